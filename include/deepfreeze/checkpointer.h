@@ -1,0 +1,164 @@
+// Saves and restores the state of one training run.
+//
+//   auto run = deepfreeze::Checkpointer::open("runs/heat", {});
+//   auto handle = run->save({.step = 1, .tensors = table});
+//   handle->wait(deepfreeze::Level::kDurable);
+//
+// A Checkpointer belongs to one thread at a time; handles and open checkpoints to any. A forked
+// child must not use its parent's: every call there returns kUnsupported.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deepfreeze/options.h"
+#include "deepfreeze/result.h"
+#include "deepfreeze/tensor.h"
+
+namespace deepfreeze {
+
+// How far a save has come; each includes those before.
+enum class Level : std::uint8_t {
+  kCaptured,  // the state is copied: the caller may change it
+  kLocal,     // the manifest is committed on the first tier
+  kDurable,   // and on the last tier
+};
+
+struct SaveStatus {
+  std::uint64_t step = 0;
+  std::uint64_t bytes = 0;          // of the data section
+  std::uint64_t bytes_written = 0;
+  double stall_seconds = 0;         // inside save()
+  double durable_seconds = 0;       // from save() to committed; 0 until then
+  bool captured = false;
+  bool local = false;
+  bool durable = false;
+  std::optional<Error> error;
+};
+
+class SaveHandle {
+ public:
+  // The save's own error, or kTimeout. Any thread.
+  [[nodiscard]] Status wait(Level level,
+                            std::optional<std::chrono::milliseconds> timeout = {}) const;
+  [[nodiscard]] SaveStatus status() const;
+
+  struct State;
+  explicit SaveHandle(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;  // also held by the engine while the save is in flight
+};
+
+struct SaveRequest {
+  std::uint64_t step = 0;
+  TensorTable tensors;  // the bytes must stay valid and unchanged until captured
+  std::string objects;  // the state tree as tagged JSON (docs/format.md); may be empty
+  std::map<std::string, double> metrics;
+  std::map<std::string, std::string> tags;
+  std::map<std::string, std::string> environment;
+};
+
+// One committed checkpoint, for lists.
+struct CheckpointInfo {
+  std::uint64_t generation = 0;
+  std::uint64_t step = 0;
+  std::uint64_t save_index = 0;
+  std::uint64_t attempt_id = 0;
+  std::int64_t wall_micros = 0;
+  std::uint64_t bytes = 0;         // of all its files
+  std::uint32_t world_size = 1;
+  bool abandoned = false;          // the current line did not pass through it
+  std::string path;                // of the attempt's directory, absolute
+  std::map<std::string, double> metrics;
+  std::map<std::string, std::string> tags;
+  std::map<std::string, std::string> environment;
+};
+
+struct RestoreTarget {
+  std::string key;
+  std::span<std::byte> into;
+};
+
+// A checkpoint opened for reading, its index verified.
+class OpenCheckpoint {
+ public:
+  [[nodiscard]] const CheckpointInfo& info() const;
+  [[nodiscard]] const std::vector<TensorSpec>& tensors() const;
+  [[nodiscard]] const std::string& objects() const;
+  // kNotFound, kMismatch: nothing written. kCorrupt: names file, blocks, tensors; targets may
+  // have been written. Reads are verified unless `verify` is false.
+  [[nodiscard]] Status read(std::span<const RestoreTarget> targets, bool verify = true) const;
+
+  struct State;
+  explicit OpenCheckpoint(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<const State> state_;
+};
+
+// Of any run, by any process; nothing is claimed, decided or written.
+// Committed checkpoints, newest first. kNotFound where `run` is not a run directory.
+[[nodiscard]] Result<std::vector<CheckpointInfo>> list_checkpoints(
+    const std::filesystem::path& run);
+[[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info);
+
+// One fault that a full check found.
+struct FaultInfo {
+  std::string file;
+  std::string cause;
+  std::vector<std::uint64_t> blocks;
+  std::vector<std::string> tensors;
+};
+
+// Reads and checks every byte; empty means good.
+[[nodiscard]] Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info);
+
+class Checkpointer {
+ public:
+  // Makes the run where there is none. Starts threads; takes no memory yet.
+  [[nodiscard]] static Result<Checkpointer> open(const std::filesystem::path& path,
+                                                 Options options);
+  Checkpointer(Checkpointer&&) noexcept;
+  Checkpointer& operator=(Checkpointer&&) noexcept;
+  ~Checkpointer();  // close(), errors only logged
+
+  // Returns once the state is captured; the rest happens on the engine's threads. Empty where
+  // the save was skipped (OnBusy::kSkip). An error means that the request itself is wrong
+  // (kInvalidArgument, kEncode, kUnsupported, kBusy); what the machine refuses is in the handle.
+  [[nodiscard]] Result<std::optional<SaveHandle>> save(const SaveRequest& request);
+
+  // Committed checkpoints, newest first: the order in which a restore tries them. Decides
+  // attempts that a dead predecessor left undecided, which claims the run for this process.
+  [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
+  // Tells the engine from where the run goes on. Without it the next save starts a new line.
+  [[nodiscard]] Status continue_from(const CheckpointInfo& info);
+
+  // Waits for the save in flight; its error is in its handle.
+  void wait();
+  [[nodiscard]] Status close();
+
+ private:
+  struct Impl;
+  explicit Checkpointer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// For a caller without live objects: fills `targets` from the newest checkpoint that verifies,
+// falling back where one does not; kNotFound where nothing was ever committed.
+struct RestoreReport {
+  CheckpointInfo restored;
+  std::vector<std::pair<CheckpointInfo, Error>> fell_back_from;
+};
+[[nodiscard]] Result<RestoreReport> restore_newest(Checkpointer& run,
+                                                   std::span<const RestoreTarget> targets);
+
+}  // namespace deepfreeze

@@ -1,0 +1,64 @@
+// What is saved: named arrays and where their bytes lie. Value types, any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+// The stored element types: those that every safetensors reader since 0.4.5 knows.
+// Other types are stored as one of these with a logical dtype beside it.
+enum class DType : std::uint8_t {
+  kBool, kU8, kI8, kF8E4M3, kF8E5M2, kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kI64, kU64, kF64,
+};
+
+[[nodiscard]] std::string_view dtype_name(DType dtype);  // the safetensors name, e.g. "BF16"
+[[nodiscard]] std::optional<DType> dtype_from_name(std::string_view name);
+[[nodiscard]] std::size_t dtype_bytes(DType dtype);  // bytes per element: 1, 2, 4 or 8
+
+using Shape = std::vector<std::uint64_t>;
+
+// A part of a tensor: `extent` elements from `offset` in every dimension.
+struct Box {
+  Shape offset;
+  Shape extent;
+  bool operator==(const Box&) const = default;
+};
+
+// Names and describes one stored array.
+struct TensorSpec {
+  std::string key;            // dotted path, UTF-8, 1 to kKeyBytesMax bytes
+  DType dtype = DType::kU8;   // of the stored elements
+  Shape shape;                // of the stored elements; at most kRankMax dimensions
+  // Set where `dtype` stands for another type, e.g. "complex64" stored as F32[..., 2].
+  // The logical shape is `shape` without its last dimension.
+  std::string logical_dtype;
+  // Set where only a part is stored here: shape == box->extent.
+  std::optional<Box> box;
+  Shape global_shape;         // of the whole tensor; empty when `box` is not set
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// A tensor to save: its bytes are row-major and stay valid and unchanged until captured.
+struct Tensor {
+  TensorSpec spec;
+  std::span<const std::byte> data;  // exactly spec_bytes(spec)
+};
+
+using TensorTable = std::vector<Tensor>;
+
+inline constexpr std::size_t kRankMax = 32;           // dimensions of one tensor
+inline constexpr std::size_t kKeyBytesMax = 4096;     // bytes of one key
+inline constexpr std::size_t kTensorsMax = 10'000'000;  // tensors of one file
+
+// Bytes of the stored elements; kInvalidArgument where the product overflows 64 bits.
+[[nodiscard]] Result<std::uint64_t> spec_bytes(const TensorSpec& spec);
+
+}  // namespace deepfreeze

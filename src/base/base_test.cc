@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/bounded_queue.h"
+#include "base/checked_math.h"
+#include "base/fail_point.h"
+#include "base/hex.h"
+#include "base/mapped_memory.h"
+#include "base/random_id.h"
+#include "base/try.h"
+
+namespace deepfreeze {
+namespace {
+
+TEST(Hex, RoundTripsAndRefusesAnythingElse) {
+  EXPECT_EQ(hex32(0xab), "000000ab");
+  EXPECT_EQ(parse_hex64(hex64(0x9f2c41d07a3be856)), 0x9f2c41d07a3be856);
+  EXPECT_EQ(parse_hex32("000000AB"), std::nullopt);
+  EXPECT_EQ(parse_hex32("00ab"), std::nullopt);
+  EXPECT_EQ(parse_hex32("-00000ab"), std::nullopt);
+}
+
+TEST(CheckedMath, SaysWhenItOverflows) {
+  EXPECT_EQ(checked_add(1, 2), 3U);
+  EXPECT_EQ(checked_add(~0ULL, 1), std::nullopt);
+  EXPECT_EQ(checked_mul(1ULL << 40, 1ULL << 40), std::nullopt);
+  EXPECT_EQ(ceil_div(65537, 65536), 2U);
+  EXPECT_EQ(round_up(4096, 4096), 4096U);
+}
+
+TEST(BoundedQueue, HandsItemsOverInOrderAndEndsWhenClosed) {
+  BoundedQueue<int> queue(2);
+  std::jthread producer([&queue] {
+    for (int i = 0; i < 1000; ++i) queue.push(i);
+    queue.close();
+  });
+  int expected = 0;
+  while (const auto item = queue.pop()) EXPECT_EQ(*item, expected++);
+  EXPECT_EQ(expected, 1000);
+  EXPECT_FALSE(queue.push(1));
+}
+
+Status guarded() {
+  DF_FAIL_POINT("test.here");
+  return {};
+}
+
+TEST(FailPoint, FailsAtTheChosenPassOnly) {
+  ASSERT_TRUE(fail_points::arm("test.here=error:ENOSPC@2").has_value());
+  EXPECT_TRUE(guarded().has_value());
+  const Status second = guarded();
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code(), ErrorCode::kNoSpace);
+  EXPECT_TRUE(guarded().has_value());
+  fail_points::disarm();
+}
+
+TEST(FailPoint, RecordsNamesAndRefusesNonsense) {
+  fail_points::start_recording();
+  EXPECT_TRUE(guarded().has_value());
+  EXPECT_EQ(fail_points::recorded(), std::vector<std::string>{"test.here"});
+  fail_points::disarm();
+  EXPECT_FALSE(fail_points::arm("test.here=explode").has_value());
+  EXPECT_FALSE(fail_points::arm("test.here").has_value());
+}
+
+TEST(FailPointDeathTest, KillEndsTheProcessWithSigkill) {
+  ASSERT_TRUE(fail_points::arm("test.here=kill").has_value());
+  EXPECT_EXIT(std::ignore = guarded(), testing::KilledBySignal(SIGKILL), "");
+  fail_points::disarm();
+}
+
+TEST(MappedMemory, IsPageAlignedZeroedAndMovable) {
+  auto memory = MappedMemory::allocate(1 << 20);
+  ASSERT_TRUE(memory.has_value());
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory->bytes().data()) % 4096, 0U);
+  MappedMemory moved = std::move(*memory);
+  EXPECT_EQ(moved.bytes().size(), 1U << 20);
+  EXPECT_EQ(moved.bytes().back(), std::byte{0});
+  EXPECT_TRUE(memory->bytes().empty());
+}
+
+TEST(MappedMemory, RefusesWhatTheMachineCantGive) {
+  const auto memory = MappedMemory::allocate(1ULL << 62);
+  ASSERT_FALSE(memory.has_value());
+  EXPECT_EQ(memory.error().code(), ErrorCode::kNoSpace);
+}
+
+TEST(RandomId, DoesNotRepeat) { EXPECT_NE(random_id(), random_id()); }
+
+TEST(Error, CarriesContextUpwards) {
+  const Error inner(ErrorCode::kIo, "read block 3: Input/output error", 5);
+  const Error outer = inner.within("restore step 7");
+  EXPECT_EQ(outer.message(), "restore step 7: read block 3: Input/output error");
+  EXPECT_EQ(outer.os_errno(), 5);
+}
+
+}  // namespace
+}  // namespace deepfreeze

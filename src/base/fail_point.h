@@ -1,0 +1,36 @@
+// Named places where a test makes a step fail, stop or die. Off, one costs a relaxed load.
+//
+// DEEPFREEZE_FAIL="commit.sealed=kill;part.write=error:ENOSPC@3" arms them for a process:
+// kill (SIGKILL), error[:ERRNO], sleep:MS; @N acts at the N-th pass only.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+namespace fail_points {
+
+// Same syntax as the environment variable; replaces what was armed. Any thread.
+[[nodiscard]] Status arm(std::string_view specification);
+void disarm();
+
+// The distinct names passed while armed or recording, in order of first pass.
+void start_recording();
+[[nodiscard]] std::vector<std::string> recorded();
+
+extern std::atomic<bool> active;
+[[nodiscard]] Status pass(std::string_view name);
+
+}  // namespace fail_points
+
+// DF_FAIL_POINT("commit.sealed"): returns the injected error from the enclosing function.
+#define DF_FAIL_POINT(name)                                                       \
+  if (::deepfreeze::fail_points::active.load(std::memory_order_relaxed)) [[unlikely]] \
+    DF_TRY_VOID(::deepfreeze::fail_points::pass(name))
+
+}  // namespace deepfreeze

@@ -1,0 +1,27 @@
+#include "base/log.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace deepfreeze {
+namespace {
+
+std::function<void(std::string_view)>& sink() {
+  static std::function<void(std::string_view)> installed;
+  return installed;
+}
+
+}  // namespace
+
+void log_warning(std::string_view text) {
+  const std::string line = fmt::format("deepfreeze: warning: {}", text);
+  if (sink()) return sink()(line);
+  fmt::print(stderr, "{}\n", line);
+}
+
+void set_log_sink(std::function<void(std::string_view line)> installed) {
+  sink() = std::move(installed);
+}
+
+}  // namespace deepfreeze
