@@ -34,10 +34,10 @@ enum class Level : std::uint8_t {
 
 struct SaveStatus {
   std::uint64_t step = 0;
-  std::uint64_t bytes = 0;          // of the data section
+  std::uint64_t bytes = 0;  // of the data section
   std::uint64_t bytes_written = 0;
-  double stall_seconds = 0;         // inside save()
-  double durable_seconds = 0;       // from save() to committed; 0 until then
+  double stall_seconds = 0;    // inside save()
+  double durable_seconds = 0;  // from save() to committed; 0 until then
   bool captured = false;
   bool local = false;
   bool durable = false;
@@ -74,10 +74,10 @@ struct CheckpointInfo {
   std::uint64_t save_index = 0;
   std::uint64_t attempt_id = 0;
   std::int64_t wall_micros = 0;
-  std::uint64_t bytes = 0;         // of all its files
+  std::uint64_t bytes = 0;  // of all its files
   std::uint32_t world_size = 1;
-  bool abandoned = false;          // the current line did not pass through it
-  std::string path;                // of the attempt's directory, absolute
+  bool abandoned = false;  // the current line did not pass through it
+  std::string path;        // of the attempt's directory, absolute
   std::map<std::string, double> metrics;
   std::map<std::string, std::string> tags;
   std::map<std::string, std::string> environment;

@@ -21,9 +21,9 @@ struct Keep {
     Better better = Better::kMin;
     std::size_t count = 1;
   };
-  std::optional<std::size_t> last;    // the newest so many of the current line; at least 1
+  std::optional<std::size_t> last;     // the newest so many of the current line; at least 1
   std::optional<std::uint64_t> every;  // and those whose step is a multiple of it
-  std::optional<Best> best;           // and the best so many by a metric (NaN never counts)
+  std::optional<Best> best;            // and the best so many by a metric (NaN never counts)
 };
 
 // Where a branch started: a step of another run.
@@ -37,10 +37,10 @@ struct Options {
   Keep keep;
   std::optional<ParentPoint> parent;  // recorded when the run is created
   OnBusy on_busy = OnBusy::kBlock;
-  std::chrono::milliseconds busy_wait_max{600'000};      // then kBusy
-  std::chrono::milliseconds commit_wait_max{600'000};    // for other ranks' parts
-  std::size_t copy_threads = 0;   // 0: one per core the process may use
-  std::size_t write_threads = 4;  // writes in flight
+  std::chrono::milliseconds busy_wait_max{600'000};    // then kBusy
+  std::chrono::milliseconds commit_wait_max{600'000};  // for other ranks' parts
+  std::size_t copy_threads = 0;                        // 0: one per core the process may use
+  std::size_t write_threads = 4;                       // writes in flight
   std::size_t read_threads = 4;
 };
 

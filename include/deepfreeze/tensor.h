@@ -16,7 +16,21 @@ namespace deepfreeze {
 // The stored element types: those that every safetensors reader since 0.4.5 knows.
 // Other types are stored as one of these with a logical dtype beside it.
 enum class DType : std::uint8_t {
-  kBool, kU8, kI8, kF8E4M3, kF8E5M2, kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kI64, kU64, kF64,
+  kBool,
+  kU8,
+  kI8,
+  kF8E4M3,
+  kF8E5M2,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kI64,
+  kU64,
+  kF64,
 };
 
 [[nodiscard]] std::string_view dtype_name(DType dtype);  // the safetensors name, e.g. "BF16"
@@ -34,15 +48,15 @@ struct Box {
 
 // Names and describes one stored array.
 struct TensorSpec {
-  std::string key;            // dotted path, UTF-8, 1 to kKeyBytesMax bytes
-  DType dtype = DType::kU8;   // of the stored elements
-  Shape shape;                // of the stored elements; at most kRankMax dimensions
+  std::string key;           // dotted path, UTF-8, 1 to kKeyBytesMax bytes
+  DType dtype = DType::kU8;  // of the stored elements
+  Shape shape;               // of the stored elements; at most kRankMax dimensions
   // Set where `dtype` stands for another type, e.g. "complex64" stored as F32[..., 2].
   // The logical shape is `shape` without its last dimension.
   std::string logical_dtype;
   // Set where only a part is stored here: shape == box->extent.
   std::optional<Box> box;
-  Shape global_shape;         // of the whole tensor; empty when `box` is not set
+  Shape global_shape;  // of the whole tensor; empty when `box` is not set
   bool operator==(const TensorSpec&) const = default;
 };
 
@@ -54,8 +68,8 @@ struct Tensor {
 
 using TensorTable = std::vector<Tensor>;
 
-inline constexpr std::size_t kRankMax = 32;           // dimensions of one tensor
-inline constexpr std::size_t kKeyBytesMax = 4096;     // bytes of one key
+inline constexpr std::size_t kRankMax = 32;             // dimensions of one tensor
+inline constexpr std::size_t kKeyBytesMax = 4096;       // bytes of one key
 inline constexpr std::size_t kTensorsMax = 10'000'000;  // tensors of one file
 
 // Bytes of the stored elements; kInvalidArgument where the product overflows 64 bits.

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -88,7 +88,8 @@ Result<std::map<std::string, Action, std::less<>>> parse(std::string_view specif
     const auto equals = item.find('=');
     const auto action = equals == item.npos ? std::nullopt : parse_action(item.substr(equals + 1));
     if (!action) {
-      return fail(ErrorCode::kInvalidArgument, fmt::format("fail point \"{}\" not understood", item));
+      return fail(ErrorCode::kInvalidArgument,
+                  fmt::format("fail point \"{}\" not understood", item));
     }
     armed[std::string(item.substr(0, equals))] = *action;
   }

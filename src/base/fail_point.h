@@ -29,7 +29,7 @@ extern std::atomic<bool> active;
 }  // namespace fail_points
 
 // DF_FAIL_POINT("commit.sealed"): returns the injected error from the enclosing function.
-#define DF_FAIL_POINT(name)                                                       \
+#define DF_FAIL_POINT(name)                                                           \
   if (::deepfreeze::fail_points::active.load(std::memory_order_relaxed)) [[unlikely]] \
     DF_TRY_VOID(::deepfreeze::fail_points::pass(name))
 

@@ -13,11 +13,13 @@ namespace deepfreeze {
 Result<MappedMemory> MappedMemory::allocate(std::size_t bytes) {
   MappedMemory memory;
   if (bytes == 0) return memory;
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* address =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
     const int cause = errno;
     return fail(ErrorCode::kNoSpace,
-                "map " + std::to_string(bytes) + " bytes of memory: " + std::strerror(cause), cause);
+                "map " + std::to_string(bytes) + " bytes of memory: " + std::strerror(cause),
+                cause);
   }
   memory.bytes_ = {static_cast<std::byte*>(address), bytes};
   // Both are advice: a kernel without huge pages, or without the flag, changes nothing here.

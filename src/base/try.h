@@ -9,15 +9,15 @@
 #define DF_CONCAT(a, b) DF_CONCAT_INNER(a, b)
 
 // DF_TRY(auto file, vfs.create(name)): declares `file`, or returns the error.
-#define DF_TRY(declaration, ...)                                           \
-  auto DF_CONCAT(df_result_, __LINE__) = (__VA_ARGS__);                    \
-  if (!DF_CONCAT(df_result_, __LINE__)) [[unlikely]]                       \
+#define DF_TRY(declaration, ...)                                                \
+  auto DF_CONCAT(df_result_, __LINE__) = (__VA_ARGS__);                         \
+  if (!DF_CONCAT(df_result_, __LINE__)) [[unlikely]]                            \
     return std::unexpected(std::move(DF_CONCAT(df_result_, __LINE__)).error()); \
   declaration = std::move(*DF_CONCAT(df_result_, __LINE__))
 
 // DF_TRY_VOID(file.sync()): returns the error, if there is one.
-#define DF_TRY_VOID(...)                                                   \
-  if (auto df_status = (__VA_ARGS__); !df_status) [[unlikely]]             \
+#define DF_TRY_VOID(...)                                       \
+  if (auto df_status = (__VA_ARGS__); !df_status) [[unlikely]] \
   return std::unexpected(std::move(df_status).error())
 
 namespace deepfreeze {

@@ -1,0 +1,45 @@
+# `make help` lists what there is. `make test` and `make demo` do all the set-up themselves.
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+DEMO_ARGS ?=
+export JOBS
+VENV_PYTHON = .venv/bin/python
+# The programs of .venv first, for whatever a target starts.
+WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test lint format clang-tidy debug asan tsan clean distclean
+
+help: ## this list
+	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
+
+setup: ## system packages (apt, where missing and allowed) and .venv
+	@$(PYTHON) tools/setup.py
+
+build: setup ## compile the core and its tests in build/release, install the wheel into .venv
+	@$(PYTHON) tools/build.py
+
+demo: build ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
+	@$(WITH_VENV) $(VENV_PYTHON) -m examples.demo $(DEMO_ARGS)
+
+test: setup ## lint, C++ tests, Python tests, C++ tests under asan and tsan
+	@$(PYTHON) tools/run_tests.py
+
+lint: setup ## tidy, clang-format, ruff, mypy: checks only
+	@$(PYTHON) tools/lint.py
+
+format: setup ## rewrite the sources as clang-format and ruff want them
+	@$(PYTHON) tools/lint.py --fix
+
+clang-tidy: build ## slower checks, not part of `make test` (apt install clang-tidy-19)
+	@run-clang-tidy-19 -quiet -j $(JOBS) -p build/release '/(src|python/src|tests)/.*\.cc$$'
+
+debug asan tsan: setup ## C++ tests of one preset of CMakePresets.json
+	@$(PYTHON) tools/build.py $@
+	@ctest --preset $@ --no-tests=error -j $(JOBS)
+
+clean: ## remove build/
+	rm -rf build
+
+distclean: clean ## and .venv and the tools' caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""`make test`: lint, then C++ and Python tests, then the C++ tests under the sanitizers.
+
+The first stage that fails ends the run (KEEP_GOING=1: go on). The last line counts test cases
+over all stages; a stage that failed without a failing case (lint, a build) counts as one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import build
+import lint
+from stamp import BUILD, ROOT, VENV
+
+
+@dataclass
+class Outcome:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+
+def broken() -> Outcome:
+    return Outcome(failed=1)
+
+
+def count(report: Path, exit_status: int) -> Outcome:
+    """Counts the cases of a JUnit report; a tool that failed otherwise counts as one failure."""
+    try:
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    except (OSError, ElementTree.ParseError):
+        return broken()
+    failed = sum(1 for case in cases if _has(case, "failure", "error"))
+    skipped = sum(1 for case in cases if _has(case, "skipped"))
+    passed = len(cases) - failed - skipped
+    if exit_status != 0 and failed == 0:
+        failed = 1
+    return Outcome(passed, failed, skipped)
+
+
+def _has(case: ElementTree.Element, *tags: str) -> bool:
+    return any(case.find(tag) is not None for tag in tags)
+
+
+def run_reporting(command: list[str], report: Path) -> Outcome:
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)
+    path = f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL, check=False
+    )
+    return count(report, done.returncode)
+
+
+def run_lint() -> Outcome:
+    return Outcome() if lint.main([]) == 0 else broken()
+
+
+def run_ctest(preset: str) -> Outcome:
+    if build.main([preset]) != 0:
+        return broken()
+    report = BUILD / f"ctest-{preset}.xml"
+    jobs = build.environment()["CMAKE_BUILD_PARALLEL_LEVEL"]
+    command = ["ctest", "--preset", preset, "--no-tests=error", "-j", jobs]
+    return run_reporting([*command, "--output-junit", str(report)], report)
+
+
+def run_pytest() -> Outcome:
+    report = BUILD / "pytest.xml"
+    command = [str(VENV / "bin" / "python"), "-m", "pytest", f"--junitxml={report}"]
+    return run_reporting(command, report)
+
+
+STAGES: dict[str, Callable[[], Outcome]] = {
+    "lint": run_lint,
+    "ctest release": lambda: run_ctest("release"),
+    "pytest": run_pytest,
+    "ctest asan": lambda: run_ctest("asan"),
+    "ctest tsan": lambda: run_ctest("tsan"),
+}
+
+
+def describe(outcome: Outcome) -> str:
+    parts = [f"{outcome.passed} passed", f"{outcome.failed} failed"]
+    if outcome.skipped:
+        parts.append(f"{outcome.skipped} skipped")
+    return ", ".join(parts)
+
+
+def main() -> int:
+    keep_going = os.environ.get("KEEP_GOING", "") not in ("", "0")
+    lines: list[str] = []
+    total = Outcome()
+    for name, stage in STAGES.items():
+        if total.failed and not keep_going:
+            lines.append(f"  {name:<14} not run")
+            continue
+        print(f"test: {name}", flush=True)
+        start = time.monotonic()
+        outcome = stage()
+        seconds = time.monotonic() - start
+        lines.append(f"  {name:<14} {seconds:5.0f} s  {describe(outcome)}")
+        total.passed += outcome.passed
+        total.failed += outcome.failed
+    print("\n".join(["", "summary", *lines]))
+    print(f"{total.passed} passed, {total.failed} failed", flush=True)
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
