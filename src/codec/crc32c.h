@@ -1,0 +1,16 @@
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4), by ISA-L. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace deepfreeze {
+
+// crc32c of "123456789" is 0xe3069283.
+[[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes);
+
+// The checksum of A followed by B, from that of A.
+[[nodiscard]] std::uint32_t crc32c_extend(std::uint32_t crc, std::span<const std::byte> bytes);
+
+}  // namespace deepfreeze

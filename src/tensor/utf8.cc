@@ -1,0 +1,54 @@
+#include "tensor/utf8.h"
+
+namespace deepfreeze {
+namespace {
+
+// What the lead byte promises; 0 for none.
+std::size_t promised_bytes(unsigned char lead) {
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead < 0xe0) return 2;
+  if (lead >= 0xe0 && lead < 0xf0) return 3;
+  if (lead >= 0xf0 && lead < 0xf5) return 4;
+  return 0;
+}
+
+// Overlong forms, surrogates and code points above U+10FFFF show in the second byte.
+bool second_byte_fits(unsigned char lead, unsigned char second) {
+  switch (lead) {
+    case 0xe0:
+      return second >= 0xa0;
+    case 0xed:
+      return second < 0xa0;
+    case 0xf0:
+      return second >= 0x90;
+    case 0xf4:
+      return second < 0x90;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+std::size_t utf8_sequence_bytes(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const std::size_t bytes = promised_bytes(lead);
+  if (bytes > text.size()) return 0;
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
+  }
+  if (bytes > 1 && !second_byte_fits(lead, static_cast<unsigned char>(text[1]))) return 0;
+  return bytes;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t bytes = utf8_sequence_bytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
+}  // namespace deepfreeze
