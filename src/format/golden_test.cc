@@ -1,0 +1,105 @@
+// Files that version 1 wrote. They never change: a reader of them must exist for ever.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "codec/crc32c.h"
+#include "format/header_fixture.h"
+#include "format/records.h"
+
+namespace deepfreeze {
+namespace {
+
+std::string golden(const std::string& name) {
+  std::ifstream file(std::string(DF_GOLDEN_DIR) + "/v1/" + name, std::ios::binary);
+  EXPECT_TRUE(file.good()) << name;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The file's data, and the header that fits it.
+std::string golden_data() {
+  std::string data(52, '\0');
+  for (std::size_t i = 0; i < 13; ++i) {
+    const float value = static_cast<float>(i) / 8;
+    std::memcpy(data.data() + 4 * i, &value, 4);
+  }
+  return data;
+}
+
+ShardHeader golden_header() {
+  const std::string data = golden_data();
+  ShardHeader header = small_header();
+  header.block_crcs = {crc32c(std::as_bytes(std::span(data)))};
+  return header;
+}
+
+Point golden_point() {
+  const Identity identity = small_header().identity;
+  return {.generation = identity.generation,
+          .step = identity.step,
+          .save_index = identity.save_index,
+          .attempt_id = identity.attempt_id};
+}
+
+Manifest golden_manifest() {
+  Manifest manifest{.run_id = small_header().identity.run_id,
+                    .point = golden_point(),
+                    .world_size = 4,
+                    .annotations = small_header().annotations};
+  manifest.annotations.metrics["best"] = std::numeric_limits<double>::infinity();
+  manifest.files = {{.name = sealed_file_name(small_header().identity.part),
+                     .bytes = 4148,
+                     .header_crc = encode_header(golden_header())->crc}};
+  return manifest;
+}
+
+GenerationRecord golden_generation() {
+  return {.run_id = small_header().identity.run_id,
+          .generation = 3,
+          .claimant = 0x00c0ffee00c0ffee,
+          .resumed_from = golden_point(),
+          .wall_micros = 1'700'000'000'000'000};
+}
+
+RunRecord golden_run() {
+  return {.run_id = small_header().identity.run_id,
+          .parent = small_header().annotations.parent,
+          .wall_micros = 1'700'000'000'000'000};
+}
+
+std::string shard_file() {
+  const auto bytes = encode_header(golden_header())->bytes;
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) + golden_data();
+}
+
+TEST(GoldenFiles, AreWrittenByteForByte) {
+  const std::pair<const char*, std::string> files[] = {
+      {"rank-00001-of-00004-0-of-1.safetensors", shard_file()},
+      {"deepfreeze.json", encode_run(golden_run())},
+      {"generation-00000003.json", encode_generation(golden_generation())},
+      {"manifest.json", encode_manifest(golden_manifest())}};
+  for (const auto& [name, text] : files) {
+    std::ofstream(testing::TempDir() + "/" + name, std::ios::binary) << text;
+    EXPECT_EQ(golden(name), text) << name << "; what was written is in " << testing::TempDir();
+  }
+}
+
+TEST(GoldenFiles, AreReadAsTheyWereMeant) {
+  const std::string shard = golden("rank-00001-of-00004-0-of-1.safetensors");
+  const auto bytes = std::as_bytes(std::span(shard));
+  ASSERT_GT(bytes.size(), kPageBytes);
+  std::uint32_t crc = 0;
+  const auto header = decode_header(bytes.first(kPageBytes), bytes.size(), crc);
+  ASSERT_TRUE(header.has_value()) << header.error().message();
+  EXPECT_EQ(*header, golden_header());
+  EXPECT_EQ(crc32c(bytes.subspan(kPageBytes)), header->block_crcs[0]);
+  EXPECT_EQ(decode_run(golden("deepfreeze.json")), golden_run());
+  EXPECT_EQ(decode_generation(golden("generation-00000003.json")), golden_generation());
+  EXPECT_EQ(decode_manifest(golden("manifest.json")), golden_manifest());
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,34 @@
+// What the encoder and the decoder of a header agree on. docs/format.md describes it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "format/shard_header.h"
+
+namespace deepfreeze {
+
+inline constexpr std::size_t kLengthBytes = 8;  // the u64 in front of the JSON text
+inline constexpr std::size_t kCrcDigits = 8;
+inline constexpr std::string_view kCrcZeros = "00000000";
+
+// The JSON text begins so, then come the digits: they stand at one place in every file.
+inline constexpr std::string_view kHeaderPrefix = R"({"__metadata__":{"deepfreeze.crc32c":")";
+inline constexpr std::size_t kCrcOffset = kLengthBytes + kHeaderPrefix.size();
+
+inline constexpr std::string_view kVersionKey = "deepfreeze.version";
+inline constexpr std::string_view kIdentityKey = "deepfreeze.identity";
+inline constexpr std::string_view kAnnotationsKey = "deepfreeze.annotations";
+inline constexpr std::string_view kTreeKey = "deepfreeze.tree";
+inline constexpr std::string_view kTensorsKey = "deepfreeze.tensors";
+inline constexpr std::string_view kBlocksKey = "deepfreeze.blocks";
+
+// Of a whole header, its own digits taken as '0'. `header` is longer than the prefix.
+[[nodiscard]] std::uint32_t header_crc(std::span<const std::byte> header);
+
+// Each entry is sound, and together they fill the data section in order and without holes.
+// kInvalidArgument names the key. That keys are unique is left to the callers.
+[[nodiscard]] Status check_entries(std::span<const ShardEntry> entries, std::uint64_t data_bytes);
+
+}  // namespace deepfreeze

@@ -1,0 +1,144 @@
+#include "format/json_parts.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/hex.h"
+#include "base/try.h"
+#include "format/strict_json.h"
+
+namespace deepfreeze {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// JSON has no numbers for these.
+ordered_json metric_json(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+Result<double> metric_of(const std::string& name, const json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (value == "inf") return std::numeric_limits<double>::infinity();
+  if (value == "-inf") return -std::numeric_limits<double>::infinity();
+  return fail(ErrorCode::kCorrupt, fmt::format("metric \"{}\" is not a number", name));
+}
+
+Result<const json*> get_object(const json& object, std::string_view member) {
+  const json* value = find_member(object, member);
+  if (value != nullptr && value->is_object()) return value;
+  return fail(ErrorCode::kCorrupt, fmt::format("member \"{}\" is not an object", member));
+}
+
+Result<std::map<std::string, double>> metrics_of(const json& object) {
+  DF_TRY(const json* members, get_object(object, "metrics"));
+  std::map<std::string, double> metrics;
+  for (const auto& [name, value] : members->items()) {
+    DF_TRY(metrics[name], metric_of(name, value));
+  }
+  return metrics;
+}
+
+Result<std::map<std::string, std::string>> texts_of(const json& object, std::string_view member) {
+  DF_TRY(const json* members, get_object(object, member));
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, value] : members->items()) {
+    DF_TRY(texts[name], get_string(*members, name));
+  }
+  return texts;
+}
+
+}  // namespace
+
+ordered_json annotations_json(const Annotations& annotations) {
+  ordered_json metrics = ordered_json::object();
+  for (const auto& [name, value] : annotations.metrics) metrics[name] = metric_json(value);
+  ordered_json object = {{"wall_micros", whole_json(annotations.wall_micros)},
+                         {"metrics", std::move(metrics)},
+                         {"tags", ordered_json(annotations.tags)},
+                         {"environment", ordered_json(annotations.environment)}};
+  if (annotations.parent) object["parent"] = parent_json(*annotations.parent);
+  return object;
+}
+
+Result<Annotations> annotations_of(const json& object) {
+  Annotations annotations;
+  DF_TRY(annotations.wall_micros, get_i64(object, "wall_micros"));
+  DF_TRY(annotations.metrics, metrics_of(object));
+  DF_TRY(annotations.tags, texts_of(object, "tags"));
+  DF_TRY(annotations.environment, texts_of(object, "environment"));
+  DF_TRY(annotations.parent, parent_of(object));
+  return annotations;
+}
+
+ordered_json parent_json(const ParentPoint& parent) {
+  return {{"run", parent.run}, {"step", whole_json(parent.step)}};
+}
+
+Result<std::optional<ParentPoint>> parent_of(const json& object) {
+  const json* value = find_member(object, "parent");
+  if (value == nullptr) return std::nullopt;
+  ParentPoint parent;
+  DF_TRY(parent.run, get_string(*value, "run"));
+  DF_TRY(parent.step, get_u64(*value, "step"));
+  return parent;
+}
+
+ordered_json point_json(const Point& point) {
+  return {{"generation", whole_json(point.generation)},
+          {"step", whole_json(point.step)},
+          {"save_index", whole_json(point.save_index)},
+          {"attempt_id", hex64(point.attempt_id)}};
+}
+
+Result<Point> point_of(const json& object) {
+  Point point;
+  DF_TRY(point.generation, get_u64(object, "generation"));
+  DF_TRY(point.step, get_u64(object, "step"));
+  DF_TRY(point.save_index, get_u64(object, "save_index"));
+  DF_TRY(point.attempt_id, get_hex64(object, "attempt_id"));
+  return point;
+}
+
+ordered_json identity_json(const Identity& identity) {
+  return {{"run_id", identity.run_id},
+          {"attempt_id", hex64(identity.attempt_id)},
+          {"generation", whole_json(identity.generation)},
+          {"step", whole_json(identity.step)},
+          {"save_index", whole_json(identity.save_index)},
+          {"rank", identity.part.rank},
+          {"world_size", identity.part.world_size},
+          {"file", identity.part.file},
+          {"file_count", identity.part.file_count}};
+}
+
+Result<Identity> identity_of(const json& object) {
+  Identity identity;
+  DF_TRY(identity.run_id, run_id_of(object));
+  DF_TRY(identity.attempt_id, get_hex64(object, "attempt_id"));
+  DF_TRY(identity.generation, get_u64(object, "generation"));
+  DF_TRY(identity.step, get_u64(object, "step"));
+  DF_TRY(identity.save_index, get_u64(object, "save_index"));
+  DF_TRY(identity.part.rank, get_u32(object, "rank"));
+  DF_TRY(identity.part.world_size, get_u32(object, "world_size"));
+  DF_TRY(identity.part.file, get_u32(object, "file"));
+  DF_TRY(identity.part.file_count, get_u32(object, "file_count"));
+  if (identity.part.rank < identity.part.world_size &&
+      identity.part.file < identity.part.file_count) {
+    return identity;
+  }
+  return fail(ErrorCode::kCorrupt, "its rank or file number is not below the count");
+}
+
+Result<std::string> run_id_of(const json& object) {
+  DF_TRY(const std::uint64_t id, get_hex64(object, "run_id"));
+  return hex64(id);
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,181 @@
+#include "format/records.h"
+
+#include <fmt/format.h>
+
+#include <unordered_set>
+
+#include "base/hex.h"
+#include "base/try.h"
+#include "deepfreeze/version.h"
+#include "format/json_parts.h"
+#include "format/names.h"
+#include "format/strict_json.h"
+
+namespace deepfreeze {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+ordered_json record_json(std::string_view kind, const std::string& run_id) {
+  return {{"kind", kind}, {"format_version", kFormatVersion}, {"run_id", run_id}};
+}
+
+// The version comes first: what a newer one means by anything else is not known here.
+Result<json> parse_record(std::string_view text, std::string_view kind) {
+  DF_TRY(json record, parse_sealed(text));
+  DF_TRY(const std::uint64_t version, get_u64(record, "format_version"));
+  if (version > kFormatVersion) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("written by a newer version: its format is {}, this reader's is {}",
+                            version, kFormatVersion));
+  }
+  if (version == 0) return fail(ErrorCode::kCorrupt, "there is no format version 0");
+  DF_TRY(const std::string stored, get_string(record, "kind"));
+  if (stored == kind) return record;
+  return fail(ErrorCode::kCorrupt, fmt::format("its kind is \"{}\", not \"{}\"", stored, kind));
+}
+
+// g++ 12's std::expected has no transform_error.
+template <class T>
+Result<T> within(std::string_view record, Result<T> decoded) {
+  if (decoded) return decoded;
+  return std::unexpected(decoded.error().within(record));
+}
+
+ordered_json files_json(const std::vector<ManifestFile>& files) {
+  ordered_json list = ordered_json::array();
+  for (const ManifestFile& file : files) {
+    list.push_back({{"name", file.name},
+                    {"bytes", whole_json(file.bytes)},
+                    {"header_crc", hex32(file.header_crc)}});
+  }
+  return list;
+}
+
+Result<ManifestFile> file_of(const json& object) {
+  ManifestFile file;
+  DF_TRY(file.name, get_string(object, "name"));
+  DF_TRY(file.bytes, get_u64(object, "bytes"));
+  DF_TRY(file.header_crc, get_hex32(object, "header_crc"));
+  if (is_safe_name(file.name) && parse_sealed_file_name(file.name)) return file;
+  return fail(ErrorCode::kCorrupt, fmt::format("\"{}\" is not the name of a data file", file.name));
+}
+
+Status check_unique(const std::vector<ManifestFile>& files) {
+  std::unordered_set<std::string_view> names;
+  for (const ManifestFile& file : files) {
+    if (!names.insert(file.name).second) {
+      return fail(ErrorCode::kCorrupt, fmt::format("it lists {} twice", file.name));
+    }
+  }
+  return {};
+}
+
+Result<std::vector<ManifestFile>> files_of(const json& record) {
+  const json* list = find_member(record, "files");
+  if (list == nullptr || !list->is_array()) {
+    return fail(ErrorCode::kCorrupt, "member \"files\" is not an array");
+  }
+  if (list->size() > kManifestFilesMax) {
+    return fail(ErrorCode::kCorrupt, fmt::format("{} files are too many", list->size()));
+  }
+  std::vector<ManifestFile> files;
+  files.reserve(list->size());
+  for (const json& object : *list) {
+    DF_TRY(files.emplace_back(), file_of(object));
+  }
+  DF_TRY_VOID(check_unique(files));
+  return files;
+}
+
+Result<Outcome> outcome_of(const json& record) {
+  DF_TRY(const std::string name, get_string(record, "outcome"));
+  if (name == "committed") return Outcome::kCommitted;
+  if (name == "aborted") return Outcome::kAborted;
+  return fail(ErrorCode::kCorrupt, fmt::format("there is no outcome \"{}\"", name));
+}
+
+Result<RunRecord> run_of(std::string_view text) {
+  DF_TRY(const json object, parse_record(text, "run"));
+  RunRecord record;
+  DF_TRY(record.run_id, run_id_of(object));
+  DF_TRY(record.wall_micros, get_i64(object, "wall_micros"));
+  DF_TRY(record.parent, parent_of(object));
+  return record;
+}
+
+Result<GenerationRecord> generation_of(std::string_view text) {
+  DF_TRY(const json object, parse_record(text, "generation"));
+  GenerationRecord record;
+  DF_TRY(record.run_id, run_id_of(object));
+  DF_TRY(record.generation, get_u64(object, "generation"));
+  DF_TRY(record.claimant, get_hex64(object, "claimant"));
+  DF_TRY(record.wall_micros, get_i64(object, "wall_micros"));
+  if (const json* point = find_member(object, "resumed_from")) {
+    DF_TRY(record.resumed_from, point_of(*point));
+  }
+  return record;
+}
+
+Result<Annotations> manifest_annotations_of(const json& record) {
+  const json* object = find_member(record, "annotations");
+  return annotations_of(object == nullptr ? json::object() : *object);
+}
+
+Result<Manifest> manifest_of(std::string_view text) {
+  DF_TRY(const json object, parse_record(text, "manifest"));
+  Manifest manifest;
+  DF_TRY(manifest.outcome, outcome_of(object));
+  DF_TRY(manifest.run_id, run_id_of(object));
+  DF_TRY(manifest.point, point_of(object));
+  DF_TRY(manifest.world_size, get_u32(object, "world_size"));
+  DF_TRY(manifest.integrity, get_string(object, "integrity"));
+  DF_TRY(manifest.annotations, manifest_annotations_of(object));
+  DF_TRY(manifest.files, files_of(object));
+  if (manifest.outcome == Outcome::kAborted && !manifest.files.empty()) {
+    return fail(ErrorCode::kCorrupt, "it is aborted and yet lists files");
+  }
+  return manifest;
+}
+
+}  // namespace
+
+std::string encode_run(const RunRecord& record) {
+  ordered_json object = record_json("run", record.run_id);
+  object["wall_micros"] = whole_json(record.wall_micros);
+  if (record.parent) object["parent"] = parent_json(*record.parent);
+  return seal_json(object);
+}
+
+Result<RunRecord> decode_run(std::string_view text) { return within("run record", run_of(text)); }
+
+std::string encode_generation(const GenerationRecord& record) {
+  ordered_json object = record_json("generation", record.run_id);
+  object["generation"] = whole_json(record.generation);
+  object["claimant"] = hex64(record.claimant);
+  object["wall_micros"] = whole_json(record.wall_micros);
+  if (record.resumed_from) object["resumed_from"] = point_json(*record.resumed_from);
+  return seal_json(object);
+}
+
+Result<GenerationRecord> decode_generation(std::string_view text) {
+  return within("generation record", generation_of(text));
+}
+
+std::string encode_manifest(const Manifest& manifest) {
+  ordered_json object = record_json("manifest", manifest.run_id);
+  object["outcome"] = manifest.outcome == Outcome::kCommitted ? "committed" : "aborted";
+  object.update(point_json(manifest.point));
+  object["world_size"] = manifest.world_size;
+  object["integrity"] = manifest.integrity;
+  object["annotations"] = annotations_json(manifest.annotations);
+  object["files"] = files_json(manifest.files);
+  return seal_json(object);
+}
+
+Result<Manifest> decode_manifest(std::string_view text) {
+  return within("manifest", manifest_of(text));
+}
+
+}  // namespace deepfreeze

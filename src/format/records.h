@@ -1,0 +1,71 @@
+// The three sealed JSON records of a run: run file, generation claim, manifest. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/shard_header.h"
+
+namespace deepfreeze {
+
+// deepfreeze.json: written once, rebuilt from any manifest.
+struct RunRecord {
+  std::string run_id;  // 16 hex digits
+  std::optional<ParentPoint> parent;
+  std::int64_t wall_micros = 0;
+  bool operator==(const RunRecord&) const = default;
+};
+
+// One point of a run's history.
+struct Point {
+  std::uint64_t generation = 0;
+  std::uint64_t step = 0;
+  std::uint64_t save_index = 0;
+  std::uint64_t attempt_id = 0;
+  bool operator==(const Point&) const = default;
+};
+
+// generation-<g>.json: who continues this run, and from where.
+struct GenerationRecord {
+  std::string run_id;
+  std::uint64_t generation = 0;
+  std::uint64_t claimant = 0;         // random: tells two claimants of one generation apart
+  std::optional<Point> resumed_from;  // empty: from scratch
+  std::int64_t wall_micros = 0;
+  bool operator==(const GenerationRecord&) const = default;
+};
+
+enum class Outcome : std::uint8_t { kCommitted, kAborted };
+
+inline constexpr std::size_t kManifestFilesMax = 1'000'000;
+
+struct ManifestFile {
+  std::string name;  // is_safe_name, and parse_sealed_file_name knows it
+  std::uint64_t bytes = 0;
+  std::uint32_t header_crc = 0;
+  bool operator==(const ManifestFile&) const = default;
+};
+
+// manifest.json: the commit record of one attempt. Aborted ones list no files.
+struct Manifest {
+  Outcome outcome = Outcome::kCommitted;
+  std::string run_id;
+  Point point;
+  std::uint32_t world_size = 1;
+  std::string integrity = "crc32c-64k";
+  Annotations annotations;
+  std::vector<ManifestFile> files;
+  bool operator==(const Manifest&) const = default;
+};
+
+[[nodiscard]] std::string encode_run(const RunRecord& record);
+[[nodiscard]] Result<RunRecord> decode_run(std::string_view text);
+[[nodiscard]] std::string encode_generation(const GenerationRecord& record);
+[[nodiscard]] Result<GenerationRecord> decode_generation(std::string_view text);
+[[nodiscard]] std::string encode_manifest(const Manifest& manifest);
+[[nodiscard]] Result<Manifest> decode_manifest(std::string_view text);
+
+}  // namespace deepfreeze

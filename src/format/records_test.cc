@@ -1,0 +1,179 @@
+#include "format/records.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "format/json_parts.h"
+#include "format/strict_json.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+
+RunRecord run_record() {
+  return {.run_id = "0123456789abcdef",
+          .parent = ParentPoint{.run = "../base \"run\"", .step = kMax},
+          .wall_micros = -1};
+}
+
+GenerationRecord generation_record() {
+  return {.run_id = "0123456789abcdef",
+          .generation = 3,
+          .claimant = kMax,
+          .resumed_from = Point{.generation = 2, .step = 100, .save_index = 7, .attempt_id = 9},
+          .wall_micros = std::numeric_limits<std::int64_t>::max()};
+}
+
+Manifest manifest() {
+  return {
+      .run_id = "0123456789abcdef",
+      .point = {.generation = 2, .step = 100, .save_index = 7, .attempt_id = 0x9f2c},
+      .world_size = 2,
+      .annotations = {.wall_micros = 12,
+                      .metrics = {{"loss", 0.1}, {"zero", -0.0}, {"tiny", 5e-324}, {"big", 1e300}},
+                      .tags = {{"é", "\n"}},
+                      .environment = {{"torch", "2.13.0"}},
+                      .parent = ParentPoint{.run = "r", .step = 1}},
+      .files = {{.name = "rank-00000-of-00002-0-of-1.safetensors", .bytes = 1, .header_crc = 2},
+                {.name = "rank-00001-of-00002-0-of-1.safetensors",
+                 .bytes = kMax,
+                 .header_crc = 0xffffffff}}};
+}
+
+std::vector<std::string> all_records() {
+  return {encode_run(run_record()), encode_generation(generation_record()),
+          encode_manifest(manifest())};
+}
+
+// Which decoder takes the text; the last code where none does.
+ErrorCode refusal(std::string_view text) {
+  const auto code = [](const auto& result) {
+    return result ? ErrorCode::kInternal : result.error().code();
+  };
+  if (text.contains("\"run\"")) return code(decode_run(text));
+  if (text.contains("\"generation\",\"format")) return code(decode_generation(text));
+  return code(decode_manifest(text));
+}
+
+// The same record with one change, and a checksum that fits.
+std::string changed(const std::string& text, std::string_view from, std::string_view to) {
+  std::string body = text;
+  body.replace(body.find(from), from.size(), to);
+  auto object = nlohmann::ordered_json::parse(body);
+  object.erase("crc32c");
+  return seal_json(object);
+}
+
+TEST(Records, RoundTrip) {
+  EXPECT_EQ(decode_run(encode_run(run_record())), run_record());
+  EXPECT_EQ(decode_generation(encode_generation(generation_record())), generation_record());
+  EXPECT_EQ(decode_manifest(encode_manifest(manifest())), manifest());
+}
+
+TEST(Records, RoundTripWithNothingInThem) {
+  const RunRecord run{.run_id = "0000000000000000"};
+  EXPECT_EQ(decode_run(encode_run(run)), run);
+  const GenerationRecord generation{.run_id = "0000000000000000"};
+  EXPECT_EQ(decode_generation(encode_generation(generation)), generation);
+  const Manifest aborted{.outcome = Outcome::kAborted, .run_id = "0000000000000000"};
+  EXPECT_EQ(decode_manifest(encode_manifest(aborted)), aborted);
+}
+
+TEST(Records, KeepMetricsThatJsonHasNoNumberFor) {
+  Manifest stored = manifest();
+  stored.annotations.metrics = {
+      {"nan", std::nan("")}, {"inf", INFINITY}, {"-inf", -INFINITY}, {"zero", -0.0}};
+  const auto read = decode_manifest(encode_manifest(stored));
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  const auto& metrics = read->annotations.metrics;
+  EXPECT_TRUE(std::isnan(metrics.at("nan")));
+  EXPECT_EQ(metrics.at("inf"), INFINITY);
+  EXPECT_EQ(metrics.at("-inf"), -INFINITY);
+  EXPECT_TRUE(std::signbit(metrics.at("zero")));
+}
+
+TEST(Records, RefuseEveryFlippedBit) {
+  for (const std::string& good : all_records()) {
+    for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+      std::string text = good;
+      text[bit / 8] = static_cast<char>(text[bit / 8] ^ (1 << (bit % 8)));
+      ASSERT_EQ(refusal(text), ErrorCode::kCorrupt) << bit;
+    }
+  }
+}
+
+TEST(Records, RefuseEveryTruncation) {
+  for (const std::string& good : all_records()) {
+    for (std::size_t size = 0; size < good.size(); ++size) {
+      ASSERT_EQ(refusal(good.substr(0, size)), ErrorCode::kCorrupt) << size;
+    }
+  }
+}
+
+TEST(Records, SayThatANewerVersionWroteThem) {
+  const std::string newer =
+      changed(encode_run(run_record()), "\"format_version\":1", "\"format_version\":2");
+  const auto read = decode_run(newer);
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(read.error().message(),
+            "run record: written by a newer version: its format is 2, this reader's is 1");
+}
+
+TEST(Records, IgnoreMembersThatTheyDoNotKnow) {
+  const std::string more = changed(encode_manifest(manifest()), "\"files\":[{",
+                                   "\"later\":{\"x\":1},\"files\":[{\"later\":2,");
+  EXPECT_EQ(decode_manifest(more), manifest());
+}
+
+TEST(Records, NeedEveryMember) {
+  for (const std::string& good : all_records()) {
+    const auto object = nlohmann::ordered_json::parse(good);
+    for (const auto& [name, value] : object.items()) {
+      if (name == "crc32c" || name == "parent" || name == "resumed_from") continue;
+      auto lacking = object;
+      lacking.erase("crc32c");
+      lacking.erase(name);
+      const std::string text = seal_json(lacking);
+      EXPECT_FALSE(decode_run(text) || decode_generation(text) || decode_manifest(text)) << name;
+    }
+  }
+}
+
+TEST(Records, AreNotTakenForOneAnother) {
+  const auto read = decode_manifest(encode_run(run_record()));
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().message(), "manifest: its kind is \"run\", not \"manifest\"");
+}
+
+TEST(Manifest, RefusesContentThatCanNotBe) {
+  const std::string good = encode_manifest(manifest());
+  const std::pair<std::string_view, std::string_view> changes[] = {
+      {"rank-00000-of-00002-0-of-1.safetensors", "../secret"},
+      {"rank-00000-of-00002-0-of-1.safetensors", "rank-00000-of-00002-0-of-1.part"},
+      {"rank-00000-of-00002-0-of-1", "rank-00001-of-00002-0-of-1"},
+      {"\"committed\"", "\"aborted\""},
+      {"\"committed\"", "\"perhaps\""},
+      {"\"bytes\":1,", "\"bytes\":-1,"},
+      {"\"bytes\":1,", "\"bytes\":1.0,"},
+      {"\"header_crc\":\"00000002\"", "\"header_crc\":\"2\""},
+      {"\"header_crc\":\"00000002\"", "\"header_crc\":2"},
+      {"\"world_size\":2", "\"world_size\":4294967296"},
+      {"\"0123456789abcdef\"", "\"0123456789abcde\""},
+      {"\"0123456789abcdef\"", "\"0123456789ABCDEF\""},
+      {"\"loss\":0.1", "\"loss\":\"much\""},
+      {"\"torch\":\"2.13.0\"", "\"torch\":2"},
+      {"\"parent\":{", "\"parent\":{\"step\":1},\"was\":{"}};
+  for (const auto& [from, to] : changes) {
+    const auto read = decode_manifest(changed(good, from, to));
+    ASSERT_FALSE(read.has_value()) << to;
+    EXPECT_EQ(read.error().code(), ErrorCode::kCorrupt) << to;
+  }
+  EXPECT_TRUE(decode_manifest(changed(good, "\"loss\":0.1", "\"loss\":1")).has_value());
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,68 @@
+// The sealed texts of strict_json.h, and members that are hexadecimal digits.
+#include <fmt/format.h>
+
+#include "base/hex.h"
+#include "base/try.h"
+#include "codec/crc32c.h"
+#include "format/strict_json.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::string_view kPrefix = R"({"crc32c":")";
+constexpr std::string_view kZeroDigits = "00000000";
+
+std::uint32_t extend(std::uint32_t crc, std::string_view text) {
+  return crc32c_extend(crc, std::as_bytes(std::span(text)));
+}
+
+// Of a whole text, its own digits taken as '0'.
+std::uint32_t sealed_crc(std::string_view text) {
+  const std::uint32_t head = extend(extend(0, kPrefix), kZeroDigits);
+  return extend(head, text.substr(kPrefix.size() + kZeroDigits.size()));
+}
+
+std::unexpected<Error> not_digits(std::string_view member) {
+  return fail(ErrorCode::kCorrupt,
+              fmt::format("member \"{}\" is not hexadecimal digits of its length", member));
+}
+
+}  // namespace
+
+std::string seal_json(const nlohmann::ordered_json& body) {
+  const std::string members =
+      body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).substr(1);
+  std::string text = fmt::format("{}{}\",{}\n", kPrefix, kZeroDigits, members);
+  text.replace(kPrefix.size(), kZeroDigits.size(), hex32(sealed_crc(text)));
+  return text;
+}
+
+Result<nlohmann::json> parse_sealed(std::string_view text) {
+  if (text.size() > kSealedJsonBytesMax) {
+    return fail(ErrorCode::kCorrupt, fmt::format("{} bytes are too many", text.size()));
+  }
+  if (text.size() < kPrefix.size() + kZeroDigits.size() || !text.starts_with(kPrefix)) {
+    return fail(ErrorCode::kCorrupt, "it does not begin with a checksum");
+  }
+  const auto stored = parse_hex32(text.substr(kPrefix.size(), kZeroDigits.size()));
+  if (!stored || *stored != sealed_crc(text)) {
+    return fail(ErrorCode::kCorrupt, "its checksum does not match its bytes");
+  }
+  return parse_strict(text);
+}
+
+Result<std::uint32_t> get_hex32(const nlohmann::json& object, std::string_view member) {
+  DF_TRY(const std::string digits, get_string(object, member));
+  const auto value = parse_hex32(digits);
+  if (!value) return not_digits(member);
+  return *value;
+}
+
+Result<std::uint64_t> get_hex64(const nlohmann::json& object, std::string_view member) {
+  DF_TRY(const std::string digits, get_string(object, member));
+  const auto value = parse_hex64(digits);
+  if (!value) return not_digits(member);
+  return *value;
+}
+
+}  // namespace deepfreeze

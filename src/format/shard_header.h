@@ -1,0 +1,77 @@
+// The header of one data file: a strictly valid safetensors header that also carries the
+// checksums, the state tree and the identity of its attempt. docs/format.md describes it. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deepfreeze/options.h"
+#include "deepfreeze/tensor.h"
+#include "format/layout.h"
+#include "format/names.h"
+
+namespace deepfreeze {
+
+// Which attempt a file belongs to. Equal in all files of one attempt but for `part`.
+struct Identity {
+  std::string run_id;  // 16 hex digits
+  std::uint64_t attempt_id = 0;
+  std::uint64_t generation = 0;
+  std::uint64_t step = 0;
+  std::uint64_t save_index = 0;  // n: counts the saves of a run, from 1
+  PartName part;
+  bool operator==(const Identity&) const = default;
+};
+
+// What rank 0's first file carries for the manifest, so that any process could write it.
+struct Annotations {
+  std::int64_t wall_micros = 0;
+  std::map<std::string, double> metrics;  // finite or not: stored exactly
+  std::map<std::string, std::string> tags;
+  std::map<std::string, std::string> environment;  // library versions, thread count
+  std::optional<ParentPoint> parent;
+  bool operator==(const Annotations&) const = default;
+};
+
+struct ShardEntry {
+  TensorSpec spec;
+  Extent extent;  // within the data section
+  bool operator==(const ShardEntry&) const = default;
+};
+
+struct ShardHeader {
+  Identity identity;
+  Annotations annotations;
+  std::string tree;                 // the state tree, JSON text; empty in files without one
+  std::vector<ShardEntry> entries;  // in file order
+  std::uint64_t data_bytes = 0;
+  std::vector<std::uint32_t> block_crcs;  // block_count(data_bytes) of them
+  bool operator==(const ShardHeader&) const = default;
+};
+
+struct EncodedHeader {
+  std::vector<std::byte> bytes;  // 8 + N, a multiple of kPageBytes
+  std::uint32_t crc = 0;
+};
+
+// The size of the encoding depends on neither checksums nor their values, so it can be asked
+// before the data is captured. kInvalidArgument above kHeaderBytesMax.
+[[nodiscard]] Result<EncodedHeader> encode_header(const ShardHeader& header);
+
+// The number of bytes of the whole header (8 + N), from a file's first 8 bytes.
+// kCorrupt unless it is a multiple of kPageBytes within kHeaderBytesMax and `file_bytes`.
+[[nodiscard]] Result<std::uint64_t> header_size(std::span<const std::byte> first8,
+                                                std::uint64_t file_bytes);
+
+// `bytes` is the whole header. Its CRC is checked before anything is parsed; entries must be
+// sorted, gap-free and fill the data section exactly. kCorrupt names the cause.
+// kUnsupported for a newer format version. `crc` receives the header's own checksum.
+[[nodiscard]] Result<ShardHeader> decode_header(std::span<const std::byte> bytes,
+                                                std::uint64_t file_bytes, std::uint32_t& crc);
+
+}  // namespace deepfreeze

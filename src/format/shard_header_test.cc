@@ -1,0 +1,180 @@
+#include "format/shard_header.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "format/header_fixture.h"
+
+namespace deepfreeze {
+namespace {
+
+Result<ShardHeader> decode(const std::vector<std::byte>& bytes, std::uint64_t data_bytes,
+                           std::uint32_t* crc = nullptr) {
+  std::uint32_t own_crc = 0;
+  return decode_header(bytes, bytes.size() + data_bytes, crc == nullptr ? own_crc : *crc);
+}
+
+// What comes back is what was stored, and the size did not depend on the checksums.
+void expect_round_trip(const ShardHeader& header) {
+  const auto encoded = encode_header(header);
+  ASSERT_TRUE(encoded.has_value()) << encoded.error().message();
+  EXPECT_EQ(encoded->bytes.size() % kPageBytes, 0U);
+  ShardHeader blank = header;
+  blank.block_crcs.assign(header.block_crcs.size(), 0);
+  EXPECT_EQ(encode_header(blank)->bytes.size(), encoded->bytes.size());
+  std::uint32_t crc = 0;
+  const auto decoded = decode(encoded->bytes, header.data_bytes, &crc);
+  ASSERT_TRUE(decoded.has_value()) << decoded.error().message();
+  EXPECT_EQ(*decoded, header);
+  EXPECT_EQ(crc, encoded->crc);
+}
+
+std::string refusal(const ShardHeader& header) {
+  const auto encoded = encode_header(header);
+  if (encoded) return "accepted";
+  EXPECT_EQ(encoded.error().code(), ErrorCode::kInvalidArgument);
+  return encoded.error().message();
+}
+
+class RandomHeaders {
+ public:
+  explicit RandomHeaders(std::uint64_t seed) : random_(seed) {}
+
+  ShardHeader next() {
+    ShardHeader header = small_header();
+    header.identity.step = random_() >> random_() % 64;
+    header.annotations.metrics = {{text(), metric()}, {text(), metric()}};
+    header.tree = random_() % 2 == 0 ? "" : text();
+    header.entries.clear();
+    header.data_bytes = 0;
+    for (std::uint64_t i = random_() % 20; i > 0; --i) add(header, fmt::format("{}{}", i, text()));
+    header.block_crcs.resize(block_count(header.data_bytes));
+    for (std::uint32_t& crc : header.block_crcs) crc = static_cast<std::uint32_t>(random_());
+    return header;
+  }
+
+ private:
+  std::string text() {
+    constexpr std::string_view kPieces[] = {"a",    "\"", "\\", "\n", "\x01",
+                                            "\x7f", "é",  "🧊", "{",  " "};
+    std::string text;
+    for (std::uint64_t i = 1 + random_() % 12; i > 0; --i) text += kPieces[random_() % 10];
+    return text;
+  }
+
+  double metric() {
+    const double value = std::bit_cast<double>(random_());
+    return std::isnan(value) ? 0.5 : value;
+  }
+
+  void add(ShardHeader& header, std::string key) {
+    TensorSpec spec{.key = std::move(key), .dtype = static_cast<DType>(random_() % 15)};
+    for (std::uint64_t i = random_() % 4; i > 0; --i) spec.shape.push_back(random_() % 40);
+    if (random_() % 3 == 0) spec.logical_dtype = text();
+    if (random_() % 3 == 0) {
+      spec.box = Box{.offset = spec.shape, .extent = spec.shape};
+      for (const std::uint64_t size : spec.shape) spec.global_shape.push_back(2 * size);
+    }
+    const std::uint64_t end = header.data_bytes + *spec_bytes(spec);
+    header.entries.push_back({.spec = std::move(spec), .extent = {header.data_bytes, end}});
+    header.data_bytes = end;
+  }
+
+  std::mt19937_64 random_;
+};
+
+TEST(ShardHeader, RoundTrips) { expect_round_trip(small_header()); }
+
+TEST(ShardHeader, RoundTripsWithNothingInIt) {
+  expect_round_trip({.identity = {.run_id = "0000000000000000"}});
+}
+
+TEST(ShardHeader, RoundTripsWhateverItHolds) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed=" << seed);
+  RandomHeaders headers(seed);
+  for (int round = 0; round < 300; ++round) expect_round_trip(headers.next());
+}
+
+TEST(ShardHeader, RoundTripsTenThousandTensors) {
+  ShardHeader header = small_header();
+  header.entries.clear();
+  for (std::uint64_t i = 0; i < 10'000; ++i) {
+    header.entries.push_back(
+        entry(fmt::format("model.layer.{}.weight", i), {256, 16}, i << 14, (i + 1) << 14));
+  }
+  header.data_bytes = 10'000ULL << 14;
+  header.block_crcs.assign(block_count(header.data_bytes), 0x01234567);
+  expect_round_trip(header);
+}
+
+TEST(ShardHeader, KeepsMetricsThatAreNotNumbers) {
+  ShardHeader header = small_header();
+  header.annotations.metrics = {{"nan", std::nan("")}, {"inf", -INFINITY}, {"zero", -0.0}};
+  const auto decoded = decode(encode_header(header)->bytes, header.data_bytes);
+  ASSERT_TRUE(decoded.has_value());
+  EXPECT_TRUE(std::isnan(decoded->annotations.metrics.at("nan")));
+  EXPECT_EQ(decoded->annotations.metrics.at("inf"), -INFINITY);
+  EXPECT_TRUE(std::signbit(decoded->annotations.metrics.at("zero")));
+}
+
+TEST(ShardHeader, BeginsWithItsChecksumAtAFixedPlace) {
+  const auto encoded = encode_header(small_header());
+  const std::string json = json_of(encoded->bytes);
+  EXPECT_TRUE(json.starts_with(R"({"__metadata__":{"deepfreeze.crc32c":")" + hex32(encoded->crc) +
+                               R"(","format":"pt","deepfreeze.version":"1",)"));
+}
+
+TEST(EncodeHeader, RefusesWhatNoReaderWouldTake) {
+  ShardHeader header = small_header();
+  header.entries[1].spec.key = "model.weight";
+  EXPECT_EQ(refusal(header), "header: tensor \"model.weight\": its key is used twice");
+  header.entries[1].spec.key = "__metadata__";
+  EXPECT_EQ(refusal(header), "tensor \"__metadata__\": the file format reserves this key");
+  header = small_header();
+  header.block_crcs.push_back(0);
+  EXPECT_EQ(refusal(header), "header: 2 block checksums for 1 blocks");
+  header = small_header();
+  header.entries[1].extent = {.begin = 44, .end = 48};
+  EXPECT_EQ(refusal(header), "tensor \"scale\" begins at 44, but 48 is next in the data section");
+  header = small_header();
+  header.entries[1].extent.end = 47;
+  EXPECT_EQ(refusal(header), "tensor \"scale\" lies from 48 to 47, but its shape has 4 bytes");
+  header = small_header();
+  header.data_bytes = 53;
+  EXPECT_EQ(refusal(header), "the tensors end at 52 of 53 bytes of data");
+}
+
+TEST(EncodeHeader, RefusesTextsThatAreNotUtf8AndNamesThatAreNotOurs) {
+  ShardHeader header = small_header();
+  header.tree = "\"\xff\"";
+  EXPECT_EQ(refusal(header), "header: the state tree is not UTF-8");
+  header = small_header();
+  header.annotations.tags["\xff"] = "";
+  EXPECT_EQ(refusal(header), "header: a tag or environment entry is not UTF-8");
+  header = small_header();
+  header.annotations.metrics["\xff"] = 0;
+  EXPECT_NE(refusal(header), "accepted");
+  header = small_header();
+  header.annotations.parent->run = "\xff";
+  EXPECT_NE(refusal(header), "accepted");
+  header = small_header();
+  header.identity.run_id = "0123456789ABCDEF";
+  EXPECT_EQ(refusal(header), "header: \"0123456789ABCDEF\" is not a run id");
+  header = small_header();
+  header.identity.part.rank = 4;
+  EXPECT_NE(refusal(header), "accepted");
+}
+
+TEST(EncodeHeader, RefusesMoreThanTheStrictestReaderTakes) {
+  ShardHeader header{.identity = {.run_id = "0123456789abcdef"}};
+  for (std::uint64_t i = 0; i < 7'000; ++i) {
+    header.entries.push_back(entry(std::string(4000, 'k') + std::to_string(i), {0}, 0, 0));
+  }
+  EXPECT_TRUE(refusal(header).contains("more than 25000000")) << refusal(header);
+}
+
+}  // namespace
+}  // namespace deepfreeze

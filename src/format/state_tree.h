@@ -1,0 +1,32 @@
+// The tagged JSON tree of everything in a state that is not a tensor. docs/format.md lists the
+// tags. The Python package encodes and decodes it; the core checks it and can walk it. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+inline constexpr std::size_t kTreeDepthMax = 512;
+inline constexpr std::size_t kTreeBytesMax = 16 * 1024 * 1024;
+inline constexpr std::size_t kTreeListBytesMax = 256 * 1024 * 1024;  // of what walk_tree gives
+
+// One leaf of the tree, for people: `path` is dotted, as the keys of tensors are; `kind` is the
+// tag or "none", "bool", "int", "float", "str", and for empty containers "list" or "dict"; `text`
+// is the value, or its beginning, length and CRC where it is long: other values, other texts.
+struct TreeLeaf {
+  std::string path;
+  std::string kind;
+  std::string text;
+  bool operator==(const TreeLeaf&) const = default;
+};
+
+// kCorrupt: not strict JSON, an unknown tag, or a member missing.
+[[nodiscard]] Status check_tree(std::string_view tree);
+// In the order of the text. Also kCorrupt where the list would exceed kTreeListBytesMax.
+[[nodiscard]] Result<std::vector<TreeLeaf>> walk_tree(std::string_view tree);
+
+}  // namespace deepfreeze

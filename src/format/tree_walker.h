@@ -1,0 +1,54 @@
+// Walks a state tree once, checking it; lists its leaves where asked to. One thread.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/json_reader.h"
+#include "format/state_tree.h"
+#include "format/tree_tags.h"
+
+namespace deepfreeze {
+
+class TreeWalker {
+ public:
+  // `leaves` may be null: then the tree is only checked.
+  TreeWalker(std::string_view tree, std::vector<TreeLeaf>* leaves)
+      : reader_(tree, kTreeDepthMax), leaves_(leaves) {}
+
+  [[nodiscard]] Status walk();
+
+ private:
+  // Recursion is bounded: the reader refuses deep nesting.
+  void node();
+  void number();
+  void object();
+  void tagged();
+  [[nodiscard]] bool member(const Tag& tag, std::size_t index, std::string& text);
+  void nodes(std::string_view kind);
+  void pairs(std::string_view kind);
+  std::string pair_key();
+  std::string float_text();
+  std::string wholes_text();
+  std::string string_text(Content content);
+  std::vector<TreeLeaf> leaves_of_node();
+
+  void child(std::string_view component);
+  void leaf(std::string_view kind, std::string text);
+
+  JsonReader reader_;
+  std::vector<TreeLeaf>* leaves_;
+  std::string path_;
+  std::size_t listed_bytes_ = 0;
+};
+
+// "a.b" + "c" -> "a.b.c". '%' and '~' are escaped, an empty component becomes "%".
+void append_component(std::string& path, std::string_view component);
+
+// The text itself where it is short, else its beginning, its length and its CRC.
+[[nodiscard]] std::string shorten(std::string_view text);
+[[nodiscard]] std::string describe_bytes(std::string_view bytes);
+
+}  // namespace deepfreeze
