@@ -1,0 +1,22 @@
+// Opens names below a directory without following any symbolic link or leaving it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace deepfreeze {
+
+struct BeneathOpen {
+  int root_fd;
+  const std::string& name;  // accepted by check_vfs_name, or empty for the root itself
+  int flags;                // O_CLOEXEC is added
+  mode_t mode = 0;          // with O_CREAT
+};
+
+// The invalid UniqueFd and errno where the kernel refuses; ELOOP for a symbolic link.
+[[nodiscard]] UniqueFd open_beneath(const BeneathOpen& open);
+
+}  // namespace deepfreeze

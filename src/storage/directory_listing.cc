@@ -1,0 +1,62 @@
+#include "storage/directory_listing.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <optional>
+
+#include "base/try.h"
+#include "storage/os_error.h"
+
+namespace deepfreeze {
+namespace {
+
+struct CloseDir {
+  void operator()(DIR* directory) const { ::closedir(directory); }
+};
+using OpenDir = std::unique_ptr<DIR, CloseDir>;
+
+// fdopendir takes the descriptor over, so it gets one of its own.
+OpenDir open_dir(const UniqueFd& fd) {
+  const int own = ::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return nullptr;
+  OpenDir directory(::fdopendir(own));
+  if (directory == nullptr) ::close(own);
+  return directory;
+}
+
+// Nothing where the name has gone since it was read.
+std::optional<DirEntry> describe(int directory_fd, const dirent& entry) {
+  DirEntry described = {.name = entry.d_name, .is_directory = entry.d_type == DT_DIR};
+  if (entry.d_type != DT_UNKNOWN) return described;
+  struct stat status = {};
+  if (::fstatat(directory_fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) return {};
+  described.is_directory = S_ISDIR(status.st_mode);
+  return described;
+}
+
+}  // namespace
+
+Result<std::vector<DirEntry>> list_directory(UniqueFd fd, std::string_view path) {
+  const OpenDir directory = open_dir(fd);
+  if (directory == nullptr) return os_fail("list", path, errno);
+  std::vector<DirEntry> entries;
+  while (true) {
+    errno = 0;  // readdir's end and its failure look alike
+    const dirent* entry = ::readdir(directory.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (auto described = describe(fd.get(), *entry)) entries.push_back(*std::move(described));
+  }
+  if (errno != 0) return os_fail("list", path, errno);
+  std::ranges::sort(entries, {}, &DirEntry::name);
+  return entries;
+}
+
+}  // namespace deepfreeze

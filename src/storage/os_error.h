@@ -1,0 +1,19 @@
+// Failed system calls as errors, one mapping for every Vfs.
+#pragma once
+
+#include <expected>
+#include <string>
+#include <string_view>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+// ENOSPC, EDQUOT: kNoSpace; ENOENT: kNotFound; EEXIST: kExists; the rest kIo.
+[[nodiscard]] ErrorCode code_of_errno(int os_errno);
+
+// return os_fail("write", "/run/x at 4096", errno);  ->  "write /run/x at 4096: No space left ..."
+[[nodiscard]] std::unexpected<Error> os_fail(std::string_view operation, std::string_view place,
+                                             int os_errno);
+
+}  // namespace deepfreeze

@@ -1,0 +1,26 @@
+#include "storage/os_error.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+namespace deepfreeze {
+namespace {
+
+TEST(OsError, CodesAreWhatACallerActsOn) {
+  EXPECT_EQ(code_of_errno(ENOSPC), ErrorCode::kNoSpace);
+  EXPECT_EQ(code_of_errno(EDQUOT), ErrorCode::kNoSpace);
+  EXPECT_EQ(code_of_errno(ENOENT), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of_errno(EEXIST), ErrorCode::kExists);
+  EXPECT_EQ(code_of_errno(EACCES), ErrorCode::kIo);
+  EXPECT_EQ(code_of_errno(EROFS), ErrorCode::kIo);
+}
+
+TEST(OsError, NamesOperationPlaceAndCause) {
+  const Error error = os_fail("write", "/run/a at 4096", ENOSPC).error();
+  EXPECT_EQ(error.message(), "write /run/a at 4096: No space left on device");
+  EXPECT_EQ(error.os_errno(), ENOSPC);
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,53 @@
+// Step 0 of the commit protocol: a directory exists after a power cut only if its parent was
+// synced after it was made.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/try.h"
+#include "base/unique_fd.h"
+#include "storage/os_error.h"
+#include "storage/posix_vfs.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr mode_t kDirectoryMode = 0755;
+
+Status sync_directory(const std::filesystem::path& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid() || ::fsync(fd.get()) != 0) return os_fail("sync directory", path.string(), errno);
+  return {};
+}
+
+// Another process may make it between the look and the mkdir; its name is synced here all the same.
+Status make_if_missing(const std::filesystem::path& parent, const std::filesystem::path& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) return {};
+    return os_fail("mkdir", path.string(), ENOTDIR);
+  }
+  if (errno != ENOENT) return os_fail("mkdir", path.string(), errno);
+  if (::mkdir(path.c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
+    return os_fail("mkdir", path.string(), errno);
+  }
+  return sync_directory(parent);
+}
+
+}  // namespace
+
+Status make_durable_directories(const std::filesystem::path& root) {
+  std::filesystem::path parent = root.is_absolute() ? root.root_path() : ".";
+  std::filesystem::path path = root.root_path();
+  for (const auto& component : root.relative_path()) {
+    if (component.empty()) continue;  // after a trailing slash
+    path /= component;
+    DF_TRY_VOID(make_if_missing(parent, path));
+    parent = path;
+  }
+  return {};
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,165 @@
+#include "storage/posix_vfs.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "base/try.h"
+#include "storage/beneath.h"
+#include "storage/directory_listing.h"
+#include "storage/os_error.h"
+#include "storage/posix_file.h"
+#include "storage/vfs_name.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr mode_t kFileMode = 0644;
+constexpr mode_t kDirectoryMode = 0755;
+
+// The directory that holds a name, and the name in it.
+struct Located {
+  UniqueFd owned;  // invalid where the directory is the root
+  int directory;
+  std::string leaf;
+};
+
+class PosixVfs final : public Vfs {
+ public:
+  PosixVfs(UniqueFd root, std::string path) : root_(std::move(root)), path_(std::move(path)) {}
+
+  Result<std::unique_ptr<File>> create(std::string_view name, Access access) override;
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override;
+  Status make_dir(std::string_view name) override;
+  Status rename_no_replace(std::string_view from, std::string_view to) override;
+  Status remove_file(std::string_view name) override { return remove(name, 0); }
+  Status remove_dir(std::string_view name) override { return remove(name, AT_REMOVEDIR); }
+  Status sync_dir(std::string_view name) override;
+  Result<std::vector<DirEntry>> list(std::string_view name) override;
+  [[nodiscard]] std::string path_of(std::string_view name) const override;
+
+ private:
+  [[nodiscard]] Result<UniqueFd> open(std::string_view operation, std::string_view name, int flags,
+                                      mode_t mode = 0);
+  [[nodiscard]] Result<UniqueFd> open_directory(std::string_view operation, std::string_view name);
+  [[nodiscard]] Result<Located> locate(std::string_view operation, std::string_view name);
+  [[nodiscard]] Status remove(std::string_view name, int flags);
+
+  UniqueFd root_;
+  std::string path_;
+};
+
+std::string PosixVfs::path_of(std::string_view name) const {
+  if (name.empty()) return path_;
+  return path_ + (path_.ends_with('/') ? "" : "/") + std::string(name);
+}
+
+Result<UniqueFd> PosixVfs::open(std::string_view operation, std::string_view name, int flags,
+                                mode_t mode) {
+  const std::string text(name);
+  UniqueFd fd = open_beneath({.root_fd = root_.get(), .name = text, .flags = flags, .mode = mode});
+  if (!fd.valid()) return os_fail(operation, path_of(name), errno);
+  return fd;
+}
+
+Result<UniqueFd> PosixVfs::open_directory(std::string_view operation, std::string_view name) {
+  if (!name.empty()) DF_TRY_VOID(check_vfs_name(operation, name));
+  return open(operation, name, O_RDONLY | O_DIRECTORY);
+}
+
+Result<Located> PosixVfs::locate(std::string_view operation, std::string_view name) {
+  DF_TRY_VOID(check_vfs_name(operation, name));
+  const SplitName split = split_vfs_name(name);
+  const std::string leaf(split.leaf);
+  if (split.parent.empty()) return Located{.owned = {}, .directory = root_.get(), .leaf = leaf};
+  DF_TRY(UniqueFd parent, open(operation, split.parent, O_PATH | O_DIRECTORY));
+  const int directory = parent.get();
+  return Located{.owned = std::move(parent), .directory = directory, .leaf = leaf};
+}
+
+Result<std::unique_ptr<File>> PosixVfs::create(std::string_view name, Access access) {
+  DF_TRY_VOID(check_vfs_name("create", name));
+  DF_TRY(UniqueFd fd, open("create", name, O_RDWR | O_CREAT | O_EXCL, kFileMode));
+  return make_posix_file(std::move(fd), path_of(name), access);
+}
+
+Result<std::unique_ptr<File>> PosixVfs::open_read(std::string_view name, Access access) {
+  DF_TRY_VOID(check_vfs_name("open", name));
+  // Not blocking, because a planted FIFO would hold us for ever; files don't mind.
+  DF_TRY(UniqueFd fd, open("open", name, O_RDONLY | O_NONBLOCK | O_NOCTTY));
+  struct stat status = {};
+  if (::fstat(fd.get(), &status) != 0) return os_fail("open", path_of(name), errno);
+  if (S_ISDIR(status.st_mode)) return os_fail("open", path_of(name), EISDIR);
+  if (!S_ISREG(status.st_mode)) {
+    return fail(ErrorCode::kIo, "open " + path_of(name) + ": not a regular file");
+  }
+  return make_posix_file(std::move(fd), path_of(name), access);
+}
+
+Status PosixVfs::make_dir(std::string_view name) {
+  DF_TRY(const Located at, locate("mkdir", name));
+  if (::mkdirat(at.directory, at.leaf.c_str(), kDirectoryMode) == 0) return {};
+  return os_fail("mkdir", path_of(name), errno);
+}
+
+// For file systems without RENAME_NOREPLACE (NFS, some FUSE): link() never replaces either.
+// In between both names exist; a name that is there is always the whole file.
+int link_and_unlink(const Located& from, const Located& to) {
+  if (::linkat(from.directory, from.leaf.c_str(), to.directory, to.leaf.c_str(), 0) != 0) {
+    return errno;
+  }
+  return ::unlinkat(from.directory, from.leaf.c_str(), 0) == 0 ? 0 : errno;
+}
+
+int rename_exclusively(const Located& from, const Located& to) {
+  if (::renameat2(from.directory, from.leaf.c_str(), to.directory, to.leaf.c_str(),
+                  RENAME_NOREPLACE) == 0) {
+    return 0;
+  }
+  const int cause = errno;
+  const bool refused = cause == EINVAL || cause == ENOSYS || cause == EOPNOTSUPP;
+  return refused ? link_and_unlink(from, to) : cause;
+}
+
+Status PosixVfs::rename_no_replace(std::string_view from, std::string_view to) {
+  DF_TRY(const Located source, locate("rename", from));
+  DF_TRY(const Located target, locate("rename", to));
+  const int cause = rename_exclusively(source, target);
+  if (cause == 0) return {};
+  return os_fail("rename", path_of(from) + " to " + path_of(to), cause);
+}
+
+Status PosixVfs::remove(std::string_view name, int flags) {
+  DF_TRY(const Located at, locate("remove", name));
+  if (::unlinkat(at.directory, at.leaf.c_str(), flags) == 0) return {};
+  return os_fail("remove", path_of(name), errno);
+}
+
+// fsync, not fdatasync: a directory's entries are metadata to some file systems.
+Status PosixVfs::sync_dir(std::string_view name) {
+  DF_TRY(const UniqueFd fd, open_directory("sync directory", name));
+  if (::fsync(fd.get()) == 0) return {};
+  return os_fail("sync directory", path_of(name), errno);
+}
+
+Result<std::vector<DirEntry>> PosixVfs::list(std::string_view name) {
+  DF_TRY(UniqueFd fd, open_directory("list", name));
+  return list_directory(std::move(fd), path_of(name));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Vfs>> open_posix_vfs(const std::filesystem::path& root) {
+  UniqueFd fd(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (fd.valid()) return std::make_unique<PosixVfs>(std::move(fd), root.string());
+  const int cause = errno;
+  auto failed = os_fail("open", root.string(), cause);
+  if (cause != ENOTDIR) return failed;
+  return fail(ErrorCode::kNotFound, failed.error().message(), cause);
+}
+
+}  // namespace deepfreeze

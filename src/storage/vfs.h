@@ -1,0 +1,75 @@
+// The one seam to a file system: every kernel call on a run's files goes through it, so that a
+// simulated disk can stand in for the real one.
+//
+// Names are relative to the root, '/'-separated, each component is_safe_name-like; nothing
+// outside the root, and no symbolic link, is ever followed. Any thread; a File belongs to its
+// opener, but write_at/read_at of disjoint ranges may run on several threads.
+// Errors name operation, full path and cause; ENOSPC/EDQUOT give kNoSpace, ENOENT kNotFound,
+// EEXIST kExists, the rest kIo.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+// How a file's bytes travel. Direct needs offset, size and address to be multiples of 4096.
+enum class Access : std::uint8_t { kBuffered, kDirect };
+
+class File {
+ public:
+  virtual ~File() = default;
+  // Writes all of `bytes`: short writes and EINTR are continued.
+  [[nodiscard]] virtual Status write_at(std::uint64_t offset, std::span<const std::byte> bytes) = 0;
+  // Reads until `into` is full or the file ends; the count tells which.
+  [[nodiscard]] virtual Result<std::size_t> read_at(std::uint64_t offset,
+                                                    std::span<std::byte> into) = 0;
+  // Reserves space, so that a full disk shows before the writes. Size unchanged.
+  [[nodiscard]] virtual Status preallocate(std::uint64_t bytes) = 0;
+  [[nodiscard]] virtual Status truncate(std::uint64_t bytes) = 0;
+  [[nodiscard]] virtual Result<std::uint64_t> size() = 0;
+  // Data and what is needed to read it (fdatasync). After a failure the file must be given up.
+  [[nodiscard]] virtual Status sync() = 0;
+  [[nodiscard]] virtual Status close() = 0;
+  [[nodiscard]] virtual Access access() const = 0;
+};
+
+struct DirEntry {
+  std::string name;
+  bool is_directory = false;
+};
+
+class Vfs {
+ public:
+  virtual ~Vfs() = default;
+  // A new file; kExists if the name is taken. Direct falls back to buffered where the file
+  // system refuses it: ask the file's access().
+  [[nodiscard]] virtual Result<std::unique_ptr<File>> create(std::string_view name,
+                                                             Access access) = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<File>> open_read(std::string_view name,
+                                                                Access access) = 0;
+  [[nodiscard]] virtual Status make_dir(std::string_view name) = 0;  // kExists if it is there
+  [[nodiscard]] virtual Status rename_no_replace(std::string_view from, std::string_view to) = 0;
+  [[nodiscard]] virtual Status remove_file(std::string_view name) = 0;
+  [[nodiscard]] virtual Status remove_dir(std::string_view name) = 0;
+  // Makes the names inside a directory durable; "" is the root itself.
+  [[nodiscard]] virtual Status sync_dir(std::string_view name) = 0;
+  [[nodiscard]] virtual Result<std::vector<DirEntry>> list(std::string_view name) = 0;
+  // The full path, for messages.
+  [[nodiscard]] virtual std::string path_of(std::string_view name) const = 0;
+};
+
+// Whole small files, buffered. read_file refuses more than `bytes_max` with kCorrupt.
+[[nodiscard]] Result<std::string> read_file(Vfs& vfs, std::string_view name,
+                                            std::uint64_t bytes_max);
+// create + write + sync + close; no directory sync.
+[[nodiscard]] Status write_new_file(Vfs& vfs, std::string_view name, std::string_view text);
+
+}  // namespace deepfreeze
