@@ -1,0 +1,239 @@
+#include "pipeline/block_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/mapped_memory.h"
+#include "base/try.h"
+#include "codec/crc32c.h"
+#include "pipeline/read_runs.h"
+#include "base/named_threads.h"
+
+namespace deepfreeze {
+namespace {
+
+bool is_wrong(const ReadPiece& piece, std::uint64_t data_bytes) {
+  return piece.source.begin > piece.source.end || piece.source.end > data_bytes ||
+         piece.source.size() != piece.into.size();
+}
+
+Status check(const ReadPlan& plan) {
+  const auto refuse = [&](std::string why) {
+    return fail(ErrorCode::kInvalidArgument, fmt::format("read {}: {}", plan.name, why));
+  };
+  if (plan.header_bytes % kPageBytes != 0) {
+    return refuse(fmt::format("a header of {} bytes", plan.header_bytes));
+  }
+  if (!checked_add(plan.header_bytes, plan.data_bytes) ||
+      !checked_add(plan.data_bytes, kBlockBytes)) {
+    return refuse("sizes out of range");
+  }
+  if (plan.verify && plan.block_crcs.size() != block_count(plan.data_bytes)) {
+    return refuse(fmt::format("{} checksums for {} blocks", plan.block_crcs.size(),
+                              block_count(plan.data_bytes)));
+  }
+  for (const ReadPiece& piece : plan.pieces) {
+    if (!is_wrong(piece, plan.data_bytes)) continue;
+    return refuse(fmt::format("bytes {} to {} of {} into {}", piece.source.begin, piece.source.end,
+                              plan.data_bytes, piece.into.size()));
+  }
+  return {};
+}
+
+// What the threads have found so far.
+class Progress {
+ public:
+  explicit Progress(const std::function<void(std::uint64_t)>& on_progress)
+      : on_progress_(on_progress) {}
+
+  void add_bad(std::uint64_t block, std::string cause) {
+    const std::lock_guard lock(mutex_);
+    bad_blocks_.emplace(block, std::move(cause));
+    if (bad_blocks_.size() > kBadBlocksMax) bad_blocks_.erase(std::prev(bad_blocks_.end()));
+  }
+  // The one callback under a lock: the caller was promised that it never runs twice at once.
+  void add_bytes(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    bytes_read_ += bytes;
+    if (on_progress_) on_progress_(bytes_read_);
+  }
+  [[nodiscard]] ReadOutcome outcome() const {
+    const std::lock_guard lock(mutex_);
+    ReadOutcome found{.bytes_read = bytes_read_, .bad_blocks = {}};
+    for (const auto& [index, cause] : bad_blocks_) found.bad_blocks.push_back({index, cause});
+    return found;
+  }
+
+ private:
+  const std::function<void(std::uint64_t)>& on_progress_;
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::string> bad_blocks_;  // guarded by mutex_
+  std::uint64_t bytes_read_ = 0;                     // guarded by mutex_
+};
+
+// One thread's reader: its own buffer, of which it fills one run after the other.
+class RunReader {
+ public:
+  RunReader(const ReadPlan& plan, File& file, Progress& progress, std::span<std::byte> buffer)
+      : plan_(plan), file_(file), progress_(progress), buffer_(buffer) {}
+
+  void read(const ReadRun& run) {
+    run_ = run.source;
+    good_.assign(ceil_div(run_.size(), kBlockBytes), false);
+    fill();
+    for (const ReadPiece& piece : run.pieces) scatter(piece);
+  }
+
+ private:
+  void fill();
+  void fill_block(std::uint64_t index);
+  [[nodiscard]] Result<std::uint64_t> read_extent(Extent wanted);
+  void judge(std::uint64_t index, std::uint64_t bytes_there);
+  void scatter(const ReadPiece& piece) const;
+
+  [[nodiscard]] std::uint64_t first_block() const { return run_.begin / kBlockBytes; }
+  [[nodiscard]] Extent extent_of(std::uint64_t index) const {
+    const std::uint64_t begin = run_.begin + index * kBlockBytes;
+    return {begin, std::min(begin + kBlockBytes, run_.end)};
+  }
+  // Where bytes of the run lie in the buffer.
+  [[nodiscard]] std::span<std::byte> in_buffer(Extent extent) const {
+    return buffer_.subspan(extent.begin - run_.begin, extent.size());
+  }
+
+  const ReadPlan& plan_;
+  File& file_;
+  Progress& progress_;
+  const std::span<std::byte> buffer_;
+  Extent run_;
+  std::vector<bool> good_;  // by block of the run
+};
+
+// One read for the run; where it fails, one per block, so that a bad sector costs one block.
+void RunReader::fill() {
+  const auto count = read_extent(run_);
+  for (std::uint64_t i = 0; i < good_.size(); ++i) {
+    if (!count) {
+      fill_block(i);
+      continue;
+    }
+    const std::uint64_t begin = extent_of(i).begin - run_.begin;
+    judge(i, *count - std::min(begin, *count));
+  }
+  if (count) progress_.add_bytes(*count);
+}
+
+void RunReader::fill_block(std::uint64_t index) {
+  const auto count = read_extent(extent_of(index));
+  if (!count) return progress_.add_bad(first_block() + index, count.error().message());
+  judge(index, *count);
+  progress_.add_bytes(*count);
+}
+
+// Whole pages, as direct access wants them; what lies after the extent is not counted.
+Result<std::uint64_t> RunReader::read_extent(Extent wanted) {
+  const std::uint64_t begin = wanted.begin - run_.begin;
+  const auto into = buffer_.subspan(begin, round_up(wanted.size(), kPageBytes));
+  DF_TRY(const std::size_t count, file_.read_at(plan_.header_bytes + wanted.begin, into));
+  return std::min<std::uint64_t>(count, wanted.size());
+}
+
+// `bytes_there`: how many bytes arrived from where the block begins.
+void RunReader::judge(std::uint64_t index, std::uint64_t bytes_there) {
+  const Extent extent = extent_of(index);
+  const std::uint64_t block = first_block() + index;
+  if (bytes_there < extent.size()) return progress_.add_bad(block, "file ends early");
+  const std::uint32_t found = plan_.verify ? crc32c(in_buffer(extent)) : 0;
+  const std::uint32_t stored = plan_.verify ? plan_.block_crcs[block] : 0;
+  if (found != stored) {
+    return progress_.add_bad(block, fmt::format("checksum is {:08x}, not {:08x}", found, stored));
+  }
+  good_[index] = true;
+}
+
+// Block by block: what did not verify is not handed out.
+void RunReader::scatter(const ReadPiece& piece) const {
+  const Extent source = piece.source;
+  for (std::uint64_t at = source.begin; at < source.end;) {
+    const std::uint64_t index = (at - run_.begin) / kBlockBytes;
+    const std::uint64_t end = std::min(source.end, extent_of(index).end);
+    if (good_[index]) {
+      std::memcpy(piece.into.data() + (at - source.begin), in_buffer({at, end}).data(), end - at);
+    }
+    at = end;
+  }
+}
+
+Result<std::vector<MappedMemory>> make_buffers(std::size_t count, std::uint64_t bytes) {
+  std::vector<MappedMemory> buffers;
+  buffers.reserve(count);
+  while (buffers.size() < count) {
+    DF_TRY(MappedMemory buffer, MappedMemory::allocate(bytes));
+    buffers.push_back(std::move(buffer));
+  }
+  return buffers;
+}
+
+std::uint64_t longest(std::span<const ReadRun> runs) {
+  std::uint64_t bytes = 0;
+  for (const ReadRun& run : runs) bytes = std::max(bytes, run.source.size());
+  return bytes;
+}
+
+// Each thread takes a buffer, then runs, until none is left. relaxed: both counters only deal
+// out numbers; what these stand for was there before the threads.
+class ReadCrew {
+ public:
+  ReadCrew(const ReadPlan& plan, File& file, std::span<const ReadRun> runs,
+           std::span<const MappedMemory> buffers)
+      : plan_(plan), file_(file), runs_(runs), buffers_(buffers), progress_(plan.on_progress) {}
+
+  [[nodiscard]] ReadOutcome run() {
+    {
+      const auto helpers = start_threads(buffers_.size() - 1, "df-read", [this] { work(); });
+      work();
+    }  // joined
+    return progress_.outcome();
+  }
+
+ private:
+  void work() {
+    const std::size_t mine = next_buffer_.fetch_add(1, std::memory_order_relaxed);
+    RunReader reader(plan_, file_, progress_, buffers_[mine].bytes());
+    while (true) {
+      const std::size_t run = next_run_.fetch_add(1, std::memory_order_relaxed);
+      if (run >= runs_.size()) return;
+      reader.read(runs_[run]);
+    }
+  }
+
+  const ReadPlan& plan_;
+  File& file_;
+  const std::span<const ReadRun> runs_;
+  const std::span<const MappedMemory> buffers_;
+  Progress progress_;
+  std::atomic<std::size_t> next_buffer_{0};
+  std::atomic<std::size_t> next_run_{0};
+};
+
+}  // namespace
+
+Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan) {
+  DF_TRY_VOID(check(plan));
+  DF_TRY(const std::unique_ptr<File> file, vfs.open_read(plan.name, Access::kDirect));
+  const std::vector<ReadRun> runs = plan_runs(plan.pieces, plan.data_bytes);
+  if (runs.empty()) return ReadOutcome{};
+  const std::size_t wanted = std::clamp<std::size_t>(plan.thread_count, 1, kReadThreadsMax);
+  DF_TRY(const std::vector<MappedMemory> buffers,
+         make_buffers(std::min(wanted, runs.size()), round_up(longest(runs), kPageBytes)));
+  return ReadCrew(plan, *file, runs, buffers).run();
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,56 @@
+// Reads parts of a data section, verifies every touched block, and scatters them to their
+// destinations. Several threads, bounded memory. Blocking; any thread may call.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "deepfreeze/result.h"
+#include "format/layout.h"
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+inline constexpr std::size_t kReadThreadsMax = 16;
+
+// Bytes [source.begin, source.end) of the data section go to `into`; the sizes are equal.
+struct ReadPiece {
+  Extent source;
+  std::span<std::byte> into;
+};
+
+struct ReadPlan {
+  std::string name;                // a sealed file
+  std::uint64_t header_bytes = 0;  // whole pages
+  std::uint64_t data_bytes = 0;
+  std::span<const std::uint32_t> block_crcs;  // one per block; unused without `verify`
+  std::vector<ReadPiece> pieces;  // any order; may share blocks; each block is read once
+  bool verify = true;
+  std::size_t thread_count = 2;  // the caller's is one of them
+  // Called with the bytes read so far, from any of the threads, never concurrently. May be empty.
+  std::function<void(std::uint64_t)> on_progress;
+};
+
+// A block that did not verify, or could not be read.
+struct BadBlock {
+  std::uint64_t index = 0;
+  std::string cause;
+};
+
+struct ReadOutcome {
+  std::uint64_t bytes_read = 0;      // of touched blocks, as far as the file had them
+  std::vector<BadBlock> bad_blocks;  // in order; empty means good. The first kBadBlocksMax.
+};
+
+inline constexpr std::size_t kBadBlocksMax = 1000;
+
+// A bad block is not an error here: the caller knows which tensors it holds. Pieces that touch
+// one are left undefined. Errors are those of the plan (kInvalidArgument), of opening, and of
+// memory: each thread takes at most kSlabBytes.
+[[nodiscard]] Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan);
+
+}  // namespace deepfreeze

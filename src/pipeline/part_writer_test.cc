@@ -1,0 +1,361 @@
+#include "pipeline/part_writer.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "base/checked_math.h"
+#include "base/fail_point.h"
+#include "base/mapped_memory.h"
+#include "format/layout.h"
+#include "staging/arena.h"
+#include "staging/capture_session.h"
+#include "staging/copier_pool.h"
+#include "storage/posix_vfs.h"
+#include "support/scoped_dir.h"
+#include "support/sim_disk.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::uint64_t kHeader = 2 * kPageBytes;
+constexpr std::uint64_t kThreeSlabs = 2 * kSlabBytes + 12'345;
+const std::string kName = "rank.part";
+
+// Random bytes that begin at a page and end anywhere; behind them stands what must not be seen.
+class Data {
+ public:
+  explicit Data(std::uint64_t bytes) {
+    memory_ = MappedMemory::allocate(round_up(bytes + 1, kPageBytes)).value();
+    std::mt19937 random(static_cast<unsigned>(bytes));
+    for (std::size_t at = 0; at < memory_.bytes().size(); at += kPatch) {
+      std::memset(memory_.bytes().data() + at, static_cast<int>(random()), kPatch);
+    }
+    bytes_ = memory_.bytes().first(bytes);
+  }
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  [[nodiscard]] std::size_t slabs() const { return ceil_div(bytes_.size(), kSlabBytes); }
+
+ private:
+  static constexpr std::size_t kPatch = 256;  // of equal bytes: fast without optimisation
+
+  MappedMemory memory_;
+  std::span<const std::byte> bytes_;
+};
+
+Result<std::vector<std::byte>> make_header() {
+  return std::vector<std::byte>(kHeader, std::byte{'h'});
+}
+
+std::string expected_file(const Data& data) {
+  std::string text(kHeader, 'h');
+  text.append(reinterpret_cast<const char*>(data.bytes().data()), data.bytes().size());
+  return text;
+}
+
+PartPlan plan_of(const Data& data, std::size_t thread_count = 2) {
+  return {
+      .name = kName, .data = data.bytes(), .header_bytes = kHeader, .thread_count = thread_count};
+}
+
+void push_all(PartWriter& writer, std::size_t slab_count) {
+  for (std::size_t i = slab_count; i > 0; --i) writer.push(i - 1);
+}
+
+Status write_part(Vfs& vfs, const Data& data, std::size_t thread_count = 2) {
+  auto writer = PartWriter::start(vfs, plan_of(data, thread_count));
+  if (!writer) return std::unexpected(writer.error());
+  push_all(**writer, data.slabs());
+  return (*writer)->finish(make_header);
+}
+
+// What a reader would take for a header is not there.
+void expect_headerless(const SimDisk& disk) {
+  const auto text = disk.contents(kName);
+  if (!text) return;
+  EXPECT_EQ(text->substr(0, kHeader).find_first_not_of('\0'), std::string::npos);
+}
+
+TEST(PartWriter, WritesDataAndHeaderOfAnySize) {
+  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, kPageBytes, kPageBytes + 1,
+                                    kSlabBytes - 1, kSlabBytes, kSlabBytes + 1, kThreeSlabs}) {
+    for (const bool direct : {true, false}) {
+      SCOPED_TRACE(testing::Message() << bytes << (direct ? " direct" : " buffered"));
+      SimDisk disk;
+      if (!direct) disk.refuse_direct();
+      const Data data(bytes);
+      auto writer = PartWriter::start(disk, plan_of(data));
+      ASSERT_TRUE(writer) << writer.error().message();
+      push_all(**writer, data.slabs());
+      const Status finished = (*writer)->finish(make_header);
+      ASSERT_TRUE(finished) << finished.error().message();
+      EXPECT_TRUE(disk.contents(kName) == expected_file(data));
+      EXPECT_EQ((*writer)->bytes_written(), kHeader + bytes);
+      EXPECT_EQ(disk.open_files(), 0U);
+    }
+  }
+}
+
+TEST(PartWriter, WritesToARealFileSystem) {
+  const ScopedDir dir;
+  const auto vfs = open_posix_vfs(dir.path());
+  ASSERT_TRUE(vfs);
+  const Data data(kThreeSlabs);
+  const Status written = write_part(**vfs, data);
+  ASSERT_TRUE(written) << written.error().message();
+  const auto text = read_file(**vfs, kName, 1ULL << 30);
+  ASSERT_TRUE(text);
+  EXPECT_TRUE(*text == expected_file(data));
+}
+
+TEST(PartWriter, AcceptsSlabsFromManyThreadsInAnyOrder) {
+  for (const std::size_t thread_count : {0U, 1U, 3U, 100U}) {
+    SimDisk disk;
+    const Data data(5 * kSlabBytes + 1);
+    const auto writer = PartWriter::start(disk, plan_of(data, thread_count));
+    ASSERT_TRUE(writer);
+    {
+      std::vector<std::jthread> pushers;
+      for (const std::size_t slab : {3U, 0U, 5U, 1U, 4U, 2U}) {
+        pushers.emplace_back([&writer, slab] { (*writer)->push(slab); });
+      }
+    }
+    ASSERT_TRUE((*writer)->finish(make_header));
+    EXPECT_TRUE(disk.contents(kName) == expected_file(data));
+  }
+}
+
+// The order on which the commit protocol rests: all data synced before any byte of the header.
+TEST(PartWriter, SyncsTheDataBeforeItWritesTheHeader) {
+  SimDisk disk;
+  ASSERT_TRUE(write_part(disk, Data(kThreeSlabs)));
+  std::vector<SimOperationKind> kinds;
+  for (const SimOperation& operation : disk.operations()) {
+    // Slabs count as one step.
+    if (kinds.empty() || kinds.back() != operation.kind) kinds.push_back(operation.kind);
+  }
+  using enum SimOperationKind;
+  EXPECT_EQ(kinds, (std::vector{kCreate, kPreallocate, kWrite, kTruncate, kSync, kWrite, kSync}));
+}
+
+// Operations on a disk for three slabs: 0 create, 1 preallocate, then four writes (the odd end is
+// one of its own), truncate, sync, header, sync.
+TEST(PartWriter, AnErrorAnywhereIsReportedAndLeavesNoHeader) {
+  const Data data(kThreeSlabs);
+  const std::size_t header_write = [&] {
+    SimDisk disk;
+    EXPECT_TRUE(write_part(disk, data));
+    return disk.operation_count() - 2;
+  }();
+  ASSERT_EQ(header_write, 8U);
+  for (std::size_t index = 0; index <= header_write + 1; ++index) {
+    SCOPED_TRACE(testing::Message() << "operation " << index);
+    SimDisk disk;
+    disk.fail_at(index, EIO);
+    const Status failed = write_part(disk, data);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().os_errno(), EIO) << failed.error().message();
+    EXPECT_NE(failed.error().message().find(kName), std::string::npos) << failed.error().message();
+    if (index <= header_write) expect_headerless(disk);
+    // Nothing but writes that were under way, and no sync, comes after the failure.
+    for (const SimOperation& later : disk.operations()) {
+      EXPECT_TRUE(later.index <= index || later.kind == SimOperationKind::kWrite) << later.index;
+    }
+    EXPECT_EQ(disk.open_files(), 0U);
+  }
+}
+
+TEST(PartWriter, TheFirstErrorWins) {
+  SimDisk disk;
+  disk.fail_at(2, ENOSPC);
+  for (std::size_t later = 3; later < 10; ++later) disk.fail_at(later, EIO);
+  const Status failed = write_part(disk, Data(kThreeSlabs), 1);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code(), ErrorCode::kNoSpace) << failed.error().message();
+  EXPECT_EQ(disk.operation_count(), 3U);
+}
+
+TEST(PartWriter, AFullDiskShowsBeforeAnyWrite) {
+  SimDisk disk;
+  disk.set_bytes_free(kSlabBytes);
+  const Data data(kThreeSlabs);
+  const auto writer = PartWriter::start(disk, plan_of(data));
+  ASSERT_FALSE(writer);
+  EXPECT_EQ(writer.error().code(), ErrorCode::kNoSpace) << writer.error().message();
+  EXPECT_EQ(disk.bytes_written(), 0U);
+  EXPECT_EQ(disk.open_files(), 0U);
+}
+
+TEST(PartWriter, ATakenNameIsRefusedAndTheFileUntouched) {
+  SimDisk disk;
+  disk.plant(kName, "of another attempt");
+  const Status failed = write_part(disk, Data(100));
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code(), ErrorCode::kExists);
+  EXPECT_EQ(disk.contents(kName), "of another attempt");
+}
+
+TEST(PartWriter, CancelMakesFinishReturnCancelled) {
+  SimDisk disk;
+  const Data data(kThreeSlabs);
+  const auto writer = PartWriter::start(disk, plan_of(data));
+  ASSERT_TRUE(writer);
+  (*writer)->push(0);
+  std::jthread([&writer] { (*writer)->cancel(); }).join();
+  (*writer)->push(1);  // dropped, and does not block
+  bool asked_for_header = false;
+  const Status finished = (*writer)->finish([&asked_for_header] {
+    asked_for_header = true;
+    return make_header();
+  });
+  EXPECT_FALSE(asked_for_header);
+  ASSERT_FALSE(finished);
+  EXPECT_EQ(finished.error().code(), ErrorCode::kCancelled);
+  expect_headerless(disk);
+}
+
+TEST(PartWriter, CancelWhileTheHeaderIsMadeStillKeepsItBack) {
+  SimDisk disk;
+  const Data data(100);
+  const auto writer = PartWriter::start(disk, plan_of(data));
+  ASSERT_TRUE(writer);
+  (*writer)->push(0);
+  const Status finished = (*writer)->finish([&writer] {
+    (*writer)->cancel();
+    return make_header();
+  });
+  ASSERT_FALSE(finished);
+  EXPECT_EQ(finished.error().code(), ErrorCode::kCancelled);
+  expect_headerless(disk);
+}
+
+TEST(PartWriter, DestroyedUnfinishedItJoinsItsThreadsAndLeavesNoHeader) {
+  SimDisk disk;
+  const Data data(kThreeSlabs);
+  {
+    const auto writer = PartWriter::start(disk, plan_of(data));
+    ASSERT_TRUE(writer);
+    push_all(**writer, data.slabs());
+  }
+  expect_headerless(disk);
+  EXPECT_EQ(disk.open_files(), 0U);
+}
+
+TEST(PartWriter, ASlabThatNeverCameOrCameTwiceOrIsUnknownIsAnInternalError) {
+  for (const std::vector<std::size_t>& pushed :
+       std::vector<std::vector<std::size_t>>{{0, 2}, {0, 1, 2, 1}, {0, 1, 2, 3}, {}}) {
+    SimDisk disk;
+    const Data data(kThreeSlabs);
+    const auto writer = PartWriter::start(disk, plan_of(data));
+    ASSERT_TRUE(writer);
+    for (const std::size_t slab : pushed) (*writer)->push(slab);
+    const Status finished = (*writer)->finish(make_header);
+    ASSERT_FALSE(finished);
+    EXPECT_EQ(finished.error().code(), ErrorCode::kInternal) << finished.error().message();
+    expect_headerless(disk);
+  }
+}
+
+TEST(PartWriter, AHeaderThatFailsOrHasAnotherSizeIsNotWritten) {
+  const Data data(100);
+  const auto too_short = []() -> Result<std::vector<std::byte>> {
+    return std::vector<std::byte>(kHeader - 1, std::byte{'h'});
+  };
+  const auto failing = []() -> Result<std::vector<std::byte>> {
+    return std::unexpected(Error(ErrorCode::kInternal, "no header"));
+  };
+  for (const std::function<Result<std::vector<std::byte>>()>& make :
+       {std::function<Result<std::vector<std::byte>>()>(too_short), {failing}}) {
+    SimDisk disk;
+    const auto writer = PartWriter::start(disk, plan_of(data));
+    ASSERT_TRUE(writer);
+    (*writer)->push(0);
+    const Status finished = (*writer)->finish(make);
+    ASSERT_FALSE(finished);
+    EXPECT_EQ(finished.error().code(), ErrorCode::kInternal);
+    expect_headerless(disk);
+  }
+}
+
+TEST(PartWriter, APlanThatCantBeWrittenDirectlyIsRefused) {
+  SimDisk disk;
+  const Data data(kPageBytes);
+  PartPlan inside_page = plan_of(data);
+  inside_page.data = inside_page.data.subspan(1);
+  PartPlan odd_header = plan_of(data);
+  odd_header.header_bytes = 100;
+  PartPlan no_header = plan_of(data);
+  no_header.header_bytes = 0;
+  for (const PartPlan& plan : {inside_page, odd_header, no_header}) {
+    const auto refused = PartWriter::start(disk, plan);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument) << refused.error().message();
+  }
+  EXPECT_TRUE(disk.list_all().empty());
+}
+
+TEST(PartWriter, WritesSlabsWhileOthersAreStillCaptured) {
+  const Data source(5 * kSlabBytes + 54'321);
+  Arena arena;
+  ASSERT_TRUE(arena.reserve(source.bytes().size()));
+  const auto image = arena.bytes().first(source.bytes().size());
+  CopierPool copiers(2);
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    std::ranges::fill(image, std::byte{0});
+    SimDisk disk;
+    auto plan = plan_of(source);
+    plan.data = image;
+    const auto writer = PartWriter::start(disk, plan);
+    ASSERT_TRUE(writer);
+    const std::uint64_t middle = 3 * kSlabBytes + 4'711 * round;
+    CaptureSession session(
+        {.image = image, .block_bytes = kBlockBytes, .slab_bytes = kSlabBytes},
+        {{source.bytes().subspan(middle), middle}, {source.bytes().first(middle), 0}},
+        [&writer](std::size_t slab) { (*writer)->push(slab); });
+    copiers.run(session);
+    ASSERT_TRUE((*writer)->finish(make_header));
+    EXPECT_TRUE(disk.contents(kName) == expected_file(source));
+  }
+}
+
+// Names as the code has them; each stops the save there, and the next save works.
+TEST(PartWriter, EveryFailPointStopsTheSave) {
+  const std::vector<std::string> before_header = {"part.created", "part.write", "part.data_written",
+                                                  "part.data_synced"};
+  const std::vector<std::string> after_header = {"part.header_written", "part.header_synced"};
+  const Data data(kThreeSlabs);
+  const auto stop_at = [&](const std::string& name, SimDisk& disk) {
+    SCOPED_TRACE(name);
+    EXPECT_TRUE(fail_points::arm(name + "=error:EIO@1"));
+    const Status failed = write_part(disk, data);
+    fail_points::disarm();
+    ASSERT_FALSE(failed);
+    EXPECT_NE(failed.error().message().find(name), std::string::npos);
+    EXPECT_TRUE(disk.remove_file(kName));
+    EXPECT_TRUE(write_part(disk, data));
+  };
+  for (const std::string& name : after_header) {
+    SimDisk disk;
+    stop_at(name, disk);
+  }
+  for (const std::string& name : before_header) {
+    SimDisk disk;
+    stop_at(name, disk);
+    const auto operations = disk.operations();
+    const auto removed =
+        std::ranges::find(operations, SimOperationKind::kRemoveFile, &SimOperation::kind);
+    const auto syncs = std::count_if(
+        operations.begin(), removed,
+        [](const SimOperation& operation) { return operation.kind == SimOperationKind::kSync; });
+    EXPECT_LE(syncs, 1) << name;  // the header's sync never happened
+  }
+}
+
+}  // namespace
+}  // namespace deepfreeze

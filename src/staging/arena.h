@@ -1,0 +1,27 @@
+// The pre-faulted memory that holds the data section of one file: file image, not a copy of it.
+// Owned by the engine, re-used by every save; used by one save at a time.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/mapped_memory.h"
+
+namespace deepfreeze {
+
+inline constexpr std::size_t kArenaGrainBytes = 4 * 1024 * 1024;  // one slab
+
+class Arena {
+ public:
+  // At least `bytes`, rounded up to whole slabs, every page touched. Grows only; kNoSpace where
+  // memory is refused. The contents are undefined after growing; a failed growth leaves it
+  // empty, because the old memory is given back before the new is taken.
+  [[nodiscard]] Status reserve(std::size_t bytes);
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return memory_.bytes(); }
+
+ private:
+  MappedMemory memory_;
+};
+
+}  // namespace deepfreeze

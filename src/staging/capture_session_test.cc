@@ -1,0 +1,122 @@
+#include "staging/capture_session.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "staging/capture_fixture.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::uint64_t kBlock = 64;
+constexpr std::uint64_t kSlab = 256;
+
+void help_with_threads(CaptureSession& session, std::size_t thread_count) {
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 0; i < thread_count; ++i) {
+    threads.emplace_back([&session] {
+      session.help();
+      session.wait();
+    });
+  }
+}
+
+void expect_complete(const Capture& capture, const CaptureSession& session) {
+  EXPECT_TRUE(session.done());
+  EXPECT_EQ(capture.image(), capture.expected());
+  EXPECT_EQ(copy_of(session.block_crcs()), capture.expected_crcs());
+  EXPECT_EQ(capture.announced(), std::vector<int>(capture.announced().size(), 1));
+  EXPECT_TRUE(capture.every_slab_was_final());
+}
+
+TEST(CaptureSession, RandomTilingsByManyThreadsGiveTheImageItsChecksumsAndEachSlabOnce) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed=" << seed);
+    std::mt19937_64 random(seed);
+    const TilingOptions options{.image_bytes = random() % 20'000,
+                                .item_bytes_max = 1 + random() % (seed % 2 == 0 ? 100 : 5'000),
+                                .shuffled = seed % 3 == 0};
+    Capture capture(seed, options, kBlock, kSlab);
+    CaptureSession session = capture.session();
+    help_with_threads(session, 1 + seed % 4);
+    expect_complete(capture, session);
+  }
+}
+
+TEST(CaptureSession, BlocksSharedByShuffledSmallItemsAreFinishedByWhoBringsTheLastBytes) {
+  Capture capture(7, {.image_bytes = 3'000'001, .item_bytes_max = 300, .shuffled = true}, 64 * 1024,
+                  256 * 1024);
+  CaptureSession session = capture.session();
+  help_with_threads(session, 4);
+  expect_complete(capture, session);
+}
+
+TEST(CaptureSession, BigItemsOverManySlabsAreSharedByThreads) {
+  Capture capture(8, {.image_bytes = 13'000'003, .item_bytes_max = 9'000'000, .shuffled = false},
+                  64 * 1024, 4 * 1024 * 1024);
+  CaptureSession session = capture.session();
+  help_with_threads(session, 3);
+  expect_complete(capture, session);
+}
+
+TEST(CaptureSession, OfAnEmptyImageIsDoneAtOnceWithoutSlabs) {
+  Capture capture(1, {.image_bytes = 0, .item_bytes_max = 0, .shuffled = false}, kBlock, kSlab);
+  capture.items().resize(3);  // zero-length ones
+  CaptureSession session = capture.session();
+  EXPECT_TRUE(session.done());
+  session.wait();
+  session.help();
+  EXPECT_TRUE(session.block_crcs().empty());
+}
+
+TEST(CaptureSession, IsNotDoneBeforeAnybodyHelpedAndHelpAfterwardsChangesNothing) {
+  Capture capture(2, {.image_bytes = 1'000, .item_bytes_max = 90, .shuffled = false}, kBlock,
+                  kSlab);
+  CaptureSession session = capture.session();
+  EXPECT_FALSE(session.done());
+  session.help();
+  expect_complete(capture, session);
+  session.help();
+  expect_complete(capture, session);
+}
+
+TEST(CaptureSession, WaitIsWokenByTheThreadThatFinishes) {
+  Capture capture(3, {.image_bytes = 5'000, .item_bytes_max = 700, .shuffled = true}, kBlock,
+                  kSlab);
+  CaptureSession session = capture.session();
+  const CaptureSession other_handle = session;
+  bool was_done = false;
+  {
+    const std::jthread waiter([&] {
+      other_handle.wait();
+      was_done = other_handle.done();
+    });
+    session.help();
+  }
+  EXPECT_TRUE(was_done);
+}
+
+TEST(CaptureSession, AHoleInTheTilingKeepsItsSlabBackForEver) {
+  Capture capture(4, {.image_bytes = 2'000, .item_bytes_max = 0, .shuffled = false}, kBlock, kSlab);
+  const std::span<const std::byte> source = capture.expected();
+  capture.items() = {{source.first(600), 0}, {source.subspan(601), 601}};
+  CaptureSession session = capture.session();
+  session.help();
+  EXPECT_FALSE(session.done());
+  EXPECT_EQ(capture.announced(), (std::vector<int>{1, 1, 0, 1, 1, 1, 1, 1}));
+}
+
+TEST(CaptureSession, AnItemThatDoesNotLieInsideTheImageIsNotCopied) {
+  std::vector<std::byte> memory(128);
+  const std::vector<std::byte> source(80, std::byte{0xff});
+  CaptureSession session(
+      {.image = std::span(memory).first(64), .block_bytes = kBlock, .slab_bytes = kSlab},
+      {{source, 0}, {source, ~std::uint64_t{0} - 8}}, [](std::size_t) {});
+  session.help();
+  EXPECT_FALSE(session.done());
+  EXPECT_EQ(memory, std::vector<std::byte>(128));
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,28 @@
+// Threads that help to copy. Owned by the engine, joined by the destructor.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "staging/capture_session.h"
+
+namespace deepfreeze {
+
+class CopierPool {
+ public:
+  // At most kCopyThreadsMax, and fewer where the system refuses more: the caller copies too.
+  explicit CopierPool(std::size_t thread_count);
+  ~CopierPool();
+  CopierPool(const CopierPool&) = delete;
+  CopierPool& operator=(const CopierPool&) = delete;
+
+  // Copies the whole session on the pool and the calling thread; returns when it is done. Any
+  // thread; where two run at once, the pool helps the later one.
+  void run(CaptureSession& session);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace deepfreeze

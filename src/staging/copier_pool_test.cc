@@ -1,0 +1,97 @@
+#include "staging/copier_pool.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "base/log.h"
+#include "staging/capture_fixture.h"
+#include "base/named_threads.h"
+
+namespace deepfreeze {
+namespace {
+
+void expect_copies(CopierPool& pool, std::uint64_t seed) {
+  SCOPED_TRACE(testing::Message() << "seed=" << seed);
+  Capture capture(
+      seed, {.image_bytes = seed * 997 % 40'000, .item_bytes_max = 500, .shuffled = seed % 2 == 0},
+      64, 256);
+  CaptureSession session = capture.session();
+  pool.run(session);
+  EXPECT_TRUE(session.done());
+  EXPECT_EQ(capture.image(), capture.expected());
+  EXPECT_EQ(copy_of(session.block_crcs()), capture.expected_crcs());
+}
+
+// No thread can have such a stack, so none can be started while one of these lives.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    ::pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    ::pthread_attr_init(&huge);
+    ::pthread_attr_setstacksize(&huge, std::size_t{1} << 48);
+    ::pthread_setattr_default_np(&huge);
+    ::pthread_attr_destroy(&huge);
+    set_log_sink([this](std::string_view line) { log_ += line; });
+  }
+  NoMoreThreads(const NoMoreThreads&) = delete;
+  NoMoreThreads& operator=(const NoMoreThreads&) = delete;
+  ~NoMoreThreads() {
+    ::pthread_setattr_default_np(&before_);
+    ::pthread_attr_destroy(&before_);
+    set_log_sink({});
+  }
+  [[nodiscard]] const std::string& log() const { return log_; }
+
+ private:
+  pthread_attr_t before_;
+  std::string log_;
+};
+
+TEST(CopierPool, CopiesOneSessionAfterAnother) {
+  CopierPool pool(3);
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) expect_copies(pool, seed);
+}
+
+TEST(CopierPool, WithoutThreadsTheCallerCopiesAlone) {
+  CopierPool pool(0);
+  expect_copies(pool, 5);
+}
+
+TEST(CopierPool, TwoRunsAtOnceAreBothCompleted) {
+  CopierPool pool(2);
+  const auto runs = [&pool](std::uint64_t first) {
+    for (std::uint64_t seed = first; seed < first + 100; ++seed) expect_copies(pool, seed);
+  };
+  const std::jthread other([&] { runs(1'000); });
+  runs(2'000);
+}
+
+TEST(CopierPool, IdleThreadsAreJoined) {
+  for (int i = 0; i < 50; ++i) CopierPool pool(4);
+}
+
+TEST(CopierPool, CopiesAloneWhereNoThreadCanBeStarted) {
+  const NoMoreThreads scope;
+  CopierPool pool(4);
+  expect_copies(pool, 6);
+  EXPECT_NE(scope.log().find("only 0 of 4 df-copy threads could be started"), std::string::npos)
+      << scope.log();
+}
+
+TEST(StartThreads, NamesThemAndRunsTheBodyOnEach) {
+  std::atomic<int> rightly_named{0};
+  start_threads(3, "df-test", [&] {
+    char name[16] = {};
+    ::pthread_getname_np(::pthread_self(), name, sizeof name);
+    if (std::string_view(name) == "df-test") ++rightly_named;
+  }).clear();
+  EXPECT_EQ(rightly_named, 3);
+}
+
+}  // namespace
+}  // namespace deepfreeze
