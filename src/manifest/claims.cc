@@ -1,0 +1,108 @@
+#include "manifest/claims.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/clock.h"
+#include "base/random_id.h"
+#include "base/try.h"
+#include "manifest/commit.h"
+#include "manifest/history.h"
+#include "manifest/record_file.h"
+#include "manifest/sealed_parts.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr RecordFailPoints kFailPoints = {"claim.written", "claim.renamed", "claim.synced"};
+
+Result<std::uint64_t> highest_claim(Vfs& vfs) {
+  DF_TRY(const std::vector<DirEntry> entries, vfs.list(""));
+  std::uint64_t highest = 0;
+  for (const DirEntry& entry : entries) {
+    highest = std::max(highest, parse_generation_file_name(entry.name).value_or(0));
+  }
+  return highest;
+}
+
+Status place_claim(Vfs& vfs, const GenerationRecord& record) {
+  return place_record(vfs,
+                      {.directory = "",
+                       .name = generation_file_name(record.generation),
+                       .text = encode_generation(record)},
+                      kFailPoints);
+}
+
+// What "aborted" is to be recorded for: its header's own words, else only what the name tells.
+Manifest aborted_manifest(const RunListing& listing, const AttemptName& name,
+                          const std::optional<Identity>& identity) {
+  Manifest aborted;
+  aborted.outcome = Outcome::kAborted;
+  aborted.run_id = listing.run.run_id;
+  aborted.point = {
+      .generation = 0, .step = name.step, .save_index = 0, .attempt_id = name.attempt_id};
+  if (!identity) return aborted;
+  aborted.point.generation = identity->generation;
+  aborted.point.save_index = identity->save_index;
+  aborted.world_size = identity->part.world_size;
+  return aborted;
+}
+
+// True if this call made it aborted.
+Result<bool> abort_one(Vfs& vfs, const RunListing& listing, const AttemptName& name,
+                       std::uint64_t generation) {
+  const std::optional<Identity> identity = find_identity(vfs, name);
+  if (identity && identity->generation >= generation) return false;
+  const auto outcome = abort_attempt(vfs, aborted_manifest(listing, name, identity));
+  if (outcome) return outcome->outcome == Outcome::kAborted;
+  if (outcome.error().code() == ErrorCode::kNotFound) return false;  // deleted meanwhile
+  return std::unexpected(outcome.error());
+}
+
+}  // namespace
+
+Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
+                                          std::optional<Point> resumed_from) {
+  DF_TRY(const RunListing listing, read_run(vfs));
+  GenerationRecord record{.run_id = run_id,
+                          .generation = highest_generation(listing),
+                          .claimant = random_id(),
+                          .resumed_from = resumed_from,
+                          .wall_micros = wall_micros()};
+  for (int tries = 0; tries < kClaimTriesMax; ++tries) {
+    if (record.generation == std::numeric_limits<std::uint64_t>::max()) break;
+    ++record.generation;
+    const Status placed = place_claim(vfs, record);
+    if (!placed && placed.error().code() == ErrorCode::kExists) continue;  // a lost race
+    if (!placed) return std::unexpected(placed.error().within("claim a generation"));
+    DF_TRY_VOID(settle_record(vfs, "", kFailPoints));
+    return record;
+  }
+  return fail(ErrorCode::kBusy, fmt::format("claim a generation of run {}: all numbers to {} are "
+                                            "taken",
+                                            run_id, record.generation));
+}
+
+Status check_not_fenced(Vfs& vfs, std::uint64_t generation) {
+  DF_TRY(const std::uint64_t highest, highest_claim(vfs));
+  if (highest <= generation) return {};
+  return fail(ErrorCode::kFenced,
+              fmt::format("generation {} of {} is fenced: generation {} has been claimed",
+                          generation, vfs.path_of(""), highest));
+}
+
+Result<std::size_t> abort_undecided(Vfs& vfs, const RunListing& listing, std::uint64_t generation) {
+  // The listing is older than this look: what it holds is then not of a newer claimant.
+  DF_TRY_VOID(check_not_fenced(vfs, generation));
+  std::size_t count = 0;
+  for (const AttemptState& attempt : listing.attempts) {
+    if (!attempt.undecided()) continue;
+    DF_TRY(const bool aborted, abort_one(vfs, listing, attempt.name, generation));
+    if (aborted) ++count;
+  }
+  return count;
+}
+
+}  // namespace deepfreeze

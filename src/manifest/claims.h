@@ -1,0 +1,26 @@
+// Generations: who may write a run. See the commit protocol, "Claiming".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "manifest/run_directory.h"
+
+namespace deepfreeze {
+
+// Claims highest + 1 durably (tmp, sync, rename without replacing, directory sync); a lost race
+// for a number tries the next, kClaimTriesMax times.
+[[nodiscard]] Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
+                                                        std::optional<Point> resumed_from);
+inline constexpr int kClaimTriesMax = 100;
+
+// kFenced where a claim above `generation` exists. The message names the claimant's generation.
+[[nodiscard]] Status check_not_fenced(Vfs& vfs, std::uint64_t generation);
+
+// Gives every undecided attempt of an older generation the outcome "aborted" (an attempt without
+// a readable header counts as older). Returns how many. Only for the claimant of `generation`,
+// before its own first attempt; kFenced where there is a newer claim.
+[[nodiscard]] Result<std::size_t> abort_undecided(Vfs& vfs, const RunListing& listing,
+                                                  std::uint64_t generation);
+
+}  // namespace deepfreeze

@@ -1,0 +1,155 @@
+// The commit protocol. docs/commit_protocol.md gives the reasons; the code cites the steps.
+//
+//  0  Every new directory's parent is synced: make_durable_directories() for the run itself.
+//  1  Make the attempt's directory, sync the run's directory.
+//  2  Data to rank-….part, exact size, sync.                           (pipeline/part_writer.cc)
+//  3  Header with its own CRC, sync: a header that verifies implies the data.  (the same)
+//  4  Rename .part to .safetensors, sync the attempt's directory: sealed.
+//     A rank that fails writes rank-….failed, so that nobody waits for it.
+//  5  Rank 0 waits for all parts and checks sizes, header CRCs, identities and keys.
+//  6  Nobody has claimed a newer generation: manifest.<nonce>.tmp, sync, rename without
+//     replacing (one that is there already is verified and adopted), sync the attempt's
+//     directory: committed. If that last sync fails, the outcome is unknown.
+//
+// Giving up publishes the outcome "aborted" under the manifest's name by the same step, so an
+// attempt has one outcome for ever. Deleting is in remove_attempt.cc, claiming in claims.cc.
+#include "manifest/commit.h"
+
+#include <fmt/format.h>
+
+#include <tuple>
+
+#include "base/fail_point.h"
+#include "base/try.h"
+#include "manifest/claims.h"
+#include "manifest/record_file.h"
+#include "manifest/run_directory.h"
+#include "manifest/sealed_parts.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr RecordFailPoints kCommitFailPoints = {
+    "commit.manifest_written", "commit.manifest_renamed", "commit.manifest_synced"};
+constexpr RecordFailPoints kAbortFailPoints = {"abort.written", "abort.renamed", "abort.synced"};
+constexpr std::size_t kFailureTextBytesMax = 4096;
+
+Point point_of(const Identity& identity) {
+  return {.generation = identity.generation,
+          .step = identity.step,
+          .save_index = identity.save_index,
+          .attempt_id = identity.attempt_id};
+}
+
+AttemptName name_of(const Point& point) { return {point.step, point.attempt_id}; }
+
+Manifest outcome_of(const CommitRequest& request, Outcome outcome) {
+  Manifest manifest;
+  manifest.outcome = outcome;
+  manifest.run_id = request.identity.run_id;
+  manifest.point = point_of(request.identity);
+  manifest.world_size = request.world_size;
+  return manifest;
+}
+
+// Step 6 up to the rename; returns what now stands under the name. Not durable yet.
+Result<Manifest> place_outcome(Vfs& vfs, const Manifest& manifest, const RecordFailPoints& points) {
+  const AttemptName name = name_of(manifest.point);
+  const std::string directory = attempt_dir_name(name);
+  const std::string text = encode_manifest(manifest);
+  const Status placed =
+      place_record(vfs, {.directory = directory, .name = kManifestFile, .text = text}, points);
+  if (placed) return manifest;
+  if (placed.error().code() != ErrorCode::kExists) return std::unexpected(placed.error());
+  return read_manifest(vfs, name, manifest.run_id);
+}
+
+// Steps 5 and 6, up to the rename.
+Result<Manifest> place_commit(Vfs& vfs, const CommitRequest& request) {
+  const auto parts = wait_for_parts(vfs, request);
+  if (!parts) {
+    if (parts.error().code() != ErrorCode::kExists) return std::unexpected(parts.error());
+    return read_manifest(vfs, name_of(point_of(request.identity)), request.identity.run_id);
+  }
+  DF_TRY(CheckedParts checked, check_parts(vfs, request, *parts));
+  DF_FAIL_POINT("commit.parts_checked");
+  DF_TRY_VOID(check_not_fenced(vfs, request.identity.generation));
+  Manifest manifest = outcome_of(request, Outcome::kCommitted);
+  manifest.files = std::move(checked.files);
+  manifest.annotations = std::move(checked.annotations);
+  return place_outcome(vfs, manifest, kCommitFailPoints);
+}
+
+// Nothing stands under the manifest's name as far as we know. Where "aborted" can't be written
+// because the disk is full, the attempt itself is what fills it.
+Result<Manifest> give_up(Vfs& vfs, const CommitRequest& request, const Error& error) {
+  auto outcome = abort_attempt(vfs, outcome_of(request, Outcome::kAborted));
+  if (outcome && outcome->outcome == Outcome::kCommitted) return outcome;  // it got there after all
+  if (!outcome && outcome.error().code() == ErrorCode::kNoSpace) {
+    std::ignore = remove_attempt(vfs, name_of(point_of(request.identity)));
+  }
+  return std::unexpected(error);
+}
+
+Result<Manifest> accept(Vfs& vfs, const Manifest& manifest) {
+  if (manifest.outcome == Outcome::kCommitted) return manifest;
+  DF_TRY_VOID(check_not_fenced(vfs, manifest.point.generation));
+  return fail(ErrorCode::kCancelled,
+              attempt_dir_name(name_of(manifest.point)) + " has been given up: it is aborted");
+}
+
+Result<Manifest> commit(Vfs& vfs, const CommitRequest& request) {
+  const auto placed = place_commit(vfs, request);
+  if (!placed) return give_up(vfs, request, placed.error());
+  const std::string directory = attempt_dir_name(name_of(placed->point));
+  const Status settled = settle_record(vfs, directory, kCommitFailPoints);
+  if (!settled) {
+    return fail(ErrorCode::kIo, "outcome unknown: " + settled.error().message(),
+                settled.error().os_errno());
+  }
+  return accept(vfs, *placed);
+}
+
+}  // namespace
+
+Status begin_attempt(Vfs& vfs, const AttemptName& name) {
+  const std::string directory = attempt_dir_name(name);
+  DF_TRY_VOID(vfs.make_dir(directory));
+  DF_FAIL_POINT("commit.directory_made");
+  const Status synced = vfs.sync_dir("");
+  if (!synced) std::ignore = vfs.remove_dir(directory);  // still empty
+  DF_TRY_VOID(synced);
+  DF_FAIL_POINT("commit.directory_synced");
+  return {};
+}
+
+Status seal_part(Vfs& vfs, const AttemptName& attempt, const PartName& part) {
+  const std::string directory = attempt_dir_name(attempt);
+  DF_TRY_VOID(vfs.rename_no_replace(join_name(directory, part_file_name(part)),
+                                    join_name(directory, sealed_file_name(part))));
+  DF_FAIL_POINT("commit.sealed");
+  DF_TRY_VOID(vfs.sync_dir(directory));
+  DF_FAIL_POINT("commit.seal_synced");
+  return {};
+}
+
+void report_failed_part(Vfs& vfs, const AttemptName& attempt, const PartName& part,
+                        const Error& error) {
+  const std::string path = join_name(attempt_dir_name(attempt), failed_file_name(part));
+  std::ignore = write_new_file(vfs, path, error.message().substr(0, kFailureTextBytesMax));
+}
+
+Result<Manifest> commit_attempt(Vfs& vfs, const CommitRequest& request) {
+  auto committed = commit(vfs, request);
+  if (committed) return committed;
+  return std::unexpected(
+      committed.error().within(fmt::format("commit step {}", request.identity.step)));
+}
+
+Result<Manifest> abort_attempt(Vfs& vfs, const Manifest& aborted) {
+  DF_TRY(Manifest outcome, place_outcome(vfs, aborted, kAbortFailPoints));
+  DF_TRY_VOID(settle_record(vfs, attempt_dir_name(name_of(aborted.point)), kAbortFailPoints));
+  return outcome;
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,36 @@
+// The order of a run's checkpoints, and which of them the current line passed through. Pure.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "manifest/run_directory.h"
+
+namespace deepfreeze {
+
+// Greatest (generation, step, save_index) is newest; the attempt id only makes the order total.
+[[nodiscard]] bool older(const Point& a, const Point& b);
+
+// Committed attempts, newest first.
+[[nodiscard]] std::vector<Manifest> newest_first(const RunListing& listing);
+
+// Highest generation claimed or committed; 0 in a new run.
+[[nodiscard]] std::uint64_t highest_generation(const RunListing& listing);
+
+// The points that the newest generation's chain of resumed-from points leads through; all others
+// are *abandoned*. A claim whose record is lost passes through everything older.
+class CurrentLine {
+ public:
+  explicit CurrentLine(const RunListing& listing);
+  [[nodiscard]] bool contains(const Point& point) const;
+
+ private:
+  // By generation: the last point that the line passed through; empty where it passed all.
+  std::map<std::uint64_t, std::optional<Point>> segments_;
+  std::uint64_t everything_below_ = 0;  // generations below it are on the line, as a whole
+};
+
+[[nodiscard]] bool on_current_line(const RunListing& listing, const Point& point);
+
+}  // namespace deepfreeze

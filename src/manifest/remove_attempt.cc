@@ -1,0 +1,87 @@
+// Deleting an attempt, so that a crash leaves garbage and never a checkpoint with a hole.
+//
+//  1  manifest.json is renamed to manifest.deleted.json: from here on no reader counts it, and a
+//     collector knows that the deletion is to be finished. An aborted manifest stays: it makes
+//     the rest of its attempt garbage already.
+//  2  Sync the attempt's directory, also where another process did step 1: it may have died
+//     before its sync.
+//  3  Remove all other files. 4  Sync the directory: what is left can't pass for undecided.
+//  5  Remove the decision, then the directory.
+//  6  After the last attempt: sync the run's directory, so that none comes back.
+//
+// A name that is gone already was removed by another collector: that is success everywhere.
+#include "base/fail_point.h"
+#include "base/try.h"
+#include "manifest/commit.h"
+#include "manifest/record_file.h"
+#include "manifest/run_directory.h"
+
+namespace deepfreeze {
+namespace {
+
+Status unless_gone(Status status) {
+  if (!status && status.error().code() == ErrorCode::kNotFound) return {};
+  return status;
+}
+
+// Step 1 for a committed attempt. Returns the file that is to go last; "" if there is none.
+Result<std::string_view> mark_deleted(Vfs& vfs, const AttemptName& name,
+                                      const std::vector<DirEntry>& entries) {
+  if (has_name(entries, kDeletedManifestFile)) return kDeletedManifestFile;
+  if (!has_name(entries, kManifestFile)) return "";
+  const auto manifest = read_manifest(vfs, name, "");
+  if (manifest && manifest->outcome == Outcome::kAborted) return kManifestFile;
+  if (!manifest && manifest.error().code() != ErrorCode::kNotFound) {
+    return std::unexpected(manifest.error());
+  }
+  const std::string directory = attempt_dir_name(name);
+  DF_TRY_VOID(unless_gone(vfs.rename_no_replace(join_name(directory, kManifestFile),
+                                                join_name(directory, kDeletedManifestFile))));
+  DF_FAIL_POINT("remove.manifest_removed");
+  return kDeletedManifestFile;
+}
+
+// Step 3.
+Status remove_files(Vfs& vfs, const std::string& directory, std::string_view last) {
+  const auto entries = vfs.list(directory);
+  if (!entries) return unless_gone(std::unexpected(entries.error()));
+  for (const DirEntry& entry : *entries) {
+    if (entry.name == last) continue;
+    DF_TRY_VOID(unless_gone(vfs.remove_file(join_name(directory, entry.name))));
+  }
+  DF_FAIL_POINT("remove.files_removed");
+  return {};
+}
+
+Status remove_one(Vfs& vfs, const AttemptName& name) {
+  const std::string directory = attempt_dir_name(name);
+  const auto entries = vfs.list(directory);
+  if (!entries) return unless_gone(std::unexpected(entries.error()));
+  DF_TRY(const std::string_view last, mark_deleted(vfs, name, *entries));
+  if (last == kDeletedManifestFile) {
+    DF_TRY_VOID(unless_gone(vfs.sync_dir(directory)));  // step 2
+    DF_FAIL_POINT("remove.manifest_synced");
+  }
+  DF_TRY_VOID(remove_files(vfs, directory, last));
+  if (!last.empty()) {
+    DF_TRY_VOID(unless_gone(vfs.sync_dir(directory)));  // step 4
+    DF_FAIL_POINT("remove.files_synced");
+    DF_TRY_VOID(unless_gone(vfs.remove_file(join_name(directory, last))));  // step 5
+  }
+  DF_TRY_VOID(unless_gone(vfs.remove_dir(directory)));
+  DF_FAIL_POINT("remove.directory_removed");
+  return {};
+}
+
+}  // namespace
+
+Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names) {
+  for (const AttemptName& name : names) DF_TRY_VOID(remove_one(vfs, name));
+  return vfs.sync_dir("");  // step 6
+}
+
+Status remove_attempt(Vfs& vfs, const AttemptName& name) {
+  return remove_attempts(vfs, std::span(&name, 1));
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,132 @@
+#include "manifest/retention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "base/try.h"
+#include "manifest/commit.h"
+#include "manifest/history.h"
+
+namespace deepfreeze {
+namespace {
+
+struct Candidate {
+  Manifest manifest;
+  bool on_line = false;
+  bool kept = false;
+};
+
+bool has_rule(const Keep& keep) { return keep.last || keep.every || keep.best; }
+
+std::size_t last_count(const Keep& keep) { return std::max<std::size_t>(1, keep.last.value_or(1)); }
+
+// Newest first.
+std::vector<Candidate> list_candidates(const RunListing& listing) {
+  const CurrentLine line(listing);
+  std::vector<Candidate> candidates;
+  for (Manifest& manifest : newest_first(listing)) {
+    const bool on_line = line.contains(manifest.point);
+    candidates.push_back({.manifest = std::move(manifest), .on_line = on_line, .kept = false});
+  }
+  return candidates;
+}
+
+// The newest `last` of the line, and whatever is abandoned but has fewer than those above it.
+void keep_newest(std::vector<Candidate>& candidates, std::size_t last) {
+  std::size_t newer_on_line = 0;
+  for (Candidate& candidate : candidates) {
+    if (newer_on_line < last) candidate.kept = true;
+    if (candidate.on_line) ++newer_on_line;
+  }
+}
+
+void keep_every(std::vector<Candidate>& candidates, std::uint64_t every) {
+  for (Candidate& candidate : candidates) {
+    if (candidate.on_line && candidate.manifest.point.step % every == 0) candidate.kept = true;
+  }
+}
+
+// Of equal ones the newer is better: it comes first in `candidates`.
+void keep_best(std::vector<Candidate>& candidates, const Keep::Best& best) {
+  std::vector<std::pair<double, std::size_t>> ranked;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const auto& metrics = candidates[i].manifest.annotations.metrics;
+    const auto found = metrics.find(best.metric);
+    if (!candidates[i].on_line || found == metrics.end() || std::isnan(found->second)) continue;
+    const double value = best.better == Keep::Better::kMin ? found->second : -found->second;
+    ranked.emplace_back(value, i);
+  }
+  std::ranges::sort(ranked);
+  const std::size_t count = std::min(best.count, ranked.size());
+  for (std::size_t i = 0; i < count; ++i) candidates[ranked[i].second].kept = true;
+}
+
+AttemptName name_of(const Manifest& manifest) {
+  return {manifest.point.step, manifest.point.attempt_id};
+}
+
+std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep& keep) {
+  if (!has_rule(keep)) return {};
+  std::vector<Candidate> candidates = list_candidates(listing);
+  keep_newest(candidates, last_count(keep));
+  if (keep.every.value_or(0) != 0) keep_every(candidates, *keep.every);
+  if (keep.best) keep_best(candidates, *keep.best);
+  std::vector<AttemptName> names;
+  for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
+    if (!it->kept) names.push_back(name_of(it->manifest));
+  }
+  return names;
+}
+
+// A process may have died between renaming the manifest of the newest step and syncing it, so
+// that we see what a power cut would take back. Nothing older goes before that is durable.
+Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last) {
+  const CurrentLine line(listing);
+  std::size_t settled = 0;
+  for (const Manifest& manifest : newest_first(listing)) {
+    if (settled == last) break;
+    if (!line.contains(manifest.point)) continue;
+    DF_TRY_VOID(vfs.sync_dir(attempt_dir_name(name_of(manifest))));
+    ++settled;
+  }
+  return {};
+}
+
+std::uint64_t manifest_bytes(const RunListing& listing, const AttemptName& name) {
+  const auto found = std::ranges::find(listing.attempts, name, &AttemptState::name);
+  if (found == listing.attempts.end() || !found->manifest) return 0;
+  std::uint64_t bytes = 0;
+  for (const ManifestFile& file : found->manifest->files) bytes += file.bytes;
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep) {
+  std::vector<AttemptName> names;
+  for (const AttemptState& attempt : listing.attempts) {
+    if (attempt.manifest && !attempt.committed()) names.push_back(attempt.name);
+  }
+  std::ranges::copy(expired_committed(listing, keep), std::back_inserter(names));
+  return names;
+}
+
+Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run) {
+  DF_TRY(const RunListing listing, read_run(vfs));
+  std::vector<AttemptName> names = listing.half_deleted;
+  std::ranges::copy(expired(listing, keep), std::back_inserter(names));
+  GarbageReport report;
+  if (!dry_run && !names.empty()) {
+    const Status settled = settle_newest(vfs, listing, last_count(keep));
+    // Another collector has gone further than this listing: the rest is for it.
+    if (!settled && settled.error().code() == ErrorCode::kNotFound) return report;
+    DF_TRY_VOID(settled);
+    DF_TRY_VOID(remove_attempts(vfs, names));
+  }
+  for (const AttemptName& name : names) report.bytes_freed += manifest_bytes(listing, name);
+  report.removed = std::move(names);
+  return report;
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,28 @@
+// Which checkpoints stay. The choice is pure; collect_garbage carries it out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "deepfreeze/options.h"
+#include "manifest/run_directory.h"
+
+namespace deepfreeze {
+
+// Attempts to delete: aborted ones always, then committed ones, oldest first.
+// Of those never the newest, nor the newest of the current line; none where `keep` sets no rule.
+// keep.last (1 where it is not set) counts steps of the current line only; abandoned steps go
+// once so many newer ones of the line exist. keep.every and keep.best keep more of the line.
+[[nodiscard]] std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep);
+
+// Reads the run, deletes what has expired and finishes deletions that were interrupted;
+// `dry_run` only tells. Attempts with a fault, and undecided ones, are left alone. Safe beside
+// other collectors and readers. The first error ends it.
+struct GarbageReport {
+  std::vector<AttemptName> removed;
+  std::uint64_t bytes_freed = 0;  // by the manifests of what was committed
+};
+[[nodiscard]] Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run);
+
+}  // namespace deepfreeze

@@ -1,0 +1,181 @@
+#include "manifest/retention.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "crash/attempt_maker.h"
+#include "manifest/claims.h"
+#include "manifest/listing_maker.h"
+#include "support/sim_disk.h"
+
+namespace deepfreeze {
+namespace {
+
+// As generation * 10000 + step.
+std::vector<std::uint64_t> ids_of(const std::vector<AttemptName>& names) {
+  std::vector<std::uint64_t> ids;
+  for (const AttemptName& name : names) ids.push_back(name.attempt_id);
+  return ids;
+}
+
+std::vector<std::uint64_t> ids(std::uint64_t generation, std::uint64_t first, std::uint64_t last) {
+  std::vector<std::uint64_t> result;
+  for (std::uint64_t step = first; step <= last; ++step) {
+    result.push_back(generation * 10000 + step);
+  }
+  return result;
+}
+
+Keep last(std::size_t count) { return {.last = count, .every = {}, .best = {}}; }
+
+struct Case {
+  std::string name;
+  ListingMaker run;
+  Keep keep;
+  std::vector<std::uint64_t> expected;
+};
+
+ListingMaker straight(std::uint64_t steps) {
+  ListingMaker run;
+  return run.claim(1, {}).commit(1, 1, steps);
+}
+
+// 100 to 150 in generation 1, then from 100 again.
+ListingMaker rolled_back() {
+  ListingMaker run;
+  return run.claim(1, {}).commit(1, 100, 150).claim(2, make_point(1, 100));
+}
+
+ListingMaker with_losses(std::vector<double> losses) {
+  ListingMaker run;
+  run.claim(1, {});
+  std::uint64_t step = 0;
+  for (const double loss : losses) run.commit(1, ++step).metric("loss", loss);
+  return run;
+}
+
+Keep best(Keep::Better better, std::size_t count) {
+  return {.last = {}, .every = {}, .best = Keep::Best{"loss", better, count}};
+}
+
+TEST(Retention, KeepsWhatTheRulesSay) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<Case> cases = {
+      {"no rule", straight(5), {}, {}},
+      {"nothing there", {}, last(1), {}},
+      {"last 3", straight(5), last(3), {10001, 10002}},
+      {"last 0 still keeps the newest", straight(2), last(0), {10001}},
+      {"every 2 keeps the newest too",
+       straight(5),
+       {.last = {}, .every = 2, .best = {}},
+       {10001, 10003}},
+      {"every 0 keeps no more", straight(2), {.last = {}, .every = 0, .best = {}}, {10001}},
+      {"last and every", straight(6), {.last = 2, .every = 3, .best = {}}, {10001, 10002, 10004}},
+      {"best by the smallest", with_losses({3, 1, 2, 9}), best(Keep::Better::kMin, 2), {10001}},
+      {"best by the greatest",
+       with_losses({3, 1, 9, 2}),
+       best(Keep::Better::kMax, 1),
+       {10001, 10002}},
+      {"NaN is never best", with_losses({kNan, 5, 6}), best(Keep::Better::kMin, 2), {10001}},
+      {"of equals the newer is best", with_losses({1, 1, 5}), best(Keep::Better::kMin, 1), {10001}},
+      {"bad and undecided ones are left alone", straight(2).undecided(3).bad(4), last(1), {10001}},
+      {"aborted ones go without a rule", straight(2).abort(1, 3), {}, {10003}},
+      {"aborted ones don't count", straight(2).abort(1, 3), last(2), {10003}},
+      {"bad ones don't count", straight(2).bad(3), last(2), {}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(ids_of(expired(c.run.listing(), c.keep)), c.expected) << c.name;
+  }
+}
+
+TEST(Retention, AfterARollbackNothingGoesBeforeNewerStepsExist) {
+  const std::vector<Case> cases = {
+      {"claimed only", rolled_back(), last(3), {}},
+      {"one new", rolled_back().commit(2, 101), last(3), {}},
+      {"two new", rolled_back().commit(2, 101, 102), last(3), {}},
+      {"three new: 100 is fourth, 101 to 150 are abandoned", rolled_back().commit(2, 101, 103),
+       last(3), ids(1, 100, 150)},
+      {"default of one",
+       rolled_back().commit(2, 101),
+       {.last = {}, .every = 1000, .best = {}},
+       ids(1, 100, 150)},
+      {"every does not keep what is abandoned",
+       rolled_back().commit(2, 101),
+       {.last = {}, .every = 50, .best = {}},
+       ids(1, 101, 150)},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(ids_of(expired(c.run.listing(), c.keep)), c.expected) << c.name;
+  }
+}
+
+TEST(Retention, AClaimAloneKeepsBothTheNewestAndItsOwnStart) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 98, 102).claim(2, make_point(1, 100));
+  EXPECT_EQ(ids_of(expired(run.listing(), last(1))), ids(1, 98, 99));
+}
+
+TEST(Retention, AnAbandonedStepIsNeverBest) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 1).metric("loss", 5).commit(1, 2).metric("loss", 0);
+  run.claim(2, make_point(1, 1)).commit(2, 2).metric("loss", 6);
+  EXPECT_EQ(ids_of(expired(run.listing(), best(Keep::Better::kMin, 1))), ids(1, 2, 2));
+}
+
+// A run of generation 1 with steps 1 to `steps`; attempt id = step.
+std::string make_run(SimDisk& disk, std::uint64_t steps) {
+  const auto run = create_or_open_run(disk, {});
+  EXPECT_TRUE(run.has_value());
+  EXPECT_TRUE(claim_generation(disk, run->run_id, {}).has_value());
+  for (std::uint64_t step = 1; step <= steps; ++step) {
+    const auto saved = save_attempt(disk, make_identity(run->run_id, {1, step, step, step}));
+    EXPECT_TRUE(saved.has_value()) << saved.error().message();
+  }
+  return run->run_id;
+}
+
+TEST(CollectGarbage, DeletesWhatExpiredAndCountsItsBytes) {
+  SimDisk disk;
+  make_run(disk, 3);
+  const auto told = collect_garbage(disk, last(1), true);
+  ASSERT_TRUE(told.has_value()) << told.error().message();
+  EXPECT_EQ(told->removed.size(), 2U);
+  EXPECT_EQ(read_run(disk)->attempts.size(), 3U);
+  const auto report = collect_garbage(disk, last(1), false);
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(ids_of(report->removed), (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(report->bytes_freed, told->bytes_freed);
+  EXPECT_GT(report->bytes_freed, 2 * kTestDataBytes);
+  const auto listing = read_run(disk);
+  ASSERT_EQ(listing->attempts.size(), 1U);
+  EXPECT_EQ(listing->attempts[0].name.step, 3U);
+  EXPECT_TRUE(verify_attempt(disk, *listing->attempts[0].manifest).has_value());
+}
+
+TEST(CollectGarbage, FinishesWhatAnotherOneBegan) {
+  SimDisk disk;
+  make_run(disk, 2);
+  const std::string directory = attempt_dir_name({1, 1});
+  ASSERT_TRUE(
+      disk.rename_no_replace(directory + "/manifest.json", directory + "/manifest.deleted.json"));
+  const auto listing = read_run(disk);
+  ASSERT_EQ(listing->half_deleted.size(), 1U);
+  EXPECT_EQ(listing->attempts.size(), 1U);
+  const auto report = collect_garbage(disk, {}, false);
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(ids_of(report->removed), std::vector<std::uint64_t>{1});
+  EXPECT_FALSE(disk.contents(directory + "/manifest.deleted.json").has_value());
+  EXPECT_TRUE(read_run(disk)->half_deleted.empty());
+}
+
+TEST(CollectGarbage, DeletesNothingWhereTheNewestCantBeMadeDurable) {
+  SimDisk disk;
+  make_run(disk, 2);
+  disk.fail_at(disk.operation_count(), 5);  // the sync of step 2's directory
+  EXPECT_FALSE(collect_garbage(disk, last(1), false).has_value());
+  EXPECT_EQ(read_run(disk)->attempts.size(), 2U);
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,66 @@
+// A run's directory as a whole: which run it is, who claimed it, which attempts it holds.
+// Stateless over a Vfs: each call reads the disk. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/records.h"
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+inline constexpr std::uint64_t kRecordBytesMax = 1 << 20;  // run file and claims
+inline constexpr std::uint64_t kManifestBytesMax = 64 << 20;
+
+// What a manifest is renamed to when its attempt is deleted: readers leave such attempts out,
+// and the next collector finishes them.
+inline constexpr std::string_view kDeletedManifestFile = "manifest.deleted.json";
+
+// What is known about one attempt directory.
+struct AttemptState {
+  AttemptName name;
+  // Set where manifest.json exists and verifies.
+  std::optional<Manifest> manifest;
+  // Set where manifest.json exists and does not verify, or contradicts its directory.
+  std::optional<Error> fault;
+  // Neither: not decided yet.
+  [[nodiscard]] bool committed() const {
+    return manifest.has_value() && manifest->outcome == Outcome::kCommitted;
+  }
+  [[nodiscard]] bool undecided() const { return !manifest.has_value() && !fault.has_value(); }
+};
+
+struct Claim {
+  std::uint64_t generation = 0;
+  std::optional<GenerationRecord> record;  // empty where the file does not verify (still a claim)
+};
+
+// Everything one listing of a run tells.
+struct RunListing {
+  RunRecord run;
+  bool run_rebuilt = false;               // deepfreeze.json was lost or bad: taken from a manifest
+  std::vector<AttemptState> attempts;     // by (step, attempt id)
+  std::vector<AttemptName> half_deleted;  // in no list above; collect_garbage finishes them
+  std::vector<Claim> claims;              // by generation
+};
+
+// kNotFound: neither deepfreeze.json nor an attempt nor a claim ("not a DeepFreeze run
+// directory"). kUnsupported: any record is of a newer format. Attempts that vanish while being
+// read (gc in another process) are left out. A run file that is lost or bad is rebuilt in memory
+// and a warning logged; kCorrupt where no record tells the run's id.
+[[nodiscard]] Result<RunListing> read_run(Vfs& vfs);
+
+// Writes deepfreeze.json (tmp, sync, rename without replacing, directory sync); adopts an
+// existing one. Repairs a bad or lost one from the manifests or claims; a bad one is kept as
+// deepfreeze.bad-<nonce>.json. The directory may hold other files.
+[[nodiscard]] Result<RunRecord> create_or_open_run(Vfs& vfs, std::optional<ParentPoint> parent);
+
+// Reads and checks one manifest: well sealed, and of this directory and run ("" is any run).
+[[nodiscard]] Result<Manifest> read_manifest(Vfs& vfs, const AttemptName& name,
+                                             std::string_view run_id);
+
+}  // namespace deepfreeze

@@ -1,0 +1,23 @@
+// Reads every record below a run's root as it is, before it is known which run this is.
+// Stateless; any thread.
+#pragma once
+
+#include <vector>
+
+#include "manifest/run_directory.h"
+
+namespace deepfreeze {
+
+struct RunRecords {
+  std::vector<AttemptState> attempts;  // by (step, attempt id)
+  std::vector<AttemptName> half_deleted;
+  std::vector<Claim> claims;  // by generation
+};
+
+// One moment of the run: where another process deletes an attempt meanwhile, the root is read
+// again, because the newer attempt that allowed the deletion may not have been listed yet.
+// kUnsupported where a record is of a newer format: passing over it would lose what it says.
+[[nodiscard]] Result<RunRecords> read_records(Vfs& vfs);
+inline constexpr int kReadPassesMax = 10;
+
+}  // namespace deepfreeze

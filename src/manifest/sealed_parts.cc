@@ -1,0 +1,183 @@
+#include "manifest/sealed_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <thread>
+#include <tuple>
+
+#include "base/clock.h"
+#include "base/try.h"
+#include "manifest/record_file.h"
+#include "manifest/run_directory.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::chrono::milliseconds kPauseMin{1};
+constexpr std::chrono::milliseconds kPauseMax{100};
+constexpr std::uint64_t kFailureTextBytesMax = 64 * 1024;
+
+AttemptName attempt_of(const Identity& identity) { return {identity.step, identity.attempt_id}; }
+
+Status read_exactly(File& file, std::string_view path, std::span<std::byte> into) {
+  DF_TRY(const std::size_t count, file.read_at(0, into));
+  if (count == into.size()) return {};
+  return fail(ErrorCode::kCorrupt, fmt::format("read {}: it ends after {} bytes", path, count));
+}
+
+Error failure_report(Vfs& vfs, const std::string& path) {
+  const auto text = read_file(vfs, path, kFailureTextBytesMax);
+  return {ErrorCode::kIncomplete,
+          fmt::format("{}: {}", vfs.path_of(path), text ? *text : text.error().message())};
+}
+
+// The sealed parts of one listing, in the order of (rank, file).
+Result<std::vector<PartName>> list_parts(Vfs& vfs, const CommitRequest& request) {
+  const std::string directory = attempt_dir_name(attempt_of(request.identity));
+  DF_TRY(const std::vector<DirEntry> entries, vfs.list(directory));
+  std::vector<PartName> parts;
+  for (const DirEntry& entry : entries) {
+    const std::string path = join_name(directory, entry.name);
+    if (entry.name == kManifestFile) {
+      return fail(ErrorCode::kExists, vfs.path_of(path) + " is there already");
+    }
+    if (entry.name.ends_with(".failed")) return std::unexpected(failure_report(vfs, path));
+    const auto part = parse_sealed_file_name(entry.name);
+    if (!part) continue;
+    if (part->world_size != request.world_size) {
+      return fail(ErrorCode::kMismatch,
+                  fmt::format("{} is not of a world of {}", vfs.path_of(path), request.world_size));
+    }
+    parts.push_back(*part);
+  }
+  std::ranges::sort(parts, {}, [](const PartName& part) { return std::tie(part.rank, part.file); });
+  return parts;
+}
+
+// The first rank, or file of one, that is missing; empty where all are there. `parts` is sorted.
+std::optional<PartName> first_missing(std::span<const PartName> parts, std::uint32_t world_size) {
+  std::size_t next = 0;
+  for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+    std::uint32_t file_count = 1;  // until its first file tells
+    for (std::uint32_t file = 0; file < file_count; ++file, ++next) {
+      const PartName wanted{rank, world_size, file, file_count};
+      if (next == parts.size()) return wanted;
+      if (file == 0) file_count = parts[next].file_count;
+      if (parts[next] != PartName{rank, world_size, file, file_count}) return wanted;
+    }
+  }
+  return std::nullopt;
+}
+
+Status check_identity(const Identity& found, const Identity& wanted, const PartName& part) {
+  Identity expected = wanted;
+  expected.part = part;
+  if (found == expected) return {};
+  return fail(ErrorCode::kMismatch,
+              fmt::format("it is {} of run {}, {}, generation {}, save {}",
+                          sealed_file_name(found.part), found.run_id,
+                          attempt_dir_name(attempt_of(found)), found.generation, found.save_index));
+}
+
+bool disjoint(const Box& a, const Box& b) {
+  if (a.offset.size() != b.offset.size()) return false;
+  for (std::size_t i = 0; i < a.offset.size(); ++i) {
+    if (a.offset[i] + a.extent[i] <= b.offset[i]) return true;
+    if (b.offset[i] + b.extent[i] <= a.offset[i]) return true;
+  }
+  return false;
+}
+
+// Which boxes of each key have been seen so far.
+class StoredKeys {
+ public:
+  Status add(const TensorSpec& spec) {
+    std::vector<TensorSpec>& before = seen_[spec.key];
+    const auto clash = std::ranges::find_if(before, [&](const TensorSpec& other) {
+      return !spec.box || !other.box || other.global_shape != spec.global_shape ||
+             other.dtype != spec.dtype || !disjoint(*spec.box, *other.box);
+    });
+    if (clash != before.end()) {
+      return fail(ErrorCode::kMismatch,
+                  fmt::format("tensor {} is stored twice and not as disjoint boxes", spec.key));
+    }
+    before.push_back(spec);
+    return {};
+  }
+
+ private:
+  std::map<std::string, std::vector<TensorSpec>, std::less<>> seen_;
+};
+
+}  // namespace
+
+Result<PartHeader> read_part_header(Vfs& vfs, std::string_view path) {
+  DF_TRY(const auto file, vfs.open_read(path, Access::kBuffered));
+  PartHeader part;
+  DF_TRY(part.file_bytes, file->size());
+  std::array<std::byte, 8> first8{};
+  DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), first8));
+  const auto header_bytes = header_size(first8, part.file_bytes);
+  if (!header_bytes) return std::unexpected(header_bytes.error().within(vfs.path_of(path)));
+  std::vector<std::byte> bytes(*header_bytes);  // within kHeaderBytesMax and the file
+  DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), bytes));
+  auto header = decode_header(bytes, part.file_bytes, part.crc);
+  if (!header) return std::unexpected(header.error().within(vfs.path_of(path)));
+  part.header = std::move(*header);
+  return part;
+}
+
+std::optional<Identity> find_identity(Vfs& vfs, const AttemptName& name) {
+  const std::string directory = attempt_dir_name(name);
+  const auto entries = vfs.list(directory);
+  if (!entries) return std::nullopt;
+  for (const DirEntry& entry : *entries) {
+    if (!entry.name.ends_with(".safetensors") && !entry.name.ends_with(".part")) continue;
+    const auto part = read_part_header(vfs, join_name(directory, entry.name));
+    if (part && attempt_of(part->header.identity) == name) return part->header.identity;
+  }
+  return std::nullopt;
+}
+
+Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request) {
+  const auto start = Monotonic::now();
+  for (auto pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
+    DF_TRY(std::vector<PartName> parts, list_parts(vfs, request));
+    const auto missing = first_missing(parts, request.world_size);
+    if (!missing) return parts;
+    const auto waited = Monotonic::now() - start;
+    if (waited >= request.deadline) {
+      return fail(ErrorCode::kIncomplete,
+                  fmt::format("{} is missing after {} ms", sealed_file_name(*missing),
+                              request.deadline.count()));
+    }
+    std::this_thread::sleep_for(std::min<Monotonic::duration>(pause, request.deadline - waited));
+  }
+}
+
+Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
+                                 std::span<const PartName> parts) {
+  const std::string directory = attempt_dir_name(attempt_of(request.identity));
+  CheckedParts checked;
+  StoredKeys keys;
+  for (const PartName& name : parts) {
+    const std::string path = join_name(directory, sealed_file_name(name));
+    DF_TRY(PartHeader part, read_part_header(vfs, path));
+    const Status own = check_identity(part.header.identity, request.identity, name);
+    if (!own) return std::unexpected(own.error().within("check " + vfs.path_of(path)));
+    checked.files.push_back({sealed_file_name(name), part.file_bytes, part.crc});
+    if (name.rank == 0 && name.file == 0) checked.annotations = part.header.annotations;
+    if (parts.size() == 1) break;  // the header's own check leaves no key twice
+    for (const ShardEntry& entry : part.header.entries) {
+      const Status once = keys.add(entry.spec);
+      if (!once) return std::unexpected(once.error().within("check " + vfs.path_of(path)));
+    }
+  }
+  return checked;
+}
+
+}  // namespace deepfreeze

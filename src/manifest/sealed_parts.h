@@ -1,0 +1,41 @@
+// Step 5 of the commit protocol: are all parts of an attempt there, and what do their headers
+// say? Stateless; any thread.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "manifest/commit.h"
+
+namespace deepfreeze {
+
+struct PartHeader {
+  ShardHeader header;
+  std::uint64_t file_bytes = 0;
+  std::uint32_t crc = 0;
+};
+
+// Size, CRC and structure of the header are checked, the data is not read.
+[[nodiscard]] Result<PartHeader> read_part_header(Vfs& vfs, std::string_view path);
+
+// The identity in the first readable header of an attempt, sealed or not.
+[[nodiscard]] std::optional<Identity> find_identity(Vfs& vfs, const AttemptName& name);
+
+// In the order of (rank, file). Waits with a growing pause until every rank's parts are sealed.
+// kIncomplete: a rank reported failure, or the deadline passed. kExists: the attempt has an
+// outcome already. kMismatch: a part of another world size is there.
+[[nodiscard]] Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request);
+
+struct CheckedParts {
+  std::vector<ManifestFile> files;
+  Annotations annotations;  // of rank 0's first part
+};
+
+// kCorrupt, kMismatch: a header does not verify, is of another attempt, or stores a key that
+// another part stores too and that is not a disjoint box.
+[[nodiscard]] Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
+                                               std::span<const PartName> parts);
+
+}  // namespace deepfreeze

@@ -1,0 +1,26 @@
+// What must hold on a disk after any power cut or I/O error.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "crash/run_life.h"
+
+namespace deepfreeze {
+
+// "name: what was found", or empty where all hold:
+//  run       the run opens under its id, and its file is whole
+//  claim     a claim that was returned stands, and every committed generation has one
+//  listed    nothing that is listed as committed fails to verify; no record is torn
+//  acked     an acknowledged step is listed, unless its removal began; then a newer one is
+//  data      a header that verifies, sealed or not, has data that verifies
+//  sealed    a part that was sealed is there and verifies, unless its removal began
+//  removed   what was removed is gone; what is being removed can't pass for undecided
+//  aborted   what was aborted is never committed or undecided again
+[[nodiscard]] std::optional<std::string> broken_invariant(SimDisk& disk, const Promises& promises);
+
+//  next      opening, claiming, saving and collecting work, and leave one step and no debris
+// Changes the disk.
+[[nodiscard]] std::optional<std::string> broken_future(SimDisk& disk, const Promises& promises);
+
+}  // namespace deepfreeze

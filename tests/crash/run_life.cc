@@ -1,0 +1,240 @@
+#include "crash/run_life.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/fail_point.h"
+#include "base/mapped_memory.h"
+#include "base/try.h"
+#include "crash/attempt_maker.h"
+#include "manifest/claims.h"
+#include "manifest/commit.h"
+#include "manifest/history.h"
+#include "manifest/retention.h"
+#include "pipeline/part_writer.h"
+
+namespace deepfreeze {
+namespace {
+
+Keep keep_last_steps(std::size_t count) { return {.last = count, .every = {}, .best = {}}; }
+
+// The process dies at a fail point: its own error is as expected, any other ends the scenario.
+template <class Call>
+Status die_at(std::string_view fail_point, Call&& call) {
+  DF_TRY_VOID(fail_points::arm(fmt::format("{}=error@1", fail_point)));
+  const Status status = std::forward<Call>(call)();
+  fail_points::disarm();
+  if (status) return fail(ErrorCode::kInternal, fmt::format("{} was not passed", fail_point));
+  if (status.error().message().find("fail point") == std::string::npos) return status;
+  return {};
+}
+
+// Steps 2 and 3 by the engine's own writer; with one thread, one order of operations.
+Status write_part_by_engine(Vfs& vfs, const std::string& path, const ShardHeader& header,
+                            std::span<const std::byte> data) {
+  DF_TRY(EncodedHeader encoded, encode_header(header));
+  DF_TRY(const MappedMemory arena, MappedMemory::allocate(round_up(data.size(), kPageBytes)));
+  std::ranges::copy(data, arena.bytes().begin());
+  DF_TRY(const auto writer, PartWriter::start(vfs, {.name = path,
+                                                    .data = arena.bytes().first(data.size()),
+                                                    .header_bytes = encoded.bytes.size(),
+                                                    .thread_count = 1}));
+  writer->push(0);
+  return writer->finish([&]() -> Result<std::vector<std::byte>> { return encoded.bytes; });
+}
+
+Status ordinary(RunLife& life) {
+  DF_TRY_VOID(life.open());
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.save(1));
+  DF_TRY_VOID(life.save(2));
+  DF_TRY_VOID(life.collect(1));
+  DF_TRY_VOID(life.save_of_two_ranks(3));
+  DF_TRY_VOID(life.seal_only(4));
+  DF_TRY_VOID(life.open());  // by the next process
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.abort_undecided_attempts());
+  DF_TRY_VOID(life.save(4));
+  return life.collect(1);
+}
+
+Status killed_before_the_last_sync(RunLife& life) {
+  DF_TRY_VOID(life.open());
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.save(1));
+  DF_TRY_VOID(life.save_killed_at(2, "commit.manifest_renamed"));
+  return life.collect(1);
+}
+
+Status killed_while_collecting(RunLife& life) {
+  DF_TRY_VOID(life.open());
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.save(1));
+  DF_TRY_VOID(life.save(2));
+  DF_TRY_VOID(life.collect_killed_at(1, "remove.manifest_removed"));
+  return life.collect(1);
+}
+
+Status rolled_back(RunLife& life) {
+  DF_TRY_VOID(life.open());
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.save(1));
+  DF_TRY_VOID(life.save(2));
+  DF_TRY_VOID(life.save(3));
+  DF_TRY_VOID(life.claim_from(1));
+  DF_TRY_VOID(life.collect(2));  // nothing yet
+  DF_TRY_VOID(life.save(2));
+  DF_TRY_VOID(life.save(3));
+  return life.collect(2);
+}
+
+Status bad_run_file(RunLife& life) {
+  DF_TRY_VOID(life.open());
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.save(1));
+  life.ruin_run_file();
+  DF_TRY_VOID(life.open());
+  return life.save(2);
+}
+
+}  // namespace
+
+Status RunLife::open() {
+  begin_phase("open");
+  DF_TRY(const RunRecord run, create_or_open_run(disk_, {}));
+  run_id_ = run.run_id;
+  promises_.run_id = run_id_;
+  promises_.run_file = true;
+  return {};
+}
+
+Status RunLife::claim() {
+  DF_TRY(const RunListing listing, read_run(disk_));
+  const auto committed = newest_first(listing);
+  return claim_from(committed.empty() ? std::nullopt : std::optional(committed.front().point));
+}
+
+Status RunLife::claim_from(std::uint64_t step) {
+  DF_TRY(const RunListing listing, read_run(disk_));
+  for (const Manifest& manifest : newest_first(listing)) {
+    if (manifest.point.step == step) return claim_from(manifest.point);
+  }
+  return fail(ErrorCode::kNotFound, fmt::format("no step {}", step));
+}
+
+Status RunLife::claim_from(std::optional<Point> point) {
+  begin_phase("claim");
+  generation_ = 0;  // who can't claim may not save: a claim that failed can still stand
+  DF_TRY(const GenerationRecord record, claim_generation(disk_, run_id_, point));
+  generation_ = record.generation;
+  promises_.claims.push_back(record);
+  return {};
+}
+
+Status RunLife::abort_undecided_attempts() {
+  begin_phase("abort");
+  DF_TRY(const RunListing listing, read_run(disk_));
+  DF_TRY_VOID(abort_undecided(disk_, listing, generation_));
+  for (const AttemptState& attempt : listing.attempts) {
+    if (attempt.undecided()) promises_.aborted.push_back(attempt.name);
+  }
+  return {};
+}
+
+Status RunLife::save(std::uint64_t step) {
+  begin_phase("save");
+  const Identity identity = next_identity(step);
+  DF_TRY_VOID(begin_attempt(disk_, name_of(identity)));
+  DF_TRY_VOID(write(identity));
+  DF_TRY(const Manifest manifest, commit_attempt(disk_, make_request(identity)));
+  promises_.committed.push_back(manifest.point);
+  return {};
+}
+
+Status RunLife::save_of_two_ranks(std::uint64_t step) {
+  begin_phase("save of two ranks");
+  Identity identity = next_identity(step, {1, 2, 0, 1});
+  DF_TRY_VOID(begin_attempt(disk_, name_of(identity)));
+  DF_TRY_VOID(write(identity));
+  identity.part.rank = 0;
+  DF_TRY_VOID(write(identity));
+  DF_TRY(const Manifest manifest, commit_attempt(disk_, make_request(identity)));
+  promises_.committed.push_back(manifest.point);
+  return {};
+}
+
+Status RunLife::save_killed_at(std::uint64_t step, std::string_view fail_point) {
+  return die_at(fail_point, [&] { return save(step); });
+}
+
+Status RunLife::seal_only(std::uint64_t step) {
+  begin_phase("seal only");
+  const Identity identity = next_identity(step);
+  DF_TRY_VOID(begin_attempt(disk_, name_of(identity)));
+  return write(identity);
+}
+
+Status RunLife::write(const Identity& identity) {
+  DF_TRY_VOID(write_and_seal(disk_, identity, write_part_by_engine));
+  promises_.sealed.push_back(identity);
+  return {};
+}
+
+Status RunLife::collect(std::size_t keep_last) {
+  begin_phase("collect");
+  const Keep keep = keep_last_steps(keep_last);
+  DF_TRY(const GarbageReport planned, collect_garbage(disk_, keep, true));
+  std::ranges::copy(planned.removed, std::back_inserter(promises_.removing));
+  DF_TRY(const GarbageReport report, collect_garbage(disk_, keep, false));
+  std::ranges::copy(report.removed, std::back_inserter(promises_.removed));
+  return {};
+}
+
+Status RunLife::collect_killed_at(std::size_t keep_last, std::string_view fail_point) {
+  return die_at(fail_point, [&] { return collect(keep_last); });
+}
+
+void RunLife::ruin_run_file() {
+  promises_.run_file = false;
+  disk_.plant(kRunFile, "{\"crc32c\":\"00000000\"");
+}
+
+std::string RunLife::phase_at(std::size_t operation) const {
+  std::string text;
+  for (const Phase& phase : phases_) {
+    if (phase.begin <= operation) text = phase.text;
+  }
+  return text;
+}
+
+void RunLife::begin_phase(std::string text) {
+  phases_.push_back({disk_.operation_count(), std::move(text)});
+}
+
+Identity RunLife::next_identity(std::uint64_t step, PartName part) {
+  ++saves_;
+  return make_identity(run_id_, {generation_, step, saves_, 0xa000 + saves_}, part);
+}
+
+const std::vector<Scenario>& scenarios() {
+  static const std::vector<Scenario> kScenarios = {
+      {"ordinary", ordinary},
+      {std::string(kDiedBeforeItsSync), killed_before_the_last_sync},
+      {"killed while collecting", killed_while_collecting},
+      {"rolled back", rolled_back},
+      {"bad run file", bad_run_file},
+  };
+  return kScenarios;
+}
+
+std::string scenario_name(const testing::TestParamInfo<std::size_t>& info) {
+  std::string name = scenarios().at(info.param).name;
+  std::ranges::replace(name, ' ', '_');
+  return name;
+}
+
+}  // namespace deepfreeze
