@@ -1,0 +1,80 @@
+#include "cli/cli.h"
+
+#include <fmt/ostream.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "cli/output.h"
+#include "deepfreeze/version.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr const char* kFooter =
+    "RUN is a run's directory; RUN@STEP or RUN@latest names one of its checkpoints.\n"
+    "Where RUN itself holds an '@', write RUN/@STEP.\n"
+    "Exit: 0 good, 1 the check found a fault or a difference, 2 usage, 3 any other failure.";
+
+std::string version_text() {
+  return fmt::format("deepfreeze {}.{}.{}", DEEPFREEZE_VERSION_MAJOR, DEEPFREEZE_VERSION_MINOR,
+                     DEEPFREEZE_VERSION_PATCH);
+}
+
+int report(const Error& error, const std::string& verb, Console& console) {
+  fmt::print(console.err, "deepfreeze {}: {}\n", verb, printable(error.message()));
+  if (console.json) {
+    nlohmann::ordered_json document = json_document(verb);
+    document["error"] = {{"code", to_string(error.code())}, {"message", error.message()}};
+    print_json(console.out, document);
+  }
+  return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
+}
+
+int run_verb(const Command& command, Console& console) {
+  const std::string verb = command.app->get_name();
+  const auto code = command.run(console);
+  if (!code) return report(code.error(), verb, console);
+  console.out.flush();
+  if (console.out.good()) return *code;
+  return report(Error(ErrorCode::kIo, "write standard output: failed"), verb, console);
+}
+
+int parse_and_run(int argc, const char* const* argv, Console& console) {
+  CLI::App program("Looks at, checks and tidies checkpoints of training runs.", "deepfreeze");
+  program.set_version_flag("--version", version_text());
+  program.require_subcommand(1);
+  program.footer(kFooter);
+  const std::vector<Command> commands{add_ls(program),    add_show(program),   add_log(program),
+                                      add_diff(program),  add_verify(program), add_gc(program),
+                                      add_export(program)};
+  for (const Command& command : commands) {
+    command.app->add_flag("--json", console.json, "Print one JSON document instead of tables");
+  }
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error, console.out, console.err) == 0 ? kExitGood : kExitUsage;
+  }
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return run_verb(command, console);
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+
+int run_cli(int argc, const char* const* argv, Console console) {
+  // The core does not throw; the libraries for arguments and JSON may, where memory ends.
+  try {
+    return parse_and_run(argc, argv, console);
+  } catch (const std::exception& error) {
+    fmt::print(console.err, "deepfreeze: {}\n", error.what());
+    return kExitFailure;
+  }
+}
+
+}  // namespace deepfreeze

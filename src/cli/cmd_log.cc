@@ -1,0 +1,108 @@
+// deepfreeze log RUN: where a run came from, its generations, and the steps that each holds.
+#include <fmt/ostream.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
+#include "base/try.h"
+#include "cli/console.h"
+#include "cli/lineage.h"
+#include "cli/output.h"
+#include "cli/run_ref.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kIndentMax = 16;  // deeper branches are drawn at this depth
+
+std::string origin_text(const GenerationEntry& entry) {
+  if (!entry.claim_readable) return "origin unknown";
+  if (!entry.resumed_from) return "from scratch";
+  return fmt::format("from step {} of generation {}", entry.resumed_from->step,
+                     entry.resumed_from->generation);
+}
+
+std::string steps_text(const GenerationEntry& entry) {
+  std::vector<std::string> steps;
+  for (const StepEntry& step : entry.steps) {
+    steps.push_back(fmt::format("{}{}", step.point.step, step.abandoned ? " (abandoned)" : ""));
+  }
+  return steps.empty() ? "no steps" : fmt::format("steps {}", fmt::join(steps, ", "));
+}
+
+void print_generation(const GenerationEntry& entry, Console& console) {
+  const std::size_t depth = std::min(entry.depth, kIndentMax);
+  const std::string stem = depth == 0 ? "" : std::string((depth - 1) * 4, ' ') + "`-- ";
+  fmt::print(console.out, "{}generation {}, {}: {}\n", stem, entry.generation, origin_text(entry),
+             steps_text(entry));
+}
+
+void print_log(const OpenedRun& run, const std::vector<ParentEntry>& parents,
+               const std::vector<GenerationEntry>& entries, Console& console) {
+  fmt::print(console.out, "{}  run {}\n", run.path, run.listing.run.run_id);
+  for (const ParentEntry& parent : parents) {
+    fmt::print(console.out, "branched from {} step {}  {}\n", printable(parent.point.run),
+               parent.point.step,
+               parent.cause.empty() ? "run " + parent.run_id : "(" + printable(parent.cause) + ")");
+  }
+  for (const GenerationEntry& entry : entries) print_generation(entry, console);
+}
+
+nlohmann::ordered_json generation_json(const GenerationEntry& entry) {
+  nlohmann::ordered_json json{{"generation", entry.generation},
+                              {"claim_readable", entry.claim_readable},
+                              {"resumed_from", nullptr},
+                              {"steps", nlohmann::ordered_json::array()}};
+  if (entry.resumed_from) json["resumed_from"] = point_members(*entry.resumed_from);
+  for (const StepEntry& step : entry.steps) {
+    nlohmann::ordered_json item = point_members(step.point);
+    item["abandoned"] = step.abandoned;
+    json["steps"].push_back(std::move(item));
+  }
+  return json;
+}
+
+nlohmann::ordered_json parent_json(const ParentEntry& parent) {
+  nlohmann::ordered_json json{{"run", parent.point.run}, {"step", parent.point.step}};
+  if (!parent.run_id.empty()) json["id"] = parent.run_id;
+  if (!parent.cause.empty()) json["cause"] = parent.cause;
+  return json;
+}
+
+Result<ExitCode> run_log(const std::string& text, Console& console) {
+  DF_TRY(const OpenedRun run, open_whole_run(text));
+  const std::vector<ParentEntry> parents = parents_of(run.listing);
+  const std::vector<GenerationEntry> entries = generations_of(run.listing);
+  if (!console.json) {
+    print_log(run, parents, entries, console);
+    return kExitGood;
+  }
+  nlohmann::ordered_json document = json_document("log");
+  document["run"] = {{"path", run.path}, {"id", run.listing.run.run_id}};
+  document["parents"] = nlohmann::ordered_json::array();
+  for (const ParentEntry& parent : parents) document["parents"].push_back(parent_json(parent));
+  document["generations"] = nlohmann::ordered_json::array();
+  for (const GenerationEntry& entry : entries) {
+    document["generations"].push_back(generation_json(entry));
+  }
+  print_json(console.out, document);
+  return kExitGood;
+}
+
+}  // namespace
+
+Command add_log(CLI::App& program) {
+  CLI::App* app =
+      program.add_subcommand("log", "Show a run's lineage: parents, generations, their steps");
+  const auto run = std::make_shared<std::string>();  // also held by the parser
+  app->add_option("RUN", *run, "The run's directory")->required();
+  app->footer(
+      "--json: {run, parents: [{run, step, id | cause}], generations: [{generation,\n"
+      "  claim_readable, resumed_from | null, steps: [{generation, step, save, attempt,\n"
+      "  abandoned}]}]}");
+  return {app, [run](Console& console) { return run_log(*run, console); }};
+}
+
+}  // namespace deepfreeze

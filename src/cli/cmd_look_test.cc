@@ -1,0 +1,260 @@
+// ls, show, log, and what all verbs say about bad input.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "cli/test_run.h"
+#include "format/strict_json.h"
+#include "restore/run_fixture.h"
+
+namespace deepfreeze {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kTree =
+    R"({"epoch":3,"lr":0.5,"model":{"w":{"$":"tensor","k":"model.w"}},"name":"run \u001b[2J"})";
+
+FixtureSave one_rank(std::uint64_t step, const std::vector<float>& values) {
+  FixtureSave save{.step = step, .ranks = {{f32_tensor("model.w", values)}}, .tree = kTree};
+  save.ranks[0].push_back(random_tensor("model.b", DType::kI32, {2, 3}, step));
+  save.annotations.wall_micros = 1'795'251'130'000'000;
+  save.annotations.metrics = {{"loss", 0.25}};
+  return save;
+}
+
+void expect_json(const Answer& answer, std::string_view command) {
+  const json document = answer.json();
+  ASSERT_FALSE(document.is_discarded()) << answer.out << answer.err;
+  EXPECT_EQ(document["format"], 1);
+  EXPECT_EQ(document["command"], command);
+}
+
+TEST(Ls, ListsNewestFirstWithFlags) {
+  RunFixture run;
+  const Manifest first = run.save(one_rank(100, {1}));
+  run.save(one_rank(150, {2}));
+  run.claim(first.point);  // so that 150 is abandoned
+  run.save(one_rank(101, {3}));
+  run.write_undecided(one_rank(102, {4}));
+  const Answer answer = call_json({"ls", run.text()});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  expect_json(answer, "ls");
+  const json list = answer.json()["checkpoints"];
+  ASSERT_EQ(list.size(), 4U);
+  const auto line = [&](std::size_t i) {
+    return std::pair<int, std::string>(list[i]["step"], list[i]["flag"]);
+  };
+  EXPECT_EQ(line(0), std::pair(101, std::string("newest")));
+  EXPECT_EQ(line(1), std::pair(150, std::string("abandoned")));
+  EXPECT_EQ(line(2), std::pair(100, std::string("")));
+  EXPECT_EQ(line(3), std::pair(102, std::string("undecided")));
+  EXPECT_EQ(list[0]["generation"], 2);
+  EXPECT_EQ(list[0]["metrics"]["loss"], 0.25);
+  const Answer table = call({"ls", run.text()});
+  EXPECT_EQ(table.code, 0);
+  EXPECT_TRUE(table.says("2026-11-21 08:52:10 UTC"));
+  EXPECT_TRUE(table.says("loss=0.25"));
+}
+
+TEST(Ls, ShowsAFaultyManifestAndItsCause) {
+  RunFixture run;
+  const Manifest manifest = run.save(one_rank(7, {1}));
+  flip_bit(run.file_path(manifest, "manifest.json"), 8 * 40);
+  const Answer answer = call({"ls", run.text()});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_TRUE(answer.says("fault")) << answer.out;
+  EXPECT_TRUE(answer.says("manifest.json")) << answer.out;
+}
+
+TEST(Ls, EmptyRunHasNoCheckpoints) {
+  RunFixture run;
+  EXPECT_EQ(call({"ls", run.text()}).out, "no checkpoints\n");
+  EXPECT_EQ(call_json({"ls", run.text()}).json()["checkpoints"], json::array());
+}
+
+TEST(Show, ListsTensorsAndObjectsOfTheNewestOrAStep) {
+  RunFixture run;
+  run.save(one_rank(1, {1, 2}));
+  run.save(one_rank(2, {1, 2, 3}));
+  const Answer newest = call_json({"show", run.text()});
+  EXPECT_EQ(newest.code, 0) << newest.err;
+  expect_json(newest, "show");
+  const json document = newest.json();
+  EXPECT_EQ(document["checkpoint"]["step"], 2);
+  ASSERT_EQ(document["tensors"].size(), 2U);
+  EXPECT_EQ(document["tensors"][0]["key"], "model.b");
+  EXPECT_EQ(document["tensors"][0]["shape"], json({2, 3}));
+  EXPECT_EQ(document["tensors"][1]["bytes"], 12);
+  EXPECT_EQ(document["objects"][0], (json{{"path", "epoch"}, {"kind", "int"}, {"value", "3"}}));
+  EXPECT_EQ(document["objects"].size(), 3U);
+  EXPECT_EQ(call_json({"show", run.text() + "@1"}).json()["checkpoint"]["step"], 1);
+  EXPECT_EQ(call_json({"show", run.text() + "@latest"}).json(), document);
+
+  const Answer table = call({"show", run.text()});
+  EXPECT_TRUE(table.says("model.b")) << table.out;
+  EXPECT_TRUE(table.says("run \\x1b[2J")) << "escapes reach no terminal";
+}
+
+TEST(Show, GivesStatisticsOfATensorByKeyOrPath) {
+  RunFixture run;
+  run.save(one_rank(5, {-1, 0, 3, 3}));
+  const Answer answer = call_json({"show", run.text(), "model.w"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  const json statistics = answer.json()["statistics"];
+  EXPECT_EQ(statistics["count"], 4);
+  EXPECT_EQ(statistics["min"], -1);
+  EXPECT_EQ(statistics["max"], 3);
+  EXPECT_EQ(statistics["mean"], 1.25);
+  EXPECT_EQ(statistics["zero"], 1);
+  EXPECT_EQ(statistics["histogram"].size(), 20U);
+  EXPECT_EQ(statistics["histogram"][19], 2);
+  const Answer table = call({"show", run.text(), "model.w"});
+  EXPECT_TRUE(table.says("████")) << table.out;
+  EXPECT_TRUE(table.says("F32  [4]  4 elements")) << table.out;
+}
+
+TEST(Show, FollowsAPathOfTheTreeToItsTensor) {
+  RunFixture run;
+  FixtureSave save = one_rank(5, {1, 2});
+  save.tree = R"({"tied":{"$":"tensor","k":"model.w"}})";
+  run.save(save);
+  EXPECT_EQ(call_json({"show", run.text(), "tied"}).json()["tensor"]["key"], "model.w");
+}
+
+TEST(Show, GivesAnObjectByItsPath) {
+  RunFixture run;
+  run.save(one_rank(5, {1}));
+  const Answer answer = call_json({"show", run.text(), "lr"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(answer.json()["object"]["value"], "0.5");
+  EXPECT_EQ(call({"show", run.text(), "lr"}).out, "lr  float  0.5\n");
+}
+
+TEST(Show, CorruptTensorIsAFailureThatNamesIt) {
+  RunFixture run;
+  const Manifest manifest = run.save(one_rank(5, {1}));
+  flip_bit(run.file_path(manifest, manifest.files[0].name), manifest.files[0].bytes * 8 - 1);
+  const Answer answer = call_json({"show", run.text(), "model.w"});
+  EXPECT_EQ(answer.code, 3);
+  EXPECT_EQ(answer.json()["error"]["code"], "corrupt");
+  EXPECT_NE(answer.err.find("model.w"), std::string::npos) << answer.err;
+}
+
+TEST(Log, DrawsGenerationsAndTheirSteps) {
+  RunFixture run;
+  const Manifest first = run.save(one_rank(50, {1}));
+  run.save(one_rank(60, {1}));
+  run.claim(first.point);
+  run.save(one_rank(55, {1}));
+  run.claim(first.point);
+  run.save(one_rank(51, {1}));
+  const Answer answer = call({"log", run.text()});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_TRUE(
+      answer.says("generation 1, from scratch: steps 50, 60 (abandoned)\n"
+                  "`-- generation 2, from step 50 of generation 1: steps 55 (abandoned)\n"
+                  "generation 3, from step 50 of generation 1: steps 51\n"))
+      << answer.out;
+  const json generations = call_json({"log", run.text()}).json()["generations"];
+  ASSERT_EQ(generations.size(), 3U);
+  EXPECT_EQ(generations[0]["resumed_from"], nullptr);
+  EXPECT_EQ(generations[2]["resumed_from"]["step"], 50);
+  EXPECT_EQ(generations[2]["steps"][0]["abandoned"], false);
+}
+
+TEST(Log, FollowsParentsAndSaysWhereTheChainEnds) {
+  RunFixture root(ParentPoint{.run = "/nonexistent/run", .step = 1});
+  RunFixture branch(ParentPoint{.run = root.text(), .step = 9});
+  const Answer answer = call_json({"log", branch.text()});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  const json parents = answer.json()["parents"];
+  ASSERT_EQ(parents.size(), 2U);
+  EXPECT_EQ(parents[0]["run"], root.text());
+  EXPECT_EQ(parents[0]["step"], 9);
+  EXPECT_TRUE(parents[0].contains("id"));
+  EXPECT_TRUE(parents[1].contains("cause"));
+  EXPECT_TRUE(call({"log", branch.text()}).says("branched from " + root.text() + " step 9"));
+}
+
+TEST(Usage, HelpIsGoodAndNonsenseIsNot) {
+  EXPECT_EQ(call({"--help"}).code, 0);
+  EXPECT_EQ(call({"--version"}).code, 0);
+  EXPECT_EQ(call({}).code, 2);
+  EXPECT_EQ(call({"thaw", "run"}).code, 2);
+  EXPECT_EQ(call({"ls"}).code, 2);
+  EXPECT_EQ(call({"ls", "run", "--fast"}).code, 2);
+  for (const std::string verb : {"ls", "show", "log", "diff", "verify", "gc", "export"}) {
+    const Answer help = call({verb, "--help"});
+    EXPECT_EQ(help.code, 0) << verb;
+    EXPECT_TRUE(help.says("--json: {")) << verb;
+  }
+}
+
+TEST(Usage, WhatIsNoRunIsAFailureWithOneLine) {
+  RunFixture run;
+  const std::string inside = run.text() + "/nothing";
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"ls", inside},
+                                                    {"show", inside},
+                                                    {"log", inside},
+                                                    {"diff", inside, inside},
+                                                    {"verify", inside},
+                                                    {"gc", inside, "--keep-last", "1"},
+                                                    {"export", inside, inside + ".safetensors"}}) {
+    const Answer answer = call(arguments);
+    EXPECT_EQ(answer.code, 3) << arguments[0];
+    EXPECT_EQ(answer.out, "") << arguments[0];
+    EXPECT_NE(answer.err.find(inside), std::string::npos) << answer.err;
+  }
+  const std::filesystem::path plain = run.path() / "plain";
+  std::filesystem::create_directory(plain);
+  const Answer answer = call_json({"ls", plain.string()});
+  EXPECT_EQ(answer.code, 3);
+  EXPECT_EQ(answer.json()["error"]["code"], "not_found") << answer.out;
+}
+
+TEST(Usage, StepsAndKeysThatDoNotExistAreNamed) {
+  RunFixture run;
+  EXPECT_EQ(call({"show", run.text()}).code, 3) << "no checkpoint at all";
+  run.save(one_rank(5, {1}));
+  const Answer step = call({"show", run.text() + "@6"});
+  EXPECT_EQ(step.code, 3);
+  EXPECT_NE(step.err.find("no checkpoint of step 6"), std::string::npos) << step.err;
+  const Answer key = call({"show", run.text() + "@5", "model.x"});
+  EXPECT_EQ(key.code, 3);
+  EXPECT_NE(key.err.find("model.x"), std::string::npos) << key.err;
+  EXPECT_EQ(call({"show", run.text() + "@newest"}).code, 2);
+  EXPECT_EQ(call({"show", run.text() + "@-1"}).code, 2);
+  EXPECT_EQ(call({"ls", run.text() + "@5"}).code, 2) << "ls takes a whole run";
+}
+
+TEST(Usage, DirectoryWithAnAtSignIsTakenWhole) {
+  RunFixture run;
+  const Manifest manifest = run.save(one_rank(5, {1}));
+  const std::filesystem::path odd = run.text() + "@5";
+  std::filesystem::copy(run.path(), odd, std::filesystem::copy_options::recursive);
+  EXPECT_EQ(call({"ls", odd.string()}).code, 0);
+  EXPECT_EQ(call({"show", odd.string() + "@5"}).code, 0);
+  std::filesystem::remove_all(odd);
+}
+
+// A run file of a format that this program does not know.
+TEST(Usage, NewerFormatIsRefused) {
+  RunFixture run;
+  std::ifstream in(run.path() / "deepfreeze.json");
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  auto body = nlohmann::ordered_json::parse(text);
+  body.erase("crc32c");
+  const std::string before = body.dump();
+  for (auto& [name, value] : body.items()) {
+    if (value == 1 && name.find("version") != std::string::npos) value = 2;
+  }
+  ASSERT_NE(body.dump(), before) << text;
+  std::ofstream(run.path() / "deepfreeze.json", std::ios::trunc) << seal_json(body);
+  const Answer answer = call_json({"ls", run.text()});
+  EXPECT_EQ(answer.code, 3);
+  EXPECT_EQ(answer.json()["error"]["code"], "unsupported") << answer.out;
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,135 @@
+// deepfreeze ls RUN: the attempts of a run, newest first.
+#include <fmt/ostream.h>
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
+#include "base/clock.h"
+#include "base/hex.h"
+#include "base/try.h"
+#include "cli/console.h"
+#include "cli/output.h"
+#include "cli/run_ref.h"
+#include "manifest/history.h"
+
+namespace deepfreeze {
+namespace {
+
+// Those with a readable manifest by their place in history, then the others by step.
+bool listed_before(const AttemptState& a, const AttemptState& b) {
+  if (a.manifest && b.manifest) return older(b.manifest->point, a.manifest->point);
+  if (a.manifest || b.manifest) return a.manifest.has_value();
+  return a.name.step > b.name.step;
+}
+
+std::string state_of(const AttemptState& attempt) {
+  if (attempt.committed()) return "committed";
+  if (attempt.manifest) return "aborted";
+  return attempt.fault ? "fault" : "undecided";
+}
+
+// The newest committed one is "newest"; other committed ones are plain unless abandoned.
+std::string flag_of(const RunListing& listing, const AttemptState& attempt, const Point* newest) {
+  if (!attempt.committed()) return state_of(attempt);
+  if (newest != nullptr && attempt.manifest->point == *newest) return "newest";
+  return on_current_line(listing, attempt.manifest->point) ? "" : "abandoned";
+}
+
+nlohmann::ordered_json attempt_json(const AttemptState& attempt, const std::string& flag) {
+  nlohmann::ordered_json json{{"step", attempt.name.step},
+                              {"attempt", hex64(attempt.name.attempt_id)},
+                              {"directory", attempt_dir_name(attempt.name)},
+                              {"state", state_of(attempt)},
+                              {"flag", flag}};
+  if (attempt.fault) json["fault"] = attempt.fault->message();
+  if (!attempt.manifest) return json;
+  const Manifest& manifest = *attempt.manifest;
+  json["generation"] = manifest.point.generation;
+  json["save"] = manifest.point.save_index;
+  json["bytes"] = stored_bytes(manifest);
+  json["world_size"] = manifest.world_size;
+  json["time_micros"] = manifest.annotations.wall_micros;
+  json["metrics"] = metric_members(manifest.annotations.metrics);
+  json["tags"] = manifest.annotations.tags;
+  return json;
+}
+
+std::vector<std::string> attempt_cells(const AttemptState& attempt, const std::string& flag) {
+  const std::string step = std::to_string(attempt.name.step);
+  if (!attempt.manifest) return {step, "", "", "", "", "", "", flag};
+  const Manifest& manifest = *attempt.manifest;
+  const std::int64_t time = manifest.annotations.wall_micros;
+  return {step,
+          std::to_string(manifest.point.generation),
+          std::to_string(manifest.point.save_index),
+          human_bytes(stored_bytes(manifest)),
+          utc_time(time),
+          human_age(time, wall_micros()),
+          metrics_text(manifest.annotations.metrics),
+          flag};
+}
+
+void print_table(Console& console, const std::vector<AttemptState>& attempts,
+                 const std::vector<std::string>& flags) {
+  using enum Column::Align;
+  Table table({{"STEP", kRight},
+               {"GEN", kRight},
+               {"SAVE", kRight},
+               {"BYTES", kRight},
+               {"TIME", kLeft},
+               {"AGE", kRight},
+               {"METRICS", kLeft},
+               {"FLAG", kLeft}});
+  for (std::size_t i = 0; i < attempts.size(); ++i) {
+    table.add(attempt_cells(attempts[i], flags[i]));
+  }
+  if (attempts.empty()) {
+    fmt::print(console.out, "no checkpoints\n");
+  } else {
+    table.print(console.out);
+  }
+  for (const AttemptState& attempt : attempts) {
+    if (!attempt.fault) continue;
+    fmt::print(console.out, "{}: {}\n", attempt_dir_name(attempt.name),
+               printable(attempt.fault->message()));
+  }
+}
+
+Result<ExitCode> run_ls(const std::string& text, Console& console) {
+  DF_TRY(const OpenedRun run, open_whole_run(text));
+  std::vector<AttemptState> attempts = run.listing.attempts;
+  std::ranges::sort(attempts, listed_before);
+  const std::vector<Manifest> committed = newest_first(run.listing);
+  const Point* newest = committed.empty() ? nullptr : &committed.front().point;
+  std::vector<std::string> flags;
+  for (const AttemptState& attempt : attempts) {
+    flags.push_back(flag_of(run.listing, attempt, newest));
+  }
+  if (!console.json) {
+    print_table(console, attempts, flags);
+    return kExitGood;
+  }
+  nlohmann::ordered_json document = json_document("ls");
+  document["run"] = {{"path", run.path}, {"id", run.listing.run.run_id}};
+  document["checkpoints"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < attempts.size(); ++i) {
+    document["checkpoints"].push_back(attempt_json(attempts[i], flags[i]));
+  }
+  print_json(console.out, document);
+  return kExitGood;
+}
+
+}  // namespace
+
+Command add_ls(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("ls", "List a run's checkpoints, newest first");
+  const auto run = std::make_shared<std::string>();  // also held by the parser
+  app->add_option("RUN", *run, "The run's directory")->required();
+  app->footer(
+      "--json: {run: {path, id}, checkpoints: [{step, attempt, directory, state, flag, fault?,\n"
+      "  generation, save, bytes, world_size, time_micros, metrics, tags}]}");
+  return {app, [run](Console& console) { return run_ls(*run, console); }};
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,235 @@
+// deepfreeze show RUN[@STEP] [KEY]: what a checkpoint holds; one tensor's or object's value.
+#include <fmt/ostream.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <ostream>
+
+#include "base/try.h"
+#include "cli/console.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/read_tensor.h"
+#include "cli/run_ref.h"
+#include "cli/tensor_stats.h"
+#include "format/state_tree.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kBarWidth = 40;  // of the fullest histogram bin
+
+struct ShowArguments {
+  std::string run;
+  std::string key;
+};
+
+Result<std::vector<TreeLeaf>> leaves_of(const Snapshot& snapshot) {
+  if (snapshot.tree().empty()) return std::vector<TreeLeaf>{};
+  return walk_tree(snapshot.tree());
+}
+
+// The leaf's text is then the key of an entry of the data section.
+bool refers_to_data(const TreeLeaf& leaf) {
+  return leaf.kind == "tensor" || leaf.kind == "array" || leaf.kind == "blob";
+}
+
+nlohmann::ordered_json leaf_json(const TreeLeaf& leaf) {
+  return {{"path", leaf.path}, {"kind", leaf.kind}, {"value", leaf.text}};
+}
+
+nlohmann::ordered_json show_document(const OpenedCheckpoint& checkpoint) {
+  nlohmann::ordered_json document = json_document("show");
+  document["run"] = {{"path", checkpoint.run.path}, {"id", checkpoint.run.listing.run.run_id}};
+  document["checkpoint"] = point_members(checkpoint.snapshot->manifest().point);
+  return document;
+}
+
+void print_heading(const OpenedCheckpoint& checkpoint, Console& console) {
+  const Snapshot& snapshot = *checkpoint.snapshot;
+  const Manifest& manifest = snapshot.manifest();
+  const std::uint32_t ranks = manifest.world_size;
+  fmt::print(console.out, "{} step {}, generation {}, save {}, {}: {} tensors, {}, {} rank{}\n",
+             checkpoint.run.path, manifest.point.step, manifest.point.generation,
+             manifest.point.save_index, utc_time(manifest.annotations.wall_micros),
+             snapshot.tensors().size(), human_bytes(snapshot.bytes()), ranks,
+             ranks == 1 ? "" : "s");
+}
+
+void print_tensors(const Snapshot& snapshot, Console& console) {
+  using enum Column::Align;
+  Table table({{"TENSOR", kLeft}, {"DTYPE", kLeft}, {"SHAPE", kLeft}, {"BYTES", kRight}});
+  for (const TensorSpec& spec : snapshot.tensors()) {
+    const auto bytes = spec_bytes(spec);
+    const std::string part = spec.box ? " of " + shape_text(spec.global_shape) : "";
+    table.add({spec.key, dtype_text(spec), shape_text(spec.shape) + part,
+               bytes ? human_bytes(*bytes) : ""});
+  }
+  if (table.empty()) return;
+  fmt::print(console.out, "\n");
+  table.print(console.out);
+}
+
+// Tensors that the tree refers to are listed as such already.
+void print_objects(const std::vector<TreeLeaf>& leaves, Console& console) {
+  using enum Column::Align;
+  Table table({{"OBJECT", kLeft}, {"KIND", kLeft}, {"VALUE", kLeft}});
+  for (const TreeLeaf& leaf : leaves) {
+    if (leaf.kind != "tensor") table.add({leaf.path, leaf.kind, leaf.text});
+  }
+  if (table.empty()) return;
+  fmt::print(console.out, "\n");
+  table.print(console.out);
+}
+
+Result<ExitCode> show_all(const OpenedCheckpoint& checkpoint, Console& console) {
+  const Snapshot& snapshot = *checkpoint.snapshot;
+  DF_TRY(const std::vector<TreeLeaf> leaves, leaves_of(snapshot));
+  if (!console.json) {
+    print_heading(checkpoint, console);
+    print_tensors(snapshot, console);
+    print_objects(leaves, console);
+    return kExitGood;
+  }
+  nlohmann::ordered_json document = show_document(checkpoint);
+  document["tensors"] = nlohmann::ordered_json::array();
+  for (const TensorSpec& spec : snapshot.tensors())
+    document["tensors"].push_back(spec_members(spec));
+  document["objects"] = nlohmann::ordered_json::array();
+  for (const TreeLeaf& leaf : leaves) {
+    if (leaf.kind != "tensor") document["objects"].push_back(leaf_json(leaf));
+  }
+  print_json(console.out, document);
+  return kExitGood;
+}
+
+nlohmann::ordered_json stats_json(const TensorStats& stats) {
+  return {{"count", stats.count},
+          {"min", number_json(stats.min)},
+          {"max", number_json(stats.max)},
+          {"mean", number_json(stats.mean)},
+          {"std", number_json(stats.std_dev)},
+          {"norm", number_json(stats.norm)},
+          {"zero", stats.zero_count},
+          {"nan", stats.nan_count},
+          {"inf", stats.inf_count},
+          {"histogram", stats.histogram}};
+}
+
+// A bar in eighths of a character.
+std::string bar(std::uint64_t count, std::uint64_t largest) {
+  constexpr std::array<std::string_view, 8> kEighths{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const double part = static_cast<double>(count) / static_cast<double>(largest);
+  auto eighths = static_cast<std::size_t>(part * static_cast<double>(kBarWidth * 8) + 0.5);
+  if (count > 0) eighths = std::max<std::size_t>(eighths, 1);
+  std::string text;
+  for (std::size_t i = 0; i < eighths / 8; ++i) text += "█";
+  return text.append(kEighths[eighths % 8]);
+}
+
+void print_histogram(const TensorStats& stats, Console& console) {
+  if (stats.histogram.empty()) return;
+  using enum Column::Align;
+  Table table({{"FROM", kRight}, {"COUNT", kRight}, {"", kLeft}});
+  const std::uint64_t largest = std::ranges::max(stats.histogram);
+  const double width = (stats.max / kHistogramBins) - (stats.min / kHistogramBins);
+  for (std::size_t i = 0; i < stats.histogram.size(); ++i) {
+    const std::uint64_t count = stats.histogram[i];
+    table.add({number_text(stats.min + width * static_cast<double>(i)), std::to_string(count),
+               bar(count, largest)});
+    if (width == 0) break;  // all elements are equal: one bin tells everything
+  }
+  fmt::print(console.out, "\n");
+  table.print(console.out);
+}
+
+void print_stats(const TensorSpec& spec, const TensorStats& stats, Console& console) {
+  fmt::print(console.out, "{}  {}  {}  {} elements{}\n", printable(spec.key),
+             printable(dtype_text(spec)), shape_text(spec.shape), stats.count,
+             is_complex(spec) ? ", by magnitude" : "");
+  using enum Column::Align;
+  Table table({{"MIN", kRight},
+               {"MAX", kRight},
+               {"MEAN", kRight},
+               {"STD", kRight},
+               {"NORM", kRight},
+               {"ZERO", kRight},
+               {"NAN", kRight},
+               {"INF", kRight}});
+  table.add({number_text(stats.min), number_text(stats.max), number_text(stats.mean),
+             number_text(stats.std_dev), number_text(stats.norm), std::to_string(stats.zero_count),
+             std::to_string(stats.nan_count), std::to_string(stats.inf_count)});
+  table.print(console.out);
+  print_histogram(stats, console);
+}
+
+Result<ExitCode> show_tensor(const OpenedCheckpoint& checkpoint, const TensorSpec& spec,
+                             Console& console) {
+  DF_TRY(const std::uint64_t bytes, spec_bytes(spec));
+  Progress progress(console, "read " + printable(spec.key), bytes);
+  const ReadSettings settings{.thread_count = kReadThreads,
+                              .on_progress = [&](std::uint64_t done) { progress.update(done); }};
+  DF_TRY(const auto loaded, LoadedTensor::read(*checkpoint.snapshot, spec, settings));
+  const TensorStats stats = tensor_stats(spec, loaded.bytes());
+  if (!console.json) {
+    print_stats(spec, stats, console);
+    return kExitGood;
+  }
+  nlohmann::ordered_json document = show_document(checkpoint);
+  document["tensor"] = spec_members(spec);
+  document["statistics"] = stats_json(stats);
+  print_json(console.out, document);
+  return kExitGood;
+}
+
+// An object, or the tensor that the tree holds at this path.
+Result<ExitCode> show_at_path(const OpenedCheckpoint& checkpoint, const std::string& path,
+                              Console& console) {
+  DF_TRY(const std::vector<TreeLeaf> leaves, leaves_of(*checkpoint.snapshot));
+  const auto leaf = std::ranges::find(leaves, path, &TreeLeaf::path);
+  if (leaf == leaves.end()) {
+    return fail(ErrorCode::kNotFound,
+                fmt::format("{} step {} holds no tensor or object {}", checkpoint.run.path,
+                            checkpoint.snapshot->manifest().point.step, path));
+  }
+  if (refers_to_data(*leaf)) {
+    const TensorSpec* spec = checkpoint.snapshot->find(leaf->text);
+    if (spec != nullptr) return show_tensor(checkpoint, *spec, console);
+  }
+  if (!console.json) {
+    fmt::print(console.out, "{}  {}  {}\n", printable(leaf->path), printable(leaf->kind),
+               printable(leaf->text));
+    return kExitGood;
+  }
+  nlohmann::ordered_json document = show_document(checkpoint);
+  document["object"] = leaf_json(*leaf);
+  print_json(console.out, document);
+  return kExitGood;
+}
+
+Result<ExitCode> run_show(const ShowArguments& arguments, Console& console) {
+  DF_TRY(const OpenedCheckpoint checkpoint, open_checkpoint(arguments.run));
+  if (arguments.key.empty()) return show_all(checkpoint, console);
+  const TensorSpec* spec = checkpoint.snapshot->find(arguments.key);
+  if (spec != nullptr) return show_tensor(checkpoint, *spec, console);
+  return show_at_path(checkpoint, arguments.key, console);
+}
+
+}  // namespace
+
+Command add_show(CLI::App& program) {
+  CLI::App* app =
+      program.add_subcommand("show", "Show what a checkpoint holds, or one tensor's statistics");
+  const auto arguments = std::make_shared<ShowArguments>();  // also held by the parser
+  app->add_option("RUN", arguments->run, "RUN, RUN@STEP or RUN@latest")->required();
+  app->add_option("KEY", arguments->key, "A tensor's key, or the path of an object");
+  app->footer(
+      "--json: {run, checkpoint: {generation, step, save, attempt}, tensors: [{key, dtype, shape,\n"
+      "  logical_dtype?, bytes}], objects: [{path, kind, value}]}; with a KEY: {run, checkpoint,\n"
+      "  tensor, statistics: {count, min, max, mean, std, norm, zero, nan, inf, histogram}} or\n"
+      "  {run, checkpoint, object}. The histogram has equal bins from min to max.");
+  return {app, [arguments](Console& console) { return run_show(*arguments, console); }};
+}
+
+}  // namespace deepfreeze

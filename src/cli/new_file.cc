@@ -1,0 +1,101 @@
+#include "cli/new_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/hex.h"
+#include "base/random_id.h"
+#include "base/try.h"
+
+namespace deepfreeze {
+namespace {
+
+// As user and group may; the process's umask takes away what it must.
+constexpr mode_t kMode = 0666;
+
+std::unexpected<Error> os_failure(std::string_view operation, const std::string& path, int cause) {
+  ErrorCode code = ErrorCode::kIo;
+  if (cause == ENOSPC || cause == EDQUOT) code = ErrorCode::kNoSpace;
+  if (cause == ENOENT) code = ErrorCode::kNotFound;
+  if (cause == EEXIST) code = ErrorCode::kExists;
+  return fail(code, fmt::format("{} {}: {}", operation, path, std::strerror(cause)), cause);
+}
+
+std::unexpected<Error> taken(const std::string& path) {
+  return fail(ErrorCode::kExists, fmt::format("{} exists; --force replaces it", path), EEXIST);
+}
+
+Status sync_directory_of(const std::string& path) {
+  std::string directory = std::filesystem::path(path).parent_path().string();
+  if (directory.empty()) directory = ".";
+  UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return os_failure("open", directory, errno);
+  if (::fsync(fd.get()) != 0) return os_failure("sync", directory, errno);
+  return fd.close();
+}
+
+}  // namespace
+
+NewFile::NewFile(std::string path, bool replace) : path_(std::move(path)), replace_(replace) {}
+
+NewFile::NewFile(NewFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      replace_(other.replace_),
+      fd_(std::move(other.fd_)) {}
+
+NewFile::~NewFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+Result<NewFile> NewFile::create(const std::string& path, bool replace) {
+  struct stat status{};
+  if (!replace && ::lstat(path.c_str(), &status) == 0) return taken(path);
+  NewFile file(path, replace);
+  const std::string temporary = fmt::format("{}.{}.tmp", path, hex64(random_id()));
+  file.fd_ = UniqueFd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
+  if (!file.fd_.valid()) return os_failure("create", temporary, errno);
+  file.temporary_ = temporary;
+  return file;
+}
+
+Status NewFile::append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd_.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return os_failure("write", temporary_, errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+  return {};
+}
+
+Status NewFile::rename_into_place() const {
+  const unsigned flags = replace_ ? 0U : RENAME_NOREPLACE;
+  if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), flags) == 0) return {};
+  if (errno == EEXIST) return taken(path_);
+  if (replace_ || errno != EINVAL) return os_failure("rename to", path_, errno);
+  // Network file systems lack the flag; a hard link fails just the same where the name is taken.
+  if (::link(temporary_.c_str(), path_.c_str()) != 0) {
+    return errno == EEXIST ? Status(taken(path_)) : os_failure("link", path_, errno);
+  }
+  if (::unlink(temporary_.c_str()) != 0) return os_failure("remove", temporary_, errno);
+  return {};
+}
+
+Status NewFile::publish() {
+  if (::fsync(fd_.get()) != 0) return os_failure("sync", temporary_, errno);
+  DF_TRY_VOID(fd_.close());
+  DF_TRY_VOID(rename_into_place());
+  temporary_.clear();
+  return sync_directory_of(path_);
+}
+
+}  // namespace deepfreeze

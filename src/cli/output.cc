@@ -1,0 +1,160 @@
+#include "cli/output.h"
+
+#include <fmt/format.h>
+#include <fmt/ostream.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ctime>
+#include <ostream>
+
+#include "base/hex.h"
+#include "cli/console.h"
+
+namespace deepfreeze {
+namespace {
+
+// Code points, which is what most terminals show per column.
+std::size_t text_width(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+}  // namespace
+
+void Table::add(std::vector<std::string> cells) {
+  for (std::string& cell : cells) cell = printable(cell);
+  cells.resize(columns_.size());
+  rows_.push_back(std::move(cells));
+}
+
+void Table::print_row(std::ostream& out, const std::vector<std::string>& cells,
+                      const std::vector<std::size_t>& widths) const {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string space(widths[i] - text_width(cells[i]), ' ');
+    if (i > 0) line += "  ";
+    line += columns_[i].align == Column::Align::kLeft ? cells[i] + space : space + cells[i];
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  fmt::print(out, "{}\n", line);
+}
+
+void Table::print(std::ostream& out) const {
+  std::vector<std::string> titles;
+  std::vector<std::size_t> widths;
+  for (const Column& column : columns_) {
+    titles.push_back(column.title);
+    widths.push_back(text_width(column.title));
+  }
+  for (const auto& row : rows_) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], text_width(row[i]));
+    }
+  }
+  print_row(out, titles, widths);
+  for (const auto& row : rows_) print_row(out, row, widths);
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 7> kUnits{"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  // 999.95 would be written as 1000.0.
+  while (value >= 999.95 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string utc_time(std::int64_t micros) {
+  const std::time_t seconds = static_cast<std::time_t>(micros / 1'000'000);
+  std::tm parts{};
+  if (gmtime_r(&seconds, &parts) == nullptr) return "?";
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC", parts.tm_year + 1900,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+std::string human_age(std::int64_t then, std::int64_t now) {
+  const double seconds = (static_cast<double>(now) - static_cast<double>(then)) / 1e6;
+  if (seconds < 0) return "in the future";
+  if (seconds < 90) return fmt::format("{:.0f} s ago", seconds);
+  if (seconds < 90 * 60) return fmt::format("{:.0f} min ago", seconds / 60);
+  if (seconds < 36 * 3600) return fmt::format("{:.0f} h ago", seconds / 3600);
+  return fmt::format("{:.0f} days ago", seconds / 86400);
+}
+
+std::string number_text(double value) { return fmt::format("{:.6g}", value); }
+
+std::string shape_text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+std::string dtype_text(const TensorSpec& spec) {
+  if (spec.logical_dtype.empty()) return std::string(dtype_name(spec.dtype));
+  return fmt::format("{} ({})", dtype_name(spec.dtype), spec.logical_dtype);
+}
+
+std::string metrics_text(const std::map<std::string, double>& metrics) {
+  std::string text;
+  for (const auto& [name, value] : metrics) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, number_text(value));
+  }
+  return text;
+}
+
+std::string printable(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) {
+      result += fmt::format("\\x{:02x}", byte);
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+nlohmann::ordered_json json_document(std::string_view verb) {
+  return {{"format", kJsonFormat}, {"command", verb}};
+}
+
+nlohmann::ordered_json number_json(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+}
+
+nlohmann::ordered_json spec_members(const TensorSpec& spec) {
+  nlohmann::ordered_json json{
+      {"key", spec.key}, {"dtype", dtype_name(spec.dtype)}, {"shape", spec.shape}};
+  if (!spec.logical_dtype.empty()) json["logical_dtype"] = spec.logical_dtype;
+  if (spec.box) {
+    json["box"] = {{"offset", spec.box->offset}, {"extent", spec.box->extent}};
+    json["global_shape"] = spec.global_shape;
+  }
+  if (const auto bytes = spec_bytes(spec)) json["bytes"] = *bytes;
+  return json;
+}
+
+nlohmann::ordered_json point_members(const Point& point) {
+  return {{"generation", point.generation},
+          {"step", point.step},
+          {"save", point.save_index},
+          {"attempt", hex64(point.attempt_id)}};
+}
+
+nlohmann::ordered_json metric_members(const std::map<std::string, double>& metrics) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : metrics) json[name] = number_json(value);
+  return json;
+}
+
+void print_json(std::ostream& out, const nlohmann::ordered_json& document) {
+  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+  out << document.dump(2, ' ', false, kReplace) << '\n';
+}
+
+}  // namespace deepfreeze

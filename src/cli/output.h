@@ -1,0 +1,57 @@
+// How the program writes numbers, times and tables for people, and JSON for programs. Pure.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deepfreeze/tensor.h"
+#include "format/records.h"
+
+namespace deepfreeze {
+
+struct Column {
+  enum class Align : std::uint8_t { kLeft, kRight };
+  std::string title;
+  Align align = Align::kLeft;
+};
+
+// Rows of text under aligned titles. Cells are made printable.
+class Table {
+ public:
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  void add(std::vector<std::string> cells);  // one per column
+  [[nodiscard]] bool empty() const { return rows_.empty(); }
+  void print(std::ostream& out) const;
+
+ private:
+  void print_row(std::ostream& out, const std::vector<std::string>& cells,
+                 const std::vector<std::size_t>& widths) const;
+
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+[[nodiscard]] std::string human_bytes(std::uint64_t bytes);  // "306.9 MB", powers of 1000
+[[nodiscard]] std::string utc_time(std::int64_t micros);     // "2026-11-21 08:52:10 UTC"
+[[nodiscard]] std::string human_age(std::int64_t then, std::int64_t now);  // "3 min ago"
+[[nodiscard]] std::string number_text(double value);           // six digits, "nan", "-inf"
+[[nodiscard]] std::string shape_text(const Shape& shape);      // "[64, 3]"
+[[nodiscard]] std::string dtype_text(const TensorSpec& spec);  // "F32 (complex64)"
+[[nodiscard]] std::string metrics_text(const std::map<std::string, double>& metrics);
+
+// Control characters as \xNN: names from files must not steer the terminal.
+[[nodiscard]] std::string printable(std::string_view text);
+
+[[nodiscard]] nlohmann::ordered_json json_document(std::string_view verb);
+// Finite numbers as they are; the others as "nan", "inf", "-inf", since JSON has no such numbers.
+[[nodiscard]] nlohmann::ordered_json number_json(double value);
+[[nodiscard]] nlohmann::ordered_json spec_members(const TensorSpec& spec);
+[[nodiscard]] nlohmann::ordered_json point_members(const Point& point);
+[[nodiscard]] nlohmann::ordered_json metric_members(const std::map<std::string, double>& metrics);
+void print_json(std::ostream& out, const nlohmann::ordered_json& document);
+
+}  // namespace deepfreeze

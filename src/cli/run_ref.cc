@@ -1,0 +1,80 @@
+#include "cli/run_ref.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/try.h"
+#include "manifest/history.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kStepsNamedMax = 8;
+
+std::string steps_text(const std::vector<Manifest>& manifests) {
+  std::vector<std::uint64_t> steps;
+  for (const Manifest& manifest : manifests) {
+    if (steps.size() == kStepsNamedMax) break;
+    steps.push_back(manifest.point.step);
+  }
+  const char* more = manifests.size() > steps.size() ? ", …" : "";
+  return fmt::format("{}{}", fmt::join(steps, ", "), more);
+}
+
+}  // namespace
+
+Result<RunRef> parse_run_ref(const std::string& text) {
+  const std::size_t at = text.rfind('@');
+  std::error_code ignored;  // a path that can't be looked at is not an existing directory
+  if (at == std::string::npos || std::filesystem::is_directory(text, ignored)) {
+    return RunRef{.path = text, .step = {}};
+  }
+  RunRef ref{.path = text.substr(0, at), .step = {}, .at = true};
+  const std::string_view tail = std::string_view(text).substr(at + 1);
+  if (tail == "latest") return ref;
+  std::uint64_t step = 0;
+  const auto [end, code] = std::from_chars(tail.data(), tail.data() + tail.size(), step);
+  if (code != std::errc{} || end != tail.data() + tail.size()) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("{}: '{}' is neither a step nor 'latest'", text, tail));
+  }
+  ref.step = step;
+  return ref;
+}
+
+Result<OpenedRun> open_whole_run(const std::string& text) {
+  DF_TRY(const RunRef ref, parse_run_ref(text));
+  if (!ref.at) return open_run(ref.path);
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{}: this verb takes a whole run, without '@'", text));
+}
+
+Result<Manifest> choose(const OpenedRun& run, const RunRef& ref) {
+  const std::vector<Manifest> manifests = newest_first(run.listing);
+  if (manifests.empty()) {
+    return fail(ErrorCode::kNotFound, fmt::format("{} holds no checkpoint", run.path));
+  }
+  if (!ref.step) return manifests.front();
+  const auto found =
+      std::ranges::find(manifests, *ref.step, [](const Manifest& m) { return m.point.step; });
+  if (found != manifests.end()) return *found;
+  return fail(ErrorCode::kNotFound,
+              fmt::format("{} holds no checkpoint of step {}; newest first, it holds {}", run.path,
+                          *ref.step, steps_text(manifests)));
+}
+
+Result<OpenedCheckpoint> open_checkpoint(const std::string& text) {
+  DF_TRY(const RunRef ref, parse_run_ref(text));
+  DF_TRY(OpenedRun run, open_run(ref.path));
+  DF_TRY(const Manifest manifest, choose(run, ref));
+  DF_TRY(auto snapshot, Snapshot::open(*run.vfs, manifest));
+  return OpenedCheckpoint{.run = std::move(run), .snapshot = std::move(snapshot)};
+}
+
+}  // namespace deepfreeze

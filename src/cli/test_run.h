@@ -1,0 +1,42 @@
+// For tests: one call of the program, and what it said.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/cli.h"
+
+namespace deepfreeze {
+
+struct Answer {
+  int code = 0;
+  std::string out;
+  std::string err;
+
+  [[nodiscard]] bool says(std::string_view text) const {
+    return out.find(text) != std::string::npos;
+  }
+  // Discarded (is_discarded()) where the output is not exactly one JSON document.
+  [[nodiscard]] nlohmann::json json() const {
+    return nlohmann::json::parse(out, nullptr, /*allow_exceptions=*/false);
+  }
+};
+
+inline Answer call(const std::vector<std::string>& arguments) {
+  std::vector<const char*> argv{"deepfreeze"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  std::ostringstream out;
+  std::ostringstream err;
+  const int code = run_cli(static_cast<int>(argv.size()), argv.data(), {.out = out, .err = err});
+  return {.code = code, .out = out.str(), .err = err.str()};
+}
+
+// The same with --json.
+inline Answer call_json(std::vector<std::string> arguments) {
+  arguments.emplace_back("--json");
+  return call(arguments);
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,22 @@
+#include "restore/opened_run.h"
+
+#include <utility>
+
+#include "base/try.h"
+#include "storage/posix_vfs.h"
+
+namespace deepfreeze {
+
+Result<OpenedRun> open_run(const std::string& path) {
+  DF_TRY(auto vfs, open_posix_vfs(path));
+  DF_TRY(RunListing listing, read_run(*vfs));
+  return OpenedRun{.path = path, .vfs = std::move(vfs), .listing = std::move(listing)};
+}
+
+std::uint64_t stored_bytes(const Manifest& manifest) {
+  std::uint64_t sum = 0;
+  for (const ManifestFile& file : manifest.files) sum += file.bytes;
+  return sum;
+}
+
+}  // namespace deepfreeze

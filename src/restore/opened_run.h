@@ -1,0 +1,23 @@
+// A run's directory, opened for reading: its files and what one listing of it tells. Read-only.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "manifest/run_directory.h"
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+struct OpenedRun {
+  std::string path;  // as the caller gave it
+  std::unique_ptr<Vfs> vfs;
+  RunListing listing;
+};
+
+// kNotFound where there is no run; the message says so.
+[[nodiscard]] Result<OpenedRun> open_run(const std::string& path);
+
+[[nodiscard]] std::uint64_t stored_bytes(const Manifest& manifest);  // of all its files
+
+}  // namespace deepfreeze

@@ -1,0 +1,94 @@
+// One committed checkpoint, opened for reading: the index of its tensors and their verified
+// bytes. Immutable after opening; any thread may read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "format/records.h"
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+// Where a key's bytes go; `into` is exactly as large as the stored tensor.
+struct ReadTarget {
+  std::string key;
+  std::span<std::byte> into;
+};
+
+struct ReadSettings {
+  bool verify = true;  // Snapshot::verify() always does
+  std::size_t thread_count = 2;
+  // From the reading threads, never concurrently; never goes back.
+  std::function<void(std::uint64_t bytes_read)> on_progress;
+};
+
+// One fault found, for people and for --json.
+struct Fault {
+  std::string file;
+  std::string cause;
+  std::vector<std::uint64_t> blocks = {};  // bad blocks, where the header is readable
+  std::vector<std::string> tensors = {};   // keys that lie in them
+};
+
+struct ShardFile;
+struct ReadPiece;
+
+// Borrows `vfs`, which must outlive it.
+class Snapshot {
+ public:
+  // Reads and verifies manifest-listed headers: sizes, header CRCs, identity, keys stored once.
+  // kCorrupt, kIncomplete (a file is missing) or kNotFound (removed meanwhile).
+  [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> open(Vfs& vfs,
+                                                                    const Manifest& manifest);
+  Snapshot(Snapshot&&) noexcept;
+  ~Snapshot();
+
+  [[nodiscard]] const Manifest& manifest() const { return manifest_; }
+  // Sorted by key.
+  [[nodiscard]] const std::vector<TensorSpec>& tensors() const { return specs_; }
+  [[nodiscard]] const TensorSpec* find(std::string_view key) const;  // null where it is not stored
+  [[nodiscard]] const std::string& tree() const { return tree_; }
+  [[nodiscard]] std::uint64_t bytes() const;  // of all data sections
+
+  // Fills the targets. kNotFound, kMismatch or kUnsupported (a key of which only boxes are
+  // stored) before anything is written; kCorrupt names file, blocks and tensors, and some
+  // targets may then have been written.
+  [[nodiscard]] Status read(std::span<const ReadTarget> targets,
+                            const ReadSettings& settings) const;
+
+  // Reads everything and lists all faults. An error only where reading itself is impossible.
+  [[nodiscard]] Result<std::vector<Fault>> verify(const ReadSettings& settings) const;
+
+ private:
+  // Where a tensor lies: files_[file].header.entries[entry].
+  struct Place {
+    std::size_t file = 0;
+    std::size_t entry = 0;
+  };
+
+  Snapshot(Vfs& vfs, const Manifest& manifest);
+  [[nodiscard]] Status index_keys();
+  [[nodiscard]] Result<Place> place_of(const ReadTarget& target) const;
+  [[nodiscard]] Status read_file_pieces(const ShardFile& file, std::vector<ReadPiece> pieces,
+                                        const ReadSettings& settings) const;
+
+  Vfs& vfs_;
+  Manifest manifest_;
+  std::vector<ShardFile> files_;
+  std::vector<TensorSpec> specs_;  // sorted by key
+  std::vector<Place> places_;      // of specs_, by index
+  std::string tree_;
+};
+
+// verify() of one attempt including what keeps it from opening.
+[[nodiscard]] Result<std::vector<Fault>> verify_attempt(Vfs& vfs, const Manifest& manifest,
+                                                        const ReadSettings& settings);
+
+}  // namespace deepfreeze

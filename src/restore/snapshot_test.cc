@@ -1,0 +1,349 @@
+#include "restore/snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "restore/run_fixture.h"
+#include "restore/shard_file.h"
+
+namespace deepfreeze {
+namespace {
+
+using Path = std::filesystem::path;
+
+// Two ranks, tensors that share blocks and ones that span several.
+FixtureSave two_ranks(std::uint64_t step) {
+  FixtureSave save{.step = step, .ranks = {}, .tree = {}};
+  save.ranks.push_back({random_tensor("a.weight", DType::kF32, {300, 100}, step * 10 + 1),
+                        random_tensor("a.bias", DType::kF32, {7}, step * 10 + 2),
+                        random_tensor("a.empty", DType::kF64, {0, 4}, 0)});
+  save.ranks.push_back({random_tensor("@rank00001.rng", DType::kU8, {5001}, step * 10 + 3),
+                        random_tensor("b.weight", DType::kBF16, {64, 65}, step * 10 + 4)});
+  return save;
+}
+
+std::shared_ptr<const Snapshot> open(RunFixture& run, const Manifest& manifest) {
+  return must(Snapshot::open(run.vfs(), manifest));
+}
+
+// Reads one tensor into fresh memory.
+Result<std::vector<std::byte>> read_one(const Snapshot& snapshot, const std::string& key) {
+  const TensorSpec* spec = snapshot.find(key);
+  std::vector<std::byte> bytes(spec == nullptr ? 0 : must(spec_bytes(*spec)));
+  const std::vector<ReadTarget> targets{{key, bytes}};
+  const Status status = snapshot.read(targets, {.on_progress = {}});
+  if (!status) return std::unexpected(status.error());
+  return bytes;
+}
+
+// Every tensor of `save` as it was saved, or the error of the first that is not given back.
+Status read_all(RunFixture& run, const Manifest& manifest, const FixtureSave& save) {
+  const auto snapshot = Snapshot::open(run.vfs(), manifest);
+  if (!snapshot) return std::unexpected(snapshot.error());
+  for (const auto& rank : save.ranks) {
+    for (const OwnedTensor& tensor : rank) {
+      const auto bytes = read_one(**snapshot, tensor.spec.key);
+      if (!bytes) return std::unexpected(bytes.error());
+      EXPECT_EQ(*bytes, tensor.data) << tensor.spec.key;
+    }
+  }
+  return {};
+}
+
+ErrorCode code_of(const Status& status) {
+  return status ? ErrorCode::kInternal : status.error().code();
+}
+
+TEST(Snapshot, GivesBackWhatWasSavedByAllRanks) {
+  RunFixture run;
+  FixtureSave save = two_ranks(7);
+  save.tree = "{}";
+  const Manifest manifest = run.save(save);
+  const auto snapshot = open(run, manifest);
+  ASSERT_EQ(snapshot->tensors().size(), 5U);
+  EXPECT_TRUE(std::ranges::is_sorted(snapshot->tensors(), {}, &TensorSpec::key));
+  EXPECT_EQ(snapshot->bytes(), 120000U + 28U + 5001U + 8320U);
+  EXPECT_EQ(snapshot->tree(), "{}");
+  EXPECT_EQ(snapshot->find("b.weigh"), nullptr);
+  EXPECT_TRUE(read_all(run, manifest, save).has_value());
+}
+
+TEST(Snapshot, ReadsSeveralTargetsOfSeveralFilesAndReportsProgress) {
+  RunFixture run;
+  const FixtureSave save = two_ranks(1);
+  const auto snapshot = open(run, run.save(save));
+  std::vector<std::byte> a(120000);
+  std::vector<std::byte> b(8320);
+  const std::vector<ReadTarget> targets{{"b.weight", b}, {"a.weight", a}, {"a.empty", {}}};
+  std::uint64_t last = 0;
+  bool forward = true;
+  const ReadSettings settings{.on_progress = [&](std::uint64_t bytes) {
+    forward = forward && bytes >= last;
+    last = bytes;
+  }};
+  ASSERT_TRUE(snapshot->read(targets, settings).has_value());
+  EXPECT_EQ(a, save.ranks[0][0].data);
+  EXPECT_EQ(b, save.ranks[1][1].data);
+  EXPECT_TRUE(forward);
+  EXPECT_LE(last, a.size() + b.size());
+  EXPECT_GT(last, 0U);
+}
+
+TEST(Snapshot, RefusesUnknownKeysAndWrongSizesBeforeItWrites) {
+  RunFixture run;
+  const auto snapshot = open(run, run.save(two_ranks(1)));
+  const std::vector<std::byte> untouched(28, std::byte{0xAA});
+  std::vector<std::byte> bias = untouched;
+  std::vector<std::byte> other(3);
+  const std::vector<ReadTarget> unknown{{"a.bias", bias}, {"nothing", other}};
+  const Status missing = snapshot->read(unknown, {.on_progress = {}});
+  EXPECT_EQ(code_of(missing), ErrorCode::kNotFound);
+  EXPECT_NE(missing.error().message().find("nothing"), std::string::npos);
+  const std::vector<ReadTarget> wrong{{"a.bias", bias}, {"b.weight", other}};
+  EXPECT_EQ(code_of(snapshot->read(wrong, {.on_progress = {}})), ErrorCode::kMismatch);
+  EXPECT_EQ(bias, untouched);
+}
+
+// The promise: a flipped bit is found, or it was in a byte that no reader looks at.
+TEST(Snapshot, AnyFlippedBitIsAnErrorOrChangesNothing) {
+  RunFixture run;
+  const FixtureSave save = two_ranks(3);
+  const Manifest manifest = run.save(save);
+  constexpr std::uint64_t kSeed = 20261121;
+  SCOPED_TRACE(testing::Message() << "seed=" << kSeed);
+  std::mt19937_64 random(kSeed);
+  int detected = 0;
+  constexpr int kFlips = 400;
+  for (int i = 0; i < kFlips; ++i) {
+    const ManifestFile& file = manifest.files[random() % manifest.files.size()];
+    const Path path = run.file_path(manifest, file.name);
+    // Every other flip goes to the header, which is the smaller part.
+    const std::uint64_t bit = random() % ((i % 2 == 0 ? 4096 : file.bytes) * 8);
+    flip_bit(path, bit);
+    const Status status = read_all(run, manifest, save);  // expects equal bytes where it is good
+    if (!status) {
+      ++detected;
+      EXPECT_EQ(status.error().code(), ErrorCode::kCorrupt) << status.error().message();
+      EXPECT_NE(status.error().message().find(file.name), std::string::npos);
+    }
+    flip_bit(path, bit);
+  }
+  EXPECT_EQ(detected, kFlips) << "every byte of these files is covered by a checksum";
+  EXPECT_TRUE(read_all(run, manifest, save).has_value());
+}
+
+TEST(Snapshot, NamesStepFileBlockAndTensors) {
+  RunFixture run;
+  const FixtureSave save = two_ranks(7);
+  const Manifest manifest = run.save(save);
+  const std::string& name = manifest.files[0].name;
+  const auto shard = must(open_shard_file(run.vfs(), manifest, manifest.files[0]));
+  flip_bit(run.file_path(manifest, name), (shard.header_bytes + kBlockBytes + 5) * 8);
+  const auto bytes = read_one(*open(run, manifest), "a.weight");
+  ASSERT_FALSE(bytes.has_value());
+  const std::string& message = bytes.error().message();
+  EXPECT_NE(message.find("checkpoint step 7: file " + name +
+                         ": block 1 (bytes 65536..120028) of "
+                         "tensors a.weight, a.bias: "),
+            std::string::npos)
+      << message;
+}
+
+TEST(Snapshot, UnverifiedReadGivesBytesAsTheyAre) {
+  RunFixture run;
+  const FixtureSave save = two_ranks(7);
+  const Manifest manifest = run.save(save);
+  const auto shard = must(open_shard_file(run.vfs(), manifest, manifest.files[0]));
+  flip_bit(run.file_path(manifest, manifest.files[0].name), shard.header_bytes * 8);
+  std::vector<std::byte> bytes(120000);
+  const std::vector<ReadTarget> targets{{"a.weight", bytes}};
+  const auto snapshot = open(run, manifest);
+  ASSERT_TRUE(snapshot->read(targets, {.verify = false, .on_progress = {}}).has_value());
+  EXPECT_NE(bytes, save.ranks[0][0].data);
+  EXPECT_EQ(code_of(snapshot->read(targets, {.on_progress = {}})), ErrorCode::kCorrupt);
+}
+
+TEST(Snapshot, MissingFileIsIncompleteButARemovedCheckpointIsNotFound) {
+  RunFixture run;
+  const FixtureSave save = two_ranks(2);
+  const Manifest manifest = run.save(save);
+  const auto opened = open(run, manifest);
+  std::filesystem::remove(run.file_path(manifest, manifest.files[1].name));
+  const auto lost = Snapshot::open(run.vfs(), manifest);
+  ASSERT_FALSE(lost.has_value());
+  EXPECT_EQ(lost.error().code(), ErrorCode::kIncomplete);
+  EXPECT_NE(lost.error().message().find(manifest.files[1].name), std::string::npos);
+  EXPECT_EQ(read_one(*opened, "b.weight").error().code(), ErrorCode::kIncomplete);
+
+  std::filesystem::remove(run.file_path(manifest, std::string(kManifestFile)));
+  EXPECT_EQ(Snapshot::open(run.vfs(), manifest).error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(read_one(*opened, "b.weight").error().code(), ErrorCode::kNotFound);
+}
+
+TEST(Snapshot, TruncatedAndGrownFilesAreCorrupt) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(2));
+  const Path path = run.file_path(manifest, manifest.files[0].name);
+  const std::uint64_t whole = manifest.files[0].bytes;
+  for (const std::uint64_t bytes :
+       {std::uint64_t{0}, std::uint64_t{7}, std::uint64_t{4096}, whole - 1, whole + 1}) {
+    std::filesystem::resize_file(path, bytes);
+    const auto snapshot = Snapshot::open(run.vfs(), manifest);
+    ASSERT_FALSE(snapshot.has_value()) << bytes;
+    EXPECT_EQ(snapshot.error().code(), ErrorCode::kCorrupt) << bytes;
+    std::filesystem::resize_file(path, whole);
+  }
+}
+
+// A file that shrinks after opening gives an error, not old memory.
+TEST(Snapshot, FileTruncatedAfterOpeningIsCorrupt) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(2));
+  const auto snapshot = open(run, manifest);
+  std::filesystem::resize_file(run.file_path(manifest, manifest.files[0].name), 8192);
+  EXPECT_EQ(read_one(*snapshot, "a.weight").error().code(), ErrorCode::kCorrupt);
+}
+
+TEST(Snapshot, RefusesAFileOfAnotherStep) {
+  RunFixture run;
+  const Manifest first = run.save(two_ranks(1));
+  const Manifest second = run.save(two_ranks(2));
+  const Path here = run.file_path(first, first.files[1].name);
+  const Path there = run.file_path(second, second.files[1].name);
+  std::filesystem::copy_file(there, here, std::filesystem::copy_options::overwrite_existing);
+  const auto mixed = Snapshot::open(run.vfs(), first);
+  ASSERT_FALSE(mixed.has_value());
+  EXPECT_EQ(mixed.error().code(), ErrorCode::kCorrupt);
+
+  // Even where the manifest is made to fit the foreign header, its identity does not.
+  Manifest forged = first;
+  forged.files[1] = second.files[1];
+  const auto deceived = Snapshot::open(run.vfs(), forged);
+  ASSERT_FALSE(deceived.has_value());
+  EXPECT_NE(deceived.error().message().find("step 2"), std::string::npos);
+}
+
+// The header verifies by itself, but it is not the one that was committed.
+TEST(Snapshot, RefusesAHeaderThatTheManifestDoesNotVouchFor) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(1));
+  Manifest other_crc = manifest;
+  other_crc.files[1].header_crc ^= 1U;
+  const auto by_crc = Snapshot::open(run.vfs(), other_crc);
+  ASSERT_FALSE(by_crc.has_value());
+  EXPECT_EQ(by_crc.error().code(), ErrorCode::kCorrupt);
+  Manifest other_size = manifest;
+  other_size.files[1].bytes += 1;
+  const auto by_size = Snapshot::open(run.vfs(), other_size);
+  ASSERT_FALSE(by_size.has_value());
+  EXPECT_EQ(by_size.error().code(), ErrorCode::kCorrupt);
+}
+
+TEST(Snapshot, RefusesRanksSwappedOrLeftOut) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(1));
+  Manifest without = manifest;
+  without.files.pop_back();
+  EXPECT_EQ(Snapshot::open(run.vfs(), without).error().code(), ErrorCode::kCorrupt);
+  Manifest twice = manifest;
+  twice.files.push_back(manifest.files[0]);
+  EXPECT_EQ(Snapshot::open(run.vfs(), twice).error().code(), ErrorCode::kCorrupt);
+
+  const Path a = run.file_path(manifest, manifest.files[0].name);
+  const Path b = run.file_path(manifest, manifest.files[1].name);
+  std::filesystem::rename(a, a.string() + ".moved");
+  std::filesystem::rename(b, a);
+  std::filesystem::rename(a.string() + ".moved", b);
+  Manifest swapped = manifest;
+  std::swap(swapped.files[0].bytes, swapped.files[1].bytes);
+  std::swap(swapped.files[0].header_crc, swapped.files[1].header_crc);
+  const auto snapshot = Snapshot::open(run.vfs(), swapped);
+  ASSERT_FALSE(snapshot.has_value());
+  EXPECT_NE(snapshot.error().message().find("another rank"), std::string::npos);
+}
+
+TEST(Snapshot, PartsOfATensorAreListedAndVerifiedButNotRead) {
+  RunFixture run;
+  FixtureSave save{.step = 1, .ranks = {}, .tree = {}};
+  for (std::uint64_t rank = 0; rank < 2; ++rank) {
+    OwnedTensor part = random_tensor("w", DType::kF32, {2, 8}, rank);
+    part.spec.box = Box{.offset = {rank * 2, 0}, .extent = {2, 8}};
+    part.spec.global_shape = {4, 8};
+    save.ranks.push_back({part});
+  }
+  const auto snapshot = open(run, run.save(save));
+  EXPECT_EQ(snapshot->tensors().size(), 1U);
+  EXPECT_EQ(read_one(*snapshot, "w").error().code(), ErrorCode::kUnsupported);
+  EXPECT_TRUE(must(snapshot->verify({.on_progress = {}})).empty());
+}
+
+TEST(Verify, GoodCheckpointHasNoFaultsAndIsReadWhole) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(1));
+  std::uint64_t last = 0;
+  const ReadSettings settings{.on_progress = [&](std::uint64_t bytes) { last = bytes; }};
+  EXPECT_TRUE(must(verify_attempt(run.vfs(), manifest, settings)).empty());
+  EXPECT_EQ(last, open(run, manifest)->bytes());
+}
+
+TEST(Verify, ListsEveryBadBlockWithItsTensorsAndGoesOn) {
+  RunFixture run;
+  FixtureSave save = two_ranks(1);
+  save.ranks[0].push_back(random_tensor("z", DType::kU8, {4 * kBlockBytes}, 9));
+  const Manifest manifest = run.save(save);
+  const auto first = must(open_shard_file(run.vfs(), manifest, manifest.files[0]));
+  const auto second = must(open_shard_file(run.vfs(), manifest, manifest.files[1]));
+  const Path path = run.file_path(manifest, manifest.files[0].name);
+  flip_bit(path, first.header_bytes * 8);
+  flip_bit(path, (first.header_bytes + 3 * kBlockBytes) * 8);
+  flip_bit(run.file_path(manifest, manifest.files[1].name), second.header_bytes * 8);
+  const auto faults = must(open(run, manifest)->verify({.on_progress = {}}));
+  ASSERT_EQ(faults.size(), 2U);
+  EXPECT_EQ(faults[0].file, manifest.files[0].name);
+  EXPECT_EQ(faults[0].blocks, (std::vector<std::uint64_t>{0, 3}));
+  EXPECT_EQ(faults[0].tensors, (std::vector<std::string>{"z"}));
+  EXPECT_NE(faults[0].cause.find("and 1 more block"), std::string::npos) << faults[0].cause;
+  EXPECT_EQ(faults[1].blocks, (std::vector<std::uint64_t>{0}));
+}
+
+TEST(Verify, UnreadableHeaderIsAFaultAndTheOtherFilesAreStillRead) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(1));
+  const auto second = must(open_shard_file(run.vfs(), manifest, manifest.files[1]));
+  flip_bit(run.file_path(manifest, manifest.files[0].name), 8 * 100);
+  flip_bit(run.file_path(manifest, manifest.files[1].name), second.header_bytes * 8);
+  const auto faults = must(verify_attempt(run.vfs(), manifest, {.on_progress = {}}));
+  ASSERT_EQ(faults.size(), 2U);
+  EXPECT_EQ(faults[0].file, manifest.files[0].name);
+  EXPECT_TRUE(faults[0].blocks.empty());
+  EXPECT_EQ(faults[1].blocks.size(), 1U);
+}
+
+TEST(Verify, MissingFileIsAFaultButARemovedCheckpointIsNot) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(1));
+  std::filesystem::remove(run.file_path(manifest, manifest.files[0].name));
+  const auto faults = must(verify_attempt(run.vfs(), manifest, {.on_progress = {}}));
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_EQ(faults[0].file, manifest.files[0].name);
+  std::filesystem::remove_all(run.path() / attempt_dir_name({1, manifest.point.attempt_id}));
+  const auto gone = verify_attempt(run.vfs(), manifest, {.on_progress = {}});
+  ASSERT_FALSE(gone.has_value());
+  EXPECT_EQ(gone.error().code(), ErrorCode::kNotFound);
+}
+
+TEST(Verify, ManifestThatLeavesARankOutIsAFault) {
+  RunFixture run;
+  Manifest manifest = run.save(two_ranks(1));
+  manifest.files.erase(manifest.files.begin());
+  const auto faults = must(verify_attempt(run.vfs(), manifest, {.on_progress = {}}));
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_EQ(faults[0].file, kManifestFile);
+}
+
+}  // namespace
+}  // namespace deepfreeze
