@@ -1,0 +1,313 @@
+// The public interface end to end, on the real file system.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "deepfreeze/deepfreeze.h"
+
+namespace deepfreeze {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kDeadline{60'000};  // for waits that must not hang, not a verdict on speed
+
+class EngineTest : public testing::Test {
+ protected:
+  EngineTest() {
+    std::string pattern = testing::TempDir() + "/engine-XXXXXX";
+    root_ = ::mkdtemp(pattern.data());
+    set_log_sink([this](std::string_view line) { warnings_.emplace_back(line); });
+  }
+  ~EngineTest() override {
+    fail_points::disarm();
+    set_log_sink({});
+    fs::remove_all(root_);
+  }
+
+  Checkpointer open(Options options = {}) {
+    auto opened = Checkpointer::open(run_dir(), std::move(options));
+    EXPECT_TRUE(opened.has_value()) << opened.error().message();
+    return std::move(*opened);
+  }
+
+  [[nodiscard]] fs::path run_dir() const { return root_ / "run"; }
+
+  fs::path root_;
+  std::vector<std::string> warnings_;
+};
+
+// Two tensors whose every byte follows from the step.
+struct State {
+  std::vector<float> weights = std::vector<float>(300'001);
+  std::vector<std::uint8_t> counters = std::vector<std::uint8_t>(77);
+
+  void fill(std::uint64_t step) {
+    std::iota(weights.begin(), weights.end(), static_cast<float>(step * 1000));
+    std::ranges::fill(counters, static_cast<std::uint8_t>(step));
+  }
+
+  [[nodiscard]] TensorTable table() const {
+    return {{.spec = {.key = "w", .dtype = DType::kF32, .shape = {weights.size()}},
+             .data = std::as_bytes(std::span(weights))},
+            {.spec = {.key = "c", .dtype = DType::kU8, .shape = {7, 11}},
+             .data = std::as_bytes(std::span(counters))}};
+  }
+  std::vector<RestoreTarget> targets() {
+    return {{"w", std::as_writable_bytes(std::span(weights))},
+            {"c", std::as_writable_bytes(std::span(counters))}};
+  }
+  bool operator==(const State&) const = default;
+};
+
+State state_at(std::uint64_t step) {
+  State state;
+  state.fill(step);
+  return state;
+}
+
+SaveHandle save(Checkpointer& run, std::uint64_t step) {
+  const State state = state_at(step);
+  auto handle = run.save({.step = step, .tensors = state.table(), .objects = R"({"step":1})"});
+  EXPECT_TRUE(handle.has_value() && handle->has_value());
+  return **handle;
+}
+
+void save_durably(Checkpointer& run, std::uint64_t step) {
+  const Status durable = save(run, step).wait(Level::kDurable, kDeadline);
+  ASSERT_TRUE(durable.has_value()) << durable.error().message();
+}
+
+std::vector<std::uint64_t> steps_of(const fs::path& run) {
+  const auto listed = list_checkpoints(run);
+  EXPECT_TRUE(listed.has_value());
+  std::vector<std::uint64_t> steps;
+  for (const CheckpointInfo& info : *listed) steps.push_back(info.step);
+  return steps;
+}
+
+void flip_one_bit(const fs::path& file, std::uint64_t offset) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekg(static_cast<std::streamoff>(offset));
+  const char byte = static_cast<char>(stream.get() ^ 4);
+  stream.seekp(static_cast<std::streamoff>(offset));
+  stream.put(byte);
+}
+
+fs::path data_file_of(const CheckpointInfo& info) {
+  for (const auto& entry : fs::directory_iterator(info.path)) {
+    if (entry.path().extension() == ".safetensors") return entry.path();
+  }
+  return {};
+}
+
+TEST_F(EngineTest, RestoresWhatWasSavedInAnotherInstance) {
+  {
+    Checkpointer run = open();
+    save_durably(run, 1);
+    save_durably(run, 2);
+  }
+  Checkpointer resumed = open();
+  State state;
+  const auto report = restore_newest(resumed, state.targets());
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(report->restored.step, 2U);
+  EXPECT_TRUE(report->fell_back_from.empty());
+  EXPECT_EQ(state, state_at(2));
+}
+
+TEST_F(EngineTest, TheCallerMayChangeItsStateOnceSaveReturned) {
+  Checkpointer run = open();
+  State state = state_at(5);
+  const auto handle = run.save({.step = 5, .tensors = state.table()});
+  ASSERT_TRUE(handle.has_value());
+  EXPECT_TRUE((*handle)->status().captured);
+  state.fill(99);
+  ASSERT_TRUE((*handle)->wait(Level::kDurable, kDeadline).has_value());
+  State restored;
+  ASSERT_TRUE(restore_newest(run, restored.targets()).has_value());
+  EXPECT_EQ(restored, state_at(5));
+}
+
+TEST_F(EngineTest, SavesAndRestoresAStateWithoutTensors) {
+  Checkpointer run = open();
+  const auto handle = run.save({.step = 1, .objects = R"({"lr":0.5})"});
+  ASSERT_TRUE(handle.has_value());
+  ASSERT_TRUE((*handle)->wait(Level::kDurable, kDeadline).has_value());
+  const auto listed = list_checkpoints(run_dir());
+  const auto opened = open_checkpoint(listed->front());
+  ASSERT_TRUE(opened.has_value()) << opened.error().message();
+  EXPECT_EQ(opened->objects(), R"({"lr":0.5})");
+  EXPECT_TRUE(opened->tensors().empty());
+}
+
+TEST_F(EngineTest, FallsBackOneStepWhereTheNewestDoesNotVerify) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  save_durably(run, 2);
+  flip_one_bit(data_file_of(run.candidates()->front()), 500'000);
+  State state;
+  const auto report = restore_newest(run, state.targets());
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(report->restored.step, 1U);
+  ASSERT_EQ(report->fell_back_from.size(), 1U);
+  EXPECT_EQ(report->fell_back_from[0].second.code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(state, state_at(1));
+}
+
+TEST_F(EngineTest, AfterARollbackTheNewLineIsNewestThoughItsStepsAreSmaller) {
+  {
+    Checkpointer run = open();
+    for (const std::uint64_t step : {100U, 150U}) save_durably(run, step);
+  }
+  Checkpointer run = open();
+  const auto candidates = run.candidates();
+  ASSERT_EQ(candidates->size(), 2U);
+  ASSERT_TRUE(run.continue_from(candidates->at(1)).has_value());
+  save_durably(run, 101);
+  const auto listed = list_checkpoints(run_dir());
+  EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{101, 150, 100}));
+  EXPECT_FALSE(listed->at(0).abandoned);
+  EXPECT_TRUE(listed->at(1).abandoned);
+  EXPECT_FALSE(listed->at(2).abandoned);
+}
+
+TEST_F(EngineTest, KeepsTheLastOnesOnly) {
+  Checkpointer run = open({.keep = {.last = 2}});
+  for (std::uint64_t step = 1; step <= 5; ++step) save_durably(run, step);
+  run.wait();
+  EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{5, 4}));
+}
+
+TEST_F(EngineTest, AFailedSaveIsInItsHandleAndTheNextOneWorks) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  for (const char* point :
+       {"part.write", "part.data_synced", "commit.sealed", "commit.manifest_written"}) {
+    ASSERT_TRUE(fail_points::arm(std::string(point) + "=error:ENOSPC").has_value());
+    const Status failed = save(run, 2).wait(Level::kDurable, kDeadline);
+    ASSERT_FALSE(failed.has_value()) << point;
+    EXPECT_EQ(failed.error().code(), ErrorCode::kNoSpace) << point;
+    fail_points::disarm();
+    run.wait();
+    EXPECT_EQ(steps_of(run_dir()), std::vector<std::uint64_t>{1}) << point;
+  }
+  save_durably(run, 3);
+  EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{3, 1}));
+}
+
+TEST_F(EngineTest, ASecondWriterFencesTheFirst) {
+  Checkpointer first = open();
+  save_durably(first, 1);
+  Checkpointer second = open();
+  State state;
+  ASSERT_TRUE(restore_newest(second, state.targets()).has_value());
+  save_durably(second, 2);
+  const Status fenced = save(first, 2).wait(Level::kDurable, kDeadline);
+  ASSERT_FALSE(fenced.has_value());
+  EXPECT_EQ(fenced.error().code(), ErrorCode::kFenced) << fenced.error().message();
+  EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{2, 1}));
+}
+
+TEST_F(EngineTest, RefusesABadRequestBeforeAnythingIsWritten) {
+  Checkpointer run = open();
+  const State state;
+  TensorTable twice = state.table();
+  twice[1].spec.key = "w";
+  const auto duplicate = run.save({.step = 1, .tensors = twice});
+  ASSERT_FALSE(duplicate.has_value());
+  EXPECT_NE(duplicate.error().message().find("w"), std::string::npos);
+  const auto broken = run.save({.step = 1, .objects = "{"});
+  ASSERT_FALSE(broken.has_value());
+  EXPECT_EQ(broken.error().code(), ErrorCode::kEncode);
+  EXPECT_TRUE(steps_of(run_dir()).empty());
+  save_durably(run, 1);
+}
+
+TEST_F(EngineTest, SkipsASaveWhileOneIsInFlightWhereAskedTo) {
+  Checkpointer run = open({.on_busy = OnBusy::kSkip});
+  ASSERT_TRUE(fail_points::arm("part.data_written=sleep:300").has_value());
+  const SaveHandle first = save(run, 1);
+  const State state;
+  const auto second = run.save({.step = 2, .tensors = state.table()});
+  ASSERT_TRUE(second.has_value());
+  EXPECT_FALSE(second->has_value());
+  EXPECT_TRUE(first.wait(Level::kDurable, kDeadline).has_value());
+}
+
+TEST_F(EngineTest, AForkedChildIsInert) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto refused = run.save({.step = 2});
+    const bool inert = !refused && refused.error().code() == ErrorCode::kUnsupported;
+    {
+      const Checkpointer destroyed = std::move(run);
+    }
+    ::_exit(inert ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  save_durably(run, 2);
+}
+
+TEST_F(EngineTest, AbortsWhatADeadPredecessorLeftAndRestoresTheStepBefore) {
+  {
+    Checkpointer run = open();
+    save_durably(run, 1);
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::ignore = fail_points::arm("commit.seal_synced=kill");
+    auto run = Checkpointer::open(run_dir(), {});
+    State state;
+    std::ignore = restore_newest(*run, state.targets());
+    std::ignore = save(*run, 2).wait(Level::kDurable);
+    ::_exit(1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  Checkpointer run = open();
+  State state;
+  const auto report = restore_newest(run, state.targets());
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(report->restored.step, 1U);
+  EXPECT_EQ(state, state_at(1));
+  save_durably(run, 2);
+}
+
+TEST_F(EngineTest, VerifyNamesFileBlockAndTensors) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  const CheckpointInfo info = run.candidates()->front();
+  EXPECT_TRUE(verify_checkpoint(info)->empty());
+  flip_one_bit(data_file_of(info), 500'000);
+  const auto faults = verify_checkpoint(info);
+  ASSERT_TRUE(faults.has_value());
+  ASSERT_EQ(faults->size(), 1U);
+  EXPECT_EQ(faults->front().file, data_file_of(info).filename());
+  EXPECT_EQ(faults->front().blocks.size(), 1U);
+  EXPECT_EQ(faults->front().tensors, std::vector<std::string>{"w"});
+}
+
+TEST_F(EngineTest, RefusesADirectoryThatIsNoRun) {
+  const auto listed = list_checkpoints(root_);
+  ASSERT_FALSE(listed.has_value());
+  EXPECT_EQ(listed.error().code(), ErrorCode::kNotFound);
+  EXPECT_NE(listed.error().message().find(root_.string()), std::string::npos);
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,127 @@
+#include "engine/open_checkpoint.h"
+
+#include <filesystem>
+
+#include "base/try.h"
+#include "manifest/history.h"
+#include "storage/posix_vfs.h"
+
+namespace deepfreeze {
+namespace {
+
+std::uint64_t total_bytes(const Manifest& manifest) {
+  std::uint64_t bytes = 0;
+  for (const ManifestFile& file : manifest.files) bytes += file.bytes;
+  return bytes;
+}
+
+// The run and the committed manifest that `info` names, read anew.
+struct Located {
+  std::unique_ptr<Vfs> vfs;
+  Manifest manifest;
+};
+
+Result<Located> locate(const CheckpointInfo& info) {
+  DF_TRY(auto vfs, open_posix_vfs(std::filesystem::path(info.path).parent_path()));
+  DF_TRY(const RunListing listing, read_run(*vfs));
+  DF_TRY(Manifest manifest, read_manifest(*vfs, {info.step, info.attempt_id}, listing.run.run_id));
+  if (manifest.outcome != Outcome::kCommitted) {
+    return fail(ErrorCode::kNotFound, "open " + info.path + ": the attempt was aborted");
+  }
+  return Located{std::move(vfs), std::move(manifest)};
+}
+
+}  // namespace
+
+CheckpointInfo describe(Vfs& vfs, const RunListing& listing, const Manifest& manifest) {
+  const Point& point = manifest.point;
+  return {.generation = point.generation,
+          .step = point.step,
+          .save_index = point.save_index,
+          .attempt_id = point.attempt_id,
+          .wall_micros = manifest.annotations.wall_micros,
+          .bytes = total_bytes(manifest),
+          .world_size = manifest.world_size,
+          .abandoned = !on_current_line(listing, point),
+          .path = vfs.path_of(attempt_dir_name({point.step, point.attempt_id})),
+          .metrics = manifest.annotations.metrics,
+          .tags = manifest.annotations.tags,
+          .environment = manifest.annotations.environment};
+}
+
+std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing) {
+  std::vector<CheckpointInfo> infos;
+  for (const Manifest& manifest : newest_first(listing)) {
+    infos.push_back(describe(vfs, listing, manifest));
+  }
+  return infos;
+}
+
+struct OpenCheckpoint::State {
+  CheckpointInfo info;
+  std::unique_ptr<Vfs> vfs;
+  std::shared_ptr<const Snapshot> snapshot;  // borrows *vfs
+};
+
+const CheckpointInfo& OpenCheckpoint::info() const { return state_->info; }
+const std::vector<TensorSpec>& OpenCheckpoint::tensors() const {
+  return state_->snapshot->tensors();
+}
+const std::string& OpenCheckpoint::objects() const { return state_->snapshot->tree(); }
+
+Status OpenCheckpoint::read(std::span<const RestoreTarget> targets, bool verify) const {
+  std::vector<ReadTarget> wanted;
+  wanted.reserve(targets.size());
+  for (const RestoreTarget& target : targets) wanted.push_back({target.key, target.into});
+  return state_->snapshot->read(wanted, {.verify = verify, .thread_count = kReadThreads});
+}
+
+Result<std::vector<CheckpointInfo>> list_checkpoints(const std::filesystem::path& run) {
+  DF_TRY(const auto vfs, open_posix_vfs(run));
+  DF_TRY(const RunListing listing, read_run(*vfs));
+  return describe_all(*vfs, listing);
+}
+
+Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info) {
+  DF_TRY(Located located, locate(info));
+  auto state = std::make_shared<OpenCheckpoint::State>();
+  state->info = info;
+  state->vfs = std::move(located.vfs);
+  DF_TRY(state->snapshot, Snapshot::open(*state->vfs, located.manifest));
+  return OpenCheckpoint(std::move(state));
+}
+
+Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info) {
+  DF_TRY(const Located located, locate(info));
+  DF_TRY(const auto faults, verify_attempt(*located.vfs, located.manifest,
+                                           {.verify = true, .thread_count = kReadThreads}));
+  std::vector<FaultInfo> infos;
+  for (const Fault& fault : faults) {
+    infos.push_back({fault.file, fault.cause, fault.blocks, fault.tensors});
+  }
+  return infos;
+}
+
+Result<RestoreReport> restore_newest(Checkpointer& run, std::span<const RestoreTarget> targets) {
+  DF_TRY(const auto candidates, run.candidates());
+  RestoreReport report;
+  for (const CheckpointInfo& info : candidates) {
+    Status filled;
+    if (const auto opened = open_checkpoint(info); !opened) {
+      filled = std::unexpected(opened.error());
+    } else {
+      filled = opened->read(targets);
+    }
+    if (filled) {
+      report.restored = info;
+      DF_TRY_VOID(run.continue_from(info));
+      return report;
+    }
+    if (!is_fault(filled.error())) return std::unexpected(filled.error());
+    report.fell_back_from.emplace_back(info, filled.error());
+  }
+  if (candidates.empty()) return fail(ErrorCode::kNotFound, "restore: nothing was ever committed");
+  return std::unexpected(report.fell_back_from.front().second.within("restore: no step verifies"));
+}
+
+}  // namespace deepfreeze

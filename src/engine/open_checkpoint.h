@@ -1,0 +1,24 @@
+// Committed checkpoints as the public interface shows them.
+#pragma once
+
+#include <vector>
+
+#include "deepfreeze/checkpointer.h"
+#include "manifest/run_directory.h"
+#include "restore/snapshot.h"
+
+namespace deepfreeze {
+
+inline constexpr std::size_t kReadThreads = 4;  // reads in flight; two already saturate most disks
+
+[[nodiscard]] CheckpointInfo describe(Vfs& vfs, const RunListing& listing,
+                                      const Manifest& manifest);
+[[nodiscard]] std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing);
+
+// True for what makes a restore fall back: the checkpoint is at fault, not the request.
+[[nodiscard]] inline bool is_fault(const Error& error) {
+  return error.code() == ErrorCode::kCorrupt || error.code() == ErrorCode::kIncomplete ||
+         error.code() == ErrorCode::kIo;
+}
+
+}  // namespace deepfreeze
