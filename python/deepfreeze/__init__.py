@@ -1,0 +1,45 @@
+"""DeepFreeze: frequent, asynchronous, verified checkpoints for deep-learning training."""
+
+from deepfreeze import _core
+from deepfreeze.checkpointer import Checkpointer
+from deepfreeze.errors import (
+    CheckpointError,
+    CheckpointTimeoutError,
+    CorruptError,
+    EncodeError,
+    FencedError,
+    IncompleteError,
+    MismatchError,
+    NoSpaceError,
+    TornCaptureError,
+    make_error,
+)
+from deepfreeze.handle import SaveHandle, SaveStatus
+from deepfreeze.policy import every, keep
+from deepfreeze.reading import RestoreReport
+from deepfreeze.registry import register_type
+from deepfreeze.rng import RNG
+from deepfreeze.signals import finish_on_sigterm
+
+__all__ = [
+    "RNG",
+    "CheckpointError",
+    "CheckpointTimeoutError",
+    "Checkpointer",
+    "CorruptError",
+    "EncodeError",
+    "FencedError",
+    "IncompleteError",
+    "MismatchError",
+    "NoSpaceError",
+    "RestoreReport",
+    "SaveHandle",
+    "SaveStatus",
+    "TornCaptureError",
+    "every",
+    "finish_on_sigterm",
+    "keep",
+    "register_type",
+]
+
+_core.set_error_factory(make_error)

@@ -1,0 +1,115 @@
+"""The native engine. Every call that can wait or copy releases the GIL."""
+
+from collections.abc import Callable, Sequence
+
+FORMAT_VERSION: int
+
+# dtype names are those of safetensors: "F32", "BF16", ...; addresses are host pointers.
+
+class TensorSpec:
+    """One stored array."""
+
+    key: str
+    dtype: str
+    shape: tuple[int, ...]
+    logical_dtype: str  # "" where dtype is the real one
+
+class Source:
+    """A contiguous host buffer to save; the caller keeps it alive until captured."""
+
+    def __init__(
+        self,
+        key: str,
+        dtype: str,
+        shape: Sequence[int],
+        logical_dtype: str,
+        address: int,
+        bytes: int,
+    ) -> None: ...
+
+class Target:
+    """A contiguous host buffer to fill."""
+
+    def __init__(self, key: str, address: int, bytes: int) -> None: ...
+
+class CheckpointInfo:
+    generation: int
+    step: int
+    save_index: int
+    attempt_id: str  # 16 hex digits
+    wall_micros: int
+    bytes: int
+    world_size: int
+    abandoned: bool
+    path: str
+    metrics: dict[str, float]
+    tags: dict[str, str]
+    environment: dict[str, str]
+
+class SaveStatus:
+    step: int
+    bytes: int
+    bytes_written: int
+    stall_seconds: float
+    durable_seconds: float
+    captured: bool
+    local: bool
+    durable: bool
+    error: BaseException | None  # an instance of the matching CheckpointError
+
+class SaveHandle:
+    def wait(self, level: str, timeout_seconds: float | None) -> None:
+        """Returns when the level is reached, raises the save's own error, or TimeoutError."""
+    def status(self) -> SaveStatus: ...
+
+class OpenCheckpoint:
+    @property
+    def info(self) -> CheckpointInfo: ...
+    @property
+    def objects(self) -> str: ...
+    def tensors(self) -> list[TensorSpec]: ...
+    def read(self, targets: Sequence[Target], verify: bool) -> None: ...
+
+class Fault:
+    file: str
+    cause: str
+    blocks: list[int]
+    tensors: list[str]
+
+class Engine:
+    """One run, opened for writing. For one thread at a time, like the C++ Checkpointer."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        keep_last: int | None = None,
+        keep_every: int | None = None,
+        keep_best: tuple[str, str, int] | None = None,  # metric, "min" | "max", count
+        parent: tuple[str, int] | None = None,
+        on_busy: str = "block",
+        busy_wait_max_seconds: float = 600.0,
+    ) -> None: ...
+    def save(
+        self,
+        step: int,
+        sources: Sequence[Source],
+        objects: str,
+        metrics: dict[str, float],
+        tags: dict[str, str],
+        environment: dict[str, str],
+    ) -> SaveHandle | None: ...
+    def candidates(self) -> list[CheckpointInfo]: ...
+    def continue_from(self, info: CheckpointInfo) -> None: ...
+    def wait(self) -> None: ...
+    def close(self) -> None: ...
+
+def list_checkpoints(run: str) -> list[CheckpointInfo]:
+    """Committed checkpoints of any run, newest first. Claims and writes nothing."""
+
+def open_checkpoint(info: CheckpointInfo) -> OpenCheckpoint: ...
+def verify_checkpoint(info: CheckpointInfo) -> list[Fault]:
+    """Reads and checks every byte; empty means good."""
+
+def set_error_factory(make: Callable[[str, str], BaseException]) -> None:
+    """Called once by the package: (code name such as "corrupt", message) -> the exception."""

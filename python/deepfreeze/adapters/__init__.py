@@ -1,0 +1,1 @@
+"""What each framework adds. Nothing here imports one until the program itself has."""

@@ -1,0 +1,134 @@
+"""torch: tensors, modules, optimizers and the small values that come with them.
+
+CUDA tensors are copied to the host while save() runs, and filled through a host buffer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.torch_modules import encode_module, is_module, match_module
+from deepfreeze.adapters.torch_optimizers import (
+    ParameterNames,
+    encode_optimizer,
+    is_optimizer,
+    match_optimizer,
+    unwrapped,
+)
+from deepfreeze.adapters.torch_special import (
+    SPECIAL_TAGS,
+    decode_special,
+    encode_special,
+    is_special,
+)
+from deepfreeze.adapters.torch_tensors import (
+    Pending,
+    dtype_from_name,
+    dtype_name,
+    fill,
+    pending,
+    store_all,
+    tensor_of,
+)
+from deepfreeze.errors import EncodeError
+from deepfreeze.names import shown
+from deepfreeze.tree import Node, tag_of
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+    from deepfreeze.plan import Plan
+
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_DETAILS = (torch.Size, torch.dtype, torch.device)
+
+
+class TorchAdapter:
+    """Stores each tensor's memory once and fills it in place."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Pending] = []
+        self._names: ParameterNames | None = None
+
+    def claims(self, value: object) -> bool:
+        if isinstance(value, (torch.Tensor, *_DETAILS)):
+            return True
+        return is_module(value) or is_optimizer(value)
+
+    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+        if isinstance(value, torch.Tensor):
+            return self._encode_tensor(value, path, capture)
+        if is_module(value) or is_optimizer(value):
+            capture.refuse_inside(value, path)
+        if is_module(value):
+            return encode_module(value, path, capture)
+        if is_optimizer(value):
+            return encode_optimizer(unwrapped(value), path, capture, self._names_in(capture.state))
+        if isinstance(value, torch.Size):
+            return {"$": "size", "v": [int(size) for size in value]}
+        if isinstance(value, torch.dtype):
+            return {"$": "dtype", "v": dtype_name(value)}
+        return {"$": "device", "v": str(value)}
+
+    def _encode_tensor(self, value: torch.Tensor, path: str, capture: Capture) -> Node:
+        if type(value) not in _TENSORS:
+            raise EncodeError(
+                f"{shown(path)}: a tensor of the type {type(value).__qualname__} can't be stored"
+            )
+        if value.device.type == "meta":
+            raise EncodeError(f"{shown(path)}: a tensor on the meta device has no data to store")
+        if is_special(value):
+            return encode_special(value, path, capture)
+        # The key is filled in by finish(), but "k" keeps its place behind the tag.
+        node: Node = {"$": "tensor", "k": ""}
+        if value.device.type != "cpu":
+            node["device"] = str(value.device)
+        self._waiting.append(pending(node, value, path))
+        return node
+
+    def _names_in(self, state: object) -> ParameterNames:
+        if self._names is None:
+            self._names = ParameterNames(state)
+        return self._names
+
+    def finish(self, capture: Capture) -> None:
+        store_all(self._waiting, capture)
+        self._waiting.clear()
+
+    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+        if is_module(live):
+            match_module(node, live, path, plan)
+            return None
+        if is_optimizer(live):
+            match_optimizer(node, unwrapped(live), path, plan, self._names_in(plan.state))
+            return None
+        if not plan.keys.wants(path):
+            return None
+        if not isinstance(live, torch.Tensor):
+            return plan.fresh(node, path)
+        if is_special(live) and tag_of(node) == "ext" and node["t"] in SPECIAL_TAGS:
+            return plan.fresh(node, path)
+        if is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
+            plan.mismatch(path, node, f"a {live.layout} tensor on {live.device}")
+            return None
+        fill(node, live, path, plan)
+        return None
+
+    def decodes(self, tag: str, node: Node) -> bool:
+        if tag == "ext":
+            return node["t"] in SPECIAL_TAGS
+        return tag in ("tensor", "size", "dtype", "device")
+
+    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+        if tag == "tensor":
+            return tensor_of(node, path, plan)
+        if tag == "ext":
+            return decode_special(node["t"], plan.decoder.decode(node["v"], path))
+        if tag == "size":
+            return torch.Size(node["v"])
+        return dtype_from_name(node["v"]) if tag == "dtype" else torch.device(node["v"])
+
+    def environment(self) -> dict[str, str]:
+        return {"torch": torch.__version__, "num_threads": str(torch.get_num_threads())}

@@ -1,0 +1,153 @@
+"""nn.Module: stored under its own names, filled in place, loaded only where it must be."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+from torch import nn
+
+from deepfreeze.adapters.stateful import StatefulAdapter, call_state_dict, object_node
+from deepfreeze.adapters.torch_special import is_special
+from deepfreeze.adapters.torch_tensors import fill, same_tensor
+from deepfreeze.names import join
+from deepfreeze.tree import Node, tag_of
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+    from deepfreeze.plan import Plan
+
+_EXTRA_STATE = "_extra_state"
+
+
+def is_module(value: object) -> TypeGuard[nn.Module]:
+    """Whether `value` is a module."""
+    return isinstance(value, nn.Module)
+
+
+def canonical_names(module: nn.Module) -> Callable[[str], str]:
+    """Strips what data-parallel and compile wrappers put into names: "module.", "_orig_mod."."""
+    wrappers = set()
+    for name, inner in module.named_modules(remove_duplicate=False):
+        wrapped = _wrapped_name(inner)
+        if wrapped:
+            wrappers.add(f"{name}.{wrapped}" if name else wrapped)
+    if not wrappers:
+        return lambda name: name
+    return lambda name: _without(name, wrappers)
+
+
+def _wrapped_name(module: nn.Module) -> str | None:
+    if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+        return "module"
+    return "_orig_mod" if "_orig_mod" in module._modules else None
+
+
+def _without(name: str, wrappers: set[str]) -> str:
+    parts = name.split(".")
+    heads = (".".join(parts[: count + 1]) for count in range(len(parts)))
+    return ".".join(p for p, head in zip(parts, heads, strict=True) if head not in wrappers)
+
+
+def encode_module(module: nn.Module, path: str, capture: Capture) -> Node:
+    """The node of a module: what its state_dict() gives, non-persistent buffers not among it."""
+    state = call_state_dict(module, path)
+    if not _is_flat(state):
+        return object_node("stateful", state, path, capture)
+    canonical = canonical_names(module)
+    return object_node(
+        "module", {canonical(name): value for name, value in state.items()}, path, capture
+    )
+
+
+def _is_flat(state: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(state, Mapping) and all(type(name) is str for name in state)
+
+
+class _ModuleMatch:
+    """Which stored entries go into one module, and what it has to load by itself."""
+
+    def __init__(self, module: nn.Module, plan: Plan) -> None:
+        self._plan = plan
+        self._owned = _owned_memory(module)
+        self._module = module
+        self._loaded: dict[str, Callable[[], Any]] = {}
+
+    def match_one(self, name: str, node: Node, live: object, path: str) -> None:
+        """Plans one entry of the state_dict."""
+        if name.rpartition(".")[2] == _EXTRA_STATE and self._match_extra_state(name, node, path):
+            return
+        if not isinstance(live, torch.Tensor):
+            if tag_of(node) == "tensor":
+                self._plan.mismatch(path, node, f"a {type(live).__qualname__}")
+            else:
+                self._loaded[name] = self._plan.fresh(node, path)
+        elif is_special(live) and tag_of(node) == "ext":
+            self._loaded[name] = self._plan.fresh(node, path)
+        elif is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
+            self._plan.mismatch(path, node, f"a {live.layout} tensor on {live.device}")
+        elif live.untyped_storage().data_ptr() in self._owned:
+            fill(node, live, path, self._plan)
+        elif same_tensor(node, live, path, self._plan):
+            self._loaded[name] = self._plan.fresh(node, path)
+
+    def _match_extra_state(self, name: str, node: Node, path: str) -> bool:
+        try:
+            owner = self._module.get_submodule(name.rpartition(".")[0])
+        except AttributeError:
+            return False  # a hook renamed it: load_state_dict knows where it belongs
+        make = self._plan.fresh(node, path)
+        self._plan.apply(path, lambda: owner.set_extra_state(make()))
+        return True
+
+    def finish(self, live_state: Mapping[str, Any], path: str) -> None:
+        """Plans load_state_dict() where filling memory is not all that a load would do."""
+        if self._loaded or _loads_by_itself(self._module):
+            self._plan.apply(path, lambda: self._load(live_state))
+
+    def _load(self, live_state: Mapping[str, Any]) -> None:
+        values = OrderedDict(live_state)
+        # Versions of the modules, by which they recognise older layouts.
+        vars(values)["_metadata"] = getattr(live_state, "_metadata", None)
+        for name, make in self._loaded.items():
+            values[name] = make()
+        self._module.load_state_dict(values, strict=False)
+
+
+def match_module(node: Node, module: nn.Module, path: str, plan: Plan) -> None:
+    """Plans how a stored module gets into a live one."""
+    live_state = call_state_dict(module, path)
+    if not _is_flat(live_state):
+        StatefulAdapter().match(node, module, path, plan)
+        return
+    if tag_of(node) != "object" or node["t"] != "module":
+        plan.mismatch(path, node, f"a module, {type(module).__qualname__}")
+        return
+    stored = dict(node["v"])
+    canonical = canonical_names(module)
+    matching = _ModuleMatch(module, plan)
+    for name, live in live_state.items():
+        place = join(path, canonical(name))
+        if canonical(name) not in stored:
+            plan.miss(place)
+            continue
+        inner = stored.pop(canonical(name))
+        if plan.keys.wants(place):
+            matching.match_one(name, inner, live, place)
+    for name, inner in stored.items():
+        plan.surplus(inner, join(path, name))
+    matching.finish(live_state, path)
+
+
+def _owned_memory(module: nn.Module) -> set[int]:
+    tensors = [*module.parameters(), *module.buffers()]
+    return {t.untyped_storage().data_ptr() for t in tensors if t.layout == torch.strided}
+
+
+def _loads_by_itself(module: nn.Module) -> bool:
+    """Whether loading does more than copying: an own load_state_dict, or hooks after it."""
+    if type(module).load_state_dict is not nn.Module.load_state_dict:
+        return True
+    return any(inner._load_state_dict_post_hooks for inner in module.modules())

@@ -1,0 +1,95 @@
+"""Sparse and quantised tensors: stored as their parts, which lose nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from deepfreeze.adapters.torch_tensors import dtype_from_name, dtype_name
+from deepfreeze.errors import EncodeError
+from deepfreeze.names import shown
+from deepfreeze.tree import Node
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+
+_COLUMN_LAYOUTS = (torch.sparse_csc, torch.sparse_bsc)
+_LAYOUTS = {
+    str(layout).removeprefix("torch."): layout
+    for layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+}
+SPECIAL_TAGS = frozenset({"torch.sparse_coo", "torch.sparse_compressed", "torch.quantized"})
+
+
+def is_special(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has no plain strided memory."""
+    return tensor.layout != torch.strided or tensor.is_quantized
+
+
+def encode_special(tensor: torch.Tensor, path: str, capture: Capture) -> Node:
+    """The node of such a tensor; EncodeError where its kind can't be stored."""
+    tensor = tensor.detach()
+    if tensor.layout == torch.sparse_coo:
+        name, parts = "torch.sparse_coo", _coo_parts(tensor)
+    elif tensor.layout in _LAYOUTS.values():
+        name, parts = "torch.sparse_compressed", _compressed_parts(tensor)
+    elif tensor.is_quantized and tensor.qscheme() == torch.per_tensor_affine:
+        name, parts = "torch.quantized", _quantized_parts(tensor)
+    else:
+        kind = tensor.qscheme() if tensor.is_quantized else tensor.layout
+        raise EncodeError(f"{shown(path)}: a tensor of {kind} can't be stored")
+    return {"$": "ext", "t": name, "v": capture.encode(parts, path)}
+
+
+def decode_special(name: str, parts: dict[str, Any]) -> torch.Tensor:
+    """The tensor of its decoded parts."""
+    if name == "torch.sparse_coo":
+        return torch.sparse_coo_tensor(
+            parts["indices"],
+            parts["values"],
+            parts["size"],
+            is_coalesced=parts["coalesced"],
+            check_invariants=True,
+        )
+    if name == "torch.sparse_compressed":
+        return torch.sparse_compressed_tensor(
+            parts["compressed"],
+            parts["plain"],
+            parts["values"],
+            parts["size"],
+            layout=_LAYOUTS[parts["layout"]],
+            check_invariants=True,
+        )
+    integers: torch.Tensor = parts["integers"]
+    dtype_from_name(parts["dtype"])
+    return torch._make_per_tensor_quantized_tensor(integers, parts["scale"], parts["zero_point"])
+
+
+def _coo_parts(tensor: torch.Tensor) -> dict[str, object]:
+    return {
+        "indices": tensor._indices(),
+        "values": tensor._values(),
+        "size": list(tensor.shape),
+        "coalesced": tensor.is_coalesced(),
+    }
+
+
+def _compressed_parts(tensor: torch.Tensor) -> dict[str, object]:
+    by_column = tensor.layout in _COLUMN_LAYOUTS
+    return {
+        "compressed": tensor.ccol_indices() if by_column else tensor.crow_indices(),
+        "plain": tensor.row_indices() if by_column else tensor.col_indices(),
+        "values": tensor.values(),
+        "size": list(tensor.shape),
+        "layout": str(tensor.layout).removeprefix("torch."),
+    }
+
+
+def _quantized_parts(tensor: torch.Tensor) -> dict[str, object]:
+    return {
+        "integers": tensor.int_repr(),
+        "scale": tensor.q_scale(),
+        "zero_point": tensor.q_zero_point(),
+        "dtype": dtype_name(tensor.dtype),
+    }

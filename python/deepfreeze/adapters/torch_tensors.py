@@ -1,0 +1,282 @@
+"""Dense torch tensors: their stored form, what shares memory, and filling them in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from deepfreeze.adapters.base import Entry, Place
+from deepfreeze.dtypes import COMPLEX, NATIVE, stored_form
+from deepfreeze.errors import CorruptError
+from deepfreeze.names import shown
+from deepfreeze.tree import Node
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+    from deepfreeze.plan import Plan
+
+# torch can't copy every dtype that it can hold: such tensors are handled as integers.
+_SURROGATES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BASE_ALIGNMENT_BYTES = 16  # of a shared base, so that views of any dtype start on an element
+
+
+@cache
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name without "torch.", as in "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
+def dtype_from_name(name: str) -> torch.dtype:
+    """The torch dtype of that name; CorruptError where there is none."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise CorruptError(f"state tree: {name!r} is no dtype of torch {torch.__version__}")
+    return dtype
+
+
+def copyable(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory in a dtype that torch copies bit by bit."""
+    name = dtype_name(tensor.dtype)
+    if name in NATIVE or name in COMPLEX:
+        return tensor
+    return tensor.view(_SURROGATES[tensor.dtype.itemsize])
+
+
+def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a contiguous tensor as bytes."""
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def empty(name: str, shape: tuple[int, ...], size: int) -> torch.Tensor:
+    """Memory for an entry, as a tensor of its dtype where torch has it, else of bytes."""
+    dtype = getattr(torch, name, None)
+    if isinstance(dtype, torch.dtype) and (name in NATIVE or name in COMPLEX):
+        return torch.empty(shape, dtype=dtype)
+    return torch.empty(size, dtype=torch.uint8)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A tensor whose node waits until it is known what shares its memory."""
+
+    node: Node
+    tensor: torch.Tensor
+    path: str
+    dense: bool  # it holds its elements in order and without gaps
+    low: int  # the bytes of memory that it spans
+    high: int
+
+    @property
+    def repeats(self) -> bool:
+        """Whether some of its elements share memory with others of its own."""
+        return not self.dense and repeats_elements(self.tensor)
+
+
+def pending(node: Node, tensor: torch.Tensor, path: str) -> Pending:
+    """Where `tensor` lies. A lazy conjugate or negation is resolved into memory of its own."""
+    tensor = tensor.detach() if tensor.requires_grad else tensor
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    dense = tensor.is_contiguous()
+    low = tensor.data_ptr()
+    high = low + (tensor.nbytes if dense else _span(tensor) * tensor.element_size())
+    return Pending(node, tensor, path, dense, low, high)
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """Elements of memory from the first to the last that a tensor uses."""
+    if tensor.numel() == 0 or tensor.is_contiguous():
+        return tensor.numel()
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in sizes)
+
+
+def repeats_elements(tensor: torch.Tensor) -> bool:
+    """Whether some elements share memory with others of the same tensor, as after expand()."""
+    return _span(tensor) < tensor.numel()
+
+
+def store_all(waiting: list[Pending], capture: Capture) -> None:
+    """Adds the entries of all tensors, memory that several share only once, in the walk's order."""
+    groups = _sharing(waiting)
+    for item in waiting:
+        group = groups.pop(id(item), None)
+        if group is not None:
+            _store_group(group, capture)
+
+
+def _sharing(waiting: list[Pending]) -> dict[int, list[Pending]]:
+    """Tensors grouped by overlapping memory; each group under its first member in walk order."""
+    by_device: dict[torch.device, list[tuple[int, Pending]]] = {}
+    for place in enumerate(waiting):
+        by_device.setdefault(place[1].tensor.device, []).append(place)
+    groups: list[list[tuple[int, Pending]]] = []
+    for places in by_device.values():
+        high = 0
+        for index, item in sorted(places, key=lambda place: (place[1].low, -place[1].high)):
+            if groups and item.low < high and item.high > item.low:
+                groups[-1].append((index, item))
+                high = max(high, item.high)
+            else:
+                groups.append([(index, item)])
+                high = item.high
+    return {id(min(group)[1]): [item for _, item in sorted(group)] for group in groups}
+
+
+def _store_group(group: list[Pending], capture: Capture) -> None:
+    first = group[0]
+    same = len(group) == 1 or len({_geometry(item.tensor) for item in group}) == 1
+    if not same or first.repeats:
+        _store_shared(group, capture)
+        return
+    key = _store(first.tensor, first.path, capture)
+    for item in group:
+        item.node["k"] = key
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+def _store_shared(group: list[Pending], capture: Capture) -> None:
+    """Stores the memory once, as its widest tensor or as plain elements; others are views of it."""
+    low = min(item.low for item in group)
+    high = max(item.high for item in group)
+    dtypes = {item.tensor.dtype for item in group}
+    whole = [item for item in group if item.dense and (item.low, item.high) == (low, high)]
+    if whole and len(dtypes) == 1:
+        key = whole[0].node["k"] = _store(whole[0].tensor, whole[0].path, capture)
+        group = [item for item in group if item is not whole[0]]
+    else:
+        base = _elements_between(group, low, high, mixed=len(dtypes) > 1)
+        if base is None:
+            _store_apart(group, capture)
+            return
+        low = base.data_ptr()
+        key = _store(base, group[0].path + ".storage", capture)
+    for item in group:
+        item.node["k"] = key
+        item.node["view"] = _view_node(item.tensor, item.low - low)
+
+
+def _store_apart(group: list[Pending], capture: Capture) -> None:
+    for item in group:
+        item.node["k"] = _store(item.tensor, item.path, capture)
+
+
+def _elements_between(
+    group: list[Pending], low: int, high: int, *, mixed: bool
+) -> torch.Tensor | None:
+    """The memory that a group spans; None where no single storage holds all of it."""
+    for item in group:
+        storage = item.tensor.untyped_storage()
+        start = low - storage.data_ptr()
+        if start < 0 or high > storage.data_ptr() + storage.nbytes():
+            continue
+        start -= start % _BASE_ALIGNMENT_BYTES if mixed else 0
+        size = high - storage.data_ptr() - start
+        data = torch.empty(0, dtype=torch.uint8, device=item.tensor.device)
+        data.set_(storage, start, (size,), (1,))
+        return data if mixed else data.view(item.tensor.dtype)
+    return None
+
+
+def _view_node(tensor: torch.Tensor, offset_bytes: int) -> Node:
+    return {
+        "shape": list(tensor.shape),
+        "stride": list(tensor.stride()),
+        "offset": offset_bytes // tensor.element_size(),
+        "dtype": dtype_name(tensor.dtype),
+    }
+
+
+def _store(tensor: torch.Tensor, path: str, capture: Capture) -> str:
+    """Adds an entry; what is not on the host, or not in order, is copied for it."""
+    host = tensor
+    if host.device.type != "cpu" or not host.is_contiguous():
+        host = copyable(tensor).cpu().contiguous()
+    shape = tuple(tensor.shape)
+    name = dtype_name(tensor.dtype)
+    dtype, stored_shape, logical = stored_form(name, shape, tensor.element_size())
+    key = capture.keys.take(path)
+    capture.entries.append(
+        Entry(key, dtype, stored_shape, logical, host.data_ptr(), tensor.nbytes, (host, tensor))
+    )
+    return key
+
+
+def form_of(node: Node, plan: Plan) -> tuple[str, tuple[int, ...]]:
+    """Dtype and shape of a stored tensor."""
+    view = node.get("view")
+    if view is None:
+        return plan.form_of(node["k"])
+    return str(view["dtype"]), tuple(view["shape"])
+
+
+def same_tensor(node: Node, live: torch.Tensor, path: str, plan: Plan) -> bool:
+    """Whether stored and live dtype and shape are the same; where not, notes the mismatch."""
+    wanted = dtype_name(live.dtype), tuple(live.shape)
+    return plan.same_form(path, form_of(node, plan), wanted)
+
+
+def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
+    """Plans to fill a dense live tensor from a stored one of the same dtype and shape."""
+    if not same_tensor(node, live, path, plan):
+        return
+    view = node.get("view")
+    if repeats_elements(live) and (view is None or tuple(view["stride"]) != live.stride()):
+        plan.fault(f"{path}: its elements share memory, those that were stored do not")
+        return
+    live = live.detach()
+    lazy = live.is_conj() or live.is_neg()
+    direct = view is None and not lazy and live.device.type == "cpu" and live.is_contiguous()
+    place = Place(
+        path=path,
+        address=live.data_ptr(),
+        bytes=live.numel() * live.element_size(),
+        direct=direct,
+        copy=lambda: _copy_into(live, tensor_of(node, path, plan)),
+    )
+    plan.fill(node["k"], place)
+
+
+def _copy_into(live: torch.Tensor, value: torch.Tensor) -> None:
+    if repeats_elements(live):
+        count = _span(live)
+        live, value = (tensor.as_strided((count,), (1,)) for tensor in (live, value))
+    with torch.no_grad():
+        if live.is_conj() or live.is_neg():
+            live.copy_(value)
+        else:
+            copyable(live).copy_(copyable(value))
+
+
+def tensor_of(node: Node, path: str, plan: Plan) -> torch.Tensor:
+    """The stored tensor, as a view of the buffer that its entry was read into."""
+    base: torch.Tensor = plan.buffer_of(node["k"]).tensor
+    view = node.get("view")
+    if view is None:
+        name, shape = plan.form_of(node["k"])
+        dtype = dtype_from_name(name)
+        return base if base.dtype == dtype else _retyped(base, dtype, shape)
+    return _strided(raw_bytes(base), view, path)
+
+
+def _retyped(data: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    return data.view(dtype).view(shape)
+
+
+def _strided(data: torch.Tensor, view: dict[str, Any], path: str) -> torch.Tensor:
+    dtype = dtype_from_name(view["dtype"])
+    whole = data.numel() // dtype.itemsize
+    elements = data[: whole * dtype.itemsize].view(dtype)
+    shape = [int(size) for size in view["shape"]]
+    stride = [int(step) for step in view["stride"]]
+    offset = int(view["offset"])
+    last = offset + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    if min([offset, *shape, *stride]) < 0 or (0 not in shape and last >= whole):
+        raise CorruptError(f"state tree at {shown(path)}: a view beyond its entry")
+    return elements.as_strided(shape, stride, offset)

@@ -1,0 +1,78 @@
+"""From a live state to what is stored: entries and the tree that refers to them."""
+
+from __future__ import annotations
+
+import ctypes
+
+from deepfreeze.adapters.base import Adapter, Entry, adapters_in_use
+from deepfreeze.errors import EncodeError
+from deepfreeze.names import KeyTable, shown
+from deepfreeze.registry import registered_for
+from deepfreeze.tree import Encoder, Node, dumps
+
+
+class Capture:
+    """One walk over a state. Its entries point into live memory: hold it until they are copied."""
+
+    def __init__(self, state: object) -> None:
+        self.state = state
+        self.entries: list[Entry] = []
+        self.keys = KeyTable()
+        self._encoder = Encoder(self)
+        self._adapters: list[Adapter] = adapters_in_use()
+        self._inside = 0
+        if not isinstance(state, (dict, list)):
+            kind = type(state).__qualname__
+            raise EncodeError(f"the state: a {kind}, but only a dict or a list can be restored")
+        try:
+            tree = self._encoder.encode(state, "")
+        except RecursionError as cause:
+            raise EncodeError("the state: nested too deep for the stack that is left") from cause
+        for adapter in self._adapters:
+            adapter.finish(self)
+        self.text = dumps(tree)
+
+    def encode(self, value: object, path: str) -> Node:
+        """The node of what belongs to an object of the state, for adapters."""
+        self._inside += 1
+        node = self._encoder.encode(value, path)
+        self._inside -= 1
+        return node
+
+    def refuse_inside(self, value: object, path: str) -> None:
+        """EncodeError for an object within another one's state: nothing could restore it there."""
+        if self._inside:
+            raise EncodeError(
+                f"{shown(path)}: a {type(value).__qualname__} within the state of another object; "
+                "give it a place of its own in the state, or put its state_dict() there"
+            )
+
+    def encode_leaf(self, value: object, path: str) -> Node:
+        """The node of a value that is not plain."""
+        known = registered_for(value)
+        if known is not None:
+            return {"$": "ext", "t": known.name, "v": self.encode(known.to_tree(value), path)}
+        for adapter in self._adapters:
+            if adapter.claims(value):
+                return adapter.encode(value, path, self)
+        raise EncodeError(
+            f"{shown(path)}: a {type(value).__module__}.{type(value).__qualname__} can't be "
+            "stored: it has no state_dict, and df.register_type does not know it"
+        )
+
+    def store_bytes(self, data: bytes, path: str) -> str:
+        """Makes `data` an entry and returns its key."""
+        key = self.keys.take(path)
+        address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+        self.entries.append(Entry(key, "U8", (len(data),), "", address, len(data), data))
+        return key
+
+
+def environment() -> dict[str, str]:
+    """What a checkpoint records about where it was made."""
+    import platform
+
+    found = {"python": platform.python_version()}
+    for adapter in adapters_in_use():
+        found.update(adapter.environment())
+    return found

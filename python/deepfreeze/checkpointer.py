@@ -1,0 +1,328 @@
+"""The checkpointer of one run: saves without stopping it, restores what verifies."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import logging
+import operator
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from deepfreeze import _core
+from deepfreeze.capture import Capture, environment
+from deepfreeze.errors import CheckpointError, EncodeError
+from deepfreeze.handle import Completer, SaveHandle, check_process
+from deepfreeze.names import KeyFilter
+from deepfreeze.policy import Every, Keep, SavePolicy
+from deepfreeze.reading import (
+    Restorer,
+    RestoreReport,
+    at_step,
+    load_tree,
+    newest_good,
+    warn_of_other_environment,
+)
+
+log = logging.getLogger("deepfreeze")
+_open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
+
+
+class Checkpointer:
+    """Saves and restores the state of one training run, kept in the directory `path`.
+
+    `every` tells step() when to save, `keep` what stays. `parent` names the run and step that a
+    new run branches from. While one save is in flight another waits for it, or with
+    on_busy="skip" is left out. A failed save never stops training: it is raised from its handle,
+    counted in `failed_saves` and logged; strict_saves=True also raises it from the next call.
+
+    For one thread at a time; handles for any. In a forked child it refuses every call.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        every: Every | None = None,
+        keep: Keep | None = None,
+        parent: tuple[str | os.PathLike[str], int] | None = None,
+        on_busy: Literal["block", "skip"] = "block",
+        strict_saves: bool = False,
+    ) -> None:
+        rules = keep or Keep(None, None, None)
+        self.path = Path(path)
+        self.last_restore: RestoreReport | None = None
+        self._engine = _core.Engine(
+            os.fspath(path),
+            keep_last=rules.last,
+            keep_every=rules.every,
+            keep_best=rules.best,
+            parent=None if parent is None else (os.fspath(parent[0]), parent[1]),
+            on_busy=on_busy,
+        )
+        self._policy = SavePolicy(every)
+        self._strict_saves = strict_saves
+        self._completer = Completer()
+        self._attached: list[object] = []
+        self._half_restored: str | None = None  # why save() refuses
+        self._saving = False
+        self._deferred: list[Callable[[], object]] = []
+        self._closed = False
+        self._owner = os.getpid()
+        _open.add(self)
+
+    @property
+    def failed_saves(self) -> int:
+        """How many saves have failed since this checkpointer was opened."""
+        return self._completer.failed_saves
+
+    def step(
+        self,
+        step: int,
+        state: object,
+        metrics: Mapping[str, float] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> SaveHandle | None:
+        """Saves when the policy says so; without `every`, at each step. None where it did not."""
+        self._raise_failed()
+        if not self._policy.due(_checked_step(step)):
+            return None
+        return self.save(step, state, metrics, tags)
+
+    def save(
+        self,
+        step: int,
+        state: object,
+        metrics: Mapping[str, float] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> SaveHandle | None:
+        """Saves `state` as `step`. Returns once it is captured, None where it was skipped.
+
+        EncodeError, before anything is written, names what can't be stored. A later failure is
+        the handle's.
+        """
+        self._raise_failed()
+        step = _checked_step(step)
+        if self._half_restored is not None:
+            raise CheckpointError(
+                f"save step {step}: refused until a restore succeeds, because one that failed "
+                f"left the state half restored ({self._half_restored})",
+                code="invalid_argument",
+            )
+        self._saving = True
+        try:
+            return self._save(step, state, _floats(metrics or {}), _strings(tags or {}))
+        finally:
+            self._saving = False
+            self._run_deferred()
+
+    def _save(
+        self, step: int, state: object, metrics: dict[str, float], tags: dict[str, str]
+    ) -> SaveHandle | None:
+        capture = Capture(state)  # alive until the engine has copied what it points to
+        sources = [
+            _core.Source(e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes)
+            for e in capture.entries
+        ]
+        try:
+            native = self._engine.save(step, sources, capture.text, metrics, tags, environment())
+        except EncodeError:
+            raise
+        except CheckpointError as error:
+            if error.code == "invalid_argument":
+                raise
+            self._policy.saved()
+            handle = SaveHandle(step, None)
+            self._completer.failed(handle, error)
+            return handle
+        if native is None:
+            return None
+        self._policy.saved()
+        handle = SaveHandle(step, native)
+        self._completer.add(handle)
+        return handle
+
+    def restore(
+        self,
+        state: object,
+        step: int | None = None,
+        keys: Sequence[str] | None = None,
+        strict: bool = True,
+        verify: bool = True,
+    ) -> int | None:
+        """Fills `state` in place from the newest checkpoint that verifies; returns its step.
+
+        None where nothing was ever committed. A checkpoint that does not verify is passed over
+        with a warning, unless `step` asks for that one; `last_restore` tells. `keys` are shell
+        patterns on dotted names: what they don't choose stays as it is. With strict, missing and
+        unexpected names are a MismatchError, raised before anything is modified.
+        """
+        self._check_usable()
+        infos = at_step(self._engine.candidates(), step)
+        if not infos:
+            return None
+        restorer = Restorer(state, KeyFilter(keys), strict=strict, verify=verify)
+        try:
+            info, plan, passed_over = newest_good(
+                infos, restorer.restore, may_fall_back=step is None
+            )
+        except CheckpointError as error:
+            if error.state_modified:
+                self._half_restored = str(error)
+            raise
+        self._engine.continue_from(info)
+        self._half_restored = None
+        self._policy.saved()
+        self.last_restore = RestoreReport(
+            step=info.step,
+            generation=info.generation,
+            fell_back_from=passed_over,
+            missing=plan.missing,
+            unexpected=plan.unexpected,
+            verified=verify,
+        )
+        warn_of_other_environment(info)
+        return info.step
+
+    def load(self, step: int | None = None, keys: Sequence[str] | None = None) -> Any:
+        """The values of a checkpoint: tensors where torch is imported, else NumPy arrays.
+
+        Without `step`, of the newest that verifies. `keys` as in restore; in a list, None stands
+        for what they don't choose.
+        """
+        infos = at_step(self.checkpoints(), step)
+        if not infos:
+            raise CheckpointError(f"{self.path}: no checkpoint to load", code="not_found")
+        chosen = KeyFilter(keys)
+        _, values, _ = newest_good(
+            infos, lambda info: load_tree(info, chosen), may_fall_back=step is None
+        )
+        return values
+
+    def checkpoints(self) -> list[_core.CheckpointInfo]:
+        """All committed checkpoints, newest first, with their metrics and tags."""
+        check_process(self._owner)
+        return _core.list_checkpoints(os.fspath(self.path))
+
+    def steps(self) -> list[int]:
+        """The committed steps of the current line, in order."""
+        return sorted({info.step for info in self.checkpoints() if not info.abandoned})
+
+    def latest(self) -> int | None:
+        """The newest committed step."""
+        infos = self.checkpoints()
+        return infos[0].step if infos else None
+
+    def verify(self, step: int | None = None) -> list[_core.Fault]:
+        """Reads and checks every byte of a step, or of the newest; an empty list means good."""
+        infos = at_step(self.checkpoints(), step)
+        if not infos:
+            raise CheckpointError(f"{self.path}: no checkpoint to verify", code="not_found")
+        return _core.verify_checkpoint(infos[0])
+
+    def attach(self, target: object) -> None:
+        """Remembers an optimizer or module for later versions.
+
+        Capture is eager in this version: attach is accepted and adds nothing yet.
+        """
+        if isinstance(target, type) or not callable(getattr(target, "state_dict", None)):
+            raise TypeError(f"attach: a {type(target).__qualname__} is no optimizer and no module")
+        if not any(known is target for known in self._attached):
+            self._attached.append(target)
+
+    def detach(self, target: object | None = None) -> None:
+        """Forgets what was attached, or one of it."""
+        self._attached = [
+            known for known in self._attached if target is not None and known is not target
+        ]
+
+    def in_flight(self) -> list[SaveHandle]:
+        """Handles of the saves that are not durable yet, oldest first."""
+        return self._completer.in_flight()
+
+    def defer(self, action: Callable[[], object]) -> bool:
+        """Has `action` called at the end of the save() that is running; False where none is."""
+        if not self._saving:
+            return False
+        self._deferred.append(action)
+        return True
+
+    def _run_deferred(self) -> None:
+        while self._deferred:
+            self._deferred.pop(0)()
+
+    def wait(self) -> None:
+        """Returns once no save is in flight; a failure is in its handle."""
+        check_process(self._owner)
+        self._completer.join()
+        self._engine.wait()
+
+    def close(self) -> None:
+        """Waits for what is in flight, then gives the threads and the arena back."""
+        if self._closed or os.getpid() != self._owner:
+            return
+        self._closed = True
+        self._completer.join()
+        _open.discard(self)
+        if self._completer.gave_up:
+            # Joining the engine's threads could wait for ever: leave them to the process's end.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
+            return
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_usable(self) -> None:
+        check_process(self._owner)
+        if self._closed:
+            raise CheckpointError("this checkpointer is closed", code="invalid_argument")
+
+    def _raise_failed(self) -> None:
+        self._check_usable()
+        error = self._completer.take_unraised() if self._strict_saves else None
+        if error is not None:
+            raise error
+
+
+def _checked_step(step: int) -> int:
+    if isinstance(step, bool):
+        raise TypeError("step: a bool")
+    value = operator.index(step)
+    if value < 0:
+        raise ValueError(f"step: {value} is less than 0")
+    return value
+
+
+def _floats(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {str(name): float(value) for name, value in metrics.items()}
+
+
+def _strings(tags: Mapping[str, str]) -> dict[str, str]:
+    for name, value in tags.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"tags: {name!r}: {value!r} is no pair of strings")
+    return dict(tags)
+
+
+def _close_all() -> None:
+    for checkpointer in list(_open):
+        try:
+            checkpointer.close()
+        except CheckpointError as error:
+            log.error("close %s: %s", checkpointer.path, error)
+
+
+atexit.register(_close_all)

@@ -1,0 +1,36 @@
+"""Which stored dtype holds which: names as NumPy and torch share them, and safetensors' own."""
+
+from __future__ import annotations
+
+from math import prod
+
+NATIVE = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16",
+    "uint32": "U32", "int32": "I32", "uint64": "U64", "int64": "I64",
+    "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+}  # fmt: skip
+COMPLEX = {"complex64": "F32", "complex128": "F64"}
+_BY_STORED = {stored: name for name, stored in NATIVE.items()}
+_BYTES = {"BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1, "BF16": 2}
+
+Shape = tuple[int, ...]
+
+
+def stored_form(name: str, shape: Shape, item_bytes: int) -> tuple[str, Shape, str]:
+    """Stored dtype, stored shape and logical dtype of an array of the dtype `name`."""
+    if name in NATIVE:
+        return NATIVE[name], shape, ""
+    if name in COMPLEX:
+        return COMPLEX[name], (*shape, 2), name
+    return "U8", (*shape, item_bytes), name
+
+
+def logical_form(stored: str, shape: Shape, logical: str) -> tuple[str, Shape]:
+    """The dtype name and shape that `stored_form` was given."""
+    return (logical, shape[:-1]) if logical else (_BY_STORED[stored], shape)
+
+
+def stored_bytes(stored: str, shape: Shape) -> int:
+    """Bytes of an entry."""
+    return prod(shape) * (_BYTES.get(stored) or int(stored[1:]) // 8)

@@ -1,0 +1,86 @@
+"""What can go wrong, as a caller would act on it."""
+
+from __future__ import annotations
+
+
+class CheckpointError(Exception):
+    """A save, restore or load that failed; `code` is the native engine's name of the cause."""
+
+    code = "io"
+    state_modified = False  # whether a restore had already written into live objects
+
+    def __init__(
+        self, message: str, *, code: str | None = None, state_modified: bool = False
+    ) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+        self.state_modified = state_modified
+
+
+class CorruptError(CheckpointError):
+    """Stored bytes do not verify."""
+
+    code = "corrupt"
+
+
+class IncompleteError(CheckpointError):
+    """A checkpoint lacks a part."""
+
+    code = "incomplete"
+
+
+class NoSpaceError(CheckpointError):
+    """The disk or quota is full."""
+
+    code = "no_space"
+
+
+class MismatchError(CheckpointError):
+    """Stored and live keys, shapes, dtypes or kinds differ."""
+
+    code = "mismatch"
+
+
+class EncodeError(CheckpointError):
+    """A value of the state can't be stored."""
+
+    code = "encode"
+
+
+class FencedError(CheckpointError):
+    """Another process has taken the run over."""
+
+    code = "fenced"
+
+
+class TornCaptureError(CheckpointError):
+    """A tensor changed while it was captured."""
+
+    code = "torn_capture"
+
+
+class CheckpointTimeoutError(CheckpointError, TimeoutError):
+    """A deadline passed."""
+
+    code = "timeout"
+
+
+_TYPES: dict[str, type[CheckpointError]] = {
+    kind.code: kind
+    for kind in (
+        CorruptError,
+        IncompleteError,
+        NoSpaceError,
+        MismatchError,
+        EncodeError,
+        FencedError,
+        TornCaptureError,
+        CheckpointTimeoutError,
+    )
+}
+
+
+def make_error(code: str, message: str) -> CheckpointError:
+    """The exception for a native error."""
+    return _TYPES.get(code, CheckpointError)(message, code=code)

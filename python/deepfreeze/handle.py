@@ -1,0 +1,204 @@
+"""The face of a save in flight, and the thread that completes its futures."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
+from typing import Literal
+
+from deepfreeze import _core
+from deepfreeze.errors import CheckpointError, CheckpointTimeoutError
+
+log = logging.getLogger("deepfreeze")
+
+Level = Literal["captured", "local", "durable"]
+LEVELS: tuple[Level, ...] = ("captured", "local", "durable")
+EXIT_SECONDS_MAX = 600.0  # how long the end of the interpreter waits for a save in flight
+_POLL_SECONDS = 0.5  # how soon a waiting thread notices that the interpreter is ending
+
+
+@dataclass(frozen=True)
+class SaveStatus:
+    """How far a save has come."""
+
+    step: int
+    bytes: int
+    bytes_written: int
+    stall_seconds: float
+    durable_seconds: float
+    captured: bool
+    local: bool
+    durable: bool
+    error: BaseException | None
+
+
+class SaveHandle:
+    """One save. Its futures give the step, or raise the save's own error. For any thread."""
+
+    def __init__(self, step: int, native: _core.SaveHandle | None) -> None:
+        self.step = step
+        self.captured: Future[int] = Future()
+        self.local: Future[int] = Future()
+        self.durable: Future[int] = Future()
+        self._native = native
+        self._owner = os.getpid()
+
+    def wait(self, level: Level = "durable", timeout: float | None = None) -> None:
+        """Returns when the level is reached; raises the save's error, or TimeoutError."""
+        if level not in LEVELS:
+            raise ValueError(f"level {level!r}: not one of {', '.join(LEVELS)}")
+        check_process(self._owner)
+        future: Future[int] = getattr(self, level)
+        try:
+            future.result(timeout)
+        except FutureTimeoutError:
+            if future.done():
+                raise
+            raise CheckpointTimeoutError(
+                f"step {self.step} is not {level} after {timeout} s"
+            ) from None
+
+    def status(self) -> SaveStatus:
+        """Bytes, times and levels reached, now."""
+        if self._native is None:
+            error = self.durable.exception() if self.durable.done() else None
+            return SaveStatus(self.step, 0, 0, 0.0, 0.0, False, False, False, error)
+        now = self._native.status()
+        return SaveStatus(
+            step=now.step,
+            bytes=now.bytes,
+            bytes_written=now.bytes_written,
+            stall_seconds=now.stall_seconds,
+            durable_seconds=now.durable_seconds,
+            captured=now.captured,
+            local=now.local,
+            durable=now.durable,
+            error=now.error,
+        )
+
+    def fail(self, error: BaseException) -> None:
+        """Gives `error` to every future that has no result."""
+        for level in LEVELS:
+            future: Future[int] = getattr(self, level)
+            if not future.done():
+                future.set_exception(error)
+
+    def complete(self, deadline: ExitDeadline) -> None:
+        """Waits in the native engine, without the GIL, and gives each future its result."""
+        assert self._native is not None
+        for level in LEVELS:
+            while not _reached(self._native, level):
+                deadline.check(self.step)
+            future: Future[int] = getattr(self, level)
+            future.set_result(self.step)
+
+
+def _reached(native: _core.SaveHandle, level: Level) -> bool:
+    try:
+        native.wait(level, _POLL_SECONDS)
+    except TimeoutError:
+        return False
+    return True
+
+
+def check_process(owner: int) -> None:
+    """CheckpointError in a forked child: threads and arena are the parent's."""
+    if os.getpid() != owner:
+        raise CheckpointError(
+            "this checkpointer belongs to the process that opened it, not to a forked child",
+            code="unsupported",
+        )
+
+
+class ExitDeadlineError(CheckpointTimeoutError):
+    """The program has ended, and a save did not finish in the time that is left for it."""
+
+
+class ExitDeadline:
+    """Ends the wait for a save some time after the main thread has ended."""
+
+    def __init__(self, seconds_max: float = EXIT_SECONDS_MAX) -> None:
+        self._seconds_max = seconds_max
+        self._ends: float | None = None
+
+    def check(self, step: int) -> None:
+        """ExitDeadlineError once the deadline is over."""
+        if threading.main_thread().is_alive():
+            return
+        if self._ends is None:
+            self._ends = time.monotonic() + self._seconds_max
+        if time.monotonic() > self._ends:
+            raise ExitDeadlineError(
+                f"step {step} was not durable {self._seconds_max} s after the program's end"
+            )
+
+
+class Completer:
+    """Completes the futures of one checkpointer's saves in order, and counts failures.
+
+    Its thread lives only while a save is in flight. It is no daemon, so the interpreter waits
+    for it before it ends; it holds the handles, never the checkpointer.
+    """
+
+    def __init__(self) -> None:
+        self.failed_saves = 0
+        self._unraised: BaseException | None = None
+        self.gave_up = False  # a save was still in flight when the exit deadline was over
+        self._lock = threading.RLock()  # a signal handler may ask while its own thread holds it
+        self._todo: deque[SaveHandle] = deque()
+        self._thread: threading.Thread | None = None
+
+    def add(self, handle: SaveHandle) -> None:
+        """Takes over a handle whose save has begun."""
+        with self._lock:
+            self._todo.append(handle)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="df-complete", daemon=False)
+                self._thread.start()
+
+    def failed(self, handle: SaveHandle, error: BaseException) -> None:
+        """Counts and logs a save that failed, then lets its futures raise."""
+        log.error("save of step %d failed: %s", handle.step, error)
+        with self._lock:
+            self.failed_saves += 1
+            self._unraised = self._unraised or error
+        handle.fail(error)
+
+    def take_unraised(self) -> BaseException | None:
+        """The first failure since the last call."""
+        with self._lock:
+            error, self._unraised = self._unraised, None
+        return error
+
+    def in_flight(self) -> list[SaveHandle]:
+        """Handles whose futures are not complete, oldest first."""
+        with self._lock:
+            return list(self._todo)
+
+    def join(self) -> None:
+        """Returns once nothing is in flight."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        deadline = ExitDeadline()
+        while True:
+            with self._lock:
+                if not self._todo:
+                    self._thread = None
+                    return
+                handle = self._todo[0]
+            try:
+                handle.complete(deadline)
+            except BaseException as error:
+                self.gave_up = self.gave_up or isinstance(error, ExitDeadlineError)
+                self.failed(handle, error)
+            with self._lock:
+                self._todo.popleft()

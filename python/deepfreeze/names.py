@@ -1,0 +1,78 @@
+"""Dotted names of what a state holds, and patterns that choose among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+
+@lru_cache(maxsize=65536)
+def _escape(text: str) -> str:
+    text = text.replace("%", "%25").replace("~", "%7E")
+    # An empty component would vanish in the dotted name, so it is written as a lone "%".
+    return ".".join(part or "%" for part in text.split("."))
+
+
+def component(key: object) -> str:
+    """A key of a container as a part of a name; dots within it read as levels."""
+    return _escape(key if type(key) is str else str(key))
+
+
+def join(path: str, key: object) -> str:
+    """The name of what lies under `key` in the container called `path` ("" is the root)."""
+    return f"{path}.{component(key)}" if path else component(key)
+
+
+def shown(path: str) -> str:
+    """The name as messages print it."""
+    return path or "the state"
+
+
+class KeyTable:
+    """Hands out the keys of one checkpoint, each only once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def take(self, path: str) -> str:
+        """`path`, with a suffix where two places of the state have the same name."""
+        base = _reserved_escaped(path)
+        key = base
+        count = 1
+        while key in self._taken:
+            count += 1
+            key = f"{base}~{count}"
+        self._taken.add(key)
+        return key
+
+
+def _reserved_escaped(path: str) -> str:
+    # "@" starts a per-rank key, and safetensors keeps "__metadata__" for itself.
+    if path.startswith("@"):
+        return "%40" + path[1:]
+    return "%5F" + path[1:] if path == "__metadata__" else path
+
+
+class KeyFilter:
+    """Chooses places of the state by shell patterns on their names; without any, all."""
+
+    def __init__(self, patterns: Sequence[str] | None) -> None:
+        if isinstance(patterns, str):
+            raise TypeError("keys: a list of patterns, not a string")
+        self._patterns = None if patterns is None else tuple(patterns)
+
+    @property
+    def chooses_all(self) -> bool:
+        """Whether no pattern was given."""
+        return self._patterns is None
+
+    def wants(self, path: str) -> bool:
+        """Whether the place called `path` is chosen."""
+        if self._patterns is None:
+            return True
+        return any(fnmatchcase(path, pattern) for pattern in self._patterns)
+
+    def wants_whole(self, path: str) -> bool:
+        """The same for an object that is restored as one: "sched.*" means all of "sched"."""
+        return self.wants(path) or self.wants(path + ".")

@@ -1,0 +1,234 @@
+"""One restore: what is read to where, checked as a whole before anything is modified.
+
+1. match: walk the tree and the live state together, collect places, mismatches and names.
+2. check: a mismatch is raised here, with nothing modified.
+3. read: entries with one contiguous home are read straight into it, others into buffers.
+4. copy: from the buffers into live tensors; then objects and plain values are put in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from deepfreeze import _core
+from deepfreeze.adapters.base import Adapter, Place, adapters_in_use
+from deepfreeze.buffers import Buffer, allocate
+from deepfreeze.dtypes import Shape, logical_form, stored_bytes
+from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
+from deepfreeze.names import KeyFilter, shown
+from deepfreeze.registry import registered_as
+from deepfreeze.tree import Decoder, Node, tag_of
+from deepfreeze.walk import leaf_names, tagged_nodes
+
+_NAMES_SHOWN_MAX = 10
+
+Form = tuple[str, Shape]  # dtype and shape
+
+
+class Plan:
+    """What one checkpoint brings to one state, or to none when its values are loaded."""
+
+    def __init__(
+        self, checkpoint: _core.OpenCheckpoint, keys: KeyFilter, *, state: object, strict: bool
+    ) -> None:
+        self.keys = keys
+        self.state = state
+        self.strict = strict
+        self.decoder = Decoder(self._decode_leaf)
+        self.adapters: list[Adapter] = adapters_in_use()
+        self.missing: list[str] = []
+        self.unexpected: list[str] = []
+        self._mismatches: list[str] = []
+        self._checkpoint = checkpoint
+        self._specs = {spec.key: spec for spec in checkpoint.tensors()}
+        self._places: dict[str, list[Place]] = {}
+        self._homes: dict[tuple[int, int], tuple[str, str]] = {}
+        self._fresh: set[str] = set()
+        self._applies: list[tuple[str, Callable[[], object]]] = []
+        self._buffers: dict[str, Buffer] = {}
+        self.modifying = False  # from here on, live state may have been written
+
+    # 1. match
+
+    def fill(self, key: str, place: Place) -> None:
+        """Has the entry `key` read into `place`."""
+        self._places.setdefault(key, []).append(place)
+        if not place.bytes or not place.direct:
+            return
+        other, path = self._homes.setdefault((place.address, place.bytes), (key, place.path))
+        if other != key and self.strict:
+            self._mismatches.append(
+                f"{place.path} shares its memory with {path}, but they were stored apart"
+            )
+
+    def fresh(self, node: Node, path: str) -> Callable[[], Any]:
+        """Has what `node` refers to read; the function makes its value, after the read."""
+        for inner in tagged_nodes(node):
+            if inner["$"] in ("tensor", "array", "blob"):
+                self.form_of(inner["k"])
+                self._fresh.add(inner["k"])
+            elif inner["$"] == "ext":
+                self._check_known(inner, path)
+        return lambda: self.decoder.decode(node, path)
+
+    def _check_known(self, node: Node, path: str) -> None:
+        if registered_as(node["t"]) is None and not self._adapter_for("ext", node):
+            raise MismatchError(
+                f"{shown(path)}: the type {node['t']!r} is not known here; "
+                "call df.register_type, or import its framework, first"
+            )
+
+    def apply(self, path: str, put: Callable[[], object]) -> None:
+        """Has `put` called once the data is there."""
+        self._applies.append((path, put))
+
+    def miss(self, path: str) -> None:
+        """Notes that the checkpoint lacks the live `path`."""
+        if self.keys.wants(path):
+            self.missing.append(path)
+
+    def surplus(self, node: Node, path: str) -> None:
+        """Notes that the live state has no place for a stored node."""
+        self.unexpected.extend(name for name in leaf_names(node, path) if self.keys.wants(name))
+
+    def mismatch(self, path: str, node: Node, live: str) -> None:
+        """Notes that the stored node can't go into what is live there."""
+        self.fault(f"{shown(path)}: stored {self._kind_of(node)}, live {live}")
+
+    def fault(self, text: str) -> None:
+        """Notes anything else that forbids this restore."""
+        self._mismatches.append(text)
+
+    def same_form(self, path: str, stored: Form, live: Form) -> bool:
+        """Whether dtype and shape are the same; where not, notes the mismatch."""
+        if stored == live:
+            return True
+        self.fault(f"{path}: stored {_form_text(stored)}, live {_form_text(live)}")
+        return False
+
+    def form_of(self, key: str) -> Form:
+        """The dtype, by its framework name, and the shape of an entry."""
+        spec = self._spec(key)
+        return logical_form(spec.dtype, spec.shape, spec.logical_dtype)
+
+    def _spec(self, key: str) -> _core.TensorSpec:
+        spec = self._specs.get(key)
+        if spec is None:
+            raise CorruptError(f"state tree: it names {key}, which the data lacks")
+        return spec
+
+    def _kind_of(self, node: Node) -> str:
+        tag = tag_of(node)
+        if tag in ("tensor", "array"):
+            return f"{tag} {_form_text(self.form_of(node['k']))}"
+        if tag in ("object", "ext"):
+            return str(node["t"])
+        return tag or type(node).__name__
+
+    # 2. check
+
+    def check(self) -> None:
+        """MismatchError where the state and the checkpoint don't fit. Nothing is modified yet."""
+        faults = list(self._mismatches)
+        if self.strict and self.missing:
+            faults.append(f"missing in the checkpoint: {_listed(self.missing)}")
+        if self.strict and self.unexpected:
+            faults.append(f"not in the state: {_listed(self.unexpected)}")
+        if faults:
+            raise MismatchError("; ".join(faults[:_NAMES_SHOWN_MAX]))
+
+    @property
+    def addresses(self) -> set[int]:
+        """Live memory that this plan fills."""
+        return {place.address for places in self._places.values() for place in places}
+
+    # 3. read
+
+    def read(self, *, verify: bool) -> None:
+        """Reads all that the plan needs."""
+        targets = []
+        for key in self._places.keys() | self._fresh:
+            home = self._home_of(key)
+            if home is None:
+                buffer = self._buffers[key] = self._allocate(key)
+                if buffer.bytes:
+                    targets.append(_core.Target(key, buffer.address, buffer.bytes))
+            elif home.bytes:
+                self.modifying = True
+                targets.append(_core.Target(key, home.address, home.bytes))
+        self._checkpoint.read(targets, verify)
+
+    def _allocate(self, key: str) -> Buffer:
+        spec = self._spec(key)
+        name, shape = self.form_of(key)
+        return allocate(name, shape, stored_bytes(spec.dtype, spec.shape))
+
+    def _home_of(self, key: str) -> Place | None:
+        places = self._places.get(key, [])
+        homes = {(place.address, place.bytes) for place in places}
+        if key in self._fresh or len(homes) != 1 or not all(place.direct for place in places):
+            return None
+        return places[0]
+
+    # 4. copy
+
+    def put_in_place(self) -> None:
+        """Fills live tensors from the buffers, then puts objects and values in place."""
+        self.modifying = True
+        for key, places in self._places.items():
+            if key in self._buffers:
+                for place in places:
+                    self._call(place.path, place.copy)
+        for path, put in self._applies:
+            self._call(path, put)
+
+    def _call(self, path: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except CheckpointError:
+            raise
+        except Exception as cause:
+            raise CheckpointError(f"restore {shown(path)}: {cause!r}") from cause
+
+    def buffer_of(self, key: str) -> Buffer:
+        """An entry that was read into a buffer."""
+        return self._buffers[key]
+
+    def _adapter_for(self, tag: str, node: Node) -> Adapter | None:
+        return next((a for a in self.adapters if a.decodes(tag, node)), None)
+
+    def _decode_leaf(self, tag: str, node: Node, path: str) -> object:
+        if tag == "blob":
+            return self.buffer_of(node["k"]).array.tobytes()
+        adapter = self._adapter_for(tag, node)
+        if adapter is not None:
+            return adapter.decode(tag, node, path, self)
+        if tag == "ext":
+            self._check_known(node, path)
+            known = registered_as(node["t"])
+            if known is not None:
+                return known.from_tree(self.decoder.decode(node["v"], path))
+        return _without_torch(tag, node, path, self)
+
+
+def _without_torch(tag: str, node: Node, path: str, plan: Plan) -> object:
+    if tag in ("array", "np", "tensor"):
+        from deepfreeze.adapters.numpy import NumpyAdapter
+
+        return NumpyAdapter().decode(tag, node, path, plan)
+    if tag == "size":
+        return tuple(int(size) for size in node["v"])
+    if tag in ("dtype", "device"):
+        return str(node["v"])
+    raise CorruptError(f"state tree at {shown(path)}: unknown tag {tag!r}")
+
+
+def _form_text(form: Form) -> str:
+    return f"{form[0]}{list(form[1])}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = len(names) - _NAMES_SHOWN_MAX
+    return ", ".join(names[:_NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")

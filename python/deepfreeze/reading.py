@@ -1,0 +1,144 @@
+"""Restoring and loading one checkpoint, or the newest that verifies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from deepfreeze import _core
+from deepfreeze.capture import environment
+from deepfreeze.errors import CheckpointError, CorruptError, IncompleteError
+from deepfreeze.matching import match_state
+from deepfreeze.names import KeyFilter
+from deepfreeze.plan import Plan
+from deepfreeze.tree import loads
+from deepfreeze.walk import pruned
+
+log = logging.getLogger("deepfreeze")
+T = TypeVar("T")
+
+
+@dataclass
+class RestoreReport:
+    """What a restore did."""
+
+    step: int
+    generation: int
+    fell_back_from: list[tuple[int, str]] = field(default_factory=list)  # step and reason
+    missing: list[str] = field(default_factory=list)  # live, but not in the checkpoint
+    unexpected: list[str] = field(default_factory=list)  # the other way round
+    verified: bool = True
+
+
+def at_step(infos: list[_core.CheckpointInfo], step: int | None) -> list[_core.CheckpointInfo]:
+    """All checkpoints, or the newest one of a step, of whichever line; error where none is."""
+    if step is None:
+        return infos
+    found = next((info for info in infos if info.step == step), None)
+    if found is None:
+        steps = sorted({info.step for info in infos})
+        raise CheckpointError(f"no checkpoint of step {step}; there are {steps}", code="not_found")
+    return [found]
+
+
+def newest_good(
+    infos: Iterable[_core.CheckpointInfo],
+    attempt: Callable[[_core.CheckpointInfo], T],
+    *,
+    may_fall_back: bool,
+) -> tuple[_core.CheckpointInfo, T, list[tuple[int, str]]]:
+    """What `attempt` gives for the first checkpoint that verifies, and what was passed over."""
+    passed_over: list[tuple[int, str]] = []
+    modified = False
+    for info in infos:
+        try:
+            return info, attempt(info), passed_over
+        except CheckpointError as error:
+            modified = error.state_modified = modified or error.state_modified
+            if not may_fall_back or not _is_fault(error):
+                raise
+            log.warning("step %d can't be restored, trying an older one: %s", info.step, error)
+            passed_over.append((info.step, str(error)))
+    reasons = "; ".join(f"step {step}: {reason}" for step, reason in passed_over)
+    raise CorruptError(f"no checkpoint verifies: {reasons}", state_modified=modified)
+
+
+def _is_fault(error: CheckpointError) -> bool:
+    # "not_found": retention took it away between the list and the read.
+    return isinstance(error, (CorruptError, IncompleteError)) or error.code == "not_found"
+
+
+class Restorer:
+    """Fills one live state, from as many checkpoints as it takes."""
+
+    def __init__(self, state: object, keys: KeyFilter, *, strict: bool, verify: bool) -> None:
+        self._state = state
+        self._keys = keys
+        self._strict = strict
+        self._verify = verify
+        self._dirty: set[int] = set()  # memory that a failed attempt may have written
+
+    def restore(self, info: _core.CheckpointInfo) -> Plan:
+        """Fills the state from one checkpoint; nothing is modified before everything matches."""
+        checkpoint = _core.open_checkpoint(info)
+        plan = Plan(checkpoint, self._keys, state=self._state, strict=self._strict)
+        try:
+            match_state(_tree_of(checkpoint), self._state, plan)
+            plan.check()
+            self._check_covers(plan)
+            plan.read(verify=self._verify)
+            plan.put_in_place()
+        except CheckpointError as error:
+            error.state_modified = plan.modifying or bool(self._dirty)
+            if plan.modifying:
+                self._dirty |= plan.addresses
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as cause:
+            # The tree verified, so it is not damaged: there is no reason to fall back.
+            raise CheckpointError(
+                f"the state tree of step {info.step} can't be understood: {cause!r}",
+                code="unsupported",
+                state_modified=bool(self._dirty),
+            ) from cause
+        return plan
+
+    def _check_covers(self, plan: Plan) -> None:
+        if self._dirty - plan.addresses:
+            raise CorruptError("it lacks tensors that a newer, corrupt checkpoint has overwritten")
+
+
+def load_tree(info: _core.CheckpointInfo, keys: KeyFilter) -> Any:
+    """The values of one checkpoint."""
+    checkpoint = _core.open_checkpoint(info)
+    plan = Plan(checkpoint, keys, state=None, strict=True)
+    make = plan.fresh(pruned(_tree_of(checkpoint), "", keys), "")
+    plan.read(verify=True)
+    return make()
+
+
+def _tree_of(checkpoint: _core.OpenCheckpoint) -> Any:
+    if not checkpoint.objects:
+        raise CheckpointError(
+            f"step {checkpoint.info.step} holds no state tree: it was not saved from Python",
+            code="unsupported",
+        )
+    return loads(checkpoint.objects)
+
+
+def warn_of_other_environment(info: _core.CheckpointInfo) -> None:
+    """One warning where versions or the number of threads are not those of the save."""
+    here = environment()
+    there = info.environment
+    changed = [
+        f"{name} {there[name]} -> {here[name]}"
+        for name in sorted(here.keys() & there.keys())
+        if here[name] != there[name]
+    ]
+    if changed:
+        log.warning(
+            "step %d was saved elsewhere (%s): the resumed run can't be bit-identical",
+            info.step,
+            ", ".join(changed),
+        )

@@ -1,0 +1,61 @@
+"""Types that the state tree learns: a name, and functions to a plain value and back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class RegisteredType:
+    """How values of one class are stored."""
+
+    cls: type
+    name: str
+    to_tree: Callable[[Any], object]
+    from_tree: Callable[[Any], object]
+
+
+_by_class: dict[type, RegisteredType] = {}
+_by_name: dict[str, RegisteredType] = {}
+
+
+def register_type(
+    cls: type, name: str, to_tree: Callable[[Any], object], from_tree: Callable[[Any], object]
+) -> None:
+    """Lets a state hold values whose type is exactly `cls`.
+
+    `to_tree` gives something that can be stored already, `from_tree` makes the value of it.
+    `name` is written into every checkpoint: it must stay the same as long as they are read.
+    """
+    if not isinstance(cls, type) or not name or type(name) is not str:
+        raise TypeError("register_type: a class and a name are needed")
+    known = _by_name.get(name)
+    if known is not None and known.cls is not cls and not _same_class(known.cls, cls):
+        raise ValueError(f"register_type: {name!r} already stands for {known.cls.__qualname__}")
+    entry = RegisteredType(cls, name, to_tree, from_tree)
+    _by_class[cls] = entry
+    _by_name[name] = entry
+
+
+def _same_class(one: type, other: type) -> bool:
+    # A module that is imported again, as in a notebook, defines its classes anew.
+    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+
+
+def registered_for(value: object) -> RegisteredType | None:
+    """How `value` is stored, where its class was registered."""
+    return _by_class.get(type(value))
+
+
+def registered_as(name: str) -> RegisteredType | None:
+    """The registered type of that name."""
+    return _by_name.get(name)
+
+
+register_type(
+    deque, "collections.deque", lambda d: (list(d), d.maxlen), lambda v: deque(v[0], v[1])
+)
+register_type(bytearray, "bytearray", bytes, bytearray)

@@ -1,0 +1,122 @@
+"""The random number generators of a program, as one entry of its state."""
+
+from __future__ import annotations
+
+import random
+import struct
+import sys
+from typing import TYPE_CHECKING, Any
+
+from deepfreeze.errors import MismatchError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+
+class RNG:
+    """The global generators of Python, NumPy and torch (CPU, and CUDA where it is used).
+
+    Generators of the program's own come as arguments: torch.Generator, numpy.random.Generator or
+    random.Random, by position or by name. NumPy and torch count once they are imported.
+    """
+
+    def __init__(self, *generators: object, **named: object) -> None:
+        own: dict[str, object] = {str(index): each for index, each in enumerate(generators)}
+        own.update(named)
+        for name, generator in own.items():
+            if _kind_of(generator) is None:
+                raise TypeError(f"RNG: {name} is a {type(generator).__qualname__}, no generator")
+        self._own = own
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of all generators."""
+        state: dict[str, Any] = {"python": _python_state(random.getstate())}
+        if "numpy" in sys.modules:
+            import numpy as np
+
+            state["numpy"] = np.random.get_state(legacy=False)
+        if "torch" in sys.modules:
+            import torch
+
+            state["torch"] = torch.get_rng_state()
+            if torch.cuda.is_available() and torch.cuda.is_initialized():
+                state["cuda"] = torch.cuda.get_rng_state_all()
+        state["own"] = {name: _get(generator) for name, generator in self._own.items()}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Sets all generators; MismatchError, with none set, where they are not the same ones."""
+        self._check_own(state["own"])
+        if "cuda" in state:
+            _set_cuda(state["cuda"])
+        random.setstate(_python_tuple(state["python"]))
+        if "numpy" in state:
+            import numpy as np
+
+            np.random.set_state(state["numpy"])
+        if "torch" in state:
+            import torch
+
+            torch.set_rng_state(state["torch"])
+        for name, generator in self._own.items():
+            _set(generator, state["own"][name]["state"])
+
+    def _check_own(self, stored: dict[str, Any]) -> None:
+        here = {name: _kind_of(generator) for name, generator in self._own.items()}
+        there = {name: own["kind"] for name, own in stored.items()}
+        if here != there:
+            raise MismatchError(f"RNG: stored generators {there}, live {here}")
+
+
+def _python_state(state: tuple[Any, ...]) -> dict[str, Any]:
+    version, words, gauss_next = state
+    data = struct.pack(f"<{len(words)}I", *words)
+    return {"version": version, "words": data, "gauss_next": gauss_next}
+
+
+def _python_tuple(state: dict[str, Any]) -> tuple[Any, ...]:
+    data = state["words"]
+    words = struct.unpack(f"<{len(data) // 4}I", data)
+    return state["version"], words, state["gauss_next"]
+
+
+def _set_cuda(states: list[torch.Tensor]) -> None:
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count != len(states):
+        raise MismatchError(f"RNG: stored for {len(states)} CUDA devices, {count} are here")
+    torch.cuda.set_rng_state_all(states)
+
+
+def _kind_of(generator: object) -> str | None:
+    if isinstance(generator, random.Random):
+        return "random.Random"
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(generator, torch.Generator):
+        return "torch.Generator"
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(generator, numpy.random.Generator):
+        return f"numpy.{type(generator.bit_generator).__name__}"
+    return None
+
+
+def _get(generator: Any) -> dict[str, Any]:
+    kind = _kind_of(generator)
+    if kind == "random.Random":
+        return {"kind": kind, "state": _python_state(generator.getstate())}
+    if kind == "torch.Generator":
+        return {"kind": kind, "state": generator.get_state()}
+    numpy_generator: np.random.Generator = generator
+    return {"kind": kind, "state": numpy_generator.bit_generator.state}
+
+
+def _set(generator: Any, state: Any) -> None:
+    kind = _kind_of(generator)
+    if kind == "random.Random":
+        generator.setstate(_python_tuple(state))
+    elif kind == "torch.Generator":
+        generator.set_state(state)
+    else:
+        generator.bit_generator.state = state

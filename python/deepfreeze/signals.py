@@ -1,0 +1,46 @@
+"""An orderly end on SIGTERM, for those who ask for it."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import signal
+import time
+from types import FrameType
+
+from deepfreeze.checkpointer import Checkpointer
+
+log = logging.getLogger("deepfreeze")
+
+
+def finish_on_sigterm(*checkpointers: Checkpointer, seconds_max: float = 60.0) -> None:
+    """Makes SIGTERM finish the saves in flight first, then do what it did before.
+
+    Call it from the main thread. After `seconds_max` the old handler runs in any case. Without
+    one, the process ends by the signal, as it would have.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        # A save() that was interrupted has no handle yet: the signal comes again at its end.
+        again = functools.partial(os.kill, os.getpid(), number)
+        if any(checkpointer.defer(again) for checkpointer in checkpointers):
+            return
+        _finish(checkpointers, time.monotonic() + seconds_max)
+        if callable(before):
+            before(number, frame)
+        elif before != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _finish(checkpointers: tuple[Checkpointer, ...], deadline: float) -> None:
+    for checkpointer in checkpointers:
+        for save in checkpointer.in_flight():
+            try:
+                save.wait("durable", max(0.0, deadline - time.monotonic()))
+            except Exception as error:
+                log.error("SIGTERM: step %d: %s", save.step, error)

@@ -1,0 +1,292 @@
+"""The state tree as tagged JSON: exact, in order, without pickle and without any framework.
+
+A plain JSON value stands for itself. Everything else is an object whose first member is "$".
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeAlias
+
+from deepfreeze.errors import CorruptError, EncodeError
+from deepfreeze.names import join, shown
+
+Node: TypeAlias = Any  # None, bool, int, float, str, list of nodes, or dict of nodes
+
+DEPTH_MAX = 512  # nested JSON values
+TEXT_BYTES_MAX = 16 << 20
+NODES_MAX = TEXT_BYTES_MAX // 2  # the shortest node and its comma
+INLINE_BYTES_MAX = 4096  # longer bytes become an entry of their own
+_INT_MAX = 1 << 53  # beyond it a JSON reader may round
+
+_FACTORIES: dict[str, Callable[[], object] | None] = {
+    "int": int, "float": float, "str": str, "list": list, "dict": dict, "set": set, "none": None,
+}  # fmt: skip
+
+
+class Leaves(Protocol):
+    """What an encoder asks about values that are not plain."""
+
+    def encode_leaf(self, value: object, path: str) -> Node:
+        """The node of `value`, or EncodeError."""
+
+    def store_bytes(self, data: bytes, path: str) -> str:
+        """Makes `data` an entry and returns its key."""
+
+
+def _int(value: int) -> Node:
+    return value if -_INT_MAX <= value <= _INT_MAX else {"$": "int", "v": str(value)}
+
+
+def _float(value: float) -> Node:
+    if value - value == 0.0:
+        return value
+    return {"$": "float", "v": "nan" if value != value else "inf" if value > 0 else "-inf"}
+
+
+def _str(value: str) -> Node:
+    if not value.isascii():
+        value.encode()  # a lone surrogate has no UTF-8
+    return value
+
+
+def _same(value: object) -> Node:
+    return value
+
+
+_ATOMS: dict[type, Callable[[Any], Node]] = {
+    type(None): _same,
+    bool: _same,
+    int: _int,
+    float: _float,
+    str: _str,
+}
+
+
+class Encoder:
+    """Turns one state into a tree; exact types only, so that nothing changes its type."""
+
+    def __init__(self, leaves: Leaves) -> None:
+        self._leaves = leaves
+        self._depth = 0
+        self._nodes = 0
+
+    # One frame per level of lists and dicts: 512 levels fit into Python's own limit.
+    def encode(self, value: Any, path: str) -> Node:
+        """The node of `value`, which messages call `path`."""
+        kind = type(value)
+        atom = _ATOMS.get(kind)
+        if atom is not None:
+            return self._atom(atom, value, path)
+        self._depth += 1
+        self._nodes += len(value) if kind in _SIZED else 1
+        if self._depth > DEPTH_MAX:
+            raise EncodeError(f"{shown(path)[:200]}: nested more than {DEPTH_MAX} deep")
+        if self._nodes > NODES_MAX:
+            raise EncodeError(f"{shown(path)[:200]}: more than {NODES_MAX} values")
+        node: Node
+        if kind is list:
+            node = []
+            for index, item in enumerate(value):
+                atom = _ATOMS.get(type(item))
+                if atom is None:
+                    node.append(self.encode(item, join(path, index)))
+                else:
+                    node.append(self._atom(atom, item, path, index))
+        elif kind is dict and _is_plain_object(value):
+            node = {}
+            for key, item in value.items():
+                node[key] = self.encode(item, join(path, key))
+        else:
+            node = self._tagged(kind, value, path)
+        self._depth -= 1
+        return node
+
+    def _atom(self, atom: Callable[[Any], Node], value: Any, path: str, key: object = None) -> Node:
+        try:
+            return atom(value)
+        except ValueError as cause:  # a surrogate, or an int beyond Python's own digits limit
+            place = shown(path if key is None else join(path, key))
+            raise EncodeError(f"{place}: {cause}") from cause
+
+    def _tagged(self, kind: type, value: Any, path: str) -> Node:
+        self._depth += 2  # the object around, and the list of pairs in it
+        node = self._tagged_inside(kind, value, path)
+        self._depth -= 2
+        return node
+
+    def _tagged_inside(self, kind: type, value: Any, path: str) -> Node:
+        if kind is tuple:
+            return {"$": "tuple", "v": self.items(value, path)}
+        if kind in _PAIRS:
+            return {"$": _PAIRS[kind], **_factory_of(value, path), "v": self.pairs(value, path)}
+        if kind in (set, frozenset):
+            items = self.items(value, path)
+            return {"$": kind.__name__, "v": sorted(items, key=json.dumps)}
+        if kind is bytes:
+            return self._bytes(value, path)
+        if kind is complex:
+            return {"$": "complex", "re": _float(value.real), "im": _float(value.imag)}
+        return self._leaves.encode_leaf(value, path)
+
+    def items(self, values: Iterable[object], path: str) -> list[Node]:
+        """The nodes of `values`."""
+        return [self.encode(value, join(path, index)) for index, value in enumerate(values)]
+
+    def pairs(self, mapping: dict[object, object], path: str) -> list[Node]:
+        """The nodes of a mapping's keys and values."""
+        return [
+            [self.encode(key, join(path, key)), self.encode(value, join(path, key))]
+            for key, value in mapping.items()
+        ]
+
+    def _bytes(self, value: bytes, path: str) -> Node:
+        if len(value) > INLINE_BYTES_MAX:
+            return {"$": "blob", "k": self._leaves.store_bytes(value, path)}
+        return {"$": "bytes", "v": base64.b64encode(value).decode()}
+
+
+_PAIRS: dict[type, str] = {
+    dict: "dict",
+    OrderedDict: "odict",
+    Counter: "counter",
+    defaultdict: "defaultdict",
+}
+_SIZED = frozenset({list, tuple, set, frozenset, *_PAIRS})
+
+
+def _is_plain_object(mapping: dict[object, object]) -> bool:
+    for key in mapping:
+        if type(key) is not str or key == "$" or not _is_utf8(key):
+            return False
+    return True
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False  # then the key is encoded as a value, which names the place
+
+
+def _factory_of(value: object, path: str) -> dict[str, Node]:
+    if not isinstance(value, defaultdict):
+        return {}
+    for name, factory in _FACTORIES.items():
+        if value.default_factory is factory:
+            return {"f": name}
+    raise EncodeError(
+        f"{shown(path)}: a defaultdict of {value.default_factory!r} can't be stored; "
+        f"its factory must be one of {', '.join(_FACTORIES)}"
+    )
+
+
+def dumps(node: Node) -> str:
+    """The text of a tree."""
+    try:
+        text = json.dumps(node, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except RecursionError as cause:
+        raise EncodeError("the state: nested too deep for the stack that is left") from cause
+    if len(text) > TEXT_BYTES_MAX or len(text.encode()) > TEXT_BYTES_MAX:
+        raise EncodeError(
+            f"the state: its plain values need {len(text)} bytes of text, more than "
+            f"{TEXT_BYTES_MAX}; keep long lists of numbers in arrays"
+        )
+    return text
+
+
+def loads(text: str) -> Node:
+    """The tree of a text that a checkpoint holds; CorruptError where it is none."""
+    if len(text) > TEXT_BYTES_MAX:
+        raise CorruptError(f"state tree: more than {TEXT_BYTES_MAX} bytes")
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as cause:
+        raise CorruptError(f"state tree: {cause}") from cause
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def tag_of(node: Node) -> str | None:
+    """The tag of a node; None for a plain JSON value."""
+    if type(node) is dict and node and next(iter(node)) == "$":
+        return str(node["$"])
+    return None
+
+
+class Decoder:
+    """Turns a tree back into values; nodes that are not plain are the leaves' task."""
+
+    def __init__(self, decode_leaf: Callable[[str, Node, str], object]) -> None:
+        self._decode_leaf = decode_leaf
+
+    def decode(self, node: Node, path: str) -> Any:
+        """The value of `node`; CorruptError where no encoder can have written it."""
+        try:
+            return self._decode(node, path)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as cause:
+            raise CorruptError(f"state tree at {shown(path)}: {cause!r}") from cause
+
+    def _decode(self, node: Node, path: str) -> Any:
+        if type(node) is list:
+            values = []
+            for index, item in enumerate(node):
+                nested = type(item) is list or type(item) is dict
+                values.append(self._decode(item, join(path, index)) if nested else item)
+            return values
+        if type(node) is not dict:
+            return node
+        tag = tag_of(node)
+        if tag is not None:
+            plain = _PLAIN.get(tag)
+            return plain(self, node, path) if plain else self._decode_leaf(tag, node, path)
+        mapping = {}
+        for key, item in node.items():
+            mapping[key] = self._decode(item, join(path, key))
+        return mapping
+
+    def items(self, node: Node, path: str) -> list[Any]:
+        """The values of a tagged sequence."""
+        return [self._decode(item, join(path, index)) for index, item in enumerate(node["v"])]
+
+    def pairs(self, node: Node, path: str) -> list[tuple[Any, Any]]:
+        """The keys and values of a tagged mapping."""
+        keys = [self._decode(key, path) for key, _ in node["v"]]
+        return [
+            (key, self._decode(pair[1], join(path, key)))
+            for key, pair in zip(keys, node["v"], strict=True)
+        ]
+
+
+def _decode_defaultdict(decoder: Decoder, node: Node, path: str) -> object:
+    return defaultdict(_FACTORIES[node["f"]], decoder.pairs(node, path))
+
+
+def _decode_counter(decoder: Decoder, node: Node, path: str) -> object:
+    counter: Counter[object] = Counter()
+    for key, count in decoder.pairs(node, path):
+        counter[key] = count
+    return counter
+
+
+_PLAIN: dict[str, Callable[[Decoder, Node, str], object]] = {
+    "int": lambda _, node, __: int(node["v"]),
+    "float": lambda _, node, __: float(node["v"]),
+    "bytes": lambda _, node, __: base64.b64decode(node["v"], validate=True),
+    "complex": lambda d, node, path: complex(
+        d.decode(node["re"], path), d.decode(node["im"], path)
+    ),
+    "tuple": lambda d, node, path: tuple(d.items(node, path)),
+    "set": lambda d, node, path: set(d.items(node, path)),
+    "frozenset": lambda d, node, path: frozenset(d.items(node, path)),
+    "dict": lambda d, node, path: dict(d.pairs(node, path)),
+    "odict": lambda d, node, path: OrderedDict(d.pairs(node, path)),
+    "counter": _decode_counter,
+    "defaultdict": _decode_defaultdict,
+}
+PLAIN_TAGS = frozenset(_PLAIN)

@@ -1,0 +1,119 @@
+"""Questions about a tree that need no values: what it names, and parts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from deepfreeze.names import KeyFilter, join
+from deepfreeze.tree import Decoder, Node, tag_of
+
+_MAPPING_TAGS = frozenset({"dict", "odict", "counter", "defaultdict"})
+_SEQUENCE_TAGS = frozenset({"tuple", "set", "frozenset"})
+_HEAVY_TAGS = frozenset({"tensor", "array", "object"})
+_DROPPED = object()
+
+
+def _no_leaf(tag: str, _: Node, __: str) -> object:
+    raise TypeError(f"a {tag} as a key")
+
+
+_keys = Decoder(_no_leaf)
+
+
+def mapping_pairs(node: Node) -> list[tuple[Any, Node]] | None:
+    """Keys and nodes of a dict of any kind; None for any other node."""
+    if type(node) is not dict:
+        return None
+    tag = tag_of(node)
+    if tag is None:
+        return list(node.items())
+    if tag not in _MAPPING_TAGS:
+        return None
+    return [(_keys.decode(key, ""), value) for key, value in node["v"]]
+
+
+def sequence_items(node: Node, kind: type) -> list[Node] | None:
+    """The nodes of a list or tuple; None for any other node."""
+    if kind is list:
+        return node if type(node) is list else None
+    return list(node["v"]) if tag_of(node) == "tuple" else None
+
+
+def tagged_nodes(node: Node) -> Iterator[Node]:
+    """All tagged nodes of a tree, this one among them."""
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        if type(node) is list:
+            todo.extend(item for item in node if type(item) in (list, dict))
+        elif type(node) is dict:
+            if tag_of(node) is not None:
+                yield node
+            todo.extend(item for item in node.values() if type(item) in (list, dict))
+
+
+def is_plain(node: Node) -> bool:
+    """Whether nothing in the tree is a tensor, an array or an object."""
+    return not any(inner["$"] in _HEAVY_TAGS for inner in tagged_nodes(node))
+
+
+def has_objects(node: Node) -> bool:
+    """Whether something in the tree is an object, which only a live one can take."""
+    return any(inner["$"] == "object" for inner in tagged_nodes(node))
+
+
+def _children(node: Node) -> list[tuple[Any, Node]] | None:
+    pairs = mapping_pairs(node)
+    if pairs is not None:
+        return pairs
+    if type(node) is list:
+        return list(enumerate(node))
+    return list(enumerate(node["v"])) if tag_of(node) == "tuple" else None
+
+
+def leaf_names(node: Node, path: str) -> Iterator[str]:
+    """The names of the values in a tree; what is plain counts as one."""
+    if tag_of(node) == "object":
+        node = node["v"]
+    children = None if is_plain(node) else _children(node)
+    if children is None:
+        yield path
+        return
+    for key, child in children:
+        yield from leaf_names(child, join(path, key))
+
+
+def pruned(node: Node, path: str, keys: KeyFilter) -> Node:
+    """The tree with only what the filter chooses; in a list, None stands for what it does not."""
+    if keys.chooses_all:
+        return node
+    kept = _prune(node, path, keys)
+    return {} if kept is _DROPPED else kept
+
+
+def _prune(node: Node, path: str, keys: KeyFilter) -> Node:
+    if keys.wants_whole(path) and path:
+        return node
+    if tag_of(node) == "object":
+        inner = _prune(node["v"], path, keys)
+        return inner if inner is _DROPPED else {**node, "v": inner}
+    children = _children(node)
+    if children is None:
+        return _DROPPED
+    kept = [(key, _prune(child, join(path, key), keys)) for key, child in children]
+    if all(child is _DROPPED for _, child in kept):
+        return _DROPPED
+    return _rebuilt(node, [child for _, child in kept])
+
+
+def _rebuilt(node: Node, kept: list[Node]) -> Node:
+    tag = tag_of(node)
+    if tag is None and type(node) is dict:
+        pairs = zip(node, kept, strict=True)
+        return {key: child for key, child in pairs if child is not _DROPPED}
+    if tag in _MAPPING_TAGS:
+        pairs = zip(node["v"], kept, strict=True)
+        return {**node, "v": [[old[0], child] for old, child in pairs if child is not _DROPPED]}
+    items = [None if child is _DROPPED else child for child in kept]
+    return items if tag is None else {**node, "v": items}

@@ -1,0 +1,100 @@
+// Reading: lists of checkpoints, open ones, their tensors.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstddef>
+#include <string>
+
+#include "deepfreeze/checkpointer.h"
+#include "errors.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deepfreeze::python {
+namespace {
+
+nb::tuple shape_tuple(const TensorSpec& spec) {
+  nb::list sizes;
+  for (const std::uint64_t size : spec.shape) sizes.append(size);
+  return nb::tuple(sizes);
+}
+
+std::string attempt_id_text(const CheckpointInfo& info) {
+  std::string digits(16, '0');
+  std::uint64_t id = info.attempt_id;
+  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, id >>= 4) {
+    *digit = "0123456789abcdef"[id & 0xf];
+  }
+  return digits;
+}
+
+RestoreTarget make_target(std::string key, std::uintptr_t address, std::size_t bytes) {
+  return {std::move(key), {reinterpret_cast<std::byte*>(address), bytes}};
+}
+
+void read(const OpenCheckpoint& checkpoint, const std::vector<RestoreTarget>& targets,
+          bool verify) {
+  without_gil([&] { return checkpoint.read(targets, verify); });
+}
+
+void bind_values(nb::module_& module) {
+  nb::class_<TensorSpec>(module, "TensorSpec")
+      .def_ro("key", &TensorSpec::key)
+      .def_prop_ro("dtype", [](const TensorSpec& s) { return std::string(dtype_name(s.dtype)); })
+      .def_prop_ro("shape", &shape_tuple)
+      .def_ro("logical_dtype", &TensorSpec::logical_dtype);
+  nb::class_<RestoreTarget>(module, "Target")
+      .def(
+          "__init__",
+          [](RestoreTarget* self, std::string key, std::uintptr_t address, std::size_t bytes) {
+            new (self) RestoreTarget(make_target(std::move(key), address, bytes));
+          },
+          "key"_a, "address"_a, "bytes"_a);
+  nb::class_<FaultInfo>(module, "Fault")
+      .def_ro("file", &FaultInfo::file)
+      .def_ro("cause", &FaultInfo::cause)
+      .def_ro("blocks", &FaultInfo::blocks)
+      .def_ro("tensors", &FaultInfo::tensors);
+}
+
+void bind_info(nb::module_& module) {
+  nb::class_<CheckpointInfo>(module, "CheckpointInfo")
+      .def_ro("generation", &CheckpointInfo::generation)
+      .def_ro("step", &CheckpointInfo::step)
+      .def_ro("save_index", &CheckpointInfo::save_index)
+      .def_prop_ro("attempt_id", &attempt_id_text)
+      .def_ro("wall_micros", &CheckpointInfo::wall_micros)
+      .def_ro("bytes", &CheckpointInfo::bytes)
+      .def_ro("world_size", &CheckpointInfo::world_size)
+      .def_ro("abandoned", &CheckpointInfo::abandoned)
+      .def_ro("path", &CheckpointInfo::path)
+      .def_ro("metrics", &CheckpointInfo::metrics)
+      .def_ro("tags", &CheckpointInfo::tags)
+      .def_ro("environment", &CheckpointInfo::environment);
+}
+
+}  // namespace
+
+void bind_checkpoint(nb::module_& module) {
+  bind_values(module);
+  bind_info(module);
+  nb::class_<OpenCheckpoint>(module, "OpenCheckpoint")
+      .def_prop_ro("info", &OpenCheckpoint::info)
+      .def_prop_ro("objects", &OpenCheckpoint::objects)
+      .def("tensors", [](const OpenCheckpoint& self) { return self.tensors(); })
+      .def("read", &read, "targets"_a, "verify"_a);
+  module.def("list_checkpoints", [](const std::string& run) {
+    return without_gil([&run] { return list_checkpoints(run); });
+  });
+  module.def("open_checkpoint", [](const CheckpointInfo& info) {
+    return without_gil([&info] { return open_checkpoint(info); });
+  });
+  module.def("verify_checkpoint", [](const CheckpointInfo& info) {
+    return without_gil([&info] { return verify_checkpoint(info); });
+  });
+}
+
+}  // namespace deepfreeze::python

@@ -1,0 +1,35 @@
+#include "errors.h"
+
+#include <nanobind/stl/string.h>
+
+#include <string>
+
+namespace nb = nanobind;
+
+namespace deepfreeze::python {
+namespace {
+
+// Set once, by the package, at import. A plain handle: it must not be released by a static
+// destructor after the interpreter ended.
+nb::handle error_factory;
+
+}  // namespace
+
+nb::object make_exception(const Error& error) {
+  if (!error_factory.is_valid()) {
+    return nb::borrow(PyExc_RuntimeError)(nb::str(error.message().c_str()));
+  }
+  return error_factory(std::string(to_string(error.code())), error.message());
+}
+
+void raise(const Error& error) {
+  const nb::object exception = make_exception(error);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
+  throw nb::python_error();
+}
+
+void bind_errors(nb::module_& module) {
+  module.def("set_error_factory", [](nb::object make) { error_factory = make.release(); });
+}
+
+}  // namespace deepfreeze::python

@@ -1,0 +1,35 @@
+// Core errors become Python exceptions. With the GIL held.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze::python {
+
+// The exception that the package's factory makes of an error.
+[[nodiscard]] nanobind::object make_exception(const Error& error);
+
+[[noreturn]] void raise(const Error& error);
+
+template <class T>
+T unwrap(Result<T> result) {
+  if (!result) raise(result.error());
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+// Runs `call` without the GIL, then unwraps its result with it.
+template <class Call>
+auto without_gil(Call call) {
+  auto result = [&call] {
+    const nanobind::gil_scoped_release released;
+    return call();
+  }();
+  return unwrap(std::move(result));
+}
+
+void bind_errors(nanobind::module_& module);
+void bind_checkpoint(nanobind::module_& module);
+void bind_engine(nanobind::module_& module);
+
+}  // namespace deepfreeze::python

@@ -1,0 +1,13 @@
+#include <nanobind/nanobind.h>
+
+#include "deepfreeze/version.h"
+#include "errors.h"
+
+namespace nb = nanobind;
+
+NB_MODULE(_core, module) {
+  module.attr("FORMAT_VERSION") = deepfreeze::kFormatVersion;
+  deepfreeze::python::bind_errors(module);
+  deepfreeze::python::bind_checkpoint(module);
+  deepfreeze::python::bind_engine(module);
+}
