@@ -67,7 +67,9 @@ struct SaveRequest {
   std::map<std::string, std::string> environment;
 };
 
-// One committed checkpoint, for lists.
+// One committed checkpoint, for lists. Where the commit record itself no longer verifies, `fault`
+// says why, the numbers come from the data file's header or the directory's name, and opening it
+// gives that error: so a restore that passes it over can say so.
 struct CheckpointInfo {
   std::uint64_t generation = 0;
   std::uint64_t step = 0;
@@ -81,6 +83,7 @@ struct CheckpointInfo {
   std::map<std::string, double> metrics;
   std::map<std::string, std::string> tags;
   std::map<std::string, std::string> environment;
+  std::string fault;  // empty: the commit record verifies
 };
 
 struct RestoreTarget {
@@ -106,7 +109,7 @@ class OpenCheckpoint {
 };
 
 // Of any run, by any process; nothing is claimed, decided or written.
-// Committed checkpoints, newest first. kNotFound where `run` is not a run directory.
+// Newest first. kNotFound where `run` is not a run directory.
 [[nodiscard]] Result<std::vector<CheckpointInfo>> list_checkpoints(
     const std::filesystem::path& run);
 [[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info);

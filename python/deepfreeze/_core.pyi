@@ -45,6 +45,7 @@ class CheckpointInfo:
     metrics: dict[str, float]
     tags: dict[str, str]
     environment: dict[str, str]
+    fault: str  # "" where the commit record verifies; opening a faulty one raises CorruptError
 
 class SaveStatus:
     step: int
@@ -105,7 +106,7 @@ class Engine:
     def close(self) -> None: ...
 
 def list_checkpoints(run: str) -> list[CheckpointInfo]:
-    """Committed checkpoints of any run, newest first. Claims and writes nothing."""
+    """All checkpoints of any run, newest first, faulty ones too. Claims and writes nothing."""
 
 def open_checkpoint(info: CheckpointInfo) -> OpenCheckpoint: ...
 def verify_checkpoint(info: CheckpointInfo) -> list[Fault]:

@@ -54,6 +54,7 @@ class Checkpointer:
         strict_saves: bool = False,
     ) -> None:
         rules = keep or Keep(None, None, None)
+        self._parent = None if parent is None else (os.fspath(parent[0]), parent[1])
         self.path = Path(path)
         self.last_restore: RestoreReport | None = None
         self._engine = _core.Engine(
@@ -61,7 +62,7 @@ class Checkpointer:
             keep_last=rules.last,
             keep_every=rules.every,
             keep_best=rules.best,
-            parent=None if parent is None else (os.fspath(parent[0]), parent[1]),
+            parent=self._parent,
             on_busy=on_busy,
         )
         self._policy = SavePolicy(every)
@@ -156,13 +157,18 @@ class Checkpointer:
     ) -> int | None:
         """Fills `state` in place from the newest checkpoint that verifies; returns its step.
 
-        None where nothing was ever committed. A checkpoint that does not verify is passed over
+        None where nothing was ever committed; a new branch starts from its parent's step. A
+        checkpoint that does not verify is passed over
         with a warning, unless `step` asks for that one; `last_restore` tells. `keys` are shell
         patterns on dotted names: what they don't choose stays as it is. With strict, missing and
         unexpected names are a MismatchError, raised before anything is modified.
         """
         self._check_usable()
-        infos = at_step(self._engine.candidates(), step)
+        infos = self._engine.candidates()
+        from_parent = not infos and self._parent is not None
+        if from_parent:
+            infos = self._parent_point()
+        infos = at_step(infos, step)
         if not infos:
             return None
         restorer = Restorer(state, KeyFilter(keys), strict=strict, verify=verify)
@@ -174,7 +180,8 @@ class Checkpointer:
             if error.state_modified:
                 self._half_restored = str(error)
             raise
-        self._engine.continue_from(info)
+        if not from_parent:
+            self._engine.continue_from(info)
         self._half_restored = None
         self._policy.saved()
         self.last_restore = RestoreReport(
@@ -187,6 +194,11 @@ class Checkpointer:
         )
         warn_of_other_environment(info)
         return info.step
+
+    def _parent_point(self) -> list[_core.CheckpointInfo]:
+        assert self._parent is not None
+        run, step = self._parent
+        return at_step(_core.list_checkpoints(run), step)
 
     def load(self, step: int | None = None, keys: Sequence[str] | None = None) -> Any:
         """The values of a checkpoint: tensors where torch is imported, else NumPy arrays.
@@ -204,18 +216,24 @@ class Checkpointer:
         return values
 
     def checkpoints(self) -> list[_core.CheckpointInfo]:
-        """All committed checkpoints, newest first, with their metrics and tags."""
+        """All committed checkpoints, newest first, with their metrics and tags.
+
+        One whose commit record no longer verifies is listed with its `fault`.
+        """
         check_process(self._owner)
         return _core.list_checkpoints(os.fspath(self.path))
 
     def steps(self) -> list[int]:
         """The committed steps of the current line, in order."""
-        return sorted({info.step for info in self.checkpoints() if not info.abandoned})
+        return sorted({info.step for info in self._sound() if not info.abandoned})
 
     def latest(self) -> int | None:
         """The newest committed step."""
-        infos = self.checkpoints()
+        infos = self._sound()
         return infos[0].step if infos else None
+
+    def _sound(self) -> list[_core.CheckpointInfo]:
+        return [info for info in self.checkpoints() if not info.fault]
 
     def verify(self, step: int | None = None) -> list[_core.Fault]:
         """Reads and checks every byte of a step, or of the newest; an empty list means good."""

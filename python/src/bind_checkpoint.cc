@@ -73,7 +73,8 @@ void bind_info(nb::module_& module) {
       .def_ro("path", &CheckpointInfo::path)
       .def_ro("metrics", &CheckpointInfo::metrics)
       .def_ro("tags", &CheckpointInfo::tags)
-      .def_ro("environment", &CheckpointInfo::environment);
+      .def_ro("environment", &CheckpointInfo::environment)
+      .def_ro("fault", &CheckpointInfo::fault);
 }
 
 }  // namespace

@@ -142,12 +142,40 @@ def test_keep_last_leaves_the_newest(run: Path) -> None:
         assert ckpt.steps() == [3, 4, 8, 9, 10]
 
 
-def test_a_branch_names_its_parent(tmp_path: Path) -> None:
+def test_a_branch_starts_from_its_parents_step(tmp_path: Path) -> None:
     with df.Checkpointer(tmp_path / "a") as parent:
-        save(parent, 5, {"x": 1})
+        for step in (4, 5, 6):
+            save(parent, step, {"x": step})
     with df.Checkpointer(tmp_path / "b", parent=(tmp_path / "a", 5)) as branch:
-        save(branch, 6, {"x": 2})
+        state = {"x": 0}
+        assert branch.restore(state) == 5
+        assert state == {"x": 5}
+        save(branch, 6, {"x": 60})
         assert branch.steps() == [6]
+    with df.Checkpointer(tmp_path / "b", parent=(tmp_path / "a", 5)) as branch:
+        assert branch.restore(state) == 6
+        assert state == {"x": 60}
+    with df.Checkpointer(tmp_path / "c", parent=(tmp_path / "a", 7)) as branch:
+        with pytest.raises(df.CheckpointError, match="no checkpoint of step 7"):
+            branch.restore(state)
+
+
+def test_a_bad_commit_record_is_passed_over_and_named(run: Path) -> None:
+    with df.Checkpointer(run) as ckpt:
+        save(ckpt, 1, {"x": 1})
+        save(ckpt, 2, {"x": 2})
+        manifest = next(run.glob("step-000000000002-*/manifest.json"))
+        manifest.write_text(manifest.read_text().replace("committed", "commuted!"))
+        state = {"x": 0}
+        assert ckpt.restore(state) == 1
+        assert ckpt.last_restore is not None
+        ((step, reason),) = ckpt.last_restore.fell_back_from
+        assert step == 2
+        assert "manifest.json" in reason
+        assert ckpt.steps() == [1]
+        assert ckpt.latest() == 1
+        with pytest.raises(df.CorruptError, match=r"manifest\.json"):
+            ckpt.restore(state, step=2)
 
 
 def test_skip_when_busy_leaves_saves_out(run: Path) -> None:

@@ -210,10 +210,7 @@ Result<std::vector<CheckpointInfo>> Checkpointer::candidates() {
 }
 
 Status Checkpointer::continue_from(const CheckpointInfo& info) {
-  impl_->writer.continue_from({.generation = info.generation,
-                               .step = info.step,
-                               .save_index = info.save_index,
-                               .attempt_id = info.attempt_id});
+  impl_->writer.continue_from(point_of(info));
   return {};
 }
 

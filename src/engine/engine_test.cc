@@ -164,6 +164,22 @@ TEST_F(EngineTest, FallsBackOneStepWhereTheNewestDoesNotVerify) {
   EXPECT_EQ(state, state_at(1));
 }
 
+TEST_F(EngineTest, SaysSoWhereTheCommitRecordItselfIsBad) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  save_durably(run, 2);
+  flip_one_bit(fs::path(run.candidates()->front().path) / "manifest.json", 100);
+  State state;
+  const auto report = restore_newest(run, state.targets());
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(report->restored.step, 1U);
+  ASSERT_EQ(report->fell_back_from.size(), 1U);
+  EXPECT_EQ(report->fell_back_from[0].first.step, 2U);
+  EXPECT_EQ(report->fell_back_from[0].first.save_index, 2U);
+  EXPECT_NE(report->fell_back_from[0].second.message().find("checksum"), std::string::npos);
+  EXPECT_EQ(state, state_at(1));
+}
+
 TEST_F(EngineTest, AfterARollbackTheNewLineIsNewestThoughItsStepsAreSmaller) {
   {
     Checkpointer run = open();

@@ -1,9 +1,11 @@
 #include "engine/open_checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/try.h"
 #include "manifest/history.h"
+#include "manifest/sealed_parts.h"
 #include "storage/posix_vfs.h"
 
 namespace deepfreeze {
@@ -31,9 +33,7 @@ Result<Located> locate(const CheckpointInfo& info) {
   return Located{std::move(vfs), std::move(manifest)};
 }
 
-}  // namespace
-
-CheckpointInfo describe(Vfs& vfs, const RunListing& listing, const Manifest& manifest) {
+CheckpointInfo describe(Vfs& vfs, const Manifest& manifest) {
   const Point& point = manifest.point;
   return {.generation = point.generation,
           .step = point.step,
@@ -42,19 +42,47 @@ CheckpointInfo describe(Vfs& vfs, const RunListing& listing, const Manifest& man
           .wall_micros = manifest.annotations.wall_micros,
           .bytes = total_bytes(manifest),
           .world_size = manifest.world_size,
-          .abandoned = !on_current_line(listing, point),
           .path = vfs.path_of(attempt_dir_name({point.step, point.attempt_id})),
           .metrics = manifest.annotations.metrics,
           .tags = manifest.annotations.tags,
           .environment = manifest.annotations.environment};
 }
 
+// Where the header can't tell either, the attempt is taken for the newest of its step.
+CheckpointInfo describe_faulty(Vfs& vfs, const RunListing& listing, const AttemptState& attempt) {
+  CheckpointInfo info{.generation = highest_generation(listing),
+                      .step = attempt.name.step,
+                      .attempt_id = attempt.name.attempt_id,
+                      .path = vfs.path_of(attempt_dir_name(attempt.name)),
+                      .fault = attempt.fault->message()};
+  if (const auto identity = find_identity(vfs, attempt.name)) {
+    info.generation = identity->generation;
+    info.save_index = identity->save_index;
+    info.world_size = identity->part.world_size;
+  }
+  return info;
+}
+
+}  // namespace
+
 std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing) {
   std::vector<CheckpointInfo> infos;
-  for (const Manifest& manifest : newest_first(listing)) {
-    infos.push_back(describe(vfs, listing, manifest));
+  for (const AttemptState& attempt : listing.attempts) {
+    if (attempt.committed()) infos.push_back(describe(vfs, *attempt.manifest));
+    if (attempt.fault) infos.push_back(describe_faulty(vfs, listing, attempt));
   }
+  for (CheckpointInfo& info : infos) info.abandoned = !on_current_line(listing, point_of(info));
+  std::ranges::sort(infos, [](const CheckpointInfo& a, const CheckpointInfo& b) {
+    return older(point_of(b), point_of(a));
+  });
   return infos;
+}
+
+Point point_of(const CheckpointInfo& info) {
+  return {.generation = info.generation,
+          .step = info.step,
+          .save_index = info.save_index,
+          .attempt_id = info.attempt_id};
 }
 
 struct OpenCheckpoint::State {

@@ -11,9 +11,9 @@ namespace deepfreeze {
 
 inline constexpr std::size_t kReadThreads = 4;  // reads in flight; two already saturate most disks
 
-[[nodiscard]] CheckpointInfo describe(Vfs& vfs, const RunListing& listing,
-                                      const Manifest& manifest);
+// All that were ever committed and not deleted, newest first, faulty ones among them.
 [[nodiscard]] std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing);
+[[nodiscard]] Point point_of(const CheckpointInfo& info);
 
 // True for what makes a restore fall back: the checkpoint is at fault, not the request.
 [[nodiscard]] inline bool is_fault(const Error& error) {

@@ -108,12 +108,11 @@ void RunFixture::claim(std::optional<Point> resumed_from) {
 
 void RunFixture::write_part(const FixtureSave& save, const Identity& identity) {
   Image image = lay_out_image(save.ranks[identity.part.rank]);
-  ShardHeader header{.identity = identity,
-                     .annotations = {},
-                     .tree = {},
-                     .entries = std::move(image.entries),
-                     .data_bytes = image.data.size(),
-                     .block_crcs = checksums(image.data)};
+  ShardHeader header;
+  header.identity = identity;
+  header.entries = std::move(image.entries);
+  header.data_bytes = image.data.size();
+  header.block_crcs = checksums(image.data);
   if (identity.part.rank == 0) {
     header.annotations = save.annotations;
     header.tree = save.tree;

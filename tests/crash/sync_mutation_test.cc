@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <regex>
-
 #include "crash/invariants.h"
 
 namespace deepfreeze {
@@ -41,11 +39,17 @@ std::optional<std::string> caught_by(const Scenario& scenario, std::size_t sync,
   return {};
 }
 
+// The nonce of a temporary file differs from run to run.
+std::string without_nonce(const std::string& name) {
+  const std::size_t end = name.rfind(".tmp");
+  const std::size_t begin = name.rfind('.', end - 1);
+  if (end == name.npos || begin == name.npos) return name;
+  return name.substr(0, begin) + ".<nonce>.tmp";
+}
+
 std::string describe(const RunLife& life, const SimOperation& operation) {
-  static const std::regex kNonce("\\.[0-9a-f]{16}\\.");
   return fmt::format("sync #{} {} \"{}\" ({})", operation.index, to_string(operation.kind),
-                     std::regex_replace(operation.name, kNonce, ".<nonce>."),
-                     life.phase_at(operation.index));
+                     without_nonce(operation.name), life.phase_at(operation.index));
 }
 
 struct Tally {
