@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "deepfreeze/options.h"
@@ -142,7 +143,8 @@ class Checkpointer {
   // Committed checkpoints, newest first: the order in which a restore tries them. Decides
   // attempts that a dead predecessor left undecided, which claims the run for this process.
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
-  // Tells the engine from where the run goes on. Without it the next save starts a new line.
+  // Tells the engine from where the run goes on. Without it the first save starts a new line.
+  // What this process saved before is abandoned where it lies beyond that point.
   [[nodiscard]] Status continue_from(const CheckpointInfo& info);
 
   // Waits for the save in flight; its error is in its handle.
@@ -152,6 +154,7 @@ class Checkpointer {
  private:
   struct Impl;
   explicit Checkpointer(std::unique_ptr<Impl> impl);
+  [[nodiscard]] Status check_usable(std::string_view operation) const;
   std::unique_ptr<Impl> impl_;
 };
 

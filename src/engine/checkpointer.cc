@@ -7,15 +7,18 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <thread>
 
 #include "base/bounded_queue.h"
 #include "base/log.h"
+#include "base/scope_exit.h"
 #include "base/try.h"
 #include "engine/open_checkpoint.h"
 #include "engine/run_writer.h"
 #include "engine/save_job.h"
+#include "manifest/claims.h"
 #include "manifest/retention.h"
 #include "staging/arena.h"
 #include "staging/copier_pool.h"
@@ -23,6 +26,9 @@
 
 namespace deepfreeze {
 namespace {
+
+// Longer waits would overflow the clock that they are added to.
+constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
 
 // One save may be writing while the next, captured, waits: the arena admits no third.
 constexpr std::size_t kJobsQueuedMax = 2;
@@ -37,6 +43,18 @@ std::size_t cores_of_this_process() {
 // The caller copies too, so one thread fewer than cores.
 std::size_t helpers_wanted(std::size_t copy_threads) {
   return (copy_threads == 0 ? cores_of_this_process() : copy_threads) - 1;
+}
+
+Error out_of_memory(const std::exception& cause) {
+  return {ErrorCode::kNoSpace, fmt::format("memory or threads are refused: {}", cause.what())};
+}
+
+Status check_options(const Options& options) {
+  const Keep& keep = options.keep;
+  if (keep.last == 0U || keep.every == 0U || (keep.best && keep.best->count == 0)) {
+    return fail(ErrorCode::kInvalidArgument, "keep: 0 checkpoints or steps is no rule");
+  }
+  return {};
 }
 
 bool is_callers_mistake(const Error& error) {
@@ -61,13 +79,17 @@ struct Checkpointer::Impl {
   }
 
   void work();
-  void collect();
+  void run_job(SaveJob& job);
+  void collect(const SaveJob& job);
+  void wait_idle();
   [[nodiscard]] bool take_arena();
   void free_arena();
   [[nodiscard]] Result<std::shared_ptr<SaveJob>> make_job(
       const SaveRequest& request, std::shared_ptr<SaveHandle::State> handle);
   [[nodiscard]] Status save(const SaveRequest& request, std::shared_ptr<SaveHandle::State> handle);
-  void capture(SaveJob& job, std::span<std::byte> image);
+  [[nodiscard]] Status save_or_throw(const SaveRequest& request,
+                                     const std::shared_ptr<SaveHandle::State>& handle);
+  void push(std::shared_ptr<SaveJob> job);
 
   const Options options;
   const std::unique_ptr<Vfs> vfs;
@@ -89,26 +111,44 @@ struct Checkpointer::Impl {
 void Checkpointer::Impl::work() {
   ::pthread_setname_np(::pthread_self(), "df-save");
   while (const auto job = jobs.pop()) {
-    (*job)->run([this] { free_arena(); });
-    collect();
+    run_job(**job);
     const std::lock_guard lock(mutex);
     --jobs_unfinished;
     changed.notify_all();
   }
 }
 
-// Only ever after a commit, so nothing goes before a newer step is durable.
-void Checkpointer::Impl::collect() {
+// The trainer must outlive whatever happens here, a refused allocation included.
+void Checkpointer::Impl::run_job(SaveJob& job) {
+  try {
+    if (job.run([this] { free_arena(); })) collect(job);
+  } catch (const std::exception& cause) {
+    job.settle_failed(out_of_memory(cause));
+    free_arena();
+  }
+}
+
+// Only after a commit of our own, so nothing goes before a newer step is durable; and only while
+// the run is ours, because the next owner's rules may keep more.
+void Checkpointer::Impl::collect(const SaveJob& job) {
   const Keep& keep = options.keep;
   if (!keep.last && !keep.every && !keep.best) return;
+  if (!check_not_fenced(*vfs, job.generation())) return;
   const auto collected = collect_garbage(*vfs, keep, false);
   if (!collected) log_warning("old checkpoints stay: " + collected.error().message());
+}
+
+void Checkpointer::Impl::wait_idle() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [this] { return jobs_unfinished == 0; });
 }
 
 bool Checkpointer::Impl::take_arena() {
   std::unique_lock lock(mutex);
   const auto free = [this] { return !arena_busy; };
-  if (options.on_busy == OnBusy::kBlock) changed.wait_for(lock, options.busy_wait_max, free);
+  if (options.on_busy == OnBusy::kBlock) {
+    changed.wait_for(lock, std::min(options.busy_wait_max, kWaitMax), free);
+  }
   if (arena_busy) return false;
   return arena_busy = true;
 }
@@ -121,6 +161,7 @@ void Checkpointer::Impl::free_arena() {
 
 Result<std::shared_ptr<SaveJob>> Checkpointer::Impl::make_job(
     const SaveRequest& request, std::shared_ptr<SaveHandle::State> handle) {
+  if (writer.must_claim(request.step)) wait_idle();
   DF_TRY(const Identity identity, writer.next_identity(request.step));
   DF_TRY(SavePlan plan, plan_save(request, identity, writer.record().parent));
   DF_TRY_VOID(arena.reserve(plan.header.data_bytes));
@@ -132,58 +173,77 @@ Result<std::shared_ptr<SaveJob>> Checkpointer::Impl::make_job(
                                    std::move(handle));
 }
 
-void Checkpointer::Impl::capture(SaveJob& job, std::span<std::byte> image) {
-  CaptureSession session({.image = image, .block_bytes = kBlockBytes, .slab_bytes = kSlabBytes},
-                         job.items(), [&job](std::size_t slab) { job.slab_ready(slab); });
-  copiers.run(session);
-  job.captured(session.block_crcs());
+void Checkpointer::Impl::push(std::shared_ptr<SaveJob> job) {
+  const std::lock_guard lock(mutex);
+  jobs.push(std::move(job));  // never waits: the arena admits one job at a time
+  ++jobs_unfinished;
 }
 
-Status Checkpointer::Impl::save(const SaveRequest& request,
-                                std::shared_ptr<SaveHandle::State> handle) {
-  const auto job = make_job(request, handle);
-  if (!job) {
-    free_arena();
-    return std::unexpected(job.error());
-  }
-  {
-    const std::lock_guard lock(mutex);
-    ++jobs_unfinished;
-  }
-  jobs.push(*job);  // before the capture, so that slabs are written while others are copied
-  capture(**job, arena.bytes().first(handle->status.bytes));
+Status Checkpointer::Impl::save_or_throw(const SaveRequest& request,
+                                         const std::shared_ptr<SaveHandle::State>& handle) {
+  bool pushed = false;
+  const ScopeExit give_back([&] {
+    if (!pushed) free_arena();
+  });
+  DF_TRY(const std::shared_ptr<SaveJob> job, make_job(request, handle));
+  CaptureSession session({.image = arena.bytes().first(handle->status.bytes),
+                          .block_bytes = kBlockBytes,
+                          .slab_bytes = kSlabBytes},
+                         job->items(), [&job](std::size_t slab) { job->slab_ready(slab); });
+  const ScopeExit end_slabs([&] { job->capture_failed(); });  // nothing, after captured()
+  push(job);  // before the capture, so that slabs are written while others are copied
+  pushed = true;
+  copiers.run(session);
+  job->captured(session.block_crcs());
   handle->reach(Level::kCaptured);
   return {};
 }
 
+Status Checkpointer::Impl::save(const SaveRequest& request,
+                                std::shared_ptr<SaveHandle::State> handle) {
+  try {
+    return save_or_throw(request, handle);
+  } catch (const std::exception& cause) {
+    return std::unexpected(out_of_memory(cause));
+  }
+}
+
 Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
-Checkpointer& Checkpointer::operator=(Checkpointer&&) noexcept = default;
+
+Checkpointer& Checkpointer::operator=(Checkpointer&& other) noexcept {
+  std::swap(impl_, other.impl_);  // the destructor knows how to end it
+  return *this;
+}
 
 Checkpointer::~Checkpointer() {
   // A forked child has neither the threads nor the arena: there is nothing to give back.
   if (impl_ && impl_->owner != ::getpid()) std::ignore = impl_.release();
 }
 
+Status Checkpointer::check_usable(std::string_view operation) const {
+  if (!impl_->closed && impl_->owner == ::getpid()) return {};
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: the checkpointer is closed, or its process was forked", operation));
+}
+
 Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Options options) {
-  if (options.keep.last == 0U) {
-    return fail(ErrorCode::kInvalidArgument, "keep.last: at least 1 checkpoint must stay");
-  }
+  DF_TRY_VOID(check_options(options));
   std::error_code ignored;
   const auto root = std::filesystem::absolute(path, ignored).lexically_normal();
   DF_TRY_VOID(make_durable_directories(root));
   DF_TRY(auto vfs, open_posix_vfs(root));
   DF_TRY(RunWriter writer, RunWriter::open(*vfs, options.parent));
-  return Checkpointer(
-      std::make_unique<Impl>(std::move(vfs), std::move(writer), std::move(options)));
+  try {
+    return Checkpointer(
+        std::make_unique<Impl>(std::move(vfs), std::move(writer), std::move(options)));
+  } catch (const std::exception& cause) {  // std::system_error where no thread can be started
+    return std::unexpected(out_of_memory(cause).within("open " + root.string()));
+  }
 }
 
 Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request) {
-  if (impl_->closed || impl_->owner != ::getpid()) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("save step {}: the checkpointer is closed, or its process was forked",
-                            request.step));
-  }
+  DF_TRY_VOID(check_usable(fmt::format("save step {}", request.step)));
   auto handle = std::make_shared<SaveHandle::State>(request.step);
   DF_TRY_VOID(check_request(request));
   if (!impl_->take_arena()) {
@@ -204,20 +264,20 @@ Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request)
 }
 
 Result<std::vector<CheckpointInfo>> Checkpointer::candidates() {
-  wait();
+  DF_TRY_VOID(check_usable("list candidates"));
+  impl_->wait_idle();
   DF_TRY(const RunListing listing, impl_->writer.decide());
   return describe_all(*impl_->vfs, listing);
 }
 
 Status Checkpointer::continue_from(const CheckpointInfo& info) {
+  DF_TRY_VOID(check_usable("continue from " + info.path));
   impl_->writer.continue_from(point_of(info));
   return {};
 }
 
 void Checkpointer::wait() {
-  if (impl_->owner != ::getpid()) return;
-  std::unique_lock lock(impl_->mutex);
-  impl_->changed.wait(lock, [this] { return impl_->jobs_unfinished == 0; });
+  if (impl_->owner == ::getpid()) impl_->wait_idle();
 }
 
 Status Checkpointer::close() {

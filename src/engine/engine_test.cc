@@ -197,6 +197,133 @@ TEST_F(EngineTest, AfterARollbackTheNewLineIsNewestThoughItsStepsAreSmaller) {
   EXPECT_FALSE(listed->at(2).abandoned);
 }
 
+std::uint64_t newest_step(const fs::path& run) { return steps_of(run).front(); }
+
+CheckpointInfo candidate(Checkpointer& run, std::uint64_t step) {
+  const auto candidates = run.candidates();
+  const auto found = std::ranges::find(*candidates, step, &CheckpointInfo::step);
+  EXPECT_NE(found, candidates->end());
+  return *found;
+}
+
+TEST_F(EngineTest, RollingBackTwiceToTheSameStepAbandonsTheFirstTry) {
+  Checkpointer run = open({.keep = {.last = 3}});
+  save_durably(run, 100);
+  for (const int round : {1, 2}) {
+    ASSERT_TRUE(run.continue_from(candidate(run, 100)).has_value());
+    save_durably(run, round == 1 ? 150 : 101);
+    run.wait();
+  }
+  EXPECT_EQ(newest_step(run_dir()), 101U);
+  EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{101, 150, 100}));
+  EXPECT_TRUE(list_checkpoints(run_dir())->at(1).abandoned);
+}
+
+TEST_F(EngineTest, RestoringTheSameStepAgainAfterARestartAbandonsWhatCameBetween) {
+  {
+    Checkpointer run = open();
+    save_durably(run, 100);
+  }
+  Checkpointer run = open();
+  ASSERT_TRUE(run.continue_from(candidate(run, 100)).has_value());
+  save_durably(run, 150);
+  ASSERT_TRUE(run.continue_from(candidate(run, 100)).has_value());
+  save_durably(run, 110);
+  EXPECT_EQ(newest_step(run_dir()), 110U);
+}
+
+TEST_F(EngineTest, AStepThatGoesBackIsNewestAllTheSame) {
+  Checkpointer run = open({.keep = {.last = 1}});
+  save_durably(run, 10);
+  save_durably(run, 5);
+  run.wait();
+  EXPECT_EQ(steps_of(run_dir()), std::vector<std::uint64_t>{5});
+}
+
+TEST_F(EngineTest, LookingAtCandidatesDoesNotAbandonOnesOwnSaves) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  ASSERT_TRUE(run.continue_from(candidate(run, 1)).has_value());
+  save_durably(run, 2);
+  save_durably(run, 3);
+  fs::create_directory(run_dir() / "step-000000000009-00000000000000aa");
+  EXPECT_EQ(run.candidates()->size(), 3U);
+  save_durably(run, 4);
+  const auto listed = list_checkpoints(run_dir());
+  ASSERT_EQ(listed->size(), 4U);
+  for (const CheckpointInfo& info : *listed) EXPECT_FALSE(info.abandoned) << info.step;
+}
+
+TEST_F(EngineTest, ContinuingWhileASaveIsInFlightDoesNotFenceIt) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  const CheckpointInfo first = candidate(run, 1);
+  ASSERT_TRUE(fail_points::arm("part.data_written=sleep:200@1").has_value());
+  const SaveHandle second = save(run, 2);
+  ASSERT_TRUE(run.continue_from(first).has_value());
+  const SaveHandle third = save(run, 3);
+  EXPECT_TRUE(second.wait(Level::kDurable, kDeadline).has_value());
+  EXPECT_TRUE(third.wait(Level::kDurable, kDeadline).has_value());
+}
+
+TEST_F(EngineTest, AFencedWriterDeletesNothingAndWritesNothing) {
+  Checkpointer first = open({.keep = {.last = 1}});
+  save_durably(first, 1);
+  Checkpointer second = open();
+  ASSERT_TRUE(second.continue_from(candidate(second, 1)).has_value());
+  for (const std::uint64_t step : {2U, 3U}) save_durably(second, step);
+  const auto entries_before = std::distance(fs::directory_iterator(run_dir()), {});
+  const Status fenced = save(first, 4).wait(Level::kDurable, kDeadline);
+  ASSERT_FALSE(fenced.has_value());
+  EXPECT_EQ(fenced.error().code(), ErrorCode::kFenced);
+  first.wait();
+  EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{3, 2, 1}));
+  EXPECT_EQ(std::distance(fs::directory_iterator(run_dir()), {}), entries_before);
+}
+
+TEST_F(EngineTest, ARestoreLiftsAFence) {
+  Checkpointer first = open();
+  save_durably(first, 1);
+  Checkpointer second = open();
+  ASSERT_TRUE(second.continue_from(candidate(second, 1)).has_value());
+  save_durably(second, 2);
+  EXPECT_FALSE(save(first, 2).wait(Level::kDurable, kDeadline).has_value());
+  ASSERT_TRUE(first.continue_from(candidate(first, 2)).has_value());
+  save_durably(first, 3);
+  EXPECT_EQ(newest_step(run_dir()), 3U);
+}
+
+TEST_F(EngineTest, OneAttemptThatCantBeDeletedDoesNotKeepTheOthers) {
+  Checkpointer run = open({.keep = {.last = 1}});
+  save_durably(run, 1);
+  fs::create_directory(fs::path(candidate(run, 1).path) / "foreign");
+  for (const std::uint64_t step : {2U, 3U, 4U}) save_durably(run, step);
+  run.wait();
+  EXPECT_EQ(steps_of(run_dir()), std::vector<std::uint64_t>{4});
+}
+
+TEST_F(EngineTest, AFailedCommitLeavesNoDebris) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  const auto entries = std::distance(fs::directory_iterator(run_dir()), {});
+  ASSERT_TRUE(fail_points::arm("commit.parts_checked=error").has_value());
+  EXPECT_FALSE(save(run, 2).wait(Level::kDurable, kDeadline).has_value());
+  run.wait();
+  EXPECT_EQ(std::distance(fs::directory_iterator(run_dir()), {}), entries);
+}
+
+TEST_F(EngineTest, VeryLongTimeoutsAreNotOver) {
+  Checkpointer run = open({.busy_wait_max = milliseconds::max()});
+  const SaveHandle first = save(run, 1);
+  EXPECT_TRUE(first.wait(Level::kDurable, milliseconds::max()).has_value());
+  save_durably(run, 2);
+}
+
+TEST_F(EngineTest, RulesThatKeepNothingAreRefused) {
+  EXPECT_FALSE(Checkpointer::open(run_dir(), {.keep = {.last = 0}}).has_value());
+  EXPECT_FALSE(Checkpointer::open(run_dir(), {.keep = {.every = 0}}).has_value());
+}
+
 TEST_F(EngineTest, KeepsTheLastOnesOnly) {
   Checkpointer run = open({.keep = {.last = 2}});
   for (std::uint64_t step = 1; step <= 5; ++step) save_durably(run, step);

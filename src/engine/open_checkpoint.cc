@@ -33,6 +33,12 @@ Result<Located> locate(const CheckpointInfo& info) {
   return Located{std::move(vfs), std::move(manifest)};
 }
 
+// kNotFound is for a run without checkpoints: a caller may start afresh on it.
+Error as_mismatch(const Error& error) {
+  if (error.code() != ErrorCode::kNotFound) return error;
+  return {ErrorCode::kMismatch, error.message()};
+}
+
 CheckpointInfo describe(Vfs& vfs, const Manifest& manifest) {
   const Point& point = manifest.point;
   return {.generation = point.generation,
@@ -134,18 +140,16 @@ Result<RestoreReport> restore_newest(Checkpointer& run, std::span<const RestoreT
   DF_TRY(const auto candidates, run.candidates());
   RestoreReport report;
   for (const CheckpointInfo& info : candidates) {
-    Status filled;
-    if (const auto opened = open_checkpoint(info); !opened) {
-      filled = std::unexpected(opened.error());
-    } else {
-      filled = opened->read(targets);
-    }
+    const auto opened = open_checkpoint(info);
+    const Status filled = opened ? opened->read(targets) : std::unexpected(opened.error());
     if (filled) {
       report.restored = info;
       DF_TRY_VOID(run.continue_from(info));
       return report;
     }
-    if (!is_fault(filled.error())) return std::unexpected(filled.error());
+    // Retention took it away between the list and the look.
+    const bool gone = !opened && filled.error().code() == ErrorCode::kNotFound;
+    if (!gone && !is_fault(filled.error())) return std::unexpected(as_mismatch(filled.error()));
     report.fell_back_from.emplace_back(info, filled.error());
   }
   if (candidates.empty()) return fail(ErrorCode::kNotFound, "restore: nothing was ever committed");

@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "manifest/claims.h"
 #include "manifest/history.h"
+#include "manifest/retention.h"
 
 namespace deepfreeze {
 namespace {
@@ -38,44 +39,80 @@ Result<RunWriter> RunWriter::open(Vfs& vfs, std::optional<ParentPoint> parent) {
   return RunWriter(vfs, std::move(record), last_save_index(listing));
 }
 
+// For a claim that only decides: the line goes on as it stands.
+std::optional<Point> RunWriter::claim_point(const RunListing& listing) const {
+  if (last_issued_) return last_issued_;
+  const auto committed = newest_first(listing);
+  return committed.empty() ? std::nullopt : std::optional(committed.front().point);
+}
+
 Result<RunListing> RunWriter::decide() {
   DF_TRY(RunListing listing, read_run(*vfs_));
   if (std::ranges::none_of(listing.attempts, &AttemptState::undecided)) return listing;
-  const auto committed = newest_first(listing);
-  if (!resumed_from_ && !committed.empty()) resumed_from_ = committed.front().point;
-  const Status decided = claim_and_abort(listing);
-  if (decided) return read_run(*vfs_);
+  const Status decided = claim(claim_point(listing));
+  if (decided) {
+    // The caller has not said yet that it goes on from there.
+    claim_due_ = !last_issued_;
+    return read_run(*vfs_);
+  }
   log_warning("undecided attempts are left as they are: " + decided.error().message());
   return listing;
 }
 
+void RunWriter::continue_from(const Point& point) {
+  const bool claimed_it = claimed_ && claimed_->resumed_from == point;
+  const bool issued = last_issued_ && claimed_ && last_issued_->generation == claimed_->generation;
+  claim_due_ = !claimed_it || issued;
+  resumed_from_ = point;
+}
+
+bool RunWriter::must_claim(std::uint64_t step) const {
+  return claim_due_ || (last_issued_ && step < last_issued_->step);
+}
+
 Result<Identity> RunWriter::next_identity(std::uint64_t step) {
-  if (!claimed_ || claimed_->resumed_from != resumed_from_) DF_TRY_VOID(claim());
+  if (claim_due_) {
+    DF_TRY_VOID(claim(resumed_from_));
+  } else if (must_claim(step)) {
+    DF_TRY_VOID(claim(last_issued_));
+  } else {
+    // Before a byte is written: a process that lost its run must not fill the disk.
+    DF_TRY_VOID(check_not_fenced(*vfs_, claimed_->generation));
+  }
+  last_issued_ = Point{.generation = claimed_->generation,
+                       .step = step,
+                       .save_index = ++save_index_,
+                       .attempt_id = random_id()};
   Identity identity;
   identity.run_id = record_.run_id;
-  identity.attempt_id = random_id();
-  identity.generation = claimed_->generation;
+  identity.attempt_id = last_issued_->attempt_id;
+  identity.generation = last_issued_->generation;
   identity.step = step;
-  identity.save_index = ++save_index_;
+  identity.save_index = last_issued_->save_index;
   return identity;
 }
 
-Status RunWriter::claim() {
-  DF_TRY(const RunListing listing, read_run(*vfs_));
-  warn_of_new_line(listing, resumed_from_);
-  return claim_and_abort(listing);
-}
-
-Status RunWriter::claim_and_abort(const RunListing& listing) {
-  DF_TRY(claimed_, claim_generation(*vfs_, record_.run_id, resumed_from_));
+Status RunWriter::claim(const std::optional<Point>& resumed_from) {
+  DF_TRY(const RunListing before, read_run(*vfs_));
+  warn_of_new_line(before, resumed_from);
+  DF_TRY(GenerationRecord claimed, claim_generation(*vfs_, record_.run_id, resumed_from));
   // After the claim, so that what a predecessor still commits in between is seen.
-  DF_TRY(const RunListing claimed_listing, read_run(*vfs_));
-  save_index_ = std::max({save_index_, last_save_index(listing), last_save_index(claimed_listing)});
-  DF_TRY(const std::size_t aborted, abort_undecided(*vfs_, claimed_listing, claimed_->generation));
+  DF_TRY(const RunListing listing, read_run(*vfs_));
+  save_index_ = std::max(save_index_, last_save_index(listing));
+  DF_TRY(const std::size_t aborted, abort_undecided(*vfs_, listing, claimed.generation));
   if (aborted > 0) {
     log_warning(fmt::format("{} unfinished attempts of an earlier process were aborted", aborted));
   }
+  claimed_ = std::move(claimed);
+  claim_due_ = false;
+  remove_aborted();
   return {};
+}
+
+// What was given up would else fill the disk of a run that keeps crashing.
+void RunWriter::remove_aborted() const {
+  const auto collected = collect_garbage(*vfs_, Keep{}, false);
+  if (!collected) log_warning("aborted attempts stay: " + collected.error().message());
 }
 
 }  // namespace deepfreeze

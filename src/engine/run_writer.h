@@ -20,25 +20,35 @@ class RunWriter {
   // Where that is impossible (a read-only disk) they are left, with a warning.
   [[nodiscard]] Result<RunListing> decide();
 
-  // From which point the next save goes on; without a call, from scratch.
-  void continue_from(const Point& point) { resumed_from_ = point; }
+  // From which point the next save goes on; without a call, from scratch. A process that has
+  // saved since its last claim claims anew, also for the same point: what it saved meanwhile is
+  // then abandoned, as after any rollback.
+  void continue_from(const Point& point);
 
-  // The identity of the next save. Claims a generation before the first one, and whenever the
-  // point to go on from is not the one claimed. kIo, kNoSpace: nothing was claimed.
+  // True where the save of `step` needs a new claim. Saves in flight must be over before it:
+  // the claim would fence them.
+  [[nodiscard]] bool must_claim(std::uint64_t step) const;
+
+  // The identity of the next save. Claims a generation first where must_claim() says so: before
+  // the first save, after continue_from(), and where the step went back without it (the new line
+  // then goes on from the newest step). kFenced where another process has taken the run over.
   [[nodiscard]] Result<Identity> next_identity(std::uint64_t step);
 
  private:
   RunWriter(Vfs& vfs, RunRecord record, std::uint64_t save_index)
       : vfs_(&vfs), record_(std::move(record)), save_index_(save_index) {}
 
-  [[nodiscard]] Status claim();
-  [[nodiscard]] Status claim_and_abort(const RunListing& listing);
+  [[nodiscard]] Status claim(const std::optional<Point>& resumed_from);
+  void remove_aborted() const;
+  [[nodiscard]] std::optional<Point> claim_point(const RunListing& listing) const;
 
   Vfs* vfs_;
   RunRecord record_;
-  std::uint64_t save_index_;  // of the newest save
-  std::optional<Point> resumed_from_;
+  std::uint64_t save_index_;           // of the newest save
+  std::optional<Point> resumed_from_;  // as the caller told
   std::optional<GenerationRecord> claimed_;
+  bool claim_due_ = true;
+  std::optional<Point> last_issued_;  // of this process
 };
 
 }  // namespace deepfreeze

@@ -1,5 +1,7 @@
 #include "engine/save_handle.h"
 
+#include <algorithm>
+
 #include "base/try.h"
 
 namespace deepfreeze {
@@ -45,7 +47,9 @@ Status SaveHandle::wait(Level level, std::optional<std::chrono::milliseconds> ti
     return reached(state_->status, level) || state_->status.error.has_value();
   };
   if (timeout) {
-    state_->changed.wait_for(lock, *timeout, settled);
+    // A longer one would overflow the clock that it is added to.
+    constexpr std::chrono::milliseconds kTimeoutMax = std::chrono::hours(24 * 365);
+    state_->changed.wait_for(lock, std::min(*timeout, kTimeoutMax), settled);
   } else {
     state_->changed.wait(lock, settled);
   }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "manifest/commit.h"
+#include "manifest/run_directory.h"
 #include "pipeline/part_writer.h"
 
 namespace deepfreeze {
@@ -35,17 +36,25 @@ void SaveJob::captured(std::span<const std::uint32_t> block_crcs) {
   slabs_.close();
 }
 
-void SaveJob::run(const std::function<void()>& on_sealed) {
+bool SaveJob::run(const std::function<void()>& on_sealed) {
   const Status sealed = write_and_seal();
   while (slabs_.pop()) {
   }  // after an early failure the copiers may still be filling the arena
   on_sealed();
-  if (!sealed) return give_up(sealed.error());
+  if (!sealed) {
+    give_up(sealed.error());
+    return false;
+  }
   const auto manifest = commit_attempt(vfs_, {.identity = plan_.header.identity,
                                               .world_size = plan_.header.identity.part.world_size,
                                               .deadline = settings_.commit_wait_max});
-  if (!manifest) return handle_->fail(manifest.error());
-  handle_->reach(Level::kDurable);
+  if (manifest) {
+    handle_->reach(Level::kDurable);
+    return true;
+  }
+  handle_->fail(manifest.error());
+  remove_if_aborted();
+  return false;
 }
 
 Status SaveJob::write_and_seal() {
@@ -86,6 +95,14 @@ void SaveJob::give_up(const Error& error) {
   handle_->fail(error.within(fmt::format("save step {}", plan_.header.identity.step)));
   const Status removed = remove_attempt(vfs_, attempt());
   if (!removed) log_warning("a failed save left debris: " + removed.error().message());
+}
+
+// An outcome that is not known to be "aborted" stays for the next claimant to see.
+void SaveJob::remove_if_aborted() {
+  const auto manifest = read_manifest(vfs_, attempt(), plan_.header.identity.run_id);
+  if (!manifest || manifest->outcome != Outcome::kAborted) return;
+  const Status removed = remove_attempt(vfs_, attempt());
+  if (!removed) log_warning("an aborted save left debris: " + removed.error().message());
 }
 
 }  // namespace deepfreeze

@@ -27,15 +27,20 @@ class SaveJob {
           std::shared_ptr<SaveHandle::State> handle);
 
   [[nodiscard]] const std::vector<CaptureItem>& items() const { return plan_.items; }
+  [[nodiscard]] std::uint64_t generation() const { return plan_.header.identity.generation; }
 
   // Any thread, once per slab; never blocks.
   void slab_ready(std::size_t slab_index);
   // After the last slab.
   void captured(std::span<const std::uint32_t> block_crcs);
+  // In place of captured(): slabs are missing, so the part can't be finished.
+  void capture_failed() { slabs_.close(); }
 
-  // Writes, seals and commits; settles the handle. `on_sealed` is called exactly once, when the
-  // arena is free again, whether the save went well or not.
-  void run(const std::function<void()>& on_sealed);
+  // Writes, seals and commits; settles the handle. True where it committed. `on_sealed` is called
+  // exactly once, when the arena is free again, whether the save went well or not.
+  [[nodiscard]] bool run(const std::function<void()>& on_sealed);
+  // Settles the handle of a job whose run() threw.
+  void settle_failed(Error error) { handle_->fail(std::move(error)); }
 
  private:
   [[nodiscard]] Status write_and_seal();
@@ -43,6 +48,7 @@ class SaveJob {
   [[nodiscard]] Result<std::vector<std::byte>> final_header() const;
   [[nodiscard]] AttemptName attempt() const;
   void give_up(const Error& error);
+  void remove_if_aborted();
 
   Vfs& vfs_;
   SavePlan plan_;  // block_crcs: written by captured(), read after slabs_ is closed

@@ -166,6 +166,19 @@ TEST(HostileHeader, TensorsFillTheDataInOrderAndExactly) {
   }
 }
 
+// The file is as long as the last tensor claims, so nothing but the hole is wrong.
+TEST(HostileHeader, HolesAreRefusedThoughTheFileIsAsLongAsTheyNeed) {
+  const std::string good = json_of(good_bytes());
+  const std::string between =
+      replaced(good, "\"data_offsets\":[48,52]", "\"data_offsets\":[56,60]");
+  EXPECT_EQ(refusal(between, 60),
+            "header: tensor \"scale\" begins at 56, but 48 is next in the data section");
+  const std::string front = json_with(R"("a":{"dtype":"U8","shape":[1],"data_offsets":[4,5]})");
+  const std::string one_block = replaced(front, R"(blocks":"")", R"(blocks":"00000000")");
+  EXPECT_EQ(refusal(one_block, 5),
+            "header: tensor \"a\" begins at 4, but 0 is next in the data section");
+}
+
 TEST(HostileHeader, HugeClaimsAllocateNothing) {
   EXPECT_TRUE(refusal(json_with(R"("a":{"dtype":"U8","shape":[9223372036854775807],)"
                                 R"("data_offsets":[0,9223372036854775807]})"),

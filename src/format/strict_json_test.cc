@@ -59,6 +59,7 @@ TEST(ParseStrict, RefusesWhatIsNotStrict) {
                                       R"("\udc00")"sv,
                                       R"("\ud800\u0041")"sv,
                                       R"("\ud800\ud800")"sv,
+                                      R"("\udc00\udc00")"sv,
                                       "\"a"sv,
                                       "\"\\"sv,
                                       "\"a\nb\""sv,

@@ -76,8 +76,14 @@ Status remove_one(Vfs& vfs, const AttemptName& name) {
 }  // namespace
 
 Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names) {
-  for (const AttemptName& name : names) DF_TRY_VOID(remove_one(vfs, name));
-  return vfs.sync_dir("");  // step 6
+  Status first;
+  for (const AttemptName& name : names) {
+    // One that can't go, for a foreign file in it, say, must not keep all others.
+    Status removed = remove_one(vfs, name);
+    if (first && !removed) first = std::move(removed);
+  }
+  DF_TRY_VOID(vfs.sync_dir(""));  // step 6
+  return first;
 }
 
 Status remove_attempt(Vfs& vfs, const AttemptName& name) {

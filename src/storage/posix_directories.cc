@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <tuple>
+#include <utility>
 
 #include "base/try.h"
 #include "base/unique_fd.h"
@@ -40,13 +42,17 @@ Status make_if_missing(const std::filesystem::path& parent, const std::filesyste
 
 Status make_durable_directories(const std::filesystem::path& root) {
   std::filesystem::path parent = root.is_absolute() ? root.root_path() : ".";
+  std::filesystem::path above = parent;  // of the last component
   std::filesystem::path path = root.root_path();
   for (const auto& component : root.relative_path()) {
     if (component.empty()) continue;  // after a trailing slash
     path /= component;
     DF_TRY_VOID(make_if_missing(parent, path));
-    parent = path;
+    above = std::exchange(parent, path);
   }
+  // The root may have been made a moment ago by somebody who did not sync it. A parent that we
+  // may not open can't be synced, and is no reason to refuse the run.
+  std::ignore = sync_directory(above);
   return {};
 }
 
