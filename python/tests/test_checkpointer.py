@@ -155,9 +155,10 @@ def test_a_branch_starts_from_its_parents_step(tmp_path: Path) -> None:
     with df.Checkpointer(tmp_path / "b", parent=(tmp_path / "a", 5)) as branch:
         assert branch.restore(state) == 6
         assert state == {"x": 60}
-    with df.Checkpointer(tmp_path / "c", parent=(tmp_path / "a", 7)) as branch:
-        with pytest.raises(df.CheckpointError, match="no checkpoint of step 7"):
-            branch.restore(state)
+    branch = df.Checkpointer(tmp_path / "c", parent=(tmp_path / "a", 7))
+    with pytest.raises(df.CheckpointError, match="no checkpoint of step 7"):
+        branch.restore(state)
+    branch.close()
 
 
 def test_a_bad_commit_record_is_passed_over_and_named(run: Path) -> None:

@@ -11,10 +11,10 @@
 
 #include "base/checked_math.h"
 #include "base/mapped_memory.h"
+#include "base/named_threads.h"
 #include "base/try.h"
 #include "codec/crc32c.h"
 #include "pipeline/read_runs.h"
-#include "base/named_threads.h"
 
 namespace deepfreeze {
 namespace {

@@ -20,9 +20,9 @@
 #include "base/checked_math.h"
 #include "base/fail_point.h"
 #include "base/mapped_memory.h"
+#include "base/named_threads.h"
 #include "base/try.h"
 #include "format/layout.h"
-#include "base/named_threads.h"
 
 namespace deepfreeze {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "base/log.h"
-#include "staging/capture_fixture.h"
 #include "base/named_threads.h"
+#include "staging/capture_fixture.h"
 
 namespace deepfreeze {
 namespace {
