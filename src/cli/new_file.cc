@@ -34,8 +34,8 @@ std::unexpected<Error> taken(const std::string& path) {
 }
 
 Status sync_directory_of(const std::string& path) {
-  std::string directory = std::filesystem::path(path).parent_path().string();
-  if (directory.empty()) directory = ".";
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::string directory = parent.empty() ? std::string(".") : parent.string();
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return os_failure("open", directory, errno);
   if (::fsync(fd.get()) != 0) return os_failure("sync", directory, errno);
