@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepfreeze.adapters.base import imported
 from deepfreeze.dtypes import Shape
+from deepfreeze.errors import CorruptError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +31,8 @@ def allocate(name: str, shape: Shape, size: int) -> Buffer:
 
         tensor = empty(name, shape, size)
         raw = raw_bytes(tensor)
+        if raw.numel() != size:  # the engine writes `size` bytes, whatever is there
+            raise CorruptError(f"{name}{list(shape)} takes {raw.numel()} bytes, {size} are stored")
         return Buffer(raw.numpy(), raw.data_ptr(), size, tensor)
     import numpy as np
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
+from collections.abc import Iterator
 
 from deepfreeze.adapters.base import Adapter, Entry, adapters_in_use
+from deepfreeze.adapters.stateful import call_state_dict, object_node
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import KeyTable, shown
 from deepfreeze.registry import registered_for
+from deepfreeze.rng import RNG
 from deepfreeze.tree import Encoder, Node, dumps
 
 
@@ -21,11 +26,13 @@ class Capture:
         self._encoder = Encoder(self)
         self._adapters: list[Adapter] = adapters_in_use()
         self._inside = 0
+        self._rngs: list[tuple[RNG, str, dict[str, Node]]] = []
         if not isinstance(state, (dict, list)):
             kind = type(state).__qualname__
             raise EncodeError(f"the state: a {kind}, but only a dict or a list can be restored")
         try:
             tree = self._encoder.encode(state, "")
+            self._encode_rngs()
         except RecursionError as cause:
             raise EncodeError("the state: nested too deep for the stack that is left") from cause
         for adapter in self._adapters:
@@ -47,8 +54,18 @@ class Capture:
                 "give it a place of its own in the state, or put its state_dict() there"
             )
 
+    def _encode_rngs(self) -> None:
+        # Last, because another object's state_dict() may draw: the program goes on from here.
+        for rng, path, node in self._rngs:
+            node.update(object_node("stateful", call_state_dict(rng, path), path, self))
+
     def encode_leaf(self, value: object, path: str) -> Node:
         """The node of a value that is not plain."""
+        if isinstance(value, RNG):
+            self.refuse_inside(value, path)
+            node: dict[str, Node] = {}
+            self._rngs.append((value, path, node))
+            return node
         known = registered_for(value)
         if known is not None:
             return {"$": "ext", "t": known.name, "v": self.encode(known.to_tree(value), path)}
@@ -66,6 +83,18 @@ class Capture:
         address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
         self.entries.append(Entry(key, "U8", (len(data),), "", address, len(data), data))
         return key
+
+
+@contextlib.contextmanager
+def paused_gc() -> Iterator[None]:
+    """Keeps the cyclic collector from walking a big state's new nodes again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def environment() -> dict[str, str]:

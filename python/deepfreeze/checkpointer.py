@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import logging
 import operator
@@ -14,8 +15,8 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from deepfreeze import _core
-from deepfreeze.capture import Capture, environment
-from deepfreeze.errors import CheckpointError, EncodeError
+from deepfreeze.capture import Capture, environment, paused_gc
+from deepfreeze.errors import CheckpointError, EncodeError, NoSpaceError, make_error
 from deepfreeze.handle import Completer, SaveHandle, check_process
 from deepfreeze.names import KeyFilter
 from deepfreeze.policy import Every, Keep, SavePolicy
@@ -70,10 +71,13 @@ class Checkpointer:
         self._completer = Completer()
         self._attached: list[object] = []
         self._half_restored: str | None = None  # why save() refuses
+        self._half_touched: set[str] = set()  # what the failed restore may have modified
         self._saving = False
         self._deferred: list[Callable[[], object]] = []
         self._closed = False
         self._owner = os.getpid()
+        self._finalizer = weakref.finalize(self, _close_engine, self._engine, self._owner)
+        self._finalizer.atexit = False  # _close_all does it, with a deadline
         _open.add(self)
 
     @property
@@ -103,8 +107,8 @@ class Checkpointer:
     ) -> SaveHandle | None:
         """Saves `state` as `step`. Returns once it is captured, None where it was skipped.
 
-        EncodeError, before anything is written, names what can't be stored. A later failure is
-        the handle's.
+        EncodeError, before anything is written, names what can't be stored. A later failure, or
+        one for want of memory, is the handle's.
         """
         self._raise_failed()
         step = _checked_step(step)
@@ -124,27 +128,27 @@ class Checkpointer:
     def _save(
         self, step: int, state: object, metrics: dict[str, float], tags: dict[str, str]
     ) -> SaveHandle | None:
-        capture = Capture(state)  # alive until the engine has copied what it points to
-        sources = [
-            _core.Source(e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes)
-            for e in capture.entries
-        ]
         try:
+            # Both live until the engine has copied what they point to.
+            capture, sources = _captured(state)
             native = self._engine.save(step, sources, capture.text, metrics, tags, environment())
         except EncodeError:
             raise
         except CheckpointError as error:
             if error.code == "invalid_argument":
                 raise
-            self._policy.saved()
-            handle = SaveHandle(step, None)
-            self._completer.failed(handle, error)
-            return handle
+            return self._failed_save(step, error)
         if native is None:
             return None
         self._policy.saved()
         handle = SaveHandle(step, native)
         self._completer.add(handle)
+        return handle
+
+    def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
+        self._policy.saved()
+        handle = SaveHandle(step, None)
+        self._completer.failed(handle, error)
         return handle
 
     def restore(
@@ -158,10 +162,14 @@ class Checkpointer:
         """Fills `state` in place from the newest checkpoint that verifies; returns its step.
 
         None where nothing was ever committed; a new branch starts from its parent's step. A
-        checkpoint that does not verify is passed over
-        with a warning, unless `step` asks for that one; `last_restore` tells. `keys` are shell
-        patterns on dotted names: what they don't choose stays as it is. With strict, missing and
-        unexpected names are a MismatchError, raised before anything is modified.
+        checkpoint that does not verify is passed over with a warning, unless `step` asks for
+        that one; `last_restore` tells. `keys` are shell patterns on dotted names: what they don't
+        choose stays as it is. With strict, missing and unexpected names and other kinds of values
+        are a MismatchError, raised before anything is modified.
+
+        Containers keep their identity. One with only plain values in it, a history of metrics
+        say, is data: it becomes what was saved, whatever its keys. Names are compared at the top
+        level and wherever tensors or objects are.
         """
         self._check_usable()
         infos = self._engine.candidates()
@@ -176,13 +184,17 @@ class Checkpointer:
             info, plan, passed_over = newest_good(
                 infos, restorer.restore, may_fall_back=step is None
             )
-        except CheckpointError as error:
-            if error.state_modified:
-                self._half_restored = str(error)
+        except BaseException as error:
+            if restorer.modified:
+                self._half_restored = str(error) or type(error).__name__
+                self._half_touched |= restorer.touched
             raise
         if not from_parent:
             self._engine.continue_from(info)
-        self._half_restored = None
+        # A part of the state does not make good what another part suffered.
+        if keys is None or self._half_touched <= plan.touched:
+            self._half_restored = None
+            self._half_touched = set()
         self._policy.saved()
         self.last_restore = RestoreReport(
             step=info.step,
@@ -280,12 +292,16 @@ class Checkpointer:
         self._engine.wait()
 
     def close(self) -> None:
-        """Waits for what is in flight, then gives the threads and the arena back."""
+        """Waits for what is in flight, then gives the threads and the arena back.
+
+        A save that is still in flight after EXIT_SECONDS_MAX fails, and its threads are left.
+        """
         if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
-        self._completer.join()
+        self._completer.join_or_give_up()
         _open.discard(self)
+        self._finalizer.detach()
         if self._completer.gave_up:
             # Joining the engine's threads could wait for ever: leave them to the process's end.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
@@ -301,7 +317,14 @@ class Checkpointer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except CheckpointError as failure:
+            if error is None:
+                raise
+            # What ended the training matters more, and would be hidden.
+            with contextlib.suppress(Exception):
+                log.error("close %s: %s", self.path, failure)
 
     def _check_usable(self) -> None:
         check_process(self._owner)
@@ -324,8 +347,46 @@ def _checked_step(step: int) -> int:
     return value
 
 
+def _captured(state: object) -> tuple[Capture, list[_core.Source]]:
+    """What save() needs of a state; NoSpaceError where memory is refused, as by the engine."""
+    try:
+        with paused_gc():
+            capture = Capture(state)
+            sources = [
+                _core.Source(e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes)
+                for e in capture.entries
+            ]
+    except EncodeError as error:
+        if isinstance(error.__cause__, MemoryError):
+            raise NoSpaceError(str(error)) from error
+        raise
+    except (RuntimeError, MemoryError) as cause:  # torch has no type of its own for host memory
+        refused = isinstance(cause, MemoryError) or "memory" in str(cause)
+        code = "no_space" if refused else "internal"
+        raise make_error(code, f"capture: {cause!r}") from cause
+    return capture, sources
+
+
+def _close_engine(engine: _core.Engine, owner: int) -> None:
+    """For a checkpointer that was dropped: the engine's own destructor would keep the GIL."""
+    if os.getpid() != owner:
+        return
+    try:
+        engine.close()
+    except CheckpointError as error:
+        with contextlib.suppress(Exception):
+            log.error("close: %s", error)
+
+
 def _floats(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {str(name): float(value) for name, value in metrics.items()}
+    return {str(name): _float(name, value) for name, value in metrics.items()}
+
+
+def _float(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as cause:
+        raise TypeError(f"metrics: {name!r}: {value!r} is no number") from cause
 
 
 def _strings(tags: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
+from deepfreeze.errors import CorruptError
+
 NATIVE = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16",
     "uint32": "U32", "int32": "I32", "uint64": "U64", "int64": "I64",
@@ -27,8 +29,12 @@ def stored_form(name: str, shape: Shape, item_bytes: int) -> tuple[str, Shape, s
 
 
 def logical_form(stored: str, shape: Shape, logical: str) -> tuple[str, Shape]:
-    """The dtype name and shape that `stored_form` was given."""
-    return (logical, shape[:-1]) if logical else (_BY_STORED[stored], shape)
+    """The dtype name and shape that `stored_form` was given; CorruptError where it gave others."""
+    name, outer = (logical, shape[:-1]) if logical else (_BY_STORED.get(stored, ""), shape)
+    item_bytes = shape[-1] if logical and shape else 0
+    if not name or stored_form(name, outer, item_bytes) != (stored, shape, logical):
+        raise CorruptError(f"a stored {stored}{list(shape)} can't hold {logical or 'a dtype'}")
+    return name, outer
 
 
 def stored_bytes(stored: str, shape: Shape) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -48,6 +49,9 @@ class SaveHandle:
         self.durable: Future[int] = Future()
         self._native = native
         self._owner = os.getpid()
+        for future in (self.captured, self.local, self.durable):
+            # Running, it can't be cancelled: a save goes on whatever becomes of its futures.
+            future.set_running_or_notify_cancel()
 
     def wait(self, level: Level = "durable", timeout: float | None = None) -> None:
         """Returns when the level is reached; raises the save's error, or TimeoutError."""
@@ -121,14 +125,17 @@ class ExitDeadlineError(CheckpointTimeoutError):
 
 
 class ExitDeadline:
-    """Ends the wait for a save some time after the main thread has ended."""
+    """Ends the wait for a save some time after the main thread has ended, or when told."""
 
     def __init__(self, seconds_max: float = EXIT_SECONDS_MAX) -> None:
         self._seconds_max = seconds_max
         self._ends: float | None = None
+        self.over = False  # set by close(), which has waited long enough itself
 
     def check(self, step: int) -> None:
         """ExitDeadlineError once the deadline is over."""
+        if self.over:
+            raise ExitDeadlineError(f"step {step} was not durable when close() gave up waiting")
         if threading.main_thread().is_alive():
             return
         if self._ends is None:
@@ -153,22 +160,35 @@ class Completer:
         self._lock = threading.RLock()  # a signal handler may ask while its own thread holds it
         self._todo: deque[SaveHandle] = deque()
         self._thread: threading.Thread | None = None
+        self._deadline = ExitDeadline()
 
     def add(self, handle: SaveHandle) -> None:
         """Takes over a handle whose save has begun."""
         with self._lock:
             self._todo.append(handle)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="df-complete", daemon=False)
-                self._thread.start()
+            needs_thread = self._thread is None
+            started = needs_thread and self._start()
+        if needs_thread and not started:
+            self._run()  # slow, but the save still ends as its handle says
+
+    def _start(self) -> bool:
+        """Under the lock, without which the new thread can't end."""
+        thread = threading.Thread(target=self._run, name="df-complete", daemon=False)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            _log_error("no thread can wait for the save, so save() does: %s", error)
+            return False
+        self._thread = thread
+        return True
 
     def failed(self, handle: SaveHandle, error: BaseException) -> None:
-        """Counts and logs a save that failed, then lets its futures raise."""
-        log.error("save of step %d failed: %s", handle.step, error)
+        """Counts a save that failed, lets its futures raise, and logs it."""
         with self._lock:
             self.failed_saves += 1
             self._unraised = self._unraised or error
         handle.fail(error)
+        _log_error("save of step %d failed: %s", handle.step, error)
 
     def take_unraised(self) -> BaseException | None:
         """The first failure since the last call."""
@@ -187,8 +207,18 @@ class Completer:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
+    def join_or_give_up(self) -> None:
+        """Returns once nothing is in flight; fails what still is after EXIT_SECONDS_MAX."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(EXIT_SECONDS_MAX)
+        if thread.is_alive():
+            self.gave_up = True
+            self._deadline.over = True
+            thread.join(4 * _POLL_SECONDS)
+
     def _run(self) -> None:
-        deadline = ExitDeadline()
         while True:
             with self._lock:
                 if not self._todo:
@@ -196,9 +226,16 @@ class Completer:
                     return
                 handle = self._todo[0]
             try:
-                handle.complete(deadline)
+                handle.complete(self._deadline)
             except BaseException as error:
                 self.gave_up = self.gave_up or isinstance(error, ExitDeadlineError)
                 self.failed(handle, error)
-            with self._lock:
-                self._todo.popleft()
+            finally:
+                with self._lock:
+                    self._todo.popleft()
+
+
+def _log_error(text: str, *arguments: object) -> None:
+    # A handler that raises must end neither the thread nor the training.
+    with contextlib.suppress(Exception):
+        log.error(text, *arguments)

@@ -1,8 +1,16 @@
-"""Brings a tree and a live state together: which stored node goes into which live place."""
+"""Brings a tree and a live state together: which stored node goes into which live place.
+
+A dict or list that holds only plain values, stored and live, is data: it is replaced as a whole,
+and names within it are not compared. The state itself, and what holds tensors or objects, is
+structure: its names must be the same under strict. Both keep the identity of live containers.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from deepfreeze.adapters.base import Remake
@@ -10,14 +18,65 @@ from deepfreeze.errors import MismatchError
 from deepfreeze.names import join
 from deepfreeze.plan import Plan
 from deepfreeze.registry import registered_for
+from deepfreeze.rng import RNG
 from deepfreeze.tree import Node, tag_of
 from deepfreeze.walk import has_objects, is_plain, mapping_pairs, sequence_items
 
 _MAPPINGS = (dict, OrderedDict, Counter, defaultdict)
 
 
-def match_state(node: Node, state: Any, plan: Plan) -> None:
+class RestorePlan(Plan):
+    """A plan that makes all values before it modifies anything, and restores RNGs last."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.deferred: list[Callable[[], object]] = []  # matches that have to come last
+        self._values: list[_Once] = []
+
+    def fresh(self, node: Node, path: str) -> Callable[[], Any]:
+        value = _Once(super().fresh(node, path))
+        self._values.append(value)
+        return value
+
+    def read(self, *, verify: bool) -> None:
+        """Reads and makes the values first, then reads what goes straight into live memory."""
+        places, self._places = self._places, {}
+        super().read(verify=verify)
+        for value in self._values:
+            value()
+        fresh, self._places, self._fresh = self._fresh, places, set()
+        super().read(verify=verify)
+        self._fresh = fresh
+
+    @property
+    def touched(self) -> set[str]:
+        """The names of what this plan fills or replaces."""
+        filled = {place.path for places in self._places.values() for place in places}
+        return filled | {path for path, _ in self._applies}
+
+
+class _Once:
+    """A function without arguments that is called no more than once."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make: Callable[[], Any] | None = make
+        self._value: Any = None
+
+    def __call__(self) -> Any:
+        if self._make is not None:
+            self._value = self._make()
+            self._make = None
+        return self._value
+
+
+def match_state(node: Node, state: Any, plan: RestorePlan) -> None:
     """Plans the restore of a whole state, which must be a dict or a list."""
+    _match_root(node, state, plan)
+    for match_late in plan.deferred:
+        match_late()
+
+
+def _match_root(node: Node, state: Any, plan: RestorePlan) -> None:
     pairs = mapping_pairs(node)
     if pairs is not None and type(state) in _MAPPINGS:
         _match_pairs(pairs, state, "", plan)
@@ -32,12 +91,18 @@ def match_state(node: Node, state: Any, plan: Plan) -> None:
     )
 
 
-def match(node: Node, live: Any, path: str, plan: Plan) -> Remake:
+def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     """Plans how `node` gets into `live`; see Remake for what is left to the caller."""
     if live is None or (type(live) in (*_MAPPINGS, list) and not live):
         return _match_empty(node, live, path, plan)
+    if _is_detail(live):
+        return _match_value(node, live, path, plan)
     for adapter in plan.adapters:
         if adapter.claims(live):
+            if isinstance(live, RNG):
+                # What is loaded after it may draw, so it is put in place last.
+                plan.deferred.append(partial(adapter.match, node, live, path, plan))
+                return None
             return adapter.match(node, live, path, plan)
     whole = plan.keys.chooses_all or plan.keys.wants_whole(path)
     if not (whole and is_plain(node) and _is_plain_value(live, plan)):
@@ -54,17 +119,19 @@ def match(node: Node, live: Any, path: str, plan: Plan) -> Remake:
     return _match_value(node, live, path, plan)
 
 
-def _match_empty(node: Node, live: Any, path: str, plan: Plan) -> Remake:
-    """None and an empty container take whatever was saved in their place."""
+def _match_empty(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+    """None takes whatever was saved in its place, an empty container one of its kind."""
     if not plan.keys.wants_whole(path):
         return None
     if has_objects(node):
         plan.surplus(node, path)
         return None
+    if not _same_kind(node, live, path, plan):
+        return None
     return _in_container(node, live, path, plan)
 
 
-def _match_value(node: Node, live: Any, path: str, plan: Plan) -> Remake:
+def _match_value(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     if not plan.keys.wants_whole(path):
         return None
     known = registered_for(live)
@@ -72,28 +139,141 @@ def _match_value(node: Node, live: Any, path: str, plan: Plan) -> Remake:
     if not same_type and not (is_plain(node) and _is_plain_value(live, plan)):
         plan.mismatch(path, node, f"a {type(live).__qualname__}")
         return None
+    if not _same_kind(node, live, path, plan):
+        return None
     return _in_container(node, live, path, plan)
 
 
-def _in_container(node: Node, live: Any, path: str, plan: Plan) -> Remake:
-    """The value anew, but a list or dict keeps its identity: others may hold it."""
+def _in_container(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+    """The value anew, but a container keeps its identity: others may hold it."""
     make = plan.fresh(node, path)
-    if type(live) in _MAPPINGS and mapping_pairs(node) is not None:
-        plan.apply(path, lambda: _replace_mapping(live, make()))
-        return None
-    if type(live) is list and type(node) is list:
-        plan.apply(path, lambda: live.__setitem__(slice(None), make()))
+    if type(live) in (*_FILLS, tuple) and _kind_of_node(node) == _kind_of_live(live):
+        if type(live) is tuple:
+            return lambda: _put_into(live, make(), set())
+        plan.apply(path, lambda: _put_into(live, make(), set()))
         return None
     return make
 
 
-def _replace_mapping(live: dict[Any, Any], value: dict[Any, Any]) -> None:
+def _put_into(live: Any, value: Any, seen: set[int]) -> Any:
+    """`value`, by way of the live containers in its place; each takes only one value."""
+    if id(live) in seen:
+        return value
+    if type(live) is tuple and type(value) is tuple and len(live) == len(value):
+        return tuple(_put_into(one, other, seen) for one, other in zip(live, value, strict=True))
+    fill = _FILLS.get(type(live))
+    if fill is None or _container_kind(live) != _container_kind(value):
+        return value
+    seen.add(id(live))
+    fill(live, value, seen)
+    return live
+
+
+def _fill_mapping(live: dict[Any, Any], value: dict[Any, Any], seen: set[int]) -> None:
+    merged = {
+        key: _put_into(live[key], item, seen) if key in live else item
+        for key, item in value.items()
+    }
     live.clear()
-    dict.update(live, value)  # a Counter's own update would add
+    for key, item in merged.items():  # a Counter's own update would add
+        live[key] = item
+
+
+def _fill_list(live: list[Any], value: list[Any], seen: set[int]) -> None:
+    merged = [_put_into(one, other, seen) for one, other in zip(live, value, strict=False)]
+    live[:] = merged + value[len(merged) :]
+
+
+def _fill_set(live: set[Any], value: set[Any], _: set[int]) -> None:
+    live.clear()
+    live.update(value)
+
+
+def _fill_deque(live: deque[Any], value: deque[Any], _: set[int]) -> None:
+    live.clear()
+    live.extend(value)  # within its own maxlen, which belongs to the program as a shape does
+
+
+def _fill_bytes(live: bytearray, value: bytearray, _: set[int]) -> None:
+    live[:] = value
+
+
+_FILLS: dict[type, Callable[[Any, Any, set[int]], None]] = {
+    **dict.fromkeys(_MAPPINGS, _fill_mapping),
+    list: _fill_list,
+    set: _fill_set,
+    deque: _fill_deque,
+    bytearray: _fill_bytes,
+}
+
+
+def _container_kind(value: Any) -> object:
+    return dict if type(value) in _MAPPINGS else type(value)
+
+
+_NUMBER = "a number"
+_KINDS: dict[type, str] = {
+    **dict.fromkeys(_MAPPINGS, "dict"),
+    int: _NUMBER,
+    float: _NUMBER,
+    type(None): "None",
+}
+_TAG_KINDS = {
+    "odict": "dict", "counter": "dict", "defaultdict": "dict",
+    "int": _NUMBER, "float": _NUMBER, "np": _NUMBER, "blob": "bytes",
+}  # fmt: skip
+
+
+def _kind_of_live(live: Any) -> str:
+    known = registered_for(live)
+    if known is not None:
+        return known.name
+    if _is_instance(live, "numpy", "generic"):
+        return _NUMBER if live.dtype.kind in "iuf" else str(live.dtype.str)
+    if _is_detail(live):
+        return type(live).__name__.lower()
+    return _KINDS.get(type(live), type(live).__name__)
+
+
+def _kind_of_node(node: Node) -> str:
+    tag = tag_of(node)
+    if tag is None:
+        return _KINDS.get(type(node), type(node).__name__)
+    if tag == "ext":
+        return str(node["t"])
+    if tag == "np" and str(node["d"])[1:2] not in ("i", "u", "f"):
+        return str(node["d"])
+    return _TAG_KINDS.get(tag, tag)
+
+
+def _same_kind(node: Node, live: Any, path: str, plan: RestorePlan) -> bool:
+    """Whether the live value may become the stored one; under strict, that needs one kind.
+
+    Numbers are one kind, however they are stored, and None takes and gives anything.
+    """
+    there, here = _kind_of_node(node), _kind_of_live(live)
+    if not plan.strict or there == here or "None" in (there, here):
+        return True
+    plan.mismatch(path, node, f"a {type(live).__qualname__}")
+    return False
+
+
+def _is_instance(value: object, module: str, *names: str) -> bool:
+    found = sys.modules.get(module)
+    return found is not None and any(isinstance(value, getattr(found, name)) for name in names)
+
+
+def _is_detail(value: object) -> bool:
+    """Small immutable values of the frameworks, which count as plain."""
+    if type(value) in _ATOMS:
+        return False
+    return _is_instance(value, "numpy", "generic") or _is_instance(
+        value, "torch", "Size", "dtype", "device"
+    )
 
 
 def _match_pairs(
-    pairs: list[tuple[Any, Node]], live: dict[Any, Any], path: str, plan: Plan
+    pairs: list[tuple[Any, Node]], live: dict[Any, Any], path: str, plan: RestorePlan
 ) -> None:
     stored = dict(pairs)
     for key, value in live.items():
@@ -107,7 +287,7 @@ def _match_pairs(
         plan.surplus(node, join(path, key))
 
 
-def _match_items(items: list[Node], live: list[Any], path: str, plan: Plan) -> None:
+def _match_items(items: list[Node], live: list[Any], path: str, plan: RestorePlan) -> None:
     for index, value in enumerate(live[: len(items)]):
         remake = match(items[index], value, join(path, index), plan)
         if remake is not None:
@@ -118,11 +298,11 @@ def _match_items(items: list[Node], live: list[Any], path: str, plan: Plan) -> N
         plan.surplus(items[index], join(path, index))
 
 
-def _put(container: Any, key: Any, remake: Any, path: str, plan: Plan) -> None:
+def _put(container: Any, key: Any, remake: Any, path: str, plan: RestorePlan) -> None:
     plan.apply(path, lambda: container.__setitem__(key, remake()))
 
 
-def _match_tuple(items: list[Node], live: tuple[Any, ...], path: str, plan: Plan) -> Remake:
+def _match_tuple(items: list[Node], live: tuple[Any, ...], path: str, plan: RestorePlan) -> Remake:
     if len(items) != len(live):
         plan.mismatch(path, items, f"a tuple of {len(live)}")
         return None
@@ -137,23 +317,25 @@ def _match_tuple(items: list[Node], live: tuple[Any, ...], path: str, plan: Plan
     )
 
 
-def _is_plain_value(live: Any, plan: Plan) -> bool:
+def _is_plain_value(live: Any, plan: RestorePlan) -> bool:
     if type(live) in _MAPPINGS:
         return all(_is_plain_value(value, plan) for value in live.values())
     if type(live) in (list, tuple):
         return all(_is_plain_value(value, plan) for value in live)
-    return type(live) in _ATOMS or not any(adapter.claims(live) for adapter in plan.adapters)
+    if type(live) in _ATOMS or _is_detail(live):
+        return True
+    return not any(adapter.claims(live) for adapter in plan.adapters)
 
 
 _ATOMS = frozenset({int, float, str, bool, type(None), bytes, complex})
 
 
-def _miss(live: Any, path: str, plan: Plan) -> None:
+def _miss(live: Any, path: str, plan: RestorePlan) -> None:
     for name in live_names(live, path, plan):
         plan.miss(name)
 
 
-def live_names(live: Any, path: str, plan: Plan) -> list[str]:
+def live_names(live: Any, path: str, plan: RestorePlan) -> list[str]:
     """The names of the values in a live state; what is plain, or an object, counts as one."""
     if _is_plain_value(live, plan):
         return [path]

@@ -9,10 +9,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import Adapter, Place, adapters_in_use
+from deepfreeze.adapters.sharing import sharing_faults
 from deepfreeze.buffers import Buffer, allocate
 from deepfreeze.dtypes import Shape, logical_form, stored_bytes
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
@@ -26,13 +28,33 @@ _NAMES_SHOWN_MAX = 10
 Form = tuple[str, Shape]  # dtype and shape
 
 
+class _WatchedKeys(KeyFilter):
+    """Knows which of its patterns have chosen something, live or stored."""
+
+    def __init__(self, keys: KeyFilter) -> None:
+        super().__init__(keys._patterns)
+        self._used: set[str] = set()
+
+    def wants(self, path: str) -> bool:
+        if self._patterns is None:
+            return True
+        found = [pattern for pattern in self._patterns if fnmatchcase(path, pattern)]
+        self._used.update(found)
+        return bool(found)
+
+    @property
+    def unused(self) -> list[str]:
+        """The patterns that have chosen nothing so far."""
+        return [pattern for pattern in self._patterns or () if pattern not in self._used]
+
+
 class Plan:
     """What one checkpoint brings to one state, or to none when its values are loaded."""
 
     def __init__(
         self, checkpoint: _core.OpenCheckpoint, keys: KeyFilter, *, state: object, strict: bool
     ) -> None:
-        self.keys = keys
+        self.keys = _WatchedKeys(keys)
         self.state = state
         self.strict = strict
         self.decoder = Decoder(self._decode_leaf)
@@ -43,7 +65,7 @@ class Plan:
         self._checkpoint = checkpoint
         self._specs = {spec.key: spec for spec in checkpoint.tensors()}
         self._places: dict[str, list[Place]] = {}
-        self._homes: dict[tuple[int, int], tuple[str, str]] = {}
+        self._forms: dict[str, Form] = {}
         self._fresh: set[str] = set()
         self._applies: list[tuple[str, Callable[[], object]]] = []
         self._buffers: dict[str, Buffer] = {}
@@ -53,14 +75,11 @@ class Plan:
 
     def fill(self, key: str, place: Place) -> None:
         """Has the entry `key` read into `place`."""
+        self.form_of(key)
+        spec = self._spec(key)
+        if place.direct and place.bytes != stored_bytes(spec.dtype, spec.shape):
+            raise CorruptError(f"{key}: it holds other than the {place.bytes} bytes of its form")
         self._places.setdefault(key, []).append(place)
-        if not place.bytes or not place.direct:
-            return
-        other, path = self._homes.setdefault((place.address, place.bytes), (key, place.path))
-        if other != key and self.strict:
-            self._mismatches.append(
-                f"{place.path} shares its memory with {path}, but they were stored apart"
-            )
 
     def fresh(self, node: Node, path: str) -> Callable[[], Any]:
         """Has what `node` refers to read; the function makes its value, after the read."""
@@ -109,8 +128,11 @@ class Plan:
 
     def form_of(self, key: str) -> Form:
         """The dtype, by its framework name, and the shape of an entry."""
-        spec = self._spec(key)
-        return logical_form(spec.dtype, spec.shape, spec.logical_dtype)
+        form = self._forms.get(key)
+        if form is None:
+            spec = self._spec(key)
+            form = self._forms[key] = logical_form(spec.dtype, spec.shape, spec.logical_dtype)
+        return form
 
     def _spec(self, key: str) -> _core.TensorSpec:
         spec = self._specs.get(key)
@@ -131,6 +153,10 @@ class Plan:
     def check(self) -> None:
         """MismatchError where the state and the checkpoint don't fit. Nothing is modified yet."""
         faults = list(self._mismatches)
+        if self.strict:
+            faults += sharing_faults(self._places)
+        if self.keys.unused:
+            faults.append(f"keys {_listed(self.keys.unused)} match nothing")
         if self.strict and self.missing:
             faults.append(f"missing in the checkpoint: {_listed(self.missing)}")
         if self.strict and self.unexpected:
@@ -156,6 +182,9 @@ class Plan:
                     targets.append(_core.Target(key, buffer.address, buffer.bytes))
             elif home.bytes:
                 self.modifying = True
+                for place in self._places[key]:
+                    if place.touch is not None:
+                        place.touch()
                 targets.append(_core.Target(key, home.address, home.bytes))
         self._checkpoint.read(targets, verify)
 

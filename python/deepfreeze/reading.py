@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from deepfreeze import _core
-from deepfreeze.capture import environment
-from deepfreeze.errors import CheckpointError, CorruptError, IncompleteError
-from deepfreeze.matching import match_state
+from deepfreeze.capture import environment, paused_gc
+from deepfreeze.errors import CheckpointError, CorruptError, IncompleteError, MismatchError
+from deepfreeze.matching import RestorePlan, match_state
 from deepfreeze.names import KeyFilter
 from deepfreeze.plan import Plan
 from deepfreeze.tree import loads
@@ -79,34 +79,56 @@ class Restorer:
         self._strict = strict
         self._verify = verify
         self._dirty: set[int] = set()  # memory that a failed attempt may have written
+        self.touched: set[str] = set()  # the names of that, and of objects and plain values
+        self.modified = False
 
-    def restore(self, info: _core.CheckpointInfo) -> Plan:
+    def restore(self, info: _core.CheckpointInfo) -> RestorePlan:
         """Fills the state from one checkpoint; nothing is modified before everything matches."""
         checkpoint = _core.open_checkpoint(info)
-        plan = Plan(checkpoint, self._keys, state=self._state, strict=self._strict)
+        plan = RestorePlan(checkpoint, self._keys, state=self._state, strict=self._strict)
         try:
-            match_state(_tree_of(checkpoint), self._state, plan)
-            plan.check()
-            self._check_covers(plan)
+            self._prepare(checkpoint, plan)
             plan.read(verify=self._verify)
-            plan.put_in_place()
-        except CheckpointError as error:
-            error.state_modified = plan.modifying or bool(self._dirty)
-            if plan.modifying:
-                self._dirty |= plan.addresses
+            _put_in_place(plan)
+        except BaseException as error:
+            self._note(plan)
+            if isinstance(error, CheckpointError):
+                error.state_modified = self.modified
             raise
+        return plan
+
+    def _note(self, plan: RestorePlan) -> None:
+        if plan.modifying:
+            self.modified = True
+            self._dirty |= plan.addresses
+            self.touched |= plan.touched
+
+    def _prepare(self, checkpoint: _core.OpenCheckpoint, plan: RestorePlan) -> None:
+        try:
+            with paused_gc():
+                match_state(_tree_of(checkpoint), self._state, plan)
+            plan.check()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as cause:
             # The tree verified, so it is not damaged: there is no reason to fall back.
             raise CheckpointError(
-                f"the state tree of step {info.step} can't be understood: {cause!r}",
+                f"the state tree of step {checkpoint.info.step} can't be understood: {cause!r}",
                 code="unsupported",
-                state_modified=bool(self._dirty),
             ) from cause
-        return plan
+        self._check_covers(plan)
 
     def _check_covers(self, plan: Plan) -> None:
         if self._dirty - plan.addresses:
             raise CorruptError("it lacks tensors that a newer, corrupt checkpoint has overwritten")
+
+
+def _put_in_place(plan: RestorePlan) -> None:
+    """Fails with a code that no fallback follows: an older checkpoint would make a mixture."""
+    try:
+        plan.put_in_place()
+    except MismatchError:
+        raise
+    except CheckpointError as cause:
+        raise CheckpointError(str(cause), code="unsupported") from cause
 
 
 def load_tree(info: _core.CheckpointInfo, keys: KeyFilter) -> Any:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from deepfreeze.errors import CheckpointError
+
 
 @dataclass(frozen=True)
 class RegisteredType:
@@ -35,9 +37,23 @@ def register_type(
     known = _by_name.get(name)
     if known is not None and known.cls is not cls and not _same_class(known.cls, cls):
         raise ValueError(f"register_type: {name!r} already stands for {known.cls.__qualname__}")
-    entry = RegisteredType(cls, name, to_tree, from_tree)
+    entry = RegisteredType(cls, name, to_tree, _guarded(from_tree, name))
     _by_class[cls] = entry
     _by_name[name] = entry
+
+
+def _guarded(from_tree: Callable[[Any], object], name: str) -> Callable[[Any], object]:
+    """Keeps a fault of the callback apart from damaged data, which a restore passes over."""
+
+    def make(value: Any) -> object:
+        try:
+            return from_tree(value)
+        except Exception as cause:
+            raise CheckpointError(
+                f"from_tree of the type {name!r} failed: {cause!r}", code="unsupported"
+            ) from cause
+
+    return make
 
 
 def _same_class(one: type, other: type) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from deepfreeze.errors import MismatchError
@@ -19,6 +20,11 @@ class RNG:
 
     Generators of the program's own come as arguments: torch.Generator, numpy.random.Generator or
     random.Random, by position or by name. NumPy and torch count once they are imported.
+
+    Stored is the state after all other objects have given theirs, and it is restored after all
+    of them, so a state_dict() or load_state_dict() that draws shifts no stream. A DataLoader
+    without a `generator` of its own draws its base seed from torch's global generator whenever
+    an iteration begins, so also when it is resumed: for a bit-identical run give it one.
     """
 
     def __init__(self, *generators: object, **named: object) -> None:
@@ -60,7 +66,7 @@ class RNG:
 
             torch.set_rng_state(state["torch"])
         for name, generator in self._own.items():
-            _set(generator, state["own"][name]["state"])
+            _set(generator, state["own"][name])
 
     def _check_own(self, stored: dict[str, Any]) -> None:
         here = {name: _kind_of(generator) for name, generator in self._own.items()}
@@ -109,14 +115,41 @@ def _get(generator: Any) -> dict[str, Any]:
     if kind == "torch.Generator":
         return {"kind": kind, "state": generator.get_state()}
     numpy_generator: np.random.Generator = generator
-    return {"kind": kind, "state": numpy_generator.bit_generator.state}
+    bits = numpy_generator.bit_generator
+    return {"kind": kind, "state": bits.state, "seed": _seed_of(bits)}
 
 
-def _set(generator: Any, state: Any) -> None:
-    kind = _kind_of(generator)
+def _seed_of(bits: Any) -> dict[str, Any] | None:
+    """What spawn() goes by; None where the seed is of another kind or NumPy is too old."""
+    import numpy as np
+
+    seed = getattr(bits, "seed_seq", None)
+    if not isinstance(seed, np.random.SeedSequence):
+        return None
+    entropy = seed.entropy
+    return {
+        "entropy": [int(word) for word in entropy] if isinstance(entropy, Iterable) else entropy,
+        "spawn_key": tuple(int(key) for key in seed.spawn_key),
+        "pool_size": int(seed.pool_size),
+        "n_children_spawned": int(seed.n_children_spawned),
+    }
+
+
+def _set_numpy(bits: Any, stored: dict[str, Any]) -> None:
+    seed = stored.get("seed")
+    if seed is None:
+        bits.state = stored["state"]
+        return
+    import numpy as np
+
+    bits.__setstate__((stored["state"], np.random.SeedSequence(**seed)))
+
+
+def _set(generator: Any, stored: dict[str, Any]) -> None:
+    kind, state = stored["kind"], stored["state"]
     if kind == "random.Random":
         generator.setstate(_python_tuple(state))
     elif kind == "torch.Generator":
         generator.set_state(state)
     else:
-        generator.bit_generator.state = state
+        _set_numpy(generator.bit_generator, stored)

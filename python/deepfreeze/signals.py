@@ -18,16 +18,19 @@ def finish_on_sigterm(*checkpointers: Checkpointer, seconds_max: float = 60.0) -
     """Makes SIGTERM finish the saves in flight first, then do what it did before.
 
     Call it from the main thread. After `seconds_max` the old handler runs in any case. Without
-    one, the process ends by the signal, as it would have.
+    one, the process ends by the signal, as it would have. A forked child has nothing to finish.
     """
     before = signal.getsignal(signal.SIGTERM)
+    owner = os.getpid()
 
     def handle(number: int, frame: FrameType | None) -> None:
-        # A save() that was interrupted has no handle yet: the signal comes again at its end.
-        again = functools.partial(os.kill, os.getpid(), number)
-        if any(checkpointer.defer(again) for checkpointer in checkpointers):
-            return
-        _finish(checkpointers, time.monotonic() + seconds_max)
+        # In a forked child nothing is in flight, and a save() the fork cut short never ends.
+        if os.getpid() == owner:
+            # A save() that was interrupted has no handle yet: the signal comes again at its end.
+            again = functools.partial(os.kill, owner, number)
+            if any(checkpointer.defer(again) for checkpointer in checkpointers):
+                return
+            _finish(checkpointers, time.monotonic() + seconds_max)
         if callable(before):
             before(number, frame)
         elif before != signal.SIG_IGN:

@@ -139,9 +139,17 @@ class Encoder:
     def pairs(self, mapping: dict[object, object], path: str) -> list[Node]:
         """The nodes of a mapping's keys and values."""
         return [
-            [self.encode(key, join(path, key)), self.encode(value, join(path, key))]
+            [self._key(key, join(path, key)), self.encode(value, join(path, key))]
             for key, value in mapping.items()
         ]
+
+    def _key(self, key: object, path: str) -> Node:
+        if _is_key(key):
+            return self.encode(key, path)
+        raise EncodeError(
+            f"{shown(path)[:200]}: a {type(key).__module__}.{type(key).__qualname__} can't be "
+            "stored as a key of a dict; use a str, a number, short bytes, or a tuple of those"
+        )
 
     def _bytes(self, value: bytes, path: str) -> Node:
         if len(value) > INLINE_BYTES_MAX:
@@ -155,7 +163,16 @@ _PAIRS: dict[type, str] = {
     Counter: "counter",
     defaultdict: "defaultdict",
 }
+_KEYS = frozenset({*_ATOMS, complex})  # and what _is_key names: found again without a framework
 _SIZED = frozenset({list, tuple, set, frozenset, *_PAIRS})
+
+
+def _is_key(key: object) -> bool:
+    if isinstance(key, (tuple, frozenset)) and type(key) in (tuple, frozenset):
+        return all(_is_key(item) for item in key)
+    if isinstance(key, bytes) and type(key) is bytes:
+        return len(key) <= INLINE_BYTES_MAX
+    return type(key) in _KEYS
 
 
 def _is_plain_object(mapping: dict[object, object]) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, Any, Protocol
 
 from deepfreeze.tree import Node
@@ -28,6 +30,36 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """How an array lies in memory, in bytes."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    item_bytes: int
+
+    @property
+    def span(self) -> int:
+        """Bytes from the first to the last that it uses."""
+        if 0 in self.shape:
+            return 0
+        steps = zip(self.shape, self.strides, strict=True)
+        return self.item_bytes + sum((size - 1) * stride for size, stride in steps)
+
+    @staticmethod
+    def stored(view: Node, shape: tuple[int, ...], item_bytes: int) -> Layout:
+        """How the elements lie in their entry: as its view says, else in order."""
+        if view is not None:
+            return Layout(shape, tuple(int(s) * item_bytes for s in view["stride"]), item_bytes)
+        steps = accumulate(reversed(shape[1:]), mul, initial=item_bytes)
+        return Layout(shape, tuple(reversed(list(steps)))[: len(shape)], item_bytes)
+
+    def walks_like(self, other: Layout) -> bool:
+        """Whether both take the same steps; a dimension of one element takes none."""
+        steps = zip(self.shape, self.strides, other.strides, strict=True)
+        return self.shape == other.shape and all(a == b for n, a, b in steps if n > 1)
+
+
+@dataclass(frozen=True)
 class Place:
     """Live memory that a stored entry fills."""
 
@@ -36,6 +68,11 @@ class Place:
     bytes: int
     direct: bool  # whether the entry's bytes can be read straight into it
     copy: Callable[[], object]  # fills it from the entry's buffer otherwise
+    live: Layout | None = None  # None: not checked for memory that it shares with others
+    stored: Layout | None = None  # and how the same elements lie in the entry,
+    offset: int = 0  # from this byte on
+    device: str = "cpu"
+    touch: Callable[[], object] | None = None  # tells its framework that memory is written
 
 
 # What a match leaves to do: None where the live value is filled in place, else a function that
@@ -76,14 +113,16 @@ def imported(name: str) -> bool:
 def adapters_in_use() -> list[Adapter]:
     """Those of the frameworks that the program has imported, then the one for any object."""
     found: list[Adapter] = []
+    share: Callable[[Any, Node, str], bool] | None = None
     if imported("torch"):
         from deepfreeze.adapters.torch import TorchAdapter
 
-        found.append(TorchAdapter())
+        found.append(torch_adapter := TorchAdapter())
+        share = torch_adapter.share_array
     if imported("numpy"):
         from deepfreeze.adapters.numpy import NumpyAdapter
 
-        found.append(NumpyAdapter())
+        found.append(NumpyAdapter(share))
     from deepfreeze.adapters.stateful import StatefulAdapter
 
     found.append(StatefulAdapter())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepfreeze.adapters.base import Entry, Place, Remake
-from deepfreeze.dtypes import NATIVE, stored_form
+from deepfreeze.adapters.base import Entry, Layout, Place, Remake
+from deepfreeze.dtypes import COMPLEX, NATIVE, stored_form
 from deepfreeze.errors import CheckpointError, CorruptError, EncodeError
 from deepfreeze.names import shown
 from deepfreeze.tree import Node, tag_of
@@ -20,10 +23,24 @@ if TYPE_CHECKING:
     from deepfreeze.plan import Plan
 
 
+_EXTENDED = frozenset({  # known to ml_dtypes alone
+    "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+})  # fmt: skip
+_NAMES = (frozenset({*NATIVE, *COMPLEX}) - _EXTENDED) | {"float128", "complex256"}
+# Of strings, dates and scalars, as dtype.str gives it. "O" is not among them: it holds pointers.
+_CODE = re.compile(r"[<>|=](?:[biufcSU][0-9]+|[mM]8(?:\[[0-9]*[A-Za-z]+\])?)")
+_TORCH_ONLY = re.compile(r"complex32|u?int[1-7]|bits\w+|quint\w+|qint\w+|float4_\w+")
+
+# Lets torch's adapter store an array, so that it finds tensors in the same memory.
+Share = Callable[[Any, Node, str], bool]
+
+
 class NumpyAdapter:
     """Arrays become entries and are filled in place; scalars stand in the tree."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: Share | None = None) -> None:
+        self._share = share
         self._known: dict[tuple[object, ...], str] = {}
 
     def claims(self, value: object) -> bool:
@@ -33,15 +50,20 @@ class NumpyAdapter:
         _check_dtype(value.dtype, path)
         if isinstance(value, np.generic):
             data = base64.b64encode(np.asarray(value).tobytes()).decode()
-            return {"$": "np", "d": value.dtype.str, "v": data}
-        return {"$": "array", "k": self._key_of(value, path, capture)}
+            return {"$": "np", "d": _scalar_dtype(value.dtype), "v": data}
+        node: Node = {"$": "array", "k": ""}
+        if self._share is None or not self._share(value, node, path):
+            node["k"] = self._key_of(value, path, capture)
+        return node
 
     def _key_of(self, array: NDArray[Any], path: str, capture: Capture) -> str:
         same = (array.ctypes.data, array.shape, array.strides, array.dtype.str)
         if same in self._known and array.size:
             return self._known[same]
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-        dtype, shape, logical = stored_form(little.dtype.name, array.shape, array.dtype.itemsize)
+        dtype, shape, logical = stored_form(
+            dtype_name(array.dtype), array.shape, array.dtype.itemsize
+        )
         key = self._known[same] = capture.keys.take(path)
         # The live array too, so that no other comes to lie at its address meanwhile.
         owner = (little, array)
@@ -61,7 +83,9 @@ class NumpyAdapter:
         if tag_of(node) != "array":
             plan.mismatch(path, node, f"an array of {live.dtype}")
             return None
-        if not plan.same_form(path, plan.form_of(node["k"]), (live.dtype.name, live.shape)):
+        view = node.get("view")
+        form = (view["dtype"], tuple(view["shape"])) if view else plan.form_of(node["k"])
+        if not plan.same_form(path, form, (dtype_name(live.dtype), live.shape)):
             return None
         if not live.flags.writeable:
             return plan.fresh(node, path)
@@ -69,11 +93,18 @@ class NumpyAdapter:
             path=path,
             address=live.ctypes.data,
             bytes=live.nbytes,
-            direct=live.flags.c_contiguous and live.dtype.isnative,
-            copy=lambda: np.copyto(live, _view_of(plan, node["k"])),
+            direct=view is None and live.flags.c_contiguous and live.dtype.isnative,
+            copy=lambda: np.copyto(live, _array_of(plan, node, path)),
+            # Arrays that were stored without torch's help can't tell what shared their memory.
+            live=Layout(live.shape, live.strides, live.itemsize) if self._shared(live) else None,
+            stored=Layout.stored(view, live.shape, live.itemsize),
+            offset=int(view["offset"]) * live.itemsize if view else 0,
         )
         plan.fill(node["k"], place)
         return None
+
+    def _shared(self, live: NDArray[Any]) -> bool:
+        return self._share is not None and shareable(live)
 
     def decodes(self, tag: str, node: Node) -> bool:
         return tag in ("array", "np", "tensor")
@@ -81,12 +112,8 @@ class NumpyAdapter:
     def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
         if tag == "np":
             data = base64.b64decode(node["v"], validate=True)
-            return np.frombuffer(data, dtype=np.dtype(node["d"]), count=1)[0]
-        array = _view_of(plan, node["k"])
-        view = node.get("view")
-        if view is None:
-            return array
-        return _strided(plan.buffer_of(node["k"]).array, view, path)
+            return np.frombuffer(data, dtype=numpy_dtype(node["d"]), count=1)[0]
+        return _array_of(plan, node, path)
 
     def environment(self) -> dict[str, str]:
         return {"numpy": np.__version__}
@@ -99,12 +126,29 @@ def _check_dtype(dtype: np.dtype[Any], path: str) -> None:
         raise EncodeError(f"{shown(path)}: an array of {dtype} can't be stored")
 
 
+def shareable(array: NDArray[Any]) -> bool:
+    """Whether torch can hold the array's memory as a tensor."""
+    known = array.dtype.isnative and array.dtype.name in _NAMES and array.itemsize <= 16
+    return (
+        known
+        and array.size > 0
+        and all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+    )
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The name to store, the same for either byte order."""
+    return dtype.newbyteorder("<").str if dtype.kind in "SUmM" else dtype.name
+
+
+def _scalar_dtype(dtype: np.dtype[Any]) -> str:
+    return dtype.name if dtype.kind == "V" else dtype.str
+
+
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype of that name; bfloat16 and the like need ml_dtypes."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        pass
+    if type(name) is not str or (name not in _EXTENDED and not _TORCH_ONLY.fullmatch(name)):
+        return _own_dtype(name)
     try:
         import ml_dtypes  # type: ignore[import-not-found, unused-ignore]
 
@@ -117,9 +161,27 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def _view_of(plan: Plan, key: str) -> NDArray[Any]:
-    name, shape = plan.form_of(key)
-    return plan.buffer_of(key).array.view(numpy_dtype(name)).reshape(shape)
+def _own_dtype(name: object) -> np.dtype[Any]:
+    # A closed list: a dtype that holds objects would make pointers of a file's bytes.
+    try:
+        if isinstance(name, str) and (name in _NAMES or _CODE.fullmatch(name)):
+            dtype: np.dtype[Any] = np.dtype(name)
+            if not dtype.hasobject and dtype.itemsize:
+                return dtype
+    except (TypeError, ValueError):
+        pass
+    raise CorruptError(f"state tree: {name!r} is no dtype of NumPy {np.__version__}")
+
+
+def _array_of(plan: Plan, node: Node, path: str) -> NDArray[Any]:
+    data = plan.buffer_of(node["k"]).array
+    if node.get("view") is not None:
+        return _strided(data, node["view"], path)
+    name, shape = plan.form_of(node["k"])
+    dtype = numpy_dtype(name)
+    if data.nbytes != prod(shape) * dtype.itemsize:
+        raise CorruptError(f"state tree at {shown(path)}: {data.nbytes} bytes are no {dtype}")
+    return data.view(dtype).reshape(shape)
 
 
 def _strided(data: NDArray[np.uint8], view: Node, path: str) -> NDArray[Any]:

@@ -5,6 +5,7 @@ CUDA tensors are copied to the host while save() runs, and filled through a host
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,6 +88,18 @@ class TorchAdapter:
             node["device"] = str(value.device)
         self._waiting.append(pending(node, value, path))
         return node
+
+    def share_array(self, array: Any, node: Node, path: str) -> bool:
+        """Takes a NumPy array to be stored along with the tensors, if torch can hold its memory."""
+        from deepfreeze.adapters.numpy import shareable
+
+        if not shareable(array):
+            return False
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a read-only one must not be written
+            tensor = torch.from_numpy(array)
+        self._waiting.append(pending(node, tensor, path))
+        return True
 
     def _names_in(self, state: object) -> ParameterNames:
         if self._names is None:

@@ -12,7 +12,8 @@ from torch import nn
 from deepfreeze.adapters.stateful import StatefulAdapter, call_state_dict, object_node
 from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.adapters.torch_tensors import fill, same_tensor
-from deepfreeze.names import join
+from deepfreeze.errors import MismatchError
+from deepfreeze.names import join, shown
 from deepfreeze.tree import Node, tag_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from deepfreeze.plan import Plan
 
 _EXTRA_STATE = "_extra_state"
+# They only add to a copy what a layout of an older torch lacks, which nothing here has.
+_COPY_ONLY = (
+    nn.Module._load_from_state_dict,
+    nn.modules.batchnorm._NormBase._load_from_state_dict,
+    nn.modules.instancenorm._InstanceNorm._load_from_state_dict,
+)
 
 
 def is_module(value: object) -> TypeGuard[nn.Module]:
@@ -74,6 +81,8 @@ class _ModuleMatch:
         self._owned = _owned_memory(module)
         self._module = module
         self._loaded: dict[str, Callable[[], Any]] = {}
+        self._extra: dict[str, tuple[nn.Module, str, Callable[[], Any]]] = {}
+        self._filled: set[str] = set()
 
     def match_one(self, name: str, node: Node, live: object, path: str) -> None:
         """Plans one entry of the state_dict."""
@@ -89,6 +98,7 @@ class _ModuleMatch:
         elif is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
             self._plan.mismatch(path, node, f"a {live.layout} tensor on {live.device}")
         elif live.untyped_storage().data_ptr() in self._owned:
+            self._filled.add(name)
             fill(node, live, path, self._plan)
         elif same_tensor(node, live, path, self._plan):
             self._loaded[name] = self._plan.fresh(node, path)
@@ -98,26 +108,44 @@ class _ModuleMatch:
             owner = self._module.get_submodule(name.rpartition(".")[0])
         except AttributeError:
             return False  # a hook renamed it: load_state_dict knows where it belongs
-        make = self._plan.fresh(node, path)
-        self._plan.apply(path, lambda: owner.set_extra_state(make()))
+        self._extra[name] = (owner, path, self._plan.fresh(node, path))
         return True
 
     def finish(self, live_state: Mapping[str, Any], path: str) -> None:
         """Plans load_state_dict() where filling memory is not all that a load would do."""
         if self._loaded or _loads_by_itself(self._module):
-            self._plan.apply(path, lambda: self._load(live_state))
+            # It sets extra state too, so it has to be given the new one.
+            self._loaded |= {name: make for name, (_, _, make) in self._extra.items()}
+            self._plan.apply(path, lambda: self._load(live_state, path))
+            return
+        for owner, place, make in self._extra.values():
+            self._plan.apply(place, _extra_setter(owner, make))
 
-    def _load(self, live_state: Mapping[str, Any]) -> None:
+    def _load(self, live_state: Mapping[str, Any], path: str) -> None:
         values = OrderedDict(live_state)
         # Versions of the modules, by which they recognise older layouts.
         vars(values)["_metadata"] = getattr(live_state, "_metadata", None)
         for name, make in self._loaded.items():
             values[name] = make()
-        self._module.load_state_dict(values, strict=False)
+        if not _has_own_load(self._module):
+            result: Any = self._module.load_state_dict(values, strict=False)
+        else:
+            result = self._module.load_state_dict(values)
+        left = sorted(set(getattr(result, "unexpected_keys", None) or ()) - self._filled)
+        if left and self._plan.strict:
+            raise MismatchError(
+                f"{shown(path)}: {type(self._module).__qualname__}.load_state_dict() has no place "
+                f"for {', '.join(left)}; if a hook renames them, another must name them back"
+            )
+
+
+def _extra_setter(owner: nn.Module, make: Callable[[], Any]) -> Callable[[], None]:
+    return lambda: owner.set_extra_state(make())
 
 
 def match_module(node: Node, module: nn.Module, path: str, plan: Plan) -> None:
     """Plans how a stored module gets into a live one."""
+    plan.keys.wants_whole(path)  # so that a pattern for all of it counts as used
     live_state = call_state_dict(module, path)
     if not _is_flat(live_state):
         StatefulAdapter().match(node, module, path, plan)
@@ -147,7 +175,15 @@ def _owned_memory(module: nn.Module) -> set[int]:
 
 
 def _loads_by_itself(module: nn.Module) -> bool:
-    """Whether loading does more than copying: an own load_state_dict, or hooks after it."""
-    if type(module).load_state_dict is not nn.Module.load_state_dict:
-        return True
-    return any(inner._load_state_dict_post_hooks for inner in module.modules())
+    """Whether loading does more than copying: methods of its own, or hooks."""
+    return _has_own_load(module) or any(
+        inner._load_state_dict_pre_hooks
+        or inner._load_state_dict_post_hooks
+        or getattr(inner._load_from_state_dict, "__func__", None) not in _COPY_ONLY
+        for inner in module.modules()
+    )
+
+
+def _has_own_load(module: nn.Module) -> bool:
+    method = getattr(module.load_state_dict, "__func__", None)
+    return method is not nn.Module.load_state_dict

@@ -2,12 +2,15 @@
 
 Optimizer.load_state_dict is not used: it casts state to the parameter's dtype. All options of the
 parameter groups are restored as saved, foreach, fused and capturable among them. An optimizer
-class with a state_dict or load_state_dict of its own is treated like any other object.
+whose class has a state_dict or load_state_dict of its own, or that has hooks which change what
+they give or take, is treated like any other object.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -16,8 +19,8 @@ from torch.optim import Optimizer
 
 from deepfreeze.adapters.torch_modules import canonical_names, is_module
 from deepfreeze.adapters.torch_special import is_special
-from deepfreeze.adapters.torch_tensors import dtype_name, fill, form_of
-from deepfreeze.names import join
+from deepfreeze.adapters.torch_tensors import copyable, dtype_name, fill, form_of
+from deepfreeze.names import KeyTable, join
 from deepfreeze.tree import Node, tag_of
 from deepfreeze.walk import mapping_pairs
 
@@ -33,62 +36,91 @@ def is_optimizer(value: object) -> TypeGuard[Optimizer]:
     if not isinstance(value, Optimizer):
         return False
     inner = unwrapped(value)
+    return not (
+        _has_own_format(inner)
+        or _hooks(inner, "_optimizer_state_dict_post_hooks")
+        or _hooks(inner, "_optimizer_load_state_dict_pre_hooks")
+    )
+
+
+def _hooks(optimizer: Optimizer, name: str) -> list[Callable[..., Any]]:
+    # A wrapper that does not call Optimizer.__init__ has none.
+    return list(vars(optimizer).get(name, {}).values())
+
+
+def _has_own_format(optimizer: Optimizer) -> bool:
     return (
-        type(inner).state_dict is Optimizer.state_dict
-        and type(inner).load_state_dict is Optimizer.load_state_dict
-        and "state_dict" not in vars(inner)
+        type(optimizer).state_dict is not Optimizer.state_dict
+        or type(optimizer).load_state_dict is not Optimizer.load_state_dict
+        or not {"state_dict", "load_state_dict"}.isdisjoint(vars(optimizer))
     )
 
 
 def unwrapped(optimizer: Optimizer) -> Optimizer:
-    """The optimizer inside wrappers such as accelerate's."""
+    """The optimizer inside wrappers that add no state of their own."""
     inner = vars(optimizer).get("optimizer")
-    while isinstance(inner, Optimizer):
+    while isinstance(inner, Optimizer) and _only_passes_on(optimizer, inner):
         optimizer, inner = inner, vars(inner).get("optimizer")
     return optimizer
+
+
+def _only_passes_on(wrapper: Optimizer, inner: Optimizer) -> bool:
+    if type(wrapper).__module__.startswith("accelerate."):
+        return True  # its methods are its own, but they only call the inner ones
+    return vars(wrapper).get("state") is inner.state and not _has_own_format(wrapper)
 
 
 class ParameterNames:
     """The names that the modules of a state give to their parameters, found by identity."""
 
     def __init__(self, state: object) -> None:
-        self._names: dict[int, tuple[str, str]] = {}  # of a parameter: within its module, in full
-        for path, module in _modules_in(state, ""):
+        self._names: dict[int, tuple[str, ...]] = {}  # the keys that lead to it, its name last
+        for keys, module in _modules_in(state, ()):
             canonical = canonical_names(module)
             for name, parameter in module.named_parameters(remove_duplicate=False):
-                short = canonical(name)
-                self._names.setdefault(id(parameter), (short, join(path, short)))
+                self._names.setdefault(id(parameter), (*keys, canonical(name)))
 
     def of(self, optimizer: Optimizer) -> dict[int, str]:
         """A name for each parameter of an optimizer, different from all others."""
-        short: dict[int, str] = {}
-        full: dict[int, str] = {}
+        places: dict[int, tuple[str, ...]] = {}
         for g, group in enumerate(optimizer.param_groups):
             for i, parameter in enumerate(group["params"]):
-                fallback = f"group{g}.param{i}"
-                names = self._names.get(id(parameter), (fallback, fallback))
-                short[id(parameter)], full[id(parameter)] = names
-        counts: dict[str, int] = {}
-        for name in short.values():
-            counts[name] = counts.get(name, 0) + 1
-        return {key: name if counts[name] == 1 else full[key] for key, name in short.items()}
+                fallback = (f"group{g}.param{i}",)
+                places[id(parameter)] = self._names.get(id(parameter), fallback)
+        counts = Counter(place[-1] for place in places.values())
+        table = KeyTable()
+        # Sorted, so that the suffixes of equal names do not depend on any order but this.
+        names = {
+            key: table.take(place[-1] if counts[place[-1]] == 1 else _full_name(place))
+            for key, place in sorted(places.items(), key=lambda item: item[1])
+        }
+        assert len(set(names.values())) == len(names)
+        return names
 
 
-def _modules_in(state: object, path: str) -> Iterator[tuple[str, nn.Module]]:
+def _full_name(place: tuple[str, ...]) -> str:
+    return join(reduce(join, place[:-1], ""), place[-1])
+
+
+def _modules_in(
+    state: object, keys: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], nn.Module]]:
     if is_module(state):
-        yield path, state
+        yield keys, state
     elif isinstance(state, dict):
         for key, value in state.items():
-            yield from _modules_in(value, join(path, key))
+            yield from _modules_in(value, (*keys, str(key)))
     elif isinstance(state, (list, tuple)):
         for index, value in enumerate(state):
-            yield from _modules_in(value, join(path, index))
+            yield from _modules_in(value, (*keys, str(index)))
 
 
 def encode_optimizer(
     optimizer: Optimizer, path: str, capture: Capture, parameters: ParameterNames
 ) -> Node:
     """The node of an optimizer."""
+    for hook in _hooks(optimizer, "_optimizer_state_dict_pre_hooks"):
+        hook(optimizer)
     names = parameters.of(optimizer)
     state: dict[str, Any] = {}
     other: dict[Any, Any] = {}
@@ -133,6 +165,9 @@ class _OptimizerMatch:
         self._stored = dict(mapping_pairs(tree["state"]) or [])
         self._groups: list[Node] = tree["param_groups"]
         self._other: Node = tree.get("other")
+        self._by_members: dict[frozenset[str], Node] = {}
+        for group in self._groups:
+            self._by_members.setdefault(frozenset(group["params"]), group)
         self._shapes = {
             name: shape
             for group in self._groups
@@ -141,6 +176,7 @@ class _OptimizerMatch:
 
     def run(self) -> None:
         """Plans parameter groups, then the state of each parameter."""
+        self._plan.keys.wants_whole(self._path)  # so that a pattern for all of it counts as used
         unmatched = set(self._shapes)
         for g, group in enumerate(self._optimizer.param_groups):
             for parameter in group["params"]:
@@ -154,8 +190,9 @@ class _OptimizerMatch:
             self._match_options(g, group)
         for name in sorted(unmatched):
             self._plan.surplus(True, join(join(self._path, "state"), name))
-        if self._other is not None:
-            self._match_other()
+        self._match_other()
+        for hook in _hooks(self._optimizer, "_optimizer_load_state_dict_post_hooks"):
+            self._plan.apply(self._path, partial(hook, self._optimizer))
 
     def _match_state(
         self, parameter: torch.Tensor, name: str, path: str, group: dict[str, Any]
@@ -166,25 +203,27 @@ class _OptimizerMatch:
                 f"live for one {list(parameter.shape)}"
             )
             return
+        self._plan.keys.wants_whole(path)
         live = self._optimizer.state.get(parameter, {})
         pairs = mapping_pairs(self._stored[name]) if name in self._stored else []
         if pairs is None or not isinstance(live, dict):
             self._plan.mismatch(path, self._stored[name], "a state that is not a dict")
             return
-        if self._plan.keys.chooses_all:
-            self._plan.apply(path, lambda: self._forget(parameter, [key for key, _ in pairs or []]))
+        kept = {key for key, _ in pairs}
+        gone = [key for key in live if key not in kept and self._plan.keys.wants(join(path, key))]
+        self._plan.apply(path, lambda: self._forget(parameter, gone))
         for key, node in pairs:
             if self._plan.keys.wants(join(path, key)):
                 self._match_value(parameter, key, node, live.get(key), join(path, key), group)
 
-    def _forget(self, parameter: torch.Tensor, kept: list[Any]) -> None:
+    def _forget(self, parameter: torch.Tensor, gone: list[Any]) -> None:
         """Drops what the saved optimizer did not have, so that both hold the same."""
         live = self._optimizer.state.get(parameter)
         if live is None:
             return
-        for key in [key for key in live if key not in kept]:
-            del live[key]
-        if not kept:
+        for key in gone:
+            live.pop(key, None)
+        if not live:
             del self._optimizer.state[parameter]
 
     def _match_value(
@@ -198,7 +237,11 @@ class _OptimizerMatch:
         on_host = key == "step" and not (group.get("capturable") or group.get("fused"))
         device = torch.device("cpu") if on_host else parameter.device
         state = self._optimizer.state
-        self._plan.apply(path, lambda: state[parameter].update({key: _moved(make(), device)}))
+
+        def put() -> None:
+            state[parameter][key] = _moved(make(), device, like=parameter)
+
+        self._plan.apply(path, put)
 
     def _same_tensor(self, node: Node, live: torch.Tensor) -> bool:
         if tag_of(node) != "tensor" or is_special(live):
@@ -207,11 +250,12 @@ class _OptimizerMatch:
 
     def _match_options(self, index: int, group: dict[str, Any]) -> None:
         """The saved group with the same parameters, or the one at the same place."""
-        wanted = {self._names[id(parameter)] for parameter in group["params"]}
-        stored = next((g for g in self._groups if set(g["params"]) == wanted), None)
+        wanted = frozenset(self._names[id(parameter)] for parameter in group["params"])
+        stored = self._by_members.get(wanted)
         path = join(join(self._path, "param_groups"), index)
         if stored is None:
-            if self._plan.strict and self._plan.keys.chooses_all:
+            chosen = any(self._plan.keys.wants(join(path, key)) for key in group)
+            if self._plan.strict and chosen:
                 self._plan.fault(f"{path}: no stored group has the same parameters")
             return
         for key, node in mapping_pairs(stored["options"]) or []:
@@ -227,8 +271,16 @@ class _OptimizerMatch:
             self._plan.apply(place, _setter(group, key, make, device))
 
     def _match_other(self) -> None:
-        make = self._plan.fresh(self._other, self._path)
-        self._plan.apply(self._path, lambda: self._optimizer.state.update(make()))
+        """State that belongs to no parameter."""
+        if self._other is None:
+            return
+        state: dict[Any, Any] = self._optimizer.state
+        path = join(self._path, "other")
+        for key, node in mapping_pairs(self._other) or []:
+            place = join(path, key)
+            if self._plan.keys.wants_whole(path) or self._plan.keys.wants_whole(place):
+                make = self._plan.fresh(node, place)
+                self._plan.apply(place, _setter(state, key, make, torch.device("cpu")))
 
 
 def _setter(
@@ -240,14 +292,25 @@ def _setter(
     return put
 
 
-def _moved(value: Any, device: torch.device) -> Any:
-    """Tensors within a restored value on the device where the optimizer expects them."""
-    if device.type == "cpu":
-        return value
+def _moved(value: Any, device: torch.device, like: torch.Tensor | None = None) -> Any:
+    """Tensors within a restored value where, and as, the optimizer expects them."""
     if isinstance(value, torch.Tensor):
-        return value.to(device)
+        return _in_layout(value.to(device), like)
     if type(value) in (list, tuple):
-        return type(value)(_moved(item, device) for item in value)
+        return type(value)(_moved(item, device, like) for item in value)
     if type(value) is dict:
-        return {key: _moved(item, device) for key, item in value.items()}
+        return {key: _moved(item, device, like) for key, item in value.items()}
     return value
+
+
+def _in_layout(value: torch.Tensor, like: torch.Tensor | None) -> torch.Tensor:
+    """In the memory format of its parameter: fused kernels walk both side by side."""
+    if like is None or is_special(value) or is_special(like) or value.shape != like.shape:
+        return value
+    out = torch.empty_like(
+        like, dtype=value.dtype, device=value.device, memory_format=torch.preserve_format
+    ).detach()
+    if out.stride() == value.stride():
+        return value
+    copyable(out).copy_(copyable(value))
+    return out

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from deepfreeze.adapters.base import Entry, Place
+from deepfreeze.adapters.base import Entry, Layout, Place
 from deepfreeze.dtypes import COMPLEX, NATIVE, stored_form
-from deepfreeze.errors import CorruptError
+from deepfreeze.errors import CorruptError, EncodeError
 from deepfreeze.names import shown
 from deepfreeze.tree import Node
 
@@ -54,8 +56,8 @@ def empty(name: str, shape: tuple[int, ...], size: int) -> torch.Tensor:
     """Memory for an entry, as a tensor of its dtype where torch has it, else of bytes."""
     dtype = getattr(torch, name, None)
     if isinstance(dtype, torch.dtype) and (name in NATIVE or name in COMPLEX):
-        return torch.empty(shape, dtype=dtype)
-    return torch.empty(size, dtype=torch.uint8)
+        return torch.empty(shape, dtype=dtype, device="cpu")
+    return torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
 @dataclass(slots=True)
@@ -80,10 +82,25 @@ def pending(node: Node, tensor: torch.Tensor, path: str) -> Pending:
     tensor = tensor.detach() if tensor.requires_grad else tensor
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
+    if not within_storage(tensor):
+        raise EncodeError(f"{shown(path)}: the tensor's storage is smaller than the tensor")
     dense = tensor.is_contiguous()
     low = tensor.data_ptr()
     high = low + (tensor.nbytes if dense else _span(tensor) * tensor.element_size())
     return Pending(node, tensor, path, dense, low, high)
+
+
+def within_storage(tensor: torch.Tensor) -> bool:
+    """Whether its storage still holds all its elements: storages can be resized, even to 0."""
+    count = _span(tensor)
+    end = (tensor.storage_offset() + count) * tensor.element_size()
+    return not count or end <= tensor.untyped_storage().nbytes()
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """How the tensor's elements lie."""
+    item = tensor.element_size()
+    return Layout(tuple(tensor.shape), tuple(step * item for step in tensor.stride()), item)
 
 
 def _span(tensor: torch.Tensor) -> int:
@@ -152,11 +169,14 @@ def _store_shared(group: list[Pending], capture: Capture) -> None:
         group = [item for item in group if item is not whole[0]]
     else:
         base = _elements_between(group, low, high, mixed=len(dtypes) > 1)
-        if base is None:
+        if base is None or any(
+            (item.low - base.data_ptr()) % item.tensor.element_size() for item in group
+        ):
             _store_apart(group, capture)
             return
         low = base.data_ptr()
-        key = _store(base, group[0].path + ".storage", capture)
+        owners = [item.tensor for item in group]
+        key = _store(base, group[0].path + ".storage", capture, owners)
     for item in group:
         item.node["k"] = key
         item.node["view"] = _view_node(item.tensor, item.low - low)
@@ -170,7 +190,7 @@ def _store_apart(group: list[Pending], capture: Capture) -> None:
 def _elements_between(
     group: list[Pending], low: int, high: int, *, mixed: bool
 ) -> torch.Tensor | None:
-    """The memory that a group spans; None where no single storage holds all of it."""
+    """The memory that a group spans; None where it can't be had in one piece."""
     for item in group:
         storage = item.tensor.untyped_storage()
         start = low - storage.data_ptr()
@@ -181,7 +201,11 @@ def _elements_between(
         data = torch.empty(0, dtype=torch.uint8, device=item.tensor.device)
         data.set_(storage, start, (size,), (1,))
         return data if mixed else data.view(item.tensor.dtype)
-    return None
+    if group[0].tensor.device.type != "cpu":
+        return None
+    # Storages that overlap, as of slices of one NumPy array. All memory between them is theirs.
+    memory = (ctypes.c_uint8 * (high - low)).from_address(low)
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 def _view_node(tensor: torch.Tensor, offset_bytes: int) -> Node:
@@ -193,7 +217,7 @@ def _view_node(tensor: torch.Tensor, offset_bytes: int) -> Node:
     }
 
 
-def _store(tensor: torch.Tensor, path: str, capture: Capture) -> str:
+def _store(tensor: torch.Tensor, path: str, capture: Capture, owners: object = None) -> str:
     """Adds an entry; what is not on the host, or not in order, is copied for it."""
     host = tensor
     if host.device.type != "cpu" or not host.is_contiguous():
@@ -202,8 +226,9 @@ def _store(tensor: torch.Tensor, path: str, capture: Capture) -> str:
     name = dtype_name(tensor.dtype)
     dtype, stored_shape, logical = stored_form(name, shape, tensor.element_size())
     key = capture.keys.take(path)
+    owner = (host, tensor, owners)
     capture.entries.append(
-        Entry(key, dtype, stored_shape, logical, host.data_ptr(), tensor.nbytes, (host, tensor))
+        Entry(key, dtype, stored_shape, logical, host.data_ptr(), tensor.nbytes, owner)
     )
     return key
 
@@ -230,6 +255,9 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
     if repeats_elements(live) and (view is None or tuple(view["stride"]) != live.stride()):
         plan.fault(f"{path}: its elements share memory, those that were stored do not")
         return
+    if not within_storage(live):
+        plan.fault(f"{path}: the live tensor's storage is smaller than the tensor")
+        return
     live = live.detach()
     lazy = live.is_conj() or live.is_neg()
     direct = view is None and not lazy and live.device.type == "cpu" and live.is_contiguous()
@@ -239,6 +267,11 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
         bytes=live.numel() * live.element_size(),
         direct=direct,
         copy=lambda: _copy_into(live, tensor_of(node, path, plan)),
+        live=layout_of(live),
+        stored=Layout.stored(view, tuple(live.shape), live.element_size()),
+        offset=int(view["offset"]) * live.element_size() if view else 0,
+        device=str(live.device),
+        touch=lambda: torch.autograd.graph.increment_version(live),
     )
     plan.fill(node["k"], place)
 
@@ -266,6 +299,8 @@ def tensor_of(node: Node, path: str, plan: Plan) -> torch.Tensor:
 
 
 def _retyped(data: torch.Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    if data.nbytes != prod(shape) * dtype.itemsize:
+        raise CorruptError(f"state tree: {data.nbytes} bytes are no {dtype_name(dtype)}{shape}")
     return data.view(dtype).view(shape)
 
 
