@@ -1,0 +1,1 @@
+"""Networks, data and training runs that show DeepFreeze at work."""

@@ -1,0 +1,1 @@
+"""End-to-end proofs; README.md lists the commands and what each one proves."""
