@@ -19,7 +19,6 @@ from .safetensors_reader import form
 from .small_run import SmallRun
 from .stored_file import read_stored_file
 
-ROOT = Path(__file__).resolve().parents[2]
 READER = Path(__file__).with_name("safetensors_reader.py")
 OLDEST, NEWEST = "0.4.5", "0.8.0"
 
@@ -33,29 +32,24 @@ UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 COMPLEX = (torch.complex64, torch.complex128)
 
 
-def installed(version: str) -> Path:
-    """A folder with that safetensors and nothing else; filled by pip at the first call."""
-    target = ROOT / "build" / f"safetensors-{version}"
-    if not (target / "safetensors" / "__init__.py").exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        command += ["--target", str(target), f"safetensors=={version}"]
-        subprocess.run(command, check=True)
-    return target
+def folder_of(version: str) -> str:
+    """What comes first on the path of the reader; `make setup` put the oldest there."""
+    return str(Path(sys.prefix) / "interop") if version == OLDEST else ""
 
 
 @pytest.fixture(scope="session", params=[OLDEST, NEWEST])
-def reader(request: pytest.FixtureRequest) -> tuple[str, Path]:
-    return request.param, installed(request.param)
+def reader(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return request.param, folder_of(request.param)
 
 
-def read_all(reader: tuple[str, Path], run: Path) -> dict[str, list[Any]]:
+def read_all(reader: tuple[str, str], run: Path) -> dict[str, list[Any]]:
     """All tensors of the data files of a run with one checkpoint."""
     version, folder = reader
     found: dict[str, list[Any]] = {}
     for path in run.glob("step-*/*.safetensors"):
         done = subprocess.run(
             [sys.executable, str(READER), str(path)],
-            env={**os.environ, "PYTHONPATH": str(folder)},
+            env={**os.environ, "PYTHONPATH": folder},
             capture_output=True,
             text=True,
             check=False,
@@ -95,7 +89,7 @@ def dtype_state() -> dict[str, torch.Tensor]:
 
 
 def test_every_dtype_and_layout_equals_the_live_tensor(
-    reader: tuple[str, Path], tmp_path: Path
+    reader: tuple[str, str], tmp_path: Path
 ) -> None:
     live = {key.replace(".", "_"): tensor for key, tensor in dtype_state().items()}
     save(tmp_path / "run", {"t": live})
@@ -104,7 +98,7 @@ def test_every_dtype_and_layout_equals_the_live_tensor(
 
 
 def test_views_of_one_storage_are_that_storage_once(
-    reader: tuple[str, Path], tmp_path: Path
+    reader: tuple[str, str], tmp_path: Path
 ) -> None:
     base = torch.arange(12.0)
     save(tmp_path / "run", {"front": base[:8], "back": base[4:], "wide": base[:1].expand(5)})
@@ -114,7 +108,7 @@ def test_views_of_one_storage_are_that_storage_once(
 
 @pytest.mark.parametrize("dtype", COMPLEX)
 def test_complex_numbers_read_as_pairs(
-    reader: tuple[str, Path], tmp_path: Path, dtype: torch.dtype
+    reader: tuple[str, str], tmp_path: Path, dtype: torch.dtype
 ) -> None:
     live = random_tensor(dtype, 11, 3)
     save(tmp_path / "run", {"plain": live, "conjugate": live.conj()})
@@ -123,7 +117,7 @@ def test_complex_numbers_read_as_pairs(
     assert found["conjugate"] == list(form(torch.view_as_real(live.conj().resolve_conj())))
 
 
-def test_a_training_state_equals_the_live_tensors(reader: tuple[str, Path], tmp_path: Path) -> None:
+def test_a_training_state_equals_the_live_tensors(reader: tuple[str, str], tmp_path: Path) -> None:
     small = SmallRun()
     for _, batch in zip(range(3), small.loader, strict=False):
         small.train_step(*batch)
