@@ -37,11 +37,19 @@ struct SaveStatus {
   std::uint64_t step = 0;
   std::uint64_t bytes = 0;  // of the data section
   std::uint64_t bytes_written = 0;
-  double stall_seconds = 0;    // inside save()
+  std::uint64_t guarded_bytes = 0;  // captured after save() returned
+  double stall_seconds = 0;         // inside save()
+  double fence_seconds = 0;         // blocked in fences since
+  // What the engine's threads spent; several at once count each.
+  double copy_seconds = 0;
+  double checksum_seconds = 0;
+  double write_seconds = 0;  // at least one write was in flight
+  double commit_seconds = 0;
   double durable_seconds = 0;  // from save() to committed; 0 until then
   bool captured = false;
   bool local = false;
   bool durable = false;
+  std::vector<std::string> torn;  // keys that changed while they were captured
   std::optional<Error> error;
 };
 
@@ -52,6 +60,14 @@ class SaveHandle {
                             std::optional<std::chrono::milliseconds> timeout = {}) const;
   [[nodiscard]] SaveStatus status() const;
 
+  // For a SaveRequest with `confirm`. Returns when all is copied, and nothing of the request's
+  // memory is read any more; then the caller compares, and confirms. An error says the latter
+  // only: the save has failed, confirm() does nothing. Any thread.
+  [[nodiscard]] Status wait_copied(std::optional<std::chrono::milliseconds> timeout = {}) const;
+  // `torn`: keys that the caller found changed, which fails the save. Any thread; the first call
+  // counts.
+  void confirm(std::vector<std::string> torn) const;
+
   struct State;
   explicit SaveHandle(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
@@ -61,11 +77,14 @@ class SaveHandle {
 
 struct SaveRequest {
   std::uint64_t step = 0;
-  TensorTable tensors;  // the bytes must stay valid and unchanged until captured
+  TensorTable tensors;
   std::string objects;  // the state tree as tagged JSON (docs/format.md); may be empty
   std::map<std::string, double> metrics;
   std::map<std::string, std::string> tags;
   std::map<std::string, std::string> environment;
+  // The save counts as captured, and can be committed, only after SaveHandle::confirm(): the
+  // caller has a witness of its own for the tensors that are captured later.
+  bool confirm = false;
 };
 
 // One committed checkpoint, for lists. Where the commit record itself no longer verifies, `fault`
@@ -135,10 +154,26 @@ class Checkpointer {
   Checkpointer& operator=(Checkpointer&&) noexcept;
   ~Checkpointer();  // close(), errors only logged
 
-  // Returns once the state is captured; the rest happens on the engine's threads. Empty where
-  // the save was skipped (OnBusy::kSkip). An error means that the request itself is wrong
+  // Returns once the tensors without a guard are copied; the rest happens on the engine's threads
+  // and in fences. Empty where the save was skipped (OnBusy::kSkip). An error means that the request itself is wrong
   // (kInvalidArgument, kEncode, kUnsupported, kBusy); what the machine refuses is in the handle.
   [[nodiscard]] Result<std::optional<SaveHandle>> save(const SaveRequest& request);
+
+  // To be called before tensors of that guard, or of any, are changed: returns when nothing of
+  // them is still to be copied, and helps. At once where no save is being captured. Any thread.
+  void fence(std::uint32_t guard);
+  void fence();
+
+  // Capture of tensors one guard at a time, as they become final, before the save() that they
+  // belong to. Takes the specs of all and the bytes of those with a guard. False where a save is
+  // still using the memory: nothing has begun.
+  [[nodiscard]] Result<bool> begin_capture(const TensorTable& tensors);
+  // The guard's tensors are final: from here on they are captured, and must not change before
+  // fence(guard). The next save() goes on from it where it is given the same tensors, all
+  // released and unchanged since; else it captures anew.
+  void release(std::uint32_t guard);
+  // Gives up what begin_capture() began; nothing where save() has taken it.
+  void discard_capture();
 
   // Committed checkpoints, newest first: the order in which a restore tries them. Decides
   // attempts that a dead predecessor left undecided, which claims the run for this process.

@@ -13,6 +13,11 @@ namespace deepfreeze {
 // What happens to a save that arrives while one is in flight.
 enum class OnBusy : std::uint8_t { kBlock, kSkip };
 
+// How the copies compete with training for cores. Latency: least time blocked per save.
+// Throughput: least total time, by copying only on cores that are free and, where none was, on all
+// of them in the fence. Auto: latency while training leaves a core free, else throughput.
+enum class Profile : std::uint8_t { kAuto, kLatency, kThroughput };
+
 // Which checkpoints stay. No rule set: all of them.
 struct Keep {
   enum class Better : std::uint8_t { kMin, kMax };
@@ -37,6 +42,13 @@ struct Options {
   Keep keep;
   std::optional<ParentPoint> parent;  // recorded when the run is created
   OnBusy on_busy = OnBusy::kBlock;
+  Profile profile = Profile::kAuto;
+  // Memory for the file's image, at least two slabs of 4 MiB. A larger state streams through it:
+  // fences then wait for the disk. Without it as much as the state needs.
+  std::optional<std::size_t> arena_bytes_max;
+  // Checksums all that is captured later before save() returns, and so finds every change of it.
+  // Also by DEEPFREEZE_PARANOID=1 in the environment.
+  bool paranoid = false;
   std::chrono::milliseconds busy_wait_max{600'000};    // then kBusy
   std::chrono::milliseconds commit_wait_max{600'000};  // for other ranks' parts
   std::size_t copy_threads = 0;                        // 0: one per core the process may use

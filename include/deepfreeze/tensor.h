@@ -60,11 +60,17 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-// A tensor to save: its bytes are row-major and stay valid and unchanged until captured.
+// A tensor to save: its bytes are row-major.
 struct Tensor {
   TensorSpec spec;
   std::span<const std::byte> data;  // exactly spec_bytes(spec)
+  // 0: copied before save() returns. Else captured while the caller goes on: the bytes stay valid
+  // until the save is captured, and unchanged until Checkpointer::fence(guard) has returned.
+  std::uint32_t guard = 0;  // at most kGuardsMax
 };
+
+// Fences of one save: one for all tensors of an optimizer, or one for each tensor.
+inline constexpr std::uint32_t kGuardsMax = 1'000'000;
 
 using TensorTable = std::vector<Tensor>;
 

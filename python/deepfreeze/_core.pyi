@@ -25,6 +25,7 @@ class Source:
         logical_dtype: str,
         address: int,
         bytes: int,
+        guard: int = 0,
     ) -> None: ...
 
 class Target:
@@ -51,16 +52,27 @@ class SaveStatus:
     step: int
     bytes: int
     bytes_written: int
+    guarded_bytes: int
     stall_seconds: float
+    fence_seconds: float
+    copy_seconds: float
+    checksum_seconds: float
+    write_seconds: float
+    commit_seconds: float
     durable_seconds: float
     captured: bool
     local: bool
     durable: bool
+    torn: list[str]
     error: BaseException | None  # an instance of the matching CheckpointError
 
 class SaveHandle:
     def wait(self, level: str, timeout_seconds: float | None) -> None:
         """Returns when the level is reached, raises the save's own error, or TimeoutError."""
+    def wait_copied(self, timeout_seconds: float | None) -> None:
+        """Returns when no source is read any more: compare, then confirm. Raises as wait()."""
+    def confirm(self, torn: Sequence[str]) -> None:
+        """The save goes on, or fails for these keys."""
     def status(self) -> SaveStatus: ...
 
 class OpenCheckpoint:
@@ -90,6 +102,8 @@ class Engine:
         parent: tuple[str, int] | None = None,
         on_busy: str = "block",
         busy_wait_max_seconds: float = 600.0,
+        profile: str = "auto",
+        arena_bytes_max: int | None = None,
     ) -> None: ...
     def save(
         self,
@@ -99,7 +113,16 @@ class Engine:
         metrics: dict[str, float],
         tags: dict[str, str],
         environment: dict[str, str],
+        confirm: bool = False,
     ) -> SaveHandle | None: ...
+    def fence(self, guard: int) -> None:
+        """Returns when nothing of the guard's sources is still to be copied; helps."""
+    def fence_all(self) -> None: ...
+    def begin_capture(self, sources: Sequence[Source]) -> bool:
+        """Captures guarded sources before their save(); False while the memory is in use."""
+    def release(self, guard: int) -> None:
+        """The guard's sources are final."""
+    def discard_capture(self) -> None: ...
     def candidates(self) -> list[CheckpointInfo]: ...
     def continue_from(self, info: CheckpointInfo) -> None: ...
     def wait(self) -> None: ...

@@ -5,26 +5,34 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from deepfreeze import _core
 from deepfreeze.adapters.base import Adapter, Entry, adapters_in_use
 from deepfreeze.adapters.stateful import call_state_dict, object_node
-from deepfreeze.errors import EncodeError
+from deepfreeze.errors import EncodeError, NoSpaceError, make_error
+from deepfreeze.memo import Memo
 from deepfreeze.names import KeyTable, shown
 from deepfreeze.registry import registered_for
 from deepfreeze.rng import RNG
-from deepfreeze.tree import Encoder, Node, dumps
+from deepfreeze.tree import Encoder, Node
 
 
 class Capture:
     """One walk over a state. Its entries point into live memory: hold it until they are copied."""
 
-    def __init__(self, state: object) -> None:
+    def __init__(self, state: object, memo: Memo | None = None) -> None:
         self.state = state
+        self.memo = Memo() if memo is None else memo
         self.entries: list[Entry] = []
         self.keys = KeyTable()
-        self._encoder = Encoder(self)
         self._adapters: list[Adapter] = adapters_in_use()
+        self.direct = {
+            kind: encode
+            for adapter in reversed(self._adapters)
+            for kind, encode in adapter.direct(self).items()
+        }
+        self._encoder = Encoder(self)
         self._inside = 0
         self._rngs: list[tuple[RNG, str, dict[str, Node]]] = []
         if not isinstance(state, (dict, list)):
@@ -37,7 +45,7 @@ class Capture:
             raise EncodeError("the state: nested too deep for the stack that is left") from cause
         for adapter in self._adapters:
             adapter.finish(self)
-        self.text = dumps(tree)
+        self.text = self.memo.text.dumps(tree)
 
     def encode(self, value: object, path: str) -> Node:
         """The node of what belongs to an object of the state, for adapters."""
@@ -83,6 +91,33 @@ class Capture:
         address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
         self.entries.append(Entry(key, "U8", (len(data),), "", address, len(data), data))
         return key
+
+
+def walk(state: object, memo: Memo | None = None) -> Capture:
+    """What save() needs of a state; NoSpaceError where memory is refused, as by the engine.
+
+    `memo` is that of the last walk by the same checkpointer.
+    """
+    try:
+        with paused_gc():
+            return Capture(state, memo)
+    except EncodeError as error:
+        if isinstance(error.__cause__, MemoryError):
+            raise NoSpaceError(str(error)) from error
+        raise
+    except (RuntimeError, MemoryError) as cause:  # torch has no type of its own for host memory
+        refused = isinstance(cause, MemoryError) or "memory" in str(cause)
+        code = "no_space" if refused else "internal"
+        raise make_error(code, f"capture: {cause!r}") from cause
+
+
+def sources_of(entries: Iterable[Entry]) -> list[_core.Source]:
+    """The entries, as the engine takes them."""
+    with paused_gc():
+        return [
+            _core.Source(e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes, e.guard)
+            for e in entries
+        ]
 
 
 @contextlib.contextmanager

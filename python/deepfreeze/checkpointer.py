@@ -15,9 +15,11 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from deepfreeze import _core
-from deepfreeze.capture import Capture, environment, paused_gc
-from deepfreeze.errors import CheckpointError, EncodeError, NoSpaceError, make_error
+from deepfreeze.capture import Capture, environment, sources_of, walk
+from deepfreeze.errors import CheckpointError, EncodeError
 from deepfreeze.handle import Completer, SaveHandle, check_process
+from deepfreeze.lazy import LazyCapture
+from deepfreeze.memo import Memo
 from deepfreeze.names import KeyFilter
 from deepfreeze.policy import Every, Keep, SavePolicy
 from deepfreeze.reading import (
@@ -28,6 +30,7 @@ from deepfreeze.reading import (
     newest_good,
     warn_of_other_environment,
 )
+from deepfreeze.window import Watch
 
 log = logging.getLogger("deepfreeze")
 _open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
@@ -41,6 +44,12 @@ class Checkpointer:
     on_busy="skip" is left out. A failed save never stops training: it is raised from its handle,
     counted in `failed_saves` and logged; strict_saves=True also raises it from the next call.
 
+    What is attached is captured while training goes on. `profile` says how: "latency" with least
+    time blocked per save, "throughput" with least time in all, "auto" by whether training leaves
+    a core free. `arena_bytes_max` bounds the memory for it (at least 8 MiB); a larger state
+    streams through, and its fences wait for the disk. DEEPFREEZE_PARANOID=1 in the environment
+    checksums all that is attached before save() returns, and so finds every change of it.
+
     For one thread at a time; handles for any. In a forked child it refuses every call.
     """
 
@@ -53,6 +62,8 @@ class Checkpointer:
         parent: tuple[str | os.PathLike[str], int] | None = None,
         on_busy: Literal["block", "skip"] = "block",
         strict_saves: bool = False,
+        profile: Literal["auto", "latency", "throughput"] = "auto",
+        arena_bytes_max: int | None = None,
     ) -> None:
         rules = keep or Keep(None, None, None)
         self._parent = None if parent is None else (os.fspath(parent[0]), parent[1])
@@ -65,18 +76,23 @@ class Checkpointer:
             keep_best=rules.best,
             parent=self._parent,
             on_busy=on_busy,
+            profile=profile,
+            arena_bytes_max=arena_bytes_max,
         )
+        self._lazy = LazyCapture(self._engine)
         self._policy = SavePolicy(every)
         self._strict_saves = strict_saves
         self._completer = Completer()
-        self._attached: list[object] = []
+        self._memo = Memo()
         self._half_restored: str | None = None  # why save() refuses
         self._half_touched: set[str] = set()  # what the failed restore may have modified
         self._saving = False
         self._deferred: list[Callable[[], object]] = []
         self._closed = False
         self._owner = os.getpid()
-        self._finalizer = weakref.finalize(self, _close_engine, self._engine, self._owner)
+        self._finalizer = weakref.finalize(
+            self, _close_engine, self._engine, self._completer, self._owner
+        )
         self._finalizer.atexit = False  # _close_all does it, with a deadline
         _open.add(self)
 
@@ -94,9 +110,17 @@ class Checkpointer:
     ) -> SaveHandle | None:
         """Saves when the policy says so; without `every`, at each step. None where it did not."""
         self._raise_failed()
-        if not self._policy.due(_checked_step(step)):
-            return None
-        return self.save(step, state, metrics, tags)
+        step = _checked_step(step)
+        handle = self.save(step, state, metrics, tags) if self._policy.due(step) else None
+        if self._lazy.captures_early and self._policy.due(step + 1):
+            self._arm(state)
+        return handle
+
+    def _arm(self, state: object) -> None:
+        try:
+            self._lazy.arm(*self._captured(state))
+        except CheckpointError as error:  # the save itself will say it
+            log.debug("no early capture: %s", error)
 
     def save(
         self,
@@ -105,7 +129,9 @@ class Checkpointer:
         metrics: Mapping[str, float] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> SaveHandle | None:
-        """Saves `state` as `step`. Returns once it is captured, None where it was skipped.
+        """Saves `state` as `step`; None where it was skipped.
+
+        Returns once all is captured that is not attached: the rest follows while training runs.
 
         EncodeError, before anything is written, names what can't be stored. A later failure, or
         one for want of memory, is the handle's.
@@ -129,9 +155,11 @@ class Checkpointer:
         self, step: int, state: object, metrics: dict[str, float], tags: dict[str, str]
     ) -> SaveHandle | None:
         try:
-            # Both live until the engine has copied what they point to.
-            capture, sources = _captured(state)
-            native = self._engine.save(step, sources, capture.text, metrics, tags, environment())
+            capture, sources, watches = self._captured(state)
+            self._lazy.settle_early(watches)
+            native = self._engine.save(
+                step, sources, capture.text, metrics, tags, environment(), confirm=bool(watches)
+            )
         except EncodeError:
             raise
         except CheckpointError as error:
@@ -141,9 +169,14 @@ class Checkpointer:
         if native is None:
             return None
         self._policy.saved()
-        handle = SaveHandle(step, native)
+        handle = SaveHandle(step, native, self._lazy.open_window(capture, watches))
         self._completer.add(handle)
         return handle
+
+    def _captured(self, state: object) -> tuple[Capture, list[_core.Source], dict[int, Watch]]:
+        capture = walk(state, self._memo)
+        watches = self._lazy.watch(capture.entries)
+        return capture, sources_of(capture.entries), watches
 
     def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
         self._policy.saved()
@@ -172,6 +205,7 @@ class Checkpointer:
         level and wherever tensors or objects are.
         """
         self._check_usable()
+        self.fence()  # what is restored is written in place
         infos = self._engine.candidates()
         from_parent = not infos and self._parent is not None
         if from_parent:
@@ -254,21 +288,32 @@ class Checkpointer:
             raise CheckpointError(f"{self.path}: no checkpoint to verify", code="not_found")
         return _core.verify_checkpoint(infos[0])
 
-    def attach(self, target: object) -> None:
-        """Remembers an optimizer or module for later versions.
+    def attach(self, target: object, mode: Literal["window", "after_update"] = "window") -> None:
+        """Has what an optimizer or module owns captured after save() has returned.
 
-        Capture is eager in this version: attach is accepted and adds nothing yet.
+        Of an optimizer: its parameters and state. Its next step() waits for what is not copied
+        yet. With mode="after_update", for optimizers that step inside backward(), each is captured
+        right after its own update, where step() has decided one step before to save.
+
+        Of a module: its parameters that no attached optimizer has, frozen ones or averages. Call
+        fence() before anything else changes them. What is changed without a fence is found, fails
+        that save with TornCaptureError, and is copied before save() returns from then on.
         """
-        if isinstance(target, type) or not callable(getattr(target, "state_dict", None)):
-            raise TypeError(f"attach: a {type(target).__qualname__} is no optimizer and no module")
-        if not any(known is target for known in self._attached):
-            self._attached.append(target)
+        self._check_usable()
+        self._lazy.attach(target, mode)
 
     def detach(self, target: object | None = None) -> None:
-        """Forgets what was attached, or one of it."""
-        self._attached = [
-            known for known in self._attached if target is not None and known is not target
-        ]
+        """Attaches one target, or all of them, no more. Copies first what is not copied yet."""
+        self._lazy.detach(target)
+
+    def fence(self) -> None:
+        """Returns once nothing that is attached is still to be copied.
+
+        Call it before changing attached tensors otherwise than by an attached optimizer's step:
+        an average, clipped weights, load_state_dict(), an optimizer of your own.
+        """
+        check_process(self._owner)
+        self._lazy.fence_all()
 
     def in_flight(self) -> list[SaveHandle]:
         """Handles of the saves that are not durable yet, oldest first."""
@@ -288,6 +333,8 @@ class Checkpointer:
     def wait(self) -> None:
         """Returns once no save is in flight; a failure is in its handle."""
         check_process(self._owner)
+        self._lazy.discard_early()
+        self._lazy.fence_all()  # who waits may as well copy
         self._completer.join()
         self._engine.wait()
 
@@ -299,6 +346,7 @@ class Checkpointer:
         if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
+        self._lazy.detach(None)
         self._completer.join_or_give_up()
         _open.discard(self)
         self._finalizer.detach()
@@ -347,31 +395,13 @@ def _checked_step(step: int) -> int:
     return value
 
 
-def _captured(state: object) -> tuple[Capture, list[_core.Source]]:
-    """What save() needs of a state; NoSpaceError where memory is refused, as by the engine."""
-    try:
-        with paused_gc():
-            capture = Capture(state)
-            sources = [
-                _core.Source(e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes)
-                for e in capture.entries
-            ]
-    except EncodeError as error:
-        if isinstance(error.__cause__, MemoryError):
-            raise NoSpaceError(str(error)) from error
-        raise
-    except (RuntimeError, MemoryError) as cause:  # torch has no type of its own for host memory
-        refused = isinstance(cause, MemoryError) or "memory" in str(cause)
-        code = "no_space" if refused else "internal"
-        raise make_error(code, f"capture: {cause!r}") from cause
-    return capture, sources
-
-
-def _close_engine(engine: _core.Engine, owner: int) -> None:
+def _close_engine(engine: _core.Engine, completer: Completer, owner: int) -> None:
     """For a checkpointer that was dropped: the engine's own destructor would keep the GIL."""
     if os.getpid() != owner:
         return
     try:
+        engine.fence_all()
+        completer.join_or_give_up()  # it confirms the save in flight
         engine.close()
     except CheckpointError as error:
         with contextlib.suppress(Exception):

@@ -58,6 +58,7 @@ class TornCaptureError(CheckpointError):
     """A tensor changed while it was captured."""
 
     code = "torn_capture"
+    tensors: tuple[str, ...] = ()  # their keys
 
 
 class CheckpointTimeoutError(CheckpointError, TimeoutError):

@@ -8,13 +8,14 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol
 
 from deepfreeze import _core
-from deepfreeze.errors import CheckpointError, CheckpointTimeoutError
+from deepfreeze.errors import CheckpointError, CheckpointTimeoutError, TornCaptureError
 
 log = logging.getLogger("deepfreeze")
 
@@ -29,25 +30,45 @@ class SaveStatus:
     """How far a save has come."""
 
     step: int
-    bytes: int
+    bytes: int  # of the data section
     bytes_written: int
-    stall_seconds: float
-    durable_seconds: float
+    guarded_bytes: int  # captured after save() returned
+    stall_seconds: float  # inside save()
+    fence_seconds: float  # blocked in its fences since
+    copy_seconds: float  # these four: of the engine's threads, several at once count each
+    checksum_seconds: float
+    write_seconds: float
+    commit_seconds: float
+    durable_seconds: float  # from save() until committed; 0 before
     captured: bool
     local: bool
     durable: bool
+    torn: tuple[str, ...]  # keys that changed while they were captured
     error: BaseException | None
+
+
+class Witness(Protocol):
+    """What compares a save's sources before it counts as captured. With the GIL."""
+
+    def finish(self) -> Sequence[str]:
+        """After the last copy: the keys of what was torn."""
+
+    def over(self, torn: Sequence[str]) -> None:
+        """The engine reads no memory any more; `torn` is all that it and finish() found."""
 
 
 class SaveHandle:
     """One save. Its futures give the step, or raise the save's own error. For any thread."""
 
-    def __init__(self, step: int, native: _core.SaveHandle | None) -> None:
+    def __init__(
+        self, step: int, native: _core.SaveHandle | None, witness: Witness | None = None
+    ) -> None:
         self.step = step
         self.captured: Future[int] = Future()
         self.local: Future[int] = Future()
         self.durable: Future[int] = Future()
         self._native = native
+        self._witness = witness
         self._owner = os.getpid()
         for future in (self.captured, self.local, self.durable):
             # Running, it can't be cancelled: a save goes on whatever becomes of its futures.
@@ -72,19 +93,8 @@ class SaveHandle:
         """Bytes, times and levels reached, now."""
         if self._native is None:
             error = self.durable.exception() if self.durable.done() else None
-            return SaveStatus(self.step, 0, 0, 0.0, 0.0, False, False, False, error)
-        now = self._native.status()
-        return SaveStatus(
-            step=now.step,
-            bytes=now.bytes,
-            bytes_written=now.bytes_written,
-            stall_seconds=now.stall_seconds,
-            durable_seconds=now.durable_seconds,
-            captured=now.captured,
-            local=now.local,
-            durable=now.durable,
-            error=now.error,
-        )
+            return _nothing_done(self.step, error)
+        return _status_of(self._native.status())
 
     def fail(self, error: BaseException) -> None:
         """Gives `error` to every future that has no result."""
@@ -95,20 +105,57 @@ class SaveHandle:
 
     def complete(self, deadline: ExitDeadline) -> None:
         """Waits in the native engine, without the GIL, and gives each future its result."""
-        assert self._native is not None
-        for level in LEVELS:
-            while not _reached(self._native, level):
+        native = self._native
+        assert native is not None
+        try:
+            self._capture(native, deadline)
+        except ExitDeadlineError:
+            raise  # the engine may still read what the witness keeps alive
+        except TornCaptureError as error:
+            error.tensors = tuple(native.status().torn)
+            self._end_witness(error.tensors)
+            raise
+        except BaseException:
+            self._end_witness(())
+            raise
+        self._end_witness(())
+        self._reach("local", native, deadline)
+        self._reach("durable", native, deadline)
+
+    def _capture(self, native: _core.SaveHandle, deadline: ExitDeadline) -> None:
+        if self._witness is not None:
+            self._until(native.wait_copied, deadline)
+            native.confirm(list(self._witness.finish()))
+        self._reach("captured", native, deadline)
+
+    def _end_witness(self, torn: Sequence[str]) -> None:
+        witness, self._witness = self._witness, None
+        if witness is not None:
+            witness.over(torn)
+
+    def _reach(self, level: Level, native: _core.SaveHandle, deadline: ExitDeadline) -> None:
+        self._until(lambda seconds: native.wait(level, seconds), deadline)
+        future: Future[int] = getattr(self, level)
+        future.set_result(self.step)
+
+    def _until(self, wait: Callable[[float], None], deadline: ExitDeadline) -> None:
+        while True:
+            try:
+                return wait(_POLL_SECONDS)
+            except TimeoutError:
                 deadline.check(self.step)
-            future: Future[int] = getattr(self, level)
-            future.set_result(self.step)
 
 
-def _reached(native: _core.SaveHandle, level: Level) -> bool:
-    try:
-        native.wait(level, _POLL_SECONDS)
-    except TimeoutError:
-        return False
-    return True
+def _status_of(now: _core.SaveStatus) -> SaveStatus:
+    names = [field.name for field in fields(SaveStatus)]
+    values = {name: getattr(now, name) for name in names}
+    return SaveStatus(**{**values, "torn": tuple(now.torn)})
+
+
+def _nothing_done(step: int, error: BaseException | None) -> SaveStatus:
+    nothing: dict[str, Any] = {field.name: 0 for field in fields(SaveStatus)}
+    nothing.update(captured=False, local=False, durable=False, torn=(), step=step, error=error)
+    return SaveStatus(**nothing)
 
 
 def check_process(owner: int) -> None:

@@ -21,7 +21,8 @@ def component(key: object) -> str:
 
 def join(path: str, key: object) -> str:
     """The name of what lies under `key` in the container called `path` ("" is the root)."""
-    return f"{path}.{component(key)}" if path else component(key)
+    part = _escape(key) if type(key) is str else component(key)
+    return f"{path}.{part}" if path else part
 
 
 def shown(path: str) -> str:
@@ -34,6 +35,10 @@ class KeyTable:
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
+
+    def taken(self) -> frozenset[str]:
+        """All keys handed out so far."""
+        return frozenset(self._taken)
 
     def take(self, path: str) -> str:
         """`path`, with a suffix where two places of the state have the same name."""

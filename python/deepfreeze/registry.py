@@ -66,6 +66,11 @@ def registered_for(value: object) -> RegisteredType | None:
     return _by_class.get(type(value))
 
 
+def is_registered(kind: type) -> bool:
+    """Whether values of exactly this class are stored as the user said."""
+    return kind in _by_class
+
+
 def registered_as(name: str) -> RegisteredType | None:
     """The registered type of that name."""
     return _by_name.get(name)

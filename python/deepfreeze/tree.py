@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from deepfreeze.errors import CorruptError, EncodeError
@@ -35,6 +35,10 @@ class Leaves(Protocol):
 
     def store_bytes(self, data: bytes, path: str) -> str:
         """Makes `data` an entry and returns its key."""
+
+    @property
+    def direct(self) -> Mapping[type, Callable[[Any, str], Node]]:
+        """encode_leaf() of the types that a state has thousands of."""
 
 
 def _int(value: int) -> Node:
@@ -71,6 +75,7 @@ class Encoder:
 
     def __init__(self, leaves: Leaves) -> None:
         self._leaves = leaves
+        self._direct = leaves.direct
         self._depth = 0
         self._nodes = 0
 
@@ -98,8 +103,13 @@ class Encoder:
                     node.append(self._atom(atom, item, path, index))
         elif kind is dict and _is_plain_object(value):
             node = {}
+            direct = self._direct
             for key, item in value.items():
-                node[key] = self.encode(item, join(path, key))
+                leaf = direct.get(type(item))
+                if leaf is None:
+                    node[key] = self.encode(item, join(path, key))
+                else:
+                    node[key] = leaf(item, join(path, key))
         else:
             node = self._tagged(kind, value, path)
         self._depth -= 1
@@ -207,12 +217,17 @@ def dumps(node: Node) -> str:
         text = json.dumps(node, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except RecursionError as cause:
         raise EncodeError("the state: nested too deep for the stack that is left") from cause
+    check_text(text)
+    return text
+
+
+def check_text(text: str) -> None:
+    """EncodeError where the text of a tree is too long to be stored."""
     if len(text) > TEXT_BYTES_MAX or len(text.encode()) > TEXT_BYTES_MAX:
         raise EncodeError(
             f"the state: its plain values need {len(text)} bytes of text, more than "
             f"{TEXT_BYTES_MAX}; keep long lists of numbers in arrays"
         )
-    return text
 
 
 def loads(text: str) -> Node:

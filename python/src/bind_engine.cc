@@ -50,8 +50,21 @@ Keep::Best best_of(const KeepBest& best) {
   return {metric, better == "min" ? Keep::Better::kMin : Keep::Better::kMax, count};
 }
 
+Profile profile_of(const std::string& name) {
+  if (name == "auto") return Profile::kAuto;
+  if (name == "latency") return Profile::kLatency;
+  if (name == "throughput") return Profile::kThroughput;
+  raise(invalid("profile \"" + name + "\": not auto, latency or throughput"));
+}
+
+std::optional<std::chrono::milliseconds> timeout_of(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  return milliseconds_of(*seconds);
+}
+
 Tensor make_source(std::string key, const std::string& dtype, std::vector<std::uint64_t> shape,
-                   std::string logical_dtype, std::uintptr_t address, std::size_t bytes) {
+                   std::string logical_dtype, std::uintptr_t address, std::size_t bytes,
+                   std::uint32_t guard) {
   const auto known = dtype_from_name(dtype);
   if (!known) raise(invalid("tensor " + key + ": dtype \"" + dtype + "\" can't be stored"));
   return {.spec = {.key = std::move(key),
@@ -60,14 +73,16 @@ Tensor make_source(std::string key, const std::string& dtype, std::vector<std::u
                    .logical_dtype = std::move(logical_dtype),
                    .box = {},
                    .global_shape = {}},
-          .data = {reinterpret_cast<const std::byte*>(address), bytes}};
+          .data = {reinterpret_cast<const std::byte*>(address), bytes},
+          .guard = guard};
 }
 
 Checkpointer open_engine(const std::string& path, std::optional<std::size_t> keep_last,
                          std::optional<std::uint64_t> keep_every,
                          const std::optional<KeepBest>& keep_best,
                          std::optional<std::pair<std::string, std::uint64_t>> parent,
-                         const std::string& on_busy, double busy_wait_max_seconds) {
+                         const std::string& on_busy, double busy_wait_max_seconds,
+                         const std::string& profile, std::optional<std::size_t> arena_bytes_max) {
   Options options;
   options.keep.last = keep_last;
   options.keep.every = keep_every;
@@ -75,28 +90,29 @@ Checkpointer open_engine(const std::string& path, std::optional<std::size_t> kee
   if (parent) options.parent = ParentPoint{parent->first, parent->second};
   options.on_busy = on_busy_of(on_busy);
   options.busy_wait_max = milliseconds_of(busy_wait_max_seconds);
+  options.profile = profile_of(profile);
+  options.arena_bytes_max = arena_bytes_max;
   return without_gil([&] { return Checkpointer::open(path, std::move(options)); });
 }
 
 std::optional<SaveHandle> save(Checkpointer& engine, std::uint64_t step, TensorTable sources,
                                std::string objects, std::map<std::string, double> metrics,
                                std::map<std::string, std::string> tags,
-                               std::map<std::string, std::string> environment) {
+                               std::map<std::string, std::string> environment, bool confirm) {
   const SaveRequest request{.step = step,
                             .tensors = std::move(sources),
                             .objects = std::move(objects),
                             .metrics = std::move(metrics),
                             .tags = std::move(tags),
-                            .environment = std::move(environment)};
+                            .environment = std::move(environment),
+                            .confirm = confirm};
   return without_gil([&] { return engine.save(request); });
 }
 
 void wait_handle(const SaveHandle& handle, const std::string& level,
                  std::optional<double> timeout_seconds) {
-  std::optional<std::chrono::milliseconds> timeout;
-  if (timeout_seconds) timeout = milliseconds_of(*timeout_seconds);
   const Level wanted = level_of(level);
-  without_gil([&] { return handle.wait(wanted, timeout); });
+  without_gil([&] { return handle.wait(wanted, timeout_of(timeout_seconds)); });
 }
 
 nb::object status_error(const SaveStatus& status) {
@@ -108,14 +124,28 @@ void bind_handle(nb::module_& module) {
       .def_ro("step", &SaveStatus::step)
       .def_ro("bytes", &SaveStatus::bytes)
       .def_ro("bytes_written", &SaveStatus::bytes_written)
+      .def_ro("guarded_bytes", &SaveStatus::guarded_bytes)
       .def_ro("stall_seconds", &SaveStatus::stall_seconds)
+      .def_ro("fence_seconds", &SaveStatus::fence_seconds)
+      .def_ro("copy_seconds", &SaveStatus::copy_seconds)
+      .def_ro("checksum_seconds", &SaveStatus::checksum_seconds)
+      .def_ro("write_seconds", &SaveStatus::write_seconds)
+      .def_ro("commit_seconds", &SaveStatus::commit_seconds)
       .def_ro("durable_seconds", &SaveStatus::durable_seconds)
       .def_ro("captured", &SaveStatus::captured)
       .def_ro("local", &SaveStatus::local)
       .def_ro("durable", &SaveStatus::durable)
+      .def_ro("torn", &SaveStatus::torn)
       .def_prop_ro("error", &status_error);
   nb::class_<SaveHandle>(module, "SaveHandle")
       .def("wait", &wait_handle, "level"_a, "timeout_seconds"_a.none())
+      .def(
+          "wait_copied",
+          [](const SaveHandle& handle, std::optional<double> timeout_seconds) {
+            without_gil([&] { return handle.wait_copied(timeout_of(timeout_seconds)); });
+          },
+          "timeout_seconds"_a.none())
+      .def("confirm", &SaveHandle::confirm, "torn"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("status", &SaveHandle::status);
 }
 
@@ -128,26 +158,43 @@ void bind_engine(nb::module_& module) {
           "__init__",
           [](Tensor* self, std::string key, const std::string& dtype,
              std::vector<std::uint64_t> shape, std::string logical_dtype, std::uintptr_t address,
-             std::size_t bytes) {
+             std::size_t bytes, std::uint32_t guard) {
             new (self) Tensor(make_source(std::move(key), dtype, std::move(shape),
-                                          std::move(logical_dtype), address, bytes));
+                                          std::move(logical_dtype), address, bytes, guard));
           },
-          "key"_a, "dtype"_a, "shape"_a, "logical_dtype"_a, "address"_a, "bytes"_a);
+          "key"_a, "dtype"_a, "shape"_a, "logical_dtype"_a, "address"_a, "bytes"_a, "guard"_a = 0);
   nb::class_<Checkpointer>(module, "Engine")
       .def(
           "__init__",
           [](Checkpointer* self, const std::string& path, std::optional<std::size_t> keep_last,
              std::optional<std::uint64_t> keep_every, std::optional<KeepBest> keep_best,
              std::optional<std::pair<std::string, std::uint64_t>> parent,
-             const std::string& on_busy, double busy_wait_max_seconds) {
+             const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
+             std::optional<std::size_t> arena_bytes_max) {
             new (self) Checkpointer(open_engine(path, keep_last, keep_every, keep_best,
-                                                std::move(parent), on_busy, busy_wait_max_seconds));
+                                                std::move(parent), on_busy, busy_wait_max_seconds,
+                                                profile, arena_bytes_max));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
-          "busy_wait_max_seconds"_a = 600.0)
+          "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none())
       .def("save", &save, "step"_a, "sources"_a, "objects"_a, "metrics"_a, "tags"_a,
-           "environment"_a)
+           "environment"_a, "confirm"_a = false)
+      .def(
+          "fence", [](Checkpointer& self, std::uint32_t guard) { self.fence(guard); }, "guard"_a,
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "fence_all", [](Checkpointer& self) { self.fence(); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "begin_capture",
+          [](Checkpointer& self, const TensorTable& sources) {
+            return without_gil([&] { return self.begin_capture(sources); });
+          },
+          "sources"_a)
+      .def("release", &Checkpointer::release, "guard"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("discard_capture", &Checkpointer::discard_capture,
+           nb::call_guard<nb::gil_scoped_release>())
       .def("candidates",
            [](Checkpointer& self) { return without_gil([&self] { return self.candidates(); }); })
       .def("continue_from",

@@ -257,7 +257,7 @@ class Broken:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def save(self, *_: Any) -> None:
+    def save(self, *_: Any, **__: Any) -> None:
         raise self.error
 
     def wait(self) -> None:
@@ -343,7 +343,7 @@ def test_the_format_version_is_known() -> None:
 
 def test_a_skipped_save_does_not_start_the_clock_anew(run: Path) -> None:
     class Busy(Broken):
-        def save(self, *_: Any) -> None:
+        def save(self, *_: Any, **__: Any) -> None:
             return None
 
     ckpt = df.Checkpointer(run, every=df.every(seconds=1000), on_busy="skip")

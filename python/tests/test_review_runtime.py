@@ -18,6 +18,7 @@ from test_process import python
 from testkit import data_file, data_start, flip, same, save
 
 import deepfreeze as df
+from deepfreeze import capture as capture_module
 from deepfreeze import checkpointer as checkpointer_module
 from deepfreeze import handle as handle_module
 from deepfreeze import matching, reading
@@ -459,7 +460,7 @@ def test_want_of_memory_during_capture_fails_the_handle(
     ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(checkpointer_module, "Capture", lambda _: fail(error)())
+        patch.setattr(capture_module, "Capture", lambda *_: fail(error)())
         handle = ckpt.save(1, {"x": torch.ones(4)})
     assert handle is not None
     with pytest.raises(df.NoSpaceError, match="capture"):

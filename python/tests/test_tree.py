@@ -20,6 +20,7 @@ class NoLeaves:
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
+        self.direct: dict[type, Any] = {}
 
     def encode_leaf(self, value: object, path: str) -> Any:
         raise df.EncodeError(f"{path}: {type(value).__name__}")

@@ -15,4 +15,9 @@ using Monotonic = std::chrono::steady_clock;
   return std::chrono::duration<double>(Monotonic::now() - start).count();
 }
 
+[[nodiscard]] inline std::uint64_t nanos_since(Monotonic::time_point start) {
+  const auto passed = std::chrono::nanoseconds(Monotonic::now() - start).count();
+  return static_cast<std::uint64_t>(passed);
+}
+
 }  // namespace deepfreeze

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,13 +14,12 @@
 #include "base/log.h"
 #include "base/scope_exit.h"
 #include "base/try.h"
+#include "engine/capturer.h"
 #include "engine/open_checkpoint.h"
 #include "engine/run_writer.h"
 #include "engine/save_job.h"
 #include "manifest/claims.h"
 #include "manifest/retention.h"
-#include "staging/arena.h"
-#include "staging/copier_pool.h"
 #include "storage/posix_vfs.h"
 
 namespace deepfreeze {
@@ -32,18 +30,6 @@ constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
 
 // One save may be writing while the next, captured, waits: the arena admits no third.
 constexpr std::size_t kJobsQueuedMax = 2;
-
-std::size_t cores_of_this_process() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-  return static_cast<std::size_t>(std::max(1, CPU_COUNT(&cores)));
-}
-
-// The caller copies too, so one thread fewer than cores.
-std::size_t helpers_wanted(std::size_t copy_threads) {
-  return (copy_threads == 0 ? cores_of_this_process() : copy_threads) - 1;
-}
 
 Error out_of_memory(const std::exception& cause) {
   return {ErrorCode::kNoSpace, fmt::format("memory or threads are refused: {}", cause.what())};
@@ -57,6 +43,13 @@ Status check_options(const Options& options) {
   return {};
 }
 
+void note_sizes(const SavePlan& plan, SaveHandle::State& handle) {
+  handle.status.bytes = plan.header.data_bytes;
+  for (const CaptureItem& item : plan.items) {
+    if (item.guard != kUnguarded) handle.status.guarded_bytes += item.source.size();
+  }
+}
+
 bool is_callers_mistake(const Error& error) {
   return error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kEncode;
 }
@@ -68,12 +61,15 @@ struct Checkpointer::Impl {
       : options(std::move(chosen)),
         vfs(std::move(run_vfs)),
         writer(std::move(run_writer)),
-        copiers(helpers_wanted(options.copy_threads)),
+        capturer(options),
         worker([this] { work(); }) {}
 
   ~Impl() { stop(); }
 
   void stop() {
+    capturer.discard_early();
+    capturer.fence_all();
+    fail_unconfirmed();
     jobs.close();
     if (worker.joinable()) worker.join();
   }
@@ -82,10 +78,14 @@ struct Checkpointer::Impl {
   void run_job(SaveJob& job);
   void collect(const SaveJob& job);
   void wait_idle();
+  void wait_for_jobs();
+  void fail_unconfirmed();
   [[nodiscard]] bool take_arena();
-  void free_arena();
-  [[nodiscard]] Result<std::shared_ptr<SaveJob>> make_job(
-      const SaveRequest& request, std::shared_ptr<SaveHandle::State> handle);
+  [[nodiscard]] Result<SavePlan> make_plan(const SaveRequest& request);
+  [[nodiscard]] Result<std::shared_ptr<LiveCapture>> make_capture(const SavePlan& plan);
+  [[nodiscard]] std::shared_ptr<SaveJob> start_job(
+      SavePlan plan, const std::shared_ptr<LiveCapture>& capture,
+      const std::shared_ptr<SaveHandle::State>& handle, bool confirm);
   [[nodiscard]] Status save(const SaveRequest& request, std::shared_ptr<SaveHandle::State> handle);
   [[nodiscard]] Status save_or_throw(const SaveRequest& request,
                                      const std::shared_ptr<SaveHandle::State>& handle);
@@ -94,14 +94,14 @@ struct Checkpointer::Impl {
   const Options options;
   const std::unique_ptr<Vfs> vfs;
   RunWriter writer;
-  Arena arena;
-  CopierPool copiers;
+  Capturer capturer;
   const pid_t owner = ::getpid();
   bool closed = false;
+  std::weak_ptr<SaveJob> last_job;
+  SaveHandle last_handle{std::make_shared<SaveHandle::State>(0)};
 
-  std::mutex mutex;  // guards the next three
+  std::mutex mutex;  // guards the next two
   std::condition_variable changed;
-  bool arena_busy = false;
   std::size_t jobs_unfinished = 0;
 
   BoundedQueue<std::shared_ptr<SaveJob>> jobs{kJobsQueuedMax};
@@ -121,10 +121,10 @@ void Checkpointer::Impl::work() {
 // The trainer must outlive whatever happens here, a refused allocation included.
 void Checkpointer::Impl::run_job(SaveJob& job) {
   try {
-    if (job.run([this] { free_arena(); })) collect(job);
+    if (job.run([this] { capturer.free_arena(); })) collect(job);
   } catch (const std::exception& cause) {
     job.settle_failed(out_of_memory(cause));
-    free_arena();
+    capturer.free_arena();
   }
 }
 
@@ -139,38 +139,35 @@ void Checkpointer::Impl::collect(const SaveJob& job) {
 }
 
 void Checkpointer::Impl::wait_idle() {
+  capturer.discard_early();
+  capturer.fence_all();  // who waits may as well copy
+  wait_for_jobs();
+}
+
+void Checkpointer::Impl::wait_for_jobs() {
   std::unique_lock lock(mutex);
   changed.wait(lock, [this] { return jobs_unfinished == 0; });
 }
 
+// Nobody is left who would confirm it, and the worker waits for that.
+void Checkpointer::Impl::fail_unconfirmed() {
+  const auto job = last_job.lock();
+  if (!job || !job->awaits_confirmation()) return;
+  std::ignore = last_handle.wait_copied();
+  job->capture_failed(Error(ErrorCode::kCancelled, "closed before the save was confirmed"));
+}
+
 bool Checkpointer::Impl::take_arena() {
-  std::unique_lock lock(mutex);
-  const auto free = [this] { return !arena_busy; };
-  if (options.on_busy == OnBusy::kBlock) {
-    changed.wait_for(lock, std::min(options.busy_wait_max, kWaitMax), free);
-  }
-  if (arena_busy) return false;
-  return arena_busy = true;
+  if (capturer.has_early()) return true;
+  const bool waits = options.on_busy == OnBusy::kBlock;
+  return capturer.take_arena(waits ? std::min(options.busy_wait_max, kWaitMax)
+                                   : std::chrono::milliseconds{0});
 }
 
-void Checkpointer::Impl::free_arena() {
-  const std::lock_guard lock(mutex);
-  arena_busy = false;
-  changed.notify_all();
-}
-
-Result<std::shared_ptr<SaveJob>> Checkpointer::Impl::make_job(
-    const SaveRequest& request, std::shared_ptr<SaveHandle::State> handle) {
-  if (writer.must_claim(request.step)) wait_idle();
+Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request) {
+  if (writer.must_claim(request.step)) wait_for_jobs();
   DF_TRY(const Identity identity, writer.next_identity(request.step));
-  DF_TRY(SavePlan plan, plan_save(request, identity, writer.record().parent));
-  DF_TRY_VOID(arena.reserve(plan.header.data_bytes));
-  const auto image = arena.bytes().first(plan.header.data_bytes);
-  handle->status.bytes = plan.header.data_bytes;
-  return std::make_shared<SaveJob>(*vfs, std::move(plan), image,
-                                   SaveJobSettings{.write_threads = options.write_threads,
-                                                   .commit_wait_max = options.commit_wait_max},
-                                   std::move(handle));
+  return plan_save(request, identity, writer.record().parent);
 }
 
 void Checkpointer::Impl::push(std::shared_ptr<SaveJob> job) {
@@ -179,23 +176,45 @@ void Checkpointer::Impl::push(std::shared_ptr<SaveJob> job) {
   ++jobs_unfinished;
 }
 
+Result<std::shared_ptr<LiveCapture>> Checkpointer::Impl::make_capture(const SavePlan& plan) {
+  if (capturer.has_early()) {
+    if (auto capture = capturer.take_early(plan)) return capture;
+  }
+  return capturer.prepare(plan);
+}
+
+std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
+    SavePlan plan, const std::shared_ptr<LiveCapture>& capture,
+    const std::shared_ptr<SaveHandle::State>& handle, bool confirm) {
+  const SaveJobSettings settings = {.write_threads = options.write_threads,
+                                    .commit_wait_max = options.commit_wait_max,
+                                    .confirm = confirm};
+  auto job =
+      std::make_shared<SaveJob>(*vfs, std::move(plan), capturer.image(), settings, capture, handle);
+  capture->when_copied([job] { job->copied(); });
+  last_job = job;
+  last_handle = SaveHandle(handle);
+  push(job);
+  return job;
+}
+
+// The job is pushed before the capture, so that slabs are written while others are copied.
 Status Checkpointer::Impl::save_or_throw(const SaveRequest& request,
                                          const std::shared_ptr<SaveHandle::State>& handle) {
-  bool pushed = false;
-  const ScopeExit give_back([&] {
-    if (!pushed) free_arena();
+  std::shared_ptr<SaveJob> job;
+  const ScopeExit free_unused_arena([&] {
+    if (!job) capturer.abandon();
   });
-  DF_TRY(const std::shared_ptr<SaveJob> job, make_job(request, handle));
-  CaptureSession session({.image = arena.bytes().first(handle->status.bytes),
-                          .block_bytes = kBlockBytes,
-                          .slab_bytes = kSlabBytes},
-                         job->items(), [&job](std::size_t slab) { job->slab_ready(slab); });
-  const ScopeExit end_slabs([&] { job->capture_failed(); });  // nothing, after captured()
-  push(job);  // before the capture, so that slabs are written while others are copied
-  pushed = true;
-  copiers.run(session);
-  job->captured(session.block_crcs());
-  handle->reach(Level::kCaptured);
+  DF_TRY(SavePlan plan, make_plan(request));
+  DF_TRY(const std::shared_ptr<LiveCapture> capture, make_capture(plan));
+  note_sizes(plan, *handle);
+  const bool confirm = request.confirm && handle->status.guarded_bytes > 0;
+  job = start_job(std::move(plan), capture, handle, confirm);
+  try {
+    capturer.begin(capture, handle);
+  } catch (const std::exception& cause) {
+    job->capture_failed(out_of_memory(cause));  // the worker must not wait for the rest
+  }
   return {};
 }
 
@@ -258,9 +277,38 @@ Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request)
     if (is_callers_mistake(error)) return std::unexpected(std::move(error));
     handle->fail(std::move(error));
   }
+  // Where nothing is left to copy, the last checksum may still be under way on another thread.
+  if (handle->status.guarded_bytes == 0) std::ignore = SaveHandle(handle).wait(Level::kCaptured);
   const std::lock_guard lock(handle->mutex);
   handle->status.stall_seconds = seconds_since(handle->started);
   return SaveHandle(std::move(handle));
+}
+
+void Checkpointer::fence(std::uint32_t guard) {
+  if (impl_->owner == ::getpid()) impl_->capturer.fence(guard);
+}
+
+void Checkpointer::fence() {
+  if (impl_->owner == ::getpid()) impl_->capturer.fence_all();
+}
+
+Result<bool> Checkpointer::begin_capture(const TensorTable& tensors) {
+  DF_TRY_VOID(check_usable("begin a capture"));
+  DF_TRY_VOID(check_request({.tensors = tensors}));
+  try {
+    DF_TRY(SavePlan plan, plan_capture(tensors));
+    return impl_->capturer.begin_early(std::move(plan));
+  } catch (const std::exception& cause) {
+    return std::unexpected(out_of_memory(cause).within("begin a capture"));
+  }
+}
+
+void Checkpointer::release(std::uint32_t guard) {
+  if (impl_->owner == ::getpid()) impl_->capturer.release_early(guard);
+}
+
+void Checkpointer::discard_capture() {
+  if (impl_->owner == ::getpid()) impl_->capturer.discard_early();
 }
 
 Result<std::vector<CheckpointInfo>> Checkpointer::candidates() {

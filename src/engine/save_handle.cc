@@ -31,32 +31,81 @@ void SaveHandle::State::reach(Level level) {
 }
 
 void SaveHandle::State::fail(Error error) {
+  std::function<void(std::vector<std::string>)> dropped;  // its end must not come under the lock
   const std::lock_guard lock(mutex);
   if (!status.error) status.error = std::move(error);
+  std::swap(dropped, on_confirm);
   changed.notify_all();
 }
 
-void SaveHandle::State::update(std::uint64_t bytes_written) {
+void SaveHandle::State::copied(std::function<void(std::vector<std::string>)> confirm) {
   const std::lock_guard lock(mutex);
-  status.bytes_written = bytes_written;
+  is_copied = true;
+  if (!status.error) on_confirm = std::move(confirm);
+  changed.notify_all();
+}
+
+void SaveHandle::State::tore(std::vector<std::string> keys) {
+  const std::lock_guard lock(mutex);
+  status.torn = std::move(keys);
+}
+
+void SaveHandle::State::blocked_in_fence(double seconds) {
+  const std::lock_guard lock(mutex);
+  status.fence_seconds += seconds;
+}
+
+void SaveHandle::State::wrote(std::uint64_t bytes, double seconds) {
+  const std::lock_guard lock(mutex);
+  status.bytes_written = bytes;
+  status.write_seconds = seconds;
+}
+
+void SaveHandle::State::spent(const CaptureTimes& times) {
+  constexpr double kSecondsPerNano = 1e-9;
+  const std::lock_guard lock(mutex);
+  status.copy_seconds = static_cast<double>(times.copy_nanos) * kSecondsPerNano;
+  status.checksum_seconds = static_cast<double>(times.checksum_nanos) * kSecondsPerNano;
+}
+
+void SaveHandle::State::committed_in(double seconds) {
+  const std::lock_guard lock(mutex);
+  status.commit_seconds = seconds;
 }
 
 Status SaveHandle::wait(Level level, std::optional<std::chrono::milliseconds> timeout) const {
-  std::unique_lock lock(state_->mutex);
-  const auto settled = [this, level] {
-    return reached(state_->status, level) || state_->status.error.has_value();
-  };
+  const auto is_reached = [this, level] { return reached(state_->status, level); };
+  return state_->wait_until(is_reached, timeout);
+}
+
+Status SaveHandle::wait_copied(std::optional<std::chrono::milliseconds> timeout) const {
+  return state_->wait_until([this] { return state_->is_copied; }, timeout);
+}
+
+void SaveHandle::confirm(std::vector<std::string> torn) const {
+  std::function<void(std::vector<std::string>)> confirmed;
+  {
+    const std::lock_guard lock(state_->mutex);
+    std::swap(confirmed, state_->on_confirm);
+  }
+  if (confirmed) confirmed(std::move(torn));
+}
+
+Status SaveHandle::State::wait_until(const std::function<bool()>& reached,
+                                     std::optional<std::chrono::milliseconds> timeout) {
+  std::unique_lock lock(mutex);
+  const auto settled = [&] { return reached() || status.error.has_value(); };
   if (timeout) {
     // A longer one would overflow the clock that it is added to.
     constexpr std::chrono::milliseconds kTimeoutMax = std::chrono::hours(24 * 365);
-    state_->changed.wait_for(lock, std::min(*timeout, kTimeoutMax), settled);
+    changed.wait_for(lock, std::min(*timeout, kTimeoutMax), settled);
   } else {
-    state_->changed.wait(lock, settled);
+    changed.wait(lock, settled);
   }
-  if (reached(state_->status, level)) return {};
-  if (state_->status.error) return std::unexpected(*state_->status.error);
+  if (reached()) return {};
+  if (status.error) return std::unexpected(*status.error);
   return deepfreeze::fail(ErrorCode::kTimeout,
-                          "wait for step " + std::to_string(state_->status.step) + ": timed out");
+                          "wait for step " + std::to_string(status.step) + ": timed out");
 }
 
 SaveStatus SaveHandle::status() const {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 
 #include "base/clock.h"
 #include "deepfreeze/checkpointer.h"
+#include "staging/capture_session.h"
 
 namespace deepfreeze {
 
@@ -14,12 +16,24 @@ struct SaveHandle::State {
 
   void reach(Level level);
   void fail(Error error);
-  void update(std::uint64_t bytes_written);
+  // All is copied: who waits for it may compare, then confirm().
+  void copied(std::function<void(std::vector<std::string>)> confirm);
+  void tore(std::vector<std::string> keys);
+  void blocked_in_fence(double seconds);
+  void wrote(std::uint64_t bytes, double seconds);
+  void spent(const CaptureTimes& times);
+  void committed_in(double seconds);
+
+  // Until `reached`, or the save has failed; the save's own error, or kTimeout.
+  [[nodiscard]] Status wait_until(const std::function<bool()>& reached,
+                                  std::optional<std::chrono::milliseconds> timeout);
 
   const Monotonic::time_point started = Monotonic::now();
-  std::mutex mutex;  // guards `status`
+  std::mutex mutex;  // guards all below
   std::condition_variable changed;
   SaveStatus status;
+  bool is_copied = false;
+  std::function<void(std::vector<std::string>)> on_confirm;  // until confirmed or failed
 };
 
 }  // namespace deepfreeze

@@ -1,60 +1,116 @@
 #include "engine/save_job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
-#include "base/checked_math.h"
 #include "base/log.h"
 #include "base/try.h"
 #include "manifest/commit.h"
 #include "manifest/run_directory.h"
-#include "pipeline/part_writer.h"
 
 namespace deepfreeze {
 namespace {
 
-std::size_t slab_count(std::size_t bytes) {
-  return std::max<std::size_t>(1, ceil_div(bytes, kSlabBytes));
+constexpr std::size_t kTornNamesShown = 8;
+
+std::vector<std::string> sorted_once(std::vector<std::string> keys) {
+  std::ranges::sort(keys);
+  const auto repeated = std::ranges::unique(keys);
+  keys.erase(repeated.begin(), repeated.end());
+  return keys;
+}
+
+Error torn_error(const std::vector<std::string>& keys) {
+  const std::size_t shown = std::min(keys.size(), kTornNamesShown);
+  const auto more = keys.size() - shown;
+  const auto end = keys.begin() + static_cast<std::ptrdiff_t>(shown);
+  return {ErrorCode::kTornCapture,
+          fmt::format("changed while they were captured: {}{}. Call fence() before such a change",
+                      fmt::join(keys.begin(), end, ", "),
+                      more > 0 ? fmt::format(" and {} more", more) : "")};
 }
 
 }  // namespace
 
-SaveJob::SaveJob(Vfs& vfs, SavePlan plan, std::span<const std::byte> image,
-                 SaveJobSettings settings, std::shared_ptr<SaveHandle::State> handle)
+SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings settings,
+                 std::shared_ptr<LiveCapture> capture, std::shared_ptr<SaveHandle::State> handle)
     : vfs_(vfs),
       plan_(std::move(plan)),
       image_(image),
       settings_(settings),
-      handle_(std::move(handle)),
-      slabs_(slab_count(image.size())) {}
+      capture_(std::move(capture)),
+      handle_(std::move(handle)) {}
 
-void SaveJob::slab_ready(std::size_t slab_index) { slabs_.push(slab_index); }
+void SaveJob::copied() {
+  if (!settings_.confirm) return captured({});
+  handle_->copied(
+      [job = shared_from_this()](std::vector<std::string> torn) { job->captured(std::move(torn)); });
+}
 
-void SaveJob::captured(std::span<const std::uint32_t> block_crcs) {
-  plan_.header.block_crcs.assign(block_crcs.begin(), block_crcs.end());
-  slabs_.close();
+void SaveJob::captured(std::vector<std::string> torn) {
+  for (const std::size_t item : capture_->session().torn_items()) {
+    torn.push_back(plan_.header.entries[item].spec.key);
+  }
+  if (!torn.empty()) {
+    torn = sorted_once(std::move(torn));
+    handle_->tore(torn);
+    return capture_failed(torn_error(torn));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (settled_) return;
+    settled_ = true;
+    const auto crcs = capture_->session().block_crcs();
+    plan_.header.block_crcs.assign(crcs.begin(), crcs.end());
+  }
+  handle_->reach(Level::kCaptured);
+  capture_->end_slabs();
+}
+
+void SaveJob::capture_failed(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (settled_) return;
+    settled_ = true;
+    capture_error_ = error;
+  }
+  capture_->end_slabs();
 }
 
 bool SaveJob::run(const std::function<void()>& on_sealed) {
   const Status sealed = write_and_seal();
-  while (slabs_.pop()) {
-  }  // after an early failure the copiers may still be filling the arena
+  if (!sealed) end_capture();
+  handle_->spent(capture_->session().times());
   on_sealed();
   if (!sealed) {
     give_up(sealed.error());
     return false;
   }
-  const auto manifest = commit_attempt(vfs_, {.identity = plan_.header.identity,
-                                              .world_size = plan_.header.identity.part.world_size,
-                                              .deadline = settings_.commit_wait_max});
-  if (manifest) {
+  const auto started = Monotonic::now();
+  const Status committed = commit();
+  handle_->committed_in(seconds_since(started));
+  if (committed) {
     handle_->reach(Level::kDurable);
     return true;
   }
-  handle_->fail(manifest.error());
+  handle_->fail(committed.error());
   remove_if_aborted();
   return false;
+}
+
+// After a failure copiers may still be filling the arena. A ring has no room for all, and an end
+// that was called is one.
+void SaveJob::end_capture() {
+  if (image_.is_ring() || has_capture_failed()) return capture_->cancel();
+  while (capture_->next_slab()) {
+  }
+}
+
+void SaveJob::settle_failed(Error error) {
+  capture_->cancel();
+  handle_->fail(std::move(error));
 }
 
 Status SaveJob::write_and_seal() {
@@ -67,13 +123,34 @@ Status SaveJob::write_part() {
   const PartName& part = plan_.header.identity.part;
   DF_TRY(const auto writer,
          PartWriter::start(vfs_, {.name = attempt_dir_name(attempt()) + "/" + part_file_name(part),
-                                  .data = image_,
+                                  .data = image_.at(0, image_.data_bytes()),
                                   .header_bytes = plan_.header_bytes,
                                   .thread_count = settings_.write_threads}));
-  while (const auto slab = slabs_.pop()) writer->push(*slab);
-  const Status finished = writer->finish([this] { return final_header(); });
-  handle_->update(writer->bytes_written());
+  const Status pushed = push_slabs(*writer);
+  const Status finished = pushed ? writer->finish([this] { return final_header(); }) : pushed;
+  handle_->wrote(writer->bytes_written(), 0);
   return finished;
+}
+
+Status SaveJob::push_slabs(PartWriter& writer) {
+  while (const auto slab = capture_->next_slab()) writer.push(*slab);
+  const std::lock_guard lock(mutex_);
+  if (capture_error_) return std::unexpected(*capture_error_);
+  return {};
+}
+
+bool SaveJob::has_capture_failed() {
+  const std::lock_guard lock(mutex_);
+  return capture_error_.has_value();
+}
+
+Status SaveJob::commit() {
+  const Identity& identity = plan_.header.identity;
+  const auto manifest = commit_attempt(vfs_, {.identity = identity,
+                                              .world_size = identity.part.world_size,
+                                              .deadline = settings_.commit_wait_max});
+  if (!manifest) return std::unexpected(manifest.error());
+  return {};
 }
 
 Result<std::vector<std::byte>> SaveJob::final_header() const {
@@ -92,9 +169,9 @@ AttemptName SaveJob::attempt() const {
 // Nothing was published, so nobody can have taken the attempt for a checkpoint: it may go, and
 // on a full disk it must, because it holds the space that the next save needs.
 void SaveJob::give_up(const Error& error) {
-  handle_->fail(error.within(fmt::format("save step {}", plan_.header.identity.step)));
   const Status removed = remove_attempt(vfs_, attempt());
   if (!removed) log_warning("a failed save left debris: " + removed.error().message());
+  handle_->fail(error.within(fmt::format("save step {}", plan_.header.identity.step)));
 }
 
 // An outcome that is not known to be "aborted" stays for the next claimant to see.

@@ -1,16 +1,20 @@
-// One save from its first slab to its commit. The caller's thread and the copiers announce
-// slabs; run() belongs to the engine's worker.
+// One save from its first slab to its commit. The caller's thread and the copiers fill the
+// capture; run() belongs to the engine's worker.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <span>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "base/bounded_queue.h"
+#include "engine/live_capture.h"
 #include "engine/save_handle.h"
 #include "engine/save_plan.h"
 #include "format/records.h"
+#include "pipeline/part_writer.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {
@@ -18,44 +22,56 @@ namespace deepfreeze {
 struct SaveJobSettings {
   std::size_t write_threads = 1;
   std::chrono::milliseconds commit_wait_max{0};
+  bool confirm = false;  // the caller compares before the save counts as captured
 };
 
-class SaveJob {
+class SaveJob : public std::enable_shared_from_this<SaveJob> {
  public:
-  // `image` is the data section in the arena; it stays untouched until `on_sealed` was called.
-  SaveJob(Vfs& vfs, SavePlan plan, std::span<const std::byte> image, SaveJobSettings settings,
-          std::shared_ptr<SaveHandle::State> handle);
+  // `image` stays untouched by others until `on_sealed` was called.
+  SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings settings,
+          std::shared_ptr<LiveCapture> capture, std::shared_ptr<SaveHandle::State> handle);
 
-  [[nodiscard]] const std::vector<CaptureItem>& items() const { return plan_.items; }
   [[nodiscard]] std::uint64_t generation() const { return plan_.header.identity.generation; }
 
-  // Any thread, once per slab; never blocks.
-  void slab_ready(std::size_t slab_index);
-  // After the last slab.
-  void captured(std::span<const std::uint32_t> block_crcs);
-  // In place of captured(): slabs are missing, so the part can't be finished.
-  void capture_failed() { slabs_.close(); }
+  // Once all is copied: it is captured, or waits for its caller's confirmation. Any thread.
+  void copied();
+  [[nodiscard]] bool awaits_confirmation() const { return settings_.confirm; }
+
+  // Once all is copied and compared: `torn` are the keys that the caller's own witness found, to
+  // which the capture's are added. Where there is one the save fails with kTornCapture. Any
+  // thread; only the first call counts.
+  void captured(std::vector<std::string> torn);
+  // In place of captured(): the part can't be finished.
+  void capture_failed(const Error& error);
 
   // Writes, seals and commits; settles the handle. True where it committed. `on_sealed` is called
   // exactly once, when the arena is free again, whether the save went well or not.
   [[nodiscard]] bool run(const std::function<void()>& on_sealed);
   // Settles the handle of a job whose run() threw.
-  void settle_failed(Error error) { handle_->fail(std::move(error)); }
+  void settle_failed(Error error);
 
  private:
   [[nodiscard]] Status write_and_seal();
   [[nodiscard]] Status write_part();
+  [[nodiscard]] Status push_slabs(PartWriter& writer);
+  [[nodiscard]] Status commit();
   [[nodiscard]] Result<std::vector<std::byte>> final_header() const;
   [[nodiscard]] AttemptName attempt() const;
+  void end_capture();
+  [[nodiscard]] bool has_capture_failed();
   void give_up(const Error& error);
   void remove_if_aborted();
 
   Vfs& vfs_;
-  SavePlan plan_;  // block_crcs: written by captured(), read after slabs_ is closed
-  const std::span<const std::byte> image_;
+  SavePlan plan_;  // block_crcs: written by captured(), read after the slabs' end
+  const Image image_;
   const SaveJobSettings settings_;
+  const std::shared_ptr<LiveCapture> capture_;
   const std::shared_ptr<SaveHandle::State> handle_;  // also held by the caller's handles
-  BoundedQueue<std::size_t> slabs_;
+
+  std::mutex mutex_;  // guards the next two
+  bool settled_ = false;
+  std::optional<Error> capture_error_;
 };
 
 }  // namespace deepfreeze

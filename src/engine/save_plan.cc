@@ -37,7 +37,9 @@ void place_tensors(const TensorTable& tensors, const Layout& layout, SavePlan& p
   for (const std::size_t index : layout.order) {
     const Extent extent = layout.extents[index];
     plan.header.entries.push_back({tensors[index].spec, extent});
-    plan.items.push_back({tensors[index].data, extent.begin});
+    plan.items.push_back({.source = tensors[index].data,
+                          .offset = extent.begin,
+                          .guard = tensors[index].guard});
   }
 }
 
@@ -48,17 +50,22 @@ Status check_request(const SaveRequest& request) {
   return check_objects(request.objects);
 }
 
-Result<SavePlan> plan_save(const SaveRequest& request, const Identity& identity,
-                           const std::optional<ParentPoint>& parent) {
-  DF_TRY(const Layout layout, lay_out(specs_of(request.tensors)));
+Result<SavePlan> plan_capture(const TensorTable& tensors) {
+  DF_TRY(const Layout layout, lay_out(specs_of(tensors)));
 
   SavePlan plan;
+  plan.header.data_bytes = layout.data_bytes;
+  plan.header.block_crcs.assign(block_count(layout.data_bytes), 0);
+  place_tensors(tensors, layout, plan);
+  return plan;
+}
+
+Result<SavePlan> plan_save(const SaveRequest& request, const Identity& identity,
+                           const std::optional<ParentPoint>& parent) {
+  DF_TRY(SavePlan plan, plan_capture(request.tensors));
   plan.header.identity = identity;
   plan.header.annotations = annotate(request, parent);
   plan.header.tree = request.objects;
-  plan.header.data_bytes = layout.data_bytes;
-  plan.header.block_crcs.assign(block_count(layout.data_bytes), 0);
-  place_tensors(request.tensors, layout, plan);
   DF_TRY(const EncodedHeader encoded, encode_header(plan.header));
   plan.header_bytes = encoded.bytes.size();
   return plan;

@@ -19,6 +19,9 @@ struct SavePlan {
 // written: plan_save() expects a request that passed.
 [[nodiscard]] Status check_request(const SaveRequest& request);
 
+// Where the tensors lie; no header yet.
+[[nodiscard]] Result<SavePlan> plan_capture(const TensorTable& tensors);
+
 [[nodiscard]] Result<SavePlan> plan_save(const SaveRequest& request, const Identity& identity,
                                          const std::optional<ParentPoint>& parent);
 

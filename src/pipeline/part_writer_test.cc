@@ -315,10 +315,14 @@ TEST(PartWriter, WritesSlabsWhileOthersAreStillCaptured) {
     ASSERT_TRUE(writer);
     const std::uint64_t middle = 3 * kSlabBytes + 4'711 * round;
     CaptureSession session(
-        {.image = image, .block_bytes = kBlockBytes, .slab_bytes = kSlabBytes},
-        {{source.bytes().subspan(middle), middle}, {source.bytes().first(middle), 0}},
-        [&writer](std::size_t slab) { (*writer)->push(slab); });
-    copiers.run(session);
+        {.image = Image(image, image.size(), kSlabBytes),
+         .block_bytes = kBlockBytes,
+         .items = {{.source = source.bytes().subspan(middle), .offset = middle},
+                   {.source = source.bytes().first(middle), .offset = 0}},
+         .on_slab = [&writer](std::size_t slab) { (*writer)->push(slab); }});
+    session.release_all();
+    copiers.run(session, kUnguarded);
+    session.wait();
     ASSERT_TRUE((*writer)->finish(make_header));
     EXPECT_TRUE(disk.contents(kName) == expected_file(source));
   }

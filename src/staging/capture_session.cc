@@ -1,179 +1,357 @@
-// How a block gets from its sources to the writer, by any threads in any order:
-//   1. Claim: a thread takes the next claim, a run of pieces of about kClaimBlocks blocks.
-//   2. Copy:  each piece goes to its place in the image, block by block.
-//   3. Block: what was copied is taken off the block's lack; who takes the last computes its CRC.
-//   4. Slab:  a finished block is taken off its slab's lack; who takes the last announces it.
-//   5. Done:  an announced slab is taken off the session's lack; who takes the last wakes all.
-// No lock is taken before step 5, and nothing asks whether the copying began inside save() or
-// runs beside training.
+// How a piece gets from its source to the writer, by any threads in any order:
+//   1. Claim:  a thread takes the next pieces of a lane. A lane is a group, or in ring mode, where
+//              slabs must fill in order, all of them.
+//   2. Copy:   the piece goes to its place in the image, in ring mode once that place is free.
+//   3. Read:   it is taken off its group's count of unread pieces; the last one wakes the fences.
+//   4. Witness: what was copied is compared with what release() saw.
+//   5. Ledger: block, slab, session: who completes one does what is due then (BlockLedger).
+// No lock is taken before a group or the session is complete, but for the ring's gate.
 #include "staging/capture_session.h"
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <utility>
 
-#include "base/checked_math.h"
-#include "codec/crc32c.h"
+#include "base/clock.h"
+#include "staging/block_ledger.h"
+#include "staging/copy_lane.h"
+#include "staging/copy_slot.h"
+#include "staging/slab_gate.h"
+#include "staging/witness.h"
 
 namespace deepfreeze {
 namespace {
 
 // Large enough that a claim costs nothing, small enough that the threads end together.
-constexpr std::uint64_t kClaimBlocks = 16;
+constexpr std::uint64_t kPiecesPerClaim = 16;
 
-// A part of one item, inside one claim's stretch of the image.
-struct Piece {
-  const std::byte* source = nullptr;
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
+// A fence waits for no more than the one piece that the background copier holds.
+constexpr std::uint64_t kBackgroundPieces = 1;
+
+constexpr std::chrono::microseconds kTakeOverInterval{200};
+
+struct Group {
+  std::vector<std::size_t> items;
+  std::atomic<std::uint64_t> unread{0};  // pieces whose source may still be read
+  std::atomic<bool> released{false};
 };
 
-struct Claims {
-  std::vector<Piece> pieces;
-  std::vector<std::size_t> begins;  // claim i is pieces [begins[i], begins[i + 1])
-};
-
-bool lies_inside(const CaptureItem& item, std::uint64_t image_bytes) {
-  return item.offset <= image_bytes && item.source.size() <= image_bytes - item.offset;
+bool lies_inside(const CaptureItem& item, std::uint64_t data_bytes) {
+  return item.offset <= data_bytes && item.source.size() <= data_bytes - item.offset;
 }
 
-// Consecutive pieces in one stretch of the image share a claim: so in file order a block is
-// copied by one thread, and a thousand small tensors are claimed at once.
-Claims make_claims(const CaptureGeometry& geometry, const std::vector<CaptureItem>& items) {
-  const std::uint64_t stretch_bytes = kClaimBlocks * geometry.block_bytes;
-  Claims claims;
-  claims.pieces.reserve(items.size() + ceil_div(geometry.image.size(), stretch_bytes));
-  std::uint64_t stretch_before = 0;
-  const auto add = [&](const Piece& piece) {
-    const std::uint64_t stretch = piece.offset / stretch_bytes;
-    const bool first = claims.pieces.empty() || stretch != stretch_before;
-    if (first) claims.begins.push_back(claims.pieces.size());
-    stretch_before = stretch;
-    claims.pieces.push_back(piece);
+std::vector<std::unique_ptr<Group>> make_groups(const CapturePlan& plan) {
+  std::uint32_t count = 1;
+  for (const CaptureItem& item : plan.items) count = std::max(count, item.guard + 1);
+  std::vector<std::unique_ptr<Group>> groups(count);
+  for (auto& group : groups) group = std::make_unique<Group>();
+  for (std::size_t i = 0; i < plan.items.size(); ++i) {
+    if (!lies_inside(plan.items[i], plan.image.data_bytes())) continue;
+    groups[plan.items[i].guard]->items.push_back(i);
+  }
+  return groups;
+}
+
+std::vector<std::unique_ptr<CopyLane>> make_lanes(
+    const CapturePlan& plan, const std::vector<std::unique_ptr<Group>>& groups) {
+  std::vector<std::unique_ptr<CopyLane>> lanes;
+  const auto add = [&](std::vector<std::size_t> items) {
+    lanes.push_back(std::make_unique<CopyLane>(plan.items, std::move(items), plan.block_bytes));
   };
-  for (const CaptureItem& item : items) {
-    if (!lies_inside(item, geometry.image.size())) continue;
-    for (std::uint64_t done = 0; done < item.source.size();) {
-      const std::uint64_t offset = item.offset + done;
-      const std::uint64_t room = stretch_bytes - offset % stretch_bytes;
-      const std::uint64_t bytes = std::min(item.source.size() - done, room);
-      add({item.source.data() + done, offset, bytes});
-      done += bytes;
-    }
+  std::vector<std::size_t> all;
+  for (const auto& group : groups) {
+    if (!plan.image.is_ring()) add(group->items);
+    all.insert(all.end(), group->items.begin(), group->items.end());
   }
-  claims.begins.push_back(claims.pieces.size());
-  return claims;
-}
-
-// For each of the parts of `whole`, its size: all are `part`, the last may be less.
-std::vector<std::atomic<std::uint64_t>> lacks(std::uint64_t whole, std::uint64_t part) {
-  std::vector<std::atomic<std::uint64_t>> lack(ceil_div(whole, part));
-  // relaxed: no other thread has the session yet.
-  for (std::uint64_t i = 0; i < lack.size(); ++i) {
-    lack[i].store(std::min(part, whole - i * part), std::memory_order_relaxed);
-  }
-  return lack;
-}
-
-// True for the one caller that takes the last. acq_rel: release hands over what this thread did
-// for the part, acquire gives the last one what all others did for it.
-bool takes_last(std::atomic<std::uint64_t>& lack, std::uint64_t amount) {
-  return lack.fetch_sub(amount, std::memory_order_acq_rel) == amount;
+  std::ranges::sort(all);  // items are in file order
+  if (plan.image.is_ring()) add(std::move(all));
+  return lanes;
 }
 
 }  // namespace
 
 struct CaptureSession::State {
-  State(CaptureGeometry where, const std::vector<CaptureItem>& items,
-        std::function<void(std::size_t)> announce)
-      : geometry(where),
-        claims(make_claims(where, items)),
-        on_slab(std::move(announce)),
-        block_crcs(ceil_div(where.image.size(), where.block_bytes)),
-        block_lack(lacks(where.image.size(), where.block_bytes)),
-        slab_lack(lacks(block_crcs.size(), where.slab_bytes / where.block_bytes)),
-        slabs_lack(slab_lack.size()) {}
+  explicit State(CapturePlan chosen)
+      : plan(std::move(chosen)),
+        groups(make_groups(plan)),
+        lanes(make_lanes(plan, groups)),
+        ledger(plan.image, plan.block_bytes, plan.on_slab),
+        witness(plan.items.size(), {.seed = plan.witness_seed,
+                                    .block_bytes = plan.block_bytes,
+                                    .every_byte = plan.paranoid}),
+        torn(plan.items.size()),
+        gate(plan.image.is_ring() ? plan.image.slots() : 0),
+        slot(plan.block_bytes) {
+    count_unread();
+  }
 
-  void copy_claim(std::size_t claim);
-  void copy(Piece piece);
-  void finish_block(std::uint64_t block);
-  void finish_slab(std::uint64_t slab);
-  // acquire: pairs with the release of every finished slab, so all CRCs are seen.
-  [[nodiscard]] bool done() const { return slabs_lack.load(std::memory_order_acquire) == 0; }
+  void count_unread();
+  void release(std::uint32_t group);
+  bool copy_claim(std::size_t lane, std::uint64_t count, bool in_background);
+  void copy_all(bool in_background);
+  void copy_all_in_background();
+  void copy_piece(const CapturePiece& piece, bool in_background);
+  [[nodiscard]] bool bring(const CapturePiece& piece, bool in_background);
+  void count_as_read(std::uint32_t group);
+  void count_as_over();
+  void take_over();
+  void fence(std::uint32_t group);
+  void wake();
 
-  const CaptureGeometry geometry;
-  const Claims claims;
-  const std::function<void(std::size_t)> on_slab;
+  [[nodiscard]] std::size_t lane_of(std::uint32_t group) const {
+    return lanes.size() == 1 ? 0 : group;
+  }
+  [[nodiscard]] bool lane_released(std::size_t lane) const;
+  // acquire: pairs with every finished piece, so the image is touched no more, and with on_done.
+  [[nodiscard]] bool finished() const { return pieces_left.load(std::memory_order_acquire) == 0; }
+  void finish_empty();
 
-  std::vector<std::uint32_t> block_crcs;  // each written once, by who finished the block
-  std::atomic<std::size_t> next_claim{0};
-  std::vector<std::atomic<std::uint64_t>> block_lack;  // bytes, by block
-  std::vector<std::atomic<std::uint64_t>> slab_lack;   // blocks, by slab
-  std::atomic<std::uint64_t> slabs_lack;
+  CapturePlan plan;  // the sources of items: bind()
+  std::vector<std::unique_ptr<Group>> groups;
+  std::vector<std::unique_ptr<CopyLane>> lanes;  // by group; one in ring mode
+  BlockLedger ledger;
+  Witness witness;
+  std::vector<std::atomic<bool>> torn;  // by item
+  SlabGate gate;
+  CopySlot slot;                                   // of the background copier
+  std::atomic<std::uint64_t> background_calls{0};  // not answered yet
+  std::atomic<std::uint64_t> pieces_left{0};       // neither copied nor skipped yet
+  std::atomic<bool> cancelled{false};
+  std::atomic<bool> empty_is_done{false};
+  std::atomic<std::uint64_t> copy_nanos{0};         // for display
+  std::atomic<std::uint64_t> pieces_taken_over{0};  // for display
 
   std::mutex mutex;  // guards nothing but the moment between a waiter's look and its sleep
-  std::condition_variable became_done;
+  std::condition_variable changed;
 };
 
-void CaptureSession::State::copy_claim(std::size_t claim) {
-  for (std::size_t i = claims.begins[claim]; i < claims.begins[claim + 1]; ++i) {
-    copy(claims.pieces[i]);
+void CaptureSession::State::count_unread() {
+  for (const auto& group : groups) {
+    const CopyLane counted(plan.items, group->items, plan.block_bytes);
+    group->unread.store(counted.piece_count(), std::memory_order_relaxed);
+    pieces_left.fetch_add(counted.piece_count(), std::memory_order_relaxed);
   }
 }
 
-// Step 2. Block by block, so that step 3 finds in the cache what step 2 left there.
-void CaptureSession::State::copy(Piece piece) {
-  while (piece.bytes > 0) {
-    const std::uint64_t block = piece.offset / geometry.block_bytes;
-    const std::uint64_t room = (block + 1) * geometry.block_bytes - piece.offset;
-    const std::uint64_t bytes = std::min(piece.bytes, room);
-    std::memcpy(geometry.image.data() + piece.offset, piece.source, bytes);
-    if (takes_last(block_lack[block], bytes)) finish_block(block);  // step 3
-    piece = {piece.source + bytes, piece.offset + bytes, piece.bytes - bytes};
+void CaptureSession::State::release(std::uint32_t number) {
+  Group& group = *groups[number];
+  if (group.released.load(std::memory_order_relaxed)) return;
+  if (number != kUnguarded) {
+    for (const std::size_t item : group.items) witness.record(item, plan.items[item]);
+  }
+  group.released.store(true, std::memory_order_release);  // shows sources and witness
+}
+
+bool CaptureSession::State::lane_released(std::size_t lane) const {
+  if (lanes.size() > 1) return groups[lane]->released.load(std::memory_order_acquire);
+  return std::ranges::all_of(
+      groups, [](const auto& group) { return group->released.load(std::memory_order_acquire); });
+}
+
+// Step 1.
+bool CaptureSession::State::copy_claim(std::size_t lane, std::uint64_t count, bool in_background) {
+  const auto claimed = lanes[lane]->claim(count);
+  if (!claimed) return false;
+  for (std::uint64_t number = claimed->begin; number < claimed->end; ++number) {
+    copy_piece(lanes[lane]->piece(number), in_background);
+  }
+  return true;
+}
+
+void CaptureSession::State::copy_all(bool in_background) {
+  const std::uint64_t count = in_background ? kBackgroundPieces : kPiecesPerClaim;
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    if (!lane_released(lane)) continue;
+    while (copy_claim(lane, count, in_background)) {
+    }
   }
 }
 
-void CaptureSession::State::finish_block(std::uint64_t block) {
-  const std::uint64_t begin = block * geometry.block_bytes;
-  const std::uint64_t bytes = std::min(geometry.block_bytes, geometry.image.size() - begin);
-  block_crcs[block] = crc32c(geometry.image.subspan(begin, bytes));
-  const std::uint64_t slab = begin / geometry.slab_bytes;
-  if (takes_last(slab_lack[slab], 1)) finish_slab(slab);  // step 4
+// One thread at a time, as the slot holds one piece. acq_rel: release hands what the caller has
+// released to the thread that is at it, acquire gives it to that one.
+void CaptureSession::State::copy_all_in_background() {
+  if (background_calls.fetch_add(1, std::memory_order_acq_rel) > 0) return;
+  std::uint64_t answered = 0;
+  do {
+    answered = background_calls.load(std::memory_order_acquire);
+    copy_all(true);
+  } while (background_calls.fetch_sub(answered, std::memory_order_acq_rel) > answered);
 }
 
-void CaptureSession::State::finish_slab(std::uint64_t slab) {
-  on_slab(slab);
-  if (!takes_last(slabs_lack, 1)) return;
-  // Step 5. A waiter that saw "not done" under the lock sleeps before we can have it.
+void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_background) {
+  const CaptureItem& item = plan.items[piece.item];
+  // acquire, as cancel()'s release: what it promises to its caller holds for this thread too.
+  if (cancelled.load(std::memory_order_acquire) ||
+      !gate.wait(piece.offset / plan.image.slab_bytes())) {
+    count_as_read(item.guard);
+    return count_as_over();
+  }
+  const auto started = Monotonic::now();
+  if (bring(piece, in_background)) count_as_read(item.guard);                     // step 3
+  if (!witness.matches(item, piece, plan.image.at(piece.offset, piece.bytes))) {  // step 4
+    torn[piece.item].store(true, std::memory_order_relaxed);  // the ledger orders it
+  }
+  copy_nanos.fetch_add(nanos_since(started), std::memory_order_relaxed);
+  if (ledger.arrived(piece.offset / plan.block_bytes, piece.bytes)) plan.on_done();  // step 5
+  count_as_over();
+}
+
+// Step 2. False where a fence took the piece over and has counted it as read.
+bool CaptureSession::State::bring(const CapturePiece& piece, bool in_background) {
+  const CaptureItem& item = plan.items[piece.item];
+  const auto source = item.source.subspan(piece.offset - item.offset, piece.bytes);
+  const auto place = plan.image.at(piece.offset, piece.bytes);
+  if (in_background) return slot.copy(source, place, piece.item);
+  std::memcpy(place.data(), source.data(), source.size());
+  return true;
+}
+
+void CaptureSession::State::count_as_read(std::uint32_t group) {
+  // release: our reads are over before a fence lets the writer pass.
+  if (groups[group]->unread.fetch_sub(1, std::memory_order_acq_rel) == 1) wake();
+}
+
+void CaptureSession::State::count_as_over() {
+  // release: our writes to the image are over before anyone takes it for his own.
+  if (pieces_left.fetch_sub(1, std::memory_order_acq_rel) == 1) wake();
+}
+
+// A waiter that saw "not yet" under the lock sleeps before we can have it.
+void CaptureSession::State::wake() {
   const std::lock_guard lock(mutex);
-  became_done.notify_all();
+  changed.notify_all();
 }
 
-CaptureSession::CaptureSession(CaptureGeometry geometry, std::vector<CaptureItem> items,
-                               std::function<void(std::size_t slab_index)> on_slab)
-    : state_(std::make_shared<State>(geometry, items, std::move(on_slab))) {}
+void CaptureSession::State::take_over() {
+  const auto item = slot.take_over();
+  if (!item) return;
+  pieces_taken_over.fetch_add(1, std::memory_order_relaxed);
+  count_as_read(plan.items[*item].guard);
+}
 
-void CaptureSession::help() {
-  const std::shared_ptr<State> state = state_;  // the session may go while the last claim is copied
-  const std::size_t claim_count = state->claims.begins.size() - 1;
-  while (true) {
-    // Step 1. relaxed: it only deals out numbers, what they stand for is constant.
-    const std::size_t claim = state->next_claim.fetch_add(1, std::memory_order_relaxed);
-    if (claim >= claim_count) return;
-    state->copy_claim(claim);
+// No piece will do it.
+void CaptureSession::State::finish_empty() {
+  if (cancelled.load(std::memory_order_acquire)) return;
+  if (!empty_is_done.exchange(true, std::memory_order_acq_rel)) plan.on_done();
+}
+
+void CaptureSession::State::fence(std::uint32_t number) {
+  if (number >= groups.size() || !lane_released(lane_of(number))) return;
+  const std::atomic<std::uint64_t>& left = groups[number]->unread;
+  const auto is_read = [&left] { return left.load(std::memory_order_acquire) == 0; };
+  while (!is_read() && copy_claim(lane_of(number), kPiecesPerClaim, false)) {
+  }
+  while (!is_read()) {
+    take_over();
+    std::unique_lock lock(mutex);
+    // Again and again: the copier may lose its core after we have looked.
+    changed.wait_for(lock, kTakeOverInterval, is_read);
   }
 }
 
-bool CaptureSession::done() const { return state_->done(); }
+CaptureSession::CaptureSession(CapturePlan plan)
+    : state_(std::make_shared<State>(std::move(plan))) {}
+
+void CaptureSession::bind(std::size_t item, const std::byte* source) {
+  CaptureItem& bound = state_->plan.items[item];
+  bound.source = {source, bound.source.size()};
+}
+
+void CaptureSession::release(std::uint32_t group) {
+  if (group < state_->groups.size()) state_->release(group);
+}
+
+void CaptureSession::release_all() {
+  for (std::uint32_t group = 0; group < group_count(); ++group) state_->release(group);
+  if (state_->plan.image.slab_count() == 0) state_->finish_empty();
+}
+
+// A copy of state_: the session may go while the last piece is copied.
+void CaptureSession::help() {
+  const std::shared_ptr<State> state = state_;
+  state->copy_all(false);
+}
+
+void CaptureSession::help(std::uint32_t group) {
+  const std::shared_ptr<State> state = state_;
+  if (group >= state->groups.size() || !state->lane_released(state->lane_of(group))) return;
+  while (state->copy_claim(state->lane_of(group), kPiecesPerClaim, false)) {
+  }
+}
+
+void CaptureSession::help_in_background() {
+  const std::shared_ptr<State> state = state_;
+  state->copy_all_in_background();
+}
+
+void CaptureSession::fence(std::uint32_t group) {
+  const std::shared_ptr<State> state = state_;
+  state->fence(group);
+}
+
+void CaptureSession::fence_all() {
+  for (std::uint32_t group = 0; group < group_count(); ++group) fence(group);
+}
+
+void CaptureSession::free_slab(std::size_t slab) { state_->gate.free(slab); }
+
+void CaptureSession::cancel() {
+  const std::shared_ptr<State> state = state_;
+  state->cancelled.store(true, std::memory_order_release);
+  state->gate.open_for_good();
+  for (std::size_t lane = 0; lane < state->lanes.size(); ++lane) {
+    while (state->copy_claim(lane, kPiecesPerClaim, false)) {
+    }
+  }
+  wait();
+}
+
+bool CaptureSession::done() const { return state_->ledger.complete(); }
+bool CaptureSession::finished() const { return state_->finished(); }
 
 void CaptureSession::wait() const {
-  std::unique_lock lock(state_->mutex);
-  state_->became_done.wait(lock, [this] { return state_->done(); });
+  const std::shared_ptr<State> state = state_;
+  std::unique_lock lock(state->mutex);
+  state->changed.wait(lock, [&state] { return state->finished(); });
 }
 
-std::span<const std::uint32_t> CaptureSession::block_crcs() const { return state_->block_crcs; }
+std::uint64_t CaptureSession::pieces_unread(std::uint32_t group) const {
+  if (group >= state_->groups.size()) return 0;
+  return state_->groups[group]->unread.load(std::memory_order_relaxed);  // a guess is enough
+}
+
+std::uint32_t CaptureSession::group_count() const {
+  return static_cast<std::uint32_t>(state_->groups.size());
+}
+
+bool CaptureSession::unchanged() const {
+  const auto& items = state_->plan.items;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (!state_->witness.unchanged(i, items[i])) return false;
+  }
+  return true;
+}
+
+std::span<const std::uint32_t> CaptureSession::block_crcs() const {
+  return state_->ledger.block_crcs();
+}
+
+std::vector<std::size_t> CaptureSession::torn_items() const {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < state_->torn.size(); ++i) {
+    if (state_->torn[i].load(std::memory_order_relaxed)) found.push_back(i);  // after done
+  }
+  return found;
+}
+
+CaptureTimes CaptureSession::times() const {
+  return {.copy_nanos = state_->copy_nanos.load(std::memory_order_relaxed),
+          .checksum_nanos = state_->ledger.checksum_nanos(),
+          .pieces_taken_over = state_->pieces_taken_over.load(std::memory_order_relaxed)};
+}
 
 }  // namespace deepfreeze

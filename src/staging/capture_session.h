@@ -1,9 +1,9 @@
-// Copies the tensors of one save into the arena and checksums every block as it fills.
+// Copies the tensors of one save into its image, while training runs, and checksums every block
+// as it fills.
 //
-// A ledger counts, per block, the bytes that still lack; whoever brings the last ones computes
-// the CRC while the block is in cache, and whoever completes a slab hands it to the writer. So
-// the order of copying is free, and a capture that runs beside training (several threads, any
-// order, a fence that helps) needs no other shape than the eager one.
+// Items are grouped by the fence that guards them. A group is copied from its release() on, by
+// any threads in any order; fence() returns when nothing of it is read any more. What of a copy
+// differs from what its source held at release() is torn.
 #pragma once
 
 #include <cstddef>
@@ -14,48 +14,90 @@
 #include <vector>
 
 #include "deepfreeze/result.h"
+#include "staging/capture_item.h"
+#include "staging/image.h"
 
 namespace deepfreeze {
 
 inline constexpr std::size_t kCopyThreadsMax = 64;
+inline constexpr std::uint32_t kUnguarded = 0;
 
-// One contiguous source and its place in the data section.
-struct CaptureItem {
-  std::span<const std::byte> source;
-  std::uint64_t offset = 0;
+struct CapturePlan {
+  Image image;
+  std::uint64_t block_bytes = 0;  // its slabs are a multiple of it
+  // Tile the data section without holes or overlap (lay_out guarantees it), in file order.
+  // Where they leave a hole the session is never done; an item outside it is not copied.
+  std::vector<CaptureItem> items;
+  // Called once per slab, in no order, by the thread that completed it. Must neither throw nor
+  // block long.
+  std::function<void(std::size_t slab)> on_slab;
+  // Called once, by the thread that completed the last slab, after all else; not after cancel()
+  // has returned. Must neither cancel the session nor wait for it.
+  std::function<void()> on_done = [] {};
+  std::uint64_t witness_seed = 0;
+  bool paranoid = false;  // the witness reads every byte
 };
 
-struct CaptureGeometry {
-  std::span<std::byte> image;     // the data section in the arena; image.size() == data_bytes
-  std::uint64_t block_bytes = 0;  // slab_bytes is a multiple of it
-  std::uint64_t slab_bytes = 0;
+// What the threads of a session did. Nanoseconds of two at a time count twice.
+struct CaptureTimes {
+  std::uint64_t copy_nanos = 0;
+  std::uint64_t checksum_nanos = 0;
+  std::uint64_t pieces_taken_over = 0;  // by fences, from the background thread
 };
 
-// A copy is another handle of the same session. Any thread.
+// A copy is another handle of the same session. Any thread, where a member says nothing else.
 class CaptureSession {
  public:
-  // Items tile `image` without holes or overlap (lay_out guarantees it), best in file order.
-  // Where they leave a hole, its block never completes, so the session is never done; an item
-  // that does not lie inside the image is not copied and so leaves one. `on_slab(index)` is
-  // called once per slab, in no order, by the thread that completed it, and has returned for
-  // all of them before the session is done; it must neither throw nor block long.
-  CaptureSession(CaptureGeometry geometry, std::vector<CaptureItem> items,
-                 std::function<void(std::size_t slab_index)> on_slab);
+  explicit CaptureSession(CapturePlan plan);
 
-  // Claims and copies until nothing is left unclaimed. Any number of threads at once; each
-  // returns when there is nothing left to claim (other threads may still be copying theirs).
+  // Where an item lies that was planned before it was there, with as many bytes. Before the
+  // release() of its group, by one thread.
+  void bind(std::size_t item, const std::byte* source);
+
+  // From here on a group's sources must not change before fence(group), nor be freed before the
+  // session is finished. Reads the witness. Once per group; in ring mode all at once by
+  // release_all(), which may follow single releases.
+  void release(std::uint32_t group);
+  void release_all();
+
+  // Copies what is released and not claimed yet; other threads may still be copying theirs.
   void help();
+  void help(std::uint32_t group);
+  // The same for a background thread, in small steps that a fence can take over. Where one is at
+  // it already, that one also does what was released since.
+  void help_in_background();
+
+  // Helps, then waits until no thread reads the group's sources any more. At once for what was
+  // not released. What the background thread holds while it is off its core is taken over.
+  void fence(std::uint32_t group);
+  void fence_all();
+
+  // Ring mode: the slab's place in memory may be used again.
+  void free_slab(std::size_t slab);
+
+  // Nothing more is copied; waits for what is being read. The session is then finished, not done.
+  void cancel();
 
   // All bytes copied, all blocks checksummed, all slabs announced.
   [[nodiscard]] bool done() const;
+  // Done and said so by on_done, or cancelled and neither sources nor image are touched any more.
+  [[nodiscard]] bool finished() const;
   void wait() const;
 
-  // Valid once done: one CRC-32C per block.
+  [[nodiscard]] std::uint32_t group_count() const;
+  // About how much of a group is still to be copied, in pieces of at most a block.
+  [[nodiscard]] std::uint64_t pieces_unread(std::uint32_t group) const;
+  // Whether the sources of all released groups still hold what the witness saw.
+  [[nodiscard]] bool unchanged() const;
+
+  // Valid once done.
   [[nodiscard]] std::span<const std::uint32_t> block_crcs() const;
+  [[nodiscard]] std::vector<std::size_t> torn_items() const;
+  [[nodiscard]] CaptureTimes times() const;
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // also held by threads inside help()
+  std::shared_ptr<State> state_;  // also held by threads that help
 };
 
 }  // namespace deepfreeze

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <thread>
 
 #include "staging/capture_fixture.h"
@@ -11,24 +12,6 @@ namespace {
 
 constexpr std::uint64_t kBlock = 64;
 constexpr std::uint64_t kSlab = 256;
-
-void help_with_threads(CaptureSession& session, std::size_t thread_count) {
-  std::vector<std::jthread> threads;
-  for (std::size_t i = 0; i < thread_count; ++i) {
-    threads.emplace_back([&session] {
-      session.help();
-      session.wait();
-    });
-  }
-}
-
-void expect_complete(const Capture& capture, const CaptureSession& session) {
-  EXPECT_TRUE(session.done());
-  EXPECT_EQ(capture.image(), capture.expected());
-  EXPECT_EQ(copy_of(session.block_crcs()), capture.expected_crcs());
-  EXPECT_EQ(capture.announced(), std::vector<int>(capture.announced().size(), 1));
-  EXPECT_TRUE(capture.every_slab_was_final());
-}
 
 TEST(CaptureSession, RandomTilingsByManyThreadsGiveTheImageItsChecksumsAndEachSlabOnce) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
@@ -58,6 +41,65 @@ TEST(CaptureSession, BigItemsOverManySlabsAreSharedByThreads) {
   CaptureSession session = capture.session();
   help_with_threads(session, 3);
   expect_complete(capture, session);
+}
+
+TEST(CaptureSession, SaysOnceThatItIsDoneAfterAllElse) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed=" << seed);
+    Capture capture(seed, {.image_bytes = 1 + seed * 37, .item_bytes_max = 90}, kBlock, kSlab);
+    CapturePlan plan = capture.plan();
+    std::optional<CaptureSession> session;
+    int times_called = 0;  // the ends of the threads order it
+    plan.on_done = [&] {
+      ++times_called;
+      expect_complete(capture, *session);
+    };
+    session.emplace(std::move(plan));
+    session->release_all();
+    help_with_threads(*session, 3);
+    session->help();
+    EXPECT_EQ(times_called, 1);
+  }
+}
+
+TEST(CaptureSession, IsFinishedWhenItHasSaidThatItIsDone) {
+  Capture capture(9, {.image_bytes = 500, .item_bytes_max = 90}, kBlock, kSlab);
+  CapturePlan plan = capture.plan();
+  std::optional<CaptureSession> session;
+  bool was_finished = true;
+  plan.on_done = [&] { was_finished = session->finished(); };
+  session.emplace(std::move(plan));
+  session->release_all();
+  session->help();
+  EXPECT_FALSE(was_finished);
+  EXPECT_TRUE(session->finished());
+}
+
+TEST(CaptureSession, OfAnEmptyImageSaysThatItIsDoneByReleaseAllOnce) {
+  Capture capture(1, {.image_bytes = 0}, kBlock, kSlab);
+  CaptureSession session(capture.plan());
+  EXPECT_EQ(capture.times_done(), 0);
+  session.release_all();
+  EXPECT_EQ(capture.times_done(), 1);
+  session.release_all();
+  session.cancel();
+  EXPECT_EQ(capture.times_done(), 1);
+}
+
+TEST(CaptureSession, OfAnEmptyImageThatWasCancelledNeverSaysThatItIsDone) {
+  Capture capture(1, {.image_bytes = 0}, kBlock, kSlab);
+  CaptureSession session(capture.plan());
+  session.cancel();
+  session.release_all();
+  EXPECT_EQ(capture.times_done(), 0);
+}
+
+TEST(CaptureSession, TimesWhatItCopiesAndChecksums) {
+  Capture capture(5, {.image_bytes = 1'000'000, .item_bytes_max = 500'000}, 64 * 1024, 256 * 1024);
+  CaptureSession session = capture.session();
+  session.help();
+  EXPECT_GT(session.times().copy_nanos, 0U);
+  EXPECT_GT(session.times().checksum_nanos, 0U);
 }
 
 TEST(CaptureSession, OfAnEmptyImageIsDoneAtOnceWithoutSlabs) {
@@ -100,7 +142,8 @@ TEST(CaptureSession, WaitIsWokenByTheThreadThatFinishes) {
 TEST(CaptureSession, AHoleInTheTilingKeepsItsSlabBackForEver) {
   Capture capture(4, {.image_bytes = 2'000, .item_bytes_max = 0, .shuffled = false}, kBlock, kSlab);
   const std::span<const std::byte> source = capture.expected();
-  capture.items() = {{source.first(600), 0}, {source.subspan(601), 601}};
+  capture.items() = {{.source = source.first(600), .offset = 0},
+                     {.source = source.subspan(601), .offset = 601}};
   CaptureSession session = capture.session();
   session.help();
   EXPECT_FALSE(session.done());
@@ -110,9 +153,12 @@ TEST(CaptureSession, AHoleInTheTilingKeepsItsSlabBackForEver) {
 TEST(CaptureSession, AnItemThatDoesNotLieInsideTheImageIsNotCopied) {
   std::vector<std::byte> memory(128);
   const std::vector<std::byte> source(80, std::byte{0xff});
-  CaptureSession session(
-      {.image = std::span(memory).first(64), .block_bytes = kBlock, .slab_bytes = kSlab},
-      {{source, 0}, {source, ~std::uint64_t{0} - 8}}, [](std::size_t) {});
+  CaptureSession session({.image = Image(std::span(memory).first(64), 64, kSlab),
+                          .block_bytes = kBlock,
+                          .items = {{.source = source, .offset = 0},
+                                    {.source = source, .offset = ~std::uint64_t{0} - 8}},
+                          .on_slab = [](std::size_t) {}});
+  session.release_all();
   session.help();
   EXPECT_FALSE(session.done());
   EXPECT_EQ(memory, std::vector<std::byte>(128));

@@ -11,19 +11,27 @@
 #include "base/named_threads.h"
 
 namespace deepfreeze {
+namespace {
+
+struct Offer {
+  CaptureSession session;
+  std::uint32_t group = kUnguarded;
+};
+
+}  // namespace
 
 struct CopierPool::State {
   explicit State(std::size_t thread_count)
       : threads(start_threads(thread_count, "df-copy", [this] { work(); })) {}
 
   void work();
-  [[nodiscard]] std::optional<CaptureSession> next(std::uint64_t& runs_seen);
-  [[nodiscard]] std::uint64_t offer(const CaptureSession& session);
+  [[nodiscard]] std::optional<Offer> next(std::uint64_t& runs_seen);
+  [[nodiscard]] std::uint64_t offer(Offer offer);
   void withdraw(std::uint64_t run);
   void stop();
 
   std::mutex mutex;  // guards the next three
-  std::optional<CaptureSession> offered;
+  std::optional<Offer> offered;
   std::uint64_t runs = 0;  // tells one offer from the next
   bool stopping = false;
   std::condition_variable changed;
@@ -33,11 +41,11 @@ struct CopierPool::State {
 void CopierPool::State::work() {
   std::uint64_t runs_seen = 0;
   // A copy of the session: who wakes late may find that run() has long returned.
-  while (auto session = next(runs_seen)) session->help();
+  while (auto offer = next(runs_seen)) offer->session.help(offer->group);
 }
 
 // Waits for a session that this thread has not helped yet; empty once the pool stops.
-std::optional<CaptureSession> CopierPool::State::next(std::uint64_t& runs_seen) {
+std::optional<Offer> CopierPool::State::next(std::uint64_t& runs_seen) {
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return stopping || (offered && runs != runs_seen); });
   if (stopping) return std::nullopt;
@@ -45,9 +53,9 @@ std::optional<CaptureSession> CopierPool::State::next(std::uint64_t& runs_seen) 
   return offered;
 }
 
-std::uint64_t CopierPool::State::offer(const CaptureSession& session) {
+std::uint64_t CopierPool::State::offer(Offer offer) {
   const std::lock_guard lock(mutex);
-  offered = session;
+  offered = std::move(offer);
   changed.notify_all();
   return ++runs;
 }
@@ -69,10 +77,9 @@ CopierPool::CopierPool(std::size_t thread_count)
 
 CopierPool::~CopierPool() { state_->stop(); }
 
-void CopierPool::run(CaptureSession& session) {
-  const std::uint64_t run = state_->offer(session);
-  session.help();
-  session.wait();
+void CopierPool::run(CaptureSession& session, std::uint32_t group) {
+  const std::uint64_t run = state_->offer({session, group});
+  session.fence(group);
   state_->withdraw(run);
 }
 

@@ -16,9 +16,9 @@ class CopierPool {
   CopierPool(const CopierPool&) = delete;
   CopierPool& operator=(const CopierPool&) = delete;
 
-  // Copies the whole session on the pool and the calling thread; returns when it is done. Any
-  // thread; where two run at once, the pool helps the later one.
-  void run(CaptureSession& session);
+  // Copies one group on the pool and the calling thread; returns when no thread reads its
+  // sources any more. Any thread; where two run at once, the pool helps the later one.
+  void run(CaptureSession& session, std::uint32_t group);
 
  private:
   struct State;

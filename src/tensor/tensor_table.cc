@@ -60,6 +60,7 @@ Status check_table(const TensorTable& table) {
     DF_TRY_VOID(check_spec(tensor.spec));
     if (!keys.insert(tensor.spec.key).second) return refuse(tensor.spec, "its key is used twice");
     DF_TRY(const std::uint64_t bytes, spec_bytes(tensor.spec));
+    if (tensor.guard > kGuardsMax) return refuse(tensor.spec, "its guard is too large");
     if (tensor.data.size() != bytes) {
       return refuse(tensor.spec, fmt::format("{} bytes given where its shape has {}",
                                              tensor.data.size(), bytes));

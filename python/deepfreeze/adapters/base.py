@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -27,6 +27,7 @@ class Entry:
     address: int
     bytes: int
     owner: object
+    guard: int = 0  # which fence stands before its next change; 0: none does
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,9 @@ class Adapter(Protocol):
 
     def encode(self, value: Any, path: str, capture: Capture) -> Node:
         """The node of a claimed value; EncodeError where it can't be stored."""
+
+    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+        """encode() of the types, if any, that a state has thousands of."""
 
     def finish(self, capture: Capture) -> None:
         """After the walk: adds the entries that had to wait for the whole state."""

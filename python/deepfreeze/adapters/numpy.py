@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +71,9 @@ class NumpyAdapter:
             Entry(key, dtype, shape, logical, little.ctypes.data, little.nbytes, owner)
         )
         return key
+
+    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+        return {}
 
     def finish(self, capture: Capture) -> None:
         self._known.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from deepfreeze.adapters.base import Remake
@@ -33,6 +33,9 @@ class StatefulAdapter:
     def encode(self, value: Any, path: str, capture: Capture) -> Node:
         capture.refuse_inside(value, path)
         return object_node("stateful", call_state_dict(value, path), path, capture)
+
+    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+        return {}
 
     def finish(self, capture: Capture) -> None:
         """Nothing waits."""

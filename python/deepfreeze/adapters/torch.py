@@ -6,11 +6,13 @@ CUDA tensors are copied to the host while save() runs, and filled through a host
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.torch_memo import Seen, TensorMemo
 from deepfreeze.adapters.torch_modules import encode_module, is_module, match_module
 from deepfreeze.adapters.torch_optimizers import (
     ParameterNames,
@@ -26,7 +28,6 @@ from deepfreeze.adapters.torch_special import (
     is_special,
 )
 from deepfreeze.adapters.torch_tensors import (
-    Pending,
     dtype_from_name,
     dtype_name,
     fill,
@@ -36,6 +37,7 @@ from deepfreeze.adapters.torch_tensors import (
 )
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import shown
+from deepfreeze.registry import is_registered
 from deepfreeze.tree import Node, tag_of
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class TorchAdapter:
     """Stores each tensor's memory once and fills it in place."""
 
     def __init__(self) -> None:
-        self._waiting: list[Pending] = []
+        self._seen: list[Seen] = []
         self._names: ParameterNames | None = None
 
     def claims(self, value: object) -> bool:
@@ -78,16 +80,22 @@ class TorchAdapter:
             raise EncodeError(
                 f"{shown(path)}: a tensor of the type {type(value).__qualname__} can't be stored"
             )
-        if value.device.type == "meta":
+        if value.is_meta:
             raise EncodeError(f"{shown(path)}: a tensor on the meta device has no data to store")
         if is_special(value):
             return encode_special(value, path, capture)
         # The key is filled in by finish(), but "k" keeps its place behind the tag.
         node: Node = {"$": "tensor", "k": ""}
-        if value.device.type != "cpu":
+        if not value.is_cpu:
             node["device"] = str(value.device)
-        self._waiting.append(pending(node, value, path))
+        self._seen.append((node, value, path))
         return node
+
+    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+        def encode(value: torch.Tensor, path: str) -> Node:
+            return self._encode_tensor(value, path, capture)
+
+        return {kind: encode for kind in _TENSORS if not is_registered(kind)}
 
     def share_array(self, array: Any, node: Node, path: str) -> bool:
         """Takes a NumPy array to be stored along with the tensors, if torch can hold its memory."""
@@ -98,7 +106,7 @@ class TorchAdapter:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a read-only one must not be written
             tensor = torch.from_numpy(array)
-        self._waiting.append(pending(node, tensor, path))
+        self._seen.append((node, tensor, path))
         return True
 
     def _names_in(self, state: object) -> ParameterNames:
@@ -107,8 +115,15 @@ class TorchAdapter:
         return self._names
 
     def finish(self, capture: Capture) -> None:
-        store_all(self._waiting, capture)
-        self._waiting.clear()
+        memo = capture.memo.tensors
+        if memo is None:
+            memo = capture.memo.tensors = TensorMemo()
+        if not memo.replay(self._seen, capture):
+            keys, before = capture.keys.taken(), len(capture.entries)
+            waiting = [pending(node, tensor, path) for node, tensor, path in self._seen]
+            store_all(waiting, capture)
+            memo.record(self._seen, waiting, before, keys, capture.entries)
+        self._seen = []
 
     def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
         if is_module(live):

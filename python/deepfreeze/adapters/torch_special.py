@@ -24,7 +24,7 @@ SPECIAL_TAGS = frozenset({"torch.sparse_coo", "torch.sparse_compressed", "torch.
 
 def is_special(tensor: torch.Tensor) -> bool:
     """Whether a tensor has no plain strided memory."""
-    return tensor.layout != torch.strided or tensor.is_quantized
+    return tensor.layout is not torch.strided or tensor.is_quantized
 
 
 def encode_special(tensor: torch.Tensor, path: str, capture: Capture) -> Node:

@@ -219,9 +219,8 @@ def _view_node(tensor: torch.Tensor, offset_bytes: int) -> Node:
 
 def _store(tensor: torch.Tensor, path: str, capture: Capture, owners: object = None) -> str:
     """Adds an entry; what is not on the host, or not in order, is copied for it."""
-    host = tensor
-    if host.device.type != "cpu" or not host.is_contiguous():
-        host = copyable(tensor).cpu().contiguous()
+    in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
+    host = tensor if in_place else host_copy(tensor)
     shape = tuple(tensor.shape)
     name = dtype_name(tensor.dtype)
     dtype, stored_shape, logical = stored_form(name, shape, tensor.element_size())
@@ -231,6 +230,11 @@ def _store(tensor: torch.Tensor, path: str, capture: Capture, owners: object = N
         Entry(key, dtype, stored_shape, logical, host.data_ptr(), tensor.nbytes, owner)
     )
     return key
+
+
+def host_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in order, in host memory."""
+    return copyable(tensor).cpu().contiguous()
 
 
 def form_of(node: Node, plan: Plan) -> tuple[str, tuple[int, ...]]:

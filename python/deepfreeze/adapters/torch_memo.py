@@ -1,0 +1,176 @@
+"""Where the tensors of the last capture lay, so that the next need not find out again.
+
+Which tensors share memory is found by comparing all of a state. Between two saves of a run nearly
+all lie where they lay; then the entries are those of the last time, and only their owners are new.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+
+from deepfreeze.adapters.base import Entry
+from deepfreeze.adapters.torch_tensors import Pending, host_copy
+from deepfreeze.tree import Node
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+
+Seen: TypeAlias = tuple[Node, torch.Tensor, str]  # node to fill in, tensor, path
+
+
+@dataclass(slots=True)
+class _Known:
+    """One tensor of the last capture."""
+
+    path: str
+    low: int
+    high: int
+    storage_bytes: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    key: str
+    view: Node
+    entry: int  # its place among the entries that tensors made
+    alone: bool  # it is stored in place, and shares its memory with nothing
+    copied: bool  # it is stored from a copy on the host
+    loose: bool = False  # it has moved before
+
+    def has_form_of(self, tensor: torch.Tensor, path: str) -> bool:
+        """Whether it is at the same place of the state, with its elements in the same order."""
+        return (
+            path == self.path
+            and tensor.dtype is self.dtype
+            and tensor.shape == self.shape
+            and tensor.stride() == self.stride
+            and tensor.device == self.device
+            and tensor.untyped_storage().nbytes() == self.storage_bytes
+            and not tensor.is_neg()
+            and not (self.dtype.is_complex and tensor.is_conj())
+        )
+
+
+class TensorMemo:
+    """The tensors of one capture in the walk's order, and the entries that they made."""
+
+    def __init__(self) -> None:
+        self._known: list[_Known] = []
+        self._entries: list[Entry] = []  # without owners: a memo keeps no memory alive
+        self._keys_before: frozenset[str] = frozenset()  # taken before by other adapters
+        self._lows: list[int] = []  # of the tensors that have not moved so far, in order
+        self._highs: list[int] = []  # the highest of each and those before it
+
+    def record(
+        self,
+        seen: list[Seen],
+        waiting: list[Pending],
+        before: int,
+        keys: frozenset[str],
+        entries: list[Entry],
+    ) -> None:
+        """Notes what store_all() has made of `waiting`; `entries` from `before` on are theirs."""
+        made = entries[before:]
+        places = {entry.key: index for index, entry in enumerate(made)}
+        members = Counter(item.node["k"] for item in waiting)
+        self._known = []
+        for (_, tensor, path), item in zip(seen, waiting, strict=True):
+            if item.tensor.data_ptr() != tensor.data_ptr():
+                return self._forget()  # a lazy conjugate: each save resolves it anew
+            key, view = item.node["k"], item.node.get("view")
+            in_place = made[places[key]].address == item.low
+            self._known.append(
+                _Known(
+                    path=path,
+                    low=item.low,
+                    high=item.high,
+                    storage_bytes=tensor.untyped_storage().nbytes(),
+                    shape=tensor.shape,
+                    stride=tensor.stride(),
+                    dtype=tensor.dtype,
+                    device=tensor.device,
+                    key=key,
+                    view=view,
+                    entry=places[key],
+                    alone=in_place and members[key] == 1 and view is None,
+                    copied=not in_place and view is None,
+                )
+            )
+        self._entries = [replace(entry, owner=None, guard=0) for entry in made]
+        self._keys_before = keys
+        self._settle()
+
+    def _forget(self) -> None:
+        self._known = []
+
+    def _settle(self) -> None:
+        spans = sorted((e.low, e.high) for e in self._known if e.high > e.low and not e.loose)
+        self._lows = [low for low, _ in spans]
+        self._highs = list(accumulate((high for _, high in spans), max))
+
+    def replay(self, seen: list[Seen], capture: Capture) -> bool:
+        """Fills the nodes and adds the entries as the last time; False where that may be wrong."""
+        known = self._known
+        if len(seen) != len(known) or capture.keys.taken() != self._keys_before or not known:
+            return False
+        moved = []
+        for (_, tensor, path), each in zip(seen, known, strict=True):
+            if not each.has_form_of(tensor, path):
+                return False
+            low = tensor.data_ptr()
+            if each.loose or (low != each.low and each.high > each.low):
+                moved.append((each, low))
+        if moved and not self._may_move(moved):
+            return False
+        self._add_entries(seen, capture)
+        return True
+
+    def _may_move(self, moved: list[tuple[_Known, int]]) -> bool:
+        """Whether tensors that lie elsewhere now share that memory with no other either."""
+        if not all(each.alone for each, _ in moved):
+            return False
+        if not all(each.loose for each, _ in moved):
+            for each, _ in moved:
+                each.loose = True
+            self._settle()
+        spans = sorted((low, low + each.high - each.low) for each, low in moved)
+        if any(high > low for (_, high), (low, _) in pairwise(spans)):
+            return False
+        if any(self._overlaps_settled(low, high) for low, high in spans):
+            return False
+        for each, low in moved:
+            each.low, each.high = low, low + each.high - each.low
+        return True
+
+    def _overlaps_settled(self, low: int, high: int) -> bool:
+        index = bisect_right(self._lows, low)
+        if index > 0 and self._highs[index - 1] > low:
+            return True
+        return index < len(self._lows) and self._lows[index] < high
+
+    def _add_entries(self, seen: list[Seen], capture: Capture) -> None:
+        owners: list[list[torch.Tensor]] = [[] for _ in self._entries]
+        for (node, tensor, _), each in zip(seen, self._known, strict=True):
+            node["k"] = each.key
+            if each.view is not None:
+                node["view"] = each.view
+            owners[each.entry].append(tensor)
+        for each in self._known:
+            if each.alone:
+                self._entries[each.entry].address = each.low
+        made = [
+            Entry(e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes, owner)
+            for e, owner in zip(self._entries, owners, strict=True)
+        ]
+        for each in self._known:
+            entry = made[each.entry]
+            if each.copied and isinstance(entry.owner, list):
+                host = host_copy(entry.owner[0])
+                entry.address, entry.owner = host.data_ptr(), (host, entry.owner)
+        capture.entries += made

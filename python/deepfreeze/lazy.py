@@ -1,0 +1,167 @@
+"""Capture that goes on after save() has returned: its guards, its fences, and its windows."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from deepfreeze import _core
+from deepfreeze.adapters.base import Entry, imported
+from deepfreeze.capture import Capture
+from deepfreeze.guards import Guards, Mode
+from deepfreeze.window import Watch, Window
+
+log = logging.getLogger("deepfreeze")
+
+_MODES = ("window", "after_update")
+
+
+@dataclass
+class _Early:
+    """A capture that begins before its save(), one guard at a time."""
+
+    capture: Capture  # keeps alive what the engine copies
+    sources: Sequence[_core.Source]
+    watches: dict[int, Watch]
+    begun: bool = False
+    released: set[int] = field(default_factory=set)
+
+
+class LazyCapture:
+    """What of a state may be captured later, and who waits for it. For the training's thread."""
+
+    def __init__(self, engine: _core.Engine) -> None:
+        self._engine = engine
+        self._guards = Guards()
+        self._window: Window | None = None  # of the newest save, until it is captured
+        self._early: _Early | None = None
+        self._owner = os.getpid()
+
+    def attach(self, target: object, mode: Mode) -> None:
+        """Guards an optimizer or a module."""
+        if mode not in _MODES:
+            raise ValueError(f"attach: mode {mode!r} is not one of {', '.join(_MODES)}")
+        if self._guards.knows(target):
+            return
+        if not imported("torch"):
+            kind = type(target).__qualname__
+            raise TypeError(f"attach: a {kind} is no optimizer and no module of torch")
+        from deepfreeze.adapters.torch_guards import make_guard
+
+        self._guards.add(make_guard(target, mode, self.fence, self._updated))
+
+    def detach(self, target: object | None) -> None:
+        """Guards one target, or all of them, no more."""
+        self.fence_all()
+        self.discard_early()
+        self._guards.remove(target)
+
+    def watch(self, entries: Sequence[Entry]) -> dict[int, Watch]:
+        """Gives entries their guards: those are captured after save() has returned."""
+        return self._guards.watch(entries)
+
+    # Fences
+
+    def fence(self, guard: int) -> None:
+        """Before the guard's tensors change: returns when they are copied, and compares them."""
+        window = self._window
+        if os.getpid() != self._owner:
+            return
+        if self._early is not None and self._early.begun:
+            self._engine.fence(guard)
+        if window is not None and window.guarded_by(guard):
+            self._engine.fence(guard)
+            window.compare(guard)
+
+    def fence_all(self) -> None:
+        """Before anything that is guarded changes."""
+        window = self._window
+        if window is None or os.getpid() != self._owner:
+            return
+        self._engine.fence_all()
+        for guard in window.guards:
+            window.compare(guard)
+
+    def open_window(self, capture: Capture, watches: dict[int, Watch]) -> Window | None:
+        """For a save that begins: from now on fences stand for it. None where none is needed."""
+        if not watches:
+            return None
+        self._window = Window(capture, watches, self._closed)
+        return self._window
+
+    def _closed(self, window: Window, torn: Sequence[str]) -> None:
+        """By any thread."""
+        if self._window is window:
+            self._window = None
+        if torn:
+            self._tore(torn)
+
+    def _tore(self, keys: Sequence[str]) -> None:
+        new = sorted(set(keys) - self._guards.eager)
+        self._guards.eager.update(new)
+        if new:
+            with contextlib.suppress(Exception):  # a handler that raises must not end the save
+                log.warning(
+                    "%s changed while captured, without a fence: save() copies %s from now on",
+                    ", ".join(new[:8]) + (f" and {len(new) - 8} more" if len(new) > 8 else ""),
+                    "it" if len(new) == 1 else "them",
+                )
+
+    # Early capture: mode "after_update"
+
+    @property
+    def captures_early(self) -> bool:
+        """Whether something is attached in mode after_update."""
+        return any(guard.mode == "after_update" for guard in self._guards)
+
+    def arm(
+        self, capture: Capture, sources: Sequence[_core.Source], watches: dict[int, Watch]
+    ) -> None:
+        """The next step will be saved: each update of it begins the capture of its tensors."""
+        self.discard_early()
+        self._early = _Early(capture, sources, watches)
+
+    def _updated(self, guard: int) -> None:
+        early = self._early
+        if early is None or guard not in early.watches or os.getpid() != self._owner:
+            return
+        if guard in early.released:
+            self.discard_early()  # updated twice: what was captured is out of date
+            return
+        if not early.begun and not self._begin(early):
+            return
+        self._release(early, guard)
+
+    def _begin(self, early: _Early) -> bool:
+        early.begun = self._engine.begin_capture(early.sources)
+        if not early.begun:
+            self._early = None  # the save before still needs the memory: capture in the window
+        return early.begun
+
+    def _release(self, early: _Early, guard: int) -> None:
+        early.watches[guard].record()
+        early.released.add(guard)
+        self._engine.release(guard)
+
+    def settle_early(self, watches: dict[int, Watch]) -> None:
+        """The save is here: it goes on from what is captured, unless that is out of date."""
+        early, self._early = self._early, None
+        if early is None or not early.begun:
+            return
+        for guard in watches.keys() - early.released:
+            if guard in early.watches:
+                self._release(early, guard)
+        same = early.watches.keys() == watches.keys() and all(
+            early.watches[guard].same_as(watches[guard]) for guard in watches
+        )
+        if not same:
+            self._engine.discard_capture()
+
+    def discard_early(self) -> None:
+        """Gives up what was captured for a save that has not come."""
+        early, self._early = self._early, None
+        if early is not None and early.begun and os.getpid() == self._owner:
+            self._engine.discard_capture()

@@ -1,0 +1,87 @@
+"""The witness of one save: what shows that a tensor changed before it was captured."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+
+
+class Watch:
+    """Tensors of one guard, and their version counters and addresses when they were recorded."""
+
+    def __init__(self) -> None:
+        self._keys: list[str] = []
+        self._tensors: list[Any] = []
+        self._marks: list[tuple[int, int]] = []
+
+    def add(self, key: str, tensor: Any) -> None:
+        """Watches `tensor` for the sake of the entry `key`."""
+        self._keys.append(key)
+        self._tensors.append(tensor)
+        self._marks.append((tensor._version, tensor.data_ptr()))
+
+    def record(self) -> None:
+        """Takes the tensors as they are now for what is captured."""
+        self._marks = [(tensor._version, tensor.data_ptr()) for tensor in self._tensors]
+
+    def changed(self) -> list[str]:
+        """The keys of tensors that were written, or moved, since."""
+        now = [(tensor._version, tensor.data_ptr()) for tensor in self._tensors]
+        if now == self._marks:
+            return []
+        pairs = zip(self._keys, now, self._marks, strict=True)
+        return [key for key, found, mark in pairs if found != mark]
+
+    def same_as(self, other: Watch) -> bool:
+        """Whether both watch the same tensors, and found them alike."""
+        return self._keys == other._keys and self._marks == other._marks
+
+
+class Window:
+    """One save from its return until all of it was compared. For any thread, with the GIL."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        watches: dict[int, Watch],
+        closed: Callable[[Window, Sequence[str]], None],
+    ) -> None:
+        self._capture: Capture | None = capture  # keeps alive what the engine copies
+        self._watches = watches
+        self._closed = closed
+        self._torn: list[str] = []
+        self._lock = threading.RLock()  # a signal handler may come here while its thread holds it
+
+    @property
+    def guards(self) -> Iterable[int]:
+        """Those of which something is not compared yet."""
+        return tuple(self._watches)
+
+    def guarded_by(self, guard: int) -> bool:
+        """Whether the fence of `guard` has something to wait for."""
+        return guard in self._watches
+
+    def compare(self, guard: int) -> None:
+        """Once nothing of the guard's tensors is read any more, and before they change."""
+        with self._lock:
+            watch = self._watches.pop(guard, None)
+            if watch is not None:
+                self._torn += watch.changed()
+
+    def finish(self) -> list[str]:
+        """Compares the rest, after the last copy; the keys of all that were torn."""
+        with self._lock:
+            for guard in self.guards:
+                self.compare(guard)
+            return self._torn
+
+    def over(self, torn: Sequence[str]) -> None:
+        """Lets the state's memory go: nothing reads it any more."""
+        with self._lock:
+            self._watches = {}
+            self._capture = None
+        self._closed(self, torn)

@@ -1,0 +1,226 @@
+#include "engine/capturer.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/cores.h"
+#include "base/random_id.h"
+#include "base/try.h"
+#include "format/layout.h"
+
+namespace deepfreeze {
+namespace {
+
+// Fewer pieces than this are copied before another thread has woken.
+constexpr std::uint64_t kPiecesWorthThreads = 32;
+
+// The caller copies too, so one thread fewer than cores.
+std::size_t helpers_wanted(std::size_t copy_threads) {
+  return (copy_threads == 0 ? cores_of_this_process() : copy_threads) - 1;
+}
+
+// Memory for a state of `data_bytes`: all of it, or the ring that is allowed.
+std::uint64_t image_bytes(std::uint64_t data_bytes, std::optional<std::size_t> bytes_max) {
+  if (!bytes_max || data_bytes <= *bytes_max) return data_bytes;
+  constexpr std::uint64_t kSlabsMin = 2;  // one is written while the other fills
+  const std::uint64_t slabs = std::max<std::uint64_t>(kSlabsMin, *bytes_max / kSlabBytes);
+  return std::min(data_bytes, slabs * kSlabBytes);
+}
+
+std::uint64_t unguarded_bytes(const std::vector<CaptureItem>& items) {
+  std::uint64_t bytes = 0;
+  for (const CaptureItem& item : items) bytes += item.guard == kUnguarded ? item.source.size() : 0;
+  return bytes;
+}
+
+std::uint32_t last_guard(const std::vector<CaptureItem>& items) {
+  std::uint32_t last = kUnguarded;
+  for (const CaptureItem& item : items) last = std::max(last, item.guard);
+  return last;
+}
+
+// The same tensors in the same places, but for the bytes that nothing guards.
+bool same_capture(const SavePlan& early, const SavePlan& now) {
+  return std::ranges::equal(early.header.entries, now.header.entries) &&
+         std::ranges::equal(early.items, now.items,
+                            [](const CaptureItem& one, const CaptureItem& other) {
+                              return one.guard == other.guard &&
+                                     (one.guard == kUnguarded ||
+                                      one.source.data() == other.source.data());
+                            });
+}
+
+}  // namespace
+
+bool paranoid_by_environment() {
+  const char* value = std::getenv("DEEPFREEZE_PARANOID");
+  return value != nullptr && std::string_view(value) != "" && std::string_view(value) != "0";
+}
+
+Capturer::Capturer(const Options& options)
+    : arena_bytes_max_(options.arena_bytes_max),
+      paranoid_(options.paranoid || paranoid_by_environment()),
+      profile_(options.profile, cores_of_this_process()),
+      copiers_(helpers_wanted(options.copy_threads)) {}
+
+bool Capturer::take_arena(std::chrono::milliseconds wait) {
+  std::unique_lock lock(mutex_);
+  if (!freed_.wait_for(lock, wait, [this] { return !arena_taken_; })) return false;
+  return arena_taken_ = true;
+}
+
+void Capturer::free_arena() {
+  Current dropped;  // its end must not come under the lock
+  const std::lock_guard lock(mutex_);
+  std::swap(dropped, current_);
+  arena_taken_ = false;
+  freed_.notify_all();
+}
+
+void Capturer::abandon() {
+  if (has_early()) return discard_early();
+  free_arena();
+}
+
+Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan) {
+  const std::uint64_t bytes = image_bytes(plan.header.data_bytes, arena_bytes_max_);
+  DF_TRY_VOID(arena_.reserve(bytes));
+  image_ = Image(arena_.bytes().first(bytes), plan.header.data_bytes, kSlabBytes);
+  CapturePlan capture = capture_plan(plan);
+  if (image_.is_ring()) DF_TRY_VOID(park(capture.items));
+  return std::make_shared<LiveCapture>(std::move(capture));
+}
+
+CapturePlan Capturer::capture_plan(const SavePlan& plan) {
+  return {.image = image_,
+          .block_bytes = kBlockBytes,
+          .items = plan.items,
+          .on_slab = {},
+          .on_done = {},
+          .witness_seed = random_id(),
+          .paranoid = paranoid_};
+}
+
+// A ring is filled in file order, at the speed of the disk. What must be copied before save()
+// returns is therefore copied aside first, unless it is most of the state.
+Status Capturer::park(std::vector<CaptureItem>& items) {
+  const std::uint64_t bytes = unguarded_bytes(items);
+  if (last_guard(items) == kUnguarded || bytes > arena_.bytes().size()) return {};
+  DF_TRY_VOID(parking_.reserve(bytes));
+  const std::uint32_t no_ones = last_guard(items) + 1;  // a guard that no fence asks for
+  std::span<std::byte> room = parking_.bytes();
+  for (CaptureItem& item : items) {
+    if (item.guard != kUnguarded || item.source.empty()) continue;
+    std::memcpy(room.data(), item.source.data(), item.source.size());
+    item.source = room.first(item.source.size());
+    room = room.subspan(item.source.size());
+    item.guard = no_ones;
+  }
+  return {};
+}
+
+void Capturer::begin(const std::shared_ptr<LiveCapture>& capture,
+                     const std::shared_ptr<SaveHandle::State>& handle) {
+  CaptureSession& session = capture->session();
+  set_current({capture, handle});
+  session.release_all();
+  copiers_.run(session, kUnguarded);
+  copy_later(session);
+}
+
+// Nothing is left to do where all is unguarded.
+void Capturer::copy_later(CaptureSession& session) {
+  BackgroundCopier& copier = background(profile_.next());
+  if (copier.works()) return copier.serve(session);
+  session.help();
+}
+
+// Idle priority and a ring don't go together: every slab waits for the one before it.
+BackgroundCopier& Capturer::background(CopierPriority priority) {
+  const bool idle = priority == CopierPriority::kIdle && !image_.is_ring();
+  std::unique_ptr<BackgroundCopier>& copier = idle ? idle_ : normal_;
+  if (!copier) copier = std::make_unique<BackgroundCopier>(priority);
+  return *copier;
+}
+
+void Capturer::set_current(const Current& current) {
+  const std::lock_guard lock(mutex_);
+  current_ = current;
+}
+
+Capturer::Current Capturer::current() {
+  const std::lock_guard lock(mutex_);
+  return current_;
+}
+
+void Capturer::fence(std::uint32_t guard) {
+  const auto [capture, handle] = current();
+  if (!capture) return;
+  const auto started = Monotonic::now();
+  CaptureSession& session = capture->session();
+  if (session.pieces_unread(guard) > kPiecesWorthThreads) {
+    copiers_.run(session, guard);
+  } else {
+    session.fence(guard);
+  }
+  if (handle) handle->blocked_in_fence(seconds_since(started));
+}
+
+void Capturer::fence_all() {
+  const auto [capture, handle] = current();
+  if (!capture) return;
+  for (std::uint32_t guard = 0; guard < capture->session().group_count(); ++guard) fence(guard);
+}
+
+Result<bool> Capturer::begin_early(SavePlan plan) {
+  discard_early();
+  const bool fits = !arena_bytes_max_ || plan.header.data_bytes <= *arena_bytes_max_;
+  if (!fits || last_guard(plan.items) == kUnguarded || !take_arena(std::chrono::milliseconds{0})) return false;
+  auto capture = prepare(plan);
+  if (!capture) {
+    free_arena();
+    return std::unexpected(capture.error());
+  }
+  set_current({*capture, nullptr});
+  const std::size_t guards = (*capture)->session().group_count();
+  early_ = {.plan = std::move(plan), .capture = *capture, .released = std::vector<bool>(guards)};
+  early_->released[kUnguarded] = true;  // as far as the caller is concerned
+  return true;
+}
+
+void Capturer::release_early(std::uint32_t guard) {
+  if (!early_ || guard == kUnguarded || guard >= early_->released.size()) return;
+  // Changed again after its release: what was captured of it is out of date.
+  if (early_->released[guard]) return discard_early();
+  early_->released[guard] = true;
+  CaptureSession& session = early_->capture->session();
+  session.release(guard);
+  copy_later(session);
+}
+
+std::shared_ptr<LiveCapture> Capturer::take_early(const SavePlan& plan) {
+  Early early = std::move(*early_);
+  early_.reset();
+  CaptureSession& session = early.capture->session();
+  const bool all_released = std::ranges::find(early.released, false) == early.released.end();
+  if (!all_released || !same_capture(early.plan, plan) || !session.unchanged()) {
+    early.capture->cancel();
+    return nullptr;
+  }
+  for (std::size_t i = 0; i < plan.items.size(); ++i) {
+    if (plan.items[i].guard == kUnguarded) session.bind(i, plan.items[i].source.data());
+  }
+  return early.capture;
+}
+
+void Capturer::discard_early() {
+  if (!early_) return;
+  early_->capture->cancel();
+  early_.reset();
+  free_arena();
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,96 @@
+// All that copies: the arena, the threads that fill it, the one capture that may be under way,
+// and its fences. Owned by the Checkpointer.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "deepfreeze/options.h"
+#include "engine/copy_profile.h"
+#include "engine/live_capture.h"
+#include "engine/save_handle.h"
+#include "engine/save_plan.h"
+#include "staging/arena.h"
+#include "staging/background_copier.h"
+#include "staging/copier_pool.h"
+
+namespace deepfreeze {
+
+// Members are for the caller's thread but where they say "any thread".
+class Capturer {
+ public:
+  explicit Capturer(const Options& options);
+
+  // The arena is one save's at a time. False where it was not free within `wait`.
+  [[nodiscard]] bool take_arena(std::chrono::milliseconds wait);
+  // Once nothing touches it any more. Any thread.
+  void free_arena();
+  // By who took the arena, and will not use it.
+  void abandon();
+
+  // Room for the plan's data section, and the session that will fill it. The arena is taken.
+  [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan);
+  [[nodiscard]] Image image() const { return image_; }
+
+  // Copies what nothing guards, leaves the rest to the background and to fences. `handle` learns
+  // how long fences took.
+  void begin(const std::shared_ptr<LiveCapture>& capture,
+             const std::shared_ptr<SaveHandle::State>& handle);
+
+  // Returns when nothing of the guard's tensors, or of any, is still to be copied. Any thread.
+  void fence(std::uint32_t guard);
+  void fence_all();
+
+  // Early capture: see Checkpointer::begin_capture().
+  [[nodiscard]] Result<bool> begin_early(SavePlan plan);
+  void release_early(std::uint32_t guard);
+  // The capture that has begun, with the unguarded sources of `plan`; null where it does not fit
+  // the plan, and is given up. Either way the arena stays taken.
+  [[nodiscard]] std::shared_ptr<LiveCapture> take_early(const SavePlan& plan);
+  [[nodiscard]] bool has_early() const { return early_.has_value(); }
+  void discard_early();
+
+ private:
+  struct Current {
+    std::shared_ptr<LiveCapture> capture;
+    std::shared_ptr<SaveHandle::State> handle;  // null before its save()
+  };
+  struct Early {
+    SavePlan plan;
+    std::shared_ptr<LiveCapture> capture;
+    std::vector<bool> released;  // by guard
+  };
+
+  [[nodiscard]] CapturePlan capture_plan(const SavePlan& plan);
+  [[nodiscard]] Status park(std::vector<CaptureItem>& items);
+  void set_current(const Current& current);
+  [[nodiscard]] Current current();
+  [[nodiscard]] BackgroundCopier& background(CopierPriority priority);
+  void copy_later(CaptureSession& session);
+
+  const std::optional<std::size_t> arena_bytes_max_;
+  const bool paranoid_;
+  Arena arena_;
+  Arena parking_;  // ring mode: what nothing guards
+  Image image_;
+  CopyProfile profile_;
+  std::optional<Early> early_;
+
+  std::mutex mutex_;  // guards the next three
+  std::condition_variable freed_;
+  bool arena_taken_ = false;
+  Current current_;
+
+  CopierPool copiers_;
+  std::unique_ptr<BackgroundCopier> normal_;  // each from its first use on
+  std::unique_ptr<BackgroundCopier> idle_;
+};
+
+// DEEPFREEZE_PARANOID is set, and not to 0.
+[[nodiscard]] bool paranoid_by_environment();
+
+}  // namespace deepfreeze

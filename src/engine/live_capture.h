@@ -1,0 +1,52 @@
+// One capture from its first released group to its end, and what the writer gets of it: shared
+// by the caller's thread, the copiers and the worker that writes. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "staging/capture_session.h"
+
+namespace deepfreeze {
+
+class LiveCapture {
+ public:
+  // `plan` without on_slab and on_done: they are set here.
+  explicit LiveCapture(CapturePlan plan);
+
+  [[nodiscard]] CaptureSession& session() { return session_; }
+
+  // Slabs in the order in which they fill; empty after end_slabs().
+  [[nodiscard]] std::optional<std::size_t> next_slab() { return parts_->slabs.pop(); }
+  void end_slabs() { parts_->slabs.close(); }
+
+  // `action` is called once, when all is copied, by the thread that copied the last; at once
+  // where that has happened. What it holds is let go afterwards, or by cancel().
+  void when_copied(std::function<void()> action);
+
+  // Nothing more is copied or announced; the image is free when it returns.
+  void cancel();
+
+ private:
+  // What the session's threads call: it must not own the session that owns it.
+  struct Parts {
+    explicit Parts(std::size_t slab_count) : slabs(slab_count) {}
+    void copied();
+    BoundedQueue<std::size_t> slabs;
+    std::mutex mutex;              // guards the next two
+    std::function<void()> action;  // of when_copied()
+    bool is_copied = false;
+  };
+  [[nodiscard]] static CapturePlan with_callbacks(CapturePlan plan,
+                                                  const std::shared_ptr<Parts>& parts);
+
+  std::shared_ptr<Parts> parts_;  // also held by the session's callbacks
+  CaptureSession session_;
+};
+
+}  // namespace deepfreeze

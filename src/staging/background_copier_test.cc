@@ -1,0 +1,123 @@
+#include "staging/background_copier.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <thread>
+
+#include "staging/capture_fixture.h"
+#include "staging/held_memory.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr TilingOptions kTiling = {.image_bytes = 9'000, .item_bytes_max = 400, .guards = 2};
+
+class EachPriority : public testing::TestWithParam<CopierPriority> {};
+INSTANTIATE_TEST_SUITE_P(BackgroundCopier, EachPriority,
+                         testing::Values(CopierPriority::kNormal, CopierPriority::kIdle),
+                         [](const auto& of) {
+                           return of.param == CopierPriority::kIdle ? "Idle" : "Normal";
+                         });
+
+TEST_P(EachPriority, CopiesOneSessionAfterAnotherByItself) {
+  BackgroundCopier copier(GetParam());
+  ASSERT_TRUE(copier.works());
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed=" << seed);
+    Capture capture(seed, kTiling, 64, 256);
+    CaptureSession session = capture.session();
+    copier.serve(session);
+    session.wait();
+    expect_complete(capture, session);
+  }
+}
+
+TEST_P(EachPriority, RunsAtIt) {
+  Capture capture(1, kTiling, 64, 256);
+  CapturePlan plan = capture.plan();
+  int policy = -1;
+  plan.on_slab = [&policy](std::size_t) { policy = ::sched_getscheduler(0); };
+  CaptureSession session(std::move(plan));
+  session.release_all();
+  BackgroundCopier copier(GetParam());
+  copier.serve(session);
+  session.wait();
+  EXPECT_EQ(policy, GetParam() == CopierPriority::kIdle ? SCHED_IDLE : SCHED_OTHER);
+}
+
+TEST_P(EachPriority, CopiesWhatIsReleasedWhenAskedAgain) {
+  Capture capture(3, kTiling, 64, 256);
+  CaptureSession session(capture.plan());
+  BackgroundCopier copier(GetParam());
+  for (const std::uint32_t guard : {2U, 0U, 1U}) {
+    session.release(guard);
+    copier.serve(session);
+    while (session.pieces_unread(guard) > 0) std::this_thread::yield();
+  }
+  session.wait();
+  expect_complete(capture, session);
+}
+
+TEST_P(EachPriority, IsJoinedIdleAtWorkAndWithASessionThatItNeverBegan) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    Capture capture(seed, kTiling, 64, 256);
+    CaptureSession session = capture.session();
+    {
+      BackgroundCopier copier(GetParam());
+      if (seed % 3 > 0) copier.serve(session);
+      if (seed % 3 == 1) session.help();
+    }
+    session.help();
+    session.wait();
+    expect_complete(capture, session);
+  }
+}
+
+TEST(BackgroundCopier, EndsTheSessionAtHandBeforeItIsJoined) {
+  HeldMemory source(2);
+  std::vector<std::byte> image(source.bytes().size());
+  CaptureSession session({.image = Image(image, image.size(), image.size()),
+                          .block_bytes = HeldMemory::kPage,
+                          .items = {{.source = source.bytes(), .offset = 0}},
+                          .on_slab = [](std::size_t) {}});
+  session.release_all();
+  source.arm(0);
+  {
+    BackgroundCopier copier(CopierPriority::kNormal);
+    copier.serve(session);
+    source.wait_until_held(0);
+    HeldMemory::let_go();
+  }
+  EXPECT_TRUE(session.done());
+}
+
+TEST(BackgroundCopier, TakesTheNewestOfTheSessionsThatWait) {
+  HeldMemory source(1);
+  std::vector<std::byte> image(source.bytes().size());
+  const CapturePlan plan = {.image = Image(image, image.size(), image.size()),
+                            .block_bytes = HeldMemory::kPage,
+                            .items = {{.source = source.bytes(), .offset = 0}},
+                            .on_slab = [](std::size_t) {}};
+  CaptureSession first(plan);
+  first.release_all();
+  source.arm(0);
+  Capture skipped(1, kTiling, 64, 256);
+  CaptureSession second = skipped.session();
+  Capture taken(2, kTiling, 64, 256);
+  CaptureSession third = taken.session();
+  {
+    BackgroundCopier copier(CopierPriority::kNormal);
+    copier.serve(first);
+    source.wait_until_held(0);
+    copier.serve(second);
+    copier.serve(third);
+    HeldMemory::let_go();
+    third.wait();
+  }
+  expect_complete(taken, third);
+  EXPECT_EQ(skipped.announced(), std::vector<int>(skipped.announced().size(), 0));
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,60 @@
+#include "staging/block_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "codec/crc32c.h"
+
+namespace deepfreeze {
+namespace {
+
+// For each of the parts of `whole`, its size: all are `part`, the last may be less.
+std::vector<std::atomic<std::uint64_t>> lacks(std::uint64_t whole, std::uint64_t part) {
+  std::vector<std::atomic<std::uint64_t>> lack(ceil_div(whole, part));
+  // relaxed: no other thread has the ledger yet.
+  for (std::uint64_t i = 0; i < lack.size(); ++i) {
+    lack[i].store(std::min(part, whole - i * part), std::memory_order_relaxed);
+  }
+  return lack;
+}
+
+// True for the one caller that takes the last. acq_rel: release hands over what this thread did
+// for the part, acquire gives the last one what all others did for it.
+bool takes_last(std::atomic<std::uint64_t>& lack, std::uint64_t amount) {
+  return lack.fetch_sub(amount, std::memory_order_acq_rel) == amount;
+}
+
+}  // namespace
+
+BlockLedger::BlockLedger(const Image& image, std::uint64_t block_bytes,
+                         std::function<void(std::size_t)> on_slab)
+    : image_(image),
+      block_bytes_(block_bytes),
+      on_slab_(std::move(on_slab)),
+      block_crcs_(ceil_div(image.data_bytes(), block_bytes)),
+      block_lack_(lacks(image.data_bytes(), block_bytes)),
+      slab_lack_(lacks(block_crcs_.size(), image.slab_bytes() / block_bytes)),
+      slabs_lack_(slab_lack_.size()) {}
+
+bool BlockLedger::arrived(std::uint64_t block, std::uint64_t bytes) {
+  return takes_last(block_lack_[block], bytes) && finish_block(block);
+}
+
+// acquire: pairs with the release of every finished slab, so all CRCs are seen.
+bool BlockLedger::complete() const { return slabs_lack_.load(std::memory_order_acquire) == 0; }
+
+bool BlockLedger::finish_block(std::uint64_t block) {
+  const std::uint64_t begin = block * block_bytes_;
+  const std::uint64_t bytes = std::min(block_bytes_, image_.data_bytes() - begin);
+  const auto started = Monotonic::now();
+  block_crcs_[block] = crc32c(image_.at(begin, bytes));
+  // relaxed: for display
+  checksum_nanos_.fetch_add(nanos_since(started), std::memory_order_relaxed);
+  const std::uint64_t slab = begin / image_.slab_bytes();
+  if (!takes_last(slab_lack_[slab], 1)) return false;
+  on_slab_(slab);
+  return takes_last(slabs_lack_, 1);
+}
+
+}  // namespace deepfreeze

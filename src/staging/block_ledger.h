@@ -1,0 +1,48 @@
+// Counts what an image still lacks: per block the bytes, per slab the blocks. Whoever brings a
+// block's last bytes computes its CRC while they are in the cache; whoever completes a slab
+// announces it. Takes no lock. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "staging/image.h"
+
+namespace deepfreeze {
+
+class BlockLedger {
+ public:
+  // `block_bytes` divides the image's slabs. `on_slab` is called once per slab, in no order.
+  BlockLedger(const Image& image, std::uint64_t block_bytes,
+              std::function<void(std::size_t slab)> on_slab);
+
+  // `bytes` more bytes of `block` are in the image. True for the one call that made it complete;
+  // on_slab has returned for every slab by then.
+  [[nodiscard]] bool arrived(std::uint64_t block, std::uint64_t bytes);
+
+  // From here on block_crcs() may be read.
+  [[nodiscard]] bool complete() const;
+  [[nodiscard]] std::span<const std::uint32_t> block_crcs() const { return block_crcs_; }
+
+  [[nodiscard]] std::uint64_t checksum_nanos() const {
+    return checksum_nanos_.load(std::memory_order_relaxed);  // for display
+  }
+
+ private:
+  [[nodiscard]] bool finish_block(std::uint64_t block);
+
+  const Image image_;
+  const std::uint64_t block_bytes_;
+  const std::function<void(std::size_t)> on_slab_;
+  std::vector<std::uint32_t> block_crcs_;               // each written once, by who finished it
+  std::vector<std::atomic<std::uint64_t>> block_lack_;  // bytes
+  std::vector<std::atomic<std::uint64_t>> slab_lack_;   // blocks
+  std::atomic<std::uint64_t> slabs_lack_;
+  std::atomic<std::uint64_t> checksum_nanos_{0};
+};
+
+}  // namespace deepfreeze

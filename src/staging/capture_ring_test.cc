@@ -1,0 +1,131 @@
+// Ring mode: the data section passes through memory that holds a few of its slabs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "base/bounded_queue.h"
+#include "staging/background_copier.h"
+#include "staging/capture_fixture.h"
+#include "staging/copier_pool.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::uint64_t kBlock = 64;
+constexpr std::uint64_t kSlab = 256;
+constexpr std::uint64_t kSlabs = 20;
+constexpr std::uint32_t kGuards = 3;
+
+TilingOptions ring_of(std::uint64_t slabs) {
+  return {.image_bytes = kSlabs * kSlab - 77,
+          .item_bytes_max = 700,
+          .guards = kGuards,
+          .ring_slabs = slabs};
+}
+
+// Takes each announced slab from memory and frees it, late, and some out of turn.
+class Writer {
+ public:
+  Writer(Capture& capture, std::uint64_t seed)
+      : capture_(capture), random_(seed), written_(capture.expected().size()) {}
+
+  [[nodiscard]] CapturePlan plan() {
+    CapturePlan plan = capture_.plan();
+    image_ = plan.image;
+    plan.on_slab = [this, note = plan.on_slab](std::size_t slab) {
+      note(slab);
+      slabs_.push(slab);
+    };
+    return plan;
+  }
+  void start(const CaptureSession& session) {
+    session_ = session;
+    thread_ = std::jthread([this] { write(); });
+  }
+  const std::vector<std::byte>& end() {
+    slabs_.close();
+    thread_.join();
+    return written_;
+  }
+
+ private:
+  void write() {
+    std::vector<std::size_t> kept;
+    std::vector<bool> freed(kSlabs);
+    while (const auto slab = slabs_.pop()) {
+      for (std::uint64_t i = random_() % 4; i > 0; --i) std::this_thread::yield();
+      std::ranges::copy(image_.slab(*slab),
+                        written_.begin() + static_cast<std::ptrdiff_t>(*slab * kSlab));
+      kept.push_back(*slab);
+      // The next slabs may all wait for the oldest, so that one is never kept.
+      const auto oldest = std::ranges::find(freed, false) - freed.begin();
+      if (static_cast<std::ptrdiff_t>(*slab) != oldest && random_() % 2 == 0) continue;
+      std::ranges::shuffle(kept, random_);
+      for (const std::size_t done : kept) {
+        freed[done] = true;
+        session_->free_slab(done);
+      }
+      kept.clear();
+    }
+  }
+
+  Capture& capture_;
+  std::mt19937_64 random_;
+  Image image_;
+  std::vector<std::byte> written_;
+  BoundedQueue<std::size_t> slabs_{kSlabs};
+  std::optional<CaptureSession> session_;
+  std::jthread thread_;
+};
+
+TEST(CaptureRing, EachSlabIsWholeWhenAnnouncedAndStaysUntilItIsFreed) {
+  CopierPool pool(2);
+  BackgroundCopier background(CopierPriority::kNormal);
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed=" << seed);
+    Capture capture(seed, ring_of(2 + seed % 3), kBlock, kSlab);
+    Writer writer(capture, seed);
+    CaptureSession session(writer.plan());
+    writer.start(session);
+    session.release_all();
+    if (seed % 2 == 0) background.serve(session);
+    for (std::uint32_t i = 0; i <= kGuards; ++i) {
+      const std::uint32_t guard = (i + static_cast<std::uint32_t>(seed)) % (kGuards + 1);
+      if (seed % 3 == 0) pool.run(session, guard);
+      session.fence(guard);
+      capture.change_guarded(guard);
+    }
+    session.help();
+    session.wait();
+    EXPECT_EQ(writer.end(), capture.expected());
+    expect_complete(capture, session);
+    EXPECT_EQ(capture.times_done(), 1);
+  }
+}
+
+TEST(CaptureRing, NothingIsCopiedBeforeAllGroupsAreReleased) {
+  Capture capture(1, ring_of(2), kBlock, kSlab);
+  CaptureSession session(capture.plan());
+  for (std::uint32_t guard = 0; guard < kGuards; ++guard) {
+    session.release(guard);
+    session.help();
+    session.help_in_background();
+    session.fence(guard);
+  }
+  EXPECT_EQ(capture.image(), std::vector<std::byte>(2 * kSlab));
+}
+
+TEST(CaptureRing, FillsItsFirstRoundWithoutAWriter) {
+  Capture capture(2, ring_of(4), kBlock, kSlab);
+  CaptureSession session = capture.session();
+  const std::jthread helper([&] { session.help(); });
+  while (std::ranges::count(capture.announced_now(), 1) < 4) std::this_thread::yield();
+  session.cancel();
+  const std::span<const std::byte> expected = capture.expected();
+  EXPECT_TRUE(std::ranges::equal(capture.image(), expected.first(4 * kSlab)));
+}
+
+}  // namespace
+}  // namespace deepfreeze

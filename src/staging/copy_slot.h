@@ -1,0 +1,41 @@
+// What the background copier is copying right now, so that a waiter can take it over.
+//
+// A thread of idle priority may lose its core in the middle of a copy, for as long as others want
+// it. Who waits for the source then copies that piece for itself, into a spare buffer, and goes
+// on; the copier, whenever it runs again, throws away what it read and takes the spare bytes.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace deepfreeze {
+
+class CopySlot {
+ public:
+  explicit CopySlot(std::size_t bytes_max) : spare_(bytes_max) {}
+
+  // By the one copier. False where a waiter took over: it then counts the source as read, and
+  // `source` may have changed before this returned; `into` holds what it was before either way.
+  [[nodiscard]] bool copy(std::span<const std::byte> source, std::span<std::byte> into,
+                          std::size_t item);
+
+  // By a waiter. The item of the piece that it took over; empty where nothing is being copied,
+  // or another waiter was first.
+  [[nodiscard]] std::optional<std::size_t> take_over();
+
+ private:
+  enum class Phase : std::uint8_t { kIdle, kCopying, kTakingOver, kTakenOver };
+
+  std::atomic<Phase> phase_{Phase::kIdle};
+  // Written by the copier while idle, read by the waiter while taking over.
+  std::span<const std::byte> source_;
+  std::size_t item_ = 0;
+  // Written by the waiter while taking over, read by the copier when it was taken over.
+  std::vector<std::byte> spare_;
+};
+
+}  // namespace deepfreeze

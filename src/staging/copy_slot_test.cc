@@ -1,0 +1,136 @@
+#include "staging/copy_slot.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "staging/held_memory.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kBytes = 2 * HeldMemory::kPage;
+constexpr std::size_t kItem = 7;
+constexpr std::byte kOld{1};
+constexpr std::byte kNew{2};
+
+// A copier that is stopped between the first and the second page.
+class HeldCopier {
+ public:
+  HeldCopier() {
+    std::ranges::fill(source_.bytes(), kOld);
+    source_.arm(1);
+    thread_ = std::jthread([this] { counts_itself_ = slot_.copy(source_.bytes(), into_, kItem); });
+    source_.wait_until_held(1);
+  }
+
+  CopySlot& slot() { return slot_; }
+  void change_source() { std::ranges::fill(source_.bytes(), kNew); }
+  // Lets it go on; true where it has to count the source as read.
+  bool end() {
+    HeldMemory::let_go();
+    thread_.join();
+    return counts_itself_;
+  }
+  [[nodiscard]] const std::vector<std::byte>& into() const { return into_; }
+
+ private:
+  HeldMemory source_{2};
+  std::vector<std::byte> into_ = std::vector<std::byte>(kBytes);
+  CopySlot slot_{kBytes};
+  bool counts_itself_ = false;
+  std::jthread thread_;
+};
+
+TEST(CopySlot, CopiesPieceAfterPieceWhereNobodyTakesOver) {
+  CopySlot slot(100);
+  for (std::size_t bytes : {std::size_t{100}, std::size_t{1}, std::size_t{64}}) {
+    const std::vector<std::byte> source(bytes, kOld);
+    std::vector<std::byte> into(bytes);
+    EXPECT_TRUE(slot.copy(source, into, kItem));
+    EXPECT_EQ(into, source);
+  }
+}
+
+TEST(CopySlot, HasNothingToTakeOverBeforeACopyAndAfterIt) {
+  CopySlot slot(100);
+  EXPECT_EQ(slot.take_over(), std::nullopt);
+  std::vector<std::byte> into(100);
+  EXPECT_TRUE(slot.copy(std::vector<std::byte>(100), into, kItem));
+  EXPECT_EQ(slot.take_over(), std::nullopt);
+}
+
+TEST(CopySlot, AHeldCopierThatNobodyTookOverEndsItsCopy) {
+  HeldCopier copier;
+  EXPECT_TRUE(copier.end());
+  EXPECT_EQ(copier.into(), std::vector<std::byte>(kBytes, kOld));
+}
+
+TEST(CopySlot, ACopierThatWasTakenOverEndsWithTheOldBytesWhateverItReadItself) {
+  HeldCopier copier;
+  EXPECT_EQ(copier.slot().take_over(), kItem);
+  copier.change_source();
+  EXPECT_FALSE(copier.end());
+  EXPECT_EQ(copier.into(), std::vector<std::byte>(kBytes, kOld));
+}
+
+TEST(CopySlot, OneOfTwoWaitersTakesOver) {
+  HeldCopier copier;
+  EXPECT_EQ(copier.slot().take_over(), kItem);
+  EXPECT_EQ(copier.slot().take_over(), std::nullopt);
+  copier.change_source();
+  EXPECT_FALSE(copier.end());
+  EXPECT_EQ(copier.slot().take_over(), std::nullopt);
+  EXPECT_EQ(copier.into(), std::vector<std::byte>(kBytes, kOld));
+}
+
+TEST(CopySlot, CopiesAsBeforeAfterATakeOver) {
+  HeldCopier copier;
+  EXPECT_EQ(copier.slot().take_over(), kItem);
+  EXPECT_FALSE(copier.end());
+  const std::vector<std::byte> source(kBytes, kNew);
+  std::vector<std::byte> into(kBytes);
+  EXPECT_TRUE(copier.slot().copy(source, into, kItem + 1));
+  EXPECT_EQ(into, source);
+}
+
+// Both sides at full speed: a piece is counted by its copier or by one waiter, never by both,
+// and holds the bytes of its own turn although each source changes once it is counted.
+TEST(CopySlot, EachPieceIsCountedOnceHoweverCopierAndWaitersMeet) {
+  constexpr int kPieces = 20'000;
+  constexpr std::size_t kPieceBytes = 512;
+  CopySlot slot(kPieceBytes);
+  std::vector<std::byte> source(kPieceBytes);
+  std::atomic<int> turn{0};   // of the piece that may be copied
+  std::atomic<int> taken{0};  // pieces counted by waiters
+  std::atomic<bool> over{false};
+  const auto wait_and_change = [&] {
+    while (!over) {
+      const auto item = slot.take_over();
+      if (!item) continue;
+      ++taken;
+      std::ranges::fill(source, static_cast<std::byte>(*item + 1));
+      turn = static_cast<int>(*item) + 1;
+    }
+  };
+  const std::jthread one(wait_and_change);
+  const std::jthread other(wait_and_change);
+  int kept = 0;
+  for (int piece = 0; piece < kPieces; ++piece) {
+    std::vector<std::byte> into(kPieceBytes);
+    if (slot.copy(source, into, static_cast<std::size_t>(piece))) {
+      ++kept;
+      std::ranges::fill(source, static_cast<std::byte>(piece + 1));
+      turn = piece + 1;
+    }
+    while (turn <= piece) std::this_thread::yield();
+    ASSERT_EQ(into, std::vector<std::byte>(kPieceBytes, static_cast<std::byte>(piece)));
+  }
+  over = true;
+  EXPECT_EQ(kept + taken, kPieces);
+  RecordProperty("taken_over", taken);
+}
+
+}  // namespace
+}  // namespace deepfreeze

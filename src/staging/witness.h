@@ -1,0 +1,58 @@
+// What proves that a source did not change between save() and its copy: checksums of a few of
+// its cache lines, taken before and compared with what was copied. Sees every kind of writer
+// that touches one of these lines, or an item too small to hold one; what it can miss is in
+// docs/guarantees.md.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "staging/capture_item.h"
+
+namespace deepfreeze {
+
+inline constexpr std::uint64_t kWitnessLines = 16;  // of each tensor, one in each 16th of it
+inline constexpr std::uint64_t kLineBytes = 64;
+
+struct WitnessSettings {
+  std::uint64_t seed = 0;         // which lines: another choice at every save
+  std::uint64_t block_bytes = 0;  // pieces are cut at its multiples
+  bool every_byte = false;        // DEEPFREEZE_PARANOID: sees every writer, reads all sources
+};
+
+// record() of one item and matches() of its pieces must not run at once; items are independent.
+class Witness {
+ public:
+  Witness(std::size_t item_count, WitnessSettings settings);
+
+  // Reads the lines, or all, of the item as it is now.
+  void record(std::size_t index, const CaptureItem& item);
+
+  // Whether `copied`, the bytes of a piece, are those that were recorded; true for what was not.
+  [[nodiscard]] bool matches(const CaptureItem& item, const CapturePiece& piece,
+                             std::span<const std::byte> copied) const;
+
+  // Whether the item's source still is what was recorded.
+  [[nodiscard]] bool unchanged(std::size_t index, const CaptureItem& item) const;
+
+ private:
+  struct Record {
+    std::array<std::uint32_t, kWitnessLines> lines{};
+    std::vector<std::uint32_t> pieces;  // by block, where every byte counts; instead of lines
+    bool recorded = false;
+  };
+  [[nodiscard]] bool every_byte_counts(const CaptureItem& item) const;
+  [[nodiscard]] std::vector<std::uint32_t> piece_sums(const CaptureItem& item) const;
+  [[nodiscard]] bool lines_match(const CaptureItem& item, const CapturePiece& piece,
+                                 std::span<const std::byte> copied) const;
+  [[nodiscard]] std::uint64_t line(std::size_t index, const CaptureItem& item,
+                                   std::uint64_t k) const;
+
+  const WitnessSettings settings_;
+  std::vector<Record> records_;
+};
+
+}  // namespace deepfreeze
