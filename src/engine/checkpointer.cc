@@ -64,10 +64,12 @@ bool is_callers_mistake(const Error& error) {
 }  // namespace
 
 struct Checkpointer::Impl {
-  Impl(std::unique_ptr<Vfs> run_vfs, RunWriter run_writer, Options chosen)
+  Impl(std::unique_ptr<Vfs> run_vfs, RunWriter run_writer, std::unique_ptr<WriteEngine> io_engine,
+       Options chosen)
       : options(std::move(chosen)),
         vfs(std::move(run_vfs)),
         writer(std::move(run_writer)),
+        write_engine(std::move(io_engine)),
         copiers(helpers_wanted(options.copy_threads)),
         worker([this] { work(); }) {}
 
@@ -95,6 +97,7 @@ struct Checkpointer::Impl {
   const std::unique_ptr<Vfs> vfs;
   RunWriter writer;
   Arena arena;
+  const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
   CopierPool copiers;
   const pid_t owner = ::getpid();
   bool closed = false;
@@ -164,13 +167,16 @@ Result<std::shared_ptr<SaveJob>> Checkpointer::Impl::make_job(
   if (writer.must_claim(request.step)) wait_idle();
   DF_TRY(const Identity identity, writer.next_identity(request.step));
   DF_TRY(SavePlan plan, plan_save(request, identity, writer.record().parent));
+  // No job is under way, so nothing is in flight; and no page may be registered when it goes.
+  if (plan.header.data_bytes > arena.bytes().size()) write_engine->use_memory({});
   DF_TRY_VOID(arena.reserve(plan.header.data_bytes));
+  write_engine->use_memory(arena.bytes());
   const auto image = arena.bytes().first(plan.header.data_bytes);
   handle->status.bytes = plan.header.data_bytes;
-  return std::make_shared<SaveJob>(*vfs, std::move(plan), image,
-                                   SaveJobSettings{.write_threads = options.write_threads,
-                                                   .commit_wait_max = options.commit_wait_max},
-                                   std::move(handle));
+  return std::make_shared<SaveJob>(
+      *vfs, std::move(plan), image,
+      SaveJobSettings{.write_engine = *write_engine, .commit_wait_max = options.commit_wait_max},
+      std::move(handle));
 }
 
 void Checkpointer::Impl::push(std::shared_ptr<SaveJob> job) {
@@ -229,14 +235,17 @@ Status Checkpointer::check_usable(std::string_view operation) const {
 
 Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Options options) {
   DF_TRY_VOID(check_options(options));
+  DF_TRY(const IoMode io_mode, io_mode_from_environment());
+  DF_TRY(auto write_engine,
+         WriteEngine::open({.mode = io_mode, .writes_in_flight = options.write_threads}));
   std::error_code ignored;
   const auto root = std::filesystem::absolute(path, ignored).lexically_normal();
   DF_TRY_VOID(make_durable_directories(root));
   DF_TRY(auto vfs, open_posix_vfs(root));
   DF_TRY(RunWriter writer, RunWriter::open(*vfs, options.parent));
   try {
-    return Checkpointer(
-        std::make_unique<Impl>(std::move(vfs), std::move(writer), std::move(options)));
+    return Checkpointer(std::make_unique<Impl>(std::move(vfs), std::move(writer),
+                                               std::move(write_engine), std::move(options)));
   } catch (const std::exception& cause) {  // std::system_error where no thread can be started
     return std::unexpected(out_of_memory(cause).within("open " + root.string()));
   }

@@ -9,7 +9,6 @@
 #include "base/try.h"
 #include "manifest/commit.h"
 #include "manifest/run_directory.h"
-#include "pipeline/part_writer.h"
 
 namespace deepfreeze {
 namespace {
@@ -20,8 +19,8 @@ std::size_t slab_count(std::size_t bytes) {
 
 }  // namespace
 
-SaveJob::SaveJob(Vfs& vfs, SavePlan plan, std::span<const std::byte> image,
-                 SaveJobSettings settings, std::shared_ptr<SaveHandle::State> handle)
+SaveJob::SaveJob(Vfs& vfs, SavePlan plan, std::span<std::byte> image, SaveJobSettings settings,
+                 std::shared_ptr<SaveHandle::State> handle)
     : vfs_(vfs),
       plan_(std::move(plan)),
       image_(image),
@@ -66,10 +65,10 @@ Status SaveJob::write_and_seal() {
 Status SaveJob::write_part() {
   const PartName& part = plan_.header.identity.part;
   DF_TRY(const auto writer,
-         PartWriter::start(vfs_, {.name = attempt_dir_name(attempt()) + "/" + part_file_name(part),
-                                  .data = image_,
-                                  .header_bytes = plan_.header_bytes,
-                                  .thread_count = settings_.write_threads}));
+         settings_.write_engine.start(
+             vfs_, {.name = attempt_dir_name(attempt()) + "/" + part_file_name(part),
+                    .image = Image(image_, image_.size(), kSlabBytes),
+                    .header_bytes = plan_.header_bytes}));
   while (const auto slab = slabs_.pop()) writer->push(*slab);
   const Status finished = writer->finish([this] { return final_header(); });
   handle_->update(writer->bytes_written());

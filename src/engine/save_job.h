@@ -11,19 +11,20 @@
 #include "engine/save_handle.h"
 #include "engine/save_plan.h"
 #include "format/records.h"
+#include "pipeline/write_engine.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {
 
 struct SaveJobSettings {
-  std::size_t write_threads = 1;
+  WriteEngine& write_engine;
   std::chrono::milliseconds commit_wait_max{0};
 };
 
 class SaveJob {
  public:
   // `image` is the data section in the arena; it stays untouched until `on_sealed` was called.
-  SaveJob(Vfs& vfs, SavePlan plan, std::span<const std::byte> image, SaveJobSettings settings,
+  SaveJob(Vfs& vfs, SavePlan plan, std::span<std::byte> image, SaveJobSettings settings,
           std::shared_ptr<SaveHandle::State> handle);
 
   [[nodiscard]] const std::vector<CaptureItem>& items() const { return plan_.items; }
@@ -52,7 +53,7 @@ class SaveJob {
 
   Vfs& vfs_;
   SavePlan plan_;  // block_crcs: written by captured(), read after slabs_ is closed
-  const std::span<const std::byte> image_;
+  const std::span<std::byte> image_;
   const SaveJobSettings settings_;
   const std::shared_ptr<SaveHandle::State> handle_;  // also held by the caller's handles
   BoundedQueue<std::size_t> slabs_;
