@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <tuple>
 #include <utility>
 
 #include "base/log.h"
@@ -68,14 +69,8 @@ void WriteEngine::use_memory(std::span<std::byte> memory) {
   const bool is_same = memory.data() == memory_.data() && memory.size() == memory_.size();
   if (!queue_ || is_same || owner_ != ::getpid()) return;
   memory_ = memory;
-  const Status registered = queue_->register_memory(memory);
-  if (!registered) log_unregistered(registered.error());
-}
-
-// Once, although the next memory may be refused again.
-void WriteEngine::log_unregistered(const Error& error) {
-  if (std::exchange(told_unregistered_, true)) return;
-  log_warning(fmt::format("{} (see ulimit -l): writes cost a little more CPU", error.message()));
+  // Not worth a line: unregistered writes cost hardly more, and registered_bytes() tells.
+  std::ignore = queue_->register_memory(memory);
 }
 
 std::size_t WriteEngine::registered_bytes() const {

@@ -54,7 +54,6 @@ class WriteEngine {
   [[nodiscard]] std::size_t registered_bytes() const;
 
  private:
-  void log_unregistered(const Error& error);
   void come_down(IoMode mode, std::string_view why);
   [[nodiscard]] LentQueue borrow_queue(const PartFile& part);
 
@@ -63,7 +62,6 @@ class WriteEngine {
   std::atomic<bool> queue_is_lent_{false};
   std::atomic<IoMode> mode_;     // relaxed: it guards nothing
   std::span<std::byte> memory_;  // as use_memory() was told, registered or not
-  bool told_unregistered_ = false;
   const std::size_t writes_in_flight_;
 };
 
