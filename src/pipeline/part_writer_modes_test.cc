@@ -16,6 +16,7 @@
 #include "base/unique_fd.h"
 #include "pipeline/part_file.h"
 #include "pipeline/part_fixture.h"
+#include "pipeline/uring_part_writer.h"
 #include "pipeline/write_engine.h"
 #include "storage/posix_vfs.h"
 #include "support/code_of.h"
@@ -255,9 +256,14 @@ TEST_P(PartWriterModes, EveryFailPointStopsTheSaveAndTheNextOneWorks) {
 TEST_P(PartWriterModes, TwoWritersOfOneEngineDontMixTheirSlabs) {
   const Data first(7 * kSlabBytes + 1);
   const Data second(5 * kSlabBytes + 2);
+  Releases of_first(first.slabs());
+  Releases of_second(second.slabs());
+  PartPlan plan = plan_of(first);
+  plan.on_released = of_first.callback();
   PartPlan other = plan_of(second);
   other.name = "other.part";
-  const auto a = start(plan_of(first));
+  other.on_released = of_second.callback();
+  const auto a = start(std::move(plan));
   const auto b = start(std::move(other));
   std::jthread beside([&] { push_all(*b, second.slabs()); });
   push_all(*a, first.slabs());
@@ -266,6 +272,8 @@ TEST_P(PartWriterModes, TwoWritersOfOneEngineDontMixTheirSlabs) {
   ASSERT_TRUE(a->finish(make_header));
   EXPECT_TRUE(file() == expected_file(first));
   EXPECT_TRUE(read_file(*vfs_, "other.part", kFileBytesMax).value() == expected_file(second));
+  EXPECT_EQ(of_first.counts(), std::vector<int>(first.slabs(), 1));
+  EXPECT_EQ(of_second.counts(), std::vector<int>(second.slabs(), 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, PartWriterModes,

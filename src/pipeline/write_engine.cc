@@ -13,10 +13,12 @@
 #include "base/try.h"
 #include "pipeline/part_file.h"
 #include "pipeline/threaded_part_writer.h"
+#include "pipeline/uring_part_writer.h"
 
 namespace deepfreeze {
 namespace {
 
+// In the order of IoMode.
 constexpr std::array<std::string_view, 4> kModeNames = {"", "uring", "direct", "buffered"};
 constexpr std::size_t kWritesInFlightMax = kWriteThreadsMax;
 static_assert(kWritesInFlightMax <= kUringDepthMax);
@@ -28,20 +30,13 @@ void log_step_down(IoMode mode, std::string_view why) {
 
 }  // namespace
 
-std::string_view to_string(IoMode mode) {
-  return mode == IoMode::kAuto ? "auto" : kModeNames.at(static_cast<std::size_t>(mode));
-}
-
-Result<IoMode> parse_io_mode(std::string_view text) {
+Result<IoMode> io_mode_from_environment() {
+  const char* value = std::getenv("DEEPFREEZE_IO");
+  const std::string_view text = value == nullptr ? "" : value;
   const auto found = std::ranges::find(kModeNames, text);
   if (found != kModeNames.end()) return static_cast<IoMode>(found - kModeNames.begin());
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("DEEPFREEZE_IO=\"{}\": choose uring, direct or buffered", text));
-}
-
-Result<IoMode> io_mode_from_environment() {
-  const char* text = std::getenv("DEEPFREEZE_IO");
-  return parse_io_mode(text == nullptr ? "" : text);
 }
 
 Result<std::unique_ptr<WriteEngine>> WriteEngine::open(WriteOptions options) {
@@ -65,6 +60,8 @@ WriteEngine::WriteEngine(std::unique_ptr<UringQueue> queue, IoMode mode,
       mode_(mode),
       writes_in_flight_(writes_in_flight) {}
 
+WriteEngine::~WriteEngine() = default;
+
 void WriteEngine::use_memory(std::span<std::byte> memory) {
   const bool is_same = memory.data() == memory_.data() && memory.size() == memory_.size();
   if (!queue_ || is_same || owner_ != ::getpid()) return;
@@ -87,7 +84,8 @@ Result<std::unique_ptr<PartWriter>> WriteEngine::start(Vfs& vfs, PartPlan plan) 
   if (part->access() != wanted) {
     come_down(IoMode::kBuffered, "the file system takes no direct writes");
   }
-  if (LentQueue queue = borrow_queue(*part)) {
+  if (may_borrow_queue(*part)) {
+    LentQueue queue(queue_.get(), GiveBackQueue{&queue_is_lent_});
     return make_uring_part_writer(std::move(part), std::move(queue), writes_in_flight_);
   }
   return make_threaded_part_writer(std::move(part), writes_in_flight_);
@@ -100,11 +98,10 @@ void WriteEngine::come_down(IoMode mode, std::string_view why) {
   log_step_down(mode, why);
 }
 
-LentQueue WriteEngine::borrow_queue(const PartFile& part) {
+bool WriteEngine::may_borrow_queue(const PartFile& part) {
   const bool fits = mode() == IoMode::kUring && part.native_fd();
   // acquire: what the writer before us left in the queue.
-  const bool mine = fits && !queue_is_lent_.exchange(true, std::memory_order_acquire);
-  return {mine ? queue_.get() : nullptr, GiveBackQueue{&queue_is_lent_}};
+  return fits && !queue_is_lent_.exchange(true, std::memory_order_acquire);
 }
 
 }  // namespace deepfreeze

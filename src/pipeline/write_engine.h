@@ -14,21 +14,23 @@
 #include <string_view>
 
 #include "pipeline/part_writer.h"
-#include "pipeline/uring_part_writer.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {
 
-enum class IoMode : std::uint8_t { kAuto, kUring, kDirect, kBuffered };
-[[nodiscard]] std::string_view to_string(IoMode mode);
+class PartFile;
+class UringQueue;
 
-// "uring", "direct" or "buffered"; kAuto for "". kInvalidArgument for anything else.
-[[nodiscard]] Result<IoMode> parse_io_mode(std::string_view text);
-// Of the variable DEEPFREEZE_IO; kAuto where it is not set.
+enum class IoMode : std::uint8_t { kAuto, kUring, kDirect, kBuffered };
+
+// DEEPFREEZE_IO is "uring", "direct" or "buffered"; kAuto where it is empty or not set, and
+// kInvalidArgument for anything else.
 [[nodiscard]] Result<IoMode> io_mode_from_environment();
 
 struct WriteOptions {
-  IoMode mode = IoMode::kAuto;       // what to begin with; kAuto is kUring where there is one
+  // What to begin with; kAuto is kUring where there is one. A file system without direct writes
+  // brings every mode down to the page cache.
+  IoMode mode = IoMode::kAuto;
   std::size_t writes_in_flight = 4;  // of one slab each: the ring's depth, or threads
 };
 
@@ -37,6 +39,7 @@ class WriteEngine {
   // kUnsupported where kUring is asked for by name and there is none.
   [[nodiscard]] static Result<std::unique_ptr<WriteEngine>> open(WriteOptions options);
   WriteEngine(std::unique_ptr<UringQueue> queue, IoMode mode, std::size_t writes_in_flight);
+  ~WriteEngine();
 
   // Registers the memory that images will lie in, instead of what was registered before; empty:
   // none; the same again: nothing to do. Only while no writer of this engine is there. The kernel
@@ -55,7 +58,7 @@ class WriteEngine {
 
  private:
   void come_down(IoMode mode, std::string_view why);
-  [[nodiscard]] LentQueue borrow_queue(const PartFile& part);
+  [[nodiscard]] bool may_borrow_queue(const PartFile& part);
 
   const pid_t owner_;
   const std::unique_ptr<UringQueue> queue_;  // null: no io_uring
