@@ -60,8 +60,9 @@ bool paranoid_by_environment() {
   return value != nullptr && std::string_view(value) != "" && std::string_view(value) != "0";
 }
 
-Capturer::Capturer(const Options& options)
-    : arena_bytes_max_(options.arena_bytes_max),
+Capturer::Capturer(const Options& options, WriteEngine& write_engine)
+    : write_engine_(write_engine),
+      arena_bytes_max_(options.arena_bytes_max),
       paranoid_(options.paranoid || paranoid_by_environment()),
       profile_(options.profile, cores_of_this_process()),
       copiers_(helpers_wanted(options.copy_threads)) {}
@@ -87,11 +88,19 @@ void Capturer::abandon() {
 
 Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan) {
   const std::uint64_t bytes = image_bytes(plan.header.data_bytes, arena_bytes_max_);
-  DF_TRY_VOID(arena_.reserve(bytes));
+  DF_TRY_VOID(reserve(bytes));
   image_ = Image(arena_.bytes().first(bytes), plan.header.data_bytes, kSlabBytes);
   CapturePlan capture = capture_plan(plan);
   if (image_.is_ring()) DF_TRY_VOID(park(capture.items));
   return std::make_shared<LiveCapture>(std::move(capture));
+}
+
+// No save uses the arena, so nothing is in flight; and no page may be registered when it goes.
+Status Capturer::reserve(std::uint64_t bytes) {
+  if (bytes > arena_.bytes().size()) write_engine_.use_memory({});
+  DF_TRY_VOID(arena_.reserve(bytes));
+  write_engine_.use_memory(arena_.bytes());
+  return {};
 }
 
 CapturePlan Capturer::capture_plan(const SavePlan& plan) {

@@ -14,6 +14,7 @@
 #include "engine/live_capture.h"
 #include "engine/save_handle.h"
 #include "engine/save_plan.h"
+#include "pipeline/write_engine.h"
 #include "staging/arena.h"
 #include "staging/background_copier.h"
 #include "staging/copier_pool.h"
@@ -23,7 +24,8 @@ namespace deepfreeze {
 // Members are for the caller's thread but where they say "any thread".
 class Capturer {
  public:
-  explicit Capturer(const Options& options);
+  // `write_engine` learns where the arena lies; it must go before the capturer does.
+  Capturer(const Options& options, WriteEngine& write_engine);
 
   // The arena is one save's at a time. False where it was not free within `wait`.
   [[nodiscard]] bool take_arena(std::chrono::milliseconds wait);
@@ -72,6 +74,9 @@ class Capturer {
   [[nodiscard]] BackgroundCopier& background(CopierPriority priority);
   void copy_later(CaptureSession& session);
 
+  [[nodiscard]] Status reserve(std::uint64_t bytes);
+
+  WriteEngine& write_engine_;
   const std::optional<std::size_t> arena_bytes_max_;
   const bool paranoid_;
   Arena arena_;

@@ -57,11 +57,13 @@ bool is_callers_mistake(const Error& error) {
 }  // namespace
 
 struct Checkpointer::Impl {
-  Impl(std::unique_ptr<Vfs> run_vfs, RunWriter run_writer, Options chosen)
+  Impl(std::unique_ptr<Vfs> run_vfs, RunWriter run_writer, std::unique_ptr<WriteEngine> io_engine,
+       Options chosen)
       : options(std::move(chosen)),
         vfs(std::move(run_vfs)),
         writer(std::move(run_writer)),
-        capturer(options),
+        capturer(options, *io_engine),
+        write_engine(std::move(io_engine)),
         worker([this] { work(); }) {}
 
   ~Impl() { stop(); }
@@ -95,6 +97,7 @@ struct Checkpointer::Impl {
   const std::unique_ptr<Vfs> vfs;
   RunWriter writer;
   Capturer capturer;
+  const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
   const pid_t owner = ::getpid();
   bool closed = false;
   std::weak_ptr<SaveJob> last_job;
@@ -186,7 +189,7 @@ Result<std::shared_ptr<LiveCapture>> Checkpointer::Impl::make_capture(const Save
 std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
     SavePlan plan, const std::shared_ptr<LiveCapture>& capture,
     const std::shared_ptr<SaveHandle::State>& handle, bool confirm) {
-  const SaveJobSettings settings = {.write_threads = options.write_threads,
+  const SaveJobSettings settings = {.write_engine = *write_engine,
                                     .commit_wait_max = options.commit_wait_max,
                                     .confirm = confirm};
   auto job =
@@ -248,14 +251,17 @@ Status Checkpointer::check_usable(std::string_view operation) const {
 
 Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Options options) {
   DF_TRY_VOID(check_options(options));
+  DF_TRY(const IoMode io_mode, io_mode_from_environment());
+  DF_TRY(auto write_engine,
+         WriteEngine::open({.mode = io_mode, .writes_in_flight = options.write_threads}));
   std::error_code ignored;
   const auto root = std::filesystem::absolute(path, ignored).lexically_normal();
   DF_TRY_VOID(make_durable_directories(root));
   DF_TRY(auto vfs, open_posix_vfs(root));
   DF_TRY(RunWriter writer, RunWriter::open(*vfs, options.parent));
   try {
-    return Checkpointer(
-        std::make_unique<Impl>(std::move(vfs), std::move(writer), std::move(options)));
+    return Checkpointer(std::make_unique<Impl>(std::move(vfs), std::move(writer),
+                                               std::move(write_engine), std::move(options)));
   } catch (const std::exception& cause) {  // std::system_error where no thread can be started
     return std::unexpected(out_of_memory(cause).within("open " + root.string()));
   }

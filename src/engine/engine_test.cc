@@ -11,6 +11,7 @@
 
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/scope_exit.h"
 #include "deepfreeze/deepfreeze.h"
 
 namespace deepfreeze {
@@ -450,6 +451,24 @@ TEST_F(EngineTest, RefusesADirectoryThatIsNoRun) {
   ASSERT_FALSE(listed.has_value());
   EXPECT_EQ(listed.error().code(), ErrorCode::kNotFound);
   EXPECT_NE(listed.error().message().find(root_.string()), std::string::npos);
+}
+
+TEST_F(EngineTest, EveryWayOfWritingKeepsTheState) {
+  const ScopeExit unset([] { ::unsetenv("DEEPFREEZE_IO"); });
+  std::uint64_t step = 0;
+  for (const char* mode : {"", "uring", "direct", "buffered"}) {
+    SCOPED_TRACE(mode);
+    ::setenv("DEEPFREEZE_IO", mode, 1);
+    auto run = Checkpointer::open(run_dir(), {});
+    if (!run && run.error().code() == ErrorCode::kUnsupported) continue;  // no io_uring here
+    ASSERT_TRUE(run) << run.error().message();
+    save_durably(*run, ++step);
+    State state;
+    ASSERT_TRUE(restore_newest(*run, state.targets()));
+    EXPECT_EQ(state, state_at(step));
+  }
+  ::setenv("DEEPFREEZE_IO", "fast", 1);
+  EXPECT_EQ(Checkpointer::open(run_dir(), {}).error().code(), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -122,13 +122,14 @@ Status SaveJob::write_and_seal() {
 Status SaveJob::write_part() {
   const PartName& part = plan_.header.identity.part;
   DF_TRY(const auto writer,
-         PartWriter::start(vfs_, {.name = attempt_dir_name(attempt()) + "/" + part_file_name(part),
-                                  .data = image_.at(0, image_.data_bytes()),
-                                  .header_bytes = plan_.header_bytes,
-                                  .thread_count = settings_.write_threads}));
+         settings_.write_engine.start(
+             vfs_, {.name = attempt_dir_name(attempt()) + "/" + part_file_name(part),
+                    .image = image_,
+                    .header_bytes = plan_.header_bytes,
+                    .on_released = [this](std::size_t slab) { capture_->slab_released(slab); }}));
   const Status pushed = push_slabs(*writer);
   const Status finished = pushed ? writer->finish([this] { return final_header(); }) : pushed;
-  handle_->wrote(writer->bytes_written(), 0);
+  handle_->wrote(writer->bytes_written(), writer->write_seconds());
   return finished;
 }
 

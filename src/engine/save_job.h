@@ -14,13 +14,13 @@
 #include "engine/save_handle.h"
 #include "engine/save_plan.h"
 #include "format/records.h"
-#include "pipeline/part_writer.h"
+#include "pipeline/write_engine.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {
 
 struct SaveJobSettings {
-  std::size_t write_threads = 1;
+  WriteEngine& write_engine;
   std::chrono::milliseconds commit_wait_max{0};
   bool confirm = false;  // the caller compares before the save counts as captured
 };

@@ -1,78 +1,34 @@
+// The order of operations and what an error does to it, over a simulated disk. What every writer
+// does, over real files: part_writer_modes_test.cc.
 #include "pipeline/part_writer.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <numeric>
-#include <random>
 #include <thread>
 
-#include "base/checked_math.h"
 #include "base/fail_point.h"
-#include "base/mapped_memory.h"
-#include "format/layout.h"
+#include "base/try.h"
+#include "pipeline/part_fixture.h"
+#include "pipeline/threaded_part_writer.h"
 #include "staging/arena.h"
 #include "staging/capture_session.h"
 #include "staging/copier_pool.h"
-#include "storage/posix_vfs.h"
-#include "support/scoped_dir.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
 namespace {
 
-constexpr std::uint64_t kHeader = 2 * kPageBytes;
-constexpr std::uint64_t kThreeSlabs = 2 * kSlabBytes + 12'345;
-const std::string kName = "rank.part";
-
-// Random bytes that begin at a page and end anywhere; behind them stands what must not be seen.
-class Data {
- public:
-  explicit Data(std::uint64_t bytes) {
-    memory_ = MappedMemory::allocate(round_up(bytes + 1, kPageBytes)).value();
-    std::mt19937 random(static_cast<unsigned>(bytes));
-    for (std::size_t at = 0; at < memory_.bytes().size(); at += kPatch) {
-      std::memset(memory_.bytes().data() + at, static_cast<int>(random()), kPatch);
-    }
-    bytes_ = memory_.bytes().first(bytes);
-  }
-  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-  [[nodiscard]] std::size_t slabs() const { return ceil_div(bytes_.size(), kSlabBytes); }
-
- private:
-  static constexpr std::size_t kPatch = 256;  // of equal bytes: fast without optimisation
-
-  MappedMemory memory_;
-  std::span<const std::byte> bytes_;
-};
-
-Result<std::vector<std::byte>> make_header() {
-  return std::vector<std::byte>(kHeader, std::byte{'h'});
-}
-
-std::string expected_file(const Data& data) {
-  std::string text(kHeader, 'h');
-  text.append(reinterpret_cast<const char*>(data.bytes().data()), data.bytes().size());
-  return text;
-}
-
-PartPlan plan_of(const Data& data, std::size_t thread_count = 2) {
-  return {
-      .name = kName, .data = data.bytes(), .header_bytes = kHeader, .thread_count = thread_count};
-}
-
-void push_all(PartWriter& writer, std::size_t slab_count) {
-  for (std::size_t i = slab_count; i > 0; --i) writer.push(i - 1);
+Result<std::unique_ptr<PartWriter>> start(Vfs& vfs, PartPlan plan, std::size_t thread_count = 2) {
+  DF_TRY(auto part, PartFile::create(vfs, std::move(plan), Access::kDirect));
+  return make_threaded_part_writer(std::move(part), thread_count);
 }
 
 Status write_part(Vfs& vfs, const Data& data, std::size_t thread_count = 2) {
-  auto writer = PartWriter::start(vfs, plan_of(data, thread_count));
-  if (!writer) return std::unexpected(writer.error());
-  push_all(**writer, data.slabs());
-  return (*writer)->finish(make_header);
+  DF_TRY(const auto writer, start(vfs, plan_of(data), thread_count));
+  push_all(*writer, data.slabs());
+  return writer->finish(make_header);
 }
 
 // What a reader would take for a header is not there.
@@ -82,43 +38,11 @@ void expect_headerless(const SimDisk& disk) {
   EXPECT_EQ(text->substr(0, kHeader).find_first_not_of('\0'), std::string::npos);
 }
 
-TEST(PartWriter, WritesDataAndHeaderOfAnySize) {
-  for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, kPageBytes, kPageBytes + 1,
-                                    kSlabBytes - 1, kSlabBytes, kSlabBytes + 1, kThreeSlabs}) {
-    for (const bool direct : {true, false}) {
-      SCOPED_TRACE(testing::Message() << bytes << (direct ? " direct" : " buffered"));
-      SimDisk disk;
-      if (!direct) disk.refuse_direct();
-      const Data data(bytes);
-      auto writer = PartWriter::start(disk, plan_of(data));
-      ASSERT_TRUE(writer) << writer.error().message();
-      push_all(**writer, data.slabs());
-      const Status finished = (*writer)->finish(make_header);
-      ASSERT_TRUE(finished) << finished.error().message();
-      EXPECT_TRUE(disk.contents(kName) == expected_file(data));
-      EXPECT_EQ((*writer)->bytes_written(), kHeader + bytes);
-      EXPECT_EQ(disk.open_files(), 0U);
-    }
-  }
-}
-
-TEST(PartWriter, WritesToARealFileSystem) {
-  const ScopedDir dir;
-  const auto vfs = open_posix_vfs(dir.path());
-  ASSERT_TRUE(vfs);
-  const Data data(kThreeSlabs);
-  const Status written = write_part(**vfs, data);
-  ASSERT_TRUE(written) << written.error().message();
-  const auto text = read_file(**vfs, kName, 1ULL << 30);
-  ASSERT_TRUE(text);
-  EXPECT_TRUE(*text == expected_file(data));
-}
-
 TEST(PartWriter, AcceptsSlabsFromManyThreadsInAnyOrder) {
   for (const std::size_t thread_count : {0U, 1U, 3U, 100U}) {
     SimDisk disk;
     const Data data(5 * kSlabBytes + 1);
-    const auto writer = PartWriter::start(disk, plan_of(data, thread_count));
+    const auto writer = start(disk, plan_of(data), thread_count);
     ASSERT_TRUE(writer);
     {
       std::vector<std::jthread> pushers;
@@ -185,7 +109,7 @@ TEST(PartWriter, AFullDiskShowsBeforeAnyWrite) {
   SimDisk disk;
   disk.set_bytes_free(kSlabBytes);
   const Data data(kThreeSlabs);
-  const auto writer = PartWriter::start(disk, plan_of(data));
+  const auto writer = start(disk, plan_of(data));
   ASSERT_FALSE(writer);
   EXPECT_EQ(writer.error().code(), ErrorCode::kNoSpace) << writer.error().message();
   EXPECT_EQ(disk.bytes_written(), 0U);
@@ -204,7 +128,7 @@ TEST(PartWriter, ATakenNameIsRefusedAndTheFileUntouched) {
 TEST(PartWriter, CancelMakesFinishReturnCancelled) {
   SimDisk disk;
   const Data data(kThreeSlabs);
-  const auto writer = PartWriter::start(disk, plan_of(data));
+  const auto writer = start(disk, plan_of(data));
   ASSERT_TRUE(writer);
   (*writer)->push(0);
   std::jthread([&writer] { (*writer)->cancel(); }).join();
@@ -223,7 +147,7 @@ TEST(PartWriter, CancelMakesFinishReturnCancelled) {
 TEST(PartWriter, CancelWhileTheHeaderIsMadeStillKeepsItBack) {
   SimDisk disk;
   const Data data(100);
-  const auto writer = PartWriter::start(disk, plan_of(data));
+  const auto writer = start(disk, plan_of(data));
   ASSERT_TRUE(writer);
   (*writer)->push(0);
   const Status finished = (*writer)->finish([&writer] {
@@ -239,7 +163,7 @@ TEST(PartWriter, DestroyedUnfinishedItJoinsItsThreadsAndLeavesNoHeader) {
   SimDisk disk;
   const Data data(kThreeSlabs);
   {
-    const auto writer = PartWriter::start(disk, plan_of(data));
+    const auto writer = start(disk, plan_of(data));
     ASSERT_TRUE(writer);
     push_all(**writer, data.slabs());
   }
@@ -252,7 +176,7 @@ TEST(PartWriter, ASlabThatNeverCameOrCameTwiceOrIsUnknownIsAnInternalError) {
        std::vector<std::vector<std::size_t>>{{0, 2}, {0, 1, 2, 1}, {0, 1, 2, 3}, {}}) {
     SimDisk disk;
     const Data data(kThreeSlabs);
-    const auto writer = PartWriter::start(disk, plan_of(data));
+    const auto writer = start(disk, plan_of(data));
     ASSERT_TRUE(writer);
     for (const std::size_t slab : pushed) (*writer)->push(slab);
     const Status finished = (*writer)->finish(make_header);
@@ -273,7 +197,7 @@ TEST(PartWriter, AHeaderThatFailsOrHasAnotherSizeIsNotWritten) {
   for (const std::function<Result<std::vector<std::byte>>()>& make :
        {std::function<Result<std::vector<std::byte>>()>(too_short), {failing}}) {
     SimDisk disk;
-    const auto writer = PartWriter::start(disk, plan_of(data));
+    const auto writer = start(disk, plan_of(data));
     ASSERT_TRUE(writer);
     (*writer)->push(0);
     const Status finished = (*writer)->finish(make);
@@ -287,13 +211,17 @@ TEST(PartWriter, APlanThatCantBeWrittenDirectlyIsRefused) {
   SimDisk disk;
   const Data data(kPageBytes);
   PartPlan inside_page = plan_of(data);
-  inside_page.data = inside_page.data.subspan(1);
+  inside_page.image = Image(data.bytes().subspan(1), kPageBytes - 1, kSlabBytes);
   PartPlan odd_header = plan_of(data);
   odd_header.header_bytes = 100;
   PartPlan no_header = plan_of(data);
   no_header.header_bytes = 0;
-  for (const PartPlan& plan : {inside_page, odd_header, no_header}) {
-    const auto refused = PartWriter::start(disk, plan);
+  PartPlan odd_slabs = plan_of(data);
+  odd_slabs.image = Image(data.bytes(), kPageBytes, kPageBytes - 1);
+  PartPlan no_slots = plan_of(data);
+  no_slots.image = Image(data.bytes(), 2 * kSlabBytes, kSlabBytes);
+  for (const PartPlan& plan : {inside_page, odd_header, no_header, odd_slabs, no_slots}) {
+    const auto refused = start(disk, plan);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument) << refused.error().message();
   }
@@ -310,8 +238,8 @@ TEST(PartWriter, WritesSlabsWhileOthersAreStillCaptured) {
     std::ranges::fill(image, std::byte{0});
     SimDisk disk;
     auto plan = plan_of(source);
-    plan.data = image;
-    const auto writer = PartWriter::start(disk, plan);
+    plan.image = Image(image, image.size(), kSlabBytes);
+    const auto writer = start(disk, plan);
     ASSERT_TRUE(writer);
     const std::uint64_t middle = 3 * kSlabBytes + 4'711 * round;
     CaptureSession session(

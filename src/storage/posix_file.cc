@@ -5,13 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 
+#include "base/log.h"
 #include "base/try.h"
 #include "storage/os_error.h"
 
 namespace deepfreeze {
 namespace {
+
+constexpr std::uint64_t kDirectAlignment = 4096;  // what Access promises the kernel
 
 // Set on the open file rather than in open(): open(O_CREAT | O_DIRECT) may make the file and
 // then refuse, which leaves a taken name behind.
@@ -33,30 +37,57 @@ class PosixFile final : public File {
   Result<std::uint64_t> size() override;
   Status sync() override;
   Status close() override;
-  [[nodiscard]] Access access() const override { return access_; }
+  [[nodiscard]] Access access() const override { return access_.load(std::memory_order_relaxed); }
+  Status flush_range(std::uint64_t offset, std::uint64_t bytes) override;
+  [[nodiscard]] std::optional<int> native_fd() const override { return fd_.get(); }
 
  private:
   [[nodiscard]] std::string place(std::uint64_t offset) const {
     return fmt::format("{} at {}", path_, offset);
   }
   [[nodiscard]] Result<bool> ends_before(std::uint64_t offset);
+  [[nodiscard]] bool go_buffered();
 
   UniqueFd fd_;
   std::string path_;
-  Access access_;
+  std::atomic<Access> access_;  // relaxed: the kernel's own flag orders the writes
 };
+
+bool is_aligned(std::uint64_t offset, std::span<const std::byte> bytes) {
+  return (offset | reinterpret_cast<std::uintptr_t>(bytes.data()) | bytes.size()) %
+             kDirectAlignment ==
+         0;
+}
 
 Status PosixFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
+    const bool may_refuse = access() == Access::kDirect && is_aligned(offset, bytes);
     const ssize_t count =
         ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EINVAL && may_refuse && go_buffered()) continue;
     if (count < 0) return os_fail("write", place(offset), errno);
     if (count == 0) return os_fail("write", place(offset), EIO);  // or we would try for ever
     bytes = bytes.subspan(static_cast<std::size_t>(count));
     offset += static_cast<std::uint64_t>(count);
   }
   return {};
+}
+
+// Some file systems take O_DIRECT when a file is opened and refuse the write, or want more than
+// whole pages.
+bool PosixFile::go_buffered() {
+  const int flags = ::fcntl(fd_.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags & ~O_DIRECT) != 0) {
+    errno = EINVAL;  // what the write said
+    return false;
+  }
+  access_.store(Access::kBuffered, std::memory_order_relaxed);
+  static std::atomic<bool> told{false};  // once a process, not once a file
+  if (!told.exchange(true, std::memory_order_relaxed)) {
+    log_warning(path_ + " refuses direct writes: it goes through the page cache, more slowly");
+  }
+  return true;
 }
 
 Result<std::size_t> PosixFile::read_at(std::uint64_t offset, std::span<std::byte> into) {
@@ -69,7 +100,7 @@ Result<std::size_t> PosixFile::read_at(std::uint64_t offset, std::span<std::byte
     if (count == 0) break;
     done += static_cast<std::size_t>(count);
     // A direct read that stopped at an odd end of file can't be continued: it is not aligned.
-    if (access_ == Access::kDirect && done < into.size()) {
+    if (access() == Access::kDirect && done < into.size()) {
       DF_TRY(const bool ended, ends_before(offset + done));
       if (ended) break;
     }
@@ -114,6 +145,22 @@ Result<std::uint64_t> PosixFile::size() {
 Status PosixFile::sync() {
   if (::fdatasync(fd_.get()) == 0) return {};
   return os_fail("sync", path_, errno);
+}
+
+// Waits, because only clean pages can be dropped. Where the call is not to be had, the pages stay
+// for the kernel to write; anything else is an error of the device that sync() won't repeat.
+Status PosixFile::flush_range(std::uint64_t offset, std::uint64_t bytes) {
+  if (access() == Access::kDirect) return {};
+  const auto begin = static_cast<off_t>(offset);
+  const auto count = static_cast<off_t>(bytes);
+  constexpr unsigned kWriteAndWait =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  if (::sync_file_range(fd_.get(), begin, count, kWriteAndWait) == 0) {
+    ::posix_fadvise(fd_.get(), begin, count, POSIX_FADV_DONTNEED);  // advice: it can't fail us
+    return {};
+  }
+  if (errno == ENOSYS || errno == EPERM || errno == EINVAL || errno == ESPIPE) return {};
+  return os_fail("flush", place(offset), errno);
 }
 
 Status PosixFile::close() {

@@ -13,9 +13,12 @@
 #include <filesystem>
 #include <iostream>
 
+#include "base/log.h"
+#include "base/scope_exit.h"
 #include "support/aligned_bytes.h"
 #include "support/code_of.h"
 #include "support/deny_syscall.h"
+#include "support/refuse_direct.h"
 #include "support/scoped_dir.h"
 
 namespace deepfreeze {
@@ -183,6 +186,31 @@ TEST_F(PosixVfsTest, DirectWritesComeBackThroughBothAccesses) {
                                    written.bytes().first(2 * kPage + 1000)));
     EXPECT_EQ(file->read_at(4 * kPage, read.bytes()).value(), 0U);
   }
+}
+
+// It opened with O_DIRECT, so nobody could know before the first write.
+TEST_F(PosixVfsTest, ADirectWriteThatTheFileSystemRefusesGoesOnBuffered) {
+  std::vector<std::string> lines;
+  set_log_sink([&lines](std::string_view line) { lines.emplace_back(line); });
+  const ScopeExit reset([] { set_log_sink({}); });
+  const AlignedBytes written(4 * kPage);
+  written.fill_pattern();
+  const bool ran = run_with_direct_writes_refused([&] {
+    for (const char* name : {"a", "b"}) {
+      auto file = vfs_->create(name, Access::kDirect).value();
+      if (file->access() != Access::kDirect) continue;
+      const Status done = file->write_at(kPage, written.bytes().subspan(kPage));
+      ASSERT_TRUE(done) << done.error().message();
+      EXPECT_EQ(file->access(), Access::kBuffered);
+      ASSERT_TRUE(file->write_at(0, written.bytes().first(kPage)));
+      const AlignedBytes back(4 * kPage);
+      EXPECT_EQ(file->read_at(0, back.bytes()).value(), 4 * kPage);
+      EXPECT_TRUE(std::ranges::equal(back.bytes(), written.bytes()));
+    }
+  });
+  if (!ran) GTEST_SKIP() << "LEFT OUT: this machine allows no seccomp filter that asks";
+  ASSERT_EQ(lines.size(), 1U);  // for two files
+  EXPECT_NE(lines[0].find("/a refuses direct writes"), std::string::npos) << lines[0];
 }
 
 TEST_F(PosixVfsTest, AMisalignedDirectWriteIsAnError) {

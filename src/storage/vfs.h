@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,7 +39,16 @@ class File {
   // Data and what is needed to read it (fdatasync). After a failure the file must be given up.
   [[nodiscard]] virtual Status sync() = 0;
   [[nodiscard]] virtual Status close() = 0;
+  // It may change from direct to buffered where the file system refuses the first direct write.
   [[nodiscard]] virtual Access access() const = 0;
+  // Sends a written range of a buffered file to the device and takes it out of the page cache, so
+  // that a large file does not push out what others keep there. No sync: nothing is durable
+  // after it. But an error is one of sync(), which may not be told a second time.
+  [[nodiscard]] virtual Status flush_range(std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {
+    return {};
+  }
+  // What the kernel calls the open file, for UringQueue; nothing where it does not know it.
+  [[nodiscard]] virtual std::optional<int> native_fd() const { return std::nullopt; }
 };
 
 struct DirEntry {

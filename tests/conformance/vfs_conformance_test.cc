@@ -220,6 +220,21 @@ TEST_P(VfsConformance, PreallocationLeavesTheSizeAlone) {
   EXPECT_EQ(file->size().value(), 0U);
 }
 
+TEST_P(VfsConformance, FlushingARangeChangesNothingThatIsRead) {
+  for (const Access access : {Access::kBuffered, Access::kDirect}) {
+    const AlignedBytes written(4 * kAligned);
+    written.fill_pattern();
+    auto file = vfs().create("a", access).value();
+    ASSERT_TRUE(file->write_at(0, written.bytes()));
+    ASSERT_TRUE(file->flush_range(kAligned, 2 * kAligned));
+    ASSERT_TRUE(file->flush_range(0, 100 * kAligned));  // beyond the end
+    const AlignedBytes back(4 * kAligned);
+    EXPECT_EQ(file->read_at(0, back.bytes()).value(), 4 * kAligned);
+    EXPECT_TRUE(std::ranges::equal(back.bytes(), written.bytes()));
+    ASSERT_TRUE(vfs().remove_file("a"));
+  }
+}
+
 TEST_P(VfsConformance, AFileOpenedForReadingCantBeWritten) {
   put("a", "text");
   auto file = vfs().open_read("a", Access::kBuffered).value();

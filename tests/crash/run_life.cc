@@ -15,7 +15,7 @@
 #include "manifest/commit.h"
 #include "manifest/history.h"
 #include "manifest/retention.h"
-#include "pipeline/part_writer.h"
+#include "pipeline/write_engine.h"
 
 namespace deepfreeze {
 namespace {
@@ -39,10 +39,11 @@ Status write_part_by_engine(Vfs& vfs, const std::string& path, const ShardHeader
   DF_TRY(EncodedHeader encoded, encode_header(header));
   DF_TRY(const MappedMemory arena, MappedMemory::allocate(round_up(data.size(), kPageBytes)));
   std::ranges::copy(data, arena.bytes().begin());
-  DF_TRY(const auto writer, PartWriter::start(vfs, {.name = path,
-                                                    .data = arena.bytes().first(data.size()),
-                                                    .header_bytes = encoded.bytes.size(),
-                                                    .thread_count = 1}));
+  DF_TRY(const auto engine, WriteEngine::open({.mode = IoMode::kDirect, .writes_in_flight = 1}));
+  DF_TRY(const auto writer,
+         engine->start(vfs, {.name = path,
+                             .image = Image(arena.bytes(), data.size(), kSlabBytes),
+                             .header_bytes = encoded.bytes.size()}));
   writer->push(0);
   return writer->finish([&]() -> Result<std::vector<std::byte>> { return encoded.bytes; });
 }

@@ -1,0 +1,78 @@
+#include "pipeline/threaded_part_writer.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "base/named_threads.h"
+
+namespace deepfreeze {
+namespace {
+
+class ThreadedPartWriter final : public PartWriter {
+ public:
+  ThreadedPartWriter(std::unique_ptr<PartFile> part, std::size_t thread_count)
+      : part_(std::move(part)), queue_(part_->slab_count()) {
+    threads_ = start_threads(thread_count, "df-write", [this] { drain(); });
+  }
+  ~ThreadedPartWriter() override {
+    cancel();
+    join();
+  }
+
+  void push(std::size_t slab_index) override;
+  Status finish(const MakeHeader& make_header) override;
+  void cancel() override { part_->cancel(); }
+  [[nodiscard]] std::uint64_t bytes_written() const override { return part_->bytes_written(); }
+  [[nodiscard]] double write_seconds() const override { return part_->write_seconds(); }
+
+ private:
+  void drain();
+  void join();
+  void write(std::size_t slab_index);
+
+  const std::unique_ptr<PartFile> part_;
+  BoundedQueue<std::size_t> queue_;    // has room for every slab once, so push() does not wait
+  std::vector<std::jthread> threads_;  // last: they use all above
+};
+
+// Where no thread could be started, the caller's does it all.
+void ThreadedPartWriter::push(std::size_t slab_index) {
+  if (!part_->admit(slab_index)) return;
+  if (threads_.empty()) return write(slab_index);
+  queue_.push(slab_index);
+}
+
+// One thread's life: writes what is queued until the queue is closed. After a failure the rest
+// is only given up.
+void ThreadedPartWriter::drain() {
+  while (const auto slab_index = queue_.pop()) write(*slab_index);
+}
+
+void ThreadedPartWriter::write(std::size_t slab_index) {
+  const Status may_start = part_->may_start();
+  part_->settle(slab_index, may_start ? part_->write_from(slab_index, 0) : may_start);
+}
+
+void ThreadedPartWriter::join() {
+  queue_.close();
+  threads_.clear();
+}
+
+Status ThreadedPartWriter::finish(const MakeHeader& make_header) {
+  join();
+  return part_->finish(make_header);
+}
+
+}  // namespace
+
+std::unique_ptr<PartWriter> make_threaded_part_writer(std::unique_ptr<PartFile> part,
+                                                      std::size_t thread_count) {
+  const std::size_t wanted = std::clamp<std::size_t>(thread_count, 1, kWriteThreadsMax);
+  const std::size_t useful = std::min(wanted, part->slab_count());
+  return std::make_unique<ThreadedPartWriter>(std::move(part), useful);
+}
+
+}  // namespace deepfreeze

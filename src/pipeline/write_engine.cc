@@ -1,0 +1,107 @@
+#include "pipeline/write_engine.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <tuple>
+#include <utility>
+
+#include "base/log.h"
+#include "base/try.h"
+#include "pipeline/part_file.h"
+#include "pipeline/threaded_part_writer.h"
+#include "pipeline/uring_part_writer.h"
+
+namespace deepfreeze {
+namespace {
+
+// In the order of IoMode.
+constexpr std::array<std::string_view, 4> kModeNames = {"", "uring", "direct", "buffered"};
+constexpr std::size_t kWritesInFlightMax = kWriteThreadsMax;
+static_assert(kWritesInFlightMax <= kUringDepthMax);
+
+void log_step_down(IoMode mode, std::string_view why) {
+  log_warning(fmt::format("writes go by {} instead: {}",
+                          mode == IoMode::kDirect ? "O_DIRECT threads" : "the page cache", why));
+}
+
+}  // namespace
+
+Result<IoMode> io_mode_from_environment() {
+  const char* value = std::getenv("DEEPFREEZE_IO");
+  const std::string_view text = value == nullptr ? "" : value;
+  const auto found = std::ranges::find(kModeNames, text);
+  if (found != kModeNames.end()) return static_cast<IoMode>(found - kModeNames.begin());
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("DEEPFREEZE_IO=\"{}\": choose uring, direct or buffered", text));
+}
+
+Result<std::unique_ptr<WriteEngine>> WriteEngine::open(WriteOptions options) {
+  const auto in_flight = std::clamp<std::size_t>(options.writes_in_flight, 1, kWritesInFlightMax);
+  if (options.mode == IoMode::kDirect || options.mode == IoMode::kBuffered) {
+    return std::make_unique<WriteEngine>(nullptr, options.mode, in_flight);
+  }
+  auto queue = UringQueue::open(static_cast<unsigned>(in_flight));
+  if (queue) return std::make_unique<WriteEngine>(*std::move(queue), IoMode::kUring, in_flight);
+  if (options.mode == IoMode::kUring) {
+    return std::unexpected(queue.error().within("DEEPFREEZE_IO=uring"));
+  }
+  log_step_down(IoMode::kDirect, queue.error().message());
+  return std::make_unique<WriteEngine>(nullptr, IoMode::kDirect, in_flight);
+}
+
+WriteEngine::WriteEngine(std::unique_ptr<UringQueue> queue, IoMode mode,
+                         std::size_t writes_in_flight)
+    : owner_(::getpid()),
+      queue_(std::move(queue)),
+      mode_(mode),
+      writes_in_flight_(writes_in_flight) {}
+
+WriteEngine::~WriteEngine() = default;
+
+void WriteEngine::use_memory(std::span<std::byte> memory) {
+  const bool is_same = memory.data() == memory_.data() && memory.size() == memory_.size();
+  if (!queue_ || is_same || owner_ != ::getpid()) return;
+  memory_ = memory;
+  // Not worth a line: unregistered writes cost hardly more, and registered_bytes() tells.
+  std::ignore = queue_->register_memory(memory);
+}
+
+std::size_t WriteEngine::registered_bytes() const {
+  return queue_ ? queue_->registered_bytes() : 0;
+}
+
+Result<std::unique_ptr<PartWriter>> WriteEngine::start(Vfs& vfs, PartPlan plan) {
+  if (owner_ != ::getpid()) {
+    return fail(ErrorCode::kUnsupported, "write " + plan.name + ": in a forked process");
+  }
+  if (queue_ && queue_->is_broken()) come_down(IoMode::kDirect, "io_uring failed");
+  const Access wanted = mode() == IoMode::kBuffered ? Access::kBuffered : Access::kDirect;
+  DF_TRY(auto part, PartFile::create(vfs, std::move(plan), wanted));
+  if (part->access() != wanted) {
+    come_down(IoMode::kBuffered, "the file system takes no direct writes");
+  }
+  if (may_borrow_queue(*part)) {
+    LentQueue queue(queue_.get(), GiveBackQueue{&queue_is_lent_});
+    return make_uring_part_writer(std::move(part), std::move(queue), writes_in_flight_);
+  }
+  return make_threaded_part_writer(std::move(part), writes_in_flight_);
+}
+
+void WriteEngine::come_down(IoMode mode, std::string_view why) {
+  // The modes are in order, best first.
+  if (mode_.load(std::memory_order_relaxed) >= mode) return;
+  mode_.store(mode, std::memory_order_relaxed);
+  log_step_down(mode, why);
+}
+
+bool WriteEngine::may_borrow_queue(const PartFile& part) {
+  const bool fits = mode() == IoMode::kUring && part.native_fd();
+  // acquire: what the writer before us left in the queue.
+  return fits && !queue_is_lent_.exchange(true, std::memory_order_acquire);
+}
+
+}  // namespace deepfreeze

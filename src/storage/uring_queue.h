@@ -1,0 +1,80 @@
+// Writes to files through io_uring, from registered memory where the kernel takes it.
+//
+// Owns the ring and the registrations. submit() by one thread at a time and reap() by one at a
+// time, which may be two different ones; all else only while nothing is in flight. Whoever
+// submits keeps the bytes and the descriptor until reap() has returned the write: until then the
+// kernel reads that memory, whatever the process does.
+#pragma once
+
+#include <liburing.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+// The kernel refuses (EFAULT) a registered buffer that is larger.
+inline constexpr std::size_t kRegisteredPieceBytesMax = 1ULL << 30;
+inline constexpr unsigned kUringDepthMax = 64;
+
+struct UringWrite {
+  int fd = -1;
+  std::uint64_t offset = 0;
+  std::span<const std::byte> bytes;
+  std::uint64_t tag = 0;  // comes back with the completion
+};
+
+struct UringDone {
+  std::uint64_t tag = 0;
+  int result = 0;  // bytes written, maybe fewer than wanted; or -errno
+};
+
+class UringQueue {
+ public:
+  // Room for `depth` writes. kUnsupported where the kernel, or a sandbox, lacks what is needed.
+  [[nodiscard]] static Result<std::unique_ptr<UringQueue>> open(unsigned depth);
+  explicit UringQueue(const io_uring& ring);
+  UringQueue(const UringQueue&) = delete;
+  UringQueue& operator=(const UringQueue&) = delete;
+  ~UringQueue();  // nothing may be in flight; in a forked child it changes nothing of the parent's
+
+  // Instead of what was registered before; afterwards nothing is where it fails. The kernel holds
+  // on to these very pages: unregister before the memory is unmapped.
+  [[nodiscard]] Status register_memory(std::span<std::byte> memory,
+                                       std::size_t piece_bytes_max = kRegisteredPieceBytesMax);
+  void unregister_memory();
+  [[nodiscard]] std::size_t registered_bytes() const { return memory_.size(); }
+
+  // Never more than `depth` at once. After an error the queue is broken: nothing was or will be
+  // sent, what is in flight can still be reaped.
+  [[nodiscard]] Status submit(const UringWrite& write);
+  [[nodiscard]] bool is_broken() const { return broken_.load(std::memory_order_relaxed); }
+
+  // Waits for a completion; only while something is in flight.
+  [[nodiscard]] UringDone reap();
+
+ private:
+  [[nodiscard]] Status try_out();
+  [[nodiscard]] Status send();
+  [[nodiscard]] std::optional<int> piece_of(std::span<const std::byte> bytes) const;
+
+  io_uring ring_;
+  const pid_t owner_;
+  std::span<std::byte> memory_;  // registered, in pieces of piece_bytes_
+  std::size_t piece_bytes_ = 0;
+  std::atomic<bool> broken_{false};  // relaxed: who submits wrote it, others only ask
+};
+
+// `memory` in buffers that the kernel takes; the last may be shorter.
+[[nodiscard]] std::vector<iovec> split_for_registration(std::span<std::byte> memory,
+                                                        std::size_t piece_bytes_max);
+
+}  // namespace deepfreeze
