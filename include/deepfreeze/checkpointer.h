@@ -46,6 +46,7 @@ struct SaveStatus {
   double write_seconds = 0;  // at least one write was in flight
   double commit_seconds = 0;
   double durable_seconds = 0;  // from save() to committed; 0 until then
+  bool early = false;  // its capture began before save(): begin_capture()
   bool captured = false;
   bool local = false;
   bool durable = false;

@@ -60,6 +60,7 @@ class SaveStatus:
     write_seconds: float
     commit_seconds: float
     durable_seconds: float
+    early: bool
     captured: bool
     local: bool
     durable: bool

@@ -40,6 +40,7 @@ class SaveStatus:
     write_seconds: float
     commit_seconds: float
     durable_seconds: float  # from save() until committed; 0 before
+    early: bool  # its capture began before save(), inside backward
     captured: bool
     local: bool
     durable: bool
@@ -154,7 +155,9 @@ def _status_of(now: _core.SaveStatus) -> SaveStatus:
 
 def _nothing_done(step: int, error: BaseException | None) -> SaveStatus:
     nothing: dict[str, Any] = {field.name: 0 for field in fields(SaveStatus)}
-    nothing.update(captured=False, local=False, durable=False, torn=(), step=step, error=error)
+    nothing.update(
+        early=False, captured=False, local=False, durable=False, torn=(), step=step, error=error
+    )
     return SaveStatus(**nothing)
 
 

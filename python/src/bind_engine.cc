@@ -132,6 +132,7 @@ void bind_handle(nb::module_& module) {
       .def_ro("write_seconds", &SaveStatus::write_seconds)
       .def_ro("commit_seconds", &SaveStatus::commit_seconds)
       .def_ro("durable_seconds", &SaveStatus::durable_seconds)
+      .def_ro("early", &SaveStatus::early)
       .def_ro("captured", &SaveStatus::captured)
       .def_ro("local", &SaveStatus::local)
       .def_ro("durable", &SaveStatus::durable)

@@ -6,6 +6,8 @@
 namespace nb = nanobind;
 
 NB_MODULE(_core, module) {
+  // torch keeps some hooks, and all that they refer to, beyond the interpreter's end.
+  nb::set_leak_warnings(false);
   module.attr("FORMAT_VERSION") = deepfreeze::kFormatVersion;
   deepfreeze::python::bind_errors(module);
   deepfreeze::python::bind_checkpoint(module);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "deepfreeze/result.h"
@@ -32,5 +33,10 @@ extern std::atomic<bool> active;
 #define DF_FAIL_POINT(name)                                                           \
   if (::deepfreeze::fail_points::active.load(std::memory_order_relaxed)) [[unlikely]] \
     DF_TRY_VOID(::deepfreeze::fail_points::pass(name))
+
+// Where nothing can fail: only sleep and kill act here.
+#define DF_STALL_POINT(name)                                                          \
+  if (::deepfreeze::fail_points::active.load(std::memory_order_relaxed)) [[unlikely]] \
+    std::ignore = ::deepfreeze::fail_points::pass(name)
 
 }  // namespace deepfreeze

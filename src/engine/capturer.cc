@@ -8,6 +8,7 @@
 
 #include "base/cores.h"
 #include "base/random_id.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "format/layout.h"
 
@@ -168,6 +169,7 @@ Capturer::Current Capturer::current() {
 void Capturer::fence(std::uint32_t guard) {
   const auto [capture, handle] = current();
   if (!capture) return;
+  const trace::Span span("fence");
   const auto started = Monotonic::now();
   CaptureSession& session = capture->session();
   if (session.pieces_unread(guard) > kPiecesWorthThreads) {
@@ -193,6 +195,7 @@ Result<bool> Capturer::begin_early(SavePlan plan) {
     free_arena();
     return std::unexpected(capture.error());
   }
+  (*capture)->mark_early();
   set_current({*capture, nullptr});
   const std::size_t guards = (*capture)->session().group_count();
   early_ = {.plan = std::move(plan), .capture = *capture, .released = std::vector<bool>(guards)};

@@ -13,6 +13,7 @@
 #include "base/bounded_queue.h"
 #include "base/log.h"
 #include "base/scope_exit.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "engine/capturer.h"
 #include "engine/open_checkpoint.h"
@@ -21,6 +22,7 @@
 #include "manifest/claims.h"
 #include "manifest/retention.h"
 #include "storage/posix_vfs.h"
+#include "storage/trace_file.h"
 
 namespace deepfreeze {
 namespace {
@@ -57,13 +59,20 @@ bool is_callers_mistake(const Error& error) {
 }  // namespace
 
 struct Checkpointer::Impl {
-  Impl(std::unique_ptr<Vfs> run_vfs, RunWriter run_writer, std::unique_ptr<WriteEngine> io_engine,
-       Options chosen)
+  // What opening can fail to make.
+  struct Parts {
+    std::unique_ptr<Vfs> vfs;
+    RunWriter writer;
+    std::unique_ptr<WriteEngine> write_engine;
+    std::unique_ptr<TraceFile> trace_file;
+  };
+  Impl(Parts parts, Options chosen)
       : options(std::move(chosen)),
-        vfs(std::move(run_vfs)),
-        writer(std::move(run_writer)),
-        capturer(options, *io_engine),
-        write_engine(std::move(io_engine)),
+        vfs(std::move(parts.vfs)),
+        writer(std::move(parts.writer)),
+        capturer(options, *parts.write_engine),
+        trace_file(std::move(parts.trace_file)),
+        write_engine(std::move(parts.write_engine)),
         worker([this] { work(); }) {}
 
   ~Impl() { stop(); }
@@ -97,6 +106,7 @@ struct Checkpointer::Impl {
   const std::unique_ptr<Vfs> vfs;
   RunWriter writer;
   Capturer capturer;
+  const std::unique_ptr<TraceFile> trace_file;  // null: no trace
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
   const pid_t owner = ::getpid();
   bool closed = false;
@@ -115,6 +125,7 @@ void Checkpointer::Impl::work() {
   ::pthread_setname_np(::pthread_self(), "df-save");
   while (const auto job = jobs.pop()) {
     run_job(**job);
+    if (trace_file) trace_file->flush();
     const std::lock_guard lock(mutex);
     --jobs_unfinished;
     changed.notify_all();
@@ -134,6 +145,7 @@ void Checkpointer::Impl::run_job(SaveJob& job) {
 // Only after a commit of our own, so nothing goes before a newer step is durable; and only while
 // the run is ours, because the next owner's rules may keep more.
 void Checkpointer::Impl::collect(const SaveJob& job) {
+  const trace::Span span("collect garbage");
   const Keep& keep = options.keep;
   if (!keep.last && !keep.every && !keep.best) return;
   if (!check_not_fenced(*vfs, job.generation())) return;
@@ -211,6 +223,7 @@ Status Checkpointer::Impl::save_or_throw(const SaveRequest& request,
   DF_TRY(SavePlan plan, make_plan(request));
   DF_TRY(const std::shared_ptr<LiveCapture> capture, make_capture(plan));
   note_sizes(plan, *handle);
+  handle->status.early = capture->began_early();
   const bool confirm = request.confirm && handle->status.guarded_bytes > 0;
   job = start_job(std::move(plan), capture, handle, confirm);
   try {
@@ -259,15 +272,20 @@ Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Optio
   DF_TRY_VOID(make_durable_directories(root));
   DF_TRY(auto vfs, open_posix_vfs(root));
   DF_TRY(RunWriter writer, RunWriter::open(*vfs, options.parent));
+  DF_TRY(auto trace_file, TraceFile::from_environment());
   try {
-    return Checkpointer(std::make_unique<Impl>(std::move(vfs), std::move(writer),
-                                               std::move(write_engine), std::move(options)));
+    Impl::Parts parts = {.vfs = std::move(vfs),
+                         .writer = std::move(writer),
+                         .write_engine = std::move(write_engine),
+                         .trace_file = std::move(trace_file)};
+    return Checkpointer(std::make_unique<Impl>(std::move(parts), std::move(options)));
   } catch (const std::exception& cause) {  // std::system_error where no thread can be started
     return std::unexpected(out_of_memory(cause).within("open " + root.string()));
   }
 }
 
 Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request) {
+  const trace::Span span("save");
   DF_TRY_VOID(check_usable(fmt::format("save step {}", request.step)));
   auto handle = std::make_shared<SaveHandle::State>(request.step);
   DF_TRY_VOID(check_request(request));

@@ -21,6 +21,10 @@ class LiveCapture {
 
   [[nodiscard]] CaptureSession& session() { return session_; }
 
+  // Whether groups were released before the save() that it belongs to.
+  void mark_early() { began_early_ = true; }
+  [[nodiscard]] bool began_early() const { return began_early_; }
+
   // Slabs in the order in which they fill; empty after end_slabs().
   [[nodiscard]] std::optional<std::size_t> next_slab() { return parts_->slabs.pop(); }
   // Its place in memory may be used again.
@@ -49,6 +53,7 @@ class LiveCapture {
 
   std::shared_ptr<Parts> parts_;  // also held by the session's callbacks
   CaptureSession session_;
+  bool began_early_ = false;  // by the caller's thread
 };
 
 }  // namespace deepfreeze

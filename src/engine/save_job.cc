@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "manifest/commit.h"
 #include "manifest/run_directory.h"
@@ -116,10 +117,12 @@ void SaveJob::settle_failed(Error error) {
 Status SaveJob::write_and_seal() {
   DF_TRY_VOID(begin_attempt(vfs_, attempt()));
   DF_TRY_VOID(write_part());
+  const trace::Span span("seal");
   return seal_part(vfs_, attempt(), plan_.header.identity.part);
 }
 
 Status SaveJob::write_part() {
+  const trace::Span span("write part", image_.data_bytes());
   const PartName& part = plan_.header.identity.part;
   DF_TRY(const auto writer,
          settings_.write_engine.start(
@@ -146,6 +149,7 @@ bool SaveJob::has_capture_failed() {
 }
 
 Status SaveJob::commit() {
+  const trace::Span span("commit");
   const Identity& identity = plan_.header.identity;
   const auto manifest = commit_attempt(vfs_, {.identity = identity,
                                               .world_size = identity.part.world_size,

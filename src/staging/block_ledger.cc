@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/trace.h"
 #include "codec/crc32c.h"
 
 namespace deepfreeze {
@@ -47,6 +48,7 @@ bool BlockLedger::complete() const { return slabs_lack_.load(std::memory_order_a
 bool BlockLedger::finish_block(std::uint64_t block) {
   const std::uint64_t begin = block * block_bytes_;
   const std::uint64_t bytes = std::min(block_bytes_, image_.data_bytes() - begin);
+  const trace::Span span("checksum", bytes);
   const auto started = Monotonic::now();
   block_crcs_[block] = crc32c(image_.at(begin, bytes));
   // relaxed: for display

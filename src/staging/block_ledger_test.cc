@@ -24,6 +24,7 @@ class Ledger {
   BlockLedger& operator*() { return ledger_; }
   BlockLedger* operator->() { return &ledger_; }
   [[nodiscard]] const std::vector<std::size_t>& announced() const { return announced_; }
+  [[nodiscard]] bool was_complete_before() const { return was_complete_before_; }
   [[nodiscard]] std::uint64_t blocks() const { return ceil_div(memory_.size(), kBlock); }
   [[nodiscard]] std::uint64_t block_bytes(std::uint64_t block) const {
     return std::min<std::uint64_t>(kBlock, memory_.size() - block * kBlock);
@@ -36,9 +37,11 @@ class Ledger {
   std::vector<std::byte> memory_;
   std::mutex mutex_;
   std::vector<std::size_t> announced_;  // guarded by mutex_
+  bool was_complete_before_ = false;    // an announcement; guarded by mutex_
   BlockLedger ledger_{Image(memory_, memory_.size(), kSlab), kBlock, [this](std::size_t slab) {
                         const std::lock_guard lock(mutex_);
                         announced_.push_back(slab);
+                        was_complete_before_ = was_complete_before_ || ledger_.complete();
                       }};
 };
 
@@ -75,6 +78,7 @@ TEST(BlockLedger, TheLastBlockAndTheLastSlabMayBeShort) {
   EXPECT_EQ(ledger.announced(), (std::vector<std::size_t>{0, 1}));
   EXPECT_EQ(ledger->block_crcs().back(), ledger.crc(ledger.blocks() - 1));
   EXPECT_TRUE(ledger->complete());
+  EXPECT_FALSE(ledger.was_complete_before());
 }
 
 // By three threads, in random parts: one call completes it, each slab comes once.

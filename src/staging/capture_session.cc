@@ -17,6 +17,8 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/fail_point.h"
+#include "base/trace.h"
 #include "staging/block_ledger.h"
 #include "staging/copy_lane.h"
 #include "staging/copy_slot.h"
@@ -190,6 +192,8 @@ void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_backgr
     count_as_read(item.guard);
     return count_as_over();
   }
+  DF_STALL_POINT("capture.piece");
+  const trace::Span span("copy", piece.bytes);
   const auto started = Monotonic::now();
   if (bring(piece, in_background)) count_as_read(item.guard);                     // step 3
   if (!witness.matches(item, piece, plan.image.at(piece.offset, piece.bytes))) {  // step 4
@@ -285,6 +289,7 @@ void CaptureSession::help(std::uint32_t group) {
 
 void CaptureSession::help_in_background() {
   const std::shared_ptr<State> state = state_;
+  DF_STALL_POINT("capture.background");
   state->copy_all_in_background();
 }
 

@@ -38,8 +38,7 @@ CapturePiece CopyLane::piece(std::uint64_t number) const {
   const CaptureItem& item = items_[members_[member]];
   const std::uint64_t block = item.offset / block_bytes_ + number - first_piece_[member];
   const std::uint64_t begin = std::max(item.offset, block * block_bytes_);
-  const std::uint64_t end =
-      std::min(item.offset + item.source.size(), (block + 1) * block_bytes_);
+  const std::uint64_t end = std::min(item.offset + item.source.size(), (block + 1) * block_bytes_);
   return {.item = members_[member], .offset = begin, .bytes = end - begin};
 }
 

@@ -13,16 +13,26 @@ namespace {
 
 constexpr std::uint64_t kBlock = 1'024;
 
+std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> bytes(count);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+Witness witness_of(const CaptureItem& item, WitnessSettings settings) {
+  Witness witness(1, settings);
+  witness.record(0, item);
+  return witness;
+}
+
 // One item at its offset, recorded, and copies of it to compare.
 class Recorded {
  public:
   Recorded(std::uint64_t offset, std::size_t bytes, WitnessSettings settings)
-      : memory_(bytes), witness_(1, settings) {
-    std::mt19937_64 random(offset * 31 + bytes);
-    for (std::byte& byte : memory_) byte = static_cast<std::byte>(random());
-    item_ = {.source = memory_, .offset = offset, .guard = 1};
-    witness_.record(0, item_);
-  }
+      : memory_(random_bytes(bytes, offset)),
+        item_({.source = memory_, .offset = offset, .guard = 1}),
+        witness_(witness_of(item_, settings)) {}
 
   void change(std::size_t at) { memory_.at(at) ^= std::byte{0x10}; }
   void change_all() {
