@@ -36,6 +36,7 @@ enum class Level : std::uint8_t {
 struct SaveStatus {
   std::uint64_t step = 0;
   std::uint64_t bytes = 0;  // of the data section
+  std::uint64_t bytes_copied = 0;
   std::uint64_t bytes_written = 0;
   std::uint64_t guarded_bytes = 0;  // captured after save() returned
   double stall_seconds = 0;         // inside save()

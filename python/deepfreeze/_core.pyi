@@ -51,6 +51,7 @@ class CheckpointInfo:
 class SaveStatus:
     step: int
     bytes: int
+    bytes_copied: int
     bytes_written: int
     guarded_bytes: int
     stall_seconds: float

@@ -31,6 +31,7 @@ class SaveStatus:
 
     step: int
     bytes: int  # of the data section
+    bytes_copied: int  # so far
     bytes_written: int
     guarded_bytes: int  # captured after save() returned
     stall_seconds: float  # inside save()

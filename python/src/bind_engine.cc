@@ -123,6 +123,7 @@ void bind_handle(nb::module_& module) {
   nb::class_<SaveStatus>(module, "SaveStatus")
       .def_ro("step", &SaveStatus::step)
       .def_ro("bytes", &SaveStatus::bytes)
+      .def_ro("bytes_copied", &SaveStatus::bytes_copied)
       .def_ro("bytes_written", &SaveStatus::bytes_written)
       .def_ro("guarded_bytes", &SaveStatus::guarded_bytes)
       .def_ro("stall_seconds", &SaveStatus::stall_seconds)

@@ -206,6 +206,7 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
                                     .confirm = confirm};
   auto job =
       std::make_shared<SaveJob>(*vfs, std::move(plan), capturer.image(), settings, capture, handle);
+  handle->capturing(capture->session());
   capture->when_copied([job] { job->copied(); });
   last_job = job;
   last_handle = SaveHandle(handle);

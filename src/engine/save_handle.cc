@@ -19,6 +19,13 @@ bool reached(const SaveStatus& status, Level level) {
   return false;
 }
 
+void note(const CaptureTimes& times, SaveStatus& status) {
+  constexpr double kSecondsPerNano = 1e-9;
+  status.bytes_copied = times.copied_bytes;
+  status.copy_seconds = static_cast<double>(times.copy_nanos) * kSecondsPerNano;
+  status.checksum_seconds = static_cast<double>(times.checksum_nanos) * kSecondsPerNano;
+}
+
 }  // namespace
 
 void SaveHandle::State::reach(Level level) {
@@ -61,11 +68,16 @@ void SaveHandle::State::wrote(std::uint64_t bytes, double seconds) {
   status.write_seconds = seconds;
 }
 
-void SaveHandle::State::spent(const CaptureTimes& times) {
-  constexpr double kSecondsPerNano = 1e-9;
+void SaveHandle::State::capturing(const CaptureSession& captured) {
   const std::lock_guard lock(mutex);
-  status.copy_seconds = static_cast<double>(times.copy_nanos) * kSecondsPerNano;
-  status.checksum_seconds = static_cast<double>(times.checksum_nanos) * kSecondsPerNano;
+  session = captured;
+}
+
+void SaveHandle::State::end_capture() {
+  std::optional<CaptureSession> dropped;  // its end must not come under the lock
+  const std::lock_guard lock(mutex);
+  if (session) note(session->times(), status);
+  std::swap(dropped, session);
 }
 
 void SaveHandle::State::committed_in(double seconds) {
@@ -110,6 +122,7 @@ Status SaveHandle::State::wait_until(const std::function<bool()>& reached,
 
 SaveStatus SaveHandle::status() const {
   const std::lock_guard lock(state_->mutex);
+  if (state_->session) note(state_->session->times(), state_->status);
   return state_->status;
 }
 

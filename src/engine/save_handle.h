@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 
 #include "base/clock.h"
 #include "deepfreeze/checkpointer.h"
@@ -21,7 +22,8 @@ struct SaveHandle::State {
   void tore(std::vector<std::string> keys);
   void blocked_in_fence(double seconds);
   void wrote(std::uint64_t bytes, double seconds);
-  void spent(const CaptureTimes& times);
+  void capturing(const CaptureSession& session);
+  void end_capture();
   void committed_in(double seconds);
 
   // Until `reached`, or the save has failed; the save's own error, or kTimeout.
@@ -32,6 +34,7 @@ struct SaveHandle::State {
   std::mutex mutex;  // guards all below
   std::condition_variable changed;
   SaveStatus status;
+  std::optional<CaptureSession> session;  // while it may still be at work
   bool is_copied = false;
   std::function<void(std::vector<std::string>)> on_confirm;  // until confirmed or failed
 };

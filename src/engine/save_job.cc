@@ -83,7 +83,7 @@ void SaveJob::capture_failed(const Error& error) {
 bool SaveJob::run(const std::function<void()>& on_sealed) {
   const Status sealed = write_and_seal();
   if (!sealed) end_capture();
-  handle_->spent(capture_->session().times());
+  handle_->end_capture();
   on_sealed();
   if (!sealed) {
     give_up(sealed.error());
@@ -111,6 +111,7 @@ void SaveJob::end_capture() {
 
 void SaveJob::settle_failed(Error error) {
   capture_->cancel();
+  handle_->end_capture();
   handle_->fail(std::move(error));
 }
 

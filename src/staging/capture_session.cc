@@ -125,6 +125,7 @@ struct CaptureSession::State {
   std::atomic<bool> cancelled{false};
   std::atomic<bool> empty_is_done{false};
   std::atomic<std::uint64_t> copy_nanos{0};         // for display
+  std::atomic<std::uint64_t> copied_bytes{0};
   std::atomic<std::uint64_t> pieces_taken_over{0};  // for display
 
   std::mutex mutex;  // guards nothing but the moment between a waiter's look and its sleep
@@ -200,6 +201,7 @@ void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_backgr
     torn[piece.item].store(true, std::memory_order_relaxed);  // the ledger orders it
   }
   copy_nanos.fetch_add(nanos_since(started), std::memory_order_relaxed);
+  copied_bytes.fetch_add(piece.bytes, std::memory_order_relaxed);
   if (ledger.arrived(piece.offset / plan.block_bytes, piece.bytes)) plan.on_done();  // step 5
   count_as_over();
 }
@@ -247,7 +249,9 @@ void CaptureSession::State::fence(std::uint32_t number) {
   if (number >= groups.size() || !lane_released(lane_of(number))) return;
   const std::atomic<std::uint64_t>& left = groups[number]->unread;
   const auto is_read = [&left] { return left.load(std::memory_order_acquire) == 0; };
-  while (!is_read() && copy_claim(lane_of(number), kPiecesPerClaim, false)) {
+  // In a ring, what lies behind the group's last piece may have to wait for the disk.
+  const std::uint64_t count = plan.image.is_ring() ? 1 : kPiecesPerClaim;
+  while (!is_read() && copy_claim(lane_of(number), count, false)) {
   }
   while (!is_read()) {
     take_over();
@@ -354,7 +358,8 @@ std::vector<std::size_t> CaptureSession::torn_items() const {
 }
 
 CaptureTimes CaptureSession::times() const {
-  return {.copy_nanos = state_->copy_nanos.load(std::memory_order_relaxed),
+  return {.copied_bytes = state_->copied_bytes.load(std::memory_order_relaxed),
+          .copy_nanos = state_->copy_nanos.load(std::memory_order_relaxed),
           .checksum_nanos = state_->ledger.checksum_nanos(),
           .pieces_taken_over = state_->pieces_taken_over.load(std::memory_order_relaxed)};
 }

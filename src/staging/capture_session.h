@@ -40,6 +40,7 @@ struct CapturePlan {
 
 // What the threads of a session did. Nanoseconds of two at a time count twice.
 struct CaptureTimes {
+  std::uint64_t copied_bytes = 0;
   std::uint64_t copy_nanos = 0;
   std::uint64_t checksum_nanos = 0;
   std::uint64_t pieces_taken_over = 0;  // by fences, from the background thread

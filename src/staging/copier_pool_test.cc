@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/named_threads.h"
 #include "staging/capture_fixture.h"
+#include "staging/held_memory.h"
 
 namespace deepfreeze {
 namespace {
@@ -70,6 +71,32 @@ TEST(CopierPool, TwoRunsAtOnceAreBothCompleted) {
   };
   const std::jthread other([&] { runs(1'000); });
   runs(2'000);
+}
+
+TEST(CopierPool, RunWaitsForAThreadThatStillReadsTheGroup) {
+  HeldMemory source(2);
+  std::vector<std::byte> image(source.bytes().size());
+  CaptureSession session({.image = Image(image, image.size(), image.size()),
+                          .block_bytes = image.size(),
+                          .items = {{.source = source.bytes(), .offset = 0, .guard = 1}},
+                          .on_slab = [](std::size_t) {}});
+  session.release_all();
+  source.arm(1);
+  const std::jthread reader([&] { session.help(); });
+  source.wait_until_held(1);
+  std::atomic<bool> let_go{false};
+  bool waited = false;
+  {
+    CopierPool pool(1);
+    const std::jthread runner([&] {
+      pool.run(session, 1);
+      waited = let_go;
+    });
+    for (int i = 0; i < 100; ++i) std::this_thread::yield();  // room for a run() that is wrong
+    let_go = true;
+    HeldMemory::let_go();
+  }
+  EXPECT_TRUE(waited);
 }
 
 TEST(CopierPool, IdleThreadsAreJoined) {
