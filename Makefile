@@ -2,13 +2,14 @@
 PYTHON ?= python3
 JOBS ?= $(shell nproc)
 DEMO_ARGS ?=
+BENCH_ARGS ?=
 export JOBS
 VENV_PYTHON = .venv/bin/python
 # The programs of .venv first, for whatever a target starts.
 WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test lint format clang-tidy debug asan tsan clean distclean
+.PHONY: help setup build demo bench-window test lint format clang-tidy debug asan tsan clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -21,6 +22,10 @@ build: setup ## compile the core and its tests in build/release, install the whe
 
 demo: build ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
 	@$(WITH_VENV) $(VENV_PYTHON) -m examples.demo $(DEMO_ARGS)
+
+bench-window: build ## compare ways to save beside a training (BENCH_ARGS="--smoke": seconds)
+	@$(PYTHON) bench/environment.py
+	@build/bench-venv/bin/python -m bench.e2e.window --directory build $(BENCH_ARGS)
 
 test: setup ## lint, C++ tests, Python tests, C++ tests under asan and tsan
 	@$(PYTHON) tools/run_tests.py

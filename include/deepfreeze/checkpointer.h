@@ -47,7 +47,7 @@ struct SaveStatus {
   double write_seconds = 0;  // at least one write was in flight
   double commit_seconds = 0;
   double durable_seconds = 0;  // from save() to committed; 0 until then
-  bool early = false;  // its capture began before save(): begin_capture()
+  bool early = false;          // its capture began before save(): begin_capture()
   bool captured = false;
   bool local = false;
   bool durable = false;
@@ -157,8 +157,9 @@ class Checkpointer {
   ~Checkpointer();  // close(), errors only logged
 
   // Returns once the tensors without a guard are copied; the rest happens on the engine's threads
-  // and in fences. Empty where the save was skipped (OnBusy::kSkip). An error means that the request itself is wrong
-  // (kInvalidArgument, kEncode, kUnsupported, kBusy); what the machine refuses is in the handle.
+  // and in fences. Empty where the save was skipped (OnBusy::kSkip). An error means that the
+  // request itself is wrong (kInvalidArgument, kEncode, kUnsupported, kBusy); what the machine
+  // refuses is in the handle.
   [[nodiscard]] Result<std::optional<SaveHandle>> save(const SaveRequest& request);
 
   // To be called before tensors of that guard, or of any, are changed: returns when nothing of

@@ -173,9 +173,9 @@ void bind_engine(nb::module_& module) {
              std::optional<std::pair<std::string, std::uint64_t>> parent,
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
              std::optional<std::size_t> arena_bytes_max) {
-            new (self) Checkpointer(open_engine(path, keep_last, keep_every, keep_best,
-                                                std::move(parent), on_busy, busy_wait_max_seconds,
-                                                profile, arena_bytes_max));
+            new (self)
+                Checkpointer(open_engine(path, keep_last, keep_every, keep_best, std::move(parent),
+                                         on_busy, busy_wait_max_seconds, profile, arena_bytes_max));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",

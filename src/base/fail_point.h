@@ -37,6 +37,6 @@ extern std::atomic<bool> active;
 // Where nothing can fail: only sleep and kill act here.
 #define DF_STALL_POINT(name)                                                          \
   if (::deepfreeze::fail_points::active.load(std::memory_order_relaxed)) [[unlikely]] \
-    std::ignore = ::deepfreeze::fail_points::pass(name)
+  std::ignore = ::deepfreeze::fail_points::pass(name)
 
 }  // namespace deepfreeze

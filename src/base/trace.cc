@@ -16,10 +16,11 @@ namespace {
 
 struct Event {
   const char* name;
+  char phase;  // as the format has it: X for a span, b and e for the ends of one over threads
   pid_t thread;
   std::uint64_t begin_nanos;
   std::uint64_t nanos;
-  std::uint64_t bytes;
+  std::uint64_t number;  // bytes of a span, else its id
 };
 
 struct Recorder {
@@ -36,8 +37,7 @@ Recorder& recorder() {
 }
 
 std::uint64_t nanos_of(Monotonic::time_point time) {
-  return static_cast<std::uint64_t>(
-      std::chrono::nanoseconds(time.time_since_epoch()).count());
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(time.time_since_epoch()).count());
 }
 
 std::string thread_name() {
@@ -49,19 +49,44 @@ std::string thread_name() {
 // Times of the format are microseconds.
 std::string line_of(const Event& event) {
   constexpr double kNanosPerMicro = 1000.0;
-  return fmt::format(
-      R"({{"name":"{}","cat":"deepfreeze","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{},)"
-      R"("args":{{"bytes":{}}}}})"
-      ",\n",
-      event.name, static_cast<double>(event.begin_nanos) / kNanosPerMicro,
-      static_cast<double>(event.nanos) / kNanosPerMicro, ::getpid(), event.thread, event.bytes);
+  const double begin = static_cast<double>(event.begin_nanos) / kNanosPerMicro;
+  std::string line =
+      fmt::format(R"({{"name":"{}","cat":"deepfreeze","ph":"{}","ts":{:.3f},"pid":{},"tid":{},)",
+                  event.name, event.phase, begin, ::getpid(), event.thread);
+  if (event.phase == 'X') {
+    line += fmt::format(R"("dur":{:.3f},"args":{{"bytes":{}}}}})",
+                        static_cast<double>(event.nanos) / kNanosPerMicro, event.number);
+  } else {
+    line += fmt::format(R"("id":{}}})", event.number);
+  }
+  return line + ",\n";
 }
 
 std::string line_of_thread(pid_t thread, const std::string& name) {
-  return fmt::format(
-      R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})"
-      ",\n",
-      ::getpid(), thread, name);
+  return fmt::format(R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})"
+                     ",\n",
+                     ::getpid(), thread, name);
+}
+
+void record(const Event& event) {
+  Recorder& to = recorder();
+  const std::lock_guard lock(to.mutex);
+  if (to.events.size() >= kEventsMax) {
+    ++to.dropped;
+    return;
+  }
+  to.events.push_back(event);
+  if (to.told.insert(event.thread).second) to.threads[event.thread] = thread_name();
+}
+
+void record_end(const char* name, char phase, std::uint64_t id) {
+  if (!active.load(std::memory_order_relaxed)) return;
+  record({.name = name,
+          .phase = phase,
+          .thread = ::gettid(),
+          .begin_nanos = nanos_of(Monotonic::now()),
+          .nanos = 0,
+          .number = id});
 }
 
 }  // namespace
@@ -79,20 +104,17 @@ void stop() {
   recorder().dropped = 0;
 }
 
+void begin(const char* name, std::uint64_t id) { record_end(name, 'b', id); }
+void end(const char* name, std::uint64_t id) { record_end(name, 'e', id); }
+
 void Span::end() const {
   const auto ended = Monotonic::now();
-  const Event event = {.name = name_,
-                       .thread = ::gettid(),
-                       .begin_nanos = nanos_of(began_),
-                       .nanos = nanos_of(ended) - nanos_of(began_),
-                       .bytes = bytes_};
-  const std::lock_guard lock(recorder().mutex);
-  if (recorder().events.size() >= kEventsMax) {
-    ++recorder().dropped;
-    return;
-  }
-  recorder().events.push_back(event);
-  if (recorder().told.insert(event.thread).second) recorder().threads[event.thread] = thread_name();
+  record({.name = name_,
+          .phase = 'X',
+          .thread = ::gettid(),
+          .begin_nanos = nanos_of(began_),
+          .nanos = nanos_of(ended) - nanos_of(began_),
+          .number = bytes_});
 }
 
 std::string take() {
@@ -108,7 +130,8 @@ std::string take() {
   std::string text;
   for (const auto& [thread, name] : threads) text += line_of_thread(thread, name);
   for (const Event& event : events) text += line_of(event);
-  if (dropped > 0) text += fmt::format(R"({{"name":"dropped {}","ph":"i","ts":0}},)", dropped) + "\n";
+  if (dropped > 0)
+    text += fmt::format(R"({{"name":"dropped {}","ph":"i","ts":0}},)", dropped) + "\n";
   return text;
 }
 

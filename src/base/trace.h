@@ -21,7 +21,11 @@ extern std::atomic<bool> active;
 void start();
 void stop();  // and forgets what is not taken
 
-// Lines of the Trace Event Format (JSON, "X" and "M" events), each ended by ",\n": those since
+// The same for what begins on one thread and ends on another; `id` tells several at once apart.
+void begin(const char* name, std::uint64_t id);
+void end(const char* name, std::uint64_t id);
+
+// Lines of the Trace Event Format (JSON), each ended by ",\n": those since
 // the last call. Empty where there is none.
 [[nodiscard]] std::string take();
 

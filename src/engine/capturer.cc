@@ -46,12 +46,11 @@ std::uint32_t last_guard(const std::vector<CaptureItem>& items) {
 // The same tensors in the same places, but for the bytes that nothing guards.
 bool same_capture(const SavePlan& early, const SavePlan& now) {
   return std::ranges::equal(early.header.entries, now.header.entries) &&
-         std::ranges::equal(early.items, now.items,
-                            [](const CaptureItem& one, const CaptureItem& other) {
-                              return one.guard == other.guard &&
-                                     (one.guard == kUnguarded ||
-                                      one.source.data() == other.source.data());
-                            });
+         std::ranges::equal(
+             early.items, now.items, [](const CaptureItem& one, const CaptureItem& other) {
+               return one.guard == other.guard &&
+                      (one.guard == kUnguarded || one.source.data() == other.source.data());
+             });
 }
 
 }  // namespace
@@ -189,7 +188,8 @@ void Capturer::fence_all() {
 Result<bool> Capturer::begin_early(SavePlan plan) {
   discard_early();
   const bool fits = !arena_bytes_max_ || plan.header.data_bytes <= *arena_bytes_max_;
-  if (!fits || last_guard(plan.items) == kUnguarded || !take_arena(std::chrono::milliseconds{0})) return false;
+  if (!fits || last_guard(plan.items) == kUnguarded || !take_arena(std::chrono::milliseconds{0}))
+    return false;
   auto capture = prepare(plan);
   if (!capture) {
     free_arena();

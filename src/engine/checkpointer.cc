@@ -94,9 +94,10 @@ struct Checkpointer::Impl {
   [[nodiscard]] bool take_arena();
   [[nodiscard]] Result<SavePlan> make_plan(const SaveRequest& request);
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> make_capture(const SavePlan& plan);
-  [[nodiscard]] std::shared_ptr<SaveJob> start_job(
-      SavePlan plan, const std::shared_ptr<LiveCapture>& capture,
-      const std::shared_ptr<SaveHandle::State>& handle, bool confirm);
+  [[nodiscard]] std::shared_ptr<SaveJob> start_job(SavePlan plan,
+                                                   const std::shared_ptr<LiveCapture>& capture,
+                                                   const std::shared_ptr<SaveHandle::State>& handle,
+                                                   bool confirm);
   [[nodiscard]] Status save(const SaveRequest& request, std::shared_ptr<SaveHandle::State> handle);
   [[nodiscard]] Status save_or_throw(const SaveRequest& request,
                                      const std::shared_ptr<SaveHandle::State>& handle);
@@ -106,7 +107,7 @@ struct Checkpointer::Impl {
   const std::unique_ptr<Vfs> vfs;
   RunWriter writer;
   Capturer capturer;
-  const std::unique_ptr<TraceFile> trace_file;  // null: no trace
+  const std::unique_ptr<TraceFile> trace_file;      // null: no trace
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
   const pid_t owner = ::getpid();
   bool closed = false;

@@ -46,8 +46,9 @@ SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings se
 
 void SaveJob::copied() {
   if (!settings_.confirm) return captured({});
-  handle_->copied(
-      [job = shared_from_this()](std::vector<std::string> torn) { job->captured(std::move(torn)); });
+  handle_->copied([job = shared_from_this()](std::vector<std::string> torn) {
+    job->captured(std::move(torn));
+  });
 }
 
 void SaveJob::captured(std::vector<std::string> torn) {

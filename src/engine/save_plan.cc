@@ -37,9 +37,8 @@ void place_tensors(const TensorTable& tensors, const Layout& layout, SavePlan& p
   for (const std::size_t index : layout.order) {
     const Extent extent = layout.extents[index];
     plan.header.entries.push_back({tensors[index].spec, extent});
-    plan.items.push_back({.source = tensors[index].data,
-                          .offset = extent.begin,
-                          .guard = tensors[index].guard});
+    plan.items.push_back(
+        {.source = tensors[index].data, .offset = extent.begin, .guard = tensors[index].guard});
   }
 }
 

@@ -14,6 +14,7 @@
 #include "base/checked_math.h"
 #include "base/fail_point.h"
 #include "base/mapped_memory.h"
+#include "base/trace.h"
 #include "base/try.h"
 #include "format/layout.h"
 #include "storage/os_error.h"
@@ -75,6 +76,7 @@ bool PartFile::admit(std::size_t slab_index) {
     return false;
   }
   clock_.begin();
+  trace::begin("write", slab_index);
   return true;
 }
 
@@ -129,6 +131,7 @@ void PartFile::settle(std::size_t slab_index, const Status& written) {
     error_.set(written.error());
   }
   clock_.end();
+  trace::end("write", slab_index);
   if (plan_.on_released) plan_.on_released(slab_index);
 }
 
@@ -154,6 +157,7 @@ Status PartFile::finish_data() {
   }
   DF_TRY_VOID(file_->truncate(plan_.header_bytes + plan_.image.data_bytes()));
   DF_FAIL_POINT("part.data_written");
+  const trace::Span span("sync data");
   DF_TRY_VOID(file_->sync());
   DF_FAIL_POINT("part.data_synced");
   return {};
@@ -166,6 +170,7 @@ Status PartFile::finish_header(const MakeHeader& make_header) {
     return fail(ErrorCode::kInternal, fmt::format("write {}: a header of {} bytes, not {}",
                                                   plan_.name, header.size(), plan_.header_bytes));
   }
+  const trace::Span span("header");
   DF_TRY_VOID(error_.status());  // a cancel while the header was made
   DF_TRY_VOID(write_header(header));
   DF_FAIL_POINT("part.header_written");

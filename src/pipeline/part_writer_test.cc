@@ -242,12 +242,11 @@ TEST(PartWriter, WritesSlabsWhileOthersAreStillCaptured) {
     const auto writer = start(disk, plan);
     ASSERT_TRUE(writer);
     const std::uint64_t middle = 3 * kSlabBytes + 4'711 * round;
-    CaptureSession session(
-        {.image = Image(image, image.size(), kSlabBytes),
-         .block_bytes = kBlockBytes,
-         .items = {{.source = source.bytes().subspan(middle), .offset = middle},
-                   {.source = source.bytes().first(middle), .offset = 0}},
-         .on_slab = [&writer](std::size_t slab) { (*writer)->push(slab); }});
+    CaptureSession session({.image = Image(image, image.size(), kSlabBytes),
+                            .block_bytes = kBlockBytes,
+                            .items = {{.source = source.bytes().subspan(middle), .offset = middle},
+                                      {.source = source.bytes().first(middle), .offset = 0}},
+                            .on_slab = [&writer](std::size_t slab) { (*writer)->push(slab); }});
     session.release_all();
     copiers.run(session, kUnguarded);
     session.wait();

@@ -223,6 +223,30 @@ TEST(CaptureFence, AllThatWasReleasedBeforeAskingForTheBackgroundIsCopiedInIt) {
   }
 }
 
+// The same with the one thread held past the group that comes late.
+TEST(CaptureFence, AGroupBehindTheBackgroundThreadIsCopiedInItsNextRound) {
+  HeldMemory source(2);
+  std::ranges::fill(source.bytes(), std::byte{1});
+  std::vector<std::byte> image(2 * source.bytes().size());
+  CaptureSession session(
+      {.image = Image(image, image.size(), image.size()),
+       .block_bytes = source.bytes().size(),
+       .items = {{.source = source.bytes(), .offset = 0, .guard = 2},
+                 {.source = source.bytes(), .offset = source.bytes().size(), .guard = 1}},
+       .on_slab = [](std::size_t) {}});
+  BackgroundCopier copier(CopierPriority::kNormal);
+  session.release(2);
+  source.arm(1);
+  copier.serve(session);
+  source.wait_until_held(1);
+  session.release(1);
+  session.help_in_background();  // leaves it to the held thread
+  EXPECT_EQ(session.pieces_unread(1), 1U);
+  HeldMemory::let_go();
+  session.wait();
+  EXPECT_EQ(image, std::vector<std::byte>(image.size(), std::byte{1}));
+}
+
 TEST(CaptureTorn, ExactlyTheItemsThatChangedBeforeTheirCopyAreReported) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);

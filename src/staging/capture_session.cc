@@ -124,7 +124,7 @@ struct CaptureSession::State {
   std::atomic<std::uint64_t> pieces_left{0};       // neither copied nor skipped yet
   std::atomic<bool> cancelled{false};
   std::atomic<bool> empty_is_done{false};
-  std::atomic<std::uint64_t> copy_nanos{0};         // for display
+  std::atomic<std::uint64_t> copy_nanos{0};  // for display
   std::atomic<std::uint64_t> copied_bytes{0};
   std::atomic<std::uint64_t> pieces_taken_over{0};  // for display
 

@@ -22,7 +22,8 @@ constexpr mode_t kFileMode = 0644;
 std::atomic<bool> begun{false};
 
 Status append(const std::string& path, int flags, std::string_view text) {
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, kFileMode));
+  const UniqueFd fd(
+      ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | flags, kFileMode));
   if (!fd.valid()) return os_fail("open", path, errno);
   while (!text.empty()) {
     const ssize_t count = ::write(fd.get(), text.data(), text.size());

@@ -1,0 +1,1 @@
+"""Benchmarks: what is claimed about speed, and the commands that measure it."""

@@ -1,0 +1,1 @@
+"""Benchmarks of whole training loops, DeepFreeze beside its peers."""

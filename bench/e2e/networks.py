@@ -1,0 +1,108 @@
+"""Networks that the benchmarks add to those of examples/networks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from examples.networks.candle import GENES_FULL
+
+P1B1_WIDTHS = (2000, 600, 2, 600, 2000)
+
+
+class P1B1(nn.Sequential):
+    """The autoencoder of CANDLE's Pilot 1, written from the benchmark's specification.
+
+    Gene expressions through dense layers to two latent values and back: 244,400,085 parameters at
+    60,483 genes. Glorot's uniform weights, biases of zero, sigmoid at the end.
+    """
+
+    def __init__(self, genes: int = GENES_FULL, widths: tuple[int, ...] = P1B1_WIDTHS) -> None:
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise((genes, *widths, genes)):
+            layers += [dense(inputs, outputs), nn.ReLU()]
+        super().__init__(*layers[:-1], nn.Sigmoid())
+
+
+def dense(inputs: int, outputs: int) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class LoRALinear(nn.Module):
+    """A frozen linear layer and a trained update of low rank beside it (Hu et al., 2021)."""
+
+    def __init__(self, inputs: int, outputs: int, rank: int) -> None:
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(rank, inputs) / rank)
+        self.up = nn.Parameter(torch.zeros(outputs, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.base(x) + x @ self.down.t() @ self.up.t()
+        return out
+
+
+class LoRABlock(nn.Module):
+    """A block of a causal transformer; its attention's projections have adapters."""
+
+    def __init__(self, width: int, heads: int, rank: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width).requires_grad_(False)
+        self.qkv = LoRALinear(width, 3 * width, rank)
+        self.out = LoRALinear(width, width, rank)
+        self.norm2 = nn.LayerNorm(width).requires_grad_(False)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        ).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attend(self.norm1(x))
+        out: Tensor = x + self.mlp(self.norm2(x))
+        return out
+
+    def attend(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        heads = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        out: Tensor = self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return out
+
+
+class LoRATransformer(nn.Module):
+    """A small language model: all of it frozen but the adapters, 1 % of the parameters."""
+
+    def __init__(
+        self, layers: int = 10, width: int = 768, heads: int = 12, rank: int = 16, words: int = 4096
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, width).requires_grad_(False)
+        self.blocks = nn.Sequential(*(LoRABlock(width, heads, rank) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width).requires_grad_(False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden: Tensor = self.norm(self.blocks(self.embedding(tokens)))
+        return hidden @ self.embedding.weight.t()
+
+
+class Tiny(nn.Module):
+    """For the smoke size: something frozen, batch-norm statistics, dropout, a few layers."""
+
+    def __init__(self, inputs: int = 64, width: int = 256, classes: int = 10) -> None:
+        super().__init__()
+        self.features = nn.Linear(inputs, width).requires_grad_(False)
+        self.hidden = nn.Linear(width, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.dropout = nn.Dropout(0.1)
+        self.classifier = nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.hidden(self.features(x).relu())).relu()
+        out: Tensor = self.classifier(self.dropout(x))
+        return out

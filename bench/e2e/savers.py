@@ -1,0 +1,233 @@
+"""DeepFreeze's ways of saving, and the interface that all savers share.
+
+A saver is made for one segment of training and closed after it. What its records say of a save is
+complete after settle().
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from torch.optim import Optimizer
+
+import deepfreeze as df
+from bench.e2e.workloads import Training
+
+KEEP_LAST = 2  # checkpoints; peers delete older ones too
+
+
+@dataclass
+class SaveRecord:
+    """One requested save; times in seconds."""
+
+    step: int
+    call_seconds: float = 0.0  # inside save() or step(), and in hooks that capture for it
+    fence_seconds: float = 0.0  # training blocked later, until what this save needs was captured
+    fence_reported_seconds: float | None = None  # the same by the saver's own account
+    durable_seconds: float | None = None  # from the call to the commit
+    committed: bool = False
+    skipped: bool = False
+    error: str = ""
+
+    @property
+    def stall_seconds(self) -> float:
+        return self.call_seconds + self.fence_seconds
+
+
+class Saver:
+    """Saves nothing: the base of all others, and the run without checkpoints."""
+
+    name: ClassVar[str] = "none"
+    title: ClassVar[str] = "no checkpoints"
+    synced: ClassVar[str] = "-"  # what a power cut spares of a committed save
+    in_backward: ClassVar[bool] = False  # which style of training it belongs to
+    is_baseline: ClassVar[bool] = True
+
+    def __init__(self, training: Training, directory: Path, every: int) -> None:
+        self.training = training
+        self.directory = directory
+        self.every = every
+        self.records: list[SaveRecord] = []
+
+    @classmethod
+    def missing(cls) -> str:
+        """Why it can't run here at all; empty where it can."""
+        return ""
+
+    def before_update(self) -> None:
+        """Called before the optimizer's step."""
+
+    def before_average(self) -> None:
+        """Called before the averaged copy is changed."""
+
+    def after_step(self, step: int) -> None:
+        """Called after each step."""
+
+    def drain(self) -> None:
+        """Returns once every save is committed or failed, and old checkpoints are deleted."""
+
+    def settle(self) -> None:
+        """Completes the records; not part of the measured time."""
+
+    def close(self) -> None:
+        """Gives back threads and memory."""
+
+
+class NoneInBackward(Saver):
+    """The baseline of after-update capture."""
+
+    name = "none-in-backward"
+    title = "no checkpoints *"
+    in_backward = True
+
+
+class DeepFreezeSaver(Saver):
+    """What all modes of DeepFreeze have in common."""
+
+    synced = "all"
+    is_baseline = False
+
+    def __init__(self, training: Training, directory: Path, every: int) -> None:
+        super().__init__(training, directory, every)
+        self.state = {**training.state, "rng": df.RNG()}
+        self.handles: list[tuple[SaveRecord, df.SaveHandle]] = []
+        self.checkpointer = self.open()
+
+    def open(self) -> df.Checkpointer:
+        return df.Checkpointer(self.directory, keep=df.keep(last=KEEP_LAST))
+
+    def after_step(self, step: int) -> None:
+        if step % self.every != 0:
+            return
+        began = time.perf_counter()
+        handle = self.checkpointer.save(step, self.state)
+        self.note(step, handle, time.perf_counter() - began)
+
+    def note(self, step: int, handle: df.SaveHandle | None, call_seconds: float) -> None:
+        record = SaveRecord(step, call_seconds, skipped=handle is None)
+        self.records.append(record)
+        if handle is not None:
+            self.handles.append((record, handle))
+
+    def drain(self) -> None:
+        self.checkpointer.wait()
+
+    def settle(self) -> None:
+        for record, handle in self.handles:
+            status = handle.status()
+            record.fence_reported_seconds = status.fence_seconds
+            record.committed = status.durable
+            record.durable_seconds = status.durable_seconds if status.durable else None
+            record.error = "" if status.error is None else str(status.error)
+
+    def close(self) -> None:
+        self.checkpointer.close()
+
+
+class Eager(DeepFreezeSaver):
+    """Nothing attached: captured before save() returns."""
+
+    name = "df-eager"
+    title = "DeepFreeze eager, not attached"
+
+
+class Window(DeepFreezeSaver):
+    """Captured beside forward and backward, up to the fence before the next update.
+
+    Fences are timed from outside, by hooks around DeepFreeze's own: all that training waits for.
+    """
+
+    name = "df-default"
+    title = "DeepFreeze window, default"
+
+    def __init__(self, training: Training, directory: Path, every: int) -> None:
+        super().__init__(training, directory, every)
+        self.hook_began = 0.0
+        for optimizer in training.optimizers.values():
+            optimizer.register_step_pre_hook(self.begin_hook)
+            self.attach(optimizer)
+            optimizer.register_step_pre_hook(self.end_fence)
+        for module in training.guarded_modules:
+            self.checkpointer.attach(module)
+
+    def attach(self, optimizer: Optimizer) -> None:
+        self.checkpointer.attach(optimizer)
+
+    def before_average(self) -> None:
+        self.begin_hook()
+        self.checkpointer.fence()
+        self.end_fence()
+
+    def begin_hook(self, *_: object) -> None:
+        self.hook_began = time.perf_counter()
+
+    def end_fence(self, *_: object) -> None:
+        """It was for the newest save: there is none in flight beside it."""
+        if self.records:
+            self.records[-1].fence_seconds += time.perf_counter() - self.hook_began
+
+
+class WindowLatency(Window):
+    """The profile with the least stall."""
+
+    name = "df-latency"
+    title = "DeepFreeze window, latency"
+
+    def open(self) -> df.Checkpointer:
+        return df.Checkpointer(self.directory, keep=df.keep(last=KEEP_LAST), profile="latency")
+
+
+class WindowThroughput(Window):
+    """The profile with the least total time."""
+
+    name = "df-throughput"
+    title = "DeepFreeze window, throughput"
+
+    def open(self) -> df.Checkpointer:
+        return df.Checkpointer(self.directory, keep=df.keep(last=KEEP_LAST), profile="throughput")
+
+
+class AfterUpdate(Window):
+    """Each tensor captured right after its own optimizer's step, within backward."""
+
+    name = "df-after-update"
+    title = "DeepFreeze after-update *"
+    in_backward = True
+
+    def __init__(self, training: Training, directory: Path, every: int) -> None:
+        self.seconds_for_next = 0.0
+        super().__init__(training, directory, every)
+
+    def open(self) -> df.Checkpointer:
+        every = df.every(steps=self.every)
+        return df.Checkpointer(self.directory, every=every, keep=df.keep(last=KEEP_LAST))
+
+    def attach(self, optimizer: Optimizer) -> None:
+        optimizer.register_step_post_hook(self.begin_hook)
+        self.checkpointer.attach(optimizer, mode="after_update")
+        optimizer.register_step_post_hook(self.end_capture)
+
+    def end_capture(self, *_: object) -> None:
+        """What is captured after an update is of the save to come."""
+        self.seconds_for_next += time.perf_counter() - self.hook_began
+
+    def after_step(self, step: int) -> None:
+        began = time.perf_counter()
+        handle = self.checkpointer.step(step, self.state)
+        # Steps that don't save belong to the next save: there its capture is decided.
+        self.seconds_for_next += time.perf_counter() - began
+        if handle is not None or step % self.every == 0:
+            self.note(step, handle, self.seconds_for_next)
+            self.seconds_for_next = 0.0
+
+
+DEEPFREEZE: tuple[type[Saver], ...] = (
+    WindowLatency,
+    WindowThroughput,
+    Window,
+    AfterUpdate,
+    Eager,
+)

@@ -1,0 +1,84 @@
+"""The workloads have the sizes that they claim; computed without memory for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from bench.e2e.networks import P1B1, LoRATransformer
+from bench.e2e.savers import Saver
+from bench.e2e.workloads import WORKLOADS, InBackwardTraining, Parts, Training
+
+
+def parts_without_memory(name: str) -> Parts:
+    with torch.device("meta"):
+        return WORKLOADS[name].make_parts()
+
+
+def updated(training: Training) -> Training:
+    """After one step: the loss itself has no value here."""
+    parts = training.parts
+    inputs, wanted = parts.batches[0]
+    loss = parts.loss(parts.model(inputs), wanted)
+    assert loss.shape == ()
+    loss.backward()
+    for optimizer in training.optimizers.values():
+        optimizer.step()
+    return training
+
+
+@pytest.mark.parametrize(
+    ("name", "megabytes"),
+    [("resnet50", 306.9), ("nt3", 619.7), ("p1b1", 2932.8), ("ema", 409.3), ("lora", 305.0)],
+)
+def test_a_workload_has_a_state_of_the_claimed_size(name: str, megabytes: float) -> None:
+    training = updated(Training(parts_without_memory(name)))
+    assert sum(one.nbytes for one in training.tensors()) / 1e6 == pytest.approx(megabytes, abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "lora"])
+def test_both_styles_of_training_have_the_same_state(name: str) -> None:
+    plain = updated(Training(parts_without_memory(name)))
+    in_backward = updated(InBackwardTraining(parts_without_memory(name)))
+    assert len(in_backward.optimizers) == len(plain.parts.trained())
+    sizes = [sorted(one.nbytes for one in each.tensors()) for each in (plain, in_backward)]
+    assert sizes[0] == sizes[1]
+
+
+def parameter_count(model: nn.Module, *, trained: bool = False) -> int:
+    found = [one for one in model.parameters() if one.requires_grad or not trained]
+    return sum(parameter.numel() for parameter in found)
+
+
+def test_p1b1_has_the_published_size() -> None:
+    with torch.device("meta"):
+        assert parameter_count(P1B1()) == 244_400_085
+        assert parameter_count(P1B1(6_048)) == 26_605_650
+
+
+def test_one_percent_of_the_lora_network_is_trained() -> None:
+    with torch.device("meta"):
+        model = LoRATransformer()
+    assert 0.009 < parameter_count(model, trained=True) / parameter_count(model) < 0.011
+
+
+def test_the_same_seed_gives_the_same_training() -> None:
+    losses = []
+    for _ in range(2):
+        training = WORKLOADS["tiny"].build(7, in_backward=False)
+        losses.append([training.train_step(step, no_saver(training)) for step in range(3)])
+    assert losses[0] == losses[1]
+    assert len(set(losses[0])) == 3
+
+
+def no_saver(training: Training) -> Saver:
+    return Saver(training, Path(), every=1)
+
+
+def test_frozen_parts_and_averages_are_guarded() -> None:
+    for style in (False, True):
+        training = WORKLOADS["tiny"].build(7, in_backward=style)
+        assert training.guarded_modules == [training.parts.model, training.parts.averaged]
