@@ -92,6 +92,7 @@ Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan) {
   image_ = Image(arena_.bytes().first(bytes), plan.header.data_bytes, kSlabBytes);
   CapturePlan capture = capture_plan(plan);
   if (image_.is_ring()) DF_TRY_VOID(park(capture.items));
+  choose_copier();
   return std::make_shared<LiveCapture>(std::move(capture));
 }
 
@@ -135,24 +136,31 @@ void Capturer::begin(const std::shared_ptr<LiveCapture>& capture,
                      const std::shared_ptr<SaveHandle::State>& handle) {
   CaptureSession& session = capture->session();
   set_current({capture, handle});
-  session.release_all();
+  {
+    const trace::Span span("witness");
+    session.release_all();
+  }
+  const trace::Span span("copy unguarded");
   copiers_.run(session, kUnguarded);
   copy_later(session);
 }
 
 // Nothing is left to do where all is unguarded.
 void Capturer::copy_later(CaptureSession& session) {
-  BackgroundCopier& copier = background(profile_.next());
-  if (copier.works()) return copier.serve(session);
+  if (copier_->works()) return copier_->serve(session);
   session.help();
 }
 
-// Idle priority and a ring don't go together: every slab waits for the one before it.
-BackgroundCopier& Capturer::background(CopierPriority priority) {
-  const bool idle = priority == CopierPriority::kIdle && !image_.is_ring();
-  std::unique_ptr<BackgroundCopier>& copier = idle ? idle_ : normal_;
-  if (!copier) copier = std::make_unique<BackgroundCopier>(priority);
-  return *copier;
+// Once for a capture. Idle priority and a ring don't go together: every slab waits for the one
+// before it.
+void Capturer::choose_copier() {
+  const bool idle = profile_.next() == CopierPriority::kIdle && !image_.is_ring();
+  std::unique_ptr<BackgroundCopier>& chosen = idle ? idle_ : normal_;
+  if (!chosen) {
+    chosen = std::make_unique<BackgroundCopier>(idle ? CopierPriority::kIdle
+                                                     : CopierPriority::kNormal);
+  }
+  copier_ = chosen.get();
 }
 
 void Capturer::set_current(const Current& current) {

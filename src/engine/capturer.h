@@ -71,7 +71,7 @@ class Capturer {
   [[nodiscard]] Status park(std::vector<CaptureItem>& items);
   void set_current(const Current& current);
   [[nodiscard]] Current current();
-  [[nodiscard]] BackgroundCopier& background(CopierPriority priority);
+  void choose_copier();
   void copy_later(CaptureSession& session);
 
   [[nodiscard]] Status reserve(std::uint64_t bytes);
@@ -93,6 +93,7 @@ class Capturer {
   CopierPool copiers_;
   std::unique_ptr<BackgroundCopier> normal_;  // each from its first use on
   std::unique_ptr<BackgroundCopier> idle_;
+  BackgroundCopier* copier_ = nullptr;  // of the present capture: one of the two
 };
 
 // DEEPFREEZE_PARANOID is set, and not to 0.

@@ -181,6 +181,7 @@ bool Checkpointer::Impl::take_arena() {
 }
 
 Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request) {
+  const trace::Span span("plan");
   if (writer.must_claim(request.step)) wait_for_jobs();
   DF_TRY(const Identity identity, writer.next_identity(request.step));
   return plan_save(request, identity, writer.record().parent);
