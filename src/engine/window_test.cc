@@ -1,0 +1,300 @@
+// Capture beside the caller: guards, fences, confirmation, rings, early capture.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+#include <thread>
+
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "deepfreeze/deepfreeze.h"
+#include "support/scoped_dir.h"
+
+namespace deepfreeze {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kDeadline{60'000};  // for waits that must not hang, not a verdict on speed
+constexpr std::uint32_t kFirst = 1;
+constexpr std::uint32_t kSecond = 2;
+
+// Two guarded tensors and one that nothing guards; every byte follows from the step.
+struct Model {
+  explicit Model(std::size_t elements = 400'000) : first(elements), second(elements), plain(999) {}
+
+  void fill(std::uint64_t step) {
+    std::iota(first.begin(), first.end(), static_cast<std::uint32_t>(step << 20U));
+    std::iota(second.begin(), second.end(), static_cast<std::uint32_t>(step << 21U));
+    std::ranges::fill(plain, static_cast<std::uint32_t>(step));
+  }
+  [[nodiscard]] TensorTable table() const {
+    return {tensor("first", first, kFirst), tensor("second", second, kSecond),
+            tensor("plain", plain, 0)};
+  }
+  [[nodiscard]] std::vector<RestoreTarget> targets() {
+    return {{"first", std::as_writable_bytes(std::span(first))},
+            {"second", std::as_writable_bytes(std::span(second))},
+            {"plain", std::as_writable_bytes(std::span(plain))}};
+  }
+  bool operator==(const Model&) const = default;
+
+  static Tensor tensor(const std::string& key, const std::vector<std::uint32_t>& values,
+                       std::uint32_t guard) {
+    return {.spec = {.key = key, .dtype = DType::kU32, .shape = {values.size()}},
+            .data = std::as_bytes(std::span(values)),
+            .guard = guard};
+  }
+
+  std::vector<std::uint32_t> first;
+  std::vector<std::uint32_t> second;
+  std::vector<std::uint32_t> plain;
+};
+
+class WindowTest : public testing::Test {
+ protected:
+  WindowTest() {
+    set_log_sink([](std::string_view) {});
+    model_.fill(1);
+  }
+  ~WindowTest() override {
+    fail_points::disarm();
+    set_log_sink({});
+  }
+
+  Checkpointer open(Options options = {}) {
+    auto opened = Checkpointer::open(dir_.path() / "run", std::move(options));
+    EXPECT_TRUE(opened) << opened.error().message();
+    return std::move(*opened);
+  }
+  SaveHandle save(Checkpointer& run, std::uint64_t step, bool confirm = false) {
+    auto saved = run.save({.step = step, .tensors = model_.table(), .confirm = confirm});
+    EXPECT_TRUE(saved && *saved);
+    return **saved;
+  }
+  [[nodiscard]] std::vector<std::uint64_t> steps() const {
+    std::vector<std::uint64_t> found;
+    const auto listed = list_checkpoints(dir_.path() / "run");
+    for (const auto& info : *listed) found.push_back(info.step);
+    return found;
+  }
+  void expect_restores(std::uint64_t step, std::size_t elements = 400'000) {
+    Checkpointer run = open();
+    Model restored(elements);
+    const auto report = restore_newest(run, restored.targets());
+    ASSERT_TRUE(report) << report.error().message();
+    Model expected(elements);
+    expected.fill(step);
+    EXPECT_TRUE(restored == expected);
+  }
+  void hold_the_background() {
+    ASSERT_TRUE(fail_points::arm("capture.background=sleep:200"));
+  }
+
+  ScopedDir dir_;
+  Model model_;
+};
+
+ErrorCode failure_of(const SaveHandle& handle) {
+  const Status durable = handle.wait(Level::kDurable, kDeadline);
+  return durable ? ErrorCode::kInternal : durable.error().code();
+}
+
+TEST_F(WindowTest, WhatIsChangedAfterItsFenceIsSavedAsItWas) {
+  for (const Profile profile : {Profile::kLatency, Profile::kThroughput, Profile::kAuto}) {
+    {
+      Checkpointer run = open({.profile = profile});
+      model_.fill(1);
+      const SaveHandle handle = save(run, 1);
+      std::ranges::fill(model_.plain, 77U);  // nothing guards it: it is copied already
+      run.fence(kFirst);
+      std::ranges::fill(model_.first, 0U);
+      run.fence(kSecond);
+      std::ranges::fill(model_.second, 0U);
+      ASSERT_TRUE(handle.wait(Level::kDurable, kDeadline));
+      EXPECT_EQ(handle.status().guarded_bytes, 2 * 400'000 * sizeof(std::uint32_t));
+    }
+    expect_restores(1);
+  }
+}
+
+TEST_F(WindowTest, AFenceCopiesWhatTheBackgroundDoesNot) {
+  Checkpointer run = open();
+  hold_the_background();
+  const SaveHandle handle = save(run, 1);
+  run.fence();
+  std::ranges::fill(model_.first, 0U);
+  EXPECT_GT(handle.status().fence_seconds, 0);
+  ASSERT_TRUE(handle.wait(Level::kDurable, kDeadline));
+}
+
+TEST_F(WindowTest, AChangeWithoutAFenceFailsTheSaveAndNamesTheTensor) {
+  Checkpointer run = open();
+  hold_the_background();
+  const SaveHandle torn = save(run, 1);
+  std::ranges::fill(model_.second, 0U);
+  EXPECT_EQ(failure_of(torn), ErrorCode::kTornCapture);
+  EXPECT_EQ(torn.status().torn, std::vector<std::string>{"second"});
+  EXPECT_NE(torn.status().error->message().find("second"), std::string::npos);
+  fail_points::disarm();
+  EXPECT_TRUE(save(run, 2).wait(Level::kDurable, kDeadline));
+  EXPECT_EQ(steps(), std::vector<std::uint64_t>{2});
+}
+
+TEST_F(WindowTest, ParanoidFindsOneByte) {
+  Checkpointer run = open({.paranoid = true});
+  hold_the_background();
+  const SaveHandle torn = save(run, 1);
+  model_.first[123'456] ^= 1U;
+  EXPECT_EQ(failure_of(torn), ErrorCode::kTornCapture);
+  EXPECT_EQ(torn.status().torn, std::vector<std::string>{"first"});
+}
+
+TEST_F(WindowTest, NothingIsCapturedBeforeItsConfirmation) {
+  Checkpointer run = open();
+  const SaveHandle handle = save(run, 1, true);
+  ASSERT_TRUE(handle.wait_copied(kDeadline));
+  const Status early = handle.wait(Level::kCaptured, milliseconds{50});
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().code(), ErrorCode::kTimeout);
+  handle.confirm({});
+  handle.confirm({"first"});  // only the first call counts
+  EXPECT_TRUE(handle.wait(Level::kDurable, kDeadline));
+}
+
+TEST_F(WindowTest, WhatTheCallerFoundTornIsNotCommitted) {
+  Checkpointer run = open();
+  const SaveHandle handle = save(run, 1, true);
+  ASSERT_TRUE(handle.wait_copied(kDeadline));
+  handle.confirm({"second", "first", "second"});
+  EXPECT_EQ(failure_of(handle), ErrorCode::kTornCapture);
+  EXPECT_EQ(handle.status().torn, (std::vector<std::string>{"first", "second"}));
+  EXPECT_TRUE(steps().empty());
+}
+
+TEST_F(WindowTest, ClosingGivesUpWhatNobodyConfirms) {
+  Checkpointer run = open();
+  const SaveHandle handle = save(run, 1, true);
+  ASSERT_TRUE(run.close());
+  EXPECT_EQ(failure_of(handle), ErrorCode::kCancelled);
+  handle.confirm({});  // too late, and harmless
+}
+
+TEST_F(WindowTest, AStateLargerThanTheArenaStreamsThroughIt) {
+  constexpr std::size_t kElements = 3'000'000;  // 24 MB guarded
+  for (const bool all_guarded : {true, false}) {
+    model_ = Model(kElements);
+    {
+      Checkpointer run = open({.arena_bytes_max = 8 << 20});
+      for (std::uint64_t step = 1; step <= 3; ++step) {
+        model_.fill(step);
+        TensorTable table = model_.table();
+        if (!all_guarded) {
+          for (Tensor& tensor : table) tensor.guard = 0;
+        }
+        const auto handle = run.save({.step = step, .tensors = table});
+        ASSERT_TRUE(handle && *handle);
+        run.fence(kSecond);
+        std::ranges::fill(model_.second, 0U);
+        run.fence();
+        std::ranges::fill(model_.first, 0U);
+        const Status durable = (*handle)->wait(Level::kDurable, kDeadline);
+        ASSERT_TRUE(durable) << durable.error().message();
+      }
+    }
+    expect_restores(3, kElements);
+  }
+}
+
+TEST_F(WindowTest, AWriteErrorLetsFencesPassAndTheNextSaveWorks) {
+  for (const std::optional<std::size_t> arena : {std::optional<std::size_t>{}, {8U << 20U}}) {
+    model_ = Model(3'000'000);
+    model_.fill(1);
+    Checkpointer run = open({.arena_bytes_max = arena});
+    ASSERT_TRUE(fail_points::arm("part.write=error:EIO@2"));
+    const SaveHandle failed = save(run, 1);
+    run.fence();
+    EXPECT_EQ(failure_of(failed), ErrorCode::kIo);
+    fail_points::disarm();
+    EXPECT_TRUE(save(run, 2).wait(Level::kDurable, kDeadline));
+  }
+}
+
+TEST_F(WindowTest, ASaveGoesOnFromAnEarlyCapture) {
+  {
+    Checkpointer run = open();
+    ASSERT_TRUE(run.begin_capture(model_.table()).value());
+    run.release(kSecond);
+    run.release(kFirst);
+    std::ranges::fill(model_.plain, 5U);  // not final before save()
+    std::ranges::fill(model_.plain, 1U);
+    const SaveHandle handle = save(run, 1);
+    EXPECT_TRUE(handle.status().early);
+    run.fence();
+    std::ranges::fill(model_.first, 0U);
+    ASSERT_TRUE(handle.wait(Level::kDurable, kDeadline));
+  }
+  expect_restores(1);
+}
+
+TEST_F(WindowTest, AnEarlyCaptureThatDoesNotFitIsMadeAnew) {
+  const auto early_after = [&](std::uint64_t step, auto change) {
+    Checkpointer run = open();
+    model_.fill(0);
+    EXPECT_TRUE(run.begin_capture(model_.table()).value());
+    run.release(kFirst);
+    change(run);
+    model_.fill(step);
+    const SaveHandle handle = save(run, step);
+    EXPECT_TRUE(handle.wait(Level::kDurable, kDeadline));
+    return handle.status().early;
+  };
+  EXPECT_FALSE(early_after(1, [](Checkpointer&) {}));  // kSecond was not released
+  EXPECT_FALSE(early_after(2, [](Checkpointer& run) { run.release(kSecond); }));  // and changed
+  EXPECT_FALSE(early_after(3, [](Checkpointer& run) { run.release(kFirst); }));   // released twice
+  EXPECT_FALSE(early_after(4, [](Checkpointer& run) { run.discard_capture(); }));
+  expect_restores(4);
+}
+
+TEST_F(WindowTest, NoEarlyCaptureBeginsWhileASaveUsesTheArena) {
+  Checkpointer run = open();
+  hold_the_background();
+  const SaveHandle handle = save(run, 1);
+  EXPECT_FALSE(run.begin_capture(model_.table()).value());
+  EXPECT_TRUE(handle.wait(Level::kDurable, kDeadline));
+}
+
+TEST_F(WindowTest, FencesAreForEveryThread) {
+  Checkpointer run = open();
+  for (std::uint64_t step = 1; step <= 20; ++step) {
+    model_.fill(step);
+    const SaveHandle handle = save(run, step);
+    {
+      const std::jthread other([&] { run.fence(kFirst); });
+      run.fence(kSecond);
+      run.fence();
+    }
+    ASSERT_TRUE(handle.wait(Level::kDurable, kDeadline));
+  }
+}
+
+TEST_F(WindowTest, AForkedChildPassesEveryFence) {
+  Checkpointer run = open();
+  hold_the_background();
+  const SaveHandle handle = save(run, 1);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    run.fence();
+    run.release(kFirst);
+    ::_exit(run.begin_capture(model_.table()) ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(handle.wait(Level::kDurable, kDeadline));
+}
+
+}  // namespace
+}  // namespace deepfreeze
