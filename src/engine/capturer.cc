@@ -205,17 +205,17 @@ Result<bool> Capturer::begin_early(SavePlan plan) {
   }
   (*capture)->mark_early();
   set_current({*capture, nullptr});
-  const std::size_t guards = (*capture)->session().group_count();
-  early_ = {.plan = std::move(plan), .capture = *capture, .released = std::vector<bool>(guards)};
-  early_->released[kUnguarded] = true;  // as far as the caller is concerned
+  early_ = {.plan = std::move(plan), .capture = *capture, .guards = {}, .held = {}};
+  for (const CaptureItem& item : early_->plan.items) early_->guards.insert(item.guard);
+  early_->guards.erase(kUnguarded);
+  early_->held = early_->guards;
   return true;
 }
 
 void Capturer::release_early(std::uint32_t guard) {
-  if (!early_ || guard == kUnguarded || guard >= early_->released.size()) return;
+  if (!early_ || !early_->guards.contains(guard)) return;
   // Changed again after its release: what was captured of it is out of date.
-  if (early_->released[guard]) return discard_early();
-  early_->released[guard] = true;
+  if (early_->held.erase(guard) == 0) return discard_early();
   CaptureSession& session = early_->capture->session();
   session.release(guard);
   copy_later(session);
@@ -225,8 +225,7 @@ std::shared_ptr<LiveCapture> Capturer::take_early(const SavePlan& plan) {
   Early early = std::move(*early_);
   early_.reset();
   CaptureSession& session = early.capture->session();
-  const bool all_released = std::ranges::find(early.released, false) == early.released.end();
-  if (!all_released || !same_capture(early.plan, plan) || !session.unchanged()) {
+  if (!early.held.empty() || !same_capture(early.plan, plan) || !session.unchanged()) {
     early.capture->cancel();
     return nullptr;
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "deepfreeze/options.h"
@@ -64,7 +65,8 @@ class Capturer {
   struct Early {
     SavePlan plan;
     std::shared_ptr<LiveCapture> capture;
-    std::vector<bool> released;  // by guard
+    std::set<std::uint32_t> guards;  // that tensors have
+    std::set<std::uint32_t> held;    // and were not released yet
   };
 
   [[nodiscard]] CapturePlan capture_plan(const SavePlan& plan);

@@ -258,6 +258,19 @@ TEST_F(WindowTest, AnEarlyCaptureThatDoesNotFitIsMadeAnew) {
   expect_restores(4);
 }
 
+TEST_F(WindowTest, GuardsNeedNotFollowEachOtherAndThoseWithoutTensorsAreNobodys) {
+  TensorTable table = model_.table();
+  table[1].guard = 9;
+  Checkpointer run = open();
+  ASSERT_TRUE(run.begin_capture(table).value());
+  for (const std::uint32_t guard : {0U, 5U, kFirst, 9U, 5U, 77U}) run.release(guard);
+  const auto handle = run.save({.step = 1, .tensors = table});
+  ASSERT_TRUE(handle && *handle);
+  EXPECT_TRUE((*handle)->status().early);
+  run.fence(77);
+  EXPECT_TRUE((*handle)->wait(Level::kDurable, kDeadline));
+}
+
 TEST_F(WindowTest, NoEarlyCaptureBeginsWhileASaveUsesTheArena) {
   Checkpointer run = open();
   hold_the_background();
