@@ -112,7 +112,7 @@ struct Checkpointer::Impl {
   const pid_t owner = ::getpid();
   bool closed = false;
   std::weak_ptr<SaveJob> last_job;
-  SaveHandle last_handle{std::make_shared<SaveHandle::State>(0)};
+  SaveHandle last_handle{make_handle_state(0)};
 
   std::mutex mutex;  // guards the next two
   std::condition_variable changed;
@@ -290,7 +290,7 @@ Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Optio
 Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request) {
   const trace::Span span("save");
   DF_TRY_VOID(check_usable(fmt::format("save step {}", request.step)));
-  auto handle = std::make_shared<SaveHandle::State>(request.step);
+  auto handle = make_handle_state(request.step);
   DF_TRY_VOID(check_request(request));
   if (!impl_->take_arena()) {
     if (impl_->options.on_busy == OnBusy::kSkip) return std::nullopt;

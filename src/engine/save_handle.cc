@@ -1,6 +1,9 @@
 #include "engine/save_handle.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <memory>
 
 #include "base/try.h"
 
@@ -27,6 +30,13 @@ void note(const CaptureTimes& times, SaveStatus& status) {
 }
 
 }  // namespace
+
+std::shared_ptr<SaveHandle::State> make_handle_state(std::uint64_t step) {
+  auto state = std::make_unique<SaveHandle::State>(step);
+  return {state.release(), [owner = ::getpid()](SaveHandle::State* last) {
+            if (::getpid() == owner) std::unique_ptr<SaveHandle::State>(last).reset();
+          }};
+}
 
 void SaveHandle::State::reach(Level level) {
   const std::lock_guard lock(mutex);

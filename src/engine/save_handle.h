@@ -39,4 +39,8 @@ struct SaveHandle::State {
   std::function<void(std::vector<std::string>)> on_confirm;  // until confirmed or failed
 };
 
+// In a forked child the last reference leaves it as it is: a thread of the parent may be waiting
+// for its condition, and destroying that would wait for the thread, for ever.
+[[nodiscard]] std::shared_ptr<SaveHandle::State> make_handle_state(std::uint64_t step);
+
 }  // namespace deepfreeze

@@ -10,6 +10,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "deepfreeze/deepfreeze.h"
+#include "engine/save_handle.h"
 #include "support/scoped_dir.h"
 
 namespace deepfreeze {
@@ -291,6 +292,24 @@ TEST_F(WindowTest, FencesAreForEveryThread) {
     }
     ASSERT_TRUE(handle.wait(Level::kDurable, kDeadline));
   }
+}
+
+TEST(SaveHandle, AForkedChildCanLetGoOfOneThatAThreadOfItsParentWaitsFor) {
+  auto state = make_handle_state(1);
+  const auto raw = state.get();
+  std::optional<SaveHandle> handle(std::move(state));
+  const std::jthread waiter([&] { std::ignore = handle->wait(Level::kDurable); });
+  std::this_thread::sleep_for(milliseconds{50});  // so that it waits; if not, nothing is shown
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);  // the verdict on a child that hangs
+    handle.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  raw->fail(Error(ErrorCode::kCancelled, "the test is over"));
 }
 
 TEST_F(WindowTest, AForkedChildPassesEveryFence) {
