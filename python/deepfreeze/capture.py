@@ -111,13 +111,25 @@ def walk(state: object, memo: Memo | None = None) -> Capture:
         raise make_error(code, f"capture: {cause!r}") from cause
 
 
-def sources_of(entries: Iterable[Entry]) -> list[_core.Source]:
-    """The entries, as the engine takes them."""
+def sources_of(entries: Iterable[Entry], memo: Memo | None = None) -> list[_core.Source]:
+    """The entries, as the engine takes them; those of the last time where they are the same."""
+    known = {} if memo is None else memo.sources
+    sources = {}
     with paused_gc():
-        return [
-            _core.Source(e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes, e.guard)
-            for e in entries
-        ]
+        for e in entries:
+            form = (e.address, e.guard, e.bytes, e.shape, e.dtype, e.logical_dtype)
+            last = known.get(e.key)
+            if last is None or last[0] != form:
+                last = (
+                    form,
+                    _core.Source(
+                        e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes, e.guard
+                    ),
+                )
+            sources[e.key] = last
+    if memo is not None:
+        memo.sources = sources
+    return [source for _, source in sources.values()]
 
 
 @contextlib.contextmanager

@@ -176,7 +176,7 @@ class Checkpointer:
     def _captured(self, state: object) -> tuple[Capture, list[_core.Source], dict[int, Watch]]:
         capture = walk(state, self._memo)
         watches = self._lazy.watch(capture.entries)
-        return capture, sources_of(capture.entries), watches
+        return capture, sources_of(capture.entries, self._memo), watches
 
     def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
         self._policy.saved()

@@ -21,10 +21,10 @@ class Guard(Protocol):
     target: object
     mode: Mode
 
-    def tensors(self) -> Iterator[Any]:
+    def tensors(self) -> Sequence[Any]:
         """The tensors that it guards, as they are now."""
 
-    def followers(self) -> Iterator[tuple[Any, Any]]:
+    def followers(self) -> Sequence[tuple[Any, Any]]:
         """Pairs of a small tensor and one that changes whenever the first does."""
 
     def detach(self) -> None:

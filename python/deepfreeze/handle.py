@@ -22,6 +22,8 @@ log = logging.getLogger("deepfreeze")
 Level = Literal["captured", "local", "durable"]
 LEVELS: tuple[Level, ...] = ("captured", "local", "durable")
 EXIT_SECONDS_MAX = 600.0  # how long the end of the interpreter waits for a save in flight
+_LINGER_SECONDS = 5.0  # how long the thread waits for another save
+_END_NOTICED_SECONDS = 0.05  # how soon it notices, then, that the program has ended
 _POLL_SECONDS = 0.5  # how soon a waiting thread notices that the interpreter is ending
 
 
@@ -200,8 +202,9 @@ class ExitDeadline:
 class Completer:
     """Completes the futures of one checkpointer's saves in order, and counts failures.
 
-    Its thread lives only while a save is in flight. It is no daemon, so the interpreter waits
-    for it before it ends; it holds the handles, never the checkpointer.
+    Its thread begins with a save and lingers for the next one, because to start it takes long on
+    busy cores. It is no daemon, so the interpreter waits for it before it ends; it holds the
+    handles, never the checkpointer.
     """
 
     def __init__(self) -> None:
@@ -209,18 +212,21 @@ class Completer:
         self._unraised: BaseException | None = None
         self.gave_up = False  # a save was still in flight when the exit deadline was over
         self._lock = threading.RLock()  # a signal handler may ask while its own thread holds it
+        self._changed = threading.Condition(self._lock)
         self._todo: deque[SaveHandle] = deque()
         self._thread: threading.Thread | None = None
+        self._ending = False  # close() has come: don't linger
         self._deadline = ExitDeadline()
 
     def add(self, handle: SaveHandle) -> None:
         """Takes over a handle whose save has begun."""
         with self._lock:
             self._todo.append(handle)
+            self._changed.notify_all()
             needs_thread = self._thread is None
             started = needs_thread and self._start()
         if needs_thread and not started:
-            self._run()  # slow, but the save still ends as its handle says
+            self._complete_all()  # slow, but the save still ends as its handle says
 
     def _start(self) -> bool:
         """Under the lock, without which the new thread can't end."""
@@ -254,26 +260,48 @@ class Completer:
 
     def join(self) -> None:
         """Returns once nothing is in flight."""
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._wait_until_idle(None)
 
     def join_or_give_up(self) -> None:
-        """Returns once nothing is in flight; fails what still is after EXIT_SECONDS_MAX."""
+        """Ends the thread once nothing is in flight; fails what still is after EXIT_SECONDS_MAX."""
         thread = self._thread
+        with self._lock:
+            self._ending = True
+            self._changed.notify_all()
         if thread is None or thread is threading.current_thread():
             return
-        thread.join(EXIT_SECONDS_MAX)
-        if thread.is_alive():
+        if not self._wait_until_idle(EXIT_SECONDS_MAX):
             self.gave_up = True
             self._deadline.over = True
-            thread.join(4 * _POLL_SECONDS)
+        thread.join(4 * _POLL_SECONDS)
+
+    def _wait_until_idle(self, seconds_max: float | None) -> bool:
+        if self._thread is threading.current_thread():
+            return False
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._todo, seconds_max)
 
     def _run(self) -> None:
         while True:
+            self._complete_all()
+            with self._changed:
+                if not self._todo and not self._lingered():
+                    self._thread = None
+                    return
+
+    def _lingered(self) -> bool:
+        """Whether another save has come, before the program ended or the time was over."""
+        ends = time.monotonic() + _LINGER_SECONDS
+        while not (self._todo or self._ending or time.monotonic() > ends):
+            if not threading.main_thread().is_alive():
+                return False
+            self._changed.wait(_END_NOTICED_SECONDS)
+        return bool(self._todo)
+
+    def _complete_all(self) -> None:
+        while True:
             with self._lock:
                 if not self._todo:
-                    self._thread = None
                     return
                 handle = self._todo[0]
             try:
@@ -282,8 +310,9 @@ class Completer:
                 self.gave_up = self.gave_up or isinstance(error, ExitDeadlineError)
                 self.failed(handle, error)
             finally:
-                with self._lock:
+                with self._changed:
                     self._todo.popleft()
+                    self._changed.notify_all()
 
 
 def _log_error(text: str, *arguments: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from deepfreeze import _core
 from deepfreeze.tree import Node, check_text, dumps
 
 _PARTS_DEPTH = 3  # "optim", "v", "state": what lies deeper is written as a whole
@@ -16,6 +17,7 @@ class Memo:
     def __init__(self) -> None:
         self.text = TextMemo()
         self.tensors: Any = None  # the torch adapter's
+        self.sources: dict[str, tuple[object, _core.Source]] = {}  # by key, with their forms
 
 
 class TextMemo:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from operator import is_
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,22 +26,39 @@ class OptimizerGuard:
         self.number = number
         self.mode = mode
         self._optimizer = unwrapped(optimizer)
+        self._seen: list[Any] = []
+        self._tensors: list[Tensor] = []
+        self._followers: list[tuple[Tensor, Tensor]] = []
         self._hooks = [self._optimizer.register_step_pre_hook(_hook(before, number))]
         if mode == "after_update":
             self._hooks.append(self._optimizer.register_step_post_hook(_hook(after, number)))
 
-    def tensors(self) -> Iterator[Tensor]:
-        for group in self._optimizer.param_groups:
-            yield from (each for each in group["params"] if _is_watchable(each))
-        for state in self._optimizer.state.values():
-            yield from (each for each in _values(state) if _is_watchable(each))
+    def tensors(self) -> list[Tensor]:
+        self._look()
+        return self._tensors
 
-    def followers(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def followers(self) -> list[tuple[Tensor, Tensor]]:
         # A fused update bumps the version of the step count, and of nothing else.
-        for parameter, state in self._optimizer.state.items():
-            count = state.get("step") if isinstance(state, dict) else None
-            if isinstance(parameter, Tensor) and isinstance(count, Tensor) and _is_watchable(count):
-                yield count, parameter
+        self._look()
+        return self._followers
+
+    def _look(self) -> None:
+        """Sorts out what the optimizer has, unless it has what it had the last time."""
+        now: list[Any] = [
+            each for group in self._optimizer.param_groups for each in group["params"]
+        ]
+        for state in self._optimizer.state.values():
+            if isinstance(state, dict):
+                now += state.values()
+        if len(now) == len(self._seen) and all(map(is_, now, self._seen)):
+            return
+        self._seen = now
+        self._tensors = [each for each in now if _is_watchable(each)]
+        self._followers = [
+            (state["step"], parameter)
+            for parameter, state in self._optimizer.state.items()
+            if isinstance(state, dict) and _is_watchable(state.get("step"))
+        ]
 
     def detach(self) -> None:
         for hook in self._hooks:
@@ -57,11 +75,11 @@ class ModuleGuard:
         self.number = number
         self._module = module
 
-    def tensors(self) -> Iterator[Tensor]:
-        return (each for each in self._module.parameters() if _is_watchable(each))
+    def tensors(self) -> list[Tensor]:
+        return [each for each in self._module.parameters() if _is_watchable(each)]
 
-    def followers(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return iter(())
+    def followers(self) -> list[tuple[Tensor, Tensor]]:
+        return []
 
     def detach(self) -> None:
         """It has no hooks."""
@@ -78,10 +96,6 @@ def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callabl
         module = target
         return lambda number: ModuleGuard(module, number)
     raise TypeError(f"attach: a {type(target).__qualname__} is no optimizer and no module of torch")
-
-
-def _values(state: Any) -> Iterator[Any]:
-    return iter(state.values()) if isinstance(state, dict) else iter(())
 
 
 def _is_watchable(value: object) -> bool:
