@@ -1,4 +1,4 @@
-"""The demo: `python -m examples.demo [--full] [--json FILE]`.
+"""The demo: `python -m examples.demo [--full] [--mode M] [--json FILE]`.
 
 Trains two networks without and with a checkpoint at every step, in turn; then kills a third run
 with SIGKILL at a random moment, resumes it in a new process and compares the final states.
@@ -21,7 +21,7 @@ from examples.demo.child import ChildError, Job, draw_kill, run_to_end, run_unti
 from examples.demo.program import run_program
 from examples.demo.report import ProgressLine, Trial, summary, text
 from examples.demo.train import Outcome
-from examples.demo.workloads import CHOICES
+from examples.demo.workloads import CHOICES, MODES
 
 ROUNDS = 2
 
@@ -80,6 +80,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="examples.demo", description=__doc__)
     parser.add_argument("--full", action="store_true", help="NT3 in its published size, 60,483")
     parser.add_argument("--only", choices=sorted(CHOICES), help="one workload instead of both")
+    parser.add_argument("--mode", choices=MODES, default="window", help="of attach()")
     parser.add_argument("--directory", type=Path, default=Path("build/demo"), help="for the runs")
     parser.add_argument("--threads", type=int, default=min(2, cores))
     parser.add_argument("--seed", type=int, help="of the moments to kill at; default: random")
@@ -104,7 +105,7 @@ def main(arguments: list[str]) -> int:
     try:
         for name in [options.only] if options.only else list(CHOICES):
             steps = CHOICES[name].size(options.full).steps
-            job = Job(name, options.full, options.threads, steps)
+            job = Job(name, options.full, options.threads, steps, options.mode)
             trials.append(demonstrate(job, options.directory.resolve(), draw))
     except ChildError as error:
         print(f"demo: {error}", file=sys.stderr)

@@ -27,10 +27,11 @@ class Job:
     full: bool
     threads: int
     steps: int
+    mode: str = "window"
 
     def command(self, run: Path | None) -> list[str]:
         command = [sys.executable, "-m", "examples.demo.train", self.workload]
-        command += ["--threads", str(self.threads)]
+        command += ["--threads", str(self.threads), "--mode", self.mode]
         command += ["--full"] if self.full else []
         command += ["--run", str(run)] if run is not None else []
         return command

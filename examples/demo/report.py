@@ -32,6 +32,16 @@ class Trial:
     def stalls(self) -> list[float]:
         return sorted(stall for outcome in self.checkpointed for stall in outcome.stalls)
 
+    def fences(self) -> list[float]:
+        return [fence for outcome in self.checkpointed for fence in outcome.fences]
+
+    def in_save(self) -> list[float]:
+        return [
+            stall - fence
+            for outcome in self.checkpointed
+            for stall, fence in zip(outcome.stalls, outcome.fences, strict=True)
+        ]
+
     def ratios(self) -> list[float]:
         pairs = zip(self.checkpointed, self.plain, strict=True)
         return [with_saves.seconds / without.seconds for with_saves, without in pairs]
@@ -53,6 +63,8 @@ class Trial:
                 faults.append(f"a final state has SHA-256 {outcome.digest}, not the reference's")
             if outcome.failed_saves:
                 faults.append(f"{outcome.failed_saves} checkpoints failed")
+        if not all(outcome.guarded_bytes for outcome in self.checkpointed):
+            faults.append("nothing was captured while training went on")
         if self.resumed is None or self.kill is None:
             return [*faults, "the killed run was not resumed"]
         if self.resumed.resumed_from < self.kill.after_step - 1:
@@ -81,12 +93,16 @@ def summary(trial: Trial) -> dict[str, Any]:
         "title": trial.title,
         "steps": trial.job.steps,
         "threads": trial.job.threads,
+        "mode": trial.job.mode,
         "checkpoint_bytes": trial.checkpointed[0].bytes,
+        "guarded_bytes": trial.checkpointed[0].guarded_bytes,
         "step_seconds_plain": median(one.seconds / trial.job.steps for one in trial.plain),
         "stall_seconds_median": median(stalls),
         "stall_seconds_worst": worst,
         "stall_worst_is": worst_name,
         "stall_count": len(stalls),
+        "save_seconds_median": median(trial.in_save()),
+        "fence_seconds_median": median(trial.fences()),
         "run_time_ratio": sum(trial.ratios()) / len(trial.ratios()),
         "run_time_ratio_by_round": trial.ratios(),
         "durable_gb_per_second_median": median(trial.rates()),
@@ -110,10 +126,16 @@ def text(trial: Trial) -> str:
             "training",
             f"{s['steps']} steps of {s['step_seconds_plain']:.2f} s, {s['threads']} threads",
         ),
-        ("checkpoint", f"{s['checkpoint_bytes'] / 1e6:,.1f} MB after every step"),
+        (
+            "checkpoint",
+            f"{s['checkpoint_bytes'] / 1e6:,.1f} MB after every step, "
+            f"{s['guarded_bytes'] / 1e6:,.1f} MB of it copied while training goes on",
+        ),
         (
             "stall per checkpoint",
-            f"median {s['stall_seconds_median'] * 1e3:.1f} ms, "
+            f"median {s['stall_seconds_median'] * 1e3:.1f} ms "
+            f"(of save() {s['save_seconds_median'] * 1e3:.1f} ms, "
+            f"of its fences {s['fence_seconds_median'] * 1e3:.1f} ms), "
             f"{s['stall_worst_is']} {s['stall_seconds_worst'] * 1e3:.1f} ms",
         ),
         (

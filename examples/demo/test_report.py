@@ -18,8 +18,10 @@ def outcome(digest: str, *, seconds: float = 2.0, resumed_from: int = 0) -> Outc
         seconds=seconds,
         digest=digest,
         stalls=[0.001, 0.003, 0.002],
+        fences=[0.0, 0.002, 0.001],
         durable=[0.5],
         bytes=10**9,
+        guarded_bytes=9 * 10**8,
     )
 
 
@@ -60,6 +62,18 @@ def test_a_failed_save_a_failed_program_and_a_missing_resume_are_faults() -> Non
     bad.checkpointed[0].failed_saves = 2
     bad.program_faults.append("deepfreeze verify: exit 1")
     assert len(bad.faults()) == 3
+
+
+def test_a_capture_that_was_not_lazy_is_a_fault() -> None:
+    eager = trial(outcome("a", resumed_from=7))
+    eager.checkpointed[0].guarded_bytes = 0
+    assert len(eager.faults()) == 1
+
+
+def test_the_stall_says_how_much_of_it_was_in_fences() -> None:
+    figures = summary(trial(outcome("a", resumed_from=7)))
+    assert figures["stall_seconds_median"] == 0.002
+    assert figures["fence_seconds_median"] == 0.001
 
 
 def test_the_ratio_compares_each_round_with_its_neighbour() -> None:

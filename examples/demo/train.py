@@ -11,14 +11,14 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
 import deepfreeze as df
-from examples.demo.workloads import CHOICES, Workload
+from examples.demo.workloads import CHOICES, MODES, Workload
 from examples.digest import training_digest
 from examples.loader import endless
 
@@ -32,20 +32,29 @@ class Outcome:
     seconds: float = 0.0  # from the first step until the last checkpoint is durable
     loss: float = 0.0
     digest: str = ""
-    stalls: list[float] = field(default_factory=list)  # inside save(), as the trainer sees it
+    stalls: list[float] = field(default_factory=list)  # per save: in save() and in its fences
+    fences: list[float] = field(default_factory=list)  # the part of it in fences
     durable: list[float] = field(default_factory=list)  # from save() to committed
     bytes: int = 0  # of one checkpoint
+    guarded_bytes: int = 0  # of these, captured while training went on
     failed_saves: int = 0
 
 
 def state_of(workload: Workload) -> dict[str, Any]:
     return {
         "model": workload.model,
-        "optim": workload.optim,
-        "sched": workload.sched,
+        **numbered("optim", workload.optims),
+        **numbered("sched", workload.scheds),
         "data": workload.loader,
         "rng": df.RNG(),
     }
+
+
+def numbered(name: str, objects: Sequence[object]) -> dict[str, object]:
+    """One keeps its name; several get their places behind it."""
+    if len(objects) == 1:
+        return {name: objects[0]}
+    return {f"{name}{index}": item for index, item in enumerate(objects)}
 
 
 def say(message: dict[str, Any]) -> None:
@@ -80,32 +89,40 @@ def run_checkpointed(workload: Workload, steps: int, run: str) -> Outcome:
     outcome = Outcome(steps=steps)
     state = state_of(workload)
     handles: list[df.SaveHandle | None] = []
+    in_save: list[float] = []
 
     with df.Checkpointer(run, keep=df.keep(last=3)) as ckpt:
         outcome.resumed_from = ckpt.restore(state) or 0
+        for optim in workload.optims:
+            ckpt.attach(optim, "after_update" if workload.inside_backward else "window")
 
         def save(step: int, loss: float) -> None:
             began = time.perf_counter()
-            handles.append(ckpt.save(step, state, metrics={"loss": loss}))
-            outcome.stalls.append(time.perf_counter() - began)
+            handles.append(ckpt.step(step, state, metrics={"loss": loss}))
+            in_save.append(time.perf_counter() - began)
 
         began = time.perf_counter()
         outcome.loss = train_loop(workload, outcome.resumed_from + 1, steps, save)
         ckpt.wait()
         outcome.seconds = time.perf_counter() - began
-    add_statuses(outcome, handles)
+    add_statuses(outcome, handles, in_save)
     outcome.digest = training_digest(state)
     return outcome
 
 
-def add_statuses(outcome: Outcome, handles: list[df.SaveHandle | None]) -> None:
-    for handle in handles:
+def add_statuses(
+    outcome: Outcome, handles: list[df.SaveHandle | None], in_save: list[float]
+) -> None:
+    for handle, seconds in zip(handles, in_save, strict=True):
         status = handle.status() if handle is not None else None
-        if status is not None and status.durable:
-            outcome.durable.append(status.durable_seconds)
-            outcome.bytes = status.bytes
-        else:
+        if status is None or not status.durable:
             outcome.failed_saves += 1
+            continue
+        outcome.durable.append(status.durable_seconds)
+        outcome.bytes = status.bytes
+        outcome.guarded_bytes = status.guarded_bytes
+        outcome.fences.append(status.fence_seconds)
+        outcome.stalls.append(seconds + status.fence_seconds)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -113,6 +130,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("workload", choices=sorted(CHOICES))
     parser.add_argument("--run", help="checkpoint every step into this run; resume from it")
     parser.add_argument("--full", action="store_true", help="the published size of NT3")
+    parser.add_argument("--mode", choices=MODES, default="window")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     return parser.parse_args(arguments)
@@ -125,7 +143,7 @@ def main(arguments: list[str]) -> int:
     torch.set_num_threads(options.threads)
     torch.use_deterministic_algorithms(True)
     choice = CHOICES[options.workload]
-    workload = choice.build(options.seed, options.full)
+    workload = choice.build(options.seed, options.full, options.mode == "after_update")
     steps = choice.size(options.full).steps
     if options.run is None:
         outcome = run_plain(workload, steps)

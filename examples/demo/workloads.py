@@ -9,6 +9,8 @@ import numpy
 import torch
 from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import TensorDataset
 
 from examples.digest import seed_generators
@@ -17,6 +19,7 @@ from examples.networks.candle import GENES_FULL, GENES_SMALL, NT3
 from examples.networks.resnet import resnet50
 
 GENES_PER_BLOCK = 24
+MODES = ("window", "after_update")  # of attach()
 
 
 @dataclass
@@ -24,18 +27,49 @@ class Workload:
     """A training run before its first step."""
 
     model: nn.Module
-    optim: torch.optim.Optimizer
-    sched: torch.optim.lr_scheduler.LRScheduler
+    optims: list[Optimizer]  # one, or one per parameter
+    scheds: list[LRScheduler]  # of each optimizer
     loader: Loader
+    inside_backward: bool  # each parameter is updated once its gradient is complete
 
     def train_step(self, images: Tensor, labels: Tensor) -> float:
         self.model.train()
-        self.optim.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         loss = nn.functional.cross_entropy(self.model(images), labels)
         loss.backward()
-        self.optim.step()
-        self.sched.step()
+        if not self.inside_backward:
+            self.optims[0].step()
+        for sched in self.scheds:
+            sched.step()
         return float(loss.detach())
+
+
+def make_workload(
+    model: nn.Module,
+    loader: Loader,
+    make_optim: Callable[[list[nn.Parameter]], Optimizer],
+    make_sched: Callable[[Optimizer], LRScheduler],
+    *,
+    inside_backward: bool,
+) -> Workload:
+    """With one optimizer, or one per parameter that steps inside backward()."""
+    parameters = list(model.parameters())
+    groups = [[each] for each in parameters] if inside_backward else [parameters]
+    optims = [make_optim(group) for group in groups]
+    if inside_backward:
+        for parameter, optim in zip(parameters, optims, strict=True):
+            parameter.register_post_accumulate_grad_hook(step_and_forget(optim))
+    return Workload(model, optims, list(map(make_sched, optims)), loader, inside_backward)
+
+
+def step_and_forget(optim: Optimizer) -> Callable[[Tensor], None]:
+    """The hook of one parameter; its gradient is not needed any more."""
+
+    def hook(_: Tensor) -> None:
+        optim.step()
+        optim.zero_grad(set_to_none=True)
+
+    return hook
 
 
 @dataclass(frozen=True)
@@ -51,7 +85,7 @@ class Size:
 class Choice:
     """One line of the demo's menu."""
 
-    build: Callable[[int, bool], Workload]
+    build: Callable[[int, bool, bool], Workload]
     small: Size
     full: Size
 
@@ -90,18 +124,20 @@ def expression_profiles(genes: int, samples: int = 120, seed: int = 2018) -> Ten
     )
 
 
-def resnet50_digits(seed: int, full: bool) -> Workload:
+def resnet50_digits(seed: int, full: bool, inside_backward: bool) -> Workload:
     """ResNet-50 with Adam: many tensors, batch-norm statistics, two moments per parameter."""
     size = CHOICES["resnet50"].size(full)
     seed_generators(seed)
-    model = resnet50(10)
-    optim = torch.optim.Adam(model.parameters(), lr=1e-3)
-    sched = torch.optim.lr_scheduler.CosineAnnealingLR(optim, T_max=size.steps)
-    loader = resumable_loader(digits(), size.batch, seed)
-    return Workload(model, optim, sched, loader)
+    return make_workload(
+        resnet50(10),
+        resumable_loader(digits(), size.batch, seed),
+        lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
+        lambda optim: torch.optim.lr_scheduler.CosineAnnealingLR(optim, T_max=size.steps),
+        inside_backward=inside_backward,
+    )
 
 
-def nt3_profiles(seed: int, full: bool) -> Workload:
+def nt3_profiles(seed: int, full: bool, inside_backward: bool) -> Workload:
     """NT3: nearly all of the state is one tensor, and dropout makes the generators matter.
 
     CANDLE trains it by SGD without momentum; momentum is used here so that there is optimizer
@@ -110,11 +146,13 @@ def nt3_profiles(seed: int, full: bool) -> Workload:
     size = CHOICES["nt3"].size(full)
     genes = GENES_FULL if full else GENES_SMALL
     seed_generators(seed)
-    model = NT3(genes)
-    optim = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    sched = torch.optim.lr_scheduler.StepLR(optim, step_size=10)
-    loader = resumable_loader(expression_profiles(genes), size.batch, seed)
-    return Workload(model, optim, sched, loader)
+    return make_workload(
+        NT3(genes),
+        resumable_loader(expression_profiles(genes), size.batch, seed),
+        lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
+        lambda optim: torch.optim.lr_scheduler.StepLR(optim, step_size=10),
+        inside_backward=inside_backward,
+    )
 
 
 RESNET50_TITLE = "ResNet-50 with Adam on scikit-learn's digits"

@@ -67,14 +67,17 @@ class SaveHandle {
   // only: the save has failed, confirm() does nothing. Any thread.
   [[nodiscard]] Status wait_copied(std::optional<std::chrono::milliseconds> timeout = {}) const;
   // `torn`: keys that the caller found changed, which fails the save. Any thread; the first call
-  // counts.
+  // counts. A save that nobody has a handle of any more, and that was not confirmed, fails; its
+  // memory is read no more once the last handle is gone.
   void confirm(std::vector<std::string> torn) const;
 
   struct State;
   explicit SaveHandle(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
  private:
+  friend class Checkpointer;
   std::shared_ptr<State> state_;  // also held by the engine while the save is in flight
+  std::shared_ptr<void> keeper_;  // of the caller's copies: the last one's end is noticed
 };
 
 struct SaveRequest {

@@ -47,7 +47,8 @@ class Checkpointer:
     What is attached is captured while training goes on. `profile` says how: "latency" with least
     time blocked per save, "throughput" with least time in all, "auto" by whether training leaves
     a core free. `arena_bytes_max` bounds the memory for it (at least 8 MiB); a larger state
-    streams through, and its fences wait for the disk. DEEPFREEZE_PARANOID=1 in the environment
+    streams through, and its fences wait for the disk; up to as much again holds what is not
+    attached. DEEPFREEZE_PARANOID=1 in the environment
     checksums all that is attached before save() returns, and so finds every change of it.
 
     For one thread at a time; handles for any. In a forked child it refuses every call.
@@ -157,6 +158,8 @@ class Checkpointer:
         try:
             capture, sources, watches = self._captured(state)
             self._lazy.settle_early(watches)
+            # An interrupt may come whenever the engine returns: an engine's handle that nobody
+            # has fails its save, and lets go of the memory first.
             native = self._engine.save(
                 step, sources, capture.text, metrics, tags, environment(), confirm=bool(watches)
             )
@@ -166,6 +169,8 @@ class Checkpointer:
             if error.code == "invalid_argument":
                 raise
             return self._failed_save(step, error)
+        finally:
+            self._engine.discard_capture()  # nothing, unless the engine was not reached
         if native is None:
             return None
         self._policy.saved()
@@ -296,8 +301,9 @@ class Checkpointer:
         right after its own update, where step() has decided one step before to save.
 
         Of a module: its parameters that no attached optimizer has, frozen ones or averages. Call
-        fence() before anything else changes them. What is changed without a fence is found, fails
-        that save with TornCaptureError, and is copied before save() returns from then on.
+        fence() before anything else changes them. A change without a fence that is found fails
+        that save with TornCaptureError, and such tensors are copied before save() returns from
+        then on; docs/guarantees.md says what is found.
         """
         self._check_usable()
         self._lazy.attach(target, mode)
@@ -392,6 +398,8 @@ def _checked_step(step: int) -> int:
     value = operator.index(step)
     if value < 0:
         raise ValueError(f"step: {value} is less than 0")
+    if value >= 1 << 64:
+        raise ValueError(f"step: {value} is beyond 64 bits")
     return value
 
 

@@ -47,9 +47,9 @@ class Guards:
         self._numbers += 1
         self._all.append(make(self._numbers))
 
-    def knows(self, target: object) -> bool:
-        """Whether `target` is attached."""
-        return any(guard.target is target for guard in self._all)
+    def mode_of(self, target: object) -> Mode | None:
+        """How `target` is attached, if it is."""
+        return next((guard.mode for guard in self._all if guard.target is target), None)
 
     def remove(self, target: object | None) -> None:
         """Detaches one target, or all."""
@@ -72,7 +72,11 @@ class Guards:
                 continue  # it holds more than what this guard stands before
             entry.guard = guard.number
             lazy[entry.address] = entry.key
-            watches.setdefault(guard.number, Watch()).add(entry.key, tensor)
+            watch = watches.setdefault(guard.number, Watch())
+            watch.add(entry.key, tensor)
+            for own in entry.tensors:  # it may count its versions apart, as .data does
+                if own is not tensor:
+                    watch.add(entry.key, own)
         for guard in self._all:
             if guard.number in watches:
                 _add_followers(guard, lazy, watches[guard.number])
@@ -80,17 +84,44 @@ class Guards:
 
     def _by_address(self) -> dict[int, tuple[Guard, Any]]:
         found: dict[int, tuple[Guard, Any]] = {}
-        shared: set[int] = set()
+        spans: list[tuple[int, int, int]] = []
         # Modules last: they leave to optimizers what those have too.
         for guard in sorted(self._all, key=lambda guard: guard.mode == "module"):
             for tensor in guard.tensors():
-                address = tensor.data_ptr()
-                known = found.setdefault(address, (guard, tensor))
-                if known[0] is not guard and guard.mode != "module":
-                    shared.add(address)  # two stand before its changes: neither knows the other
-        for address in shared:
-            del found[address]
+                low = tensor.data_ptr()
+                known = found.setdefault(low, (guard, tensor))
+                if known[0] is guard or guard.mode != "module" or known[1].shape != tensor.shape:
+                    spans.append((low, low + span_bytes(tensor), guard.number))
+        for low in _shared(spans):
+            found.pop(low, None)
         return found
+
+
+def span_bytes(tensor: Any) -> int:
+    """Bytes of memory from the first to the last element."""
+    if tensor.is_contiguous():
+        return int(tensor.nbytes)
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return int(tensor.element_size() * (1 + sum((size - 1) * step for size, step in steps)))
+
+
+def _shared(spans: list[tuple[int, int, int]]) -> set[int]:
+    """Where tensors begin that share memory with one of another guard: neither knows the other."""
+    shared: set[int] = set()
+    group: list[tuple[int, int, int]] = []
+    high = 0
+    for span in sorted(spans):
+        if span[0] >= high:
+            shared |= _if_mixed(group)
+            group = []
+        group.append(span)
+        high = max(high, span[1])
+    return shared | _if_mixed(group)
+
+
+def _if_mixed(group: list[tuple[int, int, int]]) -> set[int]:
+    mixed = len(group) > 1 and len({guard for _, _, guard in group}) > 1
+    return {low for low, _, _ in group} if mixed else set()
 
 
 def _add_followers(guard: Guard, lazy: dict[int, str], watch: Watch) -> None:

@@ -278,6 +278,8 @@ class Completer:
     def _wait_until_idle(self, seconds_max: float | None) -> bool:
         if self._thread is threading.current_thread():
             return False
+        if self._thread is None:
+            self._complete_all()  # an interrupt came before the thread could start
         with self._changed:
             return self._changed.wait_for(lambda: not self._todo, seconds_max)
 

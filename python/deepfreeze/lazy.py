@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from deepfreeze import _core
 from deepfreeze.adapters.base import Entry, imported
 from deepfreeze.capture import Capture
+from deepfreeze.errors import CheckpointError
 from deepfreeze.guards import Guards, Mode
 from deepfreeze.window import Watch, Window
 
@@ -44,8 +45,11 @@ class LazyCapture:
         """Guards an optimizer or a module."""
         if mode not in _MODES:
             raise ValueError(f"attach: mode {mode!r} is not one of {', '.join(_MODES)}")
-        if self._guards.knows(target):
-            return
+        known = self._guards.mode_of(target)
+        if known is not None:
+            if known in (mode, "module"):
+                return
+            self.detach(target)
         if not imported("torch"):
             kind = type(target).__qualname__
             raise TypeError(f"attach: a {kind} is no optimizer and no module of torch")
@@ -78,8 +82,11 @@ class LazyCapture:
 
     def fence_all(self) -> None:
         """Before anything that is guarded changes."""
+        if os.getpid() != self._owner:
+            return
+        self.discard_early()  # what is changed now, its save must not have from before
         window = self._window
-        if window is None or os.getpid() != self._owner:
+        if window is None:
             return
         self._engine.fence_all()
         for guard in window.guards:
@@ -136,7 +143,10 @@ class LazyCapture:
         self._release(early, guard)
 
     def _begin(self, early: _Early) -> bool:
-        early.begun = self._engine.begin_capture(early.sources)
+        try:
+            early.begun = self._engine.begin_capture(early.sources)
+        except CheckpointError as error:  # the save itself will say it: nothing leaves backward()
+            log.debug("no early capture: %s", error)
         if not early.begun:
             self._early = None  # the save before still needs the memory: capture in the window
         return early.begun
@@ -150,6 +160,7 @@ class LazyCapture:
         """The save is here: it goes on from what is captured, unless that is out of date."""
         early, self._early = self._early, None
         if early is None or not early.begun:
+            self._engine.discard_capture()  # of a save() that was interrupted
             return
         for guard in watches.keys() - early.released:
             if guard in early.watches:

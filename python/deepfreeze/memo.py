@@ -36,7 +36,7 @@ class TextMemo:
 
     def _dumps(self, node: Node, depth: int) -> str:
         if not (self._text and _is_the_same(node, self._node)):
-            self._node = None  # an error must not leave a text that is another node's
+            self._text = ""  # an error must not leave a text that is another node's
             divided = type(node) is dict and depth and node
             self._text = self._joined(node, depth) if divided else dumps(node)
             self._node = node

@@ -30,7 +30,10 @@ class Watch:
 
     def changed(self) -> list[str]:
         """The keys of tensors that were written, or moved, since."""
-        now = [(tensor._version, tensor.data_ptr()) for tensor in self._tensors]
+        try:
+            now = [(tensor._version, tensor.data_ptr()) for tensor in self._tensors]
+        except Exception:  # swapped with one that has no memory: it can't be told from a change
+            return list(dict.fromkeys(self._keys))
         if now == self._marks:
             return []
         pairs = zip(self._keys, now, self._marks, strict=True)
@@ -62,8 +65,12 @@ class Window:
         return tuple(self._watches)
 
     def guarded_by(self, guard: int) -> bool:
-        """Whether the fence of `guard` has something to wait for."""
-        return guard in self._watches
+        """Whether the fence of `guard` has something to wait for.
+
+        Not while another thread compares it: a change would look as if it had come before.
+        """
+        with self._lock:
+            return guard in self._watches
 
     def compare(self, guard: int) -> None:
         """Once nothing of the guard's tensors is read any more, and before they change."""

@@ -65,7 +65,7 @@ Capturer::Capturer(const Options& options, WriteEngine& write_engine)
       arena_bytes_max_(options.arena_bytes_max),
       paranoid_(options.paranoid || paranoid_by_environment()),
       profile_(options.profile, cores_of_this_process()),
-      copiers_(helpers_wanted(options.copy_threads)) {}
+      copiers_(std::make_unique<CopierPool>(helpers_wanted(options.copy_threads))) {}
 
 bool Capturer::take_arena(std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
@@ -79,6 +79,15 @@ void Capturer::free_arena() {
   std::swap(dropped, current_);
   arena_taken_ = false;
   freed_.notify_all();
+}
+
+void Capturer::give_back() {
+  copiers_.reset();
+  normal_.reset();
+  idle_.reset();
+  write_engine_.use_memory({});
+  arena_ = Arena();
+  parking_ = Arena();
 }
 
 void Capturer::abandon() {
@@ -141,7 +150,7 @@ void Capturer::begin(const std::shared_ptr<LiveCapture>& capture,
     session.release_all();
   }
   const trace::Span span("copy unguarded");
-  copiers_.run(session, kUnguarded);
+  copiers_->run(session, kUnguarded);
   copy_later(session);
 }
 
@@ -180,7 +189,7 @@ void Capturer::fence(std::uint32_t guard) {
   const auto started = Monotonic::now();
   CaptureSession& session = capture->session();
   if (session.pieces_unread(guard) > kPiecesWorthThreads) {
-    copiers_.run(session, guard);
+    copiers_->run(session, guard);
   } else {
     session.fence(guard);
   }

@@ -32,6 +32,8 @@ class Capturer {
   [[nodiscard]] bool take_arena(std::chrono::milliseconds wait);
   // Once nothing touches it any more. Any thread.
   void free_arena();
+  // Threads and memory, for good. No save is in flight.
+  void give_back();
   // By who took the arena, and will not use it.
   void abandon();
 
@@ -92,7 +94,7 @@ class Capturer {
   bool arena_taken_ = false;
   Current current_;
 
-  CopierPool copiers_;
+  std::unique_ptr<CopierPool> copiers_;
   std::unique_ptr<BackgroundCopier> normal_;  // each from its first use on
   std::unique_ptr<BackgroundCopier> idle_;
   BackgroundCopier* copier_ = nullptr;  // of the present capture: one of the two

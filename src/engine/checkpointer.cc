@@ -87,6 +87,7 @@ struct Checkpointer::Impl {
 
   void work();
   void run_job(SaveJob& job);
+  void collect_or_warn(const SaveJob& job);
   void collect(const SaveJob& job);
   void wait_idle();
   void wait_for_jobs();
@@ -98,6 +99,8 @@ struct Checkpointer::Impl {
                                                    const std::shared_ptr<LiveCapture>& capture,
                                                    const std::shared_ptr<SaveHandle::State>& handle,
                                                    bool confirm);
+  [[nodiscard]] Result<std::optional<SaveHandle>> checked_save(const SaveRequest& request);
+  [[nodiscard]] SaveHandle handle_of(const std::shared_ptr<SaveHandle::State>& state);
   [[nodiscard]] Status save(const SaveRequest& request, std::shared_ptr<SaveHandle::State> handle);
   [[nodiscard]] Status save_or_throw(const SaveRequest& request,
                                      const std::shared_ptr<SaveHandle::State>& handle);
@@ -135,11 +138,26 @@ void Checkpointer::Impl::work() {
 
 // The trainer must outlive whatever happens here, a refused allocation included.
 void Checkpointer::Impl::run_job(SaveJob& job) {
+  bool freed = false;  // from then on the arena is another save's
+  const auto free_once = [&] {
+    if (!std::exchange(freed, true)) capturer.free_arena();
+  };
+  bool committed = false;
   try {
-    if (job.run([this] { capturer.free_arena(); })) collect(job);
+    committed = job.run(free_once);
   } catch (const std::exception& cause) {
     job.settle_failed(out_of_memory(cause));
-    capturer.free_arena();
+    free_once();
+  }
+  if (committed) collect_or_warn(job);
+}
+
+// The save itself is durable, whatever becomes of older ones.
+void Checkpointer::Impl::collect_or_warn(const SaveJob& job) {
+  try {
+    collect(job);
+  } catch (const std::exception& cause) {
+    log_warning("old checkpoints stay: " + out_of_memory(cause).message());
   }
 }
 
@@ -210,6 +228,13 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
       std::make_shared<SaveJob>(*vfs, std::move(plan), capturer.image(), settings, capture, handle);
   handle->capturing(capture->session());
   capture->when_copied([job] { job->copied(); });
+  if (confirm) {
+    const std::lock_guard lock(handle->mutex);
+    handle->on_abandon = [job, capture] {
+      capture->cancel();
+      job->capture_failed(Error(ErrorCode::kCancelled, "nobody is left to confirm the save"));
+    };
+  }
   last_job = job;
   last_handle = SaveHandle(handle);
   push(job);
@@ -220,11 +245,14 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
 Status Checkpointer::Impl::save_or_throw(const SaveRequest& request,
                                          const std::shared_ptr<SaveHandle::State>& handle) {
   std::shared_ptr<SaveJob> job;
+  std::shared_ptr<LiveCapture> capture;
   const ScopeExit free_unused_arena([&] {
-    if (!job) capturer.abandon();
+    if (job) return;
+    if (capture) capture->cancel();  // one that began early may still be filling the arena
+    capturer.abandon();
   });
   DF_TRY(SavePlan plan, make_plan(request));
-  DF_TRY(const std::shared_ptr<LiveCapture> capture, make_capture(plan));
+  DF_TRY(capture, make_capture(plan));
   note_sizes(plan, *handle);
   handle->status.early = capture->began_early();
   const bool confirm = request.confirm && handle->status.guarded_bytes > 0;
@@ -290,25 +318,49 @@ Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Optio
 Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request) {
   const trace::Span span("save");
   DF_TRY_VOID(check_usable(fmt::format("save step {}", request.step)));
+  try {
+    return impl_->checked_save(request);
+  } catch (const std::exception& cause) {
+    impl_->capturer.discard_early();
+    return std::unexpected(out_of_memory(cause).within("save"));
+  }
+}
+
+Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveRequest& request) {
   auto handle = make_handle_state(request.step);
-  DF_TRY_VOID(check_request(request));
-  if (!impl_->take_arena()) {
-    if (impl_->options.on_busy == OnBusy::kSkip) return std::nullopt;
+  if (const Status checked = check_request(request); !checked) {
+    capturer.discard_early();  // it was for a save that will not be
+    return std::unexpected(checked.error());
+  }
+  if (!take_arena()) {
+    if (options.on_busy == OnBusy::kSkip) return std::nullopt;
     return fail(ErrorCode::kBusy, fmt::format("save step {}: the save before it did not finish in "
                                               "time",
                                               request.step));
   }
-  const Status saved = impl_->save(request, handle);
+  SaveHandle result = handle_of(handle);
+  const Status saved = save(request, handle);
   if (!saved) {
     Error error = saved.error().within(fmt::format("save step {}", request.step));
     if (is_callers_mistake(error)) return std::unexpected(std::move(error));
     handle->fail(std::move(error));
   }
   // Where nothing is left to copy, the last checksum may still be under way on another thread.
-  if (handle->status.guarded_bytes == 0) std::ignore = SaveHandle(handle).wait(Level::kCaptured);
+  if (handle->status.guarded_bytes == 0) std::ignore = result.wait(Level::kCaptured);
   const std::lock_guard lock(handle->mutex);
   handle->status.stall_seconds = seconds_since(handle->started);
-  return SaveHandle(std::move(handle));
+  return result;
+}
+
+// For the caller: notices when he has no copy left.
+SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State>& state) {
+  SaveHandle handle(state);
+  handle.keeper_ = std::shared_ptr<void>(
+      state.get(), [weak = std::weak_ptr(state), owner = owner](void*) {
+        const auto left = weak.lock();
+        if (left && ::getpid() == owner) left->abandon();
+      });
+  return handle;
 }
 
 void Checkpointer::fence(std::uint32_t guard) {
@@ -359,6 +411,7 @@ Status Checkpointer::close() {
   if (impl_->owner != ::getpid()) return {};
   impl_->closed = true;
   impl_->stop();
+  impl_->capturer.give_back();
   return {};
 }
 

@@ -49,10 +49,21 @@ void SaveHandle::State::reach(Level level) {
 
 void SaveHandle::State::fail(Error error) {
   std::function<void(std::vector<std::string>)> dropped;  // its end must not come under the lock
+  std::function<void()> dropped_too;
   const std::lock_guard lock(mutex);
   if (!status.error) status.error = std::move(error);
   std::swap(dropped, on_confirm);
+  std::swap(dropped_too, on_abandon);
   changed.notify_all();
+}
+
+void SaveHandle::State::abandon() {
+  std::function<void()> due;
+  {
+    const std::lock_guard lock(mutex);
+    std::swap(due, on_abandon);
+  }
+  if (due) due();
 }
 
 void SaveHandle::State::copied(std::function<void(std::vector<std::string>)> confirm) {
@@ -106,9 +117,11 @@ Status SaveHandle::wait_copied(std::optional<std::chrono::milliseconds> timeout)
 
 void SaveHandle::confirm(std::vector<std::string> torn) const {
   std::function<void(std::vector<std::string>)> confirmed;
+  std::function<void()> settled;
   {
     const std::lock_guard lock(state_->mutex);
     std::swap(confirmed, state_->on_confirm);
+    if (confirmed) std::swap(settled, state_->on_abandon);
   }
   if (confirmed) confirmed(std::move(torn));
 }

@@ -19,6 +19,8 @@ struct SaveHandle::State {
   void fail(Error error);
   // All is copied: who waits for it may compare, then confirm().
   void copied(std::function<void(std::vector<std::string>)> confirm);
+  // The caller has lost his last handle before he confirmed.
+  void abandon();
   void tore(std::vector<std::string> keys);
   void blocked_in_fence(double seconds);
   void wrote(std::uint64_t bytes, double seconds);
@@ -37,6 +39,7 @@ struct SaveHandle::State {
   std::optional<CaptureSession> session;  // while it may still be at work
   bool is_copied = false;
   std::function<void(std::vector<std::string>)> on_confirm;  // until confirmed or failed
+  std::function<void()> on_abandon;                          // until settled
 };
 
 // In a forked child the last reference leaves it as it is: a thread of the parent may be waiting

@@ -14,7 +14,6 @@ import os
 import random
 import shutil
 import sys
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ import deepfreeze as df
 from examples.demo.program import run_program
 from examples.digest import tensor_bytes
 
+from .command import announce_seed, conclude, make_parser, progress, scratch
 from .stored_file import BLOCK_BYTES, StoredFile, read_stored_file
 
 STEPS = (1, 2, 3, 4)  # the first two in generation 1, the others in generation 2
@@ -228,8 +228,7 @@ def prove(flips: int, seed: int, directory: Path) -> Result:
     result = Result(seed, {kind: Row() for kind in WEIGHTS})
     for number in range(flips):
         try_flip(master, draw_flip(master, draw), directory / f"flip-{number}", result)
-        if sys.stderr.isatty() and number % 20 == 0:
-            print(f"\r  {number}/{flips} flips", end="", file=sys.stderr)
+        progress(number + 1, flips, "flips")
     if snapshot_of(master.root) != before:
         result.problems.append("a file of the undamaged run was written to")
     return result
@@ -247,7 +246,7 @@ def table(result: Result) -> str:
         total.update(vars(row))
         lines.append(line_of(kind, vars(row)))
     lines.append(line_of("all", total))
-    return "\n".join([*lines, *(f"FAULT: {problem}" for problem in result.problems[:20])])
+    return "\n".join(lines)
 
 
 def line_of(kind: str, row: dict[str, int]) -> str:
@@ -256,26 +255,19 @@ def line_of(kind: str, row: dict[str, int]) -> str:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tests.e2e.detection", description=__doc__)
+    parser = make_parser("tests.e2e.detection", __doc__)
     parser.add_argument("--flips", type=int, default=2000)
-    parser.add_argument("--seed", type=int, help="of the places to flip; default: random")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--directory", type=Path, help="where to put the runs; default: temporary")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
-    print(f"seed={seed} (rerun with --seed {seed})", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="detection-", dir=options.directory) as directory:
+    seed = announce_seed(options)
+    with scratch(options, "detection") as directory:
         result = prove(options.flips, seed, Path(directory))
-    if options.json:
-        rows = {kind: vars(row) for kind, row in result.rows.items()}
-        print(json.dumps({"seed": seed, "rows": rows, "problems": result.problems}))
-    else:
-        print(table(result))
-    return 1 if result.problems else 0
+    rows = {kind: vars(row) for kind, row in result.rows.items()}
+    figures = {"seed": seed, "rows": rows, "problems": result.problems}
+    return conclude(options, table(result), figures, result.problems)
 
 
 if __name__ == "__main__":

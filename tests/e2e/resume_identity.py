@@ -1,48 +1,68 @@
-"""Resume identity: `python -m tests.e2e.resume_identity --runs 100 [--seed S] [--json]`.
+"""Resume identity: `python -m tests.e2e.resume_identity --runs 100 [--mode M] [--seed S] [--json]`.
 
-Each run is killed with SIGKILL at a random time (start-up included, and perhaps again), resumed in
-a new process until it ends, and must end with the SHA-256 of the run that had no checkpoints at
-all. Negative controls forget one part of the state and must end differently.
+In each mode of capture, each run is killed with SIGKILL at a random time (start-up included, and
+perhaps again), resumed in a new process until it ends, and must end with the SHA-256 of the run
+that had no checkpoints at all. Negative controls forget one part of the state and must end
+differently. Without fences, captures are torn: such saves must fail, and all others be right.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
+import subprocess
 import sys
-import tempfile
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-import torch
-import torch._dynamo  # an optimizer's first use imports it: here once, not in every child
+import torch._dynamo  # noqa: F401  an optimizer's first use imports it: once, not in every child
 
+from .command import announce_seed, conclude, make_parser, progress, scratch
 from .fork_server import Ended, Say, fork_and_run
-from .small_run import STEPS, train, train_without_checkpoints
+from .small_run import MODES, STEPS, Ending, Order, train, train_without_checkpoints
 
 CONTROLS = ("rng", "data", "moment", "buffer")
 CONTROL_STEP = STEPS // 2 + 1  # inside an epoch
 SECOND_KILL_CHANCE = 0.4
 KILLS_MAX = 5  # of one run
+# Fail points are armed when the package is loaded, so each of these is a process of its own.
+SOMETIMES_LATE = "capture.background=sleep:1"  # fences and the background copier share the work
+ALWAYS_LATE = "capture.background=sleep:100"  # so that what no fence guards is torn
+
+
+@dataclass
+class Unfenced:
+    """What a run without fences left behind."""
+
+    torn: int = 0
+    committed: list[int] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)  # steps from which a resume ended differently
 
 
 @dataclass
 class Tally:
-    """What all runs together showed."""
+    """What all runs of one mode showed."""
 
+    mode: str
     seed: int
     reference: str
     runs: int = 0
     identical: int = 0
     kills: int = 0
     redrawn: int = 0  # runs that ended before their kill came: done again
-    kill_found: Counter[str] = field(default_factory=Counter)
+    kill_found: dict[str, int] = field(default_factory=dict)
     resumed_from: list[int] = field(default_factory=list)
     controls: dict[str, str] = field(default_factory=dict)
+    saves: int = 0  # these four: of the processes that came to their end
+    lazy: int = 0
+    fenced: int = 0
+    early: int = 0
+    unfenced: Unfenced | None = None
 
     def faults(self) -> list[str]:
         faults = []
@@ -53,28 +73,41 @@ class Tally:
         for name in CONTROLS:
             if self.controls.get(name, "") == self.reference:
                 faults.append(f"the control without {name} ended the same: the test has no power")
+        if self.mode != "eager":
+            faults += self._lazy_faults()
+        return [f"{self.mode}: {fault}" for fault in faults]
+
+    def _lazy_faults(self) -> list[str]:
+        faults = []
+        if self.lazy != self.saves or self.fenced == 0:
+            faults.append(f"of {self.saves} saves {self.lazy} were lazy, {self.fenced} fenced")
+        if self.mode == "after_update" and self.early == 0:
+            faults.append("no capture began inside backward()")
+        if self.unfenced is None or self.unfenced.torn == 0 or not self.unfenced.committed:
+            faults.append(f"the control without fences has no power: {self.unfenced}")
+        elif self.unfenced.wrong:
+            faults.append(f"without fences, steps {self.unfenced.wrong} resumed to another end")
         return faults
 
 
-def train_child(
-    run: Path, forget: str = "", die_after: int = 0, kill: float | None = None
-) -> Ended:
-    """Reports "resumed-from digest", the second only where it came to the end."""
+def train_child(run: Path, order: Order, kill: float | None = None) -> Ended:
+    """Reports the step resumed from, and in a second line its ending where it came to it."""
 
     def work(say: Say) -> None:
-        torch.set_num_threads(1)
-        digest = train(run, forget=forget, die_after=die_after, tell=lambda step: say(f"{step} "))
-        say(digest)
+        ending = train(run, order, lambda step: say(f"{step}\n"))
+        say(json.dumps(asdict(ending)))
 
     return fork_and_run(work, kill)
 
 
-def reference_digest() -> str:
-    def work(say: Say) -> None:
-        torch.set_num_threads(1)
-        say(train_without_checkpoints())
+def ending_of(ended: Ended) -> tuple[int, Ending]:
+    """Of a child that was not killed: where it began, how it ended."""
+    resumed_from, ending = ended.report.splitlines()
+    return int(resumed_from), Ending(**json.loads(ending))
 
-    return fork_and_run(work).report
+
+def reference_digest(mode: str) -> str:
+    return fork_and_run(lambda say: say(train_without_checkpoints(mode))).report
 
 
 def state_of_disk(run: Path) -> str:
@@ -92,89 +125,154 @@ def one_run(run: Path, draw: random.Random, seconds: float, tally: Tally) -> Non
     kills = 0
     while True:
         again = kills == 0 or (kills < KILLS_MAX and draw.random() < SECOND_KILL_CHANCE)
-        ended = train_child(run, kill=draw.uniform(0.0, seconds) if again else None)
+        moment = draw.uniform(0.0, seconds) if again else None
+        ended = train_child(run, Order(tally.mode), moment)
         if ended.killed:
             kills += 1
-            tally.kill_found[state_of_disk(run)] += 1
+            found = state_of_disk(run)
+            tally.kill_found[found] = tally.kill_found.get(found, 0) + 1
         elif kills == 0:
             tally.redrawn += 1
             shutil.rmtree(run)
         else:
             break
-    resumed_from, digest = ended.report.split()
-    tally.runs += 1
     tally.kills += kills
-    tally.resumed_from.append(int(resumed_from))
-    tally.identical += digest == tally.reference
+    add_run(tally, *ending_of(ended))
 
 
-def control(run: Path, forget: str) -> str:
+def add_run(tally: Tally, resumed_from: int, ending: Ending) -> None:
+    tally.runs += 1
+    tally.resumed_from.append(resumed_from)
+    tally.identical += ending.digest == tally.reference
+    tally.saves += ending.saves
+    tally.lazy += ending.lazy
+    tally.fenced += ending.fenced
+    tally.early += ending.early
+
+
+def control(run: Path, mode: str, forget: str) -> str:
     """Dies at a step inside an epoch, is resumed there; the digest at the end."""
-    died = train_child(run, forget, die_after=CONTROL_STEP)
+    died = train_child(run, Order(mode, forget, die_after=CONTROL_STEP))
     assert died.killed, "the control did not die"
-    resumed_from, digest = train_child(run, forget).report.split()
-    assert int(resumed_from) == CONTROL_STEP, f"the control resumed from {resumed_from}"
-    return digest
+    resumed_from, ending = ending_of(train_child(run, Order(mode, forget)))
+    assert resumed_from == CONTROL_STEP, f"the control resumed from {resumed_from}"
+    return ending.digest
 
 
-def usual_seconds(directory: Path) -> float:
+def prove_unfenced(mode: str, directory: Path) -> Unfenced:
+    """Trains without fences, then goes on, with fences, from every step that was committed."""
+    reference = reference_digest(mode)
+    run = directory / "unfenced"
+    _, unfenced = ending_of(train_child(run, Order(mode, "fence")))
+    found = Unfenced(unfenced.torn, unfenced.durable)
+    for step in unfenced.durable:
+        branch = directory / f"unfenced-{step}"
+        shutil.copytree(run, branch)
+        began, ending = ending_of(train_child(branch, Order(mode, from_step=step)))
+        if began != step or ending.digest != reference:
+            found.wrong.append(step)
+    return found
+
+
+def usual_seconds(directory: Path, mode: str) -> float:
     """From fork to exit, checkpoints included; the median of three."""
-    return median(train_child(directory / f"timing-{number}").seconds for number in range(3))
+    runs = (directory / f"timing-{number}" for number in range(3))
+    return median(train_child(run, Order(mode)).seconds for run in runs)
 
 
-def prove(runs: int, seed: int, directory: Path) -> Tally:
-    tally = Tally(seed, reference_digest())
-    draw = random.Random(seed)
-    seconds = usual_seconds(directory)
+def prove(mode: str, runs: int, seed: int, directory: Path) -> Tally:
+    """In this process, which must have no threads: it forks."""
+    tally = Tally(mode, seed, reference_digest(mode))
+    draw = random.Random(f"{seed} {mode}")
+    seconds = usual_seconds(directory, mode)
     for number in range(runs):
         run = directory / f"run-{number:03}"
         one_run(run, draw, seconds, tally)
         shutil.rmtree(run)
-        if sys.stderr.isatty():
-            print(f"\r  {number + 1}/{runs} runs, {tally.kills} kills", end="", file=sys.stderr)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+        progress(number + 1, runs, f"runs in mode {mode}, {tally.kills} kills")
     for name in ("nothing", *CONTROLS):
-        tally.controls[name] = control(directory / f"control-{name}", name)
+        tally.controls[name] = control(directory / f"control-{name}", mode, name)
     return tally
+
+
+def in_own_process(mode: str, options: argparse.Namespace, seed: int, part: str) -> dict[str, Any]:
+    """The figures of one mode's runs, or of its control without fences."""
+    late = SOMETIMES_LATE if part == "runs" else ALWAYS_LATE
+    environment = {**os.environ, "DEEPFREEZE_FAIL": "" if mode == "eager" else late}
+    command = [sys.executable, "-m", "tests.e2e.resume_identity", "--mode", mode, "--part", part]
+    command += ["--seed", str(seed), "--runs", str(options.runs)]
+    command += ["--directory", str(options.directory)] if options.directory else []
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"resume identity, mode {mode}, {part}: exit status {done.returncode}")
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+def prove_in_own_processes(mode: str, options: argparse.Namespace, seed: int) -> Tally:
+    figures = in_own_process(mode, options, seed, "runs")
+    tally = Tally(**figures)
+    if mode != "eager":
+        tally.unfenced = Unfenced(**in_own_process(mode, options, seed, "unfenced"))
+    return tally
+
+
+def run_part(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    with scratch(options, f"resume-{options.mode}") as name:
+        if options.part == "unfenced":
+            return asdict(prove_unfenced(options.mode, Path(name)))
+        return asdict(prove(options.mode, options.runs, seed, Path(name)))
 
 
 def describe(tally: Tally) -> str:
     phases = ", ".join(f"{count} {phase}" for phase, count in sorted(tally.kill_found.items()))
     steps = tally.resumed_from
-    lines = [
-        f"reference SHA-256      {tally.reference}",
-        f"identical              {tally.identical} of {tally.runs} runs of {STEPS} steps",
-        f"kills (SIGKILL)        {tally.kills}: {phases}",
-        f"last resume            from step {min(steps)} to {max(steps)}, median {median(steps):g}, "
-        f"{steps.count(0)} from scratch",
+    rows = [
+        ("mode", tally.mode),
+        ("reference SHA-256", tally.reference),
+        ("identical", f"{tally.identical} of {tally.runs} runs of {STEPS} steps"),
+        ("kills (SIGKILL)", f"{tally.kills}: {phases}"),
+        (
+            "last resume",
+            f"from step {min(steps)} to {max(steps)}, median {median(steps):g}, "
+            f"{steps.count(0)} from scratch",
+        ),
+        (
+            "saves that were",
+            f"lazy {tally.lazy} of {tally.saves}, fenced {tally.fenced}, early {tally.early}",
+        ),
     ]
     for name, digest in tally.controls.items():
         verdict = "same" if digest == tally.reference else "differs"
-        lines.append(f"control without {name:<8}{verdict:<8}{digest[:16]}")
-    return "\n".join([*lines, *(f"FAULT: {fault}" for fault in tally.faults())])
+        rows.append((f"control without {name}", f"{verdict:<8}{digest[:16]}"))
+    if tally.unfenced is not None:
+        good = len(tally.unfenced.committed) - len(tally.unfenced.wrong)
+        verdict = f"{tally.unfenced.torn} saves failed, {good} resume to the reference, "
+        rows.append(("control without fences", verdict + f"{len(tally.unfenced.wrong)} do not"))
+    return "\n".join(f"{name:<24}{value}" for name, value in rows)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tests.e2e.resume_identity", description=__doc__)
-    parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--seed", type=int, help="of the moments to kill at; default: random")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--directory", type=Path, help="where to put the runs; default: temporary")
+    parser = make_parser("tests.e2e.resume_identity", __doc__)
+    parser.add_argument("--runs", type=int, default=100, help="of each mode")
+    parser.add_argument("--mode", choices=[*MODES, "all"], default="all")
+    parser.add_argument("--part", choices=["runs", "unfenced"], help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
-    print(f"seed={seed} (rerun with --seed {seed})", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="resume-identity-", dir=options.directory) as directory:
-        tally = prove(options.runs, seed, Path(directory))
-    if options.json:
-        print(json.dumps({**vars(tally), "faults": tally.faults()}))
-    else:
-        print(describe(tally))
-    return 1 if tally.faults() else 0
+    if options.part:
+        print(json.dumps(run_part(options, options.seed)))
+        return 0
+    seed = announce_seed(options)
+    tallies = []
+    for mode in MODES if options.mode == "all" else [options.mode]:
+        tallies.append(prove_in_own_processes(mode, options, seed))
+        print(f"{mode}: done", file=sys.stderr, flush=True)
+    faults = [fault for tally in tallies for fault in tally.faults()]
+    figures = {"seed": seed, "modes": [asdict(tally) for tally in tallies], "faults": faults}
+    return conclude(options, "\n\n".join(map(describe, tallies)), figures, faults)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from .command import with_faults
 from .detection import Result, prove, table
 
 FLIPS = 2000
@@ -17,7 +18,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed={seed} (rerun with python -m tests.e2e.detection --seed {seed})")
     proved = prove(FLIPS, seed, Path(tmp_path_factory.mktemp("detection")))
-    print(table(proved))
+    print(with_faults(table(proved), proved.problems))
     return proved
 
 

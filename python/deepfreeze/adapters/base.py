@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -27,6 +27,7 @@ class Entry:
     address: int
     bytes: int
     owner: object
+    tensors: Sequence[Any] = ()  # of the framework, whose memory it is
     guard: int = 0  # which fence stands before its next change; 0: none does
 
 

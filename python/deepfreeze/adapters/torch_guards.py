@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
-from operator import is_
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -13,7 +14,8 @@ from deepfreeze.adapters.torch_modules import is_module
 from deepfreeze.adapters.torch_optimizers import unwrapped
 from deepfreeze.guards import Guard, Mode
 
-Call = Callable[[int], None]  # with the guard's number
+Call = Callable[[int], None]  # a method, with the guard's number
+_KINDS = (Tensor, nn.Parameter)
 
 
 class OptimizerGuard:
@@ -26,38 +28,27 @@ class OptimizerGuard:
         self.number = number
         self.mode = mode
         self._optimizer = unwrapped(optimizer)
-        self._seen: list[Any] = []
-        self._tensors: list[Tensor] = []
-        self._followers: list[tuple[Tensor, Tensor]] = []
-        self._hooks = [self._optimizer.register_step_pre_hook(_hook(before, number))]
+        self._hooks = [self._optimizer.register_step_pre_hook(_Hook(before, number))]
         if mode == "after_update":
-            self._hooks.append(self._optimizer.register_step_post_hook(_hook(after, number)))
+            self._hooks.append(self._optimizer.register_step_post_hook(_Hook(after, number)))
 
     def tensors(self) -> list[Tensor]:
-        self._look()
-        return self._tensors
+        owned: list[Any] = []
+        for group in self._optimizer.param_groups:
+            owned += group["params"]
+        for state in self._optimizer.state.values():
+            if isinstance(state, dict):
+                owned += state.values()
+        return [each for each in owned if _is_watchable(each)]
 
     def followers(self) -> list[tuple[Tensor, Tensor]]:
         # A fused update bumps the version of the step count, and of nothing else.
-        self._look()
-        return self._followers
-
-    def _look(self) -> None:
-        """Sorts out what the optimizer has, unless it has what it had the last time."""
-        now: list[Any] = [
-            each for group in self._optimizer.param_groups for each in group["params"]
-        ]
-        for state in self._optimizer.state.values():
-            if isinstance(state, dict):
-                now += state.values()
-        if len(now) == len(self._seen) and all(map(is_, now, self._seen)):
-            return
-        self._seen = now
-        self._tensors = [each for each in now if _is_watchable(each)]
-        self._followers = [
+        return [
             (state["step"], parameter)
             for parameter, state in self._optimizer.state.items()
-            if isinstance(state, dict) and _is_watchable(state.get("step"))
+            if isinstance(state, dict)
+            and _is_watchable(state.get("step"))
+            and _is_watchable(parameter)
         ]
 
     def detach(self) -> None:
@@ -98,15 +89,38 @@ def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callabl
     raise TypeError(f"attach: a {type(target).__qualname__} is no optimizer and no module of torch")
 
 
-def _is_watchable(value: object) -> bool:
-    # A tensor that was made in inference mode has no version counter.
-    return isinstance(value, Tensor) and value.device.type == "cpu" and not value.is_inference()
+def _is_watchable(value: Any) -> bool:
+    """Whether it has memory to copy and a version counter: not if lazy, sparse, of inference."""
+    return (
+        type(value) in _KINDS
+        and value.is_cpu
+        and value.layout is torch.strided
+        and not value.is_inference()
+    )
 
 
-def _hook(call: Call, number: int) -> Callable[..., None]:
-    def hook(*_: object) -> None:
-        call(number)
+class _Hook:
+    """Calls a guard's fence or release, while there is a checkpointer to be called."""
 
     # As torch.compiler.disable() does, without importing the compiler: a compiled step calls it.
-    hook._torchdynamo_disable = True  # type: ignore[attr-defined]
-    return hook
+    _torchdynamo_disable = True
+
+    def __init__(self, call: Call, number: int) -> None:
+        self._call = weakref.WeakMethod(call)  # an optimizer must not keep the engine alive
+        self._number = number
+
+    def __call__(self, *_: object) -> None:
+        call = self._call()
+        if call is not None:
+            call(self._number)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _nothing, ()  # a copy of the optimizer is not attached
+
+
+def _nothing() -> Callable[..., None]:
+    return _pass
+
+
+def _pass(*_: object) -> None:
+    """The hook of a copy."""

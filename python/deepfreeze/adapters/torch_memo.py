@@ -43,7 +43,7 @@ class _Known:
     copied: bool  # it is stored from a copy on the host
     loose: bool = False  # it has moved before
 
-    def has_form_of(self, tensor: torch.Tensor, path: str) -> bool:
+    def has_form_of(self, tensor: torch.Tensor, storage: torch.UntypedStorage, path: str) -> bool:
         """Whether it is at the same place of the state, with its elements in the same order."""
         return (
             path == self.path
@@ -51,10 +51,14 @@ class _Known:
             and tensor.shape == self.shape
             and tensor.stride() == self.stride
             and tensor.device == self.device
-            and tensor.untyped_storage().nbytes() == self.storage_bytes
+            and storage.nbytes() == self.storage_bytes
             and not tensor.is_neg()
             and not (self.dtype.is_complex and tensor.is_conj())
         )
+
+
+def _lies_in(address: int, storage: torch.UntypedStorage) -> bool:
+    return storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes()
 
 
 class TensorMemo:
@@ -85,6 +89,10 @@ class TensorMemo:
                 return self._forget()  # a lazy conjugate: each save resolves it anew
             key, view = item.node["k"], item.node.get("view")
             in_place = made[places[key]].address == item.low
+            if (view is not None or members[key] > 1) and not _lies_in(
+                made[places[key]].address, tensor.untyped_storage()
+            ):
+                return self._forget()  # a copy of memory that several share
             self._known.append(
                 _Known(
                     path=path,
@@ -102,7 +110,7 @@ class TensorMemo:
                     copied=not in_place and view is None,
                 )
             )
-        self._entries = [replace(entry, owner=None, guard=0) for entry in made]
+        self._entries = [replace(entry, owner=None, tensors=(), guard=0) for entry in made]
         self._keys_before = keys
         self._settle()
 
@@ -120,15 +128,16 @@ class TensorMemo:
         if len(seen) != len(known) or capture.keys.taken() != self._keys_before or not known:
             return False
         moved = []
-        for (_, tensor, path), each in zip(seen, known, strict=True):
-            if not each.has_form_of(tensor, path):
+        storages = [tensor.untyped_storage() for _, tensor, _ in seen]
+        for (_, tensor, path), storage, each in zip(seen, storages, known, strict=True):
+            if not each.has_form_of(tensor, storage, path):
                 return False
             low = tensor.data_ptr()
             if each.loose or (low != each.low and each.high > each.low):
                 moved.append((each, low))
         if moved and not self._may_move(moved):
             return False
-        self._add_entries(seen, capture)
+        self._add_entries(seen, storages, capture)
         return True
 
     def _may_move(self, moved: list[tuple[_Known, int]]) -> bool:
@@ -154,23 +163,27 @@ class TensorMemo:
             return True
         return index < len(self._lows) and self._lows[index] < high
 
-    def _add_entries(self, seen: list[Seen], capture: Capture) -> None:
-        owners: list[list[torch.Tensor]] = [[] for _ in self._entries]
-        for (node, tensor, _), each in zip(seen, self._known, strict=True):
+    def _add_entries(
+        self, seen: list[Seen], storages: list[torch.UntypedStorage], capture: Capture
+    ) -> None:
+        tensors: list[list[torch.Tensor]] = [[] for _ in self._entries]
+        # The storages too: a tensor may be given another one while its bytes are copied.
+        owners: list[list[object]] = [[] for _ in self._entries]
+        for (node, tensor, _), storage, each in zip(seen, storages, self._known, strict=True):
             node["k"] = each.key
             if each.view is not None:
                 node["view"] = each.view
-            owners[each.entry].append(tensor)
-        for each in self._known:
+            tensors[each.entry].append(tensor)
+            owners[each.entry].append(storage)
             if each.alone:
                 self._entries[each.entry].address = each.low
         made = [
-            Entry(e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes, owner)
-            for e, owner in zip(self._entries, owners, strict=True)
+            Entry(e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes, owner, own)
+            for e, owner, own in zip(self._entries, owners, tensors, strict=True)
         ]
         for each in self._known:
             entry = made[each.entry]
             if each.copied and isinstance(entry.owner, list):
-                host = host_copy(entry.owner[0])
-                entry.address, entry.owner = host.data_ptr(), (host, entry.owner)
+                host = host_copy(entry.tensors[0])
+                entry.address, entry.owner = host.data_ptr(), (host,)
         capture.entries += made

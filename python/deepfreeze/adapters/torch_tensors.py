@@ -225,9 +225,11 @@ def _store(tensor: torch.Tensor, path: str, capture: Capture, owners: object = N
     name = dtype_name(tensor.dtype)
     dtype, stored_shape, logical = stored_form(name, shape, tensor.element_size())
     key = capture.keys.take(path)
-    owner = (host, tensor, owners)
+    # The storage too: a tensor may be given another one while its bytes are copied.
+    owner = (host, owners, host.untyped_storage())
+    address = host.data_ptr()
     capture.entries.append(
-        Entry(key, dtype, stored_shape, logical, host.data_ptr(), tensor.nbytes, owner)
+        Entry(key, dtype, stored_shape, logical, address, tensor.nbytes, owner, (tensor,))
     )
     return key
 
