@@ -166,8 +166,8 @@ void Capturer::choose_copier() {
   const bool idle = profile_.next() == CopierPriority::kIdle && !image_.is_ring();
   std::unique_ptr<BackgroundCopier>& chosen = idle ? idle_ : normal_;
   if (!chosen) {
-    chosen = std::make_unique<BackgroundCopier>(idle ? CopierPriority::kIdle
-                                                     : CopierPriority::kNormal);
+    chosen =
+        std::make_unique<BackgroundCopier>(idle ? CopierPriority::kIdle : CopierPriority::kNormal);
   }
   copier_ = chosen.get();
 }

@@ -355,8 +355,8 @@ Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveReq
 // For the caller: notices when he has no copy left.
 SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State>& state) {
   SaveHandle handle(state);
-  handle.keeper_ = std::shared_ptr<void>(
-      state.get(), [weak = std::weak_ptr(state), owner = owner](void*) {
+  handle.keeper_ =
+      std::shared_ptr<void>(state.get(), [weak = std::weak_ptr(state), owner = owner](void*) {
         const auto left = weak.lock();
         if (left && ::getpid() == owner) left->abandon();
       });

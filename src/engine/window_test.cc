@@ -90,9 +90,7 @@ class WindowTest : public testing::Test {
     expected.fill(step);
     EXPECT_TRUE(restored == expected);
   }
-  void hold_the_background() {
-    ASSERT_TRUE(fail_points::arm("capture.background=sleep:200"));
-  }
+  void hold_the_background() { ASSERT_TRUE(fail_points::arm("capture.background=sleep:200")); }
 
   ScopedDir dir_;
   Model model_;
