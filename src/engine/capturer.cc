@@ -69,6 +69,7 @@ Capturer::Capturer(const Options& options, WriteEngine& write_engine)
 
 bool Capturer::take_arena(std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
+  had_to_wait_ = arena_taken_;
   if (!freed_.wait_for(lock, wait, [this] { return !arena_taken_; })) return false;
   return arena_taken_ = true;
 }
@@ -163,7 +164,7 @@ void Capturer::copy_later(CaptureSession& session) {
 // Once for a capture. Idle priority and a ring don't go together: every slab waits for the one
 // before it.
 void Capturer::choose_copier() {
-  const bool idle = profile_.next() == CopierPriority::kIdle && !image_.is_ring();
+  const bool idle = profile_.next(had_to_wait_) == CopierPriority::kIdle && !image_.is_ring();
   std::unique_ptr<BackgroundCopier>& chosen = idle ? idle_ : normal_;
   if (!chosen) {
     chosen =

@@ -88,6 +88,7 @@ class Capturer {
   Image image_;
   CopyProfile profile_;
   std::optional<Early> early_;
+  bool had_to_wait_ = false;  // take_arena(), the last time
 
   std::mutex mutex_;  // guards the next three
   std::condition_variable freed_;

@@ -25,7 +25,7 @@ bool leaves_a_core(const CoreUse& use, std::size_t cores) {
 CopyProfile::CopyProfile(Profile wanted, std::size_t cores)
     : wanted_(wanted), cores_(cores), cpu_seconds_(process_cpu_seconds()) {}
 
-CopierPriority CopyProfile::next() {
+CopierPriority CopyProfile::next(bool had_to_wait) {
   if (wanted_ == Profile::kLatency) return CopierPriority::kNormal;
   if (wanted_ == Profile::kThroughput) return CopierPriority::kIdle;
   const double wall = seconds_since(looked_at_);
@@ -36,7 +36,8 @@ CopierPriority CopyProfile::next() {
     looked_at_ = Monotonic::now();
     cpu_seconds_ = cpu;
   }
-  return core_is_free_ ? CopierPriority::kNormal : CopierPriority::kIdle;
+  if (had_to_wait) pace_is_high_ = true;
+  return core_is_free_ || pace_is_high_ ? CopierPriority::kNormal : CopierPriority::kIdle;
 }
 
 }  // namespace deepfreeze

@@ -23,8 +23,9 @@ class CopyProfile {
  public:
   CopyProfile(Profile wanted, std::size_t cores);
 
-  // For the save that begins now.
-  [[nodiscard]] CopierPriority next();
+  // For the save that begins now. `had_to_wait`: the one before was not written yet, so an idle
+  // copier is too slow for saves that come so often.
+  [[nodiscard]] CopierPriority next(bool had_to_wait);
 
  private:
   const Profile wanted_;
@@ -32,6 +33,7 @@ class CopyProfile {
   Monotonic::time_point looked_at_ = Monotonic::now();
   double cpu_seconds_;  // of the process, when we looked
   bool core_is_free_ = false;
+  bool pace_is_high_ = false;  // once and for all: to try again would cost a wait each time
 };
 
 }  // namespace deepfreeze

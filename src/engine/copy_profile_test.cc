@@ -15,15 +15,22 @@ TEST(CopyProfile, ACoreIsFreeWhereHalfOfOneWasLeft) {
 }
 
 TEST(CopyProfile, WhatIsAskedForIsTaken) {
-  EXPECT_EQ(CopyProfile(Profile::kLatency, 2).next(), CopierPriority::kNormal);
-  EXPECT_EQ(CopyProfile(Profile::kThroughput, 2).next(), CopierPriority::kIdle);
+  EXPECT_EQ(CopyProfile(Profile::kLatency, 2).next(false), CopierPriority::kNormal);
+  EXPECT_EQ(CopyProfile(Profile::kThroughput, 2).next(false), CopierPriority::kIdle);
+}
+
+TEST(CopyProfile, AutoIsNormalOnceASaveHadToWaitForTheOneBefore) {
+  CopyProfile profile(Profile::kAuto, 1'000);
+  EXPECT_EQ(CopyProfile(Profile::kThroughput, 2).next(true), CopierPriority::kIdle);
+  EXPECT_EQ(profile.next(true), CopierPriority::kNormal);
+  EXPECT_EQ(profile.next(false), CopierPriority::kNormal);
 }
 
 TEST(CopyProfile, AutoBeginsIdleAndFindsThatASleeperLeavesItsCores) {
   CopyProfile profile(Profile::kAuto, 2);
-  EXPECT_EQ(profile.next(), CopierPriority::kIdle);
+  EXPECT_EQ(profile.next(false), CopierPriority::kIdle);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_EQ(profile.next(), CopierPriority::kNormal);
+  EXPECT_EQ(profile.next(false), CopierPriority::kNormal);
 }
 
 }  // namespace
