@@ -13,7 +13,7 @@ import pytest
 from .soak import MODES
 
 ROOT = Path(__file__).resolve().parents[2]
-SAVES = {"window": 400, "ring": 40}
+SAVES = {"window": 200, "ring": 24}
 
 
 @pytest.mark.parametrize("mode", MODES)

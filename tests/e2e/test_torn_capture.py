@@ -4,7 +4,7 @@ import pytest
 
 from .torn_capture import FAIL_POINTS, PHASES, PROMISED, WRITERS, describe, faults, run_child
 
-TRIALS = 3
+TRIALS = 2
 SEED = 4
 
 
