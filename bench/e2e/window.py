@@ -121,7 +121,7 @@ class Writer:
     def write(self, results: list[report.Result]) -> None:
         if self.options.json is not None:
             figures = report.figures(results, self.machine, self.command)
-            self.options.json.write_text(json.dumps(figures, indent=1) + "\n")
+            self.options.json.write_text(json.dumps(figures) + "\n")
         if self.options.markdown is not None:
             text = report.markdown(results, self.machine, self.command)
             self.options.markdown.write_text(text)

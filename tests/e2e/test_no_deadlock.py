@@ -92,8 +92,8 @@ def test_a_disk_that_fails_under_a_fence(tmp_path: Path, mode: str, fail: str) -
     once = "@" in fail
     assert len(failed) == (1 if once else STEPS)
     assert all("part.write" in text or "write" in text for text in done.said["failed"].values())
-    # In a ring a capture that failed early is given up before the fence comes.
-    assert done.said["fenced"] > 0 or mode.startswith("ring")
+    # In a ring every write of which fails, the capture may be given up before the fence comes.
+    assert done.said["fenced"] > 0 or (mode.startswith("ring") and not once)
     expected = [step for step in range(1, STEPS + 1) if step not in failed]
     assert committed(tmp_path / "run", done) == expected
 

@@ -16,7 +16,7 @@ import pytest
 from .small_run import MODES
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = 12  # of each mode
+RUNS = 25  # of each mode
 
 
 @pytest.fixture(scope="module", params=MODES)
@@ -42,7 +42,7 @@ def test_every_killed_run_resumes_to_the_reference(tally: dict[str, Any]) -> Non
 
 def test_kills_came_in_the_middle_of_runs_and_of_saves(tally: dict[str, Any]) -> None:
     assert tally["kill_found"]["inside a save"] > 0
-    assert sum(step > 0 for step in tally["resumed_from"]) > RUNS // 4
+    assert sum(step > 0 for step in tally["resumed_from"]) > RUNS // 2
 
 
 def test_saves_were_captured_while_training_ran(tally: dict[str, Any]) -> None:
