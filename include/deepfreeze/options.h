@@ -13,10 +13,9 @@ namespace deepfreeze {
 // What happens to a save that arrives while one is in flight.
 enum class OnBusy : std::uint8_t { kBlock, kSkip };
 
-// How the copies compete with training for cores. Latency: least time blocked per save.
-// Throughput: least total time, by copying only on cores that are free and, where none was, on all
-// of them in the fence. Auto: latency while training leaves a core free, or once a save had to wait
-// for the one before, else throughput.
+// When guarded tensors are copied. Latency: behind training, by one thread; least time blocked per
+// save. Throughput: before save() returns, by all cores; least time in all where training keeps
+// them busy. Auto: latency while training leaves a core free, else throughput.
 enum class Profile : std::uint8_t { kAuto, kLatency, kThroughput };
 
 // Which checkpoints stay. No rule set: all of them.

@@ -44,12 +44,13 @@ class Checkpointer:
     on_busy="skip" is left out. A failed save never stops training: it is raised from its handle,
     counted in `failed_saves` and logged; strict_saves=True also raises it from the next call.
 
-    What is attached is captured while training goes on. `profile` says how: "latency" with least
-    time blocked per save, "throughput" with least time in all, "auto" by whether training leaves
-    a core free. `arena_bytes_max` bounds the memory for it (at least 8 MiB); a larger state
-    streams through, and its fences wait for the disk; up to as much again holds what is not
-    attached. DEEPFREEZE_PARANOID=1 in the environment
-    checksums all that is attached before save() returns, and so finds every change of it.
+    What is attached may be captured while training goes on. `profile` says when: "latency" does
+    that, and blocks least per save; "throughput" copies all before save() returns, on all cores,
+    which takes least time in all where training keeps them busy; "auto" takes the first while
+    training leaves a core free. `arena_bytes_max` bounds the memory for it (at least 8 MiB); a
+    larger state streams through, and its fences wait for the disk; up to as much again holds what
+    is not attached. DEEPFREEZE_PARANOID=1 in the environment checksums all that is attached before
+    save() returns, and so finds every change of it.
 
     For one thread at a time; handles for any. In a forked child it refuses every call.
     """
@@ -138,19 +139,24 @@ class Checkpointer:
         one for want of memory, is the handle's.
         """
         self._raise_failed()
-        step = _checked_step(step)
-        if self._half_restored is not None:
-            raise CheckpointError(
-                f"save step {step}: refused until a restore succeeds, because one that failed "
-                f"left the state half restored ({self._half_restored})",
-                code="invalid_argument",
-            )
         self._saving = True
         try:
+            step = _checked_step(step)
+            self._refuse_half_restored(step)
             return self._save(step, state, _floats(metrics or {}), _strings(tags or {}))
         finally:
+            self._lazy.discard_early()  # nothing, unless no save has taken it
             self._saving = False
             self._run_deferred()
+
+    def _refuse_half_restored(self, step: int) -> None:
+        if self._half_restored is None:
+            return
+        raise CheckpointError(
+            f"save step {step}: refused until a restore succeeds, because one that failed "
+            f"left the state half restored ({self._half_restored})",
+            code="invalid_argument",
+        )
 
     def _save(
         self, step: int, state: object, metrics: dict[str, float], tags: dict[str, str]

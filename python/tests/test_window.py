@@ -242,7 +242,7 @@ def test_both_modes_give_the_same_data_section(tmp_path: Path) -> None:
         optims = {name: torch.optim.Adam([p]) for name, p in net.named_parameters()}
         for name, parameter in net.named_parameters():
             step_in_backward(parameter, optims[name])
-        with df.Checkpointer(tmp_path / mode) as ckpt:
+        with df.Checkpointer(tmp_path / mode, profile="latency") as ckpt:
             for optim in optims.values():
                 if mode != "eager":
                     ckpt.attach(optim, mode=mode)
@@ -337,7 +337,7 @@ def test_tensors_of_two_optimizers_have_no_fence_of_their_own(ckpt: df.Checkpoin
 
 def test_restore_waits_for_what_is_not_captured(run: Path) -> None:
     training = Training(adam)
-    with df.Checkpointer(run) as ckpt:
+    with df.Checkpointer(run, profile="latency") as ckpt:
         ckpt.attach(training.optim)
         save(ckpt, 1, training.state)
         expected = copy_of(training.state)

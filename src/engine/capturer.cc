@@ -69,7 +69,6 @@ Capturer::Capturer(const Options& options, WriteEngine& write_engine)
 
 bool Capturer::take_arena(std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
-  had_to_wait_ = arena_taken_;
   if (!freed_.wait_for(lock, wait, [this] { return !arena_taken_; })) return false;
   return arena_taken_ = true;
 }
@@ -84,8 +83,7 @@ void Capturer::free_arena() {
 
 void Capturer::give_back() {
   copiers_.reset();
-  normal_.reset();
-  idle_.reset();
+  background_.reset();
   write_engine_.use_memory({});
   arena_ = Arena();
   parking_ = Arena();
@@ -102,7 +100,6 @@ Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan) {
   image_ = Image(arena_.bytes().first(bytes), plan.header.data_bytes, kSlabBytes);
   CapturePlan capture = capture_plan(plan);
   if (image_.is_ring()) DF_TRY_VOID(park(capture.items));
-  choose_copier();
   return std::make_shared<LiveCapture>(std::move(capture));
 }
 
@@ -150,27 +147,20 @@ void Capturer::begin(const std::shared_ptr<LiveCapture>& capture,
     const trace::Span span("witness");
     session.release_all();
   }
-  const trace::Span span("copy unguarded");
+  // A ring would make save() wait for the disk.
+  const bool at_once = profile_.next() == CopyTime::kAtOnce && !image_.is_ring();
+  const trace::Span span(at_once ? "copy" : "copy unguarded");
+  if (at_once) return copiers_->run_all(session);
   copiers_->run(session, kUnguarded);
   copy_later(session);
 }
 
-// Nothing is left to do where all is unguarded.
+// Where no thread can be started it is done now; of a whole capture that is unguarded, nothing is
+// left.
 void Capturer::copy_later(CaptureSession& session) {
-  if (copier_->works()) return copier_->serve(session);
+  if (!background_) background_ = std::make_unique<BackgroundCopier>();
+  if (background_->works()) return background_->serve(session);
   session.help();
-}
-
-// Once for a capture. Idle priority and a ring don't go together: every slab waits for the one
-// before it.
-void Capturer::choose_copier() {
-  const bool idle = profile_.next(had_to_wait_) == CopierPriority::kIdle && !image_.is_ring();
-  std::unique_ptr<BackgroundCopier>& chosen = idle ? idle_ : normal_;
-  if (!chosen) {
-    chosen =
-        std::make_unique<BackgroundCopier>(idle ? CopierPriority::kIdle : CopierPriority::kNormal);
-  }
-  copier_ = chosen.get();
 }
 
 void Capturer::set_current(const Current& current) {

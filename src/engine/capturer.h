@@ -41,8 +41,8 @@ class Capturer {
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan);
   [[nodiscard]] Image image() const { return image_; }
 
-  // Copies what nothing guards, leaves the rest to the background and to fences. `handle` learns
-  // how long fences took.
+  // Copies what nothing guards. The rest too, or leaves it to the background and to fences, by
+  // the profile. `handle` learns how long fences took.
   void begin(const std::shared_ptr<LiveCapture>& capture,
              const std::shared_ptr<SaveHandle::State>& handle);
 
@@ -75,7 +75,6 @@ class Capturer {
   [[nodiscard]] Status park(std::vector<CaptureItem>& items);
   void set_current(const Current& current);
   [[nodiscard]] Current current();
-  void choose_copier();
   void copy_later(CaptureSession& session);
 
   [[nodiscard]] Status reserve(std::uint64_t bytes);
@@ -88,7 +87,6 @@ class Capturer {
   Image image_;
   CopyProfile profile_;
   std::optional<Early> early_;
-  bool had_to_wait_ = false;  // take_arena(), the last time
 
   std::mutex mutex_;  // guards the next three
   std::condition_variable freed_;
@@ -96,9 +94,7 @@ class Capturer {
   Current current_;
 
   std::unique_ptr<CopierPool> copiers_;
-  std::unique_ptr<BackgroundCopier> normal_;  // each from its first use on
-  std::unique_ptr<BackgroundCopier> idle_;
-  BackgroundCopier* copier_ = nullptr;  // of the present capture: one of the two
+  std::unique_ptr<BackgroundCopier> background_;  // from its first use on
 };
 
 // DEEPFREEZE_PARANOID is set, and not to 0.

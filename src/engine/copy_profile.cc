@@ -25,9 +25,9 @@ bool leaves_a_core(const CoreUse& use, std::size_t cores) {
 CopyProfile::CopyProfile(Profile wanted, std::size_t cores)
     : wanted_(wanted), cores_(cores), cpu_seconds_(process_cpu_seconds()) {}
 
-CopierPriority CopyProfile::next(bool had_to_wait) {
-  if (wanted_ == Profile::kLatency) return CopierPriority::kNormal;
-  if (wanted_ == Profile::kThroughput) return CopierPriority::kIdle;
+CopyTime CopyProfile::next() {
+  if (wanted_ == Profile::kLatency) return CopyTime::kBehind;
+  if (wanted_ == Profile::kThroughput) return CopyTime::kAtOnce;
   const double wall = seconds_since(looked_at_);
   if (wall >= kStretchSecondsMin) {
     const double cpu = process_cpu_seconds();
@@ -36,8 +36,7 @@ CopierPriority CopyProfile::next(bool had_to_wait) {
     looked_at_ = Monotonic::now();
     cpu_seconds_ = cpu;
   }
-  if (had_to_wait) pace_is_high_ = true;
-  return core_is_free_ || pace_is_high_ ? CopierPriority::kNormal : CopierPriority::kIdle;
+  return core_is_free_ ? CopyTime::kBehind : CopyTime::kAtOnce;
 }
 
 }  // namespace deepfreeze

@@ -1,13 +1,17 @@
-// Chooses, save by save, how the background copier competes with training.
+// Chooses, save by save, when guarded tensors are copied.
 #pragma once
 
 #include <cstdint>
 
 #include "base/clock.h"
 #include "deepfreeze/options.h"
-#include "staging/background_copier.h"
 
 namespace deepfreeze {
+
+// Behind training, by one thread beside it: least time blocked. At once, by all cores before
+// save() returns: least time in all where training keeps every core busy, because a copier beside
+// it would take one core from a computation that waits for all.
+enum class CopyTime : std::uint8_t { kBehind, kAtOnce };
 
 // What the process did between two saves.
 struct CoreUse {
@@ -23,9 +27,8 @@ class CopyProfile {
  public:
   CopyProfile(Profile wanted, std::size_t cores);
 
-  // For the save that begins now. `had_to_wait`: the one before was not written yet, so an idle
-  // copier is too slow for saves that come so often.
-  [[nodiscard]] CopierPriority next(bool had_to_wait);
+  // For the save that begins now.
+  [[nodiscard]] CopyTime next();
 
  private:
   const Profile wanted_;
@@ -33,7 +36,6 @@ class CopyProfile {
   Monotonic::time_point looked_at_ = Monotonic::now();
   double cpu_seconds_;  // of the process, when we looked
   bool core_is_free_ = false;
-  bool pace_is_high_ = false;  // once and for all: to try again would cost a wait each time
 };
 
 }  // namespace deepfreeze

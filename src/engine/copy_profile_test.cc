@@ -15,22 +15,15 @@ TEST(CopyProfile, ACoreIsFreeWhereHalfOfOneWasLeft) {
 }
 
 TEST(CopyProfile, WhatIsAskedForIsTaken) {
-  EXPECT_EQ(CopyProfile(Profile::kLatency, 2).next(false), CopierPriority::kNormal);
-  EXPECT_EQ(CopyProfile(Profile::kThroughput, 2).next(false), CopierPriority::kIdle);
+  EXPECT_EQ(CopyProfile(Profile::kLatency, 2).next(), CopyTime::kBehind);
+  EXPECT_EQ(CopyProfile(Profile::kThroughput, 1'000).next(), CopyTime::kAtOnce);
 }
 
-TEST(CopyProfile, AutoIsNormalOnceASaveHadToWaitForTheOneBefore) {
-  CopyProfile profile(Profile::kAuto, 1'000);
-  EXPECT_EQ(CopyProfile(Profile::kThroughput, 2).next(true), CopierPriority::kIdle);
-  EXPECT_EQ(profile.next(true), CopierPriority::kNormal);
-  EXPECT_EQ(profile.next(false), CopierPriority::kNormal);
-}
-
-TEST(CopyProfile, AutoBeginsIdleAndFindsThatASleeperLeavesItsCores) {
+TEST(CopyProfile, AutoBeginsAtOnceAndFindsThatASleeperLeavesItsCores) {
   CopyProfile profile(Profile::kAuto, 2);
-  EXPECT_EQ(profile.next(false), CopierPriority::kIdle);
+  EXPECT_EQ(profile.next(), CopyTime::kAtOnce);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_EQ(profile.next(false), CopierPriority::kNormal);
+  EXPECT_EQ(profile.next(), CopyTime::kBehind);
 }
 
 }  // namespace

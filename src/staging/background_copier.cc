@@ -1,7 +1,5 @@
 #include "staging/background_copier.h"
 
-#include <sched.h>
-
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -11,24 +9,8 @@
 #include "base/named_threads.h"
 
 namespace deepfreeze {
-namespace {
-
-// The whole thread for its whole life: an unprivileged thread can't raise itself again. Where
-// the system refuses, the copier shares its core as any thread does.
-void take_priority(CopierPriority priority) {
-  if (priority != CopierPriority::kIdle) return;
-  const sched_param none = {};
-  std::ignore = ::sched_setscheduler(0, SCHED_IDLE, &none);
-}
-
-}  // namespace
-
 struct BackgroundCopier::State {
-  explicit State(CopierPriority priority)
-      : threads(start_threads(1, "df-capture", [this, priority] {
-          take_priority(priority);
-          work();
-        })) {}
+  State() : threads(start_threads(1, "df-capture", [this] { work(); })) {}
 
   void work();
   [[nodiscard]] std::optional<CaptureSession> next();
@@ -60,8 +42,7 @@ void BackgroundCopier::State::stop() {
   changed.notify_all();
 }
 
-BackgroundCopier::BackgroundCopier(CopierPriority priority)
-    : state_(std::make_unique<State>(priority)) {}
+BackgroundCopier::BackgroundCopier() : state_(std::make_unique<State>()) {}
 
 BackgroundCopier::~BackgroundCopier() { state_->stop(); }
 

@@ -7,14 +7,10 @@
 
 namespace deepfreeze {
 
-// Normal: done soonest, at the cost of whoever shares the core. Idle: only on cores that nobody
-// wants; what it does not get done is left to the fence.
-enum class CopierPriority : std::uint8_t { kNormal, kIdle };
-
 class BackgroundCopier {
  public:
   // Where no thread can be started it does nothing: ask works().
-  explicit BackgroundCopier(CopierPriority priority);
+  BackgroundCopier();
   ~BackgroundCopier();
   BackgroundCopier(const BackgroundCopier&) = delete;
   BackgroundCopier& operator=(const BackgroundCopier&) = delete;

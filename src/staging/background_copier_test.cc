@@ -1,7 +1,6 @@
 #include "staging/background_copier.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include <thread>
 
@@ -13,15 +12,8 @@ namespace {
 
 constexpr TilingOptions kTiling = {.image_bytes = 9'000, .item_bytes_max = 400, .guards = 2};
 
-class EachPriority : public testing::TestWithParam<CopierPriority> {};
-INSTANTIATE_TEST_SUITE_P(BackgroundCopier, EachPriority,
-                         testing::Values(CopierPriority::kNormal, CopierPriority::kIdle),
-                         [](const auto& of) {
-                           return of.param == CopierPriority::kIdle ? "Idle" : "Normal";
-                         });
-
-TEST_P(EachPriority, CopiesOneSessionAfterAnotherByItself) {
-  BackgroundCopier copier(GetParam());
+TEST(BackgroundCopier, CopiesOneSessionAfterAnotherByItself) {
+  BackgroundCopier copier;
   ASSERT_TRUE(copier.works());
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
@@ -33,23 +25,10 @@ TEST_P(EachPriority, CopiesOneSessionAfterAnotherByItself) {
   }
 }
 
-TEST_P(EachPriority, RunsAtIt) {
-  Capture capture(1, kTiling, 64, 256);
-  CapturePlan plan = capture.plan();
-  int policy = -1;
-  plan.on_slab = [&policy](std::size_t) { policy = ::sched_getscheduler(0); };
-  CaptureSession session(std::move(plan));
-  session.release_all();
-  BackgroundCopier copier(GetParam());
-  copier.serve(session);
-  session.wait();
-  EXPECT_EQ(policy, GetParam() == CopierPriority::kIdle ? SCHED_IDLE : SCHED_OTHER);
-}
-
-TEST_P(EachPriority, CopiesWhatIsReleasedWhenAskedAgain) {
+TEST(BackgroundCopier, CopiesWhatIsReleasedWhenAskedAgain) {
   Capture capture(3, kTiling, 64, 256);
   CaptureSession session(capture.plan());
-  BackgroundCopier copier(GetParam());
+  BackgroundCopier copier;
   for (const std::uint32_t guard : {2U, 0U, 1U}) {
     session.release(guard);
     copier.serve(session);
@@ -59,12 +38,12 @@ TEST_P(EachPriority, CopiesWhatIsReleasedWhenAskedAgain) {
   expect_complete(capture, session);
 }
 
-TEST_P(EachPriority, IsJoinedIdleAtWorkAndWithASessionThatItNeverBegan) {
+TEST(BackgroundCopier, IsJoinedIdleAtWorkAndWithASessionThatItNeverBegan) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     Capture capture(seed, kTiling, 64, 256);
     CaptureSession session = capture.session();
     {
-      BackgroundCopier copier(GetParam());
+      BackgroundCopier copier;
       if (seed % 3 > 0) copier.serve(session);
       if (seed % 3 == 1) session.help();
     }
@@ -84,7 +63,7 @@ TEST(BackgroundCopier, EndsTheSessionAtHandBeforeItIsJoined) {
   session.release_all();
   source.arm(0);
   {
-    BackgroundCopier copier(CopierPriority::kNormal);
+    BackgroundCopier copier;
     copier.serve(session);
     source.wait_until_held(0);
     HeldMemory::let_go();
@@ -107,7 +86,7 @@ TEST(BackgroundCopier, TakesTheNewestOfTheSessionsThatWait) {
   Capture taken(2, kTiling, 64, 256);
   CaptureSession third = taken.session();
   {
-    BackgroundCopier copier(CopierPriority::kNormal);
+    BackgroundCopier copier;
     copier.serve(first);
     source.wait_until_held(0);
     copier.serve(second);

@@ -38,25 +38,30 @@ BlockLedger::BlockLedger(const Image& image, std::uint64_t block_bytes,
       slab_lack_(lacks(block_crcs_.size(), image.slab_bytes() / block_bytes)),
       slabs_lack_(slab_lack_.size()) {}
 
-bool BlockLedger::arrived(std::uint64_t block, std::uint64_t bytes) {
-  return takes_last(block_lack_[block], bytes) && finish_block(block);
+bool BlockLedger::arrived(std::uint64_t block, std::uint64_t bytes, BlockCrc crc) {
+  return takes_last(block_lack_[block], bytes) && finish_block(block, crc);
 }
 
 // acquire: pairs with the release of every finished slab, so all CRCs are seen.
 bool BlockLedger::complete() const { return slabs_lack_.load(std::memory_order_acquire) == 0; }
 
-bool BlockLedger::finish_block(std::uint64_t block) {
+bool BlockLedger::finish_block(std::uint64_t block, BlockCrc crc) {
   const std::uint64_t begin = block * block_bytes_;
   const std::uint64_t bytes = std::min(block_bytes_, image_.data_bytes() - begin);
-  const trace::Span span("checksum", bytes);
-  const auto started = Monotonic::now();
-  block_crcs_[block] = crc32c(image_.at(begin, bytes));
-  // relaxed: for display
-  checksum_nanos_.fetch_add(nanos_since(started), std::memory_order_relaxed);
+  block_crcs_[block] = crc ? *crc : timed_crc(image_.at(begin, bytes));
   const std::uint64_t slab = begin / image_.slab_bytes();
   if (!takes_last(slab_lack_[slab], 1)) return false;
   on_slab_(slab);
   return takes_last(slabs_lack_, 1);
+}
+
+std::uint32_t BlockLedger::timed_crc(std::span<const std::byte> bytes) {
+  const trace::Span span("checksum", bytes.size());
+  const auto started = Monotonic::now();
+  const std::uint32_t crc = crc32c(bytes);
+  // relaxed: for display
+  checksum_nanos_.fetch_add(nanos_since(started), std::memory_order_relaxed);
+  return crc;
 }
 
 }  // namespace deepfreeze

@@ -1,6 +1,6 @@
 // Counts what an image still lacks: per block the bytes, per slab the blocks. Whoever brings a
-// block's last bytes computes its CRC while they are in the cache; whoever completes a slab
-// announces it. Takes no lock. Any thread.
+// block's last bytes computes its CRC while they are in the cache, unless the copy did; whoever
+// completes a slab announces it. Takes no lock. Any thread.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "staging/image.h"
+#include "staging/piece_copy.h"
 
 namespace deepfreeze {
 
@@ -20,9 +21,10 @@ class BlockLedger {
   BlockLedger(const Image& image, std::uint64_t block_bytes,
               std::function<void(std::size_t slab)> on_slab);
 
-  // `bytes` more bytes of `block` are in the image. True for the one call that made it complete;
-  // on_slab has returned for every slab by then.
-  [[nodiscard]] bool arrived(std::uint64_t block, std::uint64_t bytes);
+  // `bytes` more bytes of `block` are in the image; `crc` is theirs, where they are all of it and
+  // it is known. True for the one call that made the image complete; on_slab has returned for
+  // every slab by then.
+  [[nodiscard]] bool arrived(std::uint64_t block, std::uint64_t bytes, BlockCrc crc = {});
 
   // From here on block_crcs() may be read.
   [[nodiscard]] bool complete() const;
@@ -33,7 +35,8 @@ class BlockLedger {
   }
 
  private:
-  [[nodiscard]] bool finish_block(std::uint64_t block);
+  [[nodiscard]] bool finish_block(std::uint64_t block, BlockCrc crc);
+  [[nodiscard]] std::uint32_t timed_crc(std::span<const std::byte> bytes);
 
   const Image image_;
   const std::uint64_t block_bytes_;

@@ -59,6 +59,13 @@ TEST(BlockLedger, ABlockIsCheckedWhenItsLastByteArrivedAndNotBefore) {
   EXPECT_EQ(ledger->block_crcs()[2], ledger.crc(2));
 }
 
+TEST(BlockLedger, AChecksumThatTheCopyMadeIsNotMadeAgain) {
+  Ledger ledger(kSlab);
+  constexpr std::uint32_t kGiven = 7;
+  EXPECT_FALSE(ledger->arrived(1, kBlock, kGiven));
+  EXPECT_EQ(ledger->block_crcs()[1], kGiven);
+}
+
 TEST(BlockLedger, ASlabIsAnnouncedWithItsLastBlock) {
   Ledger ledger(2 * kSlab);
   for (const std::uint64_t block : {6U, 4U, 7U}) EXPECT_FALSE(ledger->arrived(block, kBlock));

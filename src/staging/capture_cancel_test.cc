@@ -71,7 +71,7 @@ TEST(CaptureCancel, WakesWhoWaits) {
 
 TEST(CaptureCancel, WhileThreadsCopyLeavesSourcesAndImageToTheCaller) {
   CopierPool pool(2);
-  BackgroundCopier background(CopierPriority::kNormal);
+  BackgroundCopier background;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     Capture capture(seed, {.image_bytes = 40'000, .item_bytes_max = 3'000, .guards = 3}, kBlock,
@@ -111,7 +111,7 @@ TEST(CaptureCancel, WaitsForTheCopyThatIsUnderWay) {
                           .on_slab = [](std::size_t) {}});
   session.release_all();
   source.arm(1);
-  BackgroundCopier copier(CopierPriority::kNormal);
+  BackgroundCopier copier;
   copier.serve(session);
   source.wait_until_held(1);
   std::atomic<bool> let_go{false};
@@ -138,7 +138,7 @@ TEST(CaptureCancel, OfARingWakesAllWhoWaitForRoom) {
     Capture capture(seed, kRing, kBlock, kSlab);
     CaptureSession session = capture.session();
     {
-      BackgroundCopier background(CopierPriority::kNormal);
+      BackgroundCopier background;
       background.serve(session);
       const std::jthread fencer([&] { session.fence(2); });
       const std::jthread helper([&] { session.help(); });

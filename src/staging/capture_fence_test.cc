@@ -70,7 +70,7 @@ TEST(CaptureFence, HelpForOneGroupLeavesTheOthers) {
 
 TEST(CaptureFence, SourcesMayChangeAsSoonAsTheirFenceReturns) {
   CopierPool pool(2);
-  BackgroundCopier background(CopierPriority::kNormal);
+  BackgroundCopier background;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     std::mt19937_64 random(seed);
@@ -116,7 +116,7 @@ TEST(CaptureFence, GroupsThatAreBoundAndReleasedOneByOneAreCopiedOneByOne) {
 // A background copier that is stopped in the middle of the first of two pieces.
 class HeldSession {
  public:
-  explicit HeldSession(CopierPriority priority) : copier_(priority) {
+  HeldSession() {
     std::ranges::fill(source_.bytes(), std::byte{1});
     session_.release_all();
     source_.arm(1);
@@ -148,19 +148,17 @@ class HeldSession {
 };
 
 TEST(CaptureFence, TakesOverWhatTheBackgroundCopierIsHeldAt) {
-  for (const CopierPriority priority : {CopierPriority::kNormal, CopierPriority::kIdle}) {
-    HeldSession held(priority);
-    EXPECT_EQ(held.session().pieces_unread(1), 2U);
-    held.session().fence(1);  // returns although the copier is still held
-    EXPECT_EQ(held.session().pieces_unread(1), 0U);
-    EXPECT_FALSE(held.session().finished());
-    held.change_source();
-    held.expect_old_bytes();
-  }
+  HeldSession held;
+  EXPECT_EQ(held.session().pieces_unread(1), 2U);
+  held.session().fence(1);  // returns although the copier is still held
+  EXPECT_EQ(held.session().pieces_unread(1), 0U);
+  EXPECT_FALSE(held.session().finished());
+  held.change_source();
+  held.expect_old_bytes();
 }
 
 TEST(CaptureFence, TwoFencesOfOneGroupBothReturnWhileTheCopierIsHeld) {
-  HeldSession held(CopierPriority::kNormal);
+  HeldSession held;
   {
     const std::jthread other([&] { held.session().fence(1); });
     held.session().fence_all();
@@ -172,7 +170,7 @@ TEST(CaptureFence, TwoFencesOfOneGroupBothReturnWhileTheCopierIsHeld) {
 // Whoever asks for the background twice, or on two threads, must not have two of them share the
 // one slot.
 TEST(CaptureFence, ASecondBackgroundCopierLeavesTheWorkToTheFirst) {
-  HeldSession held(CopierPriority::kIdle);
+  HeldSession held;
   held.session().help_in_background();
   EXPECT_EQ(held.session().pieces_unread(1), 2U);
   held.session().fence(1);
@@ -182,8 +180,8 @@ TEST(CaptureFence, ASecondBackgroundCopierLeavesTheWorkToTheFirst) {
 }
 
 TEST(CaptureFence, TwoBackgroundCopiersOfOneSessionDoNoHarm) {
-  BackgroundCopier one(CopierPriority::kNormal);
-  BackgroundCopier other(CopierPriority::kNormal);
+  BackgroundCopier one;
+  BackgroundCopier other;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     std::mt19937_64 random(seed);
@@ -207,8 +205,8 @@ TEST(CaptureFence, TwoBackgroundCopiersOfOneSessionDoNoHarm) {
 
 // What was released while the one background thread was at work must not be forgotten.
 TEST(CaptureFence, AllThatWasReleasedBeforeAskingForTheBackgroundIsCopiedInIt) {
-  BackgroundCopier one(CopierPriority::kNormal);
-  BackgroundCopier other(CopierPriority::kNormal);
+  BackgroundCopier one;
+  BackgroundCopier other;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     std::mt19937_64 random(seed);
@@ -234,7 +232,7 @@ TEST(CaptureFence, AGroupBehindTheBackgroundThreadIsCopiedInItsNextRound) {
        .items = {{.source = source.bytes(), .offset = 0, .guard = 2},
                  {.source = source.bytes(), .offset = source.bytes().size(), .guard = 1}},
        .on_slab = [](std::size_t) {}});
-  BackgroundCopier copier(CopierPriority::kNormal);
+  BackgroundCopier copier;
   session.release(2);
   source.arm(1);
   copier.serve(session);

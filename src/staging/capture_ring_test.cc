@@ -82,7 +82,7 @@ class Writer {
 
 TEST(CaptureRing, EachSlabIsWholeWhenAnnouncedAndStaysUntilItIsFreed) {
   CopierPool pool(2);
-  BackgroundCopier background(CopierPriority::kNormal);
+  BackgroundCopier background;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     Capture capture(seed, ring_of(2 + seed % 3), kBlock, kSlab);

@@ -97,7 +97,8 @@ struct CaptureSession::State {
   void copy_all(bool in_background);
   void copy_all_in_background();
   void copy_piece(const CapturePiece& piece, bool in_background);
-  [[nodiscard]] bool bring(const CapturePiece& piece, bool in_background);
+  [[nodiscard]] BlockCrc bring(const CapturePiece& piece, bool in_background);
+  [[nodiscard]] bool is_block(const CapturePiece& piece) const;
   void count_as_read(std::uint32_t group);
   void count_as_over();
   void take_over();
@@ -196,24 +197,34 @@ void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_backgr
   DF_STALL_POINT("capture.piece");
   const trace::Span span("copy", piece.bytes);
   const auto started = Monotonic::now();
-  if (bring(piece, in_background)) count_as_read(item.guard);                     // step 3
+  const BlockCrc crc = bring(piece, in_background);
   if (!witness.matches(item, piece, plan.image.at(piece.offset, piece.bytes))) {  // step 4
     torn[piece.item].store(true, std::memory_order_relaxed);  // the ledger orders it
   }
   copy_nanos.fetch_add(nanos_since(started), std::memory_order_relaxed);
   copied_bytes.fetch_add(piece.bytes, std::memory_order_relaxed);
-  if (ledger.arrived(piece.offset / plan.block_bytes, piece.bytes)) plan.on_done();  // step 5
+  const std::uint64_t block = piece.offset / plan.block_bytes;
+  if (ledger.arrived(block, piece.bytes, crc)) plan.on_done();  // step 5
   count_as_over();
 }
 
-// Step 2. False where a fence took the piece over and has counted it as read.
-bool CaptureSession::State::bring(const CapturePiece& piece, bool in_background) {
+bool CaptureSession::State::is_block(const CapturePiece& piece) const {
+  return piece.bytes == plan.block_bytes;
+}
+
+// Steps 2 and 3. Where a fence took the piece over, it has counted it as read.
+BlockCrc CaptureSession::State::bring(const CapturePiece& piece, bool in_background) {
   const CaptureItem& item = plan.items[piece.item];
   const auto source = item.source.subspan(piece.offset - item.offset, piece.bytes);
   const auto place = plan.image.at(piece.offset, piece.bytes);
-  if (in_background) return slot.copy(source, place, piece.item);
-  std::memcpy(place.data(), source.data(), source.size());
-  return true;
+  CopySlot::Copied copied;
+  if (in_background) {
+    copied = slot.copy(source, place, piece.item, is_block(piece));
+  } else {
+    copied.crc = copy_piece_bytes(source, place, is_block(piece));
+  }
+  if (!copied.was_taken_over) count_as_read(item.guard);
+  return copied.crc;
 }
 
 void CaptureSession::State::count_as_read(std::uint32_t group) {

@@ -15,7 +15,9 @@ namespace {
 
 struct Offer {
   CaptureSession session;
-  std::uint32_t group = kUnguarded;
+  std::optional<std::uint32_t> group;  // none: all
+
+  void help() { group ? session.help(*group) : session.help(); }
 };
 
 }  // namespace
@@ -41,7 +43,7 @@ struct CopierPool::State {
 void CopierPool::State::work() {
   std::uint64_t runs_seen = 0;
   // A copy of the session: who wakes late may find that run() has long returned.
-  while (auto offer = next(runs_seen)) offer->session.help(offer->group);
+  while (auto offer = next(runs_seen)) offer->help();
 }
 
 // Waits for a session that this thread has not helped yet; empty once the pool stops.
@@ -80,6 +82,12 @@ CopierPool::~CopierPool() { state_->stop(); }
 void CopierPool::run(CaptureSession& session, std::uint32_t group) {
   const std::uint64_t run = state_->offer({session, group});
   session.fence(group);
+  state_->withdraw(run);
+}
+
+void CopierPool::run_all(CaptureSession& session) {
+  const std::uint64_t run = state_->offer({session, std::nullopt});
+  for (std::uint32_t group = 0; group < session.group_count(); ++group) session.fence(group);
   state_->withdraw(run);
 }
 

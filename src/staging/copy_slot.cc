@@ -2,45 +2,41 @@
 
 #include <cstring>
 
+#include "base/thread_sanitizer.h"
+
 namespace deepfreeze {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-#define DF_RACES_ON_PURPOSE __attribute__((no_sanitize("thread"), noinline))
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define DF_RACES_ON_PURPOSE __attribute__((no_sanitize("thread"), noinline))
-#endif
-#endif
-
 // Once a piece was taken over its source may change under this copy, whose result nobody uses.
-#ifdef DF_RACES_ON_PURPOSE
-DF_RACES_ON_PURPOSE void copy_bytes(std::span<const std::byte> source, std::span<std::byte> into) {
+#if DF_THREAD_SANITIZER
+__attribute__((no_sanitize("thread"), noinline)) BlockCrc
+copy_racing(std::span<const std::byte> source, std::span<std::byte> into, bool /*is_block*/) {
   for (std::size_t i = 0; i < source.size(); ++i) into[i] = source[i];  // memcpy is watched too
+  return std::nullopt;
 }
 #else
-void copy_bytes(std::span<const std::byte> source, std::span<std::byte> into) {
-  std::memcpy(into.data(), source.data(), source.size());
+BlockCrc copy_racing(std::span<const std::byte> source, std::span<std::byte> into, bool is_block) {
+  return copy_piece_bytes(source, into, is_block);
 }
 #endif
 
 }  // namespace
 
-bool CopySlot::copy(std::span<const std::byte> source, std::span<std::byte> into,
-                    std::size_t item) {
+CopySlot::Copied CopySlot::copy(std::span<const std::byte> source, std::span<std::byte> into,
+                                std::size_t item, bool is_block) {
   source_ = source;
   item_ = item;
   phase_.store(Phase::kCopying, std::memory_order_release);  // shows the two above
-  copy_bytes(source, into);
+  const BlockCrc crc = copy_racing(source, into, is_block);
   Phase expected = Phase::kCopying;
   // release: whoever sees this piece as read may overwrite its source.
   if (phase_.compare_exchange_strong(expected, Phase::kIdle, std::memory_order_acq_rel)) {
-    return true;
+    return {.was_taken_over = false, .crc = crc};
   }
   phase_.wait(Phase::kTakingOver, std::memory_order_acquire);  // pairs with take_over()'s release
   std::memcpy(into.data(), spare_.data(), source.size());
   phase_.store(Phase::kIdle, std::memory_order_release);
-  return false;
+  return {.was_taken_over = true, .crc = std::nullopt};  // that of the spare bytes nobody knows
 }
 
 std::optional<std::size_t> CopySlot::take_over() {

@@ -12,16 +12,23 @@
 #include <span>
 #include <vector>
 
+#include "staging/piece_copy.h"
+
 namespace deepfreeze {
 
 class CopySlot {
  public:
   explicit CopySlot(std::size_t bytes_max) : spare_(bytes_max) {}
 
-  // By the one copier. False where a waiter took over: it then counts the source as read, and
-  // `source` may have changed before this returned; `into` holds what it was before either way.
-  [[nodiscard]] bool copy(std::span<const std::byte> source, std::span<std::byte> into,
-                          std::size_t item);
+  // Where a waiter took over, it counts the source as read, and `source` may have changed before
+  // copy() returned. `into` holds what it was before either way.
+  struct Copied {
+    bool was_taken_over = false;
+    BlockCrc crc;  // of `into`, if known
+  };
+  // By the one copier.
+  [[nodiscard]] Copied copy(std::span<const std::byte> source, std::span<std::byte> into,
+                            std::size_t item, bool is_block);
 
   // By a waiter. The item of the piece that it took over; empty where nothing is being copied,
   // or another waiter was first.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/thread_sanitizer.h"
+#include "codec/crc32c.h"
 #include "staging/held_memory.h"
 
 namespace deepfreeze {
@@ -21,7 +23,9 @@ class HeldCopier {
   HeldCopier() {
     std::ranges::fill(source_.bytes(), kOld);
     source_.arm(1);
-    thread_ = std::jthread([this] { counts_itself_ = slot_.copy(source_.bytes(), into_, kItem); });
+    thread_ = std::jthread([this] {
+      counts_itself_ = !slot_.copy(source_.bytes(), into_, kItem, false).was_taken_over;
+    });
     source_.wait_until_held(1);
   }
 
@@ -48,16 +52,26 @@ TEST(CopySlot, CopiesPieceAfterPieceWhereNobodyTakesOver) {
   for (std::size_t bytes : {std::size_t{100}, std::size_t{1}, std::size_t{64}}) {
     const std::vector<std::byte> source(bytes, kOld);
     std::vector<std::byte> into(bytes);
-    EXPECT_TRUE(slot.copy(source, into, kItem));
+    EXPECT_FALSE(slot.copy(source, into, kItem, false).was_taken_over);
     EXPECT_EQ(into, source);
   }
+}
+
+TEST(CopySlot, KnowsTheChecksumOfAWholeBlockThatNobodyTookOver) {
+  CopySlot slot(4096);
+  const std::vector<std::byte> source(4096, kOld);
+  std::vector<std::byte> into(source.size());
+  EXPECT_EQ(slot.copy(source, into, kItem, false).crc, std::nullopt);
+#if !DF_THREAD_SANITIZER
+  EXPECT_EQ(slot.copy(source, into, kItem, true).crc, crc32c(source));
+#endif
 }
 
 TEST(CopySlot, HasNothingToTakeOverBeforeACopyAndAfterIt) {
   CopySlot slot(100);
   EXPECT_EQ(slot.take_over(), std::nullopt);
   std::vector<std::byte> into(100);
-  EXPECT_TRUE(slot.copy(std::vector<std::byte>(100), into, kItem));
+  EXPECT_FALSE(slot.copy(std::vector<std::byte>(100), into, kItem, false).was_taken_over);
   EXPECT_EQ(slot.take_over(), std::nullopt);
 }
 
@@ -91,7 +105,7 @@ TEST(CopySlot, CopiesAsBeforeAfterATakeOver) {
   EXPECT_FALSE(copier.end());
   const std::vector<std::byte> source(kBytes, kNew);
   std::vector<std::byte> into(kBytes);
-  EXPECT_TRUE(copier.slot().copy(source, into, kItem + 1));
+  EXPECT_FALSE(copier.slot().copy(source, into, kItem + 1, false).was_taken_over);
   EXPECT_EQ(into, source);
 }
 
@@ -119,7 +133,7 @@ TEST(CopySlot, EachPieceIsCountedOnceHoweverCopierAndWaitersMeet) {
   int kept = 0;
   for (int piece = 0; piece < kPieces; ++piece) {
     std::vector<std::byte> into(kPieceBytes);
-    if (slot.copy(source, into, static_cast<std::size_t>(piece))) {
+    if (!slot.copy(source, into, static_cast<std::size_t>(piece), true).was_taken_over) {
       ++kept;
       std::ranges::fill(source, static_cast<std::byte>(piece + 1));
       turn = piece + 1;

@@ -90,7 +90,7 @@ def open_run(path: Path, mode: str) -> Run:
     """Modes: "ring" (a state larger than its memory), "early" (after_update), both or "window"."""
     torch.manual_seed(11)
     arena = ARENA_BYTES if "ring" in mode else None
-    return Run(df.Checkpointer(path, arena_bytes_max=arena), mode)
+    return Run(df.Checkpointer(path, profile="latency", arena_bytes_max=arena), mode)
 
 
 # The cases

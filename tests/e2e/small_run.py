@@ -193,7 +193,8 @@ def train(run: Path, order: Order, tell: Callable[[int], None]) -> Ending:
     small = SmallRun(order.mode, order.forget)
     state = small.saved(order.forget)
     handles = []
-    with df.Checkpointer(run, keep=None if order.forget == "fence" else df.keep(last=3)) as ckpt:
+    keep = None if order.forget == "fence" else df.keep(last=3)
+    with df.Checkpointer(run, keep=keep, profile="latency") as ckpt:
         start = ckpt.restore(state, step=order.from_step) or 0
         tell(start)
         if order.forget == "fence":

@@ -113,7 +113,9 @@ class Trainer:
         self.state = {"model": self.model, "optim": self.optim, "rng": df.RNG()}
         arena = ARENA_BYTES if mode == "ring" else None
         self.step()
-        self.ckpt = df.Checkpointer(run, keep=df.keep(last=2), arena_bytes_max=arena)
+        self.ckpt = df.Checkpointer(
+            run, keep=df.keep(last=2), profile="latency", arena_bytes_max=arena
+        )
         self.ckpt.attach(self.optim)
 
     def step(self) -> None:

@@ -158,8 +158,8 @@ class RacedSession {
     }
   }
   void serve() {
-    if (random_() % 2 == 0) race_.normal_.serve(session_);
-    if (random_() % 2 == 0) race_.idle_.serve(session_);
+    if (random_() % 2 == 0) race_.one_.serve(session_);
+    if (random_() % 2 == 0) race_.another_.serve(session_);
   }
 
   // Steps 2 and 3.

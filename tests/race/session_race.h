@@ -44,8 +44,8 @@ class SessionRace {
   RaceCounts counts_;
   std::uint64_t unfenced_found_out_ = 0;
   CopierPool pool_{2};
-  BackgroundCopier normal_{CopierPriority::kNormal};
-  BackgroundCopier idle_{CopierPriority::kIdle};
+  BackgroundCopier one_;  // a session may be served by both
+  BackgroundCopier another_;
   ErrandThread other_;   // fences, helps, cancels
   ErrandThread writer_;  // of a ring
 };

@@ -1,0 +1,25 @@
+// How the bytes of one piece are moved. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "codec/crc32c_copy.h"
+
+namespace deepfreeze {
+
+// Of a piece that is a whole block: the checksum of what was stored. A part of a block waits in
+// the cache for the others, because the checksum is that of them all.
+using BlockCrc = std::optional<std::uint32_t>;
+
+[[nodiscard]] inline BlockCrc copy_piece_bytes(std::span<const std::byte> source,
+                                               std::span<std::byte> into, bool is_block) {
+  if (is_block) return copy_with_crc32c(source, into);
+  std::memcpy(into.data(), source.data(), source.size());
+  return std::nullopt;
+}
+
+}  // namespace deepfreeze
