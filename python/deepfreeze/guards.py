@@ -61,35 +61,40 @@ class Guards:
     def watch(self, entries: Sequence[Entry]) -> dict[int, Watch]:
         """Gives entries their guard; returns what to watch of each guard until all is copied."""
         guarded = self._by_address()
-        watches: dict[int, Watch] = {}
+        if not guarded:
+            return {}
+        watched: dict[int, list[tuple[str, Any]]] = {}
         lazy: dict[int, str] = {}
         for entry in entries:
+            if entry.bytes < LAZY_BYTES_MIN or entry.key in self.eager:
+                continue
             found = guarded.get(entry.address)
-            if found is None or entry.bytes < LAZY_BYTES_MIN or entry.key in self.eager:
+            if found is None or entry.bytes > found[1].nbytes:  # more than this guard stands before
                 continue
             guard, tensor = found
-            if entry.bytes > tensor.nbytes:
-                continue  # it holds more than what this guard stands before
             entry.guard = guard.number
             lazy[entry.address] = entry.key
-            watch = watches.setdefault(guard.number, Watch())
-            watch.add(entry.key, tensor)
+            pairs = watched.setdefault(guard.number, [])
+            pairs.append((entry.key, tensor))
             for own in entry.tensors:  # it may count its versions apart, as .data does
                 if own is not tensor:
-                    watch.add(entry.key, own)
+                    pairs.append((entry.key, own))
         for guard in self._all:
-            if guard.number in watches:
-                _add_followers(guard, lazy, watches[guard.number])
-        return watches
+            if guard.number in watched:
+                watched[guard.number] += _followers(guard, lazy)
+        return {number: Watch(pairs) for number, pairs in watched.items()}
 
     def _by_address(self) -> dict[int, tuple[Guard, Any]]:
         found: dict[int, tuple[Guard, Any]] = {}
         spans: list[tuple[int, int, int]] = []
+        alone = len(self._all) == 1  # whatever is shared has one guard
         # Modules last: they leave to optimizers what those have too.
         for guard in sorted(self._all, key=lambda guard: guard.mode == "module"):
             for tensor in guard.tensors():
                 low = tensor.data_ptr()
                 known = found.setdefault(low, (guard, tensor))
+                if alone:
+                    continue
                 if known[0] is guard or guard.mode != "module" or known[1].shape != tensor.shape:
                     spans.append((low, low + span_bytes(tensor), guard.number))
         for low in _shared(spans):
@@ -124,8 +129,6 @@ def _if_mixed(group: list[tuple[int, int, int]]) -> set[int]:
     return {low for low, _, _ in group} if mixed else set()
 
 
-def _add_followers(guard: Guard, lazy: dict[int, str], watch: Watch) -> None:
-    for small, leader in guard.followers():
-        key = lazy.get(leader.data_ptr())
-        if key is not None:
-            watch.add(key, small)
+def _followers(guard: Guard, lazy: dict[int, str]) -> list[tuple[str, Any]]:
+    pairs = [(lazy.get(leader.data_ptr()), small) for small, leader in guard.followers()]
+    return [(key, small) for key, small in pairs if key is not None]

@@ -16,7 +16,8 @@ class Memo:
 
     def __init__(self) -> None:
         self.text = TextMemo()
-        self.tensors: Any = None  # the torch adapter's
+        self.tensors: Any = None  # these two: the torch adapter's
+        self.recalls: Any = None
         self.sources: dict[str, tuple[object, _core.Source]] = {}  # by key, with their forms
 
 

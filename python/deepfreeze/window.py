@@ -10,28 +10,26 @@ if TYPE_CHECKING:
     from deepfreeze.capture import Capture
 
 
+def _marks(tensors: Iterable[Any]) -> list[tuple[int, int]]:
+    return [(tensor._version, tensor.data_ptr()) for tensor in tensors]
+
+
 class Watch:
     """Tensors of one guard, and their version counters and addresses when they were recorded."""
 
-    def __init__(self) -> None:
-        self._keys: list[str] = []
-        self._tensors: list[Any] = []
-        self._marks: list[tuple[int, int]] = []
-
-    def add(self, key: str, tensor: Any) -> None:
-        """Watches `tensor` for the sake of the entry `key`."""
-        self._keys.append(key)
-        self._tensors.append(tensor)
-        self._marks.append((tensor._version, tensor.data_ptr()))
+    def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
+        """Watches tensors, each for the sake of the entry that is called by its key."""
+        self._keys, self._tensors = map(list, zip(*pairs, strict=True))
+        self._marks = _marks(self._tensors)
 
     def record(self) -> None:
         """Takes the tensors as they are now for what is captured."""
-        self._marks = [(tensor._version, tensor.data_ptr()) for tensor in self._tensors]
+        self._marks = _marks(self._tensors)
 
     def changed(self) -> list[str]:
         """The keys of tensors that were written, or moved, since."""
         try:
-            now = [(tensor._version, tensor.data_ptr()) for tensor in self._tensors]
+            now = _marks(self._tensors)
         except Exception:  # swapped with one that has no memory: it can't be told from a change
             return list(dict.fromkeys(self._keys))
         if now == self._marks:

@@ -206,9 +206,8 @@ def test_a_fence_waits_while_another_thread_compares() -> None:
             assert go.wait(60)
             return super().changed()
 
-    watch = Slow()
     weight = torch.randn(4)
-    watch.add("w", weight)
+    watch = Slow([("w", weight)])
     window = Window(None, {1: watch}, lambda *_: None)  # type: ignore[arg-type]
     torn: list[str] = []
     comparing = threading.Thread(target=lambda: torn.extend(window.finish()))

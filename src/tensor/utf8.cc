@@ -1,5 +1,8 @@
 #include "tensor/utf8.h"
 
+#include <cstdint>
+#include <cstring>
+
 namespace deepfreeze {
 namespace {
 
@@ -28,6 +31,16 @@ bool second_byte_fits(unsigned char lead, unsigned char second) {
   }
 }
 
+// Most text is ASCII, which eight bytes at a time tell.
+std::size_t ascii_words(std::string_view text) {
+  std::size_t at = 0;
+  for (std::uint64_t word = 0; at + sizeof(word) <= text.size(); at += sizeof(word)) {
+    std::memcpy(&word, text.data() + at, sizeof(word));
+    if ((word & 0x8080808080808080U) != 0) break;
+  }
+  return at;
+}
+
 }  // namespace
 
 std::size_t utf8_sequence_bytes(std::string_view text) {
@@ -44,6 +57,8 @@ std::size_t utf8_sequence_bytes(std::string_view text) {
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
+    text.remove_prefix(ascii_words(text));
+    if (text.empty()) return true;
     const std::size_t bytes = utf8_sequence_bytes(text);
     if (bytes == 0) return false;
     text.remove_prefix(bytes);

@@ -10,17 +10,23 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
+from torch.optim import Optimizer
 
 from deepfreeze.adapters.base import Remake
-from deepfreeze.adapters.torch_memo import Seen, TensorMemo
+from deepfreeze.adapters.torch_memo import TensorMemo
 from deepfreeze.adapters.torch_modules import encode_module, is_module, match_module
 from deepfreeze.adapters.torch_optimizers import (
     ParameterNames,
     encode_optimizer,
+    encode_state,
     is_optimizer,
     match_optimizer,
+    modules_in,
+    run_state_hooks,
     unwrapped,
 )
+from deepfreeze.adapters.torch_recall import ModuleRecall, OptimizerRecall, Recall, Recalls, Seen
 from deepfreeze.adapters.torch_special import (
     SPECIAL_TAGS,
     decode_special,
@@ -36,6 +42,7 @@ from deepfreeze.adapters.torch_tensors import (
     tensor_of,
 )
 from deepfreeze.errors import EncodeError
+from deepfreeze.memo import TextMemo
 from deepfreeze.names import shown
 from deepfreeze.registry import is_registered
 from deepfreeze.tree import Node, tag_of
@@ -53,7 +60,8 @@ class TorchAdapter:
 
     def __init__(self) -> None:
         self._seen: list[Seen] = []
-        self._names: ParameterNames | None = None
+        self._recalls = Recalls()
+        self._names: ParameterNames | None = None  # of a restore
 
     def claims(self, value: object) -> bool:
         if isinstance(value, (torch.Tensor, *_DETAILS)):
@@ -66,9 +74,9 @@ class TorchAdapter:
         if is_module(value) or is_optimizer(value):
             capture.refuse_inside(value, path)
         if is_module(value):
-            return encode_module(value, path, capture)
+            return self._encode_module(value, path, capture)
         if is_optimizer(value):
-            return encode_optimizer(unwrapped(value), path, capture, self._names_in(capture.state))
+            return self._encode_optimizer(unwrapped(value), path, capture)
         if isinstance(value, torch.Size):
             return {"$": "size", "v": [int(size) for size in value]}
         if isinstance(value, torch.dtype):
@@ -91,11 +99,44 @@ class TorchAdapter:
         self._seen.append((node, value, path))
         return node
 
+    def _encode_module(self, module: nn.Module, path: str, capture: Capture) -> Node:
+        structure = self._recalls.structure(module)
+        recall = self._recalls.last(path)
+        again = recall.again(structure) if isinstance(recall, ModuleRecall) else None
+        if again is not None:
+            return self._recalled(path, recall, *again)
+        begin = len(self._seen)
+        node = encode_module(module, path, capture)
+        self._recalls.note(path, ModuleRecall.of(structure, node, self._seen[begin:]))
+        return node
+
+    def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Capture) -> Node:
+        run_state_hooks(optimizer)
+        named = self._recalls.parameter_names(capture.state).of(optimizer)
+        recall = self._recalls.last(path)
+        again = recall.again(optimizer, named) if isinstance(recall, OptimizerRecall) else None
+        if again is not None:
+            state = self._recalled(path, recall, *again)
+        else:
+            begin = len(self._seen)
+            state = encode_state(optimizer, path, capture, named)
+            recall = OptimizerRecall.of(optimizer, named, state, self._seen[begin:])
+            self._recalls.note(path, recall)
+        return encode_optimizer(optimizer, path, capture, named, state)
+
+    def _recalled(self, path: str, recall: Recall | None, node: Node, seen: list[Seen]) -> Node:
+        self._recalls.note(path, recall)
+        self._seen += seen
+        return node
+
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
         def encode(value: torch.Tensor, path: str) -> Node:
             return self._encode_tensor(value, path, capture)
 
-        return {kind: encode for kind in _TENSORS if not is_registered(kind)}
+        kinds = [kind for kind in _TENSORS if not is_registered(kind)]
+        if capture.memo.recalls is not None and len(kinds) == len(_TENSORS):
+            self._recalls = capture.memo.recalls.next()
+        return dict.fromkeys(kinds, encode)
 
     def share_array(self, array: Any, node: Node, path: str) -> bool:
         """Takes a NumPy array to be stored along with the tensors, if torch can hold its memory."""
@@ -111,7 +152,7 @@ class TorchAdapter:
 
     def _names_in(self, state: object) -> ParameterNames:
         if self._names is None:
-            self._names = ParameterNames(state)
+            self._names = ParameterNames(modules_in(state, ()))
         return self._names
 
     def finish(self, capture: Capture) -> None:
@@ -119,11 +160,16 @@ class TorchAdapter:
         if memo is None:
             memo = capture.memo.tensors = TensorMemo()
         if not memo.replay(self._seen, capture):
+            capture.memo.text = TextMemo()  # it knows nodes by identity, and these change
+            for node, _, _ in self._seen:
+                node.pop("view", None)
             keys, before = capture.keys.taken(), len(capture.entries)
             waiting = [pending(node, tensor, path) for node, tensor, path in self._seen]
             store_all(waiting, capture)
             memo.record(self._seen, waiting, before, keys, capture.entries)
         self._seen = []
+        self._recalls.keep()
+        capture.memo.recalls = self._recalls
 
     def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
         if is_module(live):

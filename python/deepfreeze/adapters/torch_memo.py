@@ -10,32 +10,25 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import torch
 
 from deepfreeze.adapters.base import Entry
+from deepfreeze.adapters.torch_recall import Seen
 from deepfreeze.adapters.torch_tensors import Pending, host_copy
 from deepfreeze.tree import Node
 
 if TYPE_CHECKING:
     from deepfreeze.capture import Capture
 
-Seen: TypeAlias = tuple[Node, torch.Tensor, str]  # node to fill in, tensor, path
-
 
 @dataclass(slots=True)
 class _Known:
     """One tensor of the last capture."""
 
-    path: str
     low: int
     high: int
-    storage_bytes: int
-    shape: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
     key: str
     view: Node
     entry: int  # its place among the entries that tensors made
@@ -43,17 +36,30 @@ class _Known:
     copied: bool  # it is stored from a copy on the host
     loose: bool = False  # it has moved before
 
-    def has_form_of(self, tensor: torch.Tensor, storage: torch.UntypedStorage, path: str) -> bool:
-        """Whether it is at the same place of the state, with its elements in the same order."""
-        return (
-            path == self.path
-            and tensor.dtype is self.dtype
-            and tensor.shape == self.shape
-            and tensor.stride() == self.stride
-            and tensor.device == self.device
-            and storage.nbytes() == self.storage_bytes
-            and not tensor.is_neg()
-            and not (self.dtype.is_complex and tensor.is_conj())
+
+@dataclass
+class _Forms:
+    """Of tensors in order: where in the state they are, and how their elements lie in memory."""
+
+    paths: list[str]
+    storage_bytes: list[int]
+    shapes: list[torch.Size]
+    strides: list[tuple[int, ...]]
+    dtypes: list[torch.dtype]
+    devices: list[torch.device]
+    lazy: list[bool]  # a negation or conjugate that is not carried out yet
+
+    @classmethod
+    def of(cls, seen: list[Seen], storages: list[torch.UntypedStorage]) -> _Forms:
+        tensors = [tensor for _, tensor, _ in seen]
+        return cls(
+            [path for _, _, path in seen],
+            [storage.nbytes() for storage in storages],
+            [tensor.shape for tensor in tensors],
+            [tensor.stride() for tensor in tensors],
+            [tensor.dtype for tensor in tensors],
+            [tensor.device for tensor in tensors],
+            [tensor.is_neg() or tensor.is_conj() for tensor in tensors],
         )
 
 
@@ -66,6 +72,9 @@ class TensorMemo:
 
     def __init__(self) -> None:
         self._known: list[_Known] = []
+        self._forms: _Forms | None = None
+        self._places: list[int] = []  # addresses, the last time
+        self._all_alone = False  # each has made the entry of its own number
         self._entries: list[Entry] = []  # without owners: a memo keeps no memory alive
         self._keys_before: frozenset[str] = frozenset()  # taken before by other adapters
         self._lows: list[int] = []  # of the tensors that have not moved so far, in order
@@ -84,7 +93,7 @@ class TensorMemo:
         places = {entry.key: index for index, entry in enumerate(made)}
         members = Counter(item.node["k"] for item in waiting)
         self._known = []
-        for (_, tensor, path), item in zip(seen, waiting, strict=True):
+        for (_, tensor, _), item in zip(seen, waiting, strict=True):
             if item.tensor.data_ptr() != tensor.data_ptr():
                 return self._forget()  # a lazy conjugate: each save resolves it anew
             key, view = item.node["k"], item.node.get("view")
@@ -95,14 +104,8 @@ class TensorMemo:
                 return self._forget()  # a copy of memory that several share
             self._known.append(
                 _Known(
-                    path=path,
                     low=item.low,
                     high=item.high,
-                    storage_bytes=tensor.untyped_storage().nbytes(),
-                    shape=tensor.shape,
-                    stride=tensor.stride(),
-                    dtype=tensor.dtype,
-                    device=tensor.device,
                     key=key,
                     view=view,
                     entry=places[key],
@@ -112,6 +115,9 @@ class TensorMemo:
             )
         self._entries = [replace(entry, owner=None, tensors=(), guard=0) for entry in made]
         self._keys_before = keys
+        self._forms = _Forms.of(seen, [tensor.untyped_storage() for _, tensor, _ in seen])
+        self._places = []
+        self._all_alone = all(each.alone and each.entry == i for i, each in enumerate(self._known))
         self._settle()
 
     def _forget(self) -> None:
@@ -124,20 +130,30 @@ class TensorMemo:
 
     def replay(self, seen: list[Seen], capture: Capture) -> bool:
         """Fills the nodes and adds the entries as the last time; False where that may be wrong."""
-        known = self._known
-        if len(seen) != len(known) or capture.keys.taken() != self._keys_before or not known:
+        if len(seen) != len(self._known) or not seen:
             return False
-        moved = []
         storages = [tensor.untyped_storage() for _, tensor, _ in seen]
-        for (_, tensor, path), storage, each in zip(seen, storages, known, strict=True):
-            if not each.has_form_of(tensor, storage, path):
-                return False
-            low = tensor.data_ptr()
-            if each.loose or (low != each.low and each.high > each.low):
-                moved.append((each, low))
+        if capture.keys.taken() != self._keys_before or _Forms.of(seen, storages) != self._forms:
+            return False
+        if not self._may_lie_at([tensor.data_ptr() for _, tensor, _ in seen]):
+            return False
+        if self._all_alone:
+            self._add_entries_alone(seen, storages, capture)
+        else:
+            self._add_entries(seen, storages, capture)
+        return True
+
+    def _may_lie_at(self, places: list[int]) -> bool:
+        if places == self._places:
+            return True
+        moved = [
+            (each, low)
+            for low, each in zip(places, self._known, strict=True)
+            if each.loose or (low != each.low and each.high > each.low)
+        ]
         if moved and not self._may_move(moved):
             return False
-        self._add_entries(seen, storages, capture)
+        self._places = places
         return True
 
     def _may_move(self, moved: list[tuple[_Known, int]]) -> bool:
@@ -162,6 +178,18 @@ class TensorMemo:
         if index > 0 and self._highs[index - 1] > low:
             return True
         return index < len(self._lows) and self._lows[index] < high
+
+    def _add_entries_alone(
+        self, seen: list[Seen], storages: list[torch.UntypedStorage], capture: Capture
+    ) -> None:
+        for (node, _, _), each in zip(seen, self._entries, strict=True):
+            node["k"] = each.key
+        capture.entries += [
+            Entry(e.key, e.dtype, e.shape, e.logical_dtype, low, e.bytes, storage, (tensor,))
+            for e, low, storage, (_, tensor, _) in zip(
+                self._entries, self._places, storages, seen, strict=True
+            )
+        ]
 
     def _add_entries(
         self, seen: list[Seen], storages: list[torch.UntypedStorage], capture: Capture

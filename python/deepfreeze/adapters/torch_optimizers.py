@@ -8,10 +8,11 @@ they give or take, is treated like any other object.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import torch
 from torch import nn
@@ -27,6 +28,8 @@ from deepfreeze.walk import mapping_pairs
 if TYPE_CHECKING:
     from deepfreeze.capture import Capture
     from deepfreeze.plan import Plan
+
+Placed: TypeAlias = tuple[tuple[str, ...], nn.Module]  # the keys that lead to a module, and it
 
 _NOT_OPTIONS = frozenset({"params", "param_names"})  # names differ between wrapped and bare modules
 
@@ -73,15 +76,22 @@ def _only_passes_on(wrapper: Optimizer, inner: Optimizer) -> bool:
 class ParameterNames:
     """The names that the modules of a state give to their parameters, found by identity."""
 
-    def __init__(self, state: object) -> None:
+    def __init__(self, modules: Iterable[Placed]) -> None:
         self._names: dict[int, tuple[str, ...]] = {}  # the keys that lead to it, its name last
-        for keys, module in _modules_in(state, ()):
+        self._known: dict[int, Named] = {}  # by optimizer
+        for keys, module in modules:
             canonical = canonical_names(module)
             for name, parameter in module.named_parameters(remove_duplicate=False):
                 self._names.setdefault(id(parameter), (*keys, canonical(name)))
 
-    def of(self, optimizer: Optimizer) -> dict[int, str]:
-        """A name for each parameter of an optimizer, different from all others."""
+    def of(self, optimizer: Optimizer) -> Named:
+        """The names of an optimizer's parameters: the same as long as it has the same."""
+        known = self._known.get(id(optimizer))
+        if known is None or not known.holds(optimizer):
+            known = self._known[id(optimizer)] = Named(optimizer, self._names_of(optimizer))
+        return known
+
+    def _names_of(self, optimizer: Optimizer) -> dict[int, str]:
         places: dict[int, tuple[str, ...]] = {}
         for g, group in enumerate(optimizer.param_groups):
             for i, parameter in enumerate(group["params"]):
@@ -98,50 +108,94 @@ class ParameterNames:
         return names
 
 
+class Named:
+    """One optimizer's parameters in their groups, each with a name different from all others."""
+
+    def __init__(self, optimizer: Optimizer, names: dict[int, str]) -> None:
+        self.names = names  # by the id of the parameter
+        self._groups = [
+            [weakref.ref(parameter) for parameter in group["params"]]
+            for group in optimizer.param_groups
+        ]
+        self._shapes: list[list[torch.Size]] = []
+        self._nodes: list[dict[str, Node]] = []
+
+    def holds(self, optimizer: Optimizer) -> bool:
+        """Whether its groups still have these parameters, in this order."""
+        groups = [group["params"] for group in optimizer.param_groups]
+        return [len(group) for group in groups] == [len(refs) for refs in self._groups] and all(
+            parameter is ref()
+            for group, refs in zip(groups, self._groups, strict=True)
+            for parameter, ref in zip(group, refs, strict=True)
+        )
+
+    def group_nodes(
+        self, optimizer: Optimizer, path: str, capture: Capture
+    ) -> list[dict[str, Node]]:
+        """Of each group the names and shapes of its parameters."""
+        groups = [group["params"] for group in optimizer.param_groups]
+        shapes = [[parameter.shape for parameter in group] for group in groups]
+        if shapes != self._shapes or not self._nodes:
+            trees = [
+                {
+                    "params": [self.names[id(parameter)] for parameter in group],
+                    "shapes": [list(parameter.shape) for parameter in group],
+                }
+                for group in groups
+            ]
+            self._nodes, self._shapes = capture.encode(trees, path), shapes
+        return self._nodes
+
+
 def _full_name(place: tuple[str, ...]) -> str:
     return join(reduce(join, place[:-1], ""), place[-1])
 
 
-def _modules_in(
-    state: object, keys: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], nn.Module]]:
+def modules_in(state: object, keys: tuple[str, ...]) -> Iterator[Placed]:
+    """The modules among a state's values, and the keys that lead to each after `keys`."""
     if is_module(state):
         yield keys, state
     elif isinstance(state, dict):
         for key, value in state.items():
-            yield from _modules_in(value, (*keys, str(key)))
+            yield from modules_in(value, (*keys, str(key)))
     elif isinstance(state, (list, tuple)):
         for index, value in enumerate(state):
-            yield from _modules_in(value, (*keys, str(index)))
+            yield from modules_in(value, (*keys, str(index)))
 
 
 def encode_optimizer(
-    optimizer: Optimizer, path: str, capture: Capture, parameters: ParameterNames
+    optimizer: Optimizer, path: str, capture: Capture, named: Named, state: Node
 ) -> Node:
-    """The node of an optimizer."""
+    """The node of an optimizer; `state` is that of the state of its parameters."""
+    place = join(path, "param_groups")
+    groups = [
+        {**nodes, "options": capture.encode(_options(group), join(join(place, g), "options"))}
+        for g, (nodes, group) in enumerate(
+            zip(named.group_nodes(optimizer, place, capture), optimizer.param_groups, strict=True)
+        )
+    ]
+    tree = {"state": state, "param_groups": groups}
+    other = {key: value for key, value in optimizer.state.items() if id(key) not in named.names}
+    if other:
+        tree["other"] = capture.encode(other, join(path, "other"))
+    return {"$": "object", "t": "optimizer", "v": tree}
+
+
+def encode_state(optimizer: Optimizer, path: str, capture: Capture, named: Named) -> Node:
+    """The node of the state that belongs to parameters, by their names."""
+    names = named.names
+    state = {names[id(key)]: value for key, value in optimizer.state.items() if id(key) in names}
+    return capture.encode(state, join(path, "state"))
+
+
+def run_state_hooks(optimizer: Optimizer) -> None:
+    """What state_dict() would do before it looks."""
     for hook in _hooks(optimizer, "_optimizer_state_dict_pre_hooks"):
         hook(optimizer)
-    names = parameters.of(optimizer)
-    state: dict[str, Any] = {}
-    other: dict[Any, Any] = {}
-    for key, value in optimizer.state.items():
-        if id(key) in names:
-            state[names[id(key)]] = value
-        else:
-            other[key] = value
-    groups = [_group_tree(group, names) for group in optimizer.param_groups]
-    tree: dict[str, Any] = {"state": state, "param_groups": groups}
-    if other:
-        tree["other"] = other
-    return {"$": "object", "t": "optimizer", "v": capture.encode(tree, path)}
 
 
-def _group_tree(group: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
-    return {
-        "params": [names[id(parameter)] for parameter in group["params"]],
-        "shapes": [list(parameter.shape) for parameter in group["params"]],
-        "options": {key: value for key, value in group.items() if key not in _NOT_OPTIONS},
-    }
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in _NOT_OPTIONS}
 
 
 def match_optimizer(
@@ -151,7 +205,7 @@ def match_optimizer(
     if tag_of(node) != "object" or node["t"] != "optimizer":
         plan.mismatch(path, node, f"an optimizer, {type(optimizer).__qualname__}")
         return
-    _OptimizerMatch(node["v"], optimizer, path, plan, parameters.of(optimizer)).run()
+    _OptimizerMatch(node["v"], optimizer, path, plan, parameters.of(optimizer).names).run()
 
 
 class _OptimizerMatch:
