@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator
 from deepfreeze import _core
 from deepfreeze.adapters.base import Adapter, Entry, adapters_in_use
 from deepfreeze.adapters.stateful import call_state_dict, object_node
+from deepfreeze.encoder import Encoder
 from deepfreeze.errors import EncodeError, NoSpaceError, make_error
 from deepfreeze.memo import Memo
 from deepfreeze.names import KeyTable, shown
 from deepfreeze.registry import registered_for
 from deepfreeze.rng import RNG
-from deepfreeze.tree import Encoder, Node
+from deepfreeze.tree import Node
 
 
 class Capture:
@@ -99,8 +100,7 @@ def walk(state: object, memo: Memo | None = None) -> Capture:
     `memo` is that of the last walk by the same checkpointer.
     """
     try:
-        with paused_gc():
-            return Capture(state, memo)
+        return Capture(state, memo)
     except EncodeError as error:
         if isinstance(error.__cause__, MemoryError):
             raise NoSpaceError(str(error)) from error
@@ -111,22 +111,27 @@ def walk(state: object, memo: Memo | None = None) -> Capture:
         raise make_error(code, f"capture: {cause!r}") from cause
 
 
+def owners_of(entries: Iterable[Entry]) -> list[object]:
+    """What keeps the entries' memory alive, in one flat list: the collector has to visit it."""
+    owners: list[object] = [e.owner for e in entries]
+    for e in entries:
+        owners += e.tensors
+    return owners
+
+
 def sources_of(entries: Iterable[Entry], memo: Memo | None = None) -> list[_core.Source]:
     """The entries, as the engine takes them; those of the last time where they are the same."""
     known = {} if memo is None else memo.sources
     sources = {}
-    with paused_gc():
-        for e in entries:
-            form = (e.address, e.guard, e.bytes, e.shape, e.dtype, e.logical_dtype)
-            last = known.get(e.key)
-            if last is None or last[0] != form:
-                last = (
-                    form,
-                    _core.Source(
-                        e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes, e.guard
-                    ),
-                )
-            sources[e.key] = last
+    for e in entries:
+        form = (e.address, e.guard, e.bytes, e.shape, e.dtype, e.logical_dtype)
+        last = known.get(e.key)
+        if last is None or last[0] != form:
+            source = _core.Source(
+                e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes, e.guard
+            )
+            last = (form, source)
+        sources[e.key] = last
     if memo is not None:
         memo.sources = sources
     return [source for _, source in sources.values()]
@@ -134,7 +139,7 @@ def sources_of(entries: Iterable[Entry], memo: Memo | None = None) -> list[_core
 
 @contextlib.contextmanager
 def paused_gc() -> Iterator[None]:
-    """Keeps the cyclic collector from walking a big state's new nodes again and again."""
+    """Keeps the cyclic collector away from the many new objects of a save, which are all alive."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from deepfreeze import _core
-from deepfreeze.capture import Capture, environment, sources_of, walk
+from deepfreeze.capture import environment, owners_of, paused_gc, sources_of, walk
 from deepfreeze.errors import CheckpointError, EncodeError
 from deepfreeze.handle import Completer, SaveHandle, check_process
 from deepfreeze.lazy import LazyCapture
@@ -120,7 +120,9 @@ class Checkpointer:
 
     def _arm(self, state: object) -> None:
         try:
-            self._lazy.arm(*self._captured(state))
+            with paused_gc():
+                _, owners, sources, watches = self._captured(state)
+                self._lazy.arm(owners, sources, watches)
         except CheckpointError as error:  # the save itself will say it
             log.debug("no early capture: %s", error)
 
@@ -143,7 +145,9 @@ class Checkpointer:
         try:
             step = _checked_step(step)
             self._refuse_half_restored(step)
-            return self._save(step, state, _floats(metrics or {}), _strings(tags or {}))
+            numbers, texts = _floats(metrics or {}), _strings(tags or {})
+            with paused_gc():
+                return self._save(step, state, numbers, texts)
         finally:
             self._lazy.discard_early()  # nothing, unless no save has taken it
             self._saving = False
@@ -162,12 +166,12 @@ class Checkpointer:
         self, step: int, state: object, metrics: dict[str, float], tags: dict[str, str]
     ) -> SaveHandle | None:
         try:
-            capture, sources, watches = self._captured(state)
+            text, owners, sources, watches = self._captured(state)
             self._lazy.settle_early(watches)
             # An interrupt may come whenever the engine returns: an engine's handle that nobody
             # has fails its save, and lets go of the memory first.
             native = self._engine.save(
-                step, sources, capture.text, metrics, tags, environment(), confirm=bool(watches)
+                step, sources, text, metrics, tags, environment(), confirm=bool(watches)
             )
         except EncodeError:
             raise
@@ -180,14 +184,17 @@ class Checkpointer:
         if native is None:
             return None
         self._policy.saved()
-        handle = SaveHandle(step, native, self._lazy.open_window(capture, watches))
+        handle = SaveHandle(step, native, self._lazy.open_window(owners, watches))
         self._completer.add(handle)
         return handle
 
-    def _captured(self, state: object) -> tuple[Capture, list[_core.Source], dict[int, Watch]]:
+    def _captured(
+        self, state: object
+    ) -> tuple[str, list[object], list[_core.Source], dict[int, Watch]]:
         capture = walk(state, self._memo)
         watches = self._lazy.watch(capture.entries)
-        return capture, sources_of(capture.entries, self._memo), watches
+        sources = sources_of(capture.entries, self._memo)
+        return capture.text, owners_of(capture.entries), sources, watches
 
     def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
         self._policy.saved()

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import Entry, imported
-from deepfreeze.capture import Capture
 from deepfreeze.errors import CheckpointError
 from deepfreeze.guards import Guards, Mode
 from deepfreeze.window import Watch, Window
@@ -24,7 +23,7 @@ _MODES = ("window", "after_update")
 class _Early:
     """A capture that begins before its save(), one guard at a time."""
 
-    capture: Capture  # keeps alive what the engine copies
+    owners: object  # keep alive what the engine copies
     sources: Sequence[_core.Source]
     watches: dict[int, Watch]
     begun: bool = False
@@ -92,11 +91,11 @@ class LazyCapture:
         for guard in window.guards:
             window.compare(guard)
 
-    def open_window(self, capture: Capture, watches: dict[int, Watch]) -> Window | None:
+    def open_window(self, owners: object, watches: dict[int, Watch]) -> Window | None:
         """For a save that begins: from now on fences stand for it. None where none is needed."""
         if not watches:
             return None
-        self._window = Window(capture, watches, self._closed)
+        self._window = Window(owners, watches, self._closed)
         return self._window
 
     def _closed(self, window: Window, torn: Sequence[str]) -> None:
@@ -125,11 +124,11 @@ class LazyCapture:
         return any(guard.mode == "after_update" for guard in self._guards)
 
     def arm(
-        self, capture: Capture, sources: Sequence[_core.Source], watches: dict[int, Watch]
+        self, owners: object, sources: Sequence[_core.Source], watches: dict[int, Watch]
     ) -> None:
         """The next step will be saved: each update of it begins the capture of its tensors."""
         self.discard_early()
-        self._early = _Early(capture, sources, watches)
+        self._early = _Early(owners, sources, watches)
 
     def _updated(self, guard: int) -> None:
         early = self._early

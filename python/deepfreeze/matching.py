@@ -7,66 +7,19 @@ structure: its names must be the same under strict. Both keep the identity of li
 
 from __future__ import annotations
 
-import sys
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from deepfreeze.adapters.base import Remake
 from deepfreeze.errors import MismatchError
+from deepfreeze.filling import FILLS, put_into
+from deepfreeze.kinds import ATOMS, MAPPINGS, is_detail, kind_of_live, kind_of_node
 from deepfreeze.names import join
-from deepfreeze.plan import Plan
 from deepfreeze.registry import registered_for
+from deepfreeze.restore_plan import RestorePlan
 from deepfreeze.rng import RNG
 from deepfreeze.tree import Node, tag_of
 from deepfreeze.walk import has_objects, is_plain, mapping_pairs, sequence_items
-
-_MAPPINGS = (dict, OrderedDict, Counter, defaultdict)
-
-
-class RestorePlan(Plan):
-    """A plan that makes all values before it modifies anything, and restores RNGs last."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.deferred: list[Callable[[], object]] = []  # matches that have to come last
-        self._values: list[_Once] = []
-
-    def fresh(self, node: Node, path: str) -> Callable[[], Any]:
-        value = _Once(super().fresh(node, path))
-        self._values.append(value)
-        return value
-
-    def read(self, *, verify: bool) -> None:
-        """Reads and makes the values first, then reads what goes straight into live memory."""
-        places, self._places = self._places, {}
-        super().read(verify=verify)
-        for value in self._values:
-            value()
-        fresh, self._places, self._fresh = self._fresh, places, set()
-        super().read(verify=verify)
-        self._fresh = fresh
-
-    @property
-    def touched(self) -> set[str]:
-        """The names of what this plan fills or replaces."""
-        filled = {place.path for places in self._places.values() for place in places}
-        return filled | {path for path, _ in self._applies}
-
-
-class _Once:
-    """A function without arguments that is called no more than once."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make: Callable[[], Any] | None = make
-        self._value: Any = None
-
-    def __call__(self) -> Any:
-        if self._make is not None:
-            self._value = self._make()
-            self._make = None
-        return self._value
 
 
 def match_state(node: Node, state: Any, plan: RestorePlan) -> None:
@@ -78,7 +31,7 @@ def match_state(node: Node, state: Any, plan: RestorePlan) -> None:
 
 def _match_root(node: Node, state: Any, plan: RestorePlan) -> None:
     pairs = mapping_pairs(node)
-    if pairs is not None and type(state) in _MAPPINGS:
+    if pairs is not None and type(state) in MAPPINGS:
         _match_pairs(pairs, state, "", plan)
         return
     items = sequence_items(node, list)
@@ -93,9 +46,9 @@ def _match_root(node: Node, state: Any, plan: RestorePlan) -> None:
 
 def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     """Plans how `node` gets into `live`; see Remake for what is left to the caller."""
-    if live is None or (type(live) in (*_MAPPINGS, list) and not live):
+    if live is None or (type(live) in (*MAPPINGS, list) and not live):
         return _match_empty(node, live, path, plan)
-    if _is_detail(live):
+    if is_detail(live):
         return _match_value(node, live, path, plan)
     for adapter in plan.adapters:
         if adapter.claims(live):
@@ -107,7 +60,7 @@ def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     whole = plan.keys.chooses_all or plan.keys.wants_whole(path)
     if not (whole and is_plain(node) and _is_plain_value(live, plan)):
         pairs = mapping_pairs(node)
-        if pairs is not None and type(live) in _MAPPINGS:
+        if pairs is not None and type(live) in MAPPINGS:
             _match_pairs(pairs, live, path, plan)
             return None
         items = sequence_items(node, type(live)) if type(live) in (list, tuple) else None
@@ -147,103 +100,12 @@ def _match_value(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
 def _in_container(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     """The value anew, but a container keeps its identity: others may hold it."""
     make = plan.fresh(node, path)
-    if type(live) in (*_FILLS, tuple) and _kind_of_node(node) == _kind_of_live(live):
+    if type(live) in (*FILLS, tuple) and kind_of_node(node) == kind_of_live(live):
         if type(live) is tuple:
-            return lambda: _put_into(live, make(), set())
-        plan.apply(path, lambda: _put_into(live, make(), set()))
+            return lambda: put_into(live, make(), set())
+        plan.apply(path, lambda: put_into(live, make(), set()))
         return None
     return make
-
-
-def _put_into(live: Any, value: Any, seen: set[int]) -> Any:
-    """`value`, by way of the live containers in its place; each takes only one value."""
-    if id(live) in seen:
-        return value
-    if type(live) is tuple and type(value) is tuple and len(live) == len(value):
-        return tuple(_put_into(one, other, seen) for one, other in zip(live, value, strict=True))
-    fill = _FILLS.get(type(live))
-    if fill is None or _container_kind(live) != _container_kind(value):
-        return value
-    seen.add(id(live))
-    fill(live, value, seen)
-    return live
-
-
-def _fill_mapping(live: dict[Any, Any], value: dict[Any, Any], seen: set[int]) -> None:
-    merged = {
-        key: _put_into(live[key], item, seen) if key in live else item
-        for key, item in value.items()
-    }
-    live.clear()
-    for key, item in merged.items():  # a Counter's own update would add
-        live[key] = item
-
-
-def _fill_list(live: list[Any], value: list[Any], seen: set[int]) -> None:
-    merged = [_put_into(one, other, seen) for one, other in zip(live, value, strict=False)]
-    live[:] = merged + value[len(merged) :]
-
-
-def _fill_set(live: set[Any], value: set[Any], _: set[int]) -> None:
-    live.clear()
-    live.update(value)
-
-
-def _fill_deque(live: deque[Any], value: deque[Any], _: set[int]) -> None:
-    live.clear()
-    live.extend(value)  # within its own maxlen, which belongs to the program as a shape does
-
-
-def _fill_bytes(live: bytearray, value: bytearray, _: set[int]) -> None:
-    live[:] = value
-
-
-_FILLS: dict[type, Callable[[Any, Any, set[int]], None]] = {
-    **dict.fromkeys(_MAPPINGS, _fill_mapping),
-    list: _fill_list,
-    set: _fill_set,
-    deque: _fill_deque,
-    bytearray: _fill_bytes,
-}
-
-
-def _container_kind(value: Any) -> object:
-    return dict if type(value) in _MAPPINGS else type(value)
-
-
-_NUMBER = "a number"
-_KINDS: dict[type, str] = {
-    **dict.fromkeys(_MAPPINGS, "dict"),
-    int: _NUMBER,
-    float: _NUMBER,
-    type(None): "None",
-}
-_TAG_KINDS = {
-    "odict": "dict", "counter": "dict", "defaultdict": "dict",
-    "int": _NUMBER, "float": _NUMBER, "np": _NUMBER, "blob": "bytes",
-}  # fmt: skip
-
-
-def _kind_of_live(live: Any) -> str:
-    known = registered_for(live)
-    if known is not None:
-        return known.name
-    if _is_instance(live, "numpy", "generic"):
-        return _NUMBER if live.dtype.kind in "iuf" else str(live.dtype.str)
-    if _is_detail(live):
-        return type(live).__name__.lower()
-    return _KINDS.get(type(live), type(live).__name__)
-
-
-def _kind_of_node(node: Node) -> str:
-    tag = tag_of(node)
-    if tag is None:
-        return _KINDS.get(type(node), type(node).__name__)
-    if tag == "ext":
-        return str(node["t"])
-    if tag == "np" and str(node["d"])[1:2] not in ("i", "u", "f"):
-        return str(node["d"])
-    return _TAG_KINDS.get(tag, tag)
 
 
 def _same_kind(node: Node, live: Any, path: str, plan: RestorePlan) -> bool:
@@ -251,25 +113,11 @@ def _same_kind(node: Node, live: Any, path: str, plan: RestorePlan) -> bool:
 
     Numbers are one kind, however they are stored, and None takes and gives anything.
     """
-    there, here = _kind_of_node(node), _kind_of_live(live)
+    there, here = kind_of_node(node), kind_of_live(live)
     if not plan.strict or there == here or "None" in (there, here):
         return True
     plan.mismatch(path, node, f"a {type(live).__qualname__}")
     return False
-
-
-def _is_instance(value: object, module: str, *names: str) -> bool:
-    found = sys.modules.get(module)
-    return found is not None and any(isinstance(value, getattr(found, name)) for name in names)
-
-
-def _is_detail(value: object) -> bool:
-    """Small immutable values of the frameworks, which count as plain."""
-    if type(value) in _ATOMS:
-        return False
-    return _is_instance(value, "numpy", "generic") or _is_instance(
-        value, "torch", "Size", "dtype", "device"
-    )
 
 
 def _match_pairs(
@@ -318,16 +166,13 @@ def _match_tuple(items: list[Node], live: tuple[Any, ...], path: str, plan: Rest
 
 
 def _is_plain_value(live: Any, plan: RestorePlan) -> bool:
-    if type(live) in _MAPPINGS:
+    if type(live) in MAPPINGS:
         return all(_is_plain_value(value, plan) for value in live.values())
     if type(live) in (list, tuple):
         return all(_is_plain_value(value, plan) for value in live)
-    if type(live) in _ATOMS or _is_detail(live):
+    if type(live) in ATOMS or is_detail(live):
         return True
     return not any(adapter.claims(live) for adapter in plan.adapters)
-
-
-_ATOMS = frozenset({int, float, str, bool, type(None), bytes, complex})
 
 
 def _miss(live: Any, path: str, plan: RestorePlan) -> None:
@@ -339,7 +184,7 @@ def live_names(live: Any, path: str, plan: RestorePlan) -> list[str]:
     """The names of the values in a live state; what is plain, or an object, counts as one."""
     if _is_plain_value(live, plan):
         return [path]
-    if type(live) in _MAPPINGS:
+    if type(live) in MAPPINGS:
         inner = list(live.items())
     elif type(live) in (list, tuple):
         inner = list(enumerate(live))

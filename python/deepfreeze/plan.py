@@ -16,11 +16,12 @@ from deepfreeze import _core
 from deepfreeze.adapters.base import Adapter, Place, adapters_in_use
 from deepfreeze.adapters.sharing import sharing_faults
 from deepfreeze.buffers import Buffer, allocate
+from deepfreeze.decoder import Decoder
 from deepfreeze.dtypes import Shape, logical_form, stored_bytes
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
 from deepfreeze.names import KeyFilter, shown
 from deepfreeze.registry import registered_as
-from deepfreeze.tree import Decoder, Node, tag_of
+from deepfreeze.tree import Node, tag_of
 from deepfreeze.walk import leaf_names, tagged_nodes
 
 _NAMES_SHOWN_MAX = 10

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 from deepfreeze import _core
 from deepfreeze.capture import environment, paused_gc
 from deepfreeze.errors import CheckpointError, CorruptError, IncompleteError, MismatchError
-from deepfreeze.matching import RestorePlan, match_state
+from deepfreeze.matching import match_state
 from deepfreeze.names import KeyFilter
 from deepfreeze.plan import Plan
+from deepfreeze.restore_plan import RestorePlan
 from deepfreeze.tree import loads
 from deepfreeze.walk import pruned
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from deepfreeze.decoder import Decoder
 from deepfreeze.names import KeyFilter, join
-from deepfreeze.tree import Decoder, Node, tag_of
+from deepfreeze.tree import Node, tag_of
 
 _MAPPING_TAGS = frozenset({"dict", "odict", "counter", "defaultdict"})
 _SEQUENCE_TAGS = frozenset({"tuple", "set", "frozenset"})

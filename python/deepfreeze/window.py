@@ -4,42 +4,45 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from deepfreeze.capture import Capture
-
-
-def _marks(tensors: Iterable[Any]) -> list[tuple[int, int]]:
-    return [(tensor._version, tensor.data_ptr()) for tensor in tensors]
+from typing import Any
 
 
 class Watch:
     """Tensors of one guard, and their version counters and addresses when they were recorded."""
 
-    def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
+    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
         """Watches tensors, each for the sake of the entry that is called by its key."""
-        self._keys, self._tensors = map(list, zip(*pairs, strict=True))
-        self._marks = _marks(self._tensors)
+        self._keys = [key for key, _ in pairs]
+        self._tensors = [tensor for _, tensor in pairs]
+        self.record()
 
     def record(self) -> None:
         """Takes the tensors as they are now for what is captured."""
-        self._marks = _marks(self._tensors)
+        self._versions, self._places = self._now()
+
+    def _now(self) -> tuple[list[int], list[int]]:
+        tensors = self._tensors
+        return [each._version for each in tensors], [each.data_ptr() for each in tensors]
 
     def changed(self) -> list[str]:
         """The keys of tensors that were written, or moved, since."""
         try:
-            now = _marks(self._tensors)
+            versions, places = self._now()
         except Exception:  # swapped with one that has no memory: it can't be told from a change
             return list(dict.fromkeys(self._keys))
-        if now == self._marks:
+        if versions == self._versions and places == self._places:
             return []
-        pairs = zip(self._keys, now, self._marks, strict=True)
-        return [key for key, found, mark in pairs if found != mark]
+        found = zip(versions, places, strict=True)
+        before = zip(self._versions, self._places, strict=True)
+        return [key for key, a, b in zip(self._keys, found, before, strict=True) if a != b]
 
     def same_as(self, other: Watch) -> bool:
         """Whether both watch the same tensors, and found them alike."""
-        return self._keys == other._keys and self._marks == other._marks
+        return (
+            self._keys == other._keys
+            and self._versions == other._versions
+            and self._places == other._places
+        )
 
 
 class Window:
@@ -47,11 +50,11 @@ class Window:
 
     def __init__(
         self,
-        capture: Capture,
+        owners: object,
         watches: dict[int, Watch],
         closed: Callable[[Window, Sequence[str]], None],
     ) -> None:
-        self._capture: Capture | None = capture  # keeps alive what the engine copies
+        self._owners = owners  # keep alive what the engine copies
         self._watches = watches
         self._closed = closed
         self._torn: list[str] = []
@@ -88,5 +91,5 @@ class Window:
         """Lets the state's memory go: nothing reads it any more."""
         with self._lock:
             self._watches = {}
-            self._capture = None
+            self._owners = None
         self._closed(self, torn)

@@ -52,7 +52,8 @@ def train(state: State) -> None:
 
 
 def first_state(state: State) -> dict[str, Any]:
-    return next(iter(state["optim"].state.values()), {})
+    found: Any = next(iter(state["optim"].state.values()), {})
+    return found if isinstance(found, dict) else {}
 
 
 def new_weight(state: State) -> None:
@@ -270,6 +271,11 @@ def other_dict(state: State) -> None:
         whole[key] = OrderedDict(whole[key])
 
 
+def no_dict(state: State) -> None:
+    for key in list(state["optim"].state)[:1]:
+        state["optim"].state[key] = 7
+
+
 def no_parameters_state(state: State) -> None:
     state["optim"].state["scale"] = {"x": torch.ones(2)}
 
@@ -294,7 +300,7 @@ CHANGES: list[Callable[[State], None]] = [
     unwrap, namesake, no_namesake, deeper, rename_module, param_group, regroup, replace_in_group,
     learning_rate, tensor_rate, forget, new_moment, new_key, nested, share_data,
     rename_key, rename_parameter, other_parameter_class, number, reorder_keys, reorder_state,
-    other_dict, no_parameters_state, step, other_optimizer, nothing,
+    other_dict, no_dict, no_parameters_state, step, other_optimizer, nothing,
 ]  # fmt: skip
 
 

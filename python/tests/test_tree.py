@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from testkit import same
 
 import deepfreeze as df
+from deepfreeze.decoder import Decoder
+from deepfreeze.encoder import DEPTH_MAX, Encoder
 from deepfreeze.names import KeyFilter, KeyTable, component, join
-from deepfreeze.tree import DEPTH_MAX, TEXT_BYTES_MAX, Decoder, Encoder, dumps, loads
+from deepfreeze.tree import TEXT_BYTES_MAX, dumps, loads
 from deepfreeze.walk import pruned
 
 

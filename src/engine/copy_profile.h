@@ -19,7 +19,7 @@ struct CoreUse {
   double cpu_seconds = 0;  // of all threads, our own too
 };
 
-// Whether, on average, at least half a core was left.
+// Whether, on average, at least one core was left.
 [[nodiscard]] bool leaves_a_core(const CoreUse& use, std::size_t cores);
 
 // For one thread: the caller of save().

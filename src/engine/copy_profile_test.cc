@@ -8,10 +8,11 @@
 namespace deepfreeze {
 namespace {
 
-TEST(CopyProfile, ACoreIsFreeWhereHalfOfOneWasLeft) {
-  EXPECT_TRUE(leaves_a_core({.wall_seconds = 1, .cpu_seconds = 1.4}, 2));
-  EXPECT_FALSE(leaves_a_core({.wall_seconds = 1, .cpu_seconds = 1.6}, 2));
-  EXPECT_FALSE(leaves_a_core({.wall_seconds = 1, .cpu_seconds = 0.9}, 1));
+TEST(CopyProfile, ACoreIsFreeWhereOneWasLeftOnAverage) {
+  EXPECT_TRUE(leaves_a_core({.wall_seconds = 1, .cpu_seconds = 0.9}, 2));
+  EXPECT_FALSE(leaves_a_core({.wall_seconds = 1, .cpu_seconds = 1.1}, 2));
+  EXPECT_TRUE(leaves_a_core({.wall_seconds = 2, .cpu_seconds = 13.9}, 8));
+  EXPECT_FALSE(leaves_a_core({.wall_seconds = 1, .cpu_seconds = 0.1}, 1));
 }
 
 TEST(CopyProfile, WhatIsAskedForIsTaken) {

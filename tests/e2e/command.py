@@ -1,13 +1,15 @@
-"""What the proofs that are commands have in common: options, seed, report, exit status."""
+"""What the proofs that are commands have in common: options, seed, parts, report, exit status."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,26 @@ def announce_seed(options: argparse.Namespace) -> int:
 def scratch(options: argparse.Namespace, name: str) -> tempfile.TemporaryDirectory[str]:
     """A directory that goes when the proof is over."""
     return tempfile.TemporaryDirectory(prefix=f"{name}-", dir=options.directory)
+
+
+def in_own_process(
+    module: str,
+    part: Mapping[str, object],
+    options: argparse.Namespace,
+    fail_points: str,
+    **more: str,
+) -> Any:
+    """What part of a proof prints as JSON. Fail points are armed when the package is loaded."""
+    if options.directory is not None:
+        part = {**part, "directory": options.directory}
+    command = [sys.executable, "-m", module]
+    for name, value in part.items():
+        command += [f"--{name}", str(value)]
+    environment = {**os.environ, "DEEPFREEZE_FAIL": fail_points, **more}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command[1:])}: exit status {done.returncode}")
+    return json.loads(done.stdout)
 
 
 def progress(done: int, total: int, what: str) -> None:

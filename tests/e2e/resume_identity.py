@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,10 +20,11 @@ from typing import Any
 
 import torch._dynamo  # noqa: F401  an optimizer's first use imports it: once, not in every child
 
-from .command import announce_seed, conclude, make_parser, progress, scratch
+from .command import announce_seed, conclude, in_own_process, make_parser, progress, scratch
 from .fork_server import Ended, Say, fork_and_run
 from .small_run import MODES, STEPS, Ending, Order, train, train_without_checkpoints
 
+MODULE = "tests.e2e.resume_identity"
 CONTROLS = ("rng", "data", "moment", "buffer")
 CONTROL_STEP = STEPS // 2 + 1  # inside an epoch
 SECOND_KILL_CHANCE = 0.4
@@ -195,25 +194,20 @@ def prove(mode: str, runs: int, seed: int, directory: Path) -> Tally:
     return tally
 
 
-def in_own_process(mode: str, options: argparse.Namespace, seed: int, part: str) -> dict[str, Any]:
+def figures_of(mode: str, options: argparse.Namespace, seed: int, part: str) -> dict[str, Any]:
     """The figures of one mode's runs, or of its control without fences."""
     late = SOMETIMES_LATE if part == "runs" else ALWAYS_LATE
-    environment = {**os.environ, "DEEPFREEZE_FAIL": "" if mode == "eager" else late}
-    command = [sys.executable, "-m", "tests.e2e.resume_identity", "--mode", mode, "--part", part]
-    command += ["--seed", str(seed), "--runs", str(options.runs)]
-    command += ["--directory", str(options.directory)] if options.directory else []
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"resume identity, mode {mode}, {part}: exit status {done.returncode}")
-    figures: dict[str, Any] = json.loads(done.stdout)
+    arguments = {"mode": mode, "part": part, "seed": seed, "runs": options.runs}
+    fail_points = "" if mode == "eager" else late
+    figures: dict[str, Any] = in_own_process(MODULE, arguments, options, fail_points)
     return figures
 
 
 def prove_in_own_processes(mode: str, options: argparse.Namespace, seed: int) -> Tally:
-    figures = in_own_process(mode, options, seed, "runs")
+    figures = figures_of(mode, options, seed, "runs")
     tally = Tally(**figures)
     if mode != "eager":
-        tally.unfenced = Unfenced(**in_own_process(mode, options, seed, "unfenced"))
+        tally.unfenced = Unfenced(**figures_of(mode, options, seed, "unfenced"))
     return tally
 
 
@@ -253,7 +247,7 @@ def describe(tally: Tally) -> str:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = make_parser("tests.e2e.resume_identity", __doc__)
+    parser = make_parser(MODULE, __doc__)
     parser.add_argument("--runs", type=int, default=100, help="of each mode")
     parser.add_argument("--mode", choices=[*MODES, "all"], default="all")
     parser.add_argument("--part", choices=["runs", "unfenced"], help=argparse.SUPPRESS)

@@ -16,18 +16,31 @@ ROOT = Path(__file__).resolve().parents[2]
 SAVES = {"window": 200, "ring": 24}
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_many_saves_leave_nothing_behind(mode: str, tmp_path: Path) -> None:
-    """The bounds of growth are those of ten thousand."""
-    command = [sys.executable, "-m", "tests.e2e.soak", "--json", "--mode", mode]
-    command += ["--saves", str(SAVES[mode]), "--directory", str(tmp_path)]
+def soak_of(mode: str, directory: Path, *more: str) -> tuple[dict[str, Any], list[str]]:
+    """The figures of one mode, and the faults."""
+    command = [sys.executable, "-m", "tests.e2e.soak", "--json", "--mode", mode, *more]
+    command += ["--saves", str(SAVES[mode]), "--directory", str(directory)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     print(done.stderr)
     assert done.stdout, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
-    assert result["faults"] == []
     (soak,) = result["modes"]
+    return soak, result["faults"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_many_saves_leave_nothing_behind(mode: str, tmp_path: Path) -> None:
+    """The bounds of growth are those of ten thousand."""
+    soak, faults = soak_of(mode, tmp_path)
+    assert faults == []
     outcomes = soak["outcomes"]
     assert sum(outcomes.values()) == SAVES[mode]
     # The write that fails may fall into a save that was torn before: that is then what it says.
     assert {"durable", "torn", "refused"} <= outcomes.keys()
+
+
+@pytest.mark.parametrize("leak", ["bytes", "native"])
+def test_what_each_save_leaves_behind_is_found(leak: str, tmp_path: Path) -> None:
+    """4 KiB, or one handle of the engine."""
+    _, faults = soak_of("window", tmp_path, "--leak", leak)
+    assert [fault.split(" grew")[0] for fault in faults] == ["window: heap_bytes"]

@@ -2,7 +2,16 @@
 
 import pytest
 
-from .torn_capture import FAIL_POINTS, PHASES, PROMISED, WRITERS, describe, faults, run_child
+from .torn_capture import (
+    FAIL_POINTS,
+    PHASES,
+    PROMISED,
+    WRITERS,
+    describe,
+    faults,
+    parse,
+    run_phases,
+)
 
 TRIALS = 2
 SEED = 4
@@ -10,7 +19,8 @@ SEED = 4
 
 @pytest.mark.parametrize("paranoid", [False, True])
 def test_a_torn_capture_is_never_committed_and_a_whole_one_never_reported(paranoid: bool) -> None:
-    counts = {phase: run_child(phase, TRIALS, SEED, paranoid) for phase in PHASES}
+    options = parse(["--trials", str(TRIALS), "--seed", str(SEED)] + paranoid * ["--paranoid"])
+    counts = run_phases(options, options.seed)
     assert not faults(counts, TRIALS, paranoid), describe(counts)
 
 

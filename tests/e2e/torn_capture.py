@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import logging
 import random
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +26,9 @@ from torch.optim.swa_utils import AveragedModel
 
 import deepfreeze as df
 
+from .command import announce_seed, conclude, in_own_process, make_parser, progress, scratch
+
+MODULE = "tests.e2e.torn_capture"
 PHASES = ("before", "during", "after")
 # Each phase is a process of its own: the copier is slowed by the environment.
 FAIL_POINTS = {
@@ -35,6 +37,8 @@ FAIL_POINTS = {
     "after": "",
 }
 ROWS, WIDTH = 512, 512  # 1 MiB a tensor: 16 pieces
+
+PhaseCounts: TypeAlias = dict[str, dict[str, int]]  # of words, by writer
 
 
 class Net(nn.Module):
@@ -199,38 +203,44 @@ def holds(ckpt: df.Checkpointer, step: int, expected: dict[str, Tensor]) -> bool
     return all(torch.equal(flat[name], tensor) for name, tensor in expected.items())
 
 
-def run_phase(phase: str, trials: int, seed: int) -> dict[str, dict[str, int]]:
-    """In this process: counts of words, by writer."""
-    torch.manual_seed(seed)
+def run_phase(phase: str, options: argparse.Namespace) -> PhaseCounts:
+    """In this process."""
+    torch.manual_seed(options.seed)
     torch.set_num_threads(1)
-    counts: dict[str, dict[str, int]] = {}
-    for writer in WRITERS:
-        draw = random.Random(f"{seed} {phase} {writer}")
-        words: Counter[str] = Counter()
-        with tempfile.TemporaryDirectory(prefix="torn-") as directory:
+    logging.getLogger("deepfreeze").setLevel(logging.CRITICAL)  # it would tell every failure
+    counts: PhaseCounts = {}
+    for number, writer in enumerate(WRITERS):
+        draw = random.Random(f"{options.seed} {phase} {writer}")
+        with scratch(options, "torn") as directory:
             run = Run(Path(directory) / "run")
-            step = 0
-            while sum(words.values()) - words["redrawn"] < trials and words["redrawn"] < 5 * trials:
-                step += 1
-                words[trial(run, step, writer, phase, draw).word()] += 1
-            run.ckpt.close()
-        counts[writer] = dict(words)
+            counts[writer] = run_writer(run, writer, phase, options.trials, draw)
+        progress(number + 1, len(WRITERS), f"writers {phase}")
     return counts
 
 
-def run_child(phase: str, trials: int, seed: int, paranoid: bool) -> dict[str, dict[str, int]]:
-    environment = {**os.environ, "DEEPFREEZE_FAIL": FAIL_POINTS[phase]}
-    environment["DEEPFREEZE_PARANOID"] = "1" if paranoid else "0"
-    command = [sys.executable, "-m", "tests.e2e.torn_capture", "--phase", phase]
-    command += ["--trials", str(trials), "--seed", str(seed)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{phase}: {done.stderr}")
-    counts: dict[str, dict[str, int]] = json.loads(done.stdout)
+def run_writer(
+    run: Run, writer: str, phase: str, trials: int, draw: random.Random
+) -> dict[str, int]:
+    words: Counter[str] = Counter()
+    step = 0
+    while words.total() - words["redrawn"] < trials and words["redrawn"] < 5 * trials:
+        step += 1
+        words[trial(run, step, writer, phase, draw).word()] += 1
+    run.ckpt.close()
+    return dict(words)
+
+
+def run_phases(options: argparse.Namespace, seed: int) -> dict[str, PhaseCounts]:
+    """Each in a process of its own."""
+    more = {"DEEPFREEZE_PARANOID": "1" if options.paranoid else "0"}
+    counts = {}
+    for phase in PHASES:
+        part = {"phase": phase, "trials": options.trials, "seed": seed}
+        counts[phase] = in_own_process(MODULE, part, options, FAIL_POINTS[phase], **more)
     return counts
 
 
-def faults(counts: dict[str, dict[str, dict[str, int]]], trials: int, paranoid: bool) -> list[str]:
+def faults(counts: dict[str, PhaseCounts], trials: int, paranoid: bool) -> list[str]:
     """What breaks a promise."""
     found = []
     for phase, writers in counts.items():
@@ -249,7 +259,7 @@ def faults(counts: dict[str, dict[str, dict[str, int]]], trials: int, paranoid: 
     return found
 
 
-def describe(counts: dict[str, dict[str, dict[str, int]]]) -> str:
+def describe(counts: dict[str, PhaseCounts]) -> str:
     lines = [f"{'writer':<15}" + "".join(f"{phase:<34}" for phase in counts)]
     for writer in WRITERS:
         cells = []
@@ -261,30 +271,23 @@ def describe(counts: dict[str, dict[str, dict[str, int]]]) -> str:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tests.e2e.torn_capture", description=__doc__)
+    parser = make_parser(MODULE, __doc__)
     parser.add_argument("--trials", type=int, default=100, help="of each writer in each phase")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--paranoid", action="store_true", help="with DEEPFREEZE_PARANOID=1")
     parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if options.phase:
-        print(json.dumps(run_phase(options.phase, options.trials, options.seed)))
+        print(json.dumps(run_phase(options.phase, options)))
         return 0
-    print(f"seed={options.seed} (rerun with --seed {options.seed})", file=sys.stderr, flush=True)
-    counts = {
-        phase: run_child(phase, options.trials, options.seed, options.paranoid) for phase in PHASES
-    }
+    seed = announce_seed(options)
+    counts = run_phases(options, seed)
     broken = faults(counts, options.trials, options.paranoid)
-    if options.json:
-        print(json.dumps({"seed": options.seed, "counts": counts, "faults": broken}))
-    else:
-        print("\n".join([describe(counts), *(f"FAULT: {fault}" for fault in broken)]))
-    return 1 if broken else 0
+    figures = {"seed": seed, "counts": counts, "faults": broken}
+    return conclude(options, describe(counts), figures, broken)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ class OptimizerGuard:
         self.number = number
         self.mode = mode
         self._optimizer = unwrapped(optimizer)
+        _remove_dead_hooks(self._optimizer)
         self._hooks = [self._optimizer.register_step_pre_hook(_Hook(before, number))]
         if mode == "after_update":
             self._hooks.append(self._optimizer.register_step_post_hook(_Hook(after, number)))
@@ -109,6 +110,11 @@ class _Hook:
         self._call = weakref.WeakMethod(call)  # an optimizer must not keep the engine alive
         self._number = number
 
+    @property
+    def dead(self) -> bool:
+        """Whether nothing is left to be called."""
+        return self._call() is None
+
     def __call__(self, *_: object) -> None:
         call = self._call()
         if call is not None:
@@ -116,6 +122,13 @@ class _Hook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _nothing, ()  # a copy of the optimizer is not attached
+
+
+def _remove_dead_hooks(optimizer: Optimizer) -> None:
+    """Those of checkpointers that are gone. Not when they go: that may be within a step()."""
+    for hooks in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):
+        for key in [key for key, hook in hooks.items() if isinstance(hook, _Hook) and hook.dead]:
+            del hooks[key]
 
 
 def _nothing() -> Callable[..., None]:

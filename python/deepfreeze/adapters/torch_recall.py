@@ -176,7 +176,9 @@ class OptimizerRecall:
         cls, optimizer: Optimizer, named: Named, node: Node, seen: list[Seen]
     ) -> OptimizerRecall | None:
         """What `node` and `seen` have come of; None where the next walk may find anything."""
-        states = [each for each in optimizer.state.values() if type(each) is dict]
+        states = list(optimizer.state.values())
+        if not all(type(each) is dict for each in states):
+            return None
         values = [value for each in states for value in each.values()]
         found = [tensor for _, tensor, _ in seen]
         if len(values) != len(found) or not all(map(is_, values, found)):

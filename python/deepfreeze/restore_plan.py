@@ -1,0 +1,53 @@
+"""The order of a restore: values are made, then live memory is read into, RNGs come last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from deepfreeze.plan import Plan
+from deepfreeze.tree import Node
+
+
+class RestorePlan(Plan):
+    """A plan that makes all values before it modifies anything, and restores RNGs last."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.deferred: list[Callable[[], object]] = []  # matches that have to come last
+        self._values: list[_Once] = []
+
+    def fresh(self, node: Node, path: str) -> Callable[[], Any]:
+        value = _Once(super().fresh(node, path))
+        self._values.append(value)
+        return value
+
+    def read(self, *, verify: bool) -> None:
+        """Reads and makes the values first, then reads what goes straight into live memory."""
+        places, self._places = self._places, {}
+        super().read(verify=verify)
+        for value in self._values:
+            value()
+        fresh, self._places, self._fresh = self._fresh, places, set()
+        super().read(verify=verify)
+        self._fresh = fresh
+
+    @property
+    def touched(self) -> set[str]:
+        """The names of what this plan fills or replaces."""
+        filled = {place.path for places in self._places.values() for place in places}
+        return filled | {path for path, _ in self._applies}
+
+
+class _Once:
+    """A function without arguments that is called no more than once."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make: Callable[[], Any] | None = make
+        self._value: Any = None
+
+    def __call__(self) -> Any:
+        if self._make is not None:
+            self._value = self._make()
+            self._make = None
+        return self._value

@@ -1,0 +1,228 @@
+// A refused allocation costs the save that asked for it, and nothing else.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <semaphore>
+#include <thread>
+
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "deepfreeze/deepfreeze.h"
+#include "support/refuse_memory.h"
+#include "support/scoped_dir.h"
+
+namespace deepfreeze {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kDeadline{60'000};  // for waits that must not hang, not a verdict on speed
+constexpr std::uint32_t kGuard = 1;
+constexpr std::size_t kPieces = 16;
+constexpr std::size_t kBytes = kPieces * 64 * 1024;
+
+// One guarded tensor in pages of its own, so that it can be taken away.
+class Source {
+ public:
+  Source()
+      : bytes_(static_cast<std::byte*>(
+            ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+  ~Source() { ::munmap(bytes_, kBytes); }
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  [[nodiscard]] TensorTable table() const {
+    return {{.spec = {.key = "w", .dtype = DType::kU8, .shape = {kBytes}},
+             .data = std::span(bytes_, kBytes),
+             .guard = kGuard}};
+  }
+  // From here on whoever reads it ends the program.
+  void forbid() { ASSERT_EQ(::mprotect(bytes_, kBytes, PROT_NONE), 0); }
+
+ private:
+  std::byte* bytes_;
+};
+
+class RefusedMemoryTest : public testing::Test {
+ protected:
+  RefusedMemoryTest() {
+    set_log_sink([](std::string_view) {});
+  }
+  ~RefusedMemoryTest() override {
+    fail_points::disarm();
+    set_log_sink({});
+  }
+
+  Checkpointer open() {
+    auto opened =
+        Checkpointer::open(run_dir(), {.on_busy = OnBusy::kSkip, .profile = Profile::kLatency});
+    EXPECT_TRUE(opened) << opened.error().message();
+    return std::move(*opened);
+  }
+  [[nodiscard]] std::filesystem::path run_dir() const { return dir_.path() / "run"; }
+
+  // Nothing where the arena is another save's.
+  std::optional<SaveHandle> save(Checkpointer& run, const Source& source, bool confirm = false) {
+    auto saved = run.save({.step = ++step_, .tensors = source.table(), .confirm = confirm});
+    EXPECT_TRUE(saved) << saved.error().message();
+    return saved ? std::move(*saved) : std::nullopt;
+  }
+  void save_durably(Checkpointer& run) {
+    const auto handle = save(run, source_);
+    ASSERT_TRUE(handle) << "the arena was not given back";
+    const Status durable = handle->wait(Level::kDurable, kDeadline);
+    ASSERT_TRUE(durable) << durable.error().message();
+    run.wait();
+  }
+
+  // Whether the worker has come to the last save.
+  [[nodiscard]] bool is_begun() const {
+    const std::string number = std::to_string(step_) + "-";
+    return std::ranges::any_of(std::filesystem::directory_iterator(run_dir()), [&](const auto& it) {
+      return it.path().filename().string().find(number) != std::string::npos;
+    });
+  }
+
+  ScopedDir dir_;
+  Source source_;
+  std::uint64_t step_ = 1'000'000;  // all of one length
+};
+
+bool comes_true(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(milliseconds{1});
+  }
+  return true;
+}
+
+// Stops a thread at each of its allocations, until one is refused.
+class Stepper {
+ public:
+  explicit Stepper(pid_t thread) : refusal_(thread, [this] { return stop_and_ask(); }) {}
+  ~Stepper() {
+    if (!is_over_) answer(false, true);
+  }
+  Stepper(const Stepper&) = delete;
+  Stepper& operator=(const Stepper&) = delete;
+
+  // False where the thread has not come to another one in time.
+  [[nodiscard]] bool await_stop() { return stopped_.try_acquire_for(kDeadline); }
+  void grant() { answer(false, false); }
+  void refuse() { answer(true, true); }
+
+ private:
+  void answer(bool refused, bool last) {
+    refused_ = refused;
+    is_over_ = last;
+    answered_.release();
+  }
+  bool stop_and_ask() {
+    if (is_over_) return false;
+    stopped_.release();
+    answered_.acquire();
+    return refused_;
+  }
+
+  std::binary_semaphore stopped_{0};
+  std::counting_semaphore<2> answered_{0};
+  bool refused_ = false;  // read after the answer only
+  std::atomic<bool> is_over_ = false;
+  MemoryRefusal refusal_;  // last: its end waits for the thread
+};
+
+TEST_F(RefusedMemoryTest, OfTheFirstStepGivesTheArenaBack) {
+  Checkpointer run = open();
+  save_durably(run);
+  {
+    Stepper worker(thread_named("df-save"));
+    const auto refused = save(run, source_);
+    ASSERT_TRUE(refused);
+    run.fence();
+    ASSERT_TRUE(worker.await_stop());
+    worker.refuse();
+    EXPECT_EQ(refused->wait(Level::kDurable, kDeadline).error().code(), ErrorCode::kNoSpace);
+  }
+  run.wait();
+  save_durably(run);
+}
+
+// The worker's first allocation once the arena is free again is one of the commit.
+TEST_F(RefusedMemoryTest, OfACommitDoesNotTakeTheArenaFromTheNextSave) {
+  Checkpointer run = open();
+  save_durably(run);
+  std::optional<SaveHandle> next;
+  {
+    Stepper worker(thread_named("df-save"));
+    const auto first = save(run, source_);
+    ASSERT_TRUE(first);
+    run.fence();
+    for (;;) {
+      ASSERT_TRUE(worker.await_stop());
+      next = save(run, source_, true);
+      if (next) break;
+      worker.grant();
+    }
+    worker.refuse();
+    EXPECT_EQ(first->wait(Level::kDurable, kDeadline).error().code(), ErrorCode::kNoSpace);
+    ASSERT_TRUE(comes_true([&] { return is_begun(); }));
+  }
+  EXPECT_FALSE(save(run, source_)) << "the next save, not confirmed yet, has the arena";
+  ASSERT_TRUE(next->wait_copied(kDeadline));
+  next->confirm({});
+  EXPECT_TRUE(next->wait(Level::kDurable, kDeadline));
+  run.wait();
+  save_durably(run);
+}
+
+// Begins a capture, saves when some of it is copied, and has one allocation of save() refused.
+class EarlySave {
+ public:
+  EarlySave(Checkpointer& run, std::uint64_t step, const TensorTable& table, int refused_at) {
+    fail_points::start_recording();
+    EXPECT_TRUE(run.begin_capture(table).value());
+    run.release(kGuard);
+    EXPECT_TRUE(comes_true([] { return !fail_points::recorded().empty(); }));  // the copier's
+    const MemoryRefusal refusal(::gettid(), [&] { return ++allocations == refused_at; });
+    const auto saved = run.save({.step = step, .tensors = table});
+    if (saved) handle = *saved;
+  }
+
+  int allocations = 0;
+  std::optional<SaveHandle> handle;
+};
+
+// Sweeps back from the last allocation of a save() to one before its early capture is taken.
+TEST_F(RefusedMemoryTest, OfASaveThatBeganEarlyLetsItsSourcesGo) {
+  constexpr int kMoreAtMost = 8;  // allocations of a save than of the one before
+  Checkpointer run = open();
+  save_durably(run);
+  ASSERT_TRUE(fail_points::arm("capture.piece=sleep:2"));  // save() returns long before the last
+  const EarlySave whole(run, ++step_, source_.table(), 0);
+  ASSERT_TRUE(whole.handle && whole.handle->wait(Level::kDurable, kDeadline));
+  run.wait();
+  int refused = 0;
+  bool early = true;
+  for (int last = whole.allocations + kMoreAtMost; early; --last) {
+    SCOPED_TRACE(last);
+    Source source;
+    const EarlySave saved(run, ++step_, source.table(), last);
+    ASSERT_TRUE(saved.handle);
+    const Status durable = saved.handle->wait(Level::kDurable, kDeadline);
+    early = saved.handle->status().early;
+    refused += early && !durable ? 1 : 0;
+    source.forbid();
+    run.wait();
+    save_durably(run);
+  }
+  EXPECT_GT(refused, 0);
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,24 @@
+// Refuses allocations of one thread. It wraps the operator new that our code calls, not that of
+// shared libraries; whoever links it has it, so it is a library of its own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+
+namespace deepfreeze {
+
+// While it lives `decide` is asked at each allocation of `thread`, by that thread, and true makes
+// it throw bad_alloc. What `decide` allocates itself is granted. One at a time.
+class MemoryRefusal {
+ public:
+  MemoryRefusal(pid_t thread, std::function<bool()> decide);
+  ~MemoryRefusal();  // waits for the thread to be out of `decide`
+  MemoryRefusal(const MemoryRefusal&) = delete;
+  MemoryRefusal& operator=(const MemoryRefusal&) = delete;
+};
+
+// Of this process; 0 where there is none of that name.
+[[nodiscard]] pid_t thread_named(const char* name);
+
+}  // namespace deepfreeze
