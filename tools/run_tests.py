@@ -75,7 +75,10 @@ def run_ctest(preset: str) -> Outcome:
 
 def run_pytest() -> Outcome:
     report = BUILD / "pytest.xml"
-    command = [str(VENV / "bin" / "python"), "-m", "pytest", f"--junitxml={report}"]
+    jobs = build.environment()["CMAKE_BUILD_PARALLEL_LEVEL"]
+    # A file at a time: its fixtures, runs that are killed a hundred times, are made once.
+    spread = ["-n", jobs, "--dist", "loadfile"]
+    command = [str(VENV / "bin" / "python"), "-m", "pytest", f"--junitxml={report}", *spread]
     return run_reporting(command, report)
 
 

@@ -15,7 +15,8 @@ enum class OnBusy : std::uint8_t { kBlock, kSkip };
 
 // When guarded tensors are copied. Latency: behind training, by one thread; least time blocked per
 // save. Throughput: before save() returns, by all cores; least time in all where training keeps
-// them busy. Auto: latency while training leaves a core free, else throughput.
+// them busy. Auto: latency while training leaves a core free, else throughput. What does not fit
+// into arena_bytes_max, or began with begin_capture(), is copied behind training in any case.
 enum class Profile : std::uint8_t { kAuto, kLatency, kThroughput };
 
 // Which checkpoints stay. No rule set: all of them.

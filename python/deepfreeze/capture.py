@@ -139,10 +139,10 @@ def sources_of(entries: Iterable[Entry], memo: Memo | None = None) -> list[_core
 
 @contextlib.contextmanager
 def paused_gc() -> Iterator[None]:
-    """Keeps the cyclic collector away from the many new objects of a save, which are all alive."""
+    """Keeps the cyclic collector away from the many new objects of a walk, which are all alive."""
     enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if enabled:

@@ -46,8 +46,9 @@ class Checkpointer:
 
     What is attached may be captured while training goes on. `profile` says when: "latency" does
     that, and blocks least per save; "throughput" copies all before save() returns, on all cores,
-    which takes least time in all where training keeps them busy; "auto" takes the first while
-    training leaves a core free. `arena_bytes_max` bounds the memory for it (at least 8 MiB); a
+    which takes least time in all where training keeps them busy (not what exceeds
+    `arena_bytes_max`, nor what was captured early); "auto" takes the first while training leaves a
+    core free. `arena_bytes_max` bounds the memory for it (at least 8 MiB); a
     larger state streams through, and its fences wait for the disk; up to as much again holds what
     is not attached. DEEPFREEZE_PARANOID=1 in the environment checksums all that is attached before
     save() returns, and so finds every change of it.
@@ -120,9 +121,8 @@ class Checkpointer:
 
     def _arm(self, state: object) -> None:
         try:
-            with paused_gc():
-                _, owners, sources, watches = self._captured(state)
-                self._lazy.arm(owners, sources, watches)
+            _, owners, sources, watches = self._captured(state)
+            self._lazy.arm(owners, sources, watches)
         except CheckpointError as error:  # the save itself will say it
             log.debug("no early capture: %s", error)
 
@@ -145,13 +145,13 @@ class Checkpointer:
         try:
             step = _checked_step(step)
             self._refuse_half_restored(step)
-            numbers, texts = _floats(metrics or {}), _strings(tags or {})
-            with paused_gc():
-                return self._save(step, state, numbers, texts)
+            return self._save(step, state, _floats(metrics or {}), _strings(tags or {}))
         finally:
-            self._lazy.discard_early()  # nothing, unless no save has taken it
-            self._saving = False
-            self._run_deferred()
+            try:
+                self._lazy.discard_early()  # nothing, unless no save has taken it
+            finally:
+                self._saving = False
+                self._run_deferred()
 
     def _refuse_half_restored(self, step: int) -> None:
         if self._half_restored is None:
@@ -184,17 +184,21 @@ class Checkpointer:
         if native is None:
             return None
         self._policy.saved()
-        handle = SaveHandle(step, native, self._lazy.open_window(owners, watches))
+        # Copied at once: nothing can be torn any more, and the engine asks for no confirmation.
+        late = native.status().guarded_bytes > 0
+        window = self._lazy.open_window(owners, watches) if late else None
+        handle = SaveHandle(step, native, window)
         self._completer.add(handle)
         return handle
 
     def _captured(
         self, state: object
     ) -> tuple[str, list[object], list[_core.Source], dict[int, Watch]]:
-        capture = walk(state, self._memo)
-        watches = self._lazy.watch(capture.entries)
-        sources = sources_of(capture.entries, self._memo)
-        return capture.text, owners_of(capture.entries), sources, watches
+        with paused_gc():
+            capture = walk(state, self._memo)
+            watches = self._lazy.watch(capture.entries)
+            sources = sources_of(capture.entries, self._memo)
+            return capture.text, owners_of(capture.entries), sources, watches
 
     def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
         self._policy.saved()

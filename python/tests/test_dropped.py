@@ -46,7 +46,7 @@ def hooks_of(optim: torch.optim.Optimizer, net: nn.Module) -> dict[str, int]:
 @pytest.mark.parametrize("mode", ["window", "after_update"])
 def test_training_goes_on_and_the_save_in_flight_is_whole(run: Path, mode: Any) -> None:
     net, optim = trained()
-    ckpt = df.Checkpointer(run)
+    ckpt = df.Checkpointer(run, profile="latency")
     ckpt.attach(optim, mode=mode)
     expected = copy_of(net)
     handle = ckpt.save(1, {"net": net, "optim": optim})

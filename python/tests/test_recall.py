@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
+import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -15,6 +18,8 @@ from test_memo import told
 from torch import nn
 from torch.nn.utils import parametrizations
 
+import deepfreeze as df
+from deepfreeze.adapters import torch_recall
 from deepfreeze.adapters.torch_recall import ModuleRecall, OptimizerRecall
 from deepfreeze.capture import walk
 from deepfreeze.errors import EncodeError
@@ -22,6 +27,7 @@ from deepfreeze.memo import Memo
 
 CHANGES_PER_STATE = 10
 STATES = 60
+LINES_MAX = 3000  # of a walk over two modules
 
 State = dict[str, Any]
 
@@ -375,6 +381,162 @@ def test_a_key_that_the_next_parameter_has_now() -> None:
     other.clear()
     other.update(later)
     expect_the_same(state, memo, ["moved"])
+
+
+def test_parameters_can_be_swapped_after_a_save() -> None:
+    state, memo = start(8), Memo()
+    expect_the_same(state, memo, [])
+    weight = state["net"][0].weight
+    torch.utils.swap_tensors(weight, nn.Parameter(torch.randn(5, 3)))
+    expect_the_same(state, memo, ["swapped"])
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        state["net"].double()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    expect_the_same(state, memo, ["double"])
+
+
+def test_a_parameter_that_has_the_id_of_another_now() -> None:
+    state, memo = start(9), Memo()
+    state["optim"] = torch.optim.SGD([state["net"][2][0].weight], lr=0.1)
+    expect_the_same(state, memo, [])
+    gone = id(state["net"][0].bias)
+    state["net"][0].bias = None
+    kept = []
+    for _ in range(1000):
+        kept.append(nn.Parameter(torch.randn(5)))
+        if id(kept[-1]) == gone:
+            break
+    state["optim"].add_param_group({"params": [kept[-1]]})
+    expect_the_same(state, memo, ["no bias", "another"])
+
+
+class Scaled(torch.Tensor):
+    """A tensor with a plain value beside its elements."""
+
+    scale = 1.0
+
+
+def test_a_registered_kind_of_tensor_in_a_module() -> None:
+    df.register_type(
+        Scaled,
+        "test.scaled",
+        to_tree=lambda value: {"raw": value.as_subclass(torch.Tensor), "scale": value.scale},
+        from_tree=lambda tree: tree["raw"],
+    )
+    buffer = torch.randn(3).as_subclass(Scaled)
+    buffer.detach = lambda: buffer  # type: ignore[method-assign]  # keeps what it is and has
+    state, memo = start(10), Memo()
+    state["net"].register_buffer("scaled", buffer)
+    expect_the_same(state, memo, [])
+    buffer.scale = 2.0
+    expect_the_same(state, memo, ["scale"])
+
+
+class Averager:
+    """Puts other parameters into a module whenever it is asked for its state."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self.net = net
+        self.spare = nn.Parameter(torch.randn(5, 3))
+
+    def state_dict(self) -> dict[str, Any]:
+        self.net[0].weight, self.spare = self.spare, self.net[0].weight  # type: ignore[index]
+        return {"x": 1}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        del state
+
+
+def test_a_module_that_changes_within_the_walk() -> None:
+    begun, memo = start(11), Memo()
+    net = begun["net"]
+    state = {"optim": begun["optim"], "average": Averager(net), "net": net}
+    for _ in range(3):
+        capture = walk(state, memo)
+        entry = next(each for each in capture.entries if each.key == "net.0.weight")
+        assert entry.address == net[0].weight.data_ptr()
+
+
+def test_a_key_of_another_type() -> None:
+    state, memo = start(12), Memo()
+    first_state(state)[1] = torch.ones(2)
+    expect_the_same(state, memo, [])
+    first_state(state)[True] = first_state(state).pop(1)
+    expect_the_same(state, memo, ["True"])
+
+
+@pytest.mark.parametrize("before_us", [False, True])
+def test_a_method_of_torch_that_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, before_us: bool
+) -> None:
+    state, memo, calls = start(13), Memo(), itertools.count()
+    weight = state["net"][0].weight
+
+    def save(self: nn.Module, found: Any, prefix: str, _: bool) -> None:
+        found[f"{prefix}patched{next(calls) // 20}"] = weight
+
+    if before_us:
+        monkeypatch.setitem(torch_recall._TORCHS_OWN, "_save_to_state_dict", save)
+    else:
+        walk(state, memo)
+    monkeypatch.setattr(nn.Module, "_save_to_state_dict", save)
+    texts = [walk(state, memo).text for _ in range(12)]
+    assert "patched0" in texts[0]
+    assert "patched0" not in texts[-1]
+
+
+def broken_off(state: State, memo: Memo, after: int) -> bool:
+    """A walk that is interrupted at that many lines of the adapters; whether it was."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if "adapters" not in frame.f_code.co_filename:
+            return None
+        lines += event == "line"
+        if lines == after:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        walk(state, memo)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def lie(state: State, how: str) -> None:
+    """Where the second module's weight lies, of two."""
+    other = state["one"].weight.data
+    places = {
+        "apart": torch.randn(4, 4), "turned apart": torch.randn(4, 4).t(),
+        "shared": other[:], "turned and shared": other.t(),
+    }  # fmt: skip
+    state["two"].weight.data = places[how]
+
+
+@pytest.mark.parametrize("then", ["turned and shared", "shared", "turned apart"])
+@pytest.mark.parametrize("after", ["apart", "turned apart"])
+def test_an_interrupt_leaves_a_memo_that_is_right(then: str, after: str) -> None:
+    interrupts = 0
+    for line in range(1, LINES_MAX, 4):
+        state: State = {name: nn.Linear(4, 4, bias=False) for name in ("one", "two")}
+        memo = Memo()
+        for _ in range(2):
+            walk(state, memo)
+        lie(state, then)
+        if not broken_off(state, memo, line):
+            break
+        interrupts += 1
+        lie(state, after)
+        expect_the_same(state, memo, [then, after, f"line {line}"])
+    assert interrupts > 20
 
 
 def test_what_has_not_changed_is_recalled() -> None:

@@ -142,7 +142,7 @@ def test_a_native_handle_that_nobody_has_fails_its_save(run: Path) -> None:
     data = bytearray(os.urandom(1 << 20))
     view = torch.frombuffer(data, dtype=torch.uint8)
     source = _core.Source("x", "U8", (len(data),), "", view.data_ptr(), len(data), 1)
-    engine = _core.Engine(str(run))
+    engine = _core.Engine(str(run), profile="latency")
     for step in (1, 2):
         handle = engine.save(step, [source], "", {}, {}, {}, confirm=True)
         assert handle is not None
@@ -234,7 +234,7 @@ def test_the_end_of_a_checkpointer_gives_its_threads_back(tmp_path: Path, closed
     optim = trained(weight)
     threads = len(os.listdir("/proc/self/task"))
     for number in range(3):
-        ckpt = df.Checkpointer(tmp_path / str(number))
+        ckpt = df.Checkpointer(tmp_path / str(number), profile="latency")
         ckpt.attach(optim)
         save(ckpt, 1, {"w": weight})
         if closed:

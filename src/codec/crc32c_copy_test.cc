@@ -58,8 +58,8 @@ TEST(Crc32cCopy, CopiesAndSumsWhateverSizeAndPlace) {
   const auto bytes = random_bytes(70'000, 1);
   const auto all = std::span<const std::byte>(bytes);
   for (std::size_t size = 0; size < 1100; ++size) expect_copied(all.subspan(size % 7, size), 0);
-  for (const std::size_t size : {4096, 65'536 - 16, 65'536, 65'536 + 255}) {
-    for (const std::size_t misalignment : {0, 1, 16, 63}) {
+  for (const std::size_t size : {4096U, 65'520U, 65'536U, 65'791U}) {
+    for (const std::size_t misalignment : {0U, 1U, 16U, 63U}) {
       expect_copied(all.subspan(misalignment, size), misalignment);
     }
   }

@@ -94,12 +94,22 @@ void Capturer::abandon() {
   free_arena();
 }
 
+void Capturer::choose_copy_time(SavePlan& plan) {
+  const bool is_ring =
+      image_bytes(plan.header.data_bytes, arena_bytes_max_) != plan.header.data_bytes;
+  if (has_early() || is_ring || profile_.next() == CopyTime::kBehind) return;
+  for (CaptureItem& item : plan.items) item.guard = kUnguarded;
+}
+
 Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan) {
   const std::uint64_t bytes = image_bytes(plan.header.data_bytes, arena_bytes_max_);
   DF_TRY_VOID(reserve(bytes));
   image_ = Image(arena_.bytes().first(bytes), plan.header.data_bytes, kSlabBytes);
   CapturePlan capture = capture_plan(plan);
   if (image_.is_ring()) DF_TRY_VOID(park(capture.items));
+  // Here and not when it is needed, because that may be in a hook, which no error must leave.
+  const bool has_work = last_guard(capture.items) != kUnguarded;
+  if (has_work && !background_) background_ = std::make_unique<BackgroundCopier>();
   return std::make_shared<LiveCapture>(std::move(capture));
 }
 
@@ -147,19 +157,14 @@ void Capturer::begin(const std::shared_ptr<LiveCapture>& capture,
     const trace::Span span("witness");
     session.release_all();
   }
-  // A ring would make save() wait for the disk.
-  const bool at_once = profile_.next() == CopyTime::kAtOnce && !image_.is_ring();
-  const trace::Span span(at_once ? "copy" : "copy unguarded");
-  if (at_once) return copiers_->run_all(session);
+  const trace::Span span("copy unguarded");
   copiers_->run(session, kUnguarded);
   copy_later(session);
 }
 
-// Where no thread can be started it is done now; of a whole capture that is unguarded, nothing is
-// left.
+// Where no thread could be started it is done now.
 void Capturer::copy_later(CaptureSession& session) {
-  if (!background_) background_ = std::make_unique<BackgroundCopier>();
-  if (background_->works()) return background_->serve(session);
+  if (background_ && background_->works()) return background_->serve(session);
   session.help();
 }
 

@@ -37,12 +37,16 @@ class Capturer {
   // By who took the arena, and will not use it.
   void abandon();
 
+  // By the profile: takes the guards off where all is to be copied at once. Not of what has begun
+  // early, nor in a ring, which would make save() wait for the disk.
+  void choose_copy_time(SavePlan& plan);
+
   // Room for the plan's data section, and the session that will fill it. The arena is taken.
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan);
   [[nodiscard]] Image image() const { return image_; }
 
-  // Copies what nothing guards. The rest too, or leaves it to the background and to fences, by
-  // the profile. `handle` learns how long fences took.
+  // Copies what nothing guards, leaves the rest to the background and to fences. `handle` learns
+  // how long fences took.
   void begin(const std::shared_ptr<LiveCapture>& capture,
              const std::shared_ptr<SaveHandle::State>& handle);
 

@@ -252,6 +252,7 @@ Status Checkpointer::Impl::save_or_throw(const SaveRequest& request,
     capturer.abandon();
   });
   DF_TRY(SavePlan plan, make_plan(request));
+  capturer.choose_copy_time(plan);
   DF_TRY(capture, make_capture(plan));
   note_sizes(plan, *handle);
   handle->status.early = capture->began_early();

@@ -15,9 +15,7 @@ namespace {
 
 struct Offer {
   CaptureSession session;
-  std::optional<std::uint32_t> group;  // none: all
-
-  void help() { group ? session.help(*group) : session.help(); }
+  std::uint32_t group = kUnguarded;
 };
 
 }  // namespace
@@ -43,7 +41,7 @@ struct CopierPool::State {
 void CopierPool::State::work() {
   std::uint64_t runs_seen = 0;
   // A copy of the session: who wakes late may find that run() has long returned.
-  while (auto offer = next(runs_seen)) offer->help();
+  while (auto offer = next(runs_seen)) offer->session.help(offer->group);
 }
 
 // Waits for a session that this thread has not helped yet; empty once the pool stops.
@@ -82,12 +80,6 @@ CopierPool::~CopierPool() { state_->stop(); }
 void CopierPool::run(CaptureSession& session, std::uint32_t group) {
   const std::uint64_t run = state_->offer({session, group});
   session.fence(group);
-  state_->withdraw(run);
-}
-
-void CopierPool::run_all(CaptureSession& session) {
-  const std::uint64_t run = state_->offer({session, std::nullopt});
-  for (std::uint32_t group = 0; group < session.group_count(); ++group) session.fence(group);
   state_->withdraw(run);
 }
 

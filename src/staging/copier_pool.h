@@ -19,8 +19,6 @@ class CopierPool {
   // Copies one group on the pool and the calling thread; returns when no thread reads its
   // sources any more. Any thread; where two run at once, the pool helps the later one.
   void run(CaptureSession& session, std::uint32_t group);
-  // The same for all groups, which are released.
-  void run_all(CaptureSession& session);
 
  private:
   struct State;

@@ -59,21 +59,6 @@ TEST(CopierPool, CopiesOneSessionAfterAnother) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) expect_copies(pool, seed);
 }
 
-TEST(CopierPool, RunAllCopiesEveryGroup) {
-  CopierPool pool(2);
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed=" << seed);
-    Capture capture(seed, {.image_bytes = 20'000, .item_bytes_max = 500, .guards = 4}, 64, 256);
-    CaptureSession session = capture.session();
-    pool.run_all(session);
-    for (std::uint32_t group = 0; group < session.group_count(); ++group) {
-      EXPECT_EQ(session.pieces_unread(group), 0U);
-    }
-    session.wait();
-    expect_complete(capture, session);
-  }
-}
-
 TEST(CopierPool, WithoutThreadsTheCallerCopiesAlone) {
   CopierPool pool(0);
   expect_copies(pool, 5);

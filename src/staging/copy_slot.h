@@ -1,8 +1,8 @@
 // What the background copier is copying right now, so that a waiter can take it over.
 //
-// A thread of idle priority may lose its core in the middle of a copy, for as long as others want
-// it. Who waits for the source then copies that piece for itself, into a spare buffer, and goes
-// on; the copier, whenever it runs again, throws away what it read and takes the spare bytes.
+// A thread may lose its core in the middle of a copy, for as long as others want it. Who waits for
+// the source then copies that piece for itself, into a spare buffer, and goes on; the copier,
+// whenever it runs again, throws away what it read and takes the spare bytes.
 #pragma once
 
 #include <atomic>

@@ -46,14 +46,14 @@ FAIL_POINTS = "part.write=error:EIO@25;capture.background=sleep:1"
 # The median of the last third of the samples after the warm-up may exceed that of the first by:
 # heap: one of Python's threads, should it begin late (5.5 to 6 KB), and errors of the last save;
 # rss: one arena of Python's allocator (1 MiB), and as much of code and stacks touched late;
-# threads: the second background copier, and the completer, which comes and goes;
+# threads: the completer, which comes and goes;
 # objects: what the last save has left, which differs by its outcome: 5 were seen.
 # One third lies 13 saves after the other in the smallest soak, so that one object a save is found.
 GROWTH_MAX = {
     "heap_bytes": 8 << 10,
     "rss_bytes": 2 << 20,
     "descriptors": 0,
-    "threads": 2,
+    "threads": 1,
     "objects": 8,
 }
 

@@ -16,7 +16,7 @@ import pytest
 from .small_run import MODES
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = 25  # of each mode
+RUNS = 16  # of each mode
 
 
 @pytest.fixture(scope="module", params=MODES)

@@ -100,14 +100,13 @@ class TorchAdapter:
         return node
 
     def _encode_module(self, module: nn.Module, path: str, capture: Capture) -> Node:
-        structure = self._recalls.structure(module)
         recall = self._recalls.last(path)
-        again = recall.again(structure) if isinstance(recall, ModuleRecall) else None
+        again = recall.again(module) if isinstance(recall, ModuleRecall) else None
         if again is not None:
             return self._recalled(path, recall, *again)
         begin = len(self._seen)
         node = encode_module(module, path, capture)
-        self._recalls.note(path, ModuleRecall.of(structure, node, self._seen[begin:]))
+        self._recalls.note(path, ModuleRecall.of(module, node, self._seen[begin:]))
         return node
 
     def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Capture) -> Node:
@@ -156,9 +155,9 @@ class TorchAdapter:
         return self._names
 
     def finish(self, capture: Capture) -> None:
-        memo = capture.memo.tensors
-        if memo is None:
-            memo = capture.memo.tensors = TensorMemo()
+        memo: TensorMemo = capture.memo.tensors or TensorMemo()
+        # Whatever ends this in the middle leaves nodes half filled, which nobody may recall.
+        capture.memo.tensors = capture.memo.recalls = None
         if not memo.replay(self._seen, capture):
             capture.memo.text = TextMemo()  # it knows nodes by identity, and these change
             for node, _, _ in self._seen:
@@ -169,7 +168,7 @@ class TorchAdapter:
             memo.record(self._seen, waiting, before, keys, capture.entries)
         self._seen = []
         self._recalls.keep()
-        capture.memo.recalls = self._recalls
+        capture.memo.tensors, capture.memo.recalls = memo, self._recalls
 
     def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
         if is_module(live):

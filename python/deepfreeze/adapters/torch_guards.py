@@ -126,7 +126,8 @@ class _Hook:
 
 def _remove_dead_hooks(optimizer: Optimizer) -> None:
     """Those of checkpointers that are gone. Not when they go: that may be within a step()."""
-    for hooks in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks):
+    for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        hooks = vars(optimizer).get(name, {})  # a wrapper may have none
         for key in [key for key, hook in hooks.items() if isinstance(hook, _Hook) and hook.dead]:
             del hooks[key]
 

@@ -8,7 +8,6 @@ they give or take, is treated like any other object.
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
@@ -113,21 +112,13 @@ class Named:
 
     def __init__(self, optimizer: Optimizer, names: dict[int, str]) -> None:
         self.names = names  # by the id of the parameter
-        self._groups = [
-            [weakref.ref(parameter) for parameter in group["params"]]
-            for group in optimizer.param_groups
-        ]
+        self._groups = _ids(optimizer)
         self._shapes: list[list[torch.Size]] = []
         self._nodes: list[dict[str, Node]] = []
 
     def holds(self, optimizer: Optimizer) -> bool:
         """Whether its groups still have these parameters, in this order."""
-        groups = [group["params"] for group in optimizer.param_groups]
-        return [len(group) for group in groups] == [len(refs) for refs in self._groups] and all(
-            parameter is ref()
-            for group, refs in zip(groups, self._groups, strict=True)
-            for parameter, ref in zip(group, refs, strict=True)
-        )
+        return _ids(optimizer) == self._groups
 
     def group_nodes(
         self, optimizer: Optimizer, path: str, capture: Capture
@@ -145,6 +136,10 @@ class Named:
             ]
             self._nodes, self._shapes = capture.encode(trees, path), shapes
         return self._nodes
+
+
+def _ids(optimizer: Optimizer) -> list[list[int]]:
+    return [[id(parameter) for parameter in group["params"]] for group in optimizer.param_groups]
 
 
 def _full_name(place: tuple[str, ...]) -> str:

@@ -1,16 +1,16 @@
 """What modules and optimizers were at the last save, so that the next need not walk them again.
 
-Between two saves of a run hardly anything changes but bytes in memory. A recall compares by
-identity all that the result of a walk depends on: which objects, under which names, of which
-kinds. Where they are the same it gives the nodes of the last walk, with the tensors of now. It
-keeps nothing alive. What has methods or hooks of its own, which may say something new each time,
-is never recalled.
+Between two saves of a run hardly anything changes but bytes in memory. A recall compares what the
+result of a walk depends on: the same places hold the same objects, under the same names and of the
+same kinds. Then it gives the nodes of the last walk, with the tensors that lie in those places now.
+It refers to tensors by place only: a weak reference would keep torch from swapping them. What has
+methods or hooks of its own, which may say something new each time, is never recalled.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from itertools import chain
 from operator import is_
 from typing import Any, TypeAlias
@@ -20,40 +20,44 @@ from torch import nn
 from torch.optim import Optimizer
 
 from deepfreeze.adapters.torch_optimizers import Named, ParameterNames, modules_in
-from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.tree import Node
 
 Seen: TypeAlias = tuple[Node, torch.Tensor, str]  # node to fill in, tensor, path
 
 _STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
+_TORCHS_OWN = {name: getattr(nn.Module, name) for name in _STATE_METHODS}
 
 
-def _ref(value: object) -> Callable[[], Any]:
-    try:
-        return type(None) if value is None else weakref.ref(value)
-    except TypeError:
-        return object  # never the same again
+_NAMING_METHODS = ("named_parameters", "named_modules")
+_TORCHS_NAMING = {name: getattr(nn.Module, name) for name in _NAMING_METHODS}
+_KINDS = (torch.Tensor, nn.Parameter)  # as they are, no subclass: what those add is not known here
 
 
-def _are(live: Iterable[object], refs: Iterable[Callable[[], Any]]) -> bool:
-    return all(a is b() for a, b in zip(live, refs, strict=True))
-
-
-class _Names:
-    """Names and values of several dicts, one after the other."""
+class _Contents:
+    """What several dicts hold: which names stand for which objects, by identity."""
 
     def __init__(self, dicts: list[dict[Any, Any]]) -> None:
         self._sizes = [len(each) for each in dicts]
         self._keys = [*chain.from_iterable(dicts)]
-        self._values = [_ref(value) for each in dicts for value in each.values()]
+        self._key_kinds = [*map(type, self._keys)]  # 1 equals True
+        self._ids = [*map(id, _values(dicts))]
 
     def are_in(self, dicts: list[dict[Any, Any]]) -> bool:
-        """Whether these dicts have the same names, in the same order, for the same values."""
+        """Whether these dicts have the same names, in the same order, for the same values.
+
+        A new object with the id of an old one passes: it is in the old one's place.
+        """
+        keys = [*chain.from_iterable(dicts)]
         return (
             [len(each) for each in dicts] == self._sizes
-            and [*chain.from_iterable(dicts)] == self._keys
-            and _are(chain.from_iterable(each.values() for each in dicts), self._values)
+            and keys == self._keys
+            and [*map(type, keys)] == self._key_kinds
+            and [*map(id, _values(dicts))] == self._ids
         )
+
+
+def _values(dicts: list[dict[Any, Any]]) -> Iterator[Any]:
+    return chain.from_iterable(each.values() for each in dicts)
 
 
 class Structure:
@@ -62,7 +66,7 @@ class Structure:
     def __init__(self, module: nn.Module) -> None:
         modules = list(module.modules())
         self._modules = [weakref.ref(each) for each in modules]
-        self._contents = _Names(_dicts_of(modules))
+        self._contents = _Contents(_dicts_of(modules))
 
     def modules(self) -> list[nn.Module]:
         """Those that are left, each once, the module itself first."""
@@ -77,28 +81,25 @@ class Structure:
             and self._contents.are_in(_dicts_of(modules))
         )
 
+    def values(self) -> list[Any]:
+        """All that it holds: parameters, buffers and modules, in a constant order."""
+        return [*_values(_dicts_of(self.modules()))]
+
 
 def _dicts_of(modules: list[nn.Module]) -> list[dict[str, Any]]:
-    return [
-        each for m in modules for each in (m._parameters, m._buffers, m._modules)
-    ]  # fmt: skip
+    return [each for m in modules for each in (m._parameters, m._buffers, m._modules)]
 
 
 class _Tensors:
-    """The tensors of one object in the walk's order: their nodes and paths."""
+    """Of one object's tensors, in the walk's order: their nodes, paths and kinds."""
 
     def __init__(self, live: list[torch.Tensor], seen: list[Seen]) -> None:
-        self._refs = [weakref.ref(tensor) for tensor in live]
         self._nodes = [node for node, _, _ in seen]
         self._paths = [path for _, _, path in seen]
         self._kinds = [_kind(tensor) for tensor in live]
 
-    def live(self) -> list[torch.Tensor] | None:
-        """The tensors of now; None where one is gone or is of another kind."""
-        tensors = [tensor for ref in self._refs if (tensor := ref()) is not None]
-        if len(tensors) < len(self._refs):
-            return None
-        return tensors if [_kind(tensor) for tensor in tensors] == self._kinds else None
+    def are_like(self, live: list[torch.Tensor]) -> bool:
+        return [_kind(tensor) for tensor in live] == self._kinds
 
     def seen(self, tensors: list[torch.Tensor]) -> list[Seen]:
         return list(zip(self._nodes, tensors, self._paths, strict=True))
@@ -116,33 +117,37 @@ class ModuleRecall:
     ) -> None:
         self._structure = structure
         self._hidden = [set(m._non_persistent_buffers_set) for m in structure.modules()]
+        place_of = {id(value): place for place, value in enumerate(structure.values())}
+        self._places = [place_of[id(tensor)] for tensor in live]
         self._node = node
         self._tensors = _Tensors(live, seen)
 
     @classmethod
-    def of(cls, structure: Structure, node: Node, seen: list[Seen]) -> ModuleRecall | None:
+    def of(cls, module: nn.Module, node: Node, seen: list[Seen]) -> ModuleRecall | None:
         """What `node` and `seen` have come of; None where the next walk may find anything."""
-        modules = structure.modules()
-        if not _gives_its_tensors(modules):
+        structure = Structure(module)
+        if not _gives_its_tensors(structure.modules()):
             return None
-        live = list(modules[0].state_dict(keep_vars=True).values())
-        same = len(live) == len(seen) and all(
-            isinstance(tensor, torch.Tensor)
-            and not is_special(tensor)
-            and tensor.data_ptr() == alias.data_ptr()
-            for tensor, (_, alias, _) in zip(live, seen, strict=True)
+        live = list(module.state_dict(keep_vars=True).values())
+        nodes = list(node["v"].values())
+        same = len(live) == len(seen) == len(nodes) and all(
+            type(tensor) in _KINDS and tensor.data_ptr() == alias.data_ptr() and child is inner
+            for tensor, child, (inner, alias, _) in zip(live, nodes, seen, strict=True)
         )
         return cls(structure, node, live, seen) if same else None
 
-    def again(self, structure: Structure) -> tuple[Node, list[Seen]] | None:
+    def again(self, module: nn.Module) -> tuple[Node, list[Seen]] | None:
         """The node, and the tensors as state_dict() would give them; None: walk it."""
-        modules = structure.modules()
-        if structure is not self._structure or not _gives_its_tensors(modules):
+        if not self._structure.holds(module):
+            return None
+        modules = self._structure.modules()
+        if not _gives_its_tensors(modules):
             return None
         if [m._non_persistent_buffers_set for m in modules] != self._hidden:
             return None
-        live = self._tensors.live()
-        if live is None:
+        values = self._structure.values()
+        live = [values[place] for place in self._places]
+        if not self._tensors.are_like(live):
             return None
         return self._node, self._tensors.seen([tensor.detach() for tensor in live])
 
@@ -150,9 +155,9 @@ class ModuleRecall:
 def _gives_its_tensors(modules: list[nn.Module]) -> bool:
     """Whether only torch's own methods make up the state_dict()."""
     return all(
-        getattr(kind, name) is getattr(nn.Module, name)
+        getattr(kind, name) is method and method.__module__ == nn.Module.__module__
         for kind in {type(module) for module in modules}
-        for name in _STATE_METHODS
+        for name, method in _TORCHS_OWN.items()
     ) and not any(
         m._state_dict_hooks
         or m._state_dict_pre_hooks
@@ -166,8 +171,8 @@ class OptimizerRecall:
 
     def __init__(self, optimizer: Optimizer, named: Named, node: Node, seen: list[Seen]) -> None:
         self._named = named
-        self._owners = [_ref(parameter) for parameter in optimizer.state]
-        self._contents = _Names(list(optimizer.state.values()))
+        self._owners = [*map(id, optimizer.state)]
+        self._contents = _Contents(list(optimizer.state.values()))
         self._node = node
         self._tensors = _Tensors([tensor for _, tensor, _ in seen], seen)
 
@@ -179,9 +184,11 @@ class OptimizerRecall:
         states = list(optimizer.state.values())
         if not all(type(each) is dict for each in states):
             return None
-        values = [value for each in states for value in each.values()]
+        values = [*_values(states)]
         found = [tensor for _, tensor, _ in seen]
         if len(values) != len(found) or not all(map(is_, values, found)):
+            return None
+        if not all(type(tensor) in _KINDS for tensor in found):
             return None
         return cls(optimizer, named, node, seen)
 
@@ -190,14 +197,13 @@ class OptimizerRecall:
         states = list(optimizer.state.values())
         if (
             named is not self._named
-            or len(states) != len(self._owners)
-            or not _are(optimizer.state, self._owners)
+            or [*map(id, optimizer.state)] != self._owners
             or not all(type(each) is dict for each in states)
             or not self._contents.are_in(states)
         ):
             return None
-        live = self._tensors.live()
-        return None if live is None else (self._node, self._tensors.seen(live))
+        live = [*_values(states)]
+        return (self._node, self._tensors.seen(live)) if self._tensors.are_like(live) else None
 
 
 Recall: TypeAlias = ModuleRecall | OptimizerRecall
@@ -223,24 +229,22 @@ class Recalls:
         """The walk is over."""
         self._last = None
 
-    def structure(self, module: nn.Module) -> Structure:
+    def _structure(self, module: nn.Module) -> Structure:
         """The same object as long as the module is made of the same."""
-        known = self._structures.get(id(module))
-        if known is None:
-            known = self._last._structures.get(id(module)) if self._last else None
-            if known is None or not known.holds(module):
-                known = Structure(module)
-            self._structures[id(module)] = known
+        known = self._last._structures.get(id(module)) if self._last else None
+        if known is None or not known.holds(module):
+            known = Structure(module)
+        self._structures[id(module)] = known
         return known
 
     def parameter_names(self, state: object) -> ParameterNames:
         """What the modules of a state call their parameters."""
         if self._names is None:
             found = list(modules_in(state, ()))
-            self._places = [(keys, self.structure(module)) for keys, module in found]
+            self._places = [(keys, self._structure(module)) for keys, module in found]
             last = self._last
-            same = last is not None and last._places == self._places
-            self._names = last._names if last and same else None
+            if last and last._places == self._places and _are_named_by_torch(self._places):
+                self._names = last._names
             self._names = self._names or ParameterNames(found)
         return self._names
 
@@ -252,3 +256,10 @@ class Recalls:
         """For the next walk."""
         if recall is not None:
             self._objects[path] = recall
+
+
+def _are_named_by_torch(places: list[tuple[tuple[str, ...], Structure]]) -> bool:
+    kinds = {type(module) for _, structure in places for module in structure.modules()}
+    return all(
+        getattr(kind, name) is method for kind in kinds for name, method in _TORCHS_NAMING.items()
+    )
