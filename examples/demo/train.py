@@ -91,7 +91,7 @@ def run_checkpointed(workload: Workload, steps: int, run: str) -> Outcome:
     handles: list[df.SaveHandle | None] = []
     in_save: list[float] = []
 
-    with df.Checkpointer(run, keep=df.keep(last=3)) as ckpt:
+    with df.Checkpointer(run, keep=df.keep(last=3), profile="latency") as ckpt:
         outcome.resumed_from = ckpt.restore(state) or 0
         for optim in workload.optims:
             ckpt.attach(optim, "after_update" if workload.inside_backward else "window")
