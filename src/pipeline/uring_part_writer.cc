@@ -1,10 +1,12 @@
 #include "pipeline/uring_part_writer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -51,6 +53,7 @@ class UringPartWriter final : public PartWriter {
   const std::unique_ptr<PartFile> part_;
   const LentQueue queue_;
   const std::size_t in_flight_max_;
+  std::atomic<std::uint64_t> handed_over_{0};
   // Held while a write is submitted, because the queue takes one submitter at a time.
   std::mutex submitting_;
 
@@ -78,6 +81,7 @@ Result<bool> UringPartWriter::submit(std::size_t slab_index) {
   DF_TRY_VOID(part_->may_start());
   const auto bytes = part_->even_part(slab_index);
   const bool possible = !bytes.empty() && !reaper_.empty() && part_->access() == Access::kDirect;
+  handed_over_.fetch_add(1, std::memory_order_release);  // shows the slab's bytes to the reaper
   if (!possible || !queue_->submit({.fd = part_->native_fd().value_or(-1),
                                     .offset = part_->offset_of(slab_index),
                                     .bytes = bytes,
@@ -116,6 +120,8 @@ void UringPartWriter::count_reaped() {
 void UringPartWriter::reap_all() {
   while (wait_for_writes()) {
     const UringDone done = queue_->reap();
+    // acquire: pairs with submit(). The kernel stands between the two, which the language ignores.
+    std::ignore = handed_over_.load(std::memory_order_acquire);
     part_->settle(done.tag, complete(done.tag, done.result));
     count_reaped();
   }
