@@ -159,7 +159,7 @@ void Capturer::begin(const std::shared_ptr<LiveCapture>& capture,
   }
   const trace::Span span("copy unguarded");
   copiers_->run(session, kUnguarded);
-  copy_later(session);
+  if (session.group_count() > 1) copy_later(session);
 }
 
 // Where no thread could be started it is done now.

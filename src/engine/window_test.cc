@@ -242,6 +242,26 @@ TEST_F(WindowTest, ASaveGoesOnFromAnEarlyCapture) {
   expect_restores(1);
 }
 
+TEST_F(WindowTest, WhatBeganEarlyIsNotCopiedAtOnce) {
+  Checkpointer run = open({.profile = Profile::kThroughput});
+  ASSERT_TRUE(run.begin_capture(model_.table()).value());
+  run.release(kFirst);
+  run.release(kSecond);
+  const SaveHandle handle = save(run, 1);
+  EXPECT_TRUE(handle.status().early);
+  ASSERT_TRUE(handle.wait(Level::kDurable, kDeadline));
+}
+
+// save() would wait for the disk.
+TEST_F(WindowTest, WhatStreamsThroughARingIsNotCopiedAtOnce) {
+  model_ = Model(3'000'000);
+  Checkpointer run = open({.profile = Profile::kThroughput, .arena_bytes_max = 8 << 20});
+  const SaveHandle handle = save(run, 1);
+  EXPECT_GT(handle.status().guarded_bytes, 0U);
+  run.fence();
+  ASSERT_TRUE(handle.wait(Level::kDurable, kDeadline));
+}
+
 TEST_F(WindowTest, AnEarlyCaptureThatDoesNotFitIsMadeAnew) {
   const auto early_after = [&](std::uint64_t step, auto change) {
     Checkpointer run = open();
