@@ -383,8 +383,14 @@ Result<bool> Checkpointer::begin_capture(const TensorTable& tensors) {
   }
 }
 
+// Called in the hooks of an update: an error would end it. The save captures anew instead.
 void Checkpointer::release(std::uint32_t guard) {
-  if (impl_->owner == ::getpid()) impl_->capturer.release_early(guard);
+  if (impl_->owner != ::getpid()) return;
+  try {
+    impl_->capturer.release_early(guard);
+  } catch (const std::exception&) {
+    impl_->capturer.discard_early();
+  }
 }
 
 void Checkpointer::discard_capture() {

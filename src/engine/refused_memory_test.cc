@@ -224,5 +224,26 @@ TEST_F(RefusedMemoryTest, OfASaveThatBeganEarlyLetsItsSourcesGo) {
   EXPECT_GT(refused, 0);
 }
 
+// It is called in the hooks of an update, which must go on. Paranoid, it sums piece by piece.
+TEST_F(RefusedMemoryTest, OfAReleaseIsNoError) {
+  auto run = Checkpointer::open(run_dir(), {.profile = Profile::kLatency, .paranoid = true});
+  ASSERT_TRUE(run);
+  save_durably(*run);
+  int refused = 0;
+  bool swept = false;
+  for (int at = 1; !swept; ++at) {
+    ASSERT_TRUE(run->begin_capture(source_.table()).value());
+    int allocations = 0;
+    {
+      const MemoryRefusal refusal(::gettid(), [&] { return ++allocations == at; });
+      EXPECT_NO_THROW(run->release(kGuard));
+    }
+    swept = allocations < at;
+    refused += swept ? 0 : 1;
+    save_durably(*run);
+  }
+  EXPECT_GT(refused, 0);
+}
+
 }  // namespace
 }  // namespace deepfreeze
