@@ -52,6 +52,7 @@ class WriteEngineTest : public testing::Test {
   [[nodiscard]] static std::unique_ptr<WriteEngine> open_uring() {
     auto engine = WriteEngine::open({.mode = IoMode::kUring});
     if (engine) return *std::move(engine);
+    EXPECT_EQ(engine.error().code(), ErrorCode::kUnsupported) << engine.error().message();
     std::cerr << "LEFT OUT: " << engine.error().message() << "\n";
     return nullptr;
   }
