@@ -45,7 +45,9 @@ std::uint32_t last_guard(const std::vector<CaptureItem>& items) {
 
 // The same tensors in the same places, but for the bytes that nothing guards.
 bool same_capture(const SavePlan& early, const SavePlan& now) {
-  return std::ranges::equal(early.header.entries, now.header.entries) &&
+  const bool same_table =
+      early.table == now.table || early.table->text.entries == now.table->text.entries;
+  return same_table &&
          std::ranges::equal(
              early.items, now.items, [](const CaptureItem& one, const CaptureItem& other) {
                return one.guard == other.guard &&
@@ -95,16 +97,15 @@ void Capturer::abandon() {
 }
 
 void Capturer::choose_copy_time(SavePlan& plan) {
-  const bool is_ring =
-      image_bytes(plan.header.data_bytes, arena_bytes_max_) != plan.header.data_bytes;
+  const bool is_ring = image_bytes(plan.data_bytes(), arena_bytes_max_) != plan.data_bytes();
   if (has_early() || is_ring || profile_.next() == CopyTime::kBehind) return;
   for (CaptureItem& item : plan.items) item.guard = kUnguarded;
 }
 
 Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan) {
-  const std::uint64_t bytes = image_bytes(plan.header.data_bytes, arena_bytes_max_);
+  const std::uint64_t bytes = image_bytes(plan.data_bytes(), arena_bytes_max_);
   DF_TRY_VOID(reserve(bytes));
-  image_ = Image(arena_.bytes().first(bytes), plan.header.data_bytes, kSlabBytes);
+  image_ = Image(arena_.bytes().first(bytes), plan.data_bytes(), kSlabBytes);
   CapturePlan capture = capture_plan(plan);
   if (image_.is_ring()) DF_TRY_VOID(park(capture.items));
   // Here and not when it is needed, because that may be in a hook, which no error must leave.
@@ -200,7 +201,7 @@ void Capturer::fence_all() {
 
 Result<bool> Capturer::begin_early(SavePlan plan) {
   discard_early();
-  const bool fits = !arena_bytes_max_ || plan.header.data_bytes <= *arena_bytes_max_;
+  const bool fits = !arena_bytes_max_ || plan.data_bytes() <= *arena_bytes_max_;
   if (!fits || last_guard(plan.items) == kUnguarded || !take_arena(std::chrono::milliseconds{0}))
     return false;
   auto capture = prepare(plan);

@@ -46,7 +46,7 @@ Status check_options(const Options& options) {
 }
 
 void note_sizes(const SavePlan& plan, SaveHandle::State& handle) {
-  handle.status.bytes = plan.header.data_bytes;
+  handle.status.bytes = plan.data_bytes();
   for (const CaptureItem& item : plan.items) {
     if (item.guard != kUnguarded) handle.status.guarded_bytes += item.source.size();
   }
@@ -109,6 +109,7 @@ struct Checkpointer::Impl {
   const Options options;
   const std::unique_ptr<Vfs> vfs;
   RunWriter writer;
+  SavePlanner planner;
   Capturer capturer;
   const std::unique_ptr<TraceFile> trace_file;      // null: no trace
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
@@ -202,7 +203,7 @@ Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request) {
   const trace::Span span("plan");
   if (writer.must_claim(request.step)) wait_for_jobs();
   DF_TRY(const Identity identity, writer.next_identity(request.step));
-  return plan_save(request, identity, writer.record().parent);
+  return planner.plan_save(request, identity, writer.record().parent);
 }
 
 void Checkpointer::Impl::push(std::shared_ptr<SaveJob> job) {
@@ -329,7 +330,7 @@ Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request)
 
 Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveRequest& request) {
   auto handle = make_handle_state(request.step);
-  if (const Status checked = check_request(request); !checked) {
+  if (const Status checked = planner.accept(request); !checked) {
     capturer.discard_early();  // it was for a save that will not be
     return std::unexpected(checked.error());
   }
@@ -374,10 +375,9 @@ void Checkpointer::fence() {
 
 Result<bool> Checkpointer::begin_capture(const TensorTable& tensors) {
   DF_TRY_VOID(check_usable("begin a capture"));
-  DF_TRY_VOID(check_request({.tensors = tensors}));
   try {
-    DF_TRY(SavePlan plan, plan_capture(tensors));
-    return impl_->capturer.begin_early(std::move(plan));
+    DF_TRY_VOID(impl_->planner.accept(tensors));
+    return impl_->capturer.begin_early(impl_->planner.plan_capture(tensors));
   } catch (const std::exception& cause) {
     return std::unexpected(out_of_memory(cause).within("begin a capture"));
   }

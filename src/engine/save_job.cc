@@ -53,7 +53,7 @@ void SaveJob::copied() {
 
 void SaveJob::captured(std::vector<std::string> torn) {
   for (const std::size_t item : capture_->session().torn_items()) {
-    torn.push_back(plan_.header.entries[item].spec.key);
+    torn.push_back(plan_.table->text.entries[item].spec.key);
   }
   if (!torn.empty()) {
     torn = sorted_once(std::move(torn));
@@ -65,7 +65,7 @@ void SaveJob::captured(std::vector<std::string> torn) {
     if (settled_) return;
     settled_ = true;
     const auto crcs = capture_->session().block_crcs();
-    plan_.header.block_crcs.assign(crcs.begin(), crcs.end());
+    block_crcs_.assign(crcs.begin(), crcs.end());
   }
   handle_->reach(Level::kCaptured);
   capture_->end_slabs();
@@ -120,12 +120,12 @@ Status SaveJob::write_and_seal() {
   DF_TRY_VOID(begin_attempt(vfs_, attempt()));
   DF_TRY_VOID(write_part());
   const trace::Span span("seal");
-  return seal_part(vfs_, attempt(), plan_.header.identity.part);
+  return seal_part(vfs_, attempt(), plan_.identity.part);
 }
 
 Status SaveJob::write_part() {
   const trace::Span span("write part", image_.data_bytes());
-  const PartName& part = plan_.header.identity.part;
+  const PartName& part = plan_.identity.part;
   DF_TRY(const auto writer,
          settings_.write_engine.start(
              vfs_, {.name = attempt_dir_name(attempt()) + "/" + part_file_name(part),
@@ -152,7 +152,7 @@ bool SaveJob::has_capture_failed() {
 
 Status SaveJob::commit() {
   const trace::Span span("commit");
-  const Identity& identity = plan_.header.identity;
+  const Identity& identity = plan_.identity;
   const auto manifest = commit_attempt(vfs_, {.identity = identity,
                                               .world_size = identity.part.world_size,
                                               .deadline = settings_.commit_wait_max});
@@ -161,7 +161,7 @@ Status SaveJob::commit() {
 }
 
 Result<std::vector<std::byte>> SaveJob::final_header() const {
-  DF_TRY(EncodedHeader encoded, encode_header(plan_.header));
+  DF_TRY(EncodedHeader encoded, encode_header(plan_.header(), block_crcs_));
   if (encoded.bytes.size() != plan_.header_bytes) {
     return fail(ErrorCode::kInternal, fmt::format("header of {} bytes, planned {}",
                                                   encoded.bytes.size(), plan_.header_bytes));
@@ -169,21 +169,19 @@ Result<std::vector<std::byte>> SaveJob::final_header() const {
   return std::move(encoded.bytes);
 }
 
-AttemptName SaveJob::attempt() const {
-  return {plan_.header.identity.step, plan_.header.identity.attempt_id};
-}
+AttemptName SaveJob::attempt() const { return {plan_.identity.step, plan_.identity.attempt_id}; }
 
 // Nothing was published, so nobody can have taken the attempt for a checkpoint: it may go, and
 // on a full disk it must, because it holds the space that the next save needs.
 void SaveJob::give_up(const Error& error) {
   const Status removed = remove_attempt(vfs_, attempt());
   if (!removed) log_warning("a failed save left debris: " + removed.error().message());
-  handle_->fail(error.within(fmt::format("save step {}", plan_.header.identity.step)));
+  handle_->fail(error.within(fmt::format("save step {}", plan_.identity.step)));
 }
 
 // An outcome that is not known to be "aborted" stays for the next claimant to see.
 void SaveJob::remove_if_aborted() {
-  const auto manifest = read_manifest(vfs_, attempt(), plan_.header.identity.run_id);
+  const auto manifest = read_manifest(vfs_, attempt(), plan_.identity.run_id);
   if (!manifest || manifest->outcome != Outcome::kAborted) return;
   const Status removed = remove_attempt(vfs_, attempt());
   if (!removed) log_warning("an aborted save left debris: " + removed.error().message());

@@ -31,7 +31,7 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings settings,
           std::shared_ptr<LiveCapture> capture, std::shared_ptr<SaveHandle::State> handle);
 
-  [[nodiscard]] std::uint64_t generation() const { return plan_.header.identity.generation; }
+  [[nodiscard]] std::uint64_t generation() const { return plan_.identity.generation; }
 
   // Once all is copied: it is captured, or waits for its caller's confirmation. Any thread.
   void copied();
@@ -63,11 +63,13 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   void remove_if_aborted();
 
   Vfs& vfs_;
-  SavePlan plan_;  // block_crcs: written by captured(), read after the slabs' end
+  const SavePlan plan_;
   const Image image_;
   const SaveJobSettings settings_;
   const std::shared_ptr<LiveCapture> capture_;
   const std::shared_ptr<SaveHandle::State> handle_;  // also held by the caller's handles
+
+  std::vector<std::uint32_t> block_crcs_;  // written by captured(), read after the slabs' end
 
   std::mutex mutex_;  // guards the next two
   bool settled_ = false;

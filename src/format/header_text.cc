@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/try.h"
 #include "codec/crc32c.h"
+#include "format/json_writer.h"
 #include "tensor/tensor_table.h"
 
 namespace deepfreeze {
@@ -44,6 +47,17 @@ Status check_entries(std::span<const ShardEntry> entries, std::uint64_t data_byt
   if (end == data_bytes) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("the tensors end at {} of {} bytes of data", end, data_bytes));
+}
+
+std::unexpected<Error> refuse_header(std::string cause) {
+  return fail(ErrorCode::kInvalidArgument, "header: " + std::move(cause));
+}
+
+void append_metadata_member(fmt::memory_buffer& out, std::string_view key, std::string_view value) {
+  append_text(out, ",\"");
+  append_text(out, key);
+  append_text(out, "\":");
+  append_json_string(out, value);
 }
 
 }  // namespace deepfreeze

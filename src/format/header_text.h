@@ -1,8 +1,11 @@
 // What the encoder and the decoder of a header agree on. docs/format.md describes it.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "format/shard_header.h"
@@ -30,5 +33,10 @@ inline constexpr std::string_view kBlocksKey = "deepfreeze.blocks";
 // Each entry is sound, and together they fill the data section in order and without holes.
 // kInvalidArgument names the key. That keys are unique is left to the callers.
 [[nodiscard]] Status check_entries(std::span<const ShardEntry> entries, std::uint64_t data_bytes);
+
+[[nodiscard]] std::unexpected<Error> refuse_header(std::string cause);
+
+// `,"key":"value"`: all members of the metadata are strings.
+void append_metadata_member(fmt::memory_buffer& out, std::string_view key, std::string_view value);
 
 }  // namespace deepfreeze

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "format/header_fixture.h"
+#include "format/header_parts.h"
 
 namespace deepfreeze {
 namespace {
@@ -16,14 +17,20 @@ Result<ShardHeader> decode(const std::vector<std::byte>& bytes, std::uint64_t da
   return decode_header(bytes, bytes.size() + data_bytes, crc == nullptr ? own_crc : *crc);
 }
 
-// What comes back is what was stored, and the size did not depend on the checksums.
+// Before any checksum is known.
+std::uint64_t foretold_bytes(const ShardHeader& header) {
+  return *encoded_header_bytes({.identity = header.identity,
+                                .annotations = header.annotations,
+                                .tree = *write_tree(header.tree),
+                                .table = *write_table(header.entries, header.data_bytes)});
+}
+
+// What comes back is what was stored, and the size was known before.
 void expect_round_trip(const ShardHeader& header) {
   const auto encoded = encode_header(header);
   ASSERT_TRUE(encoded.has_value()) << encoded.error().message();
   EXPECT_EQ(encoded->bytes.size() % kPageBytes, 0U);
-  ShardHeader blank = header;
-  blank.block_crcs.assign(header.block_crcs.size(), 0);
-  EXPECT_EQ(encode_header(blank)->bytes.size(), encoded->bytes.size());
+  EXPECT_EQ(foretold_bytes(header), encoded->bytes.size());
   std::uint32_t crc = 0;
   const auto decoded = decode(encoded->bytes, header.data_bytes, &crc);
   ASSERT_TRUE(decoded.has_value()) << decoded.error().message();
@@ -108,6 +115,26 @@ TEST(ShardHeader, RoundTripsTenThousandTensors) {
   header.data_bytes = 10'000ULL << 14;
   header.block_crcs.assign(block_count(header.data_bytes), 0x01234567);
   expect_round_trip(header);
+}
+
+// Padding to a page would hide that a part is not counted.
+TEST(ShardHeader, EveryPartCountsForItsSize) {
+  const std::string page(kPageBytes, 'x');
+  const auto expect_grown = [&](auto change) {
+    ShardHeader header = small_header();
+    change(header);
+    EXPECT_GT(foretold_bytes(header), foretold_bytes(small_header()));
+    expect_round_trip(header);
+  };
+  expect_grown([&](ShardHeader& header) { header.annotations.tags["why"] = page; });
+  expect_grown([&](ShardHeader& header) { header.tree = page; });
+  expect_grown([&](ShardHeader& header) { header.entries[0].spec.logical_dtype = page; });
+  expect_grown([&](ShardHeader& header) { header.entries[1].spec.key = page.substr(1); });
+  expect_grown([&](ShardHeader& header) {
+    header.entries[1] = entry("scale", {512 * kBlockBytes / 4}, 48, 48 + 512 * kBlockBytes);
+    header.data_bytes = 48 + 512 * kBlockBytes;
+    header.block_crcs.assign(block_count(header.data_bytes), 7);
+  });
 }
 
 TEST(ShardHeader, KeepsMetricsThatAreNotNumbers) {
