@@ -165,6 +165,11 @@ class Checkpointer {
   // refuses is in the handle.
   [[nodiscard]] Result<std::optional<SaveHandle>> save(const SaveRequest& request);
 
+  // Sets up what the first save of such a request would: claims the run, takes and registers the
+  // arena, starts threads. Nothing is copied or written but the claim, so call it after a restore.
+  // Waits for a save in flight as save() does; its errors, and kNoSpace, kFenced and kIo beside.
+  [[nodiscard]] Status prewarm(const SaveRequest& request);
+
   // To be called before tensors of that guard, or of any, are changed: returns when nothing of
   // them is still to be copied, and helps. At once where no save is being captured. Any thread.
   void fence(std::uint32_t guard);

@@ -1,6 +1,7 @@
 """The native engine. Every call that can wait or copy releases the GIL."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 FORMAT_VERSION: int
 
@@ -14,19 +15,16 @@ class TensorSpec:
     shape: tuple[int, ...]
     logical_dtype: str  # "" where dtype is the real one
 
-class Source:
-    """A contiguous host buffer to save; the caller keeps it alive until captured."""
+class Table:
+    """Contiguous host buffers to save; the caller keeps them alive until captured.
 
-    def __init__(
-        self,
-        key: str,
-        dtype: str,
-        shape: Sequence[int],
-        logical_dtype: str,
-        address: int,
-        bytes: int,
-        guard: int = 0,
-    ) -> None: ...
+    Kept from save to save, because most of the time only places and guards change. Nothing is
+    placed at first.
+    """
+
+    # key, dtype, shape, logical dtype, bytes
+    def __init__(self, forms: Sequence[tuple[str, str, Sequence[int], str, int]]) -> None: ...
+    def place(self, addresses: Sequence[int], guards: Sequence[int]) -> None: ...
 
 class Target:
     """A contiguous host buffer to fill."""
@@ -107,10 +105,12 @@ class Engine:
         profile: str = "auto",
         arena_bytes_max: int | None = None,
     ) -> None: ...
+    def prewarm(self, table: Table, objects: str) -> None:
+        """Sets up what the first save of this would."""
     def save(
         self,
         step: int,
-        sources: Sequence[Source],
+        table: Table,
         objects: str,
         metrics: dict[str, float],
         tags: dict[str, str],
@@ -118,12 +118,12 @@ class Engine:
         confirm: bool = False,
     ) -> SaveHandle | None: ...
     def fence(self, guard: int) -> None:
-        """Returns when nothing of the guard's sources is still to be copied; helps."""
+        """Returns when nothing of the guard's tensors is still to be copied; helps."""
     def fence_all(self) -> None: ...
-    def begin_capture(self, sources: Sequence[Source]) -> bool:
-        """Captures guarded sources before their save(); False while the memory is in use."""
+    def begin_capture(self, table: Table) -> bool:
+        """Captures guarded tensors before their save(); False while the memory is in use."""
     def release(self, guard: int) -> None:
-        """The guard's sources are final."""
+        """The guard's tensors are final."""
     def discard_capture(self) -> None: ...
     def candidates(self) -> list[CheckpointInfo]: ...
     def continue_from(self, info: CheckpointInfo) -> None: ...
@@ -139,3 +139,25 @@ def verify_checkpoint(info: CheckpointInfo) -> list[Fault]:
 
 def set_error_factory(make: Callable[[str, str], BaseException]) -> None:
     """Called once by the package: (code name such as "corrupt", message) -> the exception."""
+
+# What compares a state of torch with what it was. Numbers, not tensors, are kept.
+
+class TensorKinds:
+    """Types, dtypes, layouts and devices of tensors."""
+
+    def __init__(self, tensors: list[Any]) -> None: ...
+    def match(self, tensors: list[Any]) -> bool: ...
+
+class RollCall:
+    """Where tensors lie in host memory, and what they are there."""
+
+    def __init__(self, tensors: list[Any]) -> None: ...
+    def answer(self, tensors: list[Any]) -> list[Any] | None:
+        """Their storages, where all are as they were."""
+
+class Contents:
+    """Which keys of some dicts stand for which objects."""
+
+    def __init__(self, dicts: list[dict[Any, Any]]) -> None: ...
+    def are_in(self, dicts: list[dict[Any, Any]]) -> bool:
+        """Whether these have the same keys, in the same order, for the same objects by identity."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import Adapter, Entry, adapters_in_use
@@ -26,6 +28,8 @@ class Capture:
         self.state = state
         self.memo = Memo() if memo is None else memo
         self.entries: list[Entry] = []
+        self.tensors: list[Sequence[Any]] = []  # of the framework, whose memory each entry is
+        self.owners: list[object] = []  # what keeps that memory alive
         self.keys = KeyTable()
         self._adapters: list[Adapter] = adapters_in_use()
         self.direct = {
@@ -86,11 +90,21 @@ class Capture:
             "stored: it has no state_dict, and df.register_type does not know it"
         )
 
+    def add(self, entry: Entry, owners: Iterable[object], tensors: Sequence[Any] = ()) -> None:
+        """One more entry, whose memory `owners` and `tensors` keep alive."""
+        self.entries.append(entry)
+        self.owners += owners
+        self.tensors.append(tensors)
+
+    def all_owners(self) -> list[object]:
+        """What keeps the entries' memory alive, in one flat list: the collector has to visit it."""
+        return [*self.owners, *chain.from_iterable(self.tensors)]
+
     def store_bytes(self, data: bytes, path: str) -> str:
         """Makes `data` an entry and returns its key."""
         key = self.keys.take(path)
         address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
-        self.entries.append(Entry(key, "U8", (len(data),), "", address, len(data), data))
+        self.add(Entry(key, "U8", (len(data),), "", address, len(data)), [data])
         return key
 
 
@@ -111,30 +125,22 @@ def walk(state: object, memo: Memo | None = None) -> Capture:
         raise make_error(code, f"capture: {cause!r}") from cause
 
 
-def owners_of(entries: Iterable[Entry]) -> list[object]:
-    """What keeps the entries' memory alive, in one flat list: the collector has to visit it."""
-    owners: list[object] = [e.owner for e in entries]
-    for e in entries:
-        owners += e.tensors
-    return owners
+def table_of(entries: list[Entry], memo: Memo) -> _core.Table:
+    """The entries, as the engine takes them; the table of the last time where they are alike."""
+    table, last = memo.table, memo.entries
+    if table is None or len(entries) != len(last) or not all(map(_are_alike, entries, last)):
+        table = _core.Table([(e.key, e.dtype, e.shape, e.logical_dtype, e.bytes) for e in entries])
+    table.place([e.address for e in entries], [e.guard for e in entries])
+    memo.table, memo.entries = table, entries
+    return table
 
 
-def sources_of(entries: Iterable[Entry], memo: Memo | None = None) -> list[_core.Source]:
-    """The entries, as the engine takes them; those of the last time where they are the same."""
-    known = {} if memo is None else memo.sources
-    sources = {}
-    for e in entries:
-        form = (e.address, e.guard, e.bytes, e.shape, e.dtype, e.logical_dtype)
-        last = known.get(e.key)
-        if last is None or last[0] != form:
-            source = _core.Source(
-                e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes, e.guard
-            )
-            last = (form, source)
-        sources[e.key] = last
-    if memo is not None:
-        memo.sources = sources
-    return [source for _, source in sources.values()]
+def _are_alike(one: Entry, other: Entry) -> bool:
+    """Whether two entries differ in their place and guard at most."""
+    return one is other or (
+        (one.key, one.dtype, one.shape, one.logical_dtype, one.bytes)
+        == (other.key, other.dtype, other.shape, other.logical_dtype, other.bytes)
+    )
 
 
 @contextlib.contextmanager

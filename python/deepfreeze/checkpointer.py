@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from deepfreeze import _core
-from deepfreeze.capture import environment, owners_of, paused_gc, sources_of, walk
+from deepfreeze.capture import environment, paused_gc, table_of, walk
 from deepfreeze.errors import CheckpointError, EncodeError
 from deepfreeze.handle import Completer, SaveHandle, check_process
 from deepfreeze.lazy import LazyCapture
@@ -121,10 +121,21 @@ class Checkpointer:
 
     def _arm(self, state: object) -> None:
         try:
-            _, owners, sources, watches = self._captured(state)
-            self._lazy.arm(owners, sources, watches)
+            _, owners, table, watches = self._captured(state)
+            self._lazy.arm(owners, table, watches)
         except CheckpointError as error:  # the save itself will say it
             log.debug("no early capture: %s", error)
+
+    def prewarm(self, state: object) -> None:
+        """Sets up now what the first save() of such a state would, so that it takes no longer.
+
+        Takes and registers the memory, plans the file, claims the run. Nothing is saved. Call it
+        after restore(), once the state has its size: optimizers make theirs in their first step.
+        Raises what save() would, and CheckpointError where memory or the disk are refused.
+        """
+        self._raise_failed()
+        text, _, table, _ = self._captured(state)
+        self._engine.prewarm(table, text)
 
     def save(
         self,
@@ -166,12 +177,12 @@ class Checkpointer:
         self, step: int, state: object, metrics: dict[str, float], tags: dict[str, str]
     ) -> SaveHandle | None:
         try:
-            text, owners, sources, watches = self._captured(state)
+            text, owners, table, watches = self._captured(state)
             self._lazy.settle_early(watches)
             # An interrupt may come whenever the engine returns: an engine's handle that nobody
             # has fails its save, and lets go of the memory first.
             native = self._engine.save(
-                step, sources, text, metrics, tags, environment(), confirm=bool(watches)
+                step, table, text, metrics, tags, environment(), confirm=bool(watches)
             )
         except EncodeError:
             raise
@@ -191,14 +202,12 @@ class Checkpointer:
         self._completer.add(handle)
         return handle
 
-    def _captured(
-        self, state: object
-    ) -> tuple[str, list[object], list[_core.Source], dict[int, Watch]]:
+    def _captured(self, state: object) -> tuple[str, list[object], _core.Table, dict[int, Watch]]:
         with paused_gc():
             capture = walk(state, self._memo)
-            watches = self._lazy.watch(capture.entries)
-            sources = sources_of(capture.entries, self._memo)
-            return capture.text, owners_of(capture.entries), sources, watches
+            watches = self._lazy.watch(capture)
+            table = table_of(capture.entries, self._memo)
+            return capture.text, capture.all_owners(), table, watches
 
     def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
         self._policy.saved()

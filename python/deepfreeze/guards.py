@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 from deepfreeze.adapters.base import Entry
@@ -21,11 +22,14 @@ class Guard(Protocol):
     target: object
     mode: Mode
 
-    def tensors(self) -> Sequence[Any]:
-        """The tensors that it guards, as they are now."""
+    def owned(self) -> Sequence[Any]:
+        """What it stands before, as it is now; also what is no tensor."""
 
-    def followers(self) -> Sequence[tuple[Any, Any]]:
-        """Pairs of a small tensor and one that changes whenever the first does."""
+    def can_watch(self, value: Any) -> bool:
+        """Whether it is a tensor that can be captured later."""
+
+    def follower_of(self, tensor: Any) -> Any:
+        """A small tensor that changes whenever `tensor`, one of its own, does; or None."""
 
     def detach(self) -> None:
         """Takes its hooks back."""
@@ -58,42 +62,71 @@ class Guards:
             guard.detach()
             self._all.remove(guard)
 
-    def watch(self, entries: Sequence[Entry]) -> dict[int, Watch]:
-        """Gives entries their guard; returns what to watch of each guard until all is copied."""
-        guarded = self._by_address()
-        if not guarded:
-            return {}
-        watched: dict[int, list[tuple[str, Any]]] = {}
-        lazy: dict[int, str] = {}
+    def watch(self, entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]) -> dict[int, Watch]:
+        """Gives entries their guard; returns what to watch of each guard until all is copied.
+
+        `tensors`: of each entry, those whose memory it is.
+        """
         for entry in entries:
-            if entry.bytes < LAZY_BYTES_MIN or entry.key in self.eager:
+            entry.guard = 0
+        watched: dict[int, list[tuple[str, Any]]] = {}
+        finder = _Finder(self._all) if self._all else None
+        for entry, own in zip(entries, tensors, strict=True):
+            if finder is None or entry.bytes < LAZY_BYTES_MIN or entry.key in self.eager:
                 continue
-            found = guarded.get(entry.address)
-            if found is None or entry.bytes > found[1].nbytes:  # more than this guard stands before
-                continue
-            guard, tensor = found
-            entry.guard = guard.number
-            lazy[entry.address] = entry.key
-            pairs = watched.setdefault(guard.number, [])
-            pairs.append((entry.key, tensor))
-            for own in entry.tensors:  # it may count its versions apart, as .data does
-                if own is not tensor:
-                    pairs.append((entry.key, own))
-        for guard in self._all:
-            if guard.number in watched:
-                watched[guard.number] += _followers(guard, lazy)
+            found = finder.find(entry, own)
+            if found is not None:
+                guard, tensor = found
+                entry.guard = guard.number
+                watched.setdefault(guard.number, []).extend(_pairs(entry.key, guard, tensor, own))
         return {number: Watch(pairs) for number, pairs in watched.items()}
 
-    def _by_address(self) -> dict[int, tuple[Guard, Any]]:
-        found: dict[int, tuple[Guard, Any]] = {}
+
+_Found: TypeAlias = tuple[Guard, Any]  # and the tensor that it stands before
+
+
+def _pairs(key: str, guard: Guard, tensor: Any, own: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    yield key, tensor
+    for other in own:  # it may count its versions apart, as .data does
+        if other is not tensor:
+            yield key, other
+    follower = guard.follower_of(tensor)
+    if follower is not None:
+        yield key, follower
+
+
+class _Finder:
+    """Which guard stands before an entry's memory."""
+
+    def __init__(self, guards: Sequence[Guard]) -> None:
+        self._guards = guards
+        self._alone = guards[0] if len(guards) == 1 else None  # whatever is shared has one guard
+        self._owned = {id(each) for each in guards[0].owned()} if self._alone else set()
+
+    def find(self, entry: Entry, own: Sequence[Any]) -> _Found | None:
+        """The guard of a tensor that holds all of the entry."""
+        found = self._by_identity(entry, own) or self._by_address.get(entry.address)
+        # More than this guard stands before, otherwise.
+        return found if found is not None and entry.bytes <= found[1].nbytes else None
+
+    def _by_identity(self, entry: Entry, own: Sequence[Any]) -> _Found | None:
+        guard = self._alone
+        for each in own:
+            known = guard is not None and id(each) in self._owned
+            if guard and known and guard.can_watch(each) and each.data_ptr() == entry.address:
+                return guard, each
+        return None
+
+    @cached_property
+    def _by_address(self) -> dict[int, _Found]:
+        found: dict[int, _Found] = {}
         spans: list[tuple[int, int, int]] = []
-        alone = len(self._all) == 1  # whatever is shared has one guard
         # Modules last: they leave to optimizers what those have too.
-        for guard in sorted(self._all, key=lambda guard: guard.mode == "module"):
-            for tensor in guard.tensors():
+        for guard in sorted(self._guards, key=lambda guard: guard.mode == "module"):
+            for tensor in filter(guard.can_watch, guard.owned()):
                 low = tensor.data_ptr()
                 known = found.setdefault(low, (guard, tensor))
-                if alone:
+                if self._alone is not None:
                     continue
                 if known[0] is guard or guard.mode != "module" or known[1].shape != tensor.shape:
                     spans.append((low, low + span_bytes(tensor), guard.number))
@@ -127,8 +160,3 @@ def _shared(spans: list[tuple[int, int, int]]) -> set[int]:
 def _if_mixed(group: list[tuple[int, int, int]]) -> set[int]:
     mixed = len(group) > 1 and len({guard for _, _, guard in group}) > 1
     return {low for low, _, _ in group} if mixed else set()
-
-
-def _followers(guard: Guard, lazy: dict[int, str]) -> list[tuple[str, Any]]:
-    pairs = [(lazy.get(leader.data_ptr()), small) for small, leader in guard.followers()]
-    return [(key, small) for key, small in pairs if key is not None]

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deepfreeze import _core
-from deepfreeze.adapters.base import Entry, imported
+from deepfreeze.adapters.base import imported
+from deepfreeze.capture import Capture
 from deepfreeze.errors import CheckpointError
 from deepfreeze.guards import Guards, Mode
 from deepfreeze.window import Watch, Window
@@ -24,7 +25,7 @@ class _Early:
     """A capture that begins before its save(), one guard at a time."""
 
     owners: object  # keep alive what the engine copies
-    sources: Sequence[_core.Source]
+    table: _core.Table
     watches: dict[int, Watch]
     begun: bool = False
     released: set[int] = field(default_factory=set)
@@ -62,9 +63,9 @@ class LazyCapture:
         self.discard_early()
         self._guards.remove(target)
 
-    def watch(self, entries: Sequence[Entry]) -> dict[int, Watch]:
+    def watch(self, capture: Capture) -> dict[int, Watch]:
         """Gives entries their guards: those are captured after save() has returned."""
-        return self._guards.watch(entries)
+        return self._guards.watch(capture.entries, capture.tensors)
 
     # Fences
 
@@ -123,12 +124,10 @@ class LazyCapture:
         """Whether something is attached in mode after_update."""
         return any(guard.mode == "after_update" for guard in self._guards)
 
-    def arm(
-        self, owners: object, sources: Sequence[_core.Source], watches: dict[int, Watch]
-    ) -> None:
+    def arm(self, owners: object, table: _core.Table, watches: dict[int, Watch]) -> None:
         """The next step will be saved: each update of it begins the capture of its tensors."""
         self.discard_early()
-        self._early = _Early(owners, sources, watches)
+        self._early = _Early(owners, table, watches)
 
     def _updated(self, guard: int) -> None:
         early = self._early
@@ -143,7 +142,7 @@ class LazyCapture:
 
     def _begin(self, early: _Early) -> bool:
         try:
-            early.begun = self._engine.begin_capture(early.sources)
+            early.begun = self._engine.begin_capture(early.table)
         except CheckpointError as error:  # the save itself will say it: nothing leaves backward()
             log.debug("no early capture: %s", error)
         if not early.begun:

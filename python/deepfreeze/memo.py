@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from deepfreeze import _core
+from deepfreeze.adapters.base import Entry
 from deepfreeze.tree import Node, check_text, dumps
 
 _PARTS_DEPTH = 3  # "optim", "v", "state": what lies deeper is written as a whole
@@ -18,7 +19,8 @@ class Memo:
         self.text = TextMemo()
         self.tensors: Any = None  # these two: the torch adapter's
         self.recalls: Any = None
-        self.sources: dict[str, tuple[object, _core.Source]] = {}  # by key, with their forms
+        self.table: _core.Table | None = None
+        self.entries: list[Entry] = []  # of that table
 
 
 class TextMemo:

@@ -62,9 +62,12 @@ std::optional<std::chrono::milliseconds> timeout_of(std::optional<double> second
   return milliseconds_of(*seconds);
 }
 
-Tensor make_source(std::string key, const std::string& dtype, std::vector<std::uint64_t> shape,
-                   std::string logical_dtype, std::uintptr_t address, std::size_t bytes,
-                   std::uint32_t guard) {
+// Key, dtype, shape, logical dtype, bytes.
+using Form =
+    std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::string, std::size_t>;
+
+Tensor unplaced_tensor(Form form) {
+  auto& [key, dtype, shape, logical_dtype, bytes] = form;
   const auto known = dtype_from_name(dtype);
   if (!known) raise(invalid("tensor " + key + ": dtype \"" + dtype + "\" can't be stored"));
   return {.spec = {.key = std::move(key),
@@ -73,9 +76,30 @@ Tensor make_source(std::string key, const std::string& dtype, std::vector<std::u
                    .logical_dtype = std::move(logical_dtype),
                    .box = {},
                    .global_shape = {}},
-          .data = {reinterpret_cast<const std::byte*>(address), bytes},
-          .guard = guard};
+          .data = {static_cast<const std::byte*>(nullptr), bytes}};
 }
+
+// What is saved, kept from save to save: most of the time only places and guards change.
+class Table {
+ public:
+  explicit Table(std::vector<Form> forms) {
+    tensors.reserve(forms.size());
+    for (Form& form : forms) tensors.push_back(unplaced_tensor(std::move(form)));
+  }
+
+  void place(const std::vector<std::uintptr_t>& addresses,
+             const std::vector<std::uint32_t>& guards) {
+    if (addresses.size() != tensors.size() || guards.size() != tensors.size()) {
+      raise(invalid("a table needs an address and a guard for each of its tensors"));
+    }
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].data = {reinterpret_cast<const std::byte*>(addresses[i]), tensors[i].data.size()};
+      tensors[i].guard = guards[i];
+    }
+  }
+
+  TensorTable tensors;
+};
 
 Checkpointer open_engine(const std::string& path, std::optional<std::size_t> keep_last,
                          std::optional<std::uint64_t> keep_every,
@@ -95,18 +119,36 @@ Checkpointer open_engine(const std::string& path, std::optional<std::size_t> kee
   return without_gil([&] { return Checkpointer::open(path, std::move(options)); });
 }
 
-std::optional<SaveHandle> save(Checkpointer& engine, std::uint64_t step, TensorTable sources,
+// Lends the table's tensors to the request, which would else copy them. The table is as the engine
+// is: for one thread at a time.
+template <class Call>
+auto with_tensors(Table& table, SaveRequest request, Call call) {
+  request.tensors = std::move(table.tensors);
+  auto result = [&] {
+    const nb::gil_scoped_release released;
+    return call(request);
+  }();
+  table.tensors = std::move(request.tensors);
+  return unwrap(std::move(result));
+}
+
+std::optional<SaveHandle> save(Checkpointer& engine, std::uint64_t step, Table& table,
                                std::string objects, std::map<std::string, double> metrics,
                                std::map<std::string, std::string> tags,
                                std::map<std::string, std::string> environment, bool confirm) {
-  const SaveRequest request{.step = step,
-                            .tensors = std::move(sources),
-                            .objects = std::move(objects),
-                            .metrics = std::move(metrics),
-                            .tags = std::move(tags),
-                            .environment = std::move(environment),
-                            .confirm = confirm};
-  return without_gil([&] { return engine.save(request); });
+  return with_tensors(table,
+                      {.step = step,
+                       .objects = std::move(objects),
+                       .metrics = std::move(metrics),
+                       .tags = std::move(tags),
+                       .environment = std::move(environment),
+                       .confirm = confirm},
+                      [&](const SaveRequest& request) { return engine.save(request); });
+}
+
+void prewarm(Checkpointer& engine, Table& table, std::string objects) {
+  with_tensors(table, {.objects = std::move(objects)},
+               [&](const SaveRequest& request) { return engine.prewarm(request); });
 }
 
 void wait_handle(const SaveHandle& handle, const std::string& level,
@@ -155,16 +197,9 @@ void bind_handle(nb::module_& module) {
 
 void bind_engine(nb::module_& module) {
   bind_handle(module);
-  nb::class_<Tensor>(module, "Source")
-      .def(
-          "__init__",
-          [](Tensor* self, std::string key, const std::string& dtype,
-             std::vector<std::uint64_t> shape, std::string logical_dtype, std::uintptr_t address,
-             std::size_t bytes, std::uint32_t guard) {
-            new (self) Tensor(make_source(std::move(key), dtype, std::move(shape),
-                                          std::move(logical_dtype), address, bytes, guard));
-          },
-          "key"_a, "dtype"_a, "shape"_a, "logical_dtype"_a, "address"_a, "bytes"_a, "guard"_a = 0);
+  nb::class_<Table>(module, "Table")
+      .def(nb::init<std::vector<Form>>(), "forms"_a)
+      .def("place", &Table::place, "addresses"_a, "guards"_a);
   nb::class_<Checkpointer>(module, "Engine")
       .def(
           "__init__",
@@ -180,8 +215,9 @@ void bind_engine(nb::module_& module) {
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none())
-      .def("save", &save, "step"_a, "sources"_a, "objects"_a, "metrics"_a, "tags"_a,
-           "environment"_a, "confirm"_a = false)
+      .def("prewarm", &prewarm, "table"_a, "objects"_a)
+      .def("save", &save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a, "environment"_a,
+           "confirm"_a = false)
       .def(
           "fence", [](Checkpointer& self, std::uint32_t guard) { self.fence(guard); }, "guard"_a,
           nb::call_guard<nb::gil_scoped_release>())
@@ -190,10 +226,10 @@ void bind_engine(nb::module_& module) {
           nb::call_guard<nb::gil_scoped_release>())
       .def(
           "begin_capture",
-          [](Checkpointer& self, const TensorTable& sources) {
-            return without_gil([&] { return self.begin_capture(sources); });
+          [](Checkpointer& self, const Table& table) {
+            return without_gil([&] { return self.begin_capture(table.tensors); });
           },
-          "sources"_a)
+          "table"_a)
       .def("release", &Checkpointer::release, "guard"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("discard_capture", &Checkpointer::discard_capture,
            nb::call_guard<nb::gil_scoped_release>())

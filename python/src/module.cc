@@ -12,4 +12,5 @@ NB_MODULE(_core, module) {
   deepfreeze::python::bind_errors(module);
   deepfreeze::python::bind_checkpoint(module);
   deepfreeze::python::bind_engine(module);
+  deepfreeze::python::bind_recall(module);
 }

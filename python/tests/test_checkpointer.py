@@ -14,6 +14,21 @@ import deepfreeze as df
 from deepfreeze import _core
 
 
+def test_prewarm_sets_up_and_saves_nothing(run: Path) -> None:
+    state = {"x": torch.arange(1 << 20), "epoch": 3}
+    with df.Checkpointer(run) as ckpt:
+        ckpt.prewarm(state)
+        assert ckpt.steps() == []
+        assert [path.name for path in run.glob("generation-*")] == ["generation-00000001.json"]
+        save(ckpt, 1, state)
+        ckpt.prewarm(state)
+        assert ckpt.steps() == [1]
+        with pytest.raises(df.EncodeError, match=r"what\.is: "):
+            ckpt.prewarm({"what": {"is": object()}})
+    with pytest.raises(df.CheckpointError, match="closed"):
+        ckpt.prewarm(state)
+
+
 def test_nothing_committed_restores_to_none(ckpt: df.Checkpointer) -> None:
     state = {"x": torch.ones(1)}
     assert ckpt.restore(state) is None

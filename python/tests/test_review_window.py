@@ -141,14 +141,15 @@ def test_memory_that_is_replaced_stays_until_it_is_captured(
 def test_a_native_handle_that_nobody_has_fails_its_save(run: Path) -> None:
     data = bytearray(os.urandom(1 << 20))
     view = torch.frombuffer(data, dtype=torch.uint8)
-    source = _core.Source("x", "U8", (len(data),), "", view.data_ptr(), len(data), 1)
+    table = _core.Table([("x", "U8", (len(data),), "", len(data))])
+    table.place([view.data_ptr()], [1])
     engine = _core.Engine(str(run), profile="latency")
     for step in (1, 2):
-        handle = engine.save(step, [source], "", {}, {}, {}, confirm=True)
+        handle = engine.save(step, table, "", {}, {}, {}, confirm=True)
         assert handle is not None
         del handle  # as an interrupt at the return of save() does
     engine.wait()
-    last = engine.save(3, [source], "", {}, {}, {})
+    last = engine.save(3, table, "", {}, {}, {})
     assert last is not None
     last.wait("durable", 60)
     engine.close()

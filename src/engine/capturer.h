@@ -43,6 +43,11 @@ class Capturer {
 
   // Room for the plan's data section, and the session that will fill it. The arena is taken.
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan);
+  // The same room and threads for saves to come.
+  [[nodiscard]] Status prewarm(const SavePlan& plan) {
+    const auto capture = prepare(plan);
+    return capture ? Status{} : std::unexpected(capture.error());
+  }
   [[nodiscard]] Image image() const { return image_; }
 
   // Copies what nothing guards, leaves the rest to the background and to fences. `handle` learns

@@ -100,6 +100,7 @@ struct Checkpointer::Impl {
                                                    const std::shared_ptr<SaveHandle::State>& handle,
                                                    bool confirm);
   [[nodiscard]] Result<std::optional<SaveHandle>> checked_save(const SaveRequest& request);
+  [[nodiscard]] Status prewarm(const SaveRequest& request);
   [[nodiscard]] SaveHandle handle_of(const std::shared_ptr<SaveHandle::State>& state);
   [[nodiscard]] Status save(const SaveRequest& request, std::shared_ptr<SaveHandle::State> handle);
   [[nodiscard]] Status save_or_throw(const SaveRequest& request,
@@ -352,6 +353,28 @@ Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveReq
   const std::lock_guard lock(handle->mutex);
   handle->status.stall_seconds = seconds_since(handle->started);
   return result;
+}
+
+Status Checkpointer::prewarm(const SaveRequest& request) {
+  DF_TRY_VOID(check_usable("prewarm"));
+  try {
+    return impl_->prewarm(request);
+  } catch (const std::exception& cause) {
+    return std::unexpected(out_of_memory(cause).within("prewarm"));
+  }
+}
+
+Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
+  const trace::Span span("prewarm");
+  DF_TRY_VOID(planner.accept(request));
+  capturer.discard_early();
+  if (!capturer.take_arena(std::min(options.busy_wait_max, kWaitMax))) {
+    return fail(ErrorCode::kBusy, "prewarm: the save before it did not finish in time");
+  }
+  const ScopeExit free_arena([this] { capturer.free_arena(); });
+  DF_TRY_VOID(capturer.prewarm(planner.plan_capture(request.tensors)));
+  wait_for_jobs();  // a claim would fence them
+  return writer.prepare();
 }
 
 // For the caller: notices when he has no copy left.

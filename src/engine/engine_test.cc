@@ -126,6 +126,50 @@ TEST_F(EngineTest, RestoresWhatWasSavedInAnotherInstance) {
   EXPECT_EQ(state, state_at(2));
 }
 
+TEST_F(EngineTest, PrewarmDoesWhatTheFirstSaveWouldAndNoMore) {
+  Checkpointer run = open();
+  const State state = state_at(1);
+  ASSERT_TRUE(run.prewarm({.tensors = state.table()}));
+  EXPECT_TRUE(run.candidates()->empty());
+  EXPECT_TRUE(fs::exists(run_dir() / "generation-00000001.json"));
+  ASSERT_TRUE(run.prewarm({.tensors = state.table()}));
+  save_durably(run, 1);
+  ASSERT_TRUE(run.prewarm({.tensors = state.table()}));
+  EXPECT_FALSE(fs::exists(run_dir() / "generation-00000002.json"));
+  EXPECT_EQ(run.candidates()->front().generation, 1U);
+}
+
+// Of this process, in bytes.
+std::size_t resident_memory() {
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST_F(EngineTest, PrewarmTakesTheMemoryThatTheFirstSaveNeeds) {
+  Checkpointer run = open();
+  const std::vector<std::byte> state(64 << 20, std::byte{1});
+  const TensorTable table = {
+      {.spec = {.key = "w", .dtype = DType::kU8, .shape = {state.size()}}, .data = state}};
+  const std::size_t before = resident_memory();
+  ASSERT_TRUE(run.prewarm({.tensors = table}));
+  const std::size_t warm = resident_memory();
+  EXPECT_GE(warm, before + state.size());
+  ASSERT_TRUE((*run.save({.step = 1, .tensors = table}))->wait(Level::kDurable, kDeadline));
+  EXPECT_LT(resident_memory(), warm + state.size() / 4);
+}
+
+TEST_F(EngineTest, PrewarmRefusesWhatSaveWould) {
+  Checkpointer run = open();
+  const State state = state_at(1);
+  TensorTable table = state.table();
+  table[1].spec.key = table[0].spec.key;
+  EXPECT_EQ(run.prewarm({.tensors = table}).error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(run.prewarm({.objects = "["}).error().code(), ErrorCode::kEncode);
+  ASSERT_TRUE(run.close());
+  EXPECT_EQ(run.prewarm({.tensors = state.table()}).error().code(), ErrorCode::kUnsupported);
+}
+
 TEST_F(EngineTest, TheCallerMayChangeItsStateOnceSaveReturned) {
   Checkpointer run = open();
   State state = state_at(5);

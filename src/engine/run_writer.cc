@@ -70,9 +70,11 @@ bool RunWriter::must_claim(std::uint64_t step) const {
   return claim_due_ || (last_issued_ && step < last_issued_->step);
 }
 
+Status RunWriter::prepare() { return claim_due_ ? claim(resumed_from_) : Status{}; }
+
 Result<Identity> RunWriter::next_identity(std::uint64_t step) {
   if (claim_due_) {
-    DF_TRY_VOID(claim(resumed_from_));
+    DF_TRY_VOID(prepare());
   } else if (must_claim(step)) {
     DF_TRY_VOID(claim(last_issued_));
   } else {

@@ -29,6 +29,9 @@ class RunWriter {
   // the claim would fence them.
   [[nodiscard]] bool must_claim(std::uint64_t step) const;
 
+  // Claims a generation where the first save would; else nothing.
+  [[nodiscard]] Status prepare();
+
   // The identity of the next save. Claims a generation first where must_claim() says so: before
   // the first save, after continue_from(), and where the step went back without it (the new line
   // then goes on from the newest step). kFenced where another process has taken the run over.

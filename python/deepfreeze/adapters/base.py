@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Entry:
-    """An array to store: where its bytes lie, and what keeps them alive."""
+    """An array to store, and where its bytes lie."""
 
     key: str
     dtype: str  # as safetensors names it
@@ -26,8 +26,6 @@ class Entry:
     logical_dtype: str  # "" where `dtype` is the real one
     address: int
     bytes: int
-    owner: object
-    tensors: Sequence[Any] = ()  # of the framework, whose memory it is
     guard: int = 0  # which fence stands before its next change; 0: none does
 
 

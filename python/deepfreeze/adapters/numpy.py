@@ -66,10 +66,8 @@ class NumpyAdapter:
         )
         key = self._known[same] = capture.keys.take(path)
         # The live array too, so that no other comes to lie at its address meanwhile.
-        owner = (little, array)
-        capture.entries.append(
-            Entry(key, dtype, shape, logical, little.ctypes.data, little.nbytes, owner)
-        )
+        entry = Entry(key, dtype, shape, logical, little.ctypes.data, little.nbytes)
+        capture.add(entry, [little, array])
         return key
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:

@@ -59,7 +59,7 @@ class TorchAdapter:
     """Stores each tensor's memory once and fills it in place."""
 
     def __init__(self) -> None:
-        self._seen: list[Seen] = []
+        self._seen = Seen()
         self._recalls = Recalls()
         self._names: ParameterNames | None = None  # of a restore
 
@@ -96,17 +96,17 @@ class TorchAdapter:
         node: Node = {"$": "tensor", "k": ""}
         if not value.is_cpu:
             node["device"] = str(value.device)
-        self._seen.append((node, value, path))
+        self._seen.add(node, value, path)
         return node
 
     def _encode_module(self, module: nn.Module, path: str, capture: Capture) -> Node:
         recall = self._recalls.last(path)
         again = recall.again(module) if isinstance(recall, ModuleRecall) else None
         if again is not None:
-            return self._recalled(path, recall, *again)
+            return self._recalled(path, *again)
         begin = len(self._seen)
         node = encode_module(module, path, capture)
-        self._recalls.note(path, ModuleRecall.of(module, node, self._seen[begin:]))
+        self._recalls.note(path, ModuleRecall.of(module, node, self._seen.since(begin)))
         return node
 
     def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Capture) -> Node:
@@ -115,17 +115,17 @@ class TorchAdapter:
         recall = self._recalls.last(path)
         again = recall.again(optimizer, named) if isinstance(recall, OptimizerRecall) else None
         if again is not None:
-            state = self._recalled(path, recall, *again)
+            state = self._recalled(path, *again)
         else:
             begin = len(self._seen)
             state = encode_state(optimizer, path, capture, named)
-            recall = OptimizerRecall.of(optimizer, named, state, self._seen[begin:])
+            recall = OptimizerRecall.of(optimizer, named, state, self._seen.since(begin))
             self._recalls.note(path, recall)
         return encode_optimizer(optimizer, path, capture, named, state)
 
-    def _recalled(self, path: str, recall: Recall | None, node: Node, seen: list[Seen]) -> Node:
+    def _recalled(self, path: str, recall: Recall, node: Node, seen: Seen) -> Node:
         self._recalls.note(path, recall)
-        self._seen += seen
+        self._seen.extend(seen)
         return node
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
@@ -146,7 +146,7 @@ class TorchAdapter:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a read-only one must not be written
             tensor = torch.from_numpy(array)
-        self._seen.append((node, tensor, path))
+        self._seen.add(node, tensor, path)
         return True
 
     def _names_in(self, state: object) -> ParameterNames:
@@ -160,13 +160,13 @@ class TorchAdapter:
         capture.memo.tensors = capture.memo.recalls = None
         if not memo.replay(self._seen, capture):
             capture.memo.text = TextMemo()  # it knows nodes by identity, and these change
-            for node, _, _ in self._seen:
+            for node in self._seen.nodes:
                 node.pop("view", None)
             keys, before = capture.keys.taken(), len(capture.entries)
-            waiting = [pending(node, tensor, path) for node, tensor, path in self._seen]
+            waiting = [*map(pending, self._seen.nodes, self._seen.tensors, self._seen.paths)]
             store_all(waiting, capture)
-            memo.record(self._seen, waiting, before, keys, capture.entries)
-        self._seen = []
+            memo.record(self._seen, waiting, keys, capture.entries[before:])
+        self._seen = Seen()
         self._recalls.keep()
         capture.memo.tensors, capture.memo.recalls = memo, self._recalls
 

@@ -33,24 +33,23 @@ class OptimizerGuard:
         if mode == "after_update":
             self._hooks.append(self._optimizer.register_step_post_hook(_Hook(after, number)))
 
-    def tensors(self) -> list[Tensor]:
+    def owned(self) -> list[Any]:
         owned: list[Any] = []
         for group in self._optimizer.param_groups:
             owned += group["params"]
         for state in self._optimizer.state.values():
             if isinstance(state, dict):
                 owned += state.values()
-        return [each for each in owned if _is_watchable(each)]
+        return owned
 
-    def followers(self) -> list[tuple[Tensor, Tensor]]:
+    def can_watch(self, value: Any) -> bool:
+        return _is_watchable(value)
+
+    def follower_of(self, tensor: Tensor) -> Tensor | None:
         # A fused update bumps the version of the step count, and of nothing else.
-        return [
-            (state["step"], parameter)
-            for parameter, state in self._optimizer.state.items()
-            if isinstance(state, dict)
-            and _is_watchable(state.get("step"))
-            and _is_watchable(parameter)
-        ]
+        state = self._optimizer.state.get(tensor)
+        count = state.get("step") if isinstance(state, dict) else None
+        return count if _is_watchable(count) else None
 
     def detach(self) -> None:
         for hook in self._hooks:
@@ -67,11 +66,14 @@ class ModuleGuard:
         self.number = number
         self._module = module
 
-    def tensors(self) -> list[Tensor]:
-        return [each for each in self._module.parameters() if _is_watchable(each)]
+    def owned(self) -> list[Any]:
+        return list(self._module.parameters())
 
-    def followers(self) -> list[tuple[Tensor, Tensor]]:
-        return []
+    def can_watch(self, value: Any) -> bool:
+        return _is_watchable(value)
+
+    def follower_of(self, _: Tensor) -> Tensor | None:
+        return None
 
     def detach(self) -> None:
         """It has no hooks."""

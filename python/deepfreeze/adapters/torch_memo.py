@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from deepfreeze import _core
 from deepfreeze.adapters.base import Entry
-from deepfreeze.adapters.torch_recall import Seen
+from deepfreeze.adapters.torch_recall import Seen, roll_call
 from deepfreeze.adapters.torch_tensors import Pending, host_copy
 from deepfreeze.tree import Node
 
@@ -37,30 +38,16 @@ class _Known:
     loose: bool = False  # it has moved before
 
 
-@dataclass
-class _Forms:
-    """Of tensors in order: where in the state they are, and how their elements lie in memory."""
-
-    paths: list[str]
-    storage_bytes: list[int]
-    shapes: list[torch.Size]
-    strides: list[tuple[int, ...]]
-    dtypes: list[torch.dtype]
-    devices: list[torch.device]
-    lazy: list[bool]  # a negation or conjugate that is not carried out yet
-
-    @classmethod
-    def of(cls, seen: list[Seen], storages: list[torch.UntypedStorage]) -> _Forms:
-        tensors = [tensor for _, tensor, _ in seen]
-        return cls(
-            [path for _, _, path in seen],
-            [storage.nbytes() for storage in storages],
-            [tensor.shape for tensor in tensors],
-            [tensor.stride() for tensor in tensors],
-            [tensor.dtype for tensor in tensors],
-            [tensor.device for tensor in tensors],
-            [tensor.is_neg() or tensor.is_conj() for tensor in tensors],
-        )
+def _form_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    """How its elements lie in memory."""
+    return (
+        tensor.untyped_storage().nbytes(),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.device,
+        tensor.is_neg() or tensor.is_conj(),  # not carried out yet
+    )
 
 
 def _lies_in(address: int, storage: torch.UntypedStorage) -> bool:
@@ -72,28 +59,29 @@ class TensorMemo:
 
     def __init__(self) -> None:
         self._known: list[_Known] = []
-        self._forms: _Forms | None = None
+        self._paths: list[str] = []
+        self._forms: list[tuple[object, ...]] = []
         self._places: list[int] = []  # addresses, the last time
+        self._moved: list[int] = []  # numbers of those that no recall answered for
+        self._roll: _core.RollCall | None = None  # of these
         self._all_alone = False  # each has made the entry of its own number
-        self._entries: list[Entry] = []  # without owners: a memo keeps no memory alive
+        self._entries: list[Entry] = []
         self._keys_before: frozenset[str] = frozenset()  # taken before by other adapters
         self._lows: list[int] = []  # of the tensors that have not moved so far, in order
         self._highs: list[int] = []  # the highest of each and those before it
 
     def record(
         self,
-        seen: list[Seen],
+        seen: Seen,
         waiting: list[Pending],
-        before: int,
         keys: frozenset[str],
-        entries: list[Entry],
+        made: list[Entry],
     ) -> None:
-        """Notes what store_all() has made of `waiting`; `entries` from `before` on are theirs."""
-        made = entries[before:]
+        """Notes what store_all() has made of `waiting`."""
         places = {entry.key: index for index, entry in enumerate(made)}
         members = Counter(item.node["k"] for item in waiting)
         self._known = []
-        for (_, tensor, _), item in zip(seen, waiting, strict=True):
+        for tensor, item in zip(seen.tensors, waiting, strict=True):
             if item.tensor.data_ptr() != tensor.data_ptr():
                 return self._forget()  # a lazy conjugate: each save resolves it anew
             key, view = item.node["k"], item.node.get("view")
@@ -113,48 +101,75 @@ class TensorMemo:
                     copied=not in_place and view is None,
                 )
             )
-        self._entries = [replace(entry, owner=None, tensors=(), guard=0) for entry in made]
+        self._entries = made
         self._keys_before = keys
-        self._forms = _Forms.of(seen, [tensor.untyped_storage() for _, tensor, _ in seen])
-        self._places = []
+        self._paths = seen.paths
+        self._forms = [*map(_form_of, seen.tensors)]
+        self._places = [item.low for item in waiting]
+        self._await(seen)
         self._all_alone = all(each.alone and each.entry == i for i, each in enumerate(self._known))
         self._settle()
 
     def _forget(self) -> None:
         self._known = []
 
+    def _await(self, seen: Seen) -> None:
+        """The next time these have to say for themselves whether they have moved."""
+        self._moved = seen.moved
+        self._roll = roll_call([seen.tensors[place] for place in seen.moved])
+
     def _settle(self) -> None:
         spans = sorted((e.low, e.high) for e in self._known if e.high > e.low and not e.loose)
         self._lows = [low for low, _ in spans]
         self._highs = list(accumulate((high for _, high in spans), max))
 
-    def replay(self, seen: list[Seen], capture: Capture) -> bool:
+    def replay(self, seen: Seen, capture: Capture) -> bool:
         """Fills the nodes and adds the entries as the last time; False where that may be wrong."""
-        if len(seen) != len(self._known) or not seen:
+        if not self._known or seen.paths != self._paths:
             return False
-        storages = [tensor.untyped_storage() for _, tensor, _ in seen]
-        if capture.keys.taken() != self._keys_before or _Forms.of(seen, storages) != self._forms:
+        if capture.keys.taken() != self._keys_before:
             return False
-        if not self._may_lie_at([tensor.data_ptr() for _, tensor, _ in seen]):
+        if not self._all_answer(seen) and not self._is_alike(seen):
             return False
         if self._all_alone:
-            self._add_entries_alone(seen, storages, capture)
+            self._add_entries_alone(seen, capture)
         else:
-            self._add_entries(seen, storages, capture)
+            self._add_entries(seen, capture)
         return True
 
-    def _may_lie_at(self, places: list[int]) -> bool:
-        if places == self._places:
-            return True
+    def _all_answer(self, seen: Seen) -> bool:
+        """Whether all lie where they lay, and are as they were."""
+        if self._roll is None or seen.moved != self._moved:
+            return False
+        answers = self._roll.answer([seen.tensors[place] for place in seen.moved])
+        if answers is None:
+            return False
+        for place, storage in zip(seen.moved, answers, strict=True):
+            seen.storages[place] = storage
+        return True
+
+    def _is_alike(self, seen: Seen) -> bool:
+        """Whether those that may have moved are as they were, and share memory with none."""
+        tensors = [seen.tensors[place] for place in seen.moved]
+        if [*map(_form_of, tensors)] != [self._forms[place] for place in seen.moved]:
+            return False
+        places = [tensor.data_ptr() for tensor in tensors]
+        if not self._may_lie_at(places, seen.moved):
+            return False
+        for place, tensor, low in zip(seen.moved, tensors, places, strict=True):
+            seen.storages[place] = tensor.untyped_storage()
+            self._places[place] = low
+        self._await(seen)
+        return True
+
+    def _may_lie_at(self, places: list[int], numbers: list[int]) -> bool:
+        known = [self._known[number] for number in numbers]
         moved = [
             (each, low)
-            for low, each in zip(places, self._known, strict=True)
+            for low, each in zip(places, known, strict=True)
             if each.loose or (low != each.low and each.high > each.low)
         ]
-        if moved and not self._may_move(moved):
-            return False
-        self._places = places
-        return True
+        return not moved or self._may_move(moved)
 
     def _may_move(self, moved: list[tuple[_Known, int]]) -> bool:
         """Whether tensors that lie elsewhere now share that memory with no other either."""
@@ -179,39 +194,32 @@ class TensorMemo:
             return True
         return index < len(self._lows) and self._lows[index] < high
 
-    def _add_entries_alone(
-        self, seen: list[Seen], storages: list[torch.UntypedStorage], capture: Capture
-    ) -> None:
-        for (node, _, _), each in zip(seen, self._entries, strict=True):
-            node["k"] = each.key
-        capture.entries += [
-            Entry(e.key, e.dtype, e.shape, e.logical_dtype, low, e.bytes, storage, (tensor,))
-            for e, low, storage, (_, tensor, _) in zip(
-                self._entries, self._places, storages, seen, strict=True
-            )
-        ]
+    def _add_entries_alone(self, seen: Seen, capture: Capture) -> None:
+        for place in seen.moved:  # the nodes of all others were filled in when they were stored
+            entry = self._entries[place]
+            seen.nodes[place]["k"] = entry.key
+            entry.address = self._places[place]
+        capture.entries += self._entries
+        capture.owners += seen.storages
+        capture.tensors += zip(seen.tensors)
 
-    def _add_entries(
-        self, seen: list[Seen], storages: list[torch.UntypedStorage], capture: Capture
-    ) -> None:
+    def _add_entries(self, seen: Seen, capture: Capture) -> None:
         tensors: list[list[torch.Tensor]] = [[] for _ in self._entries]
-        # The storages too: a tensor may be given another one while its bytes are copied.
-        owners: list[list[object]] = [[] for _ in self._entries]
-        for (node, tensor, _), storage, each in zip(seen, storages, self._known, strict=True):
+        made = [replace(entry) for entry in self._entries]
+        for node, tensor, low, each in zip(
+            seen.nodes, seen.tensors, self._places, self._known, strict=True
+        ):
             node["k"] = each.key
             if each.view is not None:
                 node["view"] = each.view
             tensors[each.entry].append(tensor)
-            owners[each.entry].append(storage)
             if each.alone:
-                self._entries[each.entry].address = each.low
-        made = [
-            Entry(e.key, e.dtype, e.shape, e.logical_dtype, e.address, e.bytes, owner, own)
-            for e, owner, own in zip(self._entries, owners, tensors, strict=True)
-        ]
-        for each in self._known:
-            entry = made[each.entry]
-            if each.copied and isinstance(entry.owner, list):
-                host = host_copy(entry.tensors[0])
-                entry.address, entry.owner = host.data_ptr(), (host,)
+                made[each.entry].address = low
+        # The storages too: a tensor may be given another one while its bytes are copied.
+        capture.owners += seen.storages
+        for entry in {each.entry for each in self._known if each.copied}:
+            host = host_copy(tensors[entry][0].detach())
+            made[entry].address = host.data_ptr()
+            capture.owners.append(host)
         capture.entries += made
+        capture.tensors += tensors

@@ -10,54 +10,70 @@ methods or hooks of its own, which may say something new each time, is never rec
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import is_
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from deepfreeze import _core
 from deepfreeze.adapters.torch_optimizers import Named, ParameterNames, modules_in
 from deepfreeze.tree import Node
 
-Seen: TypeAlias = tuple[Node, torch.Tensor, str]  # node to fill in, tensor, path
-
 _STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
 _TORCHS_OWN = {name: getattr(nn.Module, name) for name in _STATE_METHODS}
-
-
 _NAMING_METHODS = ("named_parameters", "named_modules")
 _TORCHS_NAMING = {name: getattr(nn.Module, name) for name in _NAMING_METHODS}
 _KINDS = (torch.Tensor, nn.Parameter)  # as they are, no subclass: what those add is not known here
 
 
-class _Contents:
-    """What several dicts hold: which names stand for which objects, by identity."""
-
-    def __init__(self, dicts: list[dict[Any, Any]]) -> None:
-        self._sizes = [len(each) for each in dicts]
-        self._keys = [*chain.from_iterable(dicts)]
-        self._key_kinds = [*map(type, self._keys)]  # 1 equals True
-        self._ids = [*map(id, _values(dicts))]
-
-    def are_in(self, dicts: list[dict[Any, Any]]) -> bool:
-        """Whether these dicts have the same names, in the same order, for the same values.
-
-        A new object with the id of an old one passes: it is in the old one's place.
-        """
-        keys = [*chain.from_iterable(dicts)]
-        return (
-            [len(each) for each in dicts] == self._sizes
-            and keys == self._keys
-            and [*map(type, keys)] == self._key_kinds
-            and [*map(id, _values(dicts))] == self._ids
-        )
-
-
 def _values(dicts: list[dict[Any, Any]]) -> Iterator[Any]:
     return chain.from_iterable(each.values() for each in dicts)
+
+
+@dataclass(slots=True)
+class Seen:
+    """The tensors of a state in the walk's order: lists side by side, as there may be thousands."""
+
+    nodes: list[Node] = field(default_factory=list)  # their keys are to be filled in
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    # Of those that lie where they lay when they were last stored: what holds their memory.
+    storages: list[torch.UntypedStorage | None] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)  # the places of all others
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def add(self, node: Node, tensor: torch.Tensor, path: str) -> None:
+        """Of this one nothing is known."""
+        self.moved.append(len(self.tensors))
+        self.nodes.append(node)
+        self.tensors.append(tensor)
+        self.paths.append(path)
+        self.storages.append(None)
+
+    def extend(self, other: Seen) -> None:
+        """All of `other`, behind those that are here."""
+        begin = len(self.tensors)
+        self.moved += [begin + place for place in other.moved]
+        self.nodes += other.nodes
+        self.tensors += other.tensors
+        self.paths += other.paths
+        self.storages += other.storages
+
+    def since(self, begin: int) -> Seen:
+        """Those from one place on, as if nothing were known of them."""
+        count = len(self) - begin
+        return Seen(
+            self.nodes[begin:], self.tensors[begin:], self.paths[begin:], [None] * count,
+            [*range(count)],
+        )  # fmt: skip
 
 
 class Structure:
@@ -66,7 +82,7 @@ class Structure:
     def __init__(self, module: nn.Module) -> None:
         modules = list(module.modules())
         self._modules = [weakref.ref(each) for each in modules]
-        self._contents = _Contents(_dicts_of(modules))
+        self._contents = _core.Contents(_dicts_of(modules))
 
     def modules(self) -> list[nn.Module]:
         """Those that are left, each once, the module itself first."""
@@ -93,37 +109,71 @@ def _dicts_of(modules: list[nn.Module]) -> list[dict[str, Any]]:
 class _Tensors:
     """Of one object's tensors, in the walk's order: their nodes, paths and kinds."""
 
-    def __init__(self, live: list[torch.Tensor], seen: list[Seen]) -> None:
-        self._nodes = [node for node, _, _ in seen]
-        self._paths = [path for _, _, path in seen]
-        self._kinds = [_kind(tensor) for tensor in live]
+    def __init__(
+        self,
+        live: list[torch.Tensor],
+        nodes: list[Node],
+        paths: list[str],
+        kinds: _core.TensorKinds,
+    ) -> None:
+        self._nodes = nodes
+        self._paths = paths
+        self._kinds = kinds
+        self._roll = roll_call(live)
 
-    def are_like(self, live: list[torch.Tensor]) -> bool:
-        return [_kind(tensor) for tensor in live] == self._kinds
+    @classmethod
+    def of(cls, live: list[torch.Tensor], seen: Seen) -> _Tensors:
+        return cls(live, seen.nodes, seen.paths, _core.TensorKinds(live))
 
-    def seen(self, tensors: list[torch.Tensor]) -> list[Seen]:
-        return list(zip(self._nodes, tensors, self._paths, strict=True))
+    def again(self, live: list[torch.Tensor]) -> tuple[_Tensors, Seen] | None:
+        """What to remember of them now, and what is to be stored; None where they need a walk."""
+        storages = None if self._roll is None else self._roll.answer(live)
+        if storages is not None:
+            return self, Seen(self._nodes, live, self._paths, storages, [])
+        if not self._kinds.match(live):
+            return None
+        # Not in place: a walk that fails must leave what the last complete one has found.
+        moved = _Tensors(live, self._nodes, self._paths, self._kinds)
+        count = len(live)
+        return moved, Seen(self._nodes, live, self._paths, [None] * count, [*range(count)])
 
 
-def _kind(tensor: torch.Tensor) -> tuple[object, ...]:
-    return type(tensor), tensor.dtype, tensor.layout, tensor.device
+def roll_call(tensors: Sequence[torch.Tensor]) -> _core.RollCall | None:
+    """Where they lie; None where some have no memory on the host."""
+    try:
+        return _core.RollCall([*tensors])
+    except Exception:  # a sparse tensor, one on another device: walked each time
+        return None
 
 
-class ModuleRecall:
+class _OfTensors:
+    """A recall of an object whose tensors are all that can move."""
+
+    _tensors: _Tensors
+
+    def _with(self, tensors: _Tensors) -> Self:
+        if tensors is self._tensors:
+            return self
+        other = copy(self)
+        other._tensors = tensors
+        return other
+
+
+class ModuleRecall(_OfTensors):
     """One module that gives its state by torch's own methods, and all of it in tensors."""
 
     def __init__(
-        self, structure: Structure, node: Node, live: list[torch.Tensor], seen: list[Seen]
+        self, structure: Structure, node: Node, live: list[torch.Tensor], seen: Seen
     ) -> None:
         self._structure = structure
         self._hidden = [set(m._non_persistent_buffers_set) for m in structure.modules()]
         place_of = {id(value): place for place, value in enumerate(structure.values())}
         self._places = [place_of[id(tensor)] for tensor in live]
         self._node = node
-        self._tensors = _Tensors(live, seen)
+        self._tensors = _Tensors.of(live, seen)
 
     @classmethod
-    def of(cls, module: nn.Module, node: Node, seen: list[Seen]) -> ModuleRecall | None:
+    def of(cls, module: nn.Module, node: Node, seen: Seen) -> ModuleRecall | None:
         """What `node` and `seen` have come of; None where the next walk may find anything."""
         structure = Structure(module)
         if not _gives_its_tensors(structure.modules()):
@@ -132,12 +182,14 @@ class ModuleRecall:
         nodes = list(node["v"].values())
         same = len(live) == len(seen) == len(nodes) and all(
             type(tensor) in _KINDS and tensor.data_ptr() == alias.data_ptr() and child is inner
-            for tensor, child, (inner, alias, _) in zip(live, nodes, seen, strict=True)
+            for tensor, child, inner, alias in zip(
+                live, nodes, seen.nodes, seen.tensors, strict=True
+            )
         )
         return cls(structure, node, live, seen) if same else None
 
-    def again(self, module: nn.Module) -> tuple[Node, list[Seen]] | None:
-        """The node, and the tensors as state_dict() would give them; None: walk it."""
+    def again(self, module: nn.Module) -> tuple[ModuleRecall, Node, Seen] | None:
+        """What to remember now, the node, and the tensors; None: walk it."""
         if not self._structure.holds(module):
             return None
         modules = self._structure.modules()
@@ -146,10 +198,8 @@ class ModuleRecall:
         if [m._non_persistent_buffers_set for m in modules] != self._hidden:
             return None
         values = self._structure.values()
-        live = [values[place] for place in self._places]
-        if not self._tensors.are_like(live):
-            return None
-        return self._node, self._tensors.seen([tensor.detach() for tensor in live])
+        found = self._tensors.again([values[place] for place in self._places])
+        return found and (self._with(found[0]), self._node, found[1])
 
 
 def _gives_its_tensors(modules: list[nn.Module]) -> bool:
@@ -166,34 +216,35 @@ def _gives_its_tensors(modules: list[nn.Module]) -> bool:
     )
 
 
-class OptimizerRecall:
+class OptimizerRecall(_OfTensors):
     """The state of one optimizer, where all of it is tensors that belong to parameters."""
 
-    def __init__(self, optimizer: Optimizer, named: Named, node: Node, seen: list[Seen]) -> None:
+    def __init__(self, optimizer: Optimizer, named: Named, node: Node, seen: Seen) -> None:
         self._named = named
         self._owners = [*map(id, optimizer.state)]
-        self._contents = _Contents(list(optimizer.state.values()))
+        self._contents = _core.Contents(list(optimizer.state.values()))
         self._node = node
-        self._tensors = _Tensors([tensor for _, tensor, _ in seen], seen)
+        self._tensors = _Tensors.of(seen.tensors, seen)
 
     @classmethod
     def of(
-        cls, optimizer: Optimizer, named: Named, node: Node, seen: list[Seen]
+        cls, optimizer: Optimizer, named: Named, node: Node, seen: Seen
     ) -> OptimizerRecall | None:
         """What `node` and `seen` have come of; None where the next walk may find anything."""
         states = list(optimizer.state.values())
         if not all(type(each) is dict for each in states):
             return None
         values = [*_values(states)]
-        found = [tensor for _, tensor, _ in seen]
-        if len(values) != len(found) or not all(map(is_, values, found)):
+        if len(values) != len(seen) or not all(map(is_, values, seen.tensors)):
             return None
-        if not all(type(tensor) in _KINDS for tensor in found):
+        if not all(type(tensor) in _KINDS for tensor in values):
             return None
         return cls(optimizer, named, node, seen)
 
-    def again(self, optimizer: Optimizer, named: Named) -> tuple[Node, list[Seen]] | None:
-        """The node of the state, and its tensors; None: walk it."""
+    def again(
+        self, optimizer: Optimizer, named: Named
+    ) -> tuple[OptimizerRecall, Node, Seen] | None:
+        """What to remember now, the node of the state, and its tensors; None: walk it."""
         states = list(optimizer.state.values())
         if (
             named is not self._named
@@ -202,8 +253,8 @@ class OptimizerRecall:
             or not self._contents.are_in(states)
         ):
             return None
-        live = [*_values(states)]
-        return (self._node, self._tensors.seen(live)) if self._tensors.are_like(live) else None
+        found = self._tensors.again([*_values(states)])
+        return found and (self._with(found[0]), self._node, found[1])
 
 
 Recall: TypeAlias = ModuleRecall | OptimizerRecall

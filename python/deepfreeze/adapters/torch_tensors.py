@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -217,7 +218,9 @@ def _view_node(tensor: torch.Tensor, offset_bytes: int) -> Node:
     }
 
 
-def _store(tensor: torch.Tensor, path: str, capture: Capture, owners: object = None) -> str:
+def _store(
+    tensor: torch.Tensor, path: str, capture: Capture, more_owners: Iterable[object] = ()
+) -> str:
     """Adds an entry; what is not on the host, or not in order, is copied for it."""
     in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
     host = tensor if in_place else host_copy(tensor)
@@ -226,11 +229,9 @@ def _store(tensor: torch.Tensor, path: str, capture: Capture, owners: object = N
     dtype, stored_shape, logical = stored_form(name, shape, tensor.element_size())
     key = capture.keys.take(path)
     # The storage too: a tensor may be given another one while its bytes are copied.
-    owner = (host, owners, host.untyped_storage())
-    address = host.data_ptr()
-    capture.entries.append(
-        Entry(key, dtype, stored_shape, logical, address, tensor.nbytes, owner, (tensor,))
-    )
+    owners = [host, host.untyped_storage(), *more_owners]
+    entry = Entry(key, dtype, stored_shape, logical, host.data_ptr(), tensor.nbytes)
+    capture.add(entry, owners, (tensor,))
     return key
 
 

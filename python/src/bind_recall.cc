@@ -1,0 +1,278 @@
+// Comparing a state with what it was at the last save, without a frame of Python for each tensor.
+// Everything here is called with the GIL, and reads tensors by their Python attributes only.
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deepfreeze::python {
+namespace {
+
+// Attributes of tensors, interned once; they live as long as the interpreter.
+struct Names {
+  PyObject* dtype = PyUnicode_InternFromString("dtype");
+  PyObject* layout = PyUnicode_InternFromString("layout");
+  PyObject* device = PyUnicode_InternFromString("device");
+  PyObject* is_cpu = PyUnicode_InternFromString("is_cpu");
+  PyObject* shape = PyUnicode_InternFromString("shape");
+};
+
+const Names& names() {
+  static const Names found;
+  return found;
+}
+
+nb::object checked(PyObject* made) {
+  if (made == nullptr) nb::raise_python_error();
+  return nb::steal(made);
+}
+
+nb::object attribute(nb::handle object, PyObject* name) {
+  return checked(PyObject_GetAttr(object.ptr(), name));
+}
+
+// `method`: as its class has it, which spares looking it up for each of thousands.
+nb::object call(const nb::object& method, nb::handle object) {
+  PyObject* self = object.ptr();
+  return checked(PyObject_Vectorcall(method.ptr(), &self, 1, nullptr));
+}
+
+bool truth(const nb::object& value) { return value.ptr() == Py_True; }
+
+std::uint64_t number(const nb::object& value) {
+  const std::uint64_t found = PyLong_AsUnsignedLongLong(value.ptr());
+  if (found == static_cast<std::uint64_t>(-1) && PyErr_Occurred() != nullptr) {
+    nb::raise_python_error();
+  }
+  return found;
+}
+
+bool equal(nb::handle one, nb::handle other) {
+  const int same = PyObject_RichCompareBool(one.ptr(), other.ptr(), Py_EQ);
+  if (same < 0) nb::raise_python_error();
+  return same == 1;
+}
+
+// Whatever an attribute raises is a "no": a tensor without memory, say.
+template <class Question>
+bool holds(Question question) {
+  try {
+    return question();
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+    return false;
+  }
+}
+
+// Of what type each tensor is, and where; no memory of it is looked at.
+class TensorKinds {
+ public:
+  explicit TensorKinds(const nb::list& tensors) {
+    for (const nb::handle tensor : tensors) kinds_.push_back(kind_of(tensor));
+  }
+
+  [[nodiscard]] bool match(const nb::list& tensors) const {
+    return holds([&] {
+      if (tensors.size() != kinds_.size()) return false;
+      for (std::size_t i = 0; i < kinds_.size(); ++i) {
+        if (!matches(kinds_[i], tensors[i])) return false;
+      }
+      return true;
+    });
+  }
+
+ private:
+  struct Kind {
+    nb::object type;
+    nb::object dtype;
+    nb::object layout;
+    nb::object device;  // none: in host memory
+  };
+
+  static Kind kind_of(nb::handle tensor) {
+    const bool on_host = truth(attribute(tensor, names().is_cpu));
+    return {.type = nb::borrow(tensor.type()),
+            .dtype = attribute(tensor, names().dtype),
+            .layout = attribute(tensor, names().layout),
+            .device = on_host ? nb::none() : attribute(tensor, names().device)};
+  }
+
+  static bool matches(const Kind& kind, nb::handle tensor) {
+    if (!tensor.type().is(kind.type)) return false;
+    const bool on_host = truth(attribute(tensor, names().is_cpu));
+    return attribute(tensor, names().dtype).is(kind.dtype) &&
+           attribute(tensor, names().layout).is(kind.layout) &&
+           (on_host ? kind.device.is_none()
+                    : equal(attribute(tensor, names().device), kind.device));
+  }
+
+  std::vector<Kind> kinds_;
+};
+
+// Where each tensor's elements lie in host memory, and what they are. Who answers has not changed
+// its kind either.
+class RollCall {
+ public:
+  explicit RollCall(const nb::list& tensors)
+      : tensor_(nb::module_::import_("torch").attr("Tensor")),
+        storage_(nb::module_::import_("torch").attr("UntypedStorage")) {
+    for (const nb::handle tensor : tensors) places_.push_back(place_of(tensor));
+  }
+
+  // Their storages, where all lie as they lay; else none.
+  [[nodiscard]] nb::object answer(const nb::list& tensors) const {
+    nb::list storages;
+    const bool all = holds([&] {
+      if (tensors.size() != places_.size()) return false;
+      for (std::size_t i = 0; i < places_.size(); ++i) {
+        if (!tensors[i].type().is(places_[i].type)) return false;
+        nb::object storage = call(tensor_.untyped_storage, tensors[i]);
+        if (!lies_at(places_[i], tensors[i], storage)) return false;
+        storages.append(std::move(storage));
+      }
+      return true;
+    });
+    return all ? nb::object(storages) : nb::none();
+  }
+
+ private:
+  struct TensorMethods {
+    explicit TensorMethods(const nb::object& type)
+        : data_ptr(type.attr("data_ptr")),
+          stride(type.attr("stride")),
+          is_contiguous(type.attr("is_contiguous")),
+          is_complex(type.attr("is_complex")),
+          is_neg(type.attr("is_neg")),
+          is_conj(type.attr("is_conj")),
+          untyped_storage(type.attr("untyped_storage")) {}
+    nb::object data_ptr, stride, is_contiguous, is_complex, is_neg, is_conj, untyped_storage;
+  };
+  struct StorageMethods {
+    explicit StorageMethods(const nb::object& type) : nbytes(type.attr("nbytes")) {}
+    nb::object nbytes;
+  };
+  struct Place {
+    nb::handle type;  // torch's own, which outlive this
+    std::uint64_t address = 0;
+    std::uint64_t storage_bytes = 0;
+    nb::object dtype;
+    nb::object shape;
+    nb::object stride;  // none: in row-major order
+    bool is_complex = false;
+    bool is_lazy = false;  // a negation or conjugate that is not carried out yet
+  };
+
+  [[nodiscard]] bool is_lazy(nb::handle tensor, bool is_complex) const {
+    return truth(call(tensor_.is_neg, tensor)) ||
+           (is_complex && truth(call(tensor_.is_conj, tensor)));
+  }
+
+  [[nodiscard]] Place place_of(nb::handle tensor) const {
+    if (!truth(attribute(tensor, names().is_cpu))) throw nb::value_error("not in host memory");
+    const bool is_complex = truth(call(tensor_.is_complex, tensor));
+    const bool in_order = truth(call(tensor_.is_contiguous, tensor));
+    return {.type = tensor.type(),
+            .address = number(call(tensor_.data_ptr, tensor)),
+            .storage_bytes = number(call(storage_.nbytes, call(tensor_.untyped_storage, tensor))),
+            .dtype = attribute(tensor, names().dtype),
+            .shape = attribute(tensor, names().shape),
+            .stride = in_order ? nb::none() : call(tensor_.stride, tensor),
+            .is_complex = is_complex,
+            .is_lazy = is_lazy(tensor, is_complex)};
+  }
+
+  [[nodiscard]] bool lies_at(const Place& place, nb::handle tensor,
+                             const nb::object& storage) const {
+    if (number(call(tensor_.data_ptr, tensor)) != place.address) return false;
+    const bool in_order = truth(call(tensor_.is_contiguous, tensor));
+    return attribute(tensor, names().dtype).is(place.dtype) &&
+           equal(attribute(tensor, names().shape), place.shape) &&
+           (in_order ? place.stride.is_none()
+                     : equal(call(tensor_.stride, tensor), place.stride)) &&
+           is_lazy(tensor, place.is_complex) == place.is_lazy &&
+           number(call(storage_.nbytes, storage)) == place.storage_bytes;
+  }
+
+  TensorMethods tensor_;
+  StorageMethods storage_;
+  std::vector<Place> places_;
+};
+
+// What several dicts hold: which keys stand for which objects, by identity.
+class Contents {
+ public:
+  explicit Contents(const nb::list& dicts) {
+    for (const nb::handle each : dicts) add(each);
+  }
+
+  // Whether these dicts have the same keys, in the same order, for the same values. A new object
+  // with the address of an old one passes: it is in the old one's place.
+  [[nodiscard]] bool are_in(const nb::list& dicts) const {
+    if (dicts.size() != sizes_.size()) return false;
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < sizes_.size(); ++i) {
+      if (!is_in(dicts[i], begin, sizes_[i])) return false;
+      begin += sizes_[i];
+    }
+    return true;
+  }
+
+ private:
+  void add(nb::handle dict) {
+    PyObject* key = nullptr;
+    PyObject* value = nullptr;
+    Py_ssize_t at = 0;
+    std::size_t count = 0;
+    for (; PyDict_Next(dict.ptr(), &at, &key, &value) != 0; ++count) {
+      keys_.push_back(nb::borrow(key));
+      values_.push_back(value);
+    }
+    sizes_.push_back(count);
+  }
+
+  [[nodiscard]] bool is_in(nb::handle dict, std::size_t begin, std::size_t count) const {
+    if (!PyDict_Check(dict.ptr()) || static_cast<std::size_t>(PyDict_Size(dict.ptr())) != count) {
+      return false;
+    }
+    PyObject* key = nullptr;
+    PyObject* value = nullptr;
+    Py_ssize_t at = 0;
+    for (std::size_t i = begin; PyDict_Next(dict.ptr(), &at, &key, &value) != 0; ++i) {
+      if (value != values_[i] || !is_key(keys_[i], key)) return false;
+    }
+    return true;
+  }
+
+  // Nothing of Python's may run while a dict is walked, so only strings are compared by value.
+  static bool is_key(nb::handle known, PyObject* key) {
+    if (known.ptr() == key) return true;
+    return PyUnicode_CheckExact(known.ptr()) != 0 && PyUnicode_CheckExact(key) != 0 &&
+           PyUnicode_Compare(known.ptr(), key) == 0;
+  }
+
+  std::vector<std::size_t> sizes_;
+  std::vector<nb::object> keys_;
+  std::vector<PyObject*> values_;  // compared, never looked at: they may be gone
+};
+
+}  // namespace
+
+void bind_recall(nb::module_& module) {
+  nb::class_<TensorKinds>(module, "TensorKinds")
+      .def(nb::init<const nb::list&>(), "tensors"_a)
+      .def("match", &TensorKinds::match, "tensors"_a);
+  nb::class_<RollCall>(module, "RollCall")
+      .def(nb::init<const nb::list&>(), "tensors"_a)
+      .def("answer", &RollCall::answer, "tensors"_a);
+  nb::class_<Contents>(module, "Contents")
+      .def(nb::init<const nb::list&>(), "dicts"_a)
+      .def("are_in", &Contents::are_in, "dicts"_a);
+}
+
+}  // namespace deepfreeze::python
