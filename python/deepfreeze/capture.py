@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import gc
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 from deepfreeze import _core
@@ -29,7 +28,8 @@ class Capture:
         self.memo = Memo() if memo is None else memo
         self.entries: list[Entry] = []
         self.tensors: list[Sequence[Any]] = []  # of the framework, whose memory each entry is
-        self.owners: list[object] = []  # what keeps that memory alive
+        # What keeps that memory alive, in one flat list: the collector has to visit it.
+        self.owners: list[object] = []
         self.keys = KeyTable()
         self._adapters: list[Adapter] = adapters_in_use()
         self.direct = {
@@ -94,11 +94,18 @@ class Capture:
         """One more entry, whose memory `owners` and `tensors` keep alive."""
         self.entries.append(entry)
         self.owners += owners
+        self.owners += tensors
         self.tensors.append(tensors)
 
-    def all_owners(self) -> list[object]:
-        """What keeps the entries' memory alive, in one flat list: the collector has to visit it."""
-        return [*self.owners, *chain.from_iterable(self.tensors)]
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        """The node of a dict that an adapter knows from the last walk."""
+        known = (adapter.recall(mapping, path) for adapter in self._adapters)
+        return next((node for node in known if node is not None), None)
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        """Lets adapters know a dict again in the next walk."""
+        for adapter in self._adapters:
+            adapter.note(mapping, path, node)
 
     def store_bytes(self, data: bytes, path: str) -> str:
         """Makes `data` an entry and returns its key."""

@@ -207,7 +207,7 @@ class Checkpointer:
             capture = walk(state, self._memo)
             watches = self._lazy.watch(capture)
             table = table_of(capture.entries, self._memo)
-            return capture.text, capture.all_owners(), table, watches
+            return capture.text, capture.owners, table, watches
 
     def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
         self._policy.saved()

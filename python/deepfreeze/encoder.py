@@ -15,6 +15,7 @@ from deepfreeze.tree import FACTORIES, TEXT_BYTES_MAX, Node
 DEPTH_MAX = 512  # nested JSON values
 NODES_MAX = TEXT_BYTES_MAX // 2  # the shortest node and its comma
 INLINE_BYTES_MAX = 4096  # longer bytes become an entry of their own
+_LARGE = 16  # items from which on it pays to know a dict again
 _INT_MAX = 1 << 53  # beyond it a JSON reader may round
 
 
@@ -26,6 +27,12 @@ class Leaves(Protocol):
 
     def store_bytes(self, data: bytes, path: str) -> str:
         """Makes `data` an entry and returns its key."""
+
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        """The node of a large dict, where it is known from before."""
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        """What a large dict's node is, for the next time."""
 
     @property
     def direct(self) -> Mapping[type, Callable[[Any, str], Node]]:
@@ -84,7 +91,11 @@ class Encoder:
         if self._nodes > NODES_MAX:
             raise EncodeError(f"{shown(path)[:200]}: more than {NODES_MAX} values")
         node: Node
-        if kind is list:
+        is_large = kind in _NAMED and len(value) >= _LARGE
+        known = self._leaves.recall(value, path) if is_large else None
+        if known is not None:
+            node = known
+        elif kind is list:
             node = []
             for index, item in enumerate(value):
                 atom = _ATOMS.get(type(item))
@@ -103,6 +114,8 @@ class Encoder:
                     node[key] = leaf(item, join(path, key))
         else:
             node = self._tagged(kind, value, path)
+        if is_large and known is None:
+            self._leaves.note(value, path, node)
         self._depth -= 1
         return node
 
@@ -164,6 +177,7 @@ _PAIRS: dict[type, str] = {
     Counter: "counter",
     defaultdict: "defaultdict",
 }
+_NAMED = frozenset({dict, OrderedDict})
 _KEYS = frozenset({*_ATOMS, complex})  # and what _is_key names: found again without a framework
 _SIZED = frozenset({list, tuple, set, frozenset, *_PAIRS})
 

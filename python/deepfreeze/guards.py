@@ -69,10 +69,12 @@ class Guards:
         """
         for entry in entries:
             entry.guard = 0
+        if not self._all:
+            return {}
+        finder = _Finder(self._all)
         watched: dict[int, list[tuple[str, Any]]] = {}
-        finder = _Finder(self._all) if self._all else None
         for entry, own in zip(entries, tensors, strict=True):
-            if finder is None or entry.bytes < LAZY_BYTES_MIN or entry.key in self.eager:
+            if entry.bytes < LAZY_BYTES_MIN or entry.key in self.eager:
                 continue
             found = finder.find(entry, own)
             if found is not None:

@@ -155,17 +155,25 @@ Status SaveJob::commit() {
   const Identity& identity = plan_.identity;
   const auto manifest = commit_attempt(vfs_, {.identity = identity,
                                               .world_size = identity.part.world_size,
-                                              .deadline = settings_.commit_wait_max});
+                                              .deadline = settings_.commit_wait_max,
+                                              .own = own_part()});
   if (!manifest) return std::unexpected(manifest.error());
   return {};
 }
 
-Result<std::vector<std::byte>> SaveJob::final_header() const {
+OwnPart SaveJob::own_part() const {
+  return {.file_bytes = plan_.header_bytes + plan_.data_bytes(),
+          .header_crc = header_crc_,
+          .annotations = plan_.annotations};
+}
+
+Result<std::vector<std::byte>> SaveJob::final_header() {
   DF_TRY(EncodedHeader encoded, encode_header(plan_.header(), block_crcs_));
   if (encoded.bytes.size() != plan_.header_bytes) {
     return fail(ErrorCode::kInternal, fmt::format("header of {} bytes, planned {}",
                                                   encoded.bytes.size(), plan_.header_bytes));
   }
+  header_crc_ = encoded.crc;
   return std::move(encoded.bytes);
 }
 

@@ -14,6 +14,7 @@
 #include "engine/save_handle.h"
 #include "engine/save_plan.h"
 #include "format/records.h"
+#include "manifest/commit.h"
 #include "pipeline/write_engine.h"
 #include "storage/vfs.h"
 
@@ -55,7 +56,8 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   [[nodiscard]] Status write_part();
   [[nodiscard]] Status push_slabs(PartWriter& writer);
   [[nodiscard]] Status commit();
-  [[nodiscard]] Result<std::vector<std::byte>> final_header() const;
+  [[nodiscard]] Result<std::vector<std::byte>> final_header();
+  [[nodiscard]] OwnPart own_part() const;
   [[nodiscard]] AttemptName attempt() const;
   void end_capture();
   [[nodiscard]] bool has_capture_failed();
@@ -69,6 +71,7 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   const std::shared_ptr<LiveCapture> capture_;
   const std::shared_ptr<SaveHandle::State> handle_;  // also held by the caller's handles
 
+  std::uint32_t header_crc_ = 0;           // from final_header() on
   std::vector<std::uint32_t> block_crcs_;  // written by captured(), read after the slabs' end
 
   std::mutex mutex_;  // guards the next two

@@ -45,16 +45,6 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-Result<std::uint32_t> checked_crc(std::span<const std::byte> bytes) {
-  const std::string_view text = text_of(bytes);
-  if (!text.substr(kLengthBytes).starts_with(kHeaderPrefix)) {
-    return corrupt("it lacks our checksum: not a DeepFreeze file, or damaged");
-  }
-  const auto stored = parse_hex32(text.substr(kCrcOffset, kCrcDigits));
-  if (!stored || *stored != header_crc(bytes)) return corrupt("its checksum does not match");
-  return *stored;
-}
-
 Metadata read_metadata(JsonReader& reader) {
   Metadata metadata;
   std::string_view key;
@@ -222,6 +212,16 @@ Result<std::uint64_t> header_size(std::span<const std::byte> first8, std::uint64
       fmt::format("{} bytes do not fill pages: not a DeepFreeze file, or damaged", length));
 }
 
+Result<std::uint32_t> checked_header_crc(std::span<const std::byte> bytes) {
+  const std::string_view text = text_of(bytes);
+  if (!text.substr(kLengthBytes).starts_with(kHeaderPrefix)) {
+    return corrupt("it lacks our checksum: not a DeepFreeze file, or damaged");
+  }
+  const auto stored = parse_hex32(text.substr(kCrcOffset, kCrcDigits));
+  if (!stored || *stored != header_crc(bytes)) return corrupt("its checksum does not match");
+  return *stored;
+}
+
 Result<ShardHeader> decode_header(std::span<const std::byte> bytes, std::uint64_t file_bytes,
                                   std::uint32_t& crc) {
   const auto first8 = bytes.first(std::min(bytes.size(), kLengthBytes));
@@ -229,7 +229,7 @@ Result<ShardHeader> decode_header(std::span<const std::byte> bytes, std::uint64_
   if (header_bytes != bytes.size()) {
     return corrupt(fmt::format("{} bytes given of {}", bytes.size(), header_bytes));
   }
-  DF_TRY(crc, checked_crc(bytes));
+  DF_TRY(crc, checked_header_crc(bytes));
   return parse(text_of(bytes.subspan(kLengthBytes)), file_bytes - header_bytes);
 }
 

@@ -63,6 +63,10 @@ struct EncodedHeader {
 // before the data is captured. kInvalidArgument above kHeaderBytesMax.
 [[nodiscard]] Result<EncodedHeader> encode_header(const ShardHeader& header);
 
+// The checksum of a whole header, which decode_header() would give; the rest is not looked at.
+// kCorrupt where it is not the one that the header carries.
+[[nodiscard]] Result<std::uint32_t> checked_header_crc(std::span<const std::byte> header);
+
 // The number of bytes of the whole header (8 + N), from a file's first 8 bytes.
 // kCorrupt unless it is a multiple of kPageBytes within kHeaderBytesMax and `file_bytes`.
 [[nodiscard]] Result<std::uint64_t> header_size(std::span<const std::byte> first8,

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -21,10 +22,19 @@ namespace deepfreeze {
 void report_failed_part(Vfs& vfs, const AttemptName& attempt, const PartName& part,
                         const Error& error);
 
+// What the process that commits knows of a part that it has sealed itself.
+struct OwnPart {
+  std::uint64_t file_bytes = 0;
+  std::uint32_t header_crc = 0;
+  Annotations annotations;
+};
+
 struct CommitRequest {
   Identity identity;  // of rank 0's first part
   std::uint32_t world_size = 1;
   std::chrono::milliseconds deadline{0};  // for the other ranks' parts
+  // Of the only part there is: its header is read back and compared, but not taken apart.
+  std::optional<OwnPart> own;
 };
 
 // Steps 5 and 6, rank 0: waits for all parts, checks sizes, header CRCs and identities, and

@@ -7,6 +7,7 @@
 #include "base/fail_point.h"
 #include "crash/attempt_maker.h"
 #include "manifest/claims.h"
+#include "manifest/sealed_parts.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
@@ -90,16 +91,54 @@ TEST_F(Commit, AFailedRankEndsTheWaitAtOnce) {
   EXPECT_NE(manifest.error().message().find("disk of rank 1"), std::string::npos);
 }
 
+const std::string kSealedPath = attempt_dir_name({3, 3}) + "/" + sealed_file_name({});
+
+// Of the attempt {3, 3} by the process that has sealed it.
+CommitRequest own_request(SimDisk& disk, const Identity& identity) {
+  const auto part = read_part_header(disk, kSealedPath);
+  EXPECT_TRUE(part.has_value());
+  CommitRequest request = make_request(identity);
+  request.own = OwnPart{.file_bytes = part->file_bytes,
+                        .header_crc = part->crc,
+                        .annotations = part->header.annotations};
+  return request;
+}
+
+TEST_F(Commit, PublishesTheSameOfAPartOfItsOwn) {
+  ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
+  ASSERT_TRUE(write_and_seal(disk_, identity(3)).has_value());
+  const auto copy = disk_.clone();
+  const auto manifest = commit_attempt(disk_, own_request(disk_, identity(3)));
+  ASSERT_TRUE(manifest.has_value()) << manifest.error().message();
+  EXPECT_TRUE(verify_attempt(disk_, *manifest).has_value());
+  EXPECT_EQ(*commit_attempt(*copy, make_request(identity(3))), *manifest);
+}
+
+TEST_F(Commit, RefusesAPartOfItsOwnThatIsNotWhatItWrote) {
+  ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
+  ASSERT_TRUE(write_and_seal(disk_, identity(3)).has_value());
+  CommitRequest other = own_request(disk_, identity(3));
+  other.own->header_crc ^= 1;
+  expect_code(commit_attempt(*disk_.clone(), other), ErrorCode::kCorrupt);
+  other = own_request(disk_, identity(3));
+  other.own->file_bytes += 1;
+  expect_code(commit_attempt(*disk_.clone(), other), ErrorCode::kCorrupt);
+}
+
 TEST_F(Commit, EveryFlippedBitOfAHeaderIsFound) {
   ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
   ASSERT_TRUE(write_and_seal(disk_, identity(3)).has_value());
-  const std::string path = attempt_dir_name({3, 3}) + "/" + sealed_file_name({});
+  const CommitRequest own = own_request(disk_, identity(3));
+  const std::string path = kSealedPath;
   const std::size_t header_bytes = disk_.contents(path)->size() - kTestDataBytes;
   for (std::size_t byte = 0; byte < header_bytes; byte += 7) {
     const auto copy = disk_.clone();
     ASSERT_TRUE(copy->flip_bit(path, byte * 8 + byte % 8));
-    EXPECT_FALSE(commit_attempt(*copy, make_request(identity(3))).has_value()) << byte;
-    EXPECT_EQ(read_run(*copy)->attempts.at(0).manifest->outcome, Outcome::kAborted);
+    for (const CommitRequest& request : {make_request(identity(3)), own}) {
+      const auto disk = copy->clone();
+      EXPECT_FALSE(commit_attempt(*disk, request).has_value()) << byte;
+      EXPECT_EQ(read_run(*disk)->attempts.at(0).manifest->outcome, Outcome::kAborted);
+    }
   }
 }
 

@@ -66,8 +66,11 @@ std::vector<std::unique_ptr<CopyLane>> make_lanes(
   };
   std::vector<std::size_t> all;
   for (const auto& group : groups) {
-    if (!plan.image.is_ring()) add(group->items);
-    all.insert(all.end(), group->items.begin(), group->items.end());
+    if (!plan.image.is_ring()) {
+      add(group->items);
+    } else {
+      all.insert(all.end(), group->items.begin(), group->items.end());
+    }
   }
   std::ranges::sort(all);  // items are in file order
   if (plan.image.is_ring()) add(std::move(all));
@@ -135,9 +138,9 @@ struct CaptureSession::State {
 
 void CaptureSession::State::count_unread() {
   for (const auto& group : groups) {
-    const CopyLane counted(plan.items, group->items, plan.block_bytes);
-    group->unread.store(counted.piece_count(), std::memory_order_relaxed);
-    pieces_left.fetch_add(counted.piece_count(), std::memory_order_relaxed);
+    const std::uint64_t count = piece_count(plan.items, group->items, plan.block_bytes);
+    group->unread.store(count, std::memory_order_relaxed);
+    pieces_left.fetch_add(count, std::memory_order_relaxed);
   }
 }
 

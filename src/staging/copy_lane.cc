@@ -14,6 +14,13 @@ std::uint64_t blocks_touched(const CaptureItem& item, std::uint64_t block_bytes)
 
 }  // namespace
 
+std::uint64_t piece_count(std::span<const CaptureItem> items, std::span<const std::size_t> members,
+                          std::uint64_t block_bytes) {
+  std::uint64_t count = 0;
+  for (const std::size_t member : members) count += blocks_touched(items[member], block_bytes);
+  return count;
+}
+
 CopyLane::CopyLane(std::span<const CaptureItem> items, std::vector<std::size_t> members,
                    std::uint64_t block_bytes)
     : items_(items), members_(std::move(members)), block_bytes_(block_bytes) {

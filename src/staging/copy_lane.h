@@ -18,6 +18,11 @@ struct PieceRange {
   std::uint64_t end = 0;
 };
 
+// How many pieces a lane of these members has.
+[[nodiscard]] std::uint64_t piece_count(std::span<const CaptureItem> items,
+                                        std::span<const std::size_t> members,
+                                        std::uint64_t block_bytes);
+
 class CopyLane {
  public:
   // `members` are indices into `items`, by offset; `items` must outlive the lane, and only its

@@ -92,6 +92,12 @@ class Adapter(Protocol):
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
         """encode() of the types, if any, that a state has thousands of."""
 
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        """The node of a dict that note() was told of in the last walk, if it is the same still."""
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        """A dict has been encoded to this node."""
+
     def finish(self, capture: Capture) -> None:
         """After the walk: adds the entries that had to wait for the whole state."""
 

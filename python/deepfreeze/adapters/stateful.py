@@ -37,6 +37,12 @@ class StatefulAdapter:
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
         return {}
 
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        return None
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        pass
+
     def finish(self, capture: Capture) -> None:
         """Nothing waits."""
 

@@ -26,7 +26,14 @@ from deepfreeze.adapters.torch_optimizers import (
     run_state_hooks,
     unwrapped,
 )
-from deepfreeze.adapters.torch_recall import ModuleRecall, OptimizerRecall, Recall, Recalls, Seen
+from deepfreeze.adapters.torch_recall import (
+    DictRecall,
+    ModuleRecall,
+    OptimizerRecall,
+    Recall,
+    Recalls,
+    Seen,
+)
 from deepfreeze.adapters.torch_special import (
     SPECIAL_TAGS,
     decode_special,
@@ -122,6 +129,15 @@ class TorchAdapter:
             recall = OptimizerRecall.of(optimizer, named, state, self._seen.since(begin))
             self._recalls.note(path, recall)
         return encode_optimizer(optimizer, path, capture, named, state)
+
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        recall = self._recalls.last(path)
+        again = recall.again(mapping) if isinstance(recall, DictRecall) else None
+        return None if again is None else self._recalled(path, *again)
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        begin = max(0, len(self._seen) - len(mapping))
+        self._recalls.note(path, DictRecall.of(mapping, node, self._seen.since(begin)))
 
     def _recalled(self, path: str, recall: Recall, node: Node, seen: Seen) -> Node:
         self._recalls.note(path, recall)

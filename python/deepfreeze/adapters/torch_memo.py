@@ -201,6 +201,7 @@ class TensorMemo:
             entry.address = self._places[place]
         capture.entries += self._entries
         capture.owners += seen.storages
+        capture.owners += seen.tensors
         capture.tensors += zip(seen.tensors)
 
     def _add_entries(self, seen: Seen, capture: Capture) -> None:
@@ -217,6 +218,7 @@ class TensorMemo:
                 made[each.entry].address = low
         # The storages too: a tensor may be given another one while its bytes are copied.
         capture.owners += seen.storages
+        capture.owners += seen.tensors
         for entry in {each.entry for each in self._known if each.copied}:
             host = host_copy(tensors[entry][0].detach())
             made[entry].address = host.data_ptr()

@@ -257,7 +257,33 @@ class OptimizerRecall(_OfTensors):
         return found and (self._with(found[0]), self._node, found[1])
 
 
-Recall: TypeAlias = ModuleRecall | OptimizerRecall
+class DictRecall(_OfTensors):
+    """A dict of names and tensors, such as a state_dict(): whichever objects hold the memory."""
+
+    def __init__(self, mapping: dict[str, torch.Tensor], node: Node, seen: Seen) -> None:
+        self._kind = type(mapping)
+        self._names = [*mapping]
+        self._node = node
+        self._tensors = _Tensors.of(seen.tensors, seen)
+
+    @classmethod
+    def of(cls, mapping: dict[Any, Any], node: Node, seen: Seen) -> DictRecall | None:
+        """What `node` and `seen` have come of; None where not all of it is tensors."""
+        same = len(seen) == len(mapping) and all(map(is_, mapping.values(), seen.tensors))
+        return cls(mapping, node, seen) if same else None
+
+    def again(self, mapping: dict[Any, Any]) -> tuple[DictRecall, Node, Seen] | None:
+        """What to remember now, the node, and the tensors; None: walk it."""
+        if type(mapping) is not self._kind or not self._are_names_of(mapping):
+            return None
+        found = self._tensors.again([*mapping.values()])
+        return found and (self._with(found[0]), self._node, found[1])
+
+    def _are_names_of(self, mapping: dict[Any, Any]) -> bool:
+        return [*mapping] == self._names and set(map(type, mapping)) == {str}
+
+
+Recall: TypeAlias = DictRecall | ModuleRecall | OptimizerRecall
 
 
 class Recalls:
