@@ -47,6 +47,7 @@ def build_package() -> int:
     for setting in (
         "build-dir=build/release",
         "cmake.define.DF_TESTS=ON",
+        "cmake.define.DF_BENCH=ON",
         "cmake.define.DF_WERROR=ON",
         "cmake.define.CMAKE_CXX_COMPILER=g++",
     ):
