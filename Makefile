@@ -9,7 +9,7 @@ VENV_PYTHON = .venv/bin/python
 WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench-window test lint format clang-tidy debug asan tsan clean distclean
+.PHONY: help setup build demo bench bench-window bench-micro test lint format clang-tidy debug asan tsan clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -23,9 +23,16 @@ build: setup ## compile the core and its tests in build/release, install the whe
 demo: build ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
 	@$(WITH_VENV) $(VENV_PYTHON) -m examples.demo $(DEMO_ARGS)
 
+bench: build ## everything beside every peer, in bench/results (QUICK=1: minutes, in build/bench-quick)
+	@$(PYTHON) bench/environment.py $(if $(QUICK),,--all)
+	@build/bench-venv/bin/python -m bench.storage.everything $(if $(QUICK),--quick) $(BENCH_ARGS)
+
 bench-window: build ## compare ways to save beside a training (BENCH_ARGS="--smoke": seconds)
 	@$(PYTHON) bench/environment.py
 	@build/bench-venv/bin/python -m bench.e2e.window --directory build $(BENCH_ARGS)
+
+bench-micro: build ## each part of the core by itself (BENCH_ARGS="--benchmark_filter=plan/")
+	@build/release/bench/micro/deepfreeze_micro $(BENCH_ARGS)
 
 test: setup ## lint, C++ tests, Python tests, C++ tests under asan and tsan
 	@$(PYTHON) tools/run_tests.py

@@ -32,7 +32,14 @@ def updated(training: Training) -> Training:
 
 @pytest.mark.parametrize(
     ("name", "megabytes"),
-    [("resnet50", 306.9), ("nt3", 619.7), ("p1b1", 2932.8), ("ema", 409.3), ("lora", 305.0)],
+    [
+        ("resnet50", 306.9),
+        ("resnet152", 722.9),
+        ("nt3", 619.7),
+        ("p1b1", 2932.8),
+        ("ema", 409.3),
+        ("lora", 305.0),
+    ],
 )
 def test_a_workload_has_a_state_of_the_claimed_size(name: str, megabytes: float) -> None:
     training = updated(Training(parts_without_memory(name)))

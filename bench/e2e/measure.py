@@ -14,7 +14,8 @@ from statistics import median
 
 import torch
 
-from bench.e2e.peers import sync_directory
+from bench.e2e.files import sync_directory
+from bench.e2e.process import written_bytes
 from bench.e2e.savers import Saver, SaveRecord
 from bench.e2e.workloads import Training, Workload
 
@@ -201,15 +202,6 @@ def train(
     written_after = written_bytes()
     if written is not None and written_after is not None:
         segment.written_bytes = written_after - written
-
-
-def written_bytes() -> int | None:
-    """What this process has sent to block devices so far; None where the kernel won't say."""
-    try:
-        lines = Path("/proc/self/io").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("write_bytes")), None)
 
 
 def copy_seconds(tensors: list[torch.Tensor]) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import shutil
 import time
 from abc import abstractmethod
 from collections import deque
@@ -23,6 +22,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
 
+from bench.e2e.files import delete, sync_directory
 from bench.e2e.savers import KEEP_LAST, Saver, SaveRecord
 from bench.e2e.workloads import Training
 
@@ -46,21 +46,6 @@ class Retention:
 
     def close(self) -> None:
         self._thread.shutdown()
-
-
-def delete(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-
-
-def sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Peer(Saver):
@@ -167,6 +152,18 @@ class BackgroundPeer(Peer):
         super().close()
 
 
+def new_stager(*, beside: bool) -> DefaultStager:
+    """To be kept for all saves: its buffers are used again. Without what needs CUDA."""
+    return DefaultStager(
+        StagingOptions(
+            use_pinned_memory=False,
+            use_shared_memory=False,
+            use_async_staging=beside,
+            use_non_blocking_copy=False,
+        )
+    )
+
+
 class DcpAsync(BackgroundPeer):
     """dcp.async_save with one stager for all saves; staged before the call returns."""
 
@@ -178,14 +175,7 @@ class DcpAsync(BackgroundPeer):
 
     def __init__(self, training: Training, directory: Path, every: int) -> None:
         super().__init__(training, directory, every)
-        self.stager = DefaultStager(
-            StagingOptions(
-                use_pinned_memory=False,
-                use_shared_memory=False,
-                use_async_staging=self.staged_beside,
-                use_non_blocking_copy=False,
-            )
-        )
+        self.stager = new_stager(beside=self.staged_beside)
 
     def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
         started = async_save(

@@ -13,17 +13,15 @@ import json
 import os
 import random
 import shlex
-import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from bench.e2e import machine, measure, report
+from bench.e2e.files import scratch
 from bench.e2e.measure import Experiment
 from bench.e2e.peers import PEERS
 from bench.e2e.progress import Follower
@@ -87,16 +85,6 @@ def experiments(options: argparse.Namespace, seed: int) -> Iterator[Experiment]:
             yield Experiment(name, workload, every, savers, rounds, steps, seed, settle)
 
 
-@contextmanager
-def scratch(parent: Path) -> Iterator[Path]:
-    """A new directory that is removed at the end."""
-    made = Path(tempfile.mkdtemp(prefix="bench-window-", dir=parent))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made)
-
-
 def shown_command(options: argparse.Namespace, seed: int) -> str:
     """What measures the same again; without places, which are this machine's."""
     every = ",".join(str(steps) for steps in options.every)
@@ -154,7 +142,7 @@ def main(arguments: list[str]) -> int:
     gc.freeze()  # what the imports left need not be looked at again between segments
     print(f"bench.e2e.window: seed={seed} (rerun with --seed {seed})", flush=True)
     failed = 0
-    with scratch(options.directory) as place:
+    with scratch(options.directory, "bench-window-") as place:
         writer = Writer(options, shown_command(options, seed), place)
         try:
             for result in run_all(options, seed, place, writer):

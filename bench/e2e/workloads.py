@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from bench.e2e.networks import P1B1, LoRATransformer, Tiny
 from examples.digest import seed_generators
 from examples.networks.candle import GENES_FULL, NT3
-from examples.networks.resnet import resnet50
+from examples.networks.resnet import ResNet, resnet50, resnet152
 
 Batch = tuple[Tensor, Tensor]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -181,10 +181,9 @@ def classified(shape: tuple[int, ...], classes: int) -> list[Batch]:
     return [(torch.randn(shape), torch.randint(classes, (shape[0],))) for _ in range(BATCH_COUNT)]
 
 
-def resnet50_parts() -> Parts:
-    model = resnet50()
+def resnet_parts(make: Callable[[], ResNet]) -> Parts:
     batches = classified((16, 3, 64, 64), 1000)
-    return Parts(model, adam, nn.functional.cross_entropy, batches)
+    return Parts(make(), adam, nn.functional.cross_entropy, batches)
 
 
 def averaged(parts: Parts) -> Parts:
@@ -221,14 +220,19 @@ def tiny_parts() -> Parts:
 
 
 WORKLOADS: dict[str, Workload] = {
-    "resnet50": Workload("ResNet-50 with Adam, batch 16 of 3x64x64", 40, resnet50_parts),
+    "resnet50": Workload(
+        "ResNet-50 with Adam, batch 16 of 3x64x64", 40, lambda: resnet_parts(resnet50)
+    ),
+    "resnet152": Workload(
+        "ResNet-152 with Adam, batch 16 of 3x64x64", 20, lambda: resnet_parts(resnet152)
+    ),
     "nt3": Workload("CANDLE NT3, 60,483 genes, SGD, batch 5", 12, nt3_parts),
     "p1b1": Workload("CANDLE P1B1, 60,483 genes, Adam, batch 100", 8, p1b1_parts),
     "lora": Workload("LoRA on a frozen transformer, AdamW, batch 4 of 32", 40, lora_parts),
     "ema": Workload(
         "ResNet-50 with Adam and a moving average of its weights, batch 16 of 3x64x64",
         40,
-        lambda: averaged(resnet50_parts()),
+        lambda: averaged(resnet_parts(resnet50)),
     ),
     "tiny": Workload("smoke size: a few layers, one frozen, with a moving average", 4, tiny_parts),
 }

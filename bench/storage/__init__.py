@@ -1,0 +1,1 @@
+"""What each way of saving costs by itself: a process of its own for every measurement."""

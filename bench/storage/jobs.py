@@ -1,0 +1,134 @@
+"""Starts the process that measures one saver in one round, and takes what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.e2e.files import sync_directory
+from bench.storage.child import Request
+from bench.storage.menu import ROOT, Entry
+
+SECONDS_MAX = 900.0
+ERROR_LINES = 3
+FOLDERS = re.compile(r"/(?:[\w.+~-]+/)+")
+
+
+def measure(entry: Entry, layout: Path, place: Path, seed: int, saves: int) -> dict[str, Any]:
+    """Saves in one process and restores in another; with "error" where either failed."""
+    with checkpoints(place):
+        saved = ask(entry, request(entry, "save", layout, place, seed, saves))
+        if "error" in saved:
+            return saved
+        restored = ask(entry, request(entry, "restore", layout, place, seed, saves))
+        return saved | {"restore": restored} | faults(restored)
+
+
+def save_alone(entry: Entry, layout: Path, place: Path, seed: int, saves: int) -> dict[str, Any]:
+    with checkpoints(place):
+        return ask(entry, request(entry, "save", layout, place, seed, saves))
+
+
+@contextmanager
+def checkpoints(place: Path) -> Iterator[None]:
+    """Their directory, gone for good before the next one is measured."""
+    place.mkdir()
+    try:
+        yield
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        sync_directory(place.parent)
+
+
+def absent(entry: Entry) -> str:
+    return "" if entry.python.exists() else "not installed: build/bench-frameworks-venv"
+
+
+def faults(restored: dict[str, Any]) -> dict[str, str]:
+    """What makes a saver fail whose save went well."""
+    if "error" in restored:
+        return {"error": f"restore: {restored['error']}"}
+    if restored["wrong"]:
+        names = ", ".join(restored["wrong"][:ERROR_LINES])
+        return {"error": f"restored wrong bytes in {len(restored['wrong'])} tensors: {names}"}
+    if restored["partial_wrong"]:
+        return {"error": f"loaded wrong bytes of {restored['partial_name']}"}
+    return {}
+
+
+def request(entry: Entry, what: str, layout: Path, place: Path, seed: int, saves: int) -> Request:
+    return Request(
+        what=what,
+        module=entry.module,
+        kind=entry.kind,
+        layout=str(layout),
+        seed=seed,
+        directory=str(place),
+        saves=saves,
+        synced=entry.durable,
+    )
+
+
+def ask(entry: Entry, wanted: Request) -> dict[str, Any]:
+    missing = absent(entry)
+    if missing:
+        return {"error": missing}
+    folder = Path(wanted.directory).parent
+    asked, answered = folder / "request.json", folder / "answer.json"
+    asked.write_text(json.dumps(asdict(wanted)))
+    answered.unlink(missing_ok=True)
+    said = run([str(entry.python), "-m", "bench.storage.child", str(asked), str(answered)])
+    if not answered.exists():
+        return {"error": gist(f"{wanted.what}: the process ended without an answer: {said}")}
+    found: dict[str, Any] = json.loads(answered.read_text())
+    return found | {"error": gist(found["error"])} if "error" in found else found
+
+
+def gist(error: str) -> str:
+    """Its first line and its last, between which tracebacks stand; without this machine's paths."""
+    lines = FOLDERS.sub("", error).strip().splitlines() or [""]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1].strip()}"
+
+
+def run(command: list[str]) -> str:
+    """Runs it in a group of its own, which is ended whatever happens; returns its last words."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _, errors = process.communicate(timeout=SECONDS_MAX)
+        return " ".join(errors.strip().splitlines()[-ERROR_LINES:])
+    except subprocess.TimeoutExpired:
+        return f"took more than {SECONDS_MAX:g} s"
+    finally:
+        end_group(process)
+
+
+def end_group(process: subprocess.Popen[str]) -> None:
+    """Some savers leave processes behind."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def environment() -> dict[str, str]:
+    """DeepSpeed compiles into build/, with tools that stand beside the interpreter."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    extensions = str(ROOT / "build" / "torch-extensions")
+    return {**os.environ, "PATH": path, "TORCH_EXTENSIONS_DIR": extensions, "MAX_JOBS": "2"}

@@ -1,0 +1,47 @@
+"""The layouts of the workloads: those of bench/e2e, and states that no network has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.e2e.workloads import WORKLOADS, Training
+from bench.storage.layout import Layout, TensorSpec, small_tensors, tiny
+
+
+def of_network(name: str) -> Layout:
+    """Of model and optimizer after a step; computed without memory for them."""
+    with torch.device("meta"):
+        parts = WORKLOADS[name].make_parts()
+    training = Training(parts)
+    for parameter in parts.model.parameters():
+        parameter.grad = torch.empty_like(parameter)
+    for optimizer in training.optimizers.values():
+        optimizer.step()
+    specs = (spec(key, tensor) for key, tensor in named("", training.state_dicts()))
+    return Layout(name, WORKLOADS[name].title.partition(", batch")[0], tuple(specs))
+
+
+def named(prefix: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield prefix, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from named(f"{prefix}.{name}" if prefix else str(name), item)
+
+
+def spec(name: str, tensor: Tensor) -> TensorSpec:
+    return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+
+
+LAYOUTS: dict[str, Callable[[], Layout]] = {
+    "resnet50": lambda: of_network("resnet50"),
+    "resnet152": lambda: of_network("resnet152"),
+    "nt3": lambda: of_network("nt3"),
+    "p1b1": lambda: of_network("p1b1"),
+    "small10k": lambda: small_tensors(10_000),
+    "tiny": tiny,
+}
