@@ -1,11 +1,14 @@
 // Comparing a state with what it was at the last save, without a frame of Python for each tensor.
-// Everything here is called with the GIL, and reads tensors by their Python attributes only.
+// Everything here is called with the GIL, and asks tensors by their own methods only.
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "dlpack_exchange.h"
 #include "errors.h"
 
 namespace nb = nanobind;
@@ -20,7 +23,6 @@ struct Names {
   PyObject* layout = PyUnicode_InternFromString("layout");
   PyObject* device = PyUnicode_InternFromString("device");
   PyObject* is_cpu = PyUnicode_InternFromString("is_cpu");
-  PyObject* shape = PyUnicode_InternFromString("shape");
 };
 
 const Names& names() {
@@ -121,7 +123,7 @@ class RollCall {
  public:
   explicit RollCall(const nb::list& tensors)
       : tensor_(nb::module_::import_("torch").attr("Tensor")),
-        storage_(nb::module_::import_("torch").attr("UntypedStorage")) {
+        nbytes_(nb::module_::import_("torch").attr("UntypedStorage").attr("nbytes")) {
     for (const nb::handle tensor : tensors) places_.push_back(place_of(tensor));
   }
 
@@ -131,9 +133,10 @@ class RollCall {
     const bool all = holds([&] {
       if (tensors.size() != places_.size()) return false;
       for (std::size_t i = 0; i < places_.size(); ++i) {
-        if (!tensors[i].type().is(places_[i].type)) return false;
-        nb::object storage = call(tensor_.untyped_storage, tensors[i]);
-        if (!lies_at(places_[i], tensors[i], storage)) return false;
+        const nb::handle tensor = tensors[i];
+        if (!tensor.type().is(places_[i].type) || !lies_at(places_[i], tensor)) return false;
+        nb::object storage = call(tensor_.untyped_storage, tensor);
+        if (number(call(nbytes_, storage)) != places_[i].storage_bytes) return false;
         storages.append(std::move(storage));
       }
       return true;
@@ -142,65 +145,61 @@ class RollCall {
   }
 
  private:
-  struct TensorMethods {
-    explicit TensorMethods(const nb::object& type)
-        : data_ptr(type.attr("data_ptr")),
-          stride(type.attr("stride")),
-          is_contiguous(type.attr("is_contiguous")),
-          is_complex(type.attr("is_complex")),
+  struct Methods {
+    explicit Methods(const nb::object& type)
+        : exchange(dlpack_exchange_of(type)),
           is_neg(type.attr("is_neg")),
           is_conj(type.attr("is_conj")),
-          untyped_storage(type.attr("untyped_storage")) {}
-    nb::object data_ptr, stride, is_contiguous, is_complex, is_neg, is_conj, untyped_storage;
-  };
-  struct StorageMethods {
-    explicit StorageMethods(const nb::object& type) : nbytes(type.attr("nbytes")) {}
-    nb::object nbytes;
+          untyped_storage(type.attr("untyped_storage")) {
+      if (exchange == nullptr) throw nb::type_error("a torch without DLPack's C exchange");
+    }
+    const DLPackExchange* exchange;
+    nb::object is_neg, is_conj, untyped_storage;
   };
   struct Place {
     nb::handle type;  // torch's own, which outlive this
-    std::uint64_t address = 0;
+    const void* data = nullptr;
+    DLDataType dtype{};
     std::uint64_t storage_bytes = 0;
-    nb::object dtype;
-    nb::object shape;
-    nb::object stride;  // none: in row-major order
-    bool is_complex = false;
-    bool is_lazy = false;  // a negation or conjugate that is not carried out yet
+    std::vector<std::int64_t> steps;  // shape, then strides
+    bool is_lazy = false;             // a negation or conjugate that is not carried out yet
   };
 
-  [[nodiscard]] bool is_lazy(nb::handle tensor, bool is_complex) const {
+  [[nodiscard]] DLTensor look_at(nb::handle tensor) const {
+    DLTensor found{};
+    if (tensor_.exchange->tensor_from_object(tensor.ptr(), &found) != 0) nb::raise_python_error();
+    return found;
+  }
+
+  [[nodiscard]] bool is_lazy(nb::handle tensor, const DLDataType& dtype) const {
     return truth(call(tensor_.is_neg, tensor)) ||
-           (is_complex && truth(call(tensor_.is_conj, tensor)));
+           (dtype.code == kDLComplex && truth(call(tensor_.is_conj, tensor)));
   }
 
   [[nodiscard]] Place place_of(nb::handle tensor) const {
-    if (!truth(attribute(tensor, names().is_cpu))) throw nb::value_error("not in host memory");
-    const bool is_complex = truth(call(tensor_.is_complex, tensor));
-    const bool in_order = truth(call(tensor_.is_contiguous, tensor));
-    return {.type = tensor.type(),
-            .address = number(call(tensor_.data_ptr, tensor)),
-            .storage_bytes = number(call(storage_.nbytes, call(tensor_.untyped_storage, tensor))),
-            .dtype = attribute(tensor, names().dtype),
-            .shape = attribute(tensor, names().shape),
-            .stride = in_order ? nb::none() : call(tensor_.stride, tensor),
-            .is_complex = is_complex,
-            .is_lazy = is_lazy(tensor, is_complex)};
+    const DLTensor found = look_at(tensor);
+    if (found.device.type != kDLCpu) throw nb::value_error("not in host memory");
+    Place place{.type = tensor.type(), .data = found.data, .dtype = found.dtype};
+    place.steps.assign(found.shape, found.shape + found.ndim);
+    place.steps.insert(place.steps.end(), found.strides, found.strides + found.ndim);
+    place.storage_bytes = number(call(nbytes_, call(tensor_.untyped_storage, tensor)));
+    place.is_lazy = is_lazy(tensor, found.dtype);
+    return place;
   }
 
-  [[nodiscard]] bool lies_at(const Place& place, nb::handle tensor,
-                             const nb::object& storage) const {
-    if (number(call(tensor_.data_ptr, tensor)) != place.address) return false;
-    const bool in_order = truth(call(tensor_.is_contiguous, tensor));
-    return attribute(tensor, names().dtype).is(place.dtype) &&
-           equal(attribute(tensor, names().shape), place.shape) &&
-           (in_order ? place.stride.is_none()
-                     : equal(call(tensor_.stride, tensor), place.stride)) &&
-           is_lazy(tensor, place.is_complex) == place.is_lazy &&
-           number(call(storage_.nbytes, storage)) == place.storage_bytes;
+  [[nodiscard]] bool lies_at(const Place& place, nb::handle tensor) const {
+    const DLTensor found = look_at(tensor);
+    const std::span steps(place.steps);
+    const auto ndim = static_cast<std::size_t>(found.ndim);
+    return found.data == place.data && found.device.type == kDLCpu && found.dtype == place.dtype &&
+           2 * ndim == steps.size() &&
+           std::ranges::equal(std::span(found.shape, ndim), steps.first(ndim)) &&
+           std::ranges::equal(std::span(found.strides, ndim), steps.last(ndim)) &&
+           is_lazy(tensor, found.dtype) == place.is_lazy;
   }
 
-  TensorMethods tensor_;
-  StorageMethods storage_;
+  Methods tensor_;
+  nb::object nbytes_;
   std::vector<Place> places_;
 };
 
