@@ -190,6 +190,19 @@ class WindowThroughput(Window):
         return df.Checkpointer(self.directory, keep=df.keep(last=KEEP_LAST), profile="throughput")
 
 
+class WindowQuarter(Window):
+    """In an arena of a quarter of the state, through which the rest streams."""
+
+    name = "df-quarter"
+    title = "DeepFreeze window, arena of a quarter"
+
+    def open(self) -> df.Checkpointer:
+        state_bytes = sum(tensor.nbytes for tensor in self.training.tensors())
+        return df.Checkpointer(
+            self.directory, keep=df.keep(last=KEEP_LAST), arena_bytes_max=state_bytes // 4
+        )
+
+
 class AfterUpdate(Window):
     """Each tensor captured right after its own optimizer's step, within backward."""
 
@@ -228,6 +241,7 @@ DEEPFREEZE: tuple[type[Saver], ...] = (
     WindowLatency,
     WindowThroughput,
     Window,
+    WindowQuarter,
     AfterUpdate,
     Eager,
 )

@@ -41,6 +41,15 @@ CHAINER = "bench.storage.chainer_savers"
 
 MENU = (
     Entry("df", "DeepFreeze", TORCH, "DeepFreeze", ALL, "CRC-32C", READ),
+    Entry(
+        "df-quarter",
+        "DeepFreeze, arena of a quarter",
+        TORCH,
+        "DeepFreezeQuarter",
+        ALL,
+        "CRC-32C",
+        READ,
+    ),
     Entry("torch-save", "torch.save", TORCH, "TorchSave", NOTHING, "", READ),
     Entry("torch-save-fsync", "torch.save + fsync", TORCH, "TorchSaveSynced", ALL, "", READ),
     Entry("safetensors", "safetensors save_file", TORCH, "Safetensors", NOTHING, "", READ),

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from deepfreeze import _core
+from deepfreeze.budget import policy_of
 from deepfreeze.capture import environment, paused_gc, table_of, walk
 from deepfreeze.errors import CheckpointError, EncodeError
 from deepfreeze.handle import Completer, SaveHandle, check_process
@@ -30,6 +31,7 @@ from deepfreeze.reading import (
     newest_good,
     warn_of_other_environment,
 )
+from deepfreeze.textfile import textfile_of
 from deepfreeze.window import Watch
 
 log = logging.getLogger("deepfreeze")
@@ -53,6 +55,9 @@ class Checkpointer:
     is not attached. DEEPFREEZE_PARANOID=1 in the environment checksums all that is attached before
     save() returns, and so finds every change of it.
 
+    `prometheus_textfile`, a name.prom in the directory that the node exporter's textfile collector
+    reads, gets counters of the saves whenever one ends: one file per checkpointer.
+
     For one thread at a time; handles for any. In a forked child it refuses every call.
     """
 
@@ -67,11 +72,13 @@ class Checkpointer:
         strict_saves: bool = False,
         profile: Literal["auto", "latency", "throughput"] = "auto",
         arena_bytes_max: int | None = None,
+        prometheus_textfile: str | os.PathLike[str] | None = None,
     ) -> None:
         rules = keep or Keep(None, None, None)
         self._parent = None if parent is None else (os.fspath(parent[0]), parent[1])
         self.path = Path(path)
         self.last_restore: RestoreReport | None = None
+        self._textfile = textfile_of(path, prometheus_textfile)
         self._engine = _core.Engine(
             os.fspath(path),
             keep_last=rules.last,
@@ -83,9 +90,9 @@ class Checkpointer:
             arena_bytes_max=arena_bytes_max,
         )
         self._lazy = LazyCapture(self._engine)
-        self._policy = SavePolicy(every)
+        self._policy = policy_of(every)
         self._strict_saves = strict_saves
-        self._completer = Completer()
+        self._completer = Completer(None if self._textfile is None else self._textfile.settled)
         self._memo = Memo()
         self._half_restored: str | None = None  # why save() refuses
         self._half_touched: set[str] = set()  # what the failed restore may have modified
@@ -104,6 +111,11 @@ class Checkpointer:
         """How many saves have failed since this checkpointer was opened."""
         return self._completer.failed_saves
 
+    @property
+    def policy(self) -> SavePolicy:
+        """What decides in step(); str() of it says when, and why where it has measured."""
+        return self._policy
+
     def step(
         self,
         step: int,
@@ -114,12 +126,14 @@ class Checkpointer:
         """Saves when the policy says so; without `every`, at each step. None where it did not."""
         self._raise_failed()
         step = _checked_step(step)
+        self._policy.stepped(step)
         handle = self.save(step, state, metrics, tags) if self._policy.due(step) else None
         if self._lazy.captures_early and self._policy.due(step + 1):
             self._arm(state)
         return handle
 
     def _arm(self, state: object) -> None:
+        self._policy.armed()
         try:
             _, owners, table, watches = self._captured(state)
             self._lazy.arm(owners, table, watches)
@@ -136,6 +150,7 @@ class Checkpointer:
         self._raise_failed()
         text, _, table, _ = self._captured(state)
         self._engine.prewarm(table, text)
+        self._policy.saved()  # the step that this was in is not measured
 
     def save(
         self,
@@ -152,6 +167,7 @@ class Checkpointer:
         one for want of memory, is the handle's.
         """
         self._raise_failed()
+        self._policy.saving()
         self._saving = True
         try:
             step = _checked_step(step)
@@ -193,13 +209,15 @@ class Checkpointer:
         finally:
             self._engine.discard_capture()  # nothing, unless the engine was not reached
         if native is None:
+            if self._textfile is not None:
+                self._textfile.skipped()
             return None
-        self._policy.saved()
         # Copied at once: nothing can be torn any more, and the engine asks for no confirmation.
         late = native.status().guarded_bytes > 0
         window = self._lazy.open_window(owners, watches) if late else None
         handle = SaveHandle(step, native, window)
         self._completer.add(handle)
+        self._policy.saved(handle)
         return handle
 
     def _captured(self, state: object) -> tuple[str, list[object], _core.Table, dict[int, Watch]]:
@@ -212,7 +230,7 @@ class Checkpointer:
     def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
         self._policy.saved()
         handle = SaveHandle(step, None)
-        self._completer.failed(handle, error)
+        self._completer.failed_at_once(handle, error)
         return handle
 
     def restore(

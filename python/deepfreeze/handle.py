@@ -93,6 +93,11 @@ class SaveHandle:
                 f"step {self.step} is not {level} after {timeout} s"
             ) from None
 
+    @property
+    def begun(self) -> bool:
+        """Whether the engine has taken it; if not, it failed at once."""
+        return self._native is not None
+
     def status(self) -> SaveStatus:
         """Bytes, times and levels reached, now."""
         if self._native is None:
@@ -207,8 +212,10 @@ class Completer:
     handles, never the checkpointer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settled: Callable[[SaveHandle], None] | None = None) -> None:
+        """After each save its thread calls `settled`, which must not raise."""
         self.failed_saves = 0
+        self._settled = settled
         self._unraised: BaseException | None = None
         self.gave_up = False  # a save was still in flight when the exit deadline was over
         self._lock = threading.RLock()  # a signal handler may ask while its own thread holds it
@@ -247,6 +254,12 @@ class Completer:
         handle.fail(error)
         _log_error("save of step %d failed: %s", handle.step, error)
 
+    def failed_at_once(self, handle: SaveHandle, error: BaseException) -> None:
+        """The same for one that has not begun; it too is settled by the thread."""
+        self.failed(handle, error)
+        if self._settled is not None:
+            self.add(handle)
+
     def take_unraised(self) -> BaseException | None:
         """The first failure since the last call."""
         with self._lock:
@@ -256,7 +269,7 @@ class Completer:
     def in_flight(self) -> list[SaveHandle]:
         """Handles whose futures are not complete, oldest first."""
         with self._lock:
-            return list(self._todo)
+            return [handle for handle in self._todo if not handle.durable.done()]
 
     def join(self) -> None:
         """Returns once nothing is in flight."""
@@ -307,14 +320,22 @@ class Completer:
                     return
                 handle = self._todo[0]
             try:
-                handle.complete(self._deadline)
-            except BaseException as error:
-                self.gave_up = self.gave_up or isinstance(error, ExitDeadlineError)
-                self.failed(handle, error)
+                self._complete(handle)
+                if self._settled is not None:
+                    self._settled(handle)
             finally:
                 with self._changed:
                     self._todo.popleft()
                     self._changed.notify_all()
+
+    def _complete(self, handle: SaveHandle) -> None:
+        if handle.durable.done():
+            return  # it failed before it began
+        try:
+            handle.complete(self._deadline)
+        except BaseException as error:
+            self.gave_up = self.gave_up or isinstance(error, ExitDeadlineError)
+            self.failed(handle, error)
 
 
 def _log_error(text: str, *arguments: object) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from deepfreeze.handle import SaveHandle
+from deepfreeze.interval import Target
+
 
 @dataclass(frozen=True)
 class Every:
-    """When step() saves: at multiples of `steps`, or `seconds` after the last save."""
+    """When step() saves: at multiples of `steps`, `seconds` after the last save, or by `target`."""
 
     steps: int | None
     seconds: float | None
+    target: Target | None = None
 
 
 @dataclass(frozen=True)
@@ -24,15 +29,51 @@ class Keep:
     best: tuple[str, str, int] | None
 
 
-def every(*, steps: int | None = None, seconds: float | None = None) -> Every:
-    """Save at each step that is a multiple of `steps`, and whenever `seconds` have passed."""
+def every(
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    overhead: float | None = None,
+    mtbf: float | None = None,
+) -> Every:
+    """Save at each step that is a multiple of `steps`, and whenever `seconds` have passed.
+
+    Or let it be measured. `overhead` is the fraction of training time that saves may add, say
+    0.02; `mtbf` the mean time between failures in seconds. With a save that costs C:
+
+    - `overhead` alone: as often as the budget allows, C / overhead apart;
+    - `mtbf` alone: sqrt(2 C mtbf) apart (Young 1974) with the higher terms of Daly (2006), which
+      loses least to saves and failures together;
+    - both: the longer of the two.
+
+    In whole steps, at most every step, and never while the save before is in flight. C is what a
+    save blocks training for, and by how much it slows the steps beside it. Call step() once per
+    iteration: that is the clock. Until three saves are measured, not counting the first, which
+    sets up, each 11th call saves, whatever the budget; after a restart it starts anew. The interval
+    is logged when it is first chosen and when it changes by more than half; str(ckpt.policy) says
+    which, and why.
+
+    These two go with neither `steps` nor `seconds`: a fixed interval would break the budget.
+    """
+    if overhead is not None or mtbf is not None:
+        if steps is not None or seconds is not None:
+            raise ValueError("every: overhead and mtbf pick the interval: no steps, no seconds")
+        return Every(None, None, _target(overhead, mtbf))
     if steps is None and seconds is None:
-        raise ValueError("every: give steps, seconds or both")
+        raise ValueError("every: give steps, seconds or both; or overhead, mtbf or both")
     if steps is not None and steps < 1:
         raise ValueError(f"every: steps={steps} is less than 1")
     if seconds is not None and not seconds > 0:
         raise ValueError(f"every: seconds={seconds} is not more than 0")
     return Every(steps, seconds)
+
+
+def _target(overhead: float | None, mtbf: float | None) -> Target:
+    if overhead is not None and not 0 < overhead < 1:
+        raise ValueError(f"every: overhead={overhead} is not between 0 and 1 (0.02 for 2 %)")
+    if mtbf is not None and not 0 < mtbf < math.inf:
+        raise ValueError(f"every: mtbf={mtbf} is no number of seconds above 0")
+    return Target(overhead, mtbf)
 
 
 def keep(
@@ -76,6 +117,21 @@ class SavePolicy:
             return True
         return self._rule.seconds is not None and self._clock() - self._last >= self._rule.seconds
 
-    def saved(self) -> None:
-        """Notes that a save has begun: its seconds count from here."""
+    def stepped(self, step: int) -> None:
+        """Each step() begins with this."""
+
+    def armed(self) -> None:
+        """The capture of the next step will begin before its save()."""
+
+    def saving(self) -> None:
+        """A save() begins."""
+
+    def saved(self, handle: SaveHandle | None = None) -> None:
+        """Notes that a save has begun: its seconds count from here. None: restored, or failed."""
         self._last = self._clock()
+
+    def __str__(self) -> str:
+        if self._rule is None:
+            return "every step"
+        rules = (("steps", self._rule.steps), ("s", self._rule.seconds))
+        return " or ".join(f"every {value:g} {unit}" for unit, value in rules if value is not None)

@@ -71,3 +71,15 @@ def test_keep_takes_its_rules() -> None:
 def test_keep_that_makes_no_sense(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="keep"):
         df.keep(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (None, "every step"),
+        (df.every(steps=4), "every 4 steps"),
+        (df.every(steps=4, seconds=0.5), "every 4 steps or every 0.5 s"),
+    ],
+)
+def test_a_policy_says_when(rule: Any, text: str) -> None:
+    assert str(SavePolicy(rule)) == text

@@ -1,0 +1,72 @@
+"""Prometheus' text exposition format, version 0.0.4."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+# Seconds, three a decade would be twice the file: from a stall that nobody feels to a slow disk.
+BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One line: a value, with what the line's name and labels have beside the family's."""
+
+    value: float
+    suffix: str = ""
+    le: str | None = None  # of a bucket: its upper bound
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric. Its help never differs between two files, or the node exporter refuses one."""
+
+    name: str
+    kind: str  # counter, gauge, histogram
+    help: str  # no line feed and no backslash
+    samples: tuple[Sample, ...]
+
+    def lines(self, labels: Mapping[str, str]) -> Iterable[str]:
+        """With `labels` on each sample."""
+        yield f"# HELP {self.name} {self.help}"
+        yield f"# TYPE {self.name} {self.kind}"
+        for each in self.samples:
+            own = labels if each.le is None else {**labels, "le": each.le}
+            yield f"{self.name}{each.suffix}{{{_labels(own)}}} {each.value!r}"
+
+
+class Histogram:
+    """How often seconds fell below each bound."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BUCKETS) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Counts one."""
+        self._counts[bisect_left(BUCKETS, seconds)] += 1
+        self._sum += seconds
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Cumulative, as the format wants them."""
+        bounds = [f"{bound:g}" for bound in BUCKETS] + ["+Inf"]
+        total, found = 0, []
+        for bound, count in zip(bounds, self._counts, strict=True):
+            total += count
+            found.append(Sample(total, "_bucket", bound))
+        return (*found, Sample(self._sum, "_sum"), Sample(total, "_count"))
+
+
+def exposition(families: Iterable[Family], labels: Mapping[str, str]) -> str:
+    """The whole file."""
+    return "".join(f"{line}\n" for family in families for line in family.lines(labels))
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
