@@ -93,7 +93,7 @@ def comparisons(found: list[Row], *, durable: bool) -> list[Comparison]:
     mine = next((row for row in found if row.saver == OURS and row.figures), None)
     if mine is None:
         return []
-    others = [row for row in found if row.saver != OURS]
+    others = [row for row in found if not row.saver.startswith(OURS)]
     compared = (best_peer(mine, others, figure, durable=durable) for _, figure in COMPARED)
     return [one for one in compared if one is not None]
 

@@ -99,7 +99,8 @@ struct CaptureSession::State {
   bool copy_claim(std::size_t lane, std::uint64_t count, bool in_background);
   void copy_all(bool in_background);
   void copy_all_in_background();
-  void copy_piece(const CapturePiece& piece, bool in_background);
+  void copy_piece(const CapturePiece& piece, bool in_background, Monotonic::time_point& started);
+  [[nodiscard]] bool wait_for_place(const CapturePiece& piece, Monotonic::time_point& started);
   [[nodiscard]] BlockCrc bring(const CapturePiece& piece, bool in_background);
   [[nodiscard]] bool is_block(const CapturePiece& piece) const;
   void count_as_read(std::uint32_t group);
@@ -163,9 +164,12 @@ bool CaptureSession::State::lane_released(std::size_t lane) const {
 bool CaptureSession::State::copy_claim(std::size_t lane, std::uint64_t count, bool in_background) {
   const auto claimed = lanes[lane]->claim(count);
   if (!claimed) return false;
+  // The clock is read once a claim: a small tensor is copied in less than that takes.
+  auto started = Monotonic::now();
   for (std::uint64_t number = claimed->begin; number < claimed->end; ++number) {
-    copy_piece(lanes[lane]->piece(number), in_background);
+    copy_piece(lanes[lane]->piece(number), in_background, started);
   }
+  copy_nanos.fetch_add(nanos_since(started), std::memory_order_relaxed);
   return true;
 }
 
@@ -189,22 +193,30 @@ void CaptureSession::State::copy_all_in_background() {
   } while (background_calls.fetch_sub(answered, std::memory_order_acq_rel) > answered);
 }
 
-void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_background) {
+// In a ring it may take as long as the disk does; that is no copying, so `started` moves.
+bool CaptureSession::State::wait_for_place(const CapturePiece& piece,
+                                           Monotonic::time_point& started) {
+  if (!plan.image.is_ring()) return true;
+  const auto began = Monotonic::now();
+  const bool is_free = gate.wait(piece.offset / plan.image.slab_bytes());
+  started += Monotonic::now() - began;
+  return is_free;
+}
+
+void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_background,
+                                       Monotonic::time_point& started) {
   const CaptureItem& item = plan.items[piece.item];
   // acquire, as cancel()'s release: what it promises to its caller holds for this thread too.
-  if (cancelled.load(std::memory_order_acquire) ||
-      !gate.wait(piece.offset / plan.image.slab_bytes())) {
+  if (cancelled.load(std::memory_order_acquire) || !wait_for_place(piece, started)) {
     count_as_read(item.guard);
     return count_as_over();
   }
   DF_STALL_POINT("capture.piece");
   const trace::Span span("copy", piece.bytes);
-  const auto started = Monotonic::now();
   const BlockCrc crc = bring(piece, in_background);
   if (!witness.matches(item, piece, plan.image.at(piece.offset, piece.bytes))) {  // step 4
     torn[piece.item].store(true, std::memory_order_relaxed);  // the ledger orders it
   }
-  copy_nanos.fetch_add(nanos_since(started), std::memory_order_relaxed);
   copied_bytes.fetch_add(piece.bytes, std::memory_order_relaxed);
   const std::uint64_t block = piece.offset / plan.block_bytes;
   if (ledger.arrived(block, piece.bytes, crc)) plan.on_done();  // step 5
