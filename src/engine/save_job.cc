@@ -163,6 +163,7 @@ Status SaveJob::commit() {
 
 OwnPart SaveJob::own_part() const {
   return {.file_bytes = plan_.header_bytes + plan_.data_bytes(),
+          .header_bytes = plan_.header_bytes,
           .header_crc = header_crc_,
           .annotations = plan_.annotations};
 }

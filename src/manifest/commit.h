@@ -25,6 +25,7 @@ void report_failed_part(Vfs& vfs, const AttemptName& attempt, const PartName& pa
 // What the process that commits knows of a part that it has sealed itself.
 struct OwnPart {
   std::uint64_t file_bytes = 0;
+  std::uint64_t header_bytes = 0;
   std::uint32_t header_crc = 0;
   Annotations annotations;
 };

@@ -99,6 +99,7 @@ CommitRequest own_request(SimDisk& disk, const Identity& identity) {
   EXPECT_TRUE(part.has_value());
   CommitRequest request = make_request(identity);
   request.own = OwnPart{.file_bytes = part->file_bytes,
+                        .header_bytes = part->file_bytes - part->header.data_bytes,
                         .header_crc = part->crc,
                         .annotations = part->header.annotations};
   return request;

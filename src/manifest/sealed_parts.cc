@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/hex.h"
+#include "base/mapped_memory.h"
 #include "base/try.h"
 #include "manifest/record_file.h"
 #include "manifest/run_directory.h"
@@ -114,43 +115,45 @@ class StoredKeys {
   std::map<std::string, std::vector<TensorSpec>, std::less<>> seen_;
 };
 
-// Nothing in it is checked yet but its size.
-struct HeaderBytes {
-  std::vector<std::byte> bytes;
-  std::uint64_t file_bytes = 0;
-};
-
-Result<HeaderBytes> read_header_bytes(Vfs& vfs, std::string_view path) {
-  DF_TRY(const auto file, vfs.open_read(path, Access::kBuffered));
-  HeaderBytes header;
-  DF_TRY(header.file_bytes, file->size());
-  std::array<std::byte, 8> first8{};
-  DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), first8));
-  const auto header_bytes = header_size(first8, header.file_bytes);
-  if (!header_bytes) return std::unexpected(header_bytes.error().within(vfs.path_of(path)));
-  header.bytes.resize(*header_bytes);  // within kHeaderBytesMax and the file
-  DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), header.bytes));
-  return header;
+// From the device, not from what the kernel remembers of it, where the file system can.
+Status read_back(Vfs& vfs, std::string_view path, const OwnPart& own, std::span<std::byte> into) {
+  DF_TRY(const auto file, vfs.open_read(path, Access::kDirect));
+  DF_TRY(const std::uint64_t file_bytes, file->size());
+  if (file_bytes != own.file_bytes) {
+    return fail(ErrorCode::kCorrupt, fmt::format("{}: {} bytes are there, {} were written",
+                                                 vfs.path_of(path), file_bytes, own.file_bytes));
+  }
+  if (read_exactly(*file, vfs.path_of(path), into)) return {};
+  DF_TRY(const auto again, vfs.open_read(path, Access::kBuffered));
+  return read_exactly(*again, vfs.path_of(path), into);
 }
 
 // Equal sums of what was encoded and what lies there: it need not be decoded to be known.
 Status check_own(Vfs& vfs, const std::string& path, const OwnPart& own) {
-  DF_TRY(const HeaderBytes header, read_header_bytes(vfs, path));
-  const auto crc = checked_header_crc(header.bytes);
+  DF_TRY(const MappedMemory header, MappedMemory::allocate(own.header_bytes));
+  DF_TRY_VOID(read_back(vfs, path, own, header.bytes()));
+  const auto crc = checked_header_crc(header.bytes());
   if (!crc) return std::unexpected(crc.error().within(vfs.path_of(path)));
-  if (header.file_bytes == own.file_bytes && *crc == own.header_crc) return {};
+  if (*crc == own.header_crc) return {};
   return fail(ErrorCode::kCorrupt,
-              fmt::format("{}: {} bytes with header {} are there, {} with {} were written",
-                          vfs.path_of(path), header.file_bytes, hex32(*crc), own.file_bytes,
-                          hex32(own.header_crc)));
+              fmt::format("{}: a header with {} is there, one with {} was "
+                          "written",
+                          vfs.path_of(path), hex32(*crc), hex32(own.header_crc)));
 }
 
 }  // namespace
 
 Result<PartHeader> read_part_header(Vfs& vfs, std::string_view path) {
-  DF_TRY(const HeaderBytes read, read_header_bytes(vfs, path));
-  PartHeader part{.header = {}, .file_bytes = read.file_bytes};
-  auto header = decode_header(read.bytes, part.file_bytes, part.crc);
+  DF_TRY(const auto file, vfs.open_read(path, Access::kBuffered));
+  PartHeader part;
+  DF_TRY(part.file_bytes, file->size());
+  std::array<std::byte, 8> first8{};
+  DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), first8));
+  const auto header_bytes = header_size(first8, part.file_bytes);
+  if (!header_bytes) return std::unexpected(header_bytes.error().within(vfs.path_of(path)));
+  std::vector<std::byte> bytes(*header_bytes);  // within kHeaderBytesMax and the file
+  DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), bytes));
+  auto header = decode_header(bytes, part.file_bytes, part.crc);
   if (!header) return std::unexpected(header.error().within(vfs.path_of(path)));
   part.header = std::move(*header);
   return part;
