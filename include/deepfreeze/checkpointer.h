@@ -166,8 +166,8 @@ class Checkpointer {
   [[nodiscard]] Result<std::optional<SaveHandle>> save(const SaveRequest& request);
 
   // Sets up what the first save of such a request would: claims the run, takes and registers the
-  // arena, starts threads. Nothing is copied or written but the claim, so call it after a restore.
-  // Waits for a save in flight as save() does; its errors, and kNoSpace, kFenced and kIo beside.
+  // arena, starts threads. No tensor is read, and nothing written but the claim, so call it after a
+  // restore. Waits until a save in flight is committed. Errors: save()'s, kNoSpace, kFenced, kIo.
   [[nodiscard]] Status prewarm(const SaveRequest& request);
 
   // To be called before tensors of that guard, or of any, are changed: returns when nothing of

@@ -46,7 +46,7 @@ class BudgetPolicy(SavePolicy):
         if self._meter.needs_quiet:
             return False
         if step != self._step:  # asked one step before, for an early capture
-            return self._calls + 1 >= interval
+            return self._calls + 1 >= interval and not self._meter.in_flight
         return self._calls >= interval and not self._meter.in_flight
 
     def armed(self) -> None:
@@ -54,6 +54,9 @@ class BudgetPolicy(SavePolicy):
 
     def saving(self) -> None:
         self._meter.saving()
+
+    def interrupted(self) -> None:
+        self._meter.interrupted()
 
     def saved(self, handle: SaveHandle | None = None) -> None:
         self._calls = 0

@@ -51,6 +51,8 @@ class Capture:
         for adapter in self._adapters:
             adapter.finish(self)
         self.text = self.memo.text.dumps(tree)
+        # They refer back here: with them only the cyclic collector would let the state go.
+        del self._encoder, self.direct, self._adapters
 
     def encode(self, value: object, path: str) -> Node:
         """The node of what belongs to an object of the state, for adapters."""

@@ -56,7 +56,8 @@ class Checkpointer:
     save() returns, and so finds every change of it.
 
     `prometheus_textfile`, a name.prom in the directory that the node exporter's textfile collector
-    reads, gets counters of the saves whenever one ends: one file per checkpointer.
+    reads, gets counters of the saves whenever one ends: one file per checkpointer, on a local disk,
+    because what waits for one save there keeps the next from being confirmed.
 
     For one thread at a time; handles for any. In a forked child it refuses every call.
     """
@@ -148,9 +149,10 @@ class Checkpointer:
         Raises what save() would, and CheckpointError where memory or the disk are refused.
         """
         self._raise_failed()
+        self._lazy.discard_early()  # it has the same table
         text, _, table, _ = self._captured(state)
         self._engine.prewarm(table, text)
-        self._policy.saved()  # the step that this was in is not measured
+        self._policy.interrupted()
 
     def save(
         self,

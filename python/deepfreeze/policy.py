@@ -130,6 +130,9 @@ class SavePolicy:
         """Notes that a save has begun: its seconds count from here. None: restored, or failed."""
         self._last = self._clock()
 
+    def interrupted(self) -> None:
+        """The step that is under way is like no other."""
+
     def __str__(self) -> str:
         if self._rule is None:
             return "every step"

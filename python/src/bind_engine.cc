@@ -119,17 +119,26 @@ Checkpointer open_engine(const std::string& path, std::optional<std::size_t> kee
   return without_gil([&] { return Checkpointer::open(path, std::move(options)); });
 }
 
+// Swaps the tensors back, whatever happens.
+class Lent {
+ public:
+  Lent(TensorTable& owner, TensorTable& borrower) : owner_(owner), borrower_(borrower) {}
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  ~Lent() { owner_.swap(borrower_); }
+
+ private:
+  TensorTable& owner_;
+  TensorTable& borrower_;
+};
+
 // Lends the table's tensors to the request, which would else copy them. The table is as the engine
 // is: for one thread at a time.
 template <class Call>
 auto with_tensors(Table& table, SaveRequest request, Call call) {
-  request.tensors = std::move(table.tensors);
-  auto result = [&] {
-    const nb::gil_scoped_release released;
-    return call(request);
-  }();
-  table.tensors = std::move(request.tensors);
-  return unwrap(std::move(result));
+  request.tensors.swap(table.tensors);
+  const Lent lent(table.tensors, request.tensors);
+  return without_gil([&] { return call(request); });
 }
 
 std::optional<SaveHandle> save(Checkpointer& engine, std::uint64_t step, Table& table,

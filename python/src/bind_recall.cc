@@ -1,5 +1,5 @@
 // Comparing a state with what it was at the last save, without a frame of Python for each tensor.
-// Everything here is called with the GIL, and asks tensors by their own methods only.
+// Everything here is called with the GIL.
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -213,7 +213,7 @@ class Contents {
   // Whether these dicts have the same keys, in the same order, for the same values. A new object
   // with the address of an old one passes: it is in the old one's place.
   [[nodiscard]] bool are_in(const nb::list& dicts) const {
-    if (dicts.size() != sizes_.size()) return false;
+    if (!is_known_ || dicts.size() != sizes_.size()) return false;
     std::size_t begin = 0;
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
       if (!is_in(dicts[i], begin, sizes_[i])) return false;
@@ -229,6 +229,7 @@ class Contents {
     Py_ssize_t at = 0;
     std::size_t count = 0;
     for (; PyDict_Next(dict.ptr(), &at, &key, &value) != 0; ++count) {
+      if (!PyUnicode_CheckExact(key)) is_known_ = false;  // it may compare as it likes
       keys_.push_back(nb::borrow(key));
       values_.push_back(value);
     }
@@ -236,7 +237,9 @@ class Contents {
   }
 
   [[nodiscard]] bool is_in(nb::handle dict, std::size_t begin, std::size_t count) const {
-    if (!PyDict_Check(dict.ptr()) || static_cast<std::size_t>(PyDict_Size(dict.ptr())) != count) {
+    // The order of another kind of dict may not be that in which it is walked here.
+    if (!PyDict_CheckExact(dict.ptr()) ||
+        static_cast<std::size_t>(PyDict_Size(dict.ptr())) != count) {
       return false;
     }
     PyObject* key = nullptr;
@@ -251,10 +254,10 @@ class Contents {
   // Nothing of Python's may run while a dict is walked, so only strings are compared by value.
   static bool is_key(nb::handle known, PyObject* key) {
     if (known.ptr() == key) return true;
-    return PyUnicode_CheckExact(known.ptr()) != 0 && PyUnicode_CheckExact(key) != 0 &&
-           PyUnicode_Compare(known.ptr(), key) == 0;
+    return PyUnicode_CheckExact(key) != 0 && PyUnicode_Compare(known.ptr(), key) == 0;
   }
 
+  bool is_known_ = true;  // strings are its keys
   std::vector<std::size_t> sizes_;
   std::vector<nb::object> keys_;
   std::vector<PyObject*> values_;  // compared, never looked at: they may be gone

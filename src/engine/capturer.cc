@@ -108,10 +108,22 @@ Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan) {
   image_ = Image(arena_.bytes().first(bytes), plan.data_bytes(), kSlabBytes);
   CapturePlan capture = capture_plan(plan);
   if (image_.is_ring()) DF_TRY_VOID(park(capture.items));
-  // Here and not when it is needed, because that may be in a hook, which no error must leave.
-  const bool has_work = last_guard(capture.items) != kUnguarded;
-  if (has_work && !background_) background_ = std::make_unique<BackgroundCopier>();
+  start_background(capture.items);
   return std::make_shared<LiveCapture>(std::move(capture));
+}
+
+Status Capturer::prewarm(const SavePlan& plan) {
+  const std::uint64_t bytes = image_bytes(plan.data_bytes(), arena_bytes_max_);
+  DF_TRY_VOID(reserve(bytes));
+  if (bytes < plan.data_bytes()) DF_TRY_VOID(parking_.reserve(parking_bytes(plan.items)));
+  start_background(plan.items);
+  return {};
+}
+
+// Here and not when it is needed, because that may be in a hook, which no error must leave.
+void Capturer::start_background(const std::vector<CaptureItem>& items) {
+  const bool has_work = last_guard(items) != kUnguarded;
+  if (has_work && !background_) background_ = std::make_unique<BackgroundCopier>();
 }
 
 // No save uses the arena, so nothing is in flight; and no page may be registered when it goes.
@@ -134,9 +146,14 @@ CapturePlan Capturer::capture_plan(const SavePlan& plan) {
 
 // A ring is filled in file order, at the speed of the disk. What must be copied before save()
 // returns is therefore copied aside first, unless it is most of the state.
-Status Capturer::park(std::vector<CaptureItem>& items) {
+std::uint64_t Capturer::parking_bytes(const std::vector<CaptureItem>& items) const {
   const std::uint64_t bytes = unguarded_bytes(items);
-  if (last_guard(items) == kUnguarded || bytes > arena_.bytes().size()) return {};
+  return last_guard(items) == kUnguarded || bytes > arena_.bytes().size() ? 0 : bytes;
+}
+
+Status Capturer::park(std::vector<CaptureItem>& items) {
+  const std::uint64_t bytes = parking_bytes(items);
+  if (bytes == 0) return {};
   DF_TRY_VOID(parking_.reserve(bytes));
   const std::uint32_t no_ones = last_guard(items) + 1;  // a guard that no fence asks for
   std::span<std::byte> room = parking_.bytes();

@@ -43,11 +43,8 @@ class Capturer {
 
   // Room for the plan's data section, and the session that will fill it. The arena is taken.
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan);
-  // The same room and threads for saves to come.
-  [[nodiscard]] Status prewarm(const SavePlan& plan) {
-    const auto capture = prepare(plan);
-    return capture ? Status{} : std::unexpected(capture.error());
-  }
+  // The same room and threads for saves to come; no source is read.
+  [[nodiscard]] Status prewarm(const SavePlan& plan);
   [[nodiscard]] Image image() const { return image_; }
 
   // Copies what nothing guards, leaves the rest to the background and to fences. `handle` learns
@@ -81,7 +78,9 @@ class Capturer {
   };
 
   [[nodiscard]] CapturePlan capture_plan(const SavePlan& plan);
+  [[nodiscard]] std::uint64_t parking_bytes(const std::vector<CaptureItem>& items) const;
   [[nodiscard]] Status park(std::vector<CaptureItem>& items);
+  void start_background(const std::vector<CaptureItem>& items);
   void set_current(const Current& current);
   [[nodiscard]] Current current();
   void copy_later(CaptureSession& session);

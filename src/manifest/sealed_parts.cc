@@ -129,16 +129,21 @@ Status read_back(Vfs& vfs, std::string_view path, const OwnPart& own, std::span<
 }
 
 // Equal sums of what was encoded and what lies there: it need not be decoded to be known.
-Status check_own(Vfs& vfs, const std::string& path, const OwnPart& own) {
+Result<CheckedParts> check_own(Vfs& vfs, const CommitRequest& request, const PartName& name) {
+  const OwnPart& own = *request.own;
+  const std::string path =
+      join_name(attempt_dir_name(attempt_of(request.identity)), sealed_file_name(name));
   DF_TRY(const MappedMemory header, MappedMemory::allocate(own.header_bytes));
   DF_TRY_VOID(read_back(vfs, path, own, header.bytes()));
   const auto crc = checked_header_crc(header.bytes());
   if (!crc) return std::unexpected(crc.error().within(vfs.path_of(path)));
-  if (*crc == own.header_crc) return {};
-  return fail(ErrorCode::kCorrupt,
-              fmt::format("{}: a header with {} is there, one with {} was "
-                          "written",
-                          vfs.path_of(path), hex32(*crc), hex32(own.header_crc)));
+  if (*crc != own.header_crc) {
+    return fail(ErrorCode::kCorrupt,
+                fmt::format("{}: its header has the checksum {}, the one that was written {}",
+                            vfs.path_of(path), hex32(*crc), hex32(own.header_crc)));
+  }
+  return CheckedParts{.files = {{sealed_file_name(name), own.file_bytes, own.header_crc}},
+                      .annotations = own.annotations};
 }
 
 }  // namespace
@@ -189,17 +194,12 @@ Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& requ
 
 Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
                                  std::span<const PartName> parts) {
+  if (request.own && parts.size() == 1) return check_own(vfs, request, parts.front());
   const std::string directory = attempt_dir_name(attempt_of(request.identity));
   CheckedParts checked;
   StoredKeys keys;
   for (const PartName& name : parts) {
     const std::string path = join_name(directory, sealed_file_name(name));
-    if (request.own && parts.size() == 1) {
-      DF_TRY_VOID(check_own(vfs, path, *request.own));
-      const OwnPart& own = *request.own;
-      return CheckedParts{.files = {{sealed_file_name(name), own.file_bytes, own.header_crc}},
-                          .annotations = own.annotations};
-    }
     DF_TRY(PartHeader part, read_part_header(vfs, path));
     const Status own = check_identity(part.header.identity, request.identity, name);
     if (!own) return std::unexpected(own.error().within("check " + vfs.path_of(path)));

@@ -29,8 +29,8 @@ from deepfreeze.adapters.torch_optimizers import (
 from deepfreeze.adapters.torch_recall import (
     DictRecall,
     ModuleRecall,
+    ObjectRecall,
     OptimizerRecall,
-    Recall,
     Recalls,
     Seen,
 )
@@ -131,15 +131,20 @@ class TorchAdapter:
         return encode_optimizer(optimizer, path, capture, named, state)
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        recall = self._recalls.last(path)
-        again = recall.again(mapping) if isinstance(recall, DictRecall) else None
-        return None if again is None else self._recalled(path, *again)
+        known = self._recalls.last_dict(path)
+        again = known and known.again(mapping)
+        if not again:
+            return None
+        recall, node, seen = again
+        self._recalls.note_dict(path, recall)
+        self._seen.extend(seen)
+        return node
 
     def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
         begin = max(0, len(self._seen) - len(mapping))
-        self._recalls.note(path, DictRecall.of(mapping, node, self._seen.since(begin)))
+        self._recalls.note_dict(path, DictRecall.of(mapping, node, self._seen.since(begin)))
 
-    def _recalled(self, path: str, recall: Recall, node: Node, seen: Seen) -> Node:
+    def _recalled(self, path: str, recall: ObjectRecall, node: Node, seen: Seen) -> Node:
         self._recalls.note(path, recall)
         self._seen.extend(seen)
         return node

@@ -179,7 +179,12 @@ class TensorMemo:
             for each, _ in moved:
                 each.loose = True
             self._settle()
-        spans = sorted((low, low + each.high - each.low) for each, low in moved)
+        numbers = {id(each) for each, _ in moved}
+        spans = sorted(
+            [(low, low + each.high - each.low) for each, low in moved]
+            # Those that have moved before and stand still now: they are not among the settled.
+            + [(e.low, e.high) for e in self._known if e.loose and id(e) not in numbers]
+        )
         if any(high > low for (_, high), (low, _) in pairwise(spans)):
             return False
         if any(self._overlaps_settled(low, high) for low, high in spans):

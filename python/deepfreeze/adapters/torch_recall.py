@@ -180,6 +180,9 @@ class ModuleRecall(_OfTensors):
             return None
         live = list(module.state_dict(keep_vars=True).values())
         nodes = list(node["v"].values())
+        held = {*map(id, structure.values())}
+        if not held.issuperset(map(id, live)):  # of a submodule that modules() hides
+            return None
         same = len(live) == len(seen) == len(nodes) and all(
             type(tensor) in _KINDS and tensor.data_ptr() == alias.data_ptr() and child is inner
             for tensor, child, inner, alias in zip(
@@ -283,7 +286,7 @@ class DictRecall(_OfTensors):
         return [*mapping] == self._names and set(map(type, mapping)) == {str}
 
 
-Recall: TypeAlias = DictRecall | ModuleRecall | OptimizerRecall
+ObjectRecall: TypeAlias = ModuleRecall | OptimizerRecall
 
 
 class Recalls:
@@ -293,7 +296,8 @@ class Recalls:
         self._structures: dict[int, Structure] = {}
         self._places: list[tuple[tuple[str, ...], Structure]] = []
         self._names: ParameterNames | None = None
-        self._objects: dict[str, Recall] = {}
+        self._objects: dict[str, ObjectRecall] = {}
+        self._dicts: dict[str, DictRecall] = {}
         self._last: Recalls | None = None
 
     def next(self) -> Recalls:
@@ -325,14 +329,25 @@ class Recalls:
             self._names = self._names or ParameterNames(found)
         return self._names
 
-    def last(self, path: str) -> Recall | None:
+    def last(self, path: str) -> ObjectRecall | None:
         """What was noted there by the last walk."""
         return self._last._objects.get(path) if self._last else None
 
-    def note(self, path: str, recall: Recall | None) -> None:
+    def note(self, path: str, recall: ObjectRecall | None) -> None:
         """For the next walk."""
         if recall is not None:
             self._objects[path] = recall
+
+    def last_dict(self, path: str) -> DictRecall | None:
+        """The same for a dict; for the first of those that have one path, as they can."""
+        if self._last is None or path in self._dicts:
+            return None
+        return self._last._dicts.get(path)
+
+    def note_dict(self, path: str, recall: DictRecall | None) -> None:
+        """For the next walk."""
+        if recall is not None:
+            self._dicts[path] = recall
 
 
 def _are_named_by_torch(places: list[tuple[tuple[str, ...], Structure]]) -> bool:
