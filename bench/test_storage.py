@@ -19,6 +19,7 @@ from bench.storage.layout import Layout, TensorSpec, equal_tensors, read, small_
 from bench.storage.layouts import LAYOUTS, named
 from bench.storage.menu import MENU, SAVERS, Entry
 from bench.storage.rounds import FIO, Experiment, Result
+from bench.storage.saver import Pending
 from bench.storage.torch_savers import TorchSave
 from bench.storage.values import Array, Values, wrong
 
@@ -40,6 +41,14 @@ class WrongBytes(TorchSave):
 class RestoresNothing(TorchSave):
     def restore(self, directory: Path, step: int) -> None:
         """Leaves the live state as it is."""
+
+
+class SavesLater(TorchSave):
+    """Says that the state may change, and saves it then."""
+
+    def save(self, directory: Path, step: int) -> Pending:
+        path = self.place(directory, step)
+        return Pending(committed=lambda: torch.save(self.tensors, path))
 
 
 class WrongPart(TorchSave):
@@ -137,6 +146,7 @@ def measured(tmp_path: Path, kind: type[TorchSave]) -> tuple[Experiment, list[Re
     [
         (WrongBytes, "restored wrong bytes in 1 tensors: hidden.bias"),
         (RestoresNothing, "restored wrong bytes in 5 tensors"),
+        (SavesLater, "restored wrong bytes in 5 tensors"),
         (WrongPart, "loaded wrong bytes of hidden.weight"),
         (Raises, "OSError: no such luck"),
         (Dies, "the process ended without an answer: gone"),
@@ -308,8 +318,8 @@ def test_what_the_saver_does_not_sync_the_harness_does(
         asked = jobs.request(one, "save", tmp_path / "layout.json", place, SEED, saves=2)
         assert "error" not in child.answer(asked)
     place = tmp_path / "torch-save"
-    assert synced == [place / "step-0", place / "step-1"]
-    assert sorted(path.name for path in place.iterdir()) == ["step-1"]
+    assert synced == [place / f"step-{step}" for step in range(3)]  # two that are timed
+    assert sorted(path.name for path in place.iterdir()) == ["step-2"]
 
 
 def test_plots_escape_their_labels_and_show_failures() -> None:

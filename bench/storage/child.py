@@ -37,7 +37,7 @@ class Request:
     layout: str  # where it is
     seed: int
     directory: str
-    saves: int  # the first included
+    saves: int  # that are timed, the first included
     synced: bool  # by the saver; else save_once() does it
 
 
@@ -74,7 +74,21 @@ def save_all(saver: StorageSaver, request: Request) -> dict[str, Any]:
         settle()
         saves.append(save_once(saver, request, directory, version, before))
         saves[-1].file_bytes = tidied(saver, directory, version)
+    save_and_change(saver, request, directory)
     return {"open_seconds": opened, "saves": [asdict(one) for one in saves]}
+
+
+def save_and_change(saver: StorageSaver, request: Request, directory: Path) -> None:
+    """One more, not timed: the state changes as soon as that is allowed. It is what is restored."""
+    version = request.saves
+    saver.fill(version)
+    pending = saver.save(directory, version)
+    pending.captured()
+    saver.fill(version + 1)
+    pending.committed()
+    if not request.synced:
+        sync_all(saver.place(directory, version))
+    saver.remove(directory, version - 1)
 
 
 def settle() -> None:
@@ -116,8 +130,8 @@ def tidied(saver: StorageSaver, directory: Path, version: int) -> int:
 
 
 def restore_all(saver: StorageSaver, request: Request) -> dict[str, Any]:
-    directory, version = Path(request.directory), request.saves - 1
-    saver.fill(version + 1)  # what a restore that does nothing would leave
+    directory, version = Path(request.directory), request.saves
+    saver.fill(version + 1)  # what a restore that does nothing would leave, or a torn save
     forget(directory)
     settle()
     before, cpu = memory_bytes("VmRSS"), cpu_seconds()

@@ -1,6 +1,6 @@
 """One HTML page from the JSON files of a run; it needs nothing but itself.
 
-Reads storage.json, growth.json and window-*.json of a directory, and writes report.html there.
+Reads storage*.json, growth.json and window-*.json of a directory, and writes report.html there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ GROWTH_NAMES = {"bytes": "bytes", "tensors": "tensors", "planning": "tensors"}
 
 
 def page(folder: Path) -> str:
-    sections = [*storage(read(folder / "storage.json")), *window(folder)]
+    measured = sorted(folder.glob("storage*.json"))
+    sections = [part for path in measured for part in storage(read(path))]
+    sections += window(folder)
     sections += growth(read(folder / "growth.json"))
     head = f"<meta charset='utf-8'><title>DeepFreeze: the bench</title><style>{STYLE}</style>"
     body = "\n".join(["<h1>DeepFreeze beside its peers</h1>", *sections])
