@@ -12,6 +12,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/scope_exit.h"
+#include "base/thread_sanitizer.h"
 #include "deepfreeze/deepfreeze.h"
 
 namespace deepfreeze {
@@ -156,7 +157,9 @@ TEST_F(EngineTest, PrewarmTakesTheMemoryThatTheFirstSaveNeeds) {
   const std::size_t warm = resident_memory();
   EXPECT_GE(warm, before + state.size());
   ASSERT_TRUE((*run.save({.step = 1, .tensors = table}))->wait(Level::kDurable, kDeadline));
+#if !DF_THREAD_SANITIZER  // its own notes on what is copied need memory too
   EXPECT_LT(resident_memory(), warm + state.size() / 4);
+#endif
 }
 
 TEST_F(EngineTest, PrewarmRefusesWhatSaveWould) {
