@@ -123,9 +123,7 @@ Status read_back(Vfs& vfs, std::string_view path, const OwnPart& own, std::span<
     return fail(ErrorCode::kCorrupt, fmt::format("{}: {} bytes are there, {} were written",
                                                  vfs.path_of(path), file_bytes, own.file_bytes));
   }
-  if (read_exactly(*file, vfs.path_of(path), into)) return {};
-  DF_TRY(const auto again, vfs.open_read(path, Access::kBuffered));
-  return read_exactly(*again, vfs.path_of(path), into);
+  return read_exactly(*file, vfs.path_of(path), into);
 }
 
 // Equal sums of what was encoded and what lies there: it need not be decoded to be known.

@@ -74,18 +74,18 @@ Status PosixFile::write_at(std::uint64_t offset, std::span<const std::byte> byte
   return {};
 }
 
-// Some file systems take O_DIRECT when a file is opened and refuse the write, or want more than
-// whole pages.
+// Some file systems take O_DIRECT when a file is opened and refuse to write or to read so, or want
+// more than whole pages.
 bool PosixFile::go_buffered() {
   const int flags = ::fcntl(fd_.get(), F_GETFL);
   if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags & ~O_DIRECT) != 0) {
-    errno = EINVAL;  // what the write said
+    errno = EINVAL;  // what the call said
     return false;
   }
   access_.store(Access::kBuffered, std::memory_order_relaxed);
   static std::atomic<bool> told{false};  // once a process, not once a file
   if (!told.exchange(true, std::memory_order_relaxed)) {
-    log_warning(path_ + " refuses direct writes: it goes through the page cache, more slowly");
+    log_warning(path_ + " refuses direct access: it goes through the page cache, more slowly");
   }
   return true;
 }
@@ -93,9 +93,12 @@ bool PosixFile::go_buffered() {
 Result<std::size_t> PosixFile::read_at(std::uint64_t offset, std::span<std::byte> into) {
   std::size_t done = 0;
   while (done < into.size()) {
+    const bool may_refuse =
+        access() == Access::kDirect && is_aligned(offset + done, into.subspan(done));
     const ssize_t count = ::pread(fd_.get(), into.data() + done, into.size() - done,
                                   static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EINVAL && may_refuse && go_buffered()) continue;
     if (count < 0) return os_fail("read", place(offset + done), errno);
     if (count == 0) break;
     done += static_cast<std::size_t>(count);

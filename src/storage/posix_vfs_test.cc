@@ -195,7 +195,7 @@ TEST_F(PosixVfsTest, ADirectWriteThatTheFileSystemRefusesGoesOnBuffered) {
   const ScopeExit reset([] { set_log_sink({}); });
   const AlignedBytes written(4 * kPage);
   written.fill_pattern();
-  const bool ran = run_with_direct_writes_refused([&] {
+  const bool ran = run_with_direct_access_refused([&] {
     for (const char* name : {"a", "b"}) {
       auto file = vfs_->create(name, Access::kDirect).value();
       if (file->access() != Access::kDirect) continue;
@@ -210,7 +210,23 @@ TEST_F(PosixVfsTest, ADirectWriteThatTheFileSystemRefusesGoesOnBuffered) {
   });
   if (!ran) GTEST_SKIP() << "LEFT OUT: this machine allows no seccomp filter that asks";
   ASSERT_EQ(lines.size(), 1U);  // for two files
-  EXPECT_NE(lines[0].find("/a refuses direct writes"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("/a refuses direct access"), std::string::npos) << lines[0];
+}
+
+TEST_F(PosixVfsTest, AFileThatRefusesDirectReadsIsReadByThePageCache) {
+  AlignedBytes written(2 * kPage);
+  written.fill_pattern();
+  ASSERT_TRUE(vfs_->create("file", Access::kBuffered).value()->write_at(0, written.bytes()));
+  const bool ran = run_with_direct_access_refused([&] {
+    auto file = vfs_->open_read("file", Access::kDirect).value();
+    const AlignedBytes back(2 * kPage);
+    const auto count = file->read_at(0, back.bytes());
+    ASSERT_TRUE(count) << count.error().message();
+    EXPECT_EQ(*count, 2 * kPage);
+    EXPECT_EQ(file->access(), Access::kBuffered);
+    EXPECT_TRUE(std::ranges::equal(back.bytes(), written.bytes()));
+  });
+  if (!ran) GTEST_SKIP() << "LEFT OUT: this machine allows no seccomp filter that asks";
 }
 
 TEST_F(PosixVfsTest, AMisalignedDirectWriteIsAnError) {

@@ -22,11 +22,13 @@ namespace {
 
 constexpr int kPollMilliseconds = 20;
 
-// Every pwrite() of this thread, for good, is first asked about at the descriptor returned.
-UniqueFd ask_about_writes() {
-  std::array<sock_filter, 4> program = {{
+// Every pwrite() and pread() of this thread, for good, is first asked about at the descriptor
+// returned.
+UniqueFd ask_about_access() {
+  std::array<sock_filter, 5> program = {{
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
-      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_pwrite64},
+      {BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SYS_pwrite64},
+      {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, SYS_pread64},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
   }};
@@ -57,10 +59,10 @@ void answer_until(const std::atomic<bool>& done, int listener) {
 
 }  // namespace
 
-bool run_with_direct_writes_refused(const std::function<void()>& body) {
+bool run_with_direct_access_refused(const std::function<void()>& body) {
   bool ran = false;
   std::jthread([&] {
-    const UniqueFd listener = ask_about_writes();
+    const UniqueFd listener = ask_about_access();
     if (!listener.valid()) return;
     std::atomic<bool> done{false};
     std::jthread answers([&] { answer_until(done, listener.get()); });
