@@ -144,13 +144,13 @@ CapturePlan Capturer::capture_plan(const SavePlan& plan) {
           .paranoid = paranoid_};
 }
 
-// A ring is filled in file order, at the speed of the disk. What must be copied before save()
-// returns is therefore copied aside first, unless it is most of the state.
+// Of what must be copied before save() returns; 0 where it is most of the state.
 std::uint64_t Capturer::parking_bytes(const std::vector<CaptureItem>& items) const {
   const std::uint64_t bytes = unguarded_bytes(items);
   return last_guard(items) == kUnguarded || bytes > arena_.bytes().size() ? 0 : bytes;
 }
 
+// A ring is filled in file order, at the speed of the disk: what must not wait is copied aside.
 Status Capturer::park(std::vector<CaptureItem>& items) {
   const std::uint64_t bytes = parking_bytes(items);
   if (bytes == 0) return {};

@@ -314,6 +314,18 @@ TEST_F(EngineTest, ContinuingWhileASaveIsInFlightDoesNotFenceIt) {
   EXPECT_TRUE(third.wait(Level::kDurable, kDeadline).has_value());
 }
 
+TEST_F(EngineTest, PrewarmingWhileASaveIsInFlightDoesNotFenceIt) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  const CheckpointInfo first = candidate(run, 1);
+  ASSERT_TRUE(fail_points::arm("commit.parts_checked=sleep:200@1").has_value());
+  const SaveHandle second = save(run, 2);
+  ASSERT_TRUE(run.continue_from(first).has_value());
+  const State state = state_at(3);
+  ASSERT_TRUE(run.prewarm({.tensors = state.table()}));
+  EXPECT_TRUE(second.wait(Level::kDurable, kDeadline).has_value());
+}
+
 TEST_F(EngineTest, AFencedWriterDeletesNothingAndWritesNothing) {
   Checkpointer first = open({.keep = {.last = 1}});
   save_durably(first, 1);

@@ -65,6 +65,7 @@ TEST(CopyLane, PiecesTileEachMemberOnceAndEndAtBlocks) {
     const std::uint64_t block_bytes = 1 + random() % 500;
     const CopyLane lane(items.all, items.members, block_bytes);
     ASSERT_EQ(pieces_of(lane), expected_pieces(items, block_bytes));
+    ASSERT_EQ(piece_count(items.all, items.members, block_bytes), lane.piece_count());
   }
 }
 
