@@ -134,10 +134,10 @@ class Checkpointer:
         return handle
 
     def _arm(self, state: object) -> None:
-        self._policy.armed()
         try:
             _, owners, table, watches = self._captured(state)
             self._lazy.arm(owners, table, watches)
+            self._policy.armed()
         except CheckpointError as error:  # the save itself will say it
             log.debug("no early capture: %s", error)
 

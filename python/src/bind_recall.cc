@@ -229,7 +229,10 @@ class Contents {
     Py_ssize_t at = 0;
     std::size_t count = 0;
     for (; PyDict_Next(dict.ptr(), &at, &key, &value) != 0; ++count) {
-      if (!PyUnicode_CheckExact(key)) is_known_ = false;  // it may compare as it likes
+      if (!PyUnicode_CheckExact(key)) {  // it may compare as it likes, and is not ours to keep
+        is_known_ = false;
+        return;
+      }
       keys_.push_back(nb::borrow(key));
       values_.push_back(value);
     }

@@ -10,7 +10,7 @@ methods or hooks of its own, which may say something new each time, is never rec
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
@@ -138,10 +138,10 @@ class _Tensors:
         return moved, Seen(self._nodes, live, self._paths, [None] * count, [*range(count)])
 
 
-def roll_call(tensors: Sequence[torch.Tensor]) -> _core.RollCall | None:
+def roll_call(tensors: list[torch.Tensor]) -> _core.RollCall | None:
     """Where they lie; None where some have no memory on the host."""
     try:
-        return _core.RollCall([*tensors])
+        return _core.RollCall(tensors)
     except Exception:  # a sparse tensor, one on another device: walked each time
         return None
 
