@@ -112,7 +112,7 @@ def worst(row: Row) -> str:
 
 
 def committed(row: Row) -> str:
-    if row.saves_requested == 0 or row.status.startswith("not "):
+    if row.saver == row.baseline or row.status.startswith("not "):
         return "-"
     skipped = f", {row.saves_skipped} skipped" if row.saves_skipped else ""
     return f"{row.saves_committed} of {row.saves_requested}{skipped}"

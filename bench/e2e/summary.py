@@ -113,7 +113,7 @@ def row(experiment: Experiment, saver: type[Saver], segments: list[Segment]) -> 
         return spread([found for one in good if (found := value(one)) is not None])
 
     def over_pairs(value: Callable[[Pair], float | None]) -> Spread | None:
-        if saver.name == baseline:
+        if saver.is_baseline:
             return None
         return spread([found for one in pairs if (found := value(one)) is not None])
 

@@ -15,8 +15,7 @@ import random
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -34,17 +33,6 @@ SMOKE_ROUNDS = 2
 ROUNDS = 5
 
 
-@dataclass(frozen=True)
-class Command:
-    """A program that compares savers of its own in this way."""
-
-    program: str
-    savers: Mapping[str, type[Saver]]  # by name, in the order of the tables
-
-
-WINDOW = Command("bench.e2e.window", SAVERS)
-
-
 def positive(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -56,13 +44,13 @@ def intervals(text: str) -> list[int]:
     return [positive(part) for part in text.split(",")]
 
 
-def parse(arguments: list[str], command: Command) -> argparse.Namespace:
+def parse(arguments: list[str]) -> argparse.Namespace:
     cores = len(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(prog=command.program, description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.e2e.window", description=__doc__)
     names = sorted(WORKLOADS)
     parser.add_argument("--workload", nargs="+", choices=names, help="default: resnet50")
     parser.add_argument("--every", type=intervals, default=[4, 1], help="steps between saves: 4,1")
-    parser.add_argument("--savers", nargs="+", choices=sorted(command.savers), help="default: all")
+    parser.add_argument("--savers", nargs="+", choices=sorted(SAVERS), help="default: all")
     parser.add_argument("--rounds", type=positive, help=f"default: {ROUNDS}")
     parser.add_argument("--steps", type=positive, help="of a segment; default: by workload")
     parser.add_argument("--threads", type=positive, default=min(2, cores), help="of the training")
@@ -77,19 +65,17 @@ def parse(arguments: list[str], command: Command) -> argparse.Namespace:
     return options
 
 
-def chosen_savers(
-    names: list[str] | None, savers: Mapping[str, type[Saver]] = SAVERS
-) -> tuple[type[Saver], ...]:
+def chosen_savers(names: list[str] | None) -> tuple[type[Saver], ...]:
     """The wanted ones in the order of the menu, and the baselines that they are compared with."""
-    wanted = [saver for name, saver in savers.items() if names is None or name in names]
+    wanted = [saver for name, saver in SAVERS.items() if names is None or name in names]
     baselines: list[type[Saver]] = [Saver]
     if any(saver.in_backward for saver in wanted):
         baselines.append(NoneInBackward)
     return (*baselines, *wanted)
 
 
-def experiments(options: argparse.Namespace, seed: int, command: Command) -> Iterator[Experiment]:
-    savers = chosen_savers(options.savers, command.savers)
+def experiments(options: argparse.Namespace, seed: int) -> Iterator[Experiment]:
+    savers = chosen_savers(options.savers)
     rounds = options.rounds or (SMOKE_ROUNDS if options.smoke else ROUNDS)
     for name in options.workload or ["tiny" if options.smoke else "resnet50"]:
         workload = WORKLOADS[name]
@@ -99,10 +85,10 @@ def experiments(options: argparse.Namespace, seed: int, command: Command) -> Ite
             yield Experiment(name, workload, every, savers, rounds, steps, seed, settle)
 
 
-def shown_command(options: argparse.Namespace, seed: int, command: Command) -> str:
+def shown_command(options: argparse.Namespace, seed: int) -> str:
     """What measures the same again; without places, which are this machine's."""
     every = ",".join(str(steps) for steps in options.every)
-    words = ["python", "-m", command.program, "--every", every, "--seed", str(seed)]
+    words = ["python", "-m", "bench.e2e.window", "--every", every, "--seed", str(seed)]
     words += ["--threads", str(options.threads)]
     words += ["--smoke"] if options.smoke else []
     words += ["--workload", *options.workload] if options.workload else []
@@ -129,9 +115,11 @@ class Writer:
             self.options.markdown.write_text(text)
 
 
-def run_all(chosen: Iterator[Experiment], place: Path, writer: Writer) -> Iterator[report.Result]:
+def run_all(
+    options: argparse.Namespace, seed: int, place: Path, writer: Writer
+) -> Iterator[report.Result]:
     results: list[report.Result] = []
-    for experiment in chosen:
+    for experiment in experiments(options, seed):
         result = report.Result(experiment, [])
         results.append(result)
         follower = Follower(experiment.steps)
@@ -145,19 +133,19 @@ def run_all(chosen: Iterator[Experiment], place: Path, writer: Writer) -> Iterat
         yield result
 
 
-def main(arguments: list[str], command: Command = WINDOW) -> int:
-    options = parse(arguments, command)
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is, for dcp
     gc.collect()
     gc.freeze()  # what the imports left need not be looked at again between segments
-    print(f"{command.program}: seed={seed} (rerun with --seed {seed})", flush=True)
+    print(f"bench.e2e.window: seed={seed} (rerun with --seed {seed})", flush=True)
     failed = 0
     with scratch(options.directory, "bench-window-") as place:
-        writer = Writer(options, shown_command(options, seed, command), place)
+        writer = Writer(options, shown_command(options, seed), place)
         try:
-            for result in run_all(experiments(options, seed, command), place, writer):
+            for result in run_all(options, seed, place, writer):
                 failed += len(result.failed())
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)

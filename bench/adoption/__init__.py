@@ -1,1 +1,0 @@
-"""What adoption would cost: a state that lives in the arena, saved without a copy."""
