@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -37,6 +38,7 @@ def at_step(infos: list[_core.CheckpointInfo], step: int | None) -> list[_core.C
     """All checkpoints, or the newest one of a step, of whichever line; error where none is."""
     if step is None:
         return infos
+    step = operator.index(step)  # what is no step, a state say, would else be in the message
     found = next((info for info in infos if info.step == step), None)
     if found is None:
         steps = sorted({info.step for info in infos})

@@ -39,6 +39,8 @@ def test_nothing_committed_restores_to_none(ckpt: df.Checkpointer) -> None:
         ckpt.load()
     with pytest.raises(df.CheckpointError, match="no checkpoint of step 3"):
         ckpt.restore(state, step=3)
+    with pytest.raises(TypeError, match=r"^'dict' object cannot be interpreted as an integer$"):
+        ckpt.load(state)  # type: ignore[arg-type]
 
 
 def test_the_loop_of_the_readme(run: Path) -> None:
