@@ -141,6 +141,17 @@ TEST(StateTree, BoundsDepthAndSize) {
   EXPECT_FALSE(check_tree("\"" + std::string(kTreeBytesMax, 'x') + "\"").has_value());
 }
 
+TEST(StateTree, NoObjectHasAKeyTwiceHoweverManyItHas) {
+  for (const int count : {3, 64, 65, 1000}) {
+    std::string tree = "{\"7\":0";
+    for (int i = 8; i < 6 + count; ++i) tree += ",\"" + std::to_string(i) + "\":0";
+    EXPECT_TRUE(check_tree(tree + "}").has_value()) << count;
+    const Status twice = check_tree(tree + ",\"7\":0}");
+    ASSERT_FALSE(twice.has_value()) << count;
+    EXPECT_TRUE(twice.error().message().contains("the key \"7\" twice in one object"));
+  }
+}
+
 // One long key above many leaves: a small text, but a list of many long paths.
 TEST(StateTree, BoundsWhatAListTakes) {
   std::string tree = "{\"" + std::string(1 << 20, 'k') + "\":[0";
