@@ -10,7 +10,7 @@
 namespace deepfreeze {
 namespace {
 
-const std::vector<std::int64_t> kTensors{1, kResNet50Tensors, 10'000, 100'000};
+const std::vector<std::int64_t> kTensors{1, kResNet50Tensors, 10'000, 100'000, 1'000'000};
 
 // `step` returns a Result or a Status. What it made is released inside the time.
 template <class Step>

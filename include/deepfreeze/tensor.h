@@ -76,7 +76,7 @@ using TensorTable = std::vector<Tensor>;
 
 inline constexpr std::size_t kRankMax = 32;             // dimensions of one tensor
 inline constexpr std::size_t kKeyBytesMax = 4096;       // bytes of one key
-inline constexpr std::size_t kTensorsMax = 10'000'000;  // tensors of one file
+inline constexpr std::size_t kTensorsMax = 10'000'000;  // tensors of one state
 
 // Bytes of the stored elements; kInvalidArgument where the product overflows 64 bits.
 [[nodiscard]] Result<std::uint64_t> spec_bytes(const TensorSpec& spec);

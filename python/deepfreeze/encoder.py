@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import join, shown
-from deepfreeze.tree import FACTORIES, TEXT_BYTES_MAX, Node
+from deepfreeze.tree import FACTORIES, Node
 
 DEPTH_MAX = 512  # nested JSON values
-NODES_MAX = TEXT_BYTES_MAX // 2  # the shortest node and its comma
+NODES_MAX = 1 << 23  # items of lists and dicts, tensors among them
 INLINE_BYTES_MAX = 4096  # longer bytes become an entry of their own
 _LARGE = 16  # items from which on it pays to know a dict again
 _INT_MAX = 1 << 53  # beyond it a JSON reader may round

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from deepfreeze import _core
@@ -40,7 +39,7 @@ class TextMemo:
     def _dumps(self, node: Node, depth: int) -> str:
         if not (self._text and _is_the_same(node, self._node)):
             self._text = ""  # an error must not leave a text that is another node's
-            divided = type(node) is dict and depth and node
+            divided = depth and type(node) is dict and any(map(_is_container, node.values()))
             self._text = self._joined(node, depth) if divided else dumps(node)
             self._node = node
         return self._text
@@ -50,9 +49,13 @@ class TextMemo:
         texts = []
         for key, child in node.items():
             part = parts[key] = self._parts.get(key) or TextMemo()
-            texts.append(json.dumps(key, ensure_ascii=False) + ":" + part._dumps(child, depth - 1))
+            texts.append(dumps(key) + ":" + part._dumps(child, depth - 1))
         self._parts = parts
         return "{" + ",".join(texts) + "}"
+
+
+def _is_container(node: Node) -> bool:
+    return type(node) is dict and node.get("$") != "tensor"
 
 
 def _is_the_same(one: Node, other: Node) -> bool:

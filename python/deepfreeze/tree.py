@@ -13,7 +13,7 @@ from deepfreeze.errors import CorruptError, EncodeError
 
 Node: TypeAlias = Any  # None, bool, int, float, str, list of nodes, or dict of nodes
 
-TEXT_BYTES_MAX = 16 << 20
+TEXT_BYTES_MAX = 256 << 20
 
 # Of the defaultdicts that can be stored.
 FACTORIES: dict[str, Callable[[], object] | None] = {
@@ -21,10 +21,13 @@ FACTORIES: dict[str, Callable[[], object] | None] = {
 }  # fmt: skip
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def dumps(node: Node) -> str:
     """The text of a tree."""
     try:
-        text = json.dumps(node, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = _ENCODER.encode(node)
     except RecursionError as cause:
         raise EncodeError("the state: nested too deep for the stack that is left") from cause
     check_text(text)
@@ -33,9 +36,10 @@ def dumps(node: Node) -> str:
 
 def check_text(text: str) -> None:
     """EncodeError where the text of a tree is too long to be stored."""
-    if len(text) > TEXT_BYTES_MAX or len(text.encode()) > TEXT_BYTES_MAX:
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > TEXT_BYTES_MAX:
         raise EncodeError(
-            f"the state: its plain values need {len(text)} bytes of text, more than "
+            f"the state: its plain values need {size} bytes of text, more than "
             f"{TEXT_BYTES_MAX}; keep long lists of numbers in arrays"
         )
 

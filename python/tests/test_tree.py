@@ -13,7 +13,7 @@ import deepfreeze as df
 from deepfreeze.decoder import Decoder
 from deepfreeze.encoder import DEPTH_MAX, Encoder
 from deepfreeze.names import KeyFilter, KeyTable, component, join
-from deepfreeze.tree import TEXT_BYTES_MAX, dumps, loads
+from deepfreeze.tree import dumps, loads
 from deepfreeze.walk import pruned
 
 
@@ -226,9 +226,12 @@ def test_a_cycle_is_refused() -> None:
         encode(ring)
 
 
-def test_a_tree_that_is_too_long_is_refused() -> None:
-    with pytest.raises(df.EncodeError, match="more than"):
-        text_of(["x" * (TEXT_BYTES_MAX + 1)])
+def test_a_tree_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepfreeze.tree.TEXT_BYTES_MAX", 1000)
+    assert text_of(["x" * 996])
+    for text in ("x" * 997, "\u20ac" * 333):  # bytes count, not characters
+        with pytest.raises(df.EncodeError, match="more than 1000"):
+            text_of([text])
 
 
 def test_names_escape_what_would_be_ambiguous() -> None:

@@ -44,7 +44,8 @@ Result<std::string> plain_safetensors_header(std::span<const TensorSpec> specs,
   text += '}';
   text.resize(round_up(kLengthBytes + text.size(), kPageBytes) - kLengthBytes, ' ');
   if (text.size() + kLengthBytes > kHeaderBytesMax) {
-    return fail(ErrorCode::kInvalidArgument, "too many tensors for one safetensors file");
+    return fail(ErrorCode::kInvalidArgument,
+                "too many tensors for one safetensors file: choose some");
   }
   return little_endian(text.size()) + text;
 }

@@ -23,12 +23,12 @@ std::size_t helpers_wanted(std::size_t copy_threads) {
   return (copy_threads == 0 ? cores_of_this_process() : copy_threads) - 1;
 }
 
-// Memory for a state of `data_bytes`: all of it, or the ring that is allowed.
-std::uint64_t image_bytes(std::uint64_t data_bytes, std::optional<std::size_t> bytes_max) {
-  if (!bytes_max || data_bytes <= *bytes_max) return data_bytes;
+// Memory for an image of `image_bytes`: all of it, or the ring that is allowed.
+std::uint64_t memory_bytes(std::uint64_t image_bytes, std::optional<std::size_t> bytes_max) {
+  if (!bytes_max || image_bytes <= *bytes_max) return image_bytes;
   constexpr std::uint64_t kSlabsMin = 2;  // one is written while the other fills
   const std::uint64_t slabs = std::max<std::uint64_t>(kSlabsMin, *bytes_max / kSlabBytes);
-  return std::min(data_bytes, slabs * kSlabBytes);
+  return std::min(image_bytes, slabs * kSlabBytes);
 }
 
 std::uint64_t unguarded_bytes(const std::vector<CaptureItem>& items) {
@@ -46,7 +46,9 @@ std::uint32_t last_guard(const std::vector<CaptureItem>& items) {
 // The same tensors in the same places, but for the bytes that nothing guards.
 bool same_capture(const SavePlan& early, const SavePlan& now) {
   const bool same_table =
-      early.table == now.table || early.table->text.entries == now.table->text.entries;
+      early.table == now.table ||
+      std::ranges::equal(early.table->files, now.table->files, std::ranges::equal_to(),
+                         &TableText::entries, &TableText::entries);
   return same_table &&
          std::ranges::equal(
              early.items, now.items, [](const CaptureItem& one, const CaptureItem& other) {
@@ -97,25 +99,23 @@ void Capturer::abandon() {
 }
 
 void Capturer::choose_copy_time(SavePlan& plan) {
-  const bool is_ring = image_bytes(plan.data_bytes(), arena_bytes_max_) != plan.data_bytes();
+  const bool is_ring = memory_bytes(plan.image_bytes(), arena_bytes_max_) != plan.image_bytes();
   if (has_early() || is_ring || profile_.next() == CopyTime::kBehind) return;
   for (CaptureItem& item : plan.items) item.guard = kUnguarded;
 }
 
 Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan) {
-  const std::uint64_t bytes = image_bytes(plan.data_bytes(), arena_bytes_max_);
-  DF_TRY_VOID(reserve(bytes));
-  image_ = Image(arena_.bytes().first(bytes), plan.data_bytes(), kSlabBytes);
+  DF_TRY_VOID(reserve(memory_bytes(plan.image_bytes(), arena_bytes_max_)));
   CapturePlan capture = capture_plan(plan);
-  if (image_.is_ring()) DF_TRY_VOID(park(capture.items));
+  if (capture.image.is_ring()) DF_TRY_VOID(park(capture.items));
   start_background(capture.items);
   return std::make_shared<LiveCapture>(std::move(capture));
 }
 
 Status Capturer::prewarm(const SavePlan& plan) {
-  const std::uint64_t bytes = image_bytes(plan.data_bytes(), arena_bytes_max_);
+  const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
   DF_TRY_VOID(reserve(bytes));
-  if (bytes < plan.data_bytes()) DF_TRY_VOID(parking_.reserve(parking_bytes(plan.items)));
+  if (bytes < plan.image_bytes()) DF_TRY_VOID(parking_.reserve(parking_bytes(plan.items)));
   start_background(plan.items);
   return {};
 }
@@ -134,8 +134,13 @@ Status Capturer::reserve(std::uint64_t bytes) {
   return {};
 }
 
-CapturePlan Capturer::capture_plan(const SavePlan& plan) {
-  return {.image = image_,
+Image Capturer::image(const SavePlan& plan) const {
+  const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
+  return {arena_.bytes().first(bytes), plan.sections, kSlabBytes};
+}
+
+CapturePlan Capturer::capture_plan(const SavePlan& plan) const {
+  return {.image = image(plan),
           .block_bytes = kBlockBytes,
           .items = plan.items,
           .on_slab = {},
@@ -218,7 +223,7 @@ void Capturer::fence_all() {
 
 Result<bool> Capturer::begin_early(SavePlan plan) {
   discard_early();
-  const bool fits = !arena_bytes_max_ || plan.data_bytes() <= *arena_bytes_max_;
+  const bool fits = !arena_bytes_max_ || plan.image_bytes() <= *arena_bytes_max_;
   if (!fits || last_guard(plan.items) == kUnguarded || !take_arena(std::chrono::milliseconds{0}))
     return false;
   auto capture = prepare(plan);

@@ -41,11 +41,12 @@ class Capturer {
   // early, nor in a ring, which would make save() wait for the disk.
   void choose_copy_time(SavePlan& plan);
 
-  // Room for the plan's data section, and the session that will fill it. The arena is taken.
+  // Room for the plan's image, and the session that will fill it. The arena is taken.
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan);
   // The same room and threads for saves to come; no source is read.
   [[nodiscard]] Status prewarm(const SavePlan& plan);
-  [[nodiscard]] Image image() const { return image_; }
+  // Of what was prepared last.
+  [[nodiscard]] Image image(const SavePlan& plan) const;
 
   // Copies what nothing guards, leaves the rest to the background and to fences. `handle` learns
   // how long fences took.
@@ -77,7 +78,7 @@ class Capturer {
     std::set<std::uint32_t> held;    // and were not released yet
   };
 
-  [[nodiscard]] CapturePlan capture_plan(const SavePlan& plan);
+  [[nodiscard]] CapturePlan capture_plan(const SavePlan& plan) const;
   [[nodiscard]] std::uint64_t parking_bytes(const std::vector<CaptureItem>& items) const;
   [[nodiscard]] Status park(std::vector<CaptureItem>& items);
   void start_background(const std::vector<CaptureItem>& items);
@@ -92,7 +93,6 @@ class Capturer {
   const bool paranoid_;
   Arena arena_;
   Arena parking_;  // ring mode: what nothing guards
-  Image image_;
   CopyProfile profile_;
   std::optional<Early> early_;
 

@@ -226,8 +226,8 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
   const SaveJobSettings settings = {.write_engine = *write_engine,
                                     .commit_wait_max = options.commit_wait_max,
                                     .confirm = confirm};
-  auto job =
-      std::make_shared<SaveJob>(*vfs, std::move(plan), capturer.image(), settings, capture, handle);
+  const Image image = capturer.image(plan);
+  auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
   handle->capturing(capture->session());
   capture->when_copied([job] { job->copied(); });
   if (confirm) {

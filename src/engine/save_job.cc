@@ -42,7 +42,8 @@ SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings se
       image_(image),
       settings_(settings),
       capture_(std::move(capture)),
-      handle_(std::move(handle)) {}
+      handle_(std::move(handle)),
+      header_crcs_(plan_.file_count()) {}
 
 void SaveJob::copied() {
   if (!settings_.confirm) return captured({});
@@ -53,7 +54,7 @@ void SaveJob::copied() {
 
 void SaveJob::captured(std::vector<std::string> torn) {
   for (const std::size_t item : capture_->session().torn_items()) {
-    torn.push_back(plan_.table->text.entries[item].spec.key);
+    torn.push_back(plan_.table->key_of(item));
   }
   if (!torn.empty()) {
     torn = sorted_once(std::move(torn));
@@ -120,22 +121,29 @@ Status SaveJob::write_and_seal() {
   DF_TRY_VOID(begin_attempt(vfs_, attempt()));
   DF_TRY_VOID(write_part());
   const trace::Span span("seal");
-  return seal_part(vfs_, attempt(), plan_.identity.part);
+  return seal_parts(vfs_, attempt(), part_names());
 }
 
 Status SaveJob::write_part() {
-  const trace::Span span("write part", image_.data_bytes());
-  const PartName& part = plan_.identity.part;
-  DF_TRY(const auto writer,
-         settings_.write_engine.start(
-             vfs_, {.name = attempt_dir_name(attempt()) + "/" + part_file_name(part),
-                    .image = image_,
-                    .header_bytes = plan_.header_bytes,
-                    .on_released = [this](std::size_t slab) { capture_->slab_released(slab); }}));
+  const trace::Span span("write part", plan_.data_bytes());
+  DF_TRY(const auto writer, settings_.write_engine.start(vfs_, part_plan()));
   const Status pushed = push_slabs(*writer);
-  const Status finished = pushed ? writer->finish([this] { return final_header(); }) : pushed;
+  const Status finished =
+      pushed ? writer->finish([this](std::size_t file) { return final_header(file); }) : pushed;
   handle_->wrote(writer->bytes_written(), writer->write_seconds());
   return finished;
+}
+
+PartPlan SaveJob::part_plan() {
+  PartPlan part{.files = {}, .image = image_, .on_released = [this](std::size_t slab) {
+                  capture_->slab_released(slab);
+                }};
+  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
+    const PartName name = plan_.identity_of(file).part;
+    part.files.push_back({.name = attempt_dir_name(attempt()) + "/" + part_file_name(name),
+                          .header_bytes = plan_.header_bytes[file]});
+  }
+  return part;
 }
 
 Status SaveJob::push_slabs(PartWriter& writer) {
@@ -156,26 +164,48 @@ Status SaveJob::commit() {
   const auto manifest = commit_attempt(vfs_, {.identity = identity,
                                               .world_size = identity.part.world_size,
                                               .deadline = settings_.commit_wait_max,
-                                              .own = own_part()});
+                                              .own = own_parts()});
   if (!manifest) return std::unexpected(manifest.error());
   return {};
 }
 
-OwnPart SaveJob::own_part() const {
-  return {.file_bytes = plan_.header_bytes + plan_.data_bytes(),
-          .header_bytes = plan_.header_bytes,
-          .header_crc = header_crc_,
-          .annotations = plan_.annotations};
+std::vector<PartName> SaveJob::part_names() const {
+  std::vector<PartName> names;
+  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
+    names.push_back(plan_.identity_of(file).part);
+  }
+  return names;
 }
 
-Result<std::vector<std::byte>> SaveJob::final_header() {
-  DF_TRY(EncodedHeader encoded, encode_header(plan_.header(), block_crcs_));
-  if (encoded.bytes.size() != plan_.header_bytes) {
-    return fail(ErrorCode::kInternal, fmt::format("header of {} bytes, planned {}",
-                                                  encoded.bytes.size(), plan_.header_bytes));
+std::vector<OwnPart> SaveJob::own_parts() const {
+  std::vector<OwnPart> parts;
+  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
+    parts.push_back({.file_bytes = plan_.header_bytes[file] + plan_.sections[file].size(),
+                     .header_bytes = plan_.header_bytes[file],
+                     .header_crc = header_crcs_[file],
+                     .annotations = plan_.annotations_of(file)});
   }
-  header_crc_ = encoded.crc;
+  return parts;
+}
+
+Result<std::vector<std::byte>> SaveJob::final_header(std::size_t file) {
+  const Identity identity = plan_.identity_of(file);
+  DF_TRY(EncodedHeader encoded, encode_header(plan_.header(file, identity), block_crcs_of(file)));
+  if (encoded.bytes.size() != plan_.header_bytes[file]) {
+    return fail(ErrorCode::kInternal, fmt::format("header of {} bytes, planned {}",
+                                                  encoded.bytes.size(), plan_.header_bytes[file]));
+  }
+  header_crcs_[file] = encoded.crc;
   return std::move(encoded.bytes);
+}
+
+// Those of the image, between which lie the blocks that no file has.
+std::span<const std::uint32_t> SaveJob::block_crcs_of(std::size_t file) const {
+  const Section& section = plan_.sections[file];
+  const std::span<const std::uint32_t> crcs = block_crcs_;
+  return section.size() == 0
+             ? crcs.first(0)
+             : crcs.subspan(section.begin / kBlockBytes, block_count(section.size()));
 }
 
 AttemptName SaveJob::attempt() const { return {plan_.identity.step, plan_.identity.attempt_id}; }

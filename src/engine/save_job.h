@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "engine/save_plan.h"
 #include "format/records.h"
 #include "manifest/commit.h"
+#include "pipeline/part_writer.h"
 #include "pipeline/write_engine.h"
 #include "storage/vfs.h"
 
@@ -54,10 +56,13 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
  private:
   [[nodiscard]] Status write_and_seal();
   [[nodiscard]] Status write_part();
+  [[nodiscard]] PartPlan part_plan();
   [[nodiscard]] Status push_slabs(PartWriter& writer);
   [[nodiscard]] Status commit();
-  [[nodiscard]] Result<std::vector<std::byte>> final_header();
-  [[nodiscard]] OwnPart own_part() const;
+  [[nodiscard]] Result<std::vector<std::byte>> final_header(std::size_t file);
+  [[nodiscard]] std::span<const std::uint32_t> block_crcs_of(std::size_t file) const;
+  [[nodiscard]] std::vector<PartName> part_names() const;
+  [[nodiscard]] std::vector<OwnPart> own_parts() const;
   [[nodiscard]] AttemptName attempt() const;
   void end_capture();
   [[nodiscard]] bool has_capture_failed();
@@ -71,8 +76,8 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   const std::shared_ptr<LiveCapture> capture_;
   const std::shared_ptr<SaveHandle::State> handle_;  // also held by the caller's handles
 
-  std::uint32_t header_crc_ = 0;           // from final_header() on
-  std::vector<std::uint32_t> block_crcs_;  // written by captured(), read after the slabs' end
+  std::vector<std::uint32_t> header_crcs_;  // by file, each from final_header() on
+  std::vector<std::uint32_t> block_crcs_;   // written by captured(), read after the slabs' end
 
   std::mutex mutex_;  // guards the next two
   bool settled_ = false;

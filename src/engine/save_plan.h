@@ -9,47 +9,59 @@
 #include "deepfreeze/checkpointer.h"
 #include "format/header_parts.h"
 #include "staging/capture_session.h"
+#include "staging/image.h"
 
 namespace deepfreeze {
 
 // What saves of the same tensors, at whatever addresses, have in common.
 struct TablePlan {
-  TableText text;
-  std::vector<std::size_t> order;  // of each entry, its place in the request's table
+  std::vector<TableText> files;    // one at least
+  std::vector<std::size_t> order;  // of each entry of all files, its place in the request's table
+
+  // Of the entry of that place in `order`.
+  [[nodiscard]] const std::string& key_of(std::size_t item) const;
 };
 
 struct SavePlan {
   std::shared_ptr<const TablePlan> table;
   std::vector<CaptureItem> items;  // in file order
-  // Missing in the plan of a capture that begins before its save.
+  std::vector<Section> sections;   // of the image, by file
+  // The rest is missing in the plan of a capture that begins before its save.
   std::shared_ptr<const TreeText> tree;
   Identity identity;
   Annotations annotations;
-  std::uint64_t header_bytes = 0;
+  // By file. There are as many sections then: a long tree may need files without tensors.
+  std::vector<std::uint64_t> header_bytes;
 
-  [[nodiscard]] std::uint64_t data_bytes() const { return table->text.data_bytes; }
-  [[nodiscard]] HeaderParts header() const {
-    return {.identity = identity, .annotations = annotations, .tree = *tree, .table = table->text};
-  }
+  [[nodiscard]] std::size_t file_count() const { return sections.size(); }
+  [[nodiscard]] std::uint64_t data_bytes() const;   // of all files
+  [[nodiscard]] std::uint64_t image_bytes() const;  // with what lies unused between them
+  [[nodiscard]] Identity identity_of(std::size_t file) const;
+  [[nodiscard]] const Annotations& annotations_of(std::size_t file) const;
+  // `identity`: identity_of() the same file. Borrows both.
+  [[nodiscard]] HeaderParts header(std::size_t file, const Identity& identity) const;
 };
 
 // Plans the saves of one run. What was found out for the last one is not found out again where
 // names, dtypes, shapes and the state tree are the same. For the caller's thread.
 class SavePlanner {
  public:
+  explicit SavePlanner(HeaderBudget budget = {}) : budget_(budget) {}
+
   // kInvalidArgument or kEncode names the key or the place in the objects.
   [[nodiscard]] Status accept(const SaveRequest& request);
   [[nodiscard]] Status accept(const TensorTable& tensors);
 
   // Of what was accepted last.
   [[nodiscard]] SavePlan plan_capture(const TensorTable& tensors) const;
-  // kInvalidArgument where the header would be larger than readers take.
+  // kInvalidArgument where a header would be larger than readers take.
   [[nodiscard]] Result<SavePlan> plan_save(const SaveRequest& request, const Identity& identity,
                                            const std::optional<ParentPoint>& parent) const;
 
  private:
   [[nodiscard]] Status accept_tree(const std::string& objects);
 
+  const HeaderBudget budget_;
   std::shared_ptr<const TablePlan> table_;  // null before the first; saves in flight share them
   std::shared_ptr<const TreeText> tree_;
 };

@@ -42,7 +42,7 @@ class SavePlannerTest : public testing::Test {
 TEST_F(SavePlannerTest, ItemsLieWhereTheirTensorsAreStored) {
   const SavePlan made = plan({.tensors = small_table()});
   ASSERT_EQ(made.items.size(), 2U);
-  EXPECT_EQ(made.table->text.entries[0].spec.key, "large");
+  EXPECT_EQ(made.table->key_of(0), "large");
   EXPECT_EQ(made.items[0].source.size(), 64U);
   EXPECT_EQ(made.items[1].offset, 64U);
   EXPECT_EQ(made.data_bytes(), 68U);
@@ -55,9 +55,9 @@ TEST_F(SavePlannerTest, TheSizeIsThatOfTheHeaderThatIsWritten) {
                                 .objects = R"({"epoch":3})",
                                 .metrics = {{"loss", loss}}});
     const std::array<std::uint32_t, 1> crcs{0xdeadbeef};
-    const auto encoded = encode_header(made.header(), crcs);
+    const auto encoded = encode_header(made.header(0, made.identity), crcs);
     ASSERT_TRUE(encoded);
-    EXPECT_EQ(encoded->bytes.size(), made.header_bytes);
+    EXPECT_EQ(encoded->bytes.size(), made.header_bytes.at(0));
   }
 }
 
@@ -93,7 +93,7 @@ TEST_F(SavePlannerTest, WhatIsNotIs) {
     const SavePlan second = plan(request);
     EXPECT_NE(second.table, first.table);
     ASSERT_EQ(second.items.size(), request.tensors.size());
-    EXPECT_EQ(second.table->text.entries.size(), request.tensors.size());
+    EXPECT_EQ(second.table->files.at(0).entries.size(), request.tensors.size());
   }
   SaveRequest other_tree = before;
   other_tree.objects = "[2]";
@@ -115,6 +115,82 @@ TEST_F(SavePlannerTest, ARepeatedRequestIsRefusedAllTheSame) {
   EXPECT_EQ(refusal_after_good([](auto& bad) { bad.tensors[0].data = std::span(kBytes).first(8); }),
             "tensor \"small\": 8 bytes given where its shape has 4");
   EXPECT_TRUE(refusal_after_good([](auto& bad) { bad.objects = "[1"; }).starts_with("objects: "));
+}
+
+// What its headers say, read as from files of the planned sizes.
+std::vector<ShardHeader> headers_of(const SavePlan& made) {
+  std::vector<ShardHeader> headers;
+  for (std::size_t file = 0; file < made.file_count(); ++file) {
+    const Identity own = made.identity_of(file);
+    const std::vector<std::uint32_t> crcs(block_count(made.sections[file].size()));
+    const auto encoded = encode_header(made.header(file, own), crcs);
+    EXPECT_TRUE(encoded.has_value()) << encoded.error().message();
+    EXPECT_EQ(encoded->bytes.size(), made.header_bytes.at(file));
+    std::uint32_t crc = 0;
+    const auto decoded =
+        decode_header(encoded->bytes, encoded->bytes.size() + made.sections[file].size(), crc);
+    EXPECT_TRUE(decoded.has_value()) << decoded.error().message();
+    headers.push_back(*decoded);
+  }
+  return headers;
+}
+
+TEST(SavePlannerBudget, ATableThatIsTooLongGoesOnInFurtherFiles) {
+  SavePlanner planner({.table_bytes = 500});
+  SaveRequest request{.metrics = {{"loss", 0.5}}};
+  for (const char* key : {"a", "b", "c", "d", "e", "f", "g"}) {
+    request.tensors.push_back(tensor(key, {4, 4}, 64));
+  }
+  ASSERT_TRUE(planner.accept(request));
+  const auto made = planner.plan_save(request, identity(), std::nullopt);
+  ASSERT_TRUE(made.has_value());
+  const std::vector<ShardHeader> headers = headers_of(*made);
+  ASSERT_EQ(headers.size(), 3U);
+  std::string keys;
+  for (std::size_t file = 0; file < headers.size(); ++file) {
+    const PartName part{.file = static_cast<std::uint32_t>(file), .file_count = 3};
+    EXPECT_EQ(headers[file].identity.part, part);
+    EXPECT_EQ(headers[file].entries.front().extent.begin, 0U);
+    EXPECT_EQ(headers[file].annotations.metrics.size(), file == 0 ? 1U : 0U);
+    for (const ShardEntry& entry : headers[file].entries) {
+      const CaptureItem& item = made->items[keys.size()];
+      EXPECT_EQ(item.offset, made->sections[file].begin + entry.extent.begin);
+      EXPECT_EQ(made->table->key_of(keys.size()), entry.spec.key);
+      keys += entry.spec.key;
+    }
+  }
+  EXPECT_EQ(keys, "abcdefg");
+  EXPECT_EQ(made->data_bytes(), 7U * 64U);
+  EXPECT_EQ(made->image_bytes(), 2 * kSlabBytes + headers[2].data_bytes);
+}
+
+TEST(SavePlannerBudget, ATreeThatIsTooLongGoesOnInFilesWithoutTensors) {
+  SavePlanner planner({.tree_bytes = 10});
+  const SaveRequest request{.tensors = small_table(),
+                            .objects = "[\"\u00e4\u00f6\u00fc\u20ac\U0001F600 and \\\"more\\\"\"]"};
+  ASSERT_TRUE(planner.accept(request));
+  const auto made = planner.plan_save(request, identity(), std::nullopt);
+  ASSERT_TRUE(made.has_value());
+  const std::vector<ShardHeader> headers = headers_of(*made);
+  ASSERT_GT(headers.size(), 2U);
+  std::string tree;
+  for (const ShardHeader& header : headers) {
+    EXPECT_LE(header.tree.size(), 10U);
+    tree += header.tree;
+  }
+  EXPECT_EQ(tree, request.objects);
+  EXPECT_EQ(headers[0].entries.size(), 2U);
+  EXPECT_TRUE(headers[1].entries.empty());
+  EXPECT_EQ(made->image_bytes(), 68U);
+}
+
+TEST(SavePlannerBudget, OneTensorIsStoredHoweverLongItsName) {
+  SavePlanner planner({.table_bytes = 10});
+  const SaveRequest request{.tensors = small_table()};
+  ASSERT_TRUE(planner.accept(request));
+  const auto made = planner.plan_save(request, identity(), std::nullopt);
+  ASSERT_TRUE(made.has_value());
+  EXPECT_EQ(headers_of(*made).size(), 2U);
 }
 
 }  // namespace

@@ -169,7 +169,6 @@ Status read_rest(const Metadata& metadata, ShardHeader& header) {
   DF_TRY(header.identity, identity_of(identity));
   DF_TRY(const nlohmann::json annotations, parse_strict(metadata.annotations));
   DF_TRY(header.annotations, annotations_of(annotations));
-  if (metadata.tree.size() > kTreeBytesMax) return corrupt("the state tree is too large");
   header.tree = metadata.tree;
   if (!metadata.tensors.empty()) DF_TRY_VOID(read_extras(metadata.tensors, header.entries));
   DF_TRY(header.block_crcs, read_blocks(metadata.blocks, header.data_bytes));

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <string_view>
+#include <unordered_set>
 
 #include "base/checked_math.h"
 #include "base/hex.h"
@@ -10,6 +12,7 @@
 #include "format/header_text.h"
 #include "format/json_parts.h"
 #include "format/json_writer.h"
+#include "format/state_tree.h"
 #include "tensor/utf8.h"
 
 namespace deepfreeze {
@@ -40,6 +43,17 @@ Status check_annotations(const Annotations& annotations) {
   DF_TRY_VOID(check_texts(annotations.environment));
   if (annotations.parent && !is_utf8(annotations.parent->run)) {
     return refuse_header("the path of the parent run is not UTF-8");
+  }
+  return {};
+}
+
+Status check_unique(const std::vector<ShardEntry>& entries) {
+  std::unordered_set<std::string_view> keys;
+  keys.reserve(entries.size());
+  for (const ShardEntry& entry : entries) {
+    if (!keys.insert(entry.spec.key).second) {
+      return refuse_header(fmt::format("tensor \"{}\": its key is used twice", entry.spec.key));
+    }
   }
   return {};
 }
@@ -109,7 +123,7 @@ Result<std::uint64_t> encoded_header_bytes(const HeaderParts& parts) {
   fmt::memory_buffer beginning;
   append_beginning(beginning, parts);
   constexpr std::uint64_t kClosingBrace = 1;
-  return padded_bytes(beginning.size() + parts.tree.member.size() + parts.table.extras.size() +
+  return padded_bytes(beginning.size() + parts.tree_member.size() + parts.table.extras.size() +
                           blocks_bytes(block_count(parts.table.data_bytes)) +
                           parts.table.members.size() + kClosingBrace,
                       parts.table);
@@ -124,7 +138,7 @@ Result<EncodedHeader> encode_header(const HeaderParts& parts,
   }
   fmt::memory_buffer text;
   append_beginning(text, parts);
-  append_text(text, parts.tree.member);
+  append_text(text, parts.tree_member);
   append_text(text, parts.table.extras);
   append_blocks(text, block_crcs);
   append_text(text, parts.table.members);
@@ -134,11 +148,12 @@ Result<EncodedHeader> encode_header(const HeaderParts& parts,
 }
 
 Result<EncodedHeader> encode_header(const ShardHeader& header) {
-  DF_TRY(const TreeText tree, write_tree(header.tree));
+  DF_TRY_VOID(check_unique(header.entries));
+  DF_TRY(const TreeText tree, write_tree(header.tree, {.tree_bytes = kTreeBytesMax}));
   DF_TRY(const TableText table, write_table(header.entries, header.data_bytes));
   return encode_header({.identity = header.identity,
                         .annotations = header.annotations,
-                        .tree = tree,
+                        .tree_member = tree.members.empty() ? "" : tree.members.front(),
                         .table = table},
                        header.block_crcs);
 }

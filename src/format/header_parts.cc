@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <unordered_set>
+#include <span>
 #include <utility>
 
 #include "base/try.h"
@@ -14,17 +15,6 @@
 
 namespace deepfreeze {
 namespace {
-
-Status check_unique(const std::vector<ShardEntry>& entries) {
-  std::unordered_set<std::string_view> keys;
-  keys.reserve(entries.size());
-  for (const ShardEntry& entry : entries) {
-    if (!keys.insert(entry.spec.key).second) {
-      return refuse_header(fmt::format("tensor \"{}\": its key is used twice", entry.spec.key));
-    }
-  }
-  return {};
-}
 
 // What safetensors has no place for; nothing for most tensors.
 void append_extra(fmt::memory_buffer& out, const TensorSpec& spec) {
@@ -75,11 +65,65 @@ std::string members_of(const std::vector<ShardEntry>& entries) {
   return fmt::to_string(out);
 }
 
+// No less than a text takes as a JSON string.
+std::uint64_t escaped_bytes_at_most(std::string_view text) {
+  constexpr std::uint64_t kMore = 5;  // \u0000 in place of one byte
+  const auto is_escaped = [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; };
+  return text.size() + kMore * static_cast<std::uint64_t>(std::ranges::count_if(text, is_escaped));
+}
+
+// No less than an entry takes in the members and the extras.
+std::uint64_t text_bytes_at_most(const ShardEntry& entry) {
+  constexpr std::uint64_t kFrame = 64;   // names of members, quotes, braces
+  constexpr std::uint64_t kNumber = 21;  // a u64 and its comma
+  const TensorSpec& spec = entry.spec;
+  const std::uint64_t key_bytes = escaped_bytes_at_most(spec.key);
+  const auto bytes = kFrame + key_bytes + (spec.shape.size() + 2) * kNumber;
+  if (spec.logical_dtype.empty() && !spec.box) return bytes;
+  return bytes + 2 * (kFrame + key_bytes + escaped_bytes_at_most(spec.logical_dtype) +
+                      2 * spec.shape.size() * kNumber);
+}
+
+// The index behind the entries of the file that begins with entry `first`.
+std::size_t end_of_file(const std::vector<ShardEntry>& entries, std::size_t first,
+                        std::uint64_t bytes_max) {
+  std::uint64_t text_bytes = 0;
+  for (std::size_t i = first; i < entries.size(); ++i) {
+    text_bytes += text_bytes_at_most(entries[i]);
+    const std::uint64_t data_bytes = entries[i].extent.end - entries[first].extent.begin;
+    if (i > first && text_bytes + kCrcDigits * block_count(data_bytes) > bytes_max) return i;
+  }
+  return entries.size();
+}
+
+Result<TableText> write_file(std::span<ShardEntry> entries) {
+  const std::uint64_t begin = entries.front().extent.begin;
+  const std::uint64_t end = entries.back().extent.end;
+  std::vector<ShardEntry> own;
+  own.reserve(entries.size());
+  for (ShardEntry& entry : entries) {
+    own.push_back(std::move(entry));
+    own.back().extent.begin -= begin;
+    own.back().extent.end -= begin;
+  }
+  return write_table(std::move(own), end - begin);
+}
+
+// The longest beginning of `text` within `bytes_max` that ends between two characters.
+std::string_view chunk_of(std::string_view text, std::uint64_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  std::size_t end = bytes_max;
+  constexpr unsigned kContinuation = 0x80;
+  constexpr unsigned kContinuationMask = 0xc0;
+  while (end > 1 && (static_cast<unsigned char>(text[end]) & kContinuationMask) == kContinuation)
+    --end;
+  return text.substr(0, end);
+}
+
 }  // namespace
 
 Result<TableText> write_table(std::vector<ShardEntry> entries, std::uint64_t data_bytes) {
   DF_TRY_VOID(check_entries(entries, data_bytes));
-  DF_TRY_VOID(check_unique(entries));
   TableText table{.entries = {},
                   .data_bytes = data_bytes,
                   .members = members_of(entries),
@@ -88,12 +132,32 @@ Result<TableText> write_table(std::vector<ShardEntry> entries, std::uint64_t dat
   return table;
 }
 
-Result<TreeText> write_tree(std::string tree) {
+Result<std::vector<TableText>> write_tables(std::vector<ShardEntry> entries,
+                                            const HeaderBudget& budget) {
+  std::vector<TableText> tables;
+  for (std::size_t first = 0; first < entries.size();) {
+    const std::size_t end = end_of_file(entries, first, budget.table_bytes);
+    DF_TRY(TableText table, write_file(std::span(entries).subspan(first, end - first)));
+    tables.push_back(std::move(table));
+    first = end;
+  }
+  if (tables.empty()) tables.emplace_back();
+  return tables;
+}
+
+Result<TreeText> write_tree(std::string tree, const HeaderBudget& budget) {
   if (tree.size() > kTreeBytesMax) return refuse_header("the state tree is too large");
   if (!is_utf8(tree)) return refuse_header("the state tree is not UTF-8");
-  fmt::memory_buffer out;
-  if (!tree.empty()) append_metadata_member(out, kTreeKey, tree);
-  return TreeText{.tree = std::move(tree), .member = fmt::to_string(out)};
+  TreeText text;
+  for (std::string_view rest = tree; !rest.empty();) {
+    const std::string_view chunk = chunk_of(rest, budget.tree_bytes);
+    fmt::memory_buffer out;
+    append_metadata_member(out, kTreeKey, chunk);
+    text.members.push_back(fmt::to_string(out));
+    rest.remove_prefix(chunk.size());
+  }
+  text.tree = std::move(tree);
+  return text;
 }
 
 }  // namespace deepfreeze

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "format/shard_header.h"
@@ -19,23 +20,38 @@ struct TableText {
   std::string extras;   // a member of its metadata; empty for most
 };
 
-// kInvalidArgument where the entries are not sorted, gap-free and of different keys.
+// kInvalidArgument where the entries are not sorted and gap-free. That their keys differ is left
+// to the callers.
 [[nodiscard]] Result<TableText> write_table(std::vector<ShardEntry> entries,
                                             std::uint64_t data_bytes);
 
+// How much of a table and of a tree one header takes; more goes on in further files. Together they
+// leave a megabyte of kHeaderBytesMax for the rest: the text of a tree without line breaks grows
+// by its quotes only, to twice its size at most. One tensor whose checksums alone take more than
+// its share, beyond 120 GB, has a file for itself.
+struct HeaderBudget {
+  std::uint64_t table_bytes = 15'000'000;  // entries and checksums; one entry at least
+  std::uint64_t tree_bytes = 4'000'000;    // of the text as it stands in ShardHeader::tree
+};
+
+// The same in as many files as the budget asks for, at least one; each one's extents count from
+// the beginning of its own data.
+[[nodiscard]] Result<std::vector<TableText>> write_tables(std::vector<ShardEntry> entries,
+                                                          const HeaderBudget& budget);
+
 // The state tree.
 struct TreeText {
-  std::string tree;    // as ShardHeader::tree
-  std::string member;  // of the metadata; empty where there is no tree
+  std::string tree;                  // whole
+  std::vector<std::string> members;  // of the metadata, by file; none where there is no tree
 };
 
 // kInvalidArgument where it is too large or not UTF-8; that it is a tree is not checked.
-[[nodiscard]] Result<TreeText> write_tree(std::string tree);
+[[nodiscard]] Result<TreeText> write_tree(std::string tree, const HeaderBudget& budget = {});
 
 struct HeaderParts {
   const Identity& identity;
   const Annotations& annotations;
-  const TreeText& tree;
+  std::string_view tree_member;  // one of TreeText::members, or empty
   const TableText& table;
 };
 

@@ -38,7 +38,7 @@ Result<Layout> lay_out(std::span<const TensorSpec> specs) {
   for (const std::size_t i : layout.order) {
     const auto end = checked_add(layout.data_bytes, sizes[i]);
     if (!end || *end > kDataBytesMax) {
-      return fail(ErrorCode::kInvalidArgument, "the tensors together are too large for one file");
+      return fail(ErrorCode::kInvalidArgument, "the tensors together are too large");
     }
     layout.extents[i] = {.begin = layout.data_bytes, .end = *end};
     layout.data_bytes = *end;

@@ -47,7 +47,7 @@ struct ShardEntry {
 struct ShardHeader {
   Identity identity;
   Annotations annotations;
-  std::string tree;                 // the state tree, JSON text; empty in files without one
+  std::string tree;  // the state tree's JSON text, or this file's piece of it; empty where none
   std::vector<ShardEntry> entries;  // in file order
   std::uint64_t data_bytes = 0;
   std::vector<std::uint32_t> block_crcs;  // block_count(data_bytes) of them

@@ -19,9 +19,10 @@ Result<ShardHeader> decode(const std::vector<std::byte>& bytes, std::uint64_t da
 
 // Before any checksum is known.
 std::uint64_t foretold_bytes(const ShardHeader& header) {
+  const auto tree = write_tree(header.tree);
   return *encoded_header_bytes({.identity = header.identity,
                                 .annotations = header.annotations,
-                                .tree = *write_tree(header.tree),
+                                .tree_member = tree->members.empty() ? "" : tree->members.front(),
                                 .table = *write_table(header.entries, header.data_bytes)});
 }
 

@@ -11,8 +11,8 @@
 namespace deepfreeze {
 
 inline constexpr std::size_t kTreeDepthMax = 512;
-inline constexpr std::size_t kTreeBytesMax = 16 * 1024 * 1024;
-inline constexpr std::size_t kTreeListBytesMax = 256 * 1024 * 1024;  // of what walk_tree gives
+inline constexpr std::size_t kTreeBytesMax = 256 * 1024 * 1024;
+inline constexpr std::size_t kTreeListBytesMax = 512 * 1024 * 1024;  // of what walk_tree gives
 
 // One leaf of the tree, for people: `path` is dotted, as the keys of tensors are; `kind` is the
 // tag or "none", "bool", "int", "float", "str", and for empty containers "list" or "dict"; `text`

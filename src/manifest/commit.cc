@@ -4,7 +4,7 @@
 //  1  Make the attempt's directory, sync the run's directory.
 //  2  Data to rank-….part, exact size, sync.                           (pipeline/part_writer.cc)
 //  3  Header with its own CRC, sync: a header that verifies implies the data.  (the same)
-//  4  Rename .part to .safetensors, sync the attempt's directory: sealed.
+//  4  Rename each .part to .safetensors, sync the attempt's directory: sealed.
 //     A rank that fails writes rank-….failed, so that nobody waits for it.
 //  5  Rank 0 waits for all parts and checks sizes, header CRCs, identities and keys.
 //  6  Nobody has claimed a newer generation: manifest.<nonce>.tmp, sync, rename without
@@ -123,11 +123,13 @@ Status begin_attempt(Vfs& vfs, const AttemptName& name) {
   return {};
 }
 
-Status seal_part(Vfs& vfs, const AttemptName& attempt, const PartName& part) {
+Status seal_parts(Vfs& vfs, const AttemptName& attempt, std::span<const PartName> parts) {
   const std::string directory = attempt_dir_name(attempt);
-  DF_TRY_VOID(vfs.rename_no_replace(join_name(directory, part_file_name(part)),
-                                    join_name(directory, sealed_file_name(part))));
-  DF_FAIL_POINT("commit.sealed");
+  for (const PartName& part : parts) {
+    DF_TRY_VOID(vfs.rename_no_replace(join_name(directory, part_file_name(part)),
+                                      join_name(directory, sealed_file_name(part))));
+    DF_FAIL_POINT("commit.sealed");
+  }
   DF_TRY_VOID(vfs.sync_dir(directory));
   DF_FAIL_POINT("commit.seal_synced");
   return {};

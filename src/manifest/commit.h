@@ -3,9 +3,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "format/records.h"
 #include "storage/vfs.h"
@@ -15,14 +15,15 @@ namespace deepfreeze {
 // Step 1: makes the attempt's directory durable.
 [[nodiscard]] Status begin_attempt(Vfs& vfs, const AttemptName& name);
 
-// Step 4: gives a finished part its sealed name, durably.
-[[nodiscard]] Status seal_part(Vfs& vfs, const AttemptName& attempt, const PartName& part);
+// Step 4: gives finished files their sealed names, durably.
+[[nodiscard]] Status seal_parts(Vfs& vfs, const AttemptName& attempt,
+                                std::span<const PartName> parts);
 
 // Step 4, failed: best effort, so that rank 0 need not wait for the deadline.
 void report_failed_part(Vfs& vfs, const AttemptName& attempt, const PartName& part,
                         const Error& error);
 
-// What the process that commits knows of a part that it has sealed itself.
+// What the process that commits knows of a file that it has sealed itself.
 struct OwnPart {
   std::uint64_t file_bytes = 0;
   std::uint64_t header_bytes = 0;
@@ -34,8 +35,9 @@ struct CommitRequest {
   Identity identity;  // of rank 0's first part
   std::uint32_t world_size = 1;
   std::chrono::milliseconds deadline{0};  // for the other ranks' parts
-  // Of the only part there is: its header is read back and compared, but not taken apart.
-  std::optional<OwnPart> own;
+  // Of all files there are, in order, or none: their headers are read back and compared, but not
+  // taken apart.
+  std::vector<OwnPart> own;
 };
 
 // Steps 5 and 6, rank 0: waits for all parts, checks sizes, header CRCs and identities, and

@@ -98,10 +98,10 @@ CommitRequest own_request(SimDisk& disk, const Identity& identity) {
   const auto part = read_part_header(disk, kSealedPath);
   EXPECT_TRUE(part.has_value());
   CommitRequest request = make_request(identity);
-  request.own = OwnPart{.file_bytes = part->file_bytes,
-                        .header_bytes = part->file_bytes - part->header.data_bytes,
-                        .header_crc = part->crc,
-                        .annotations = part->header.annotations};
+  request.own = {OwnPart{.file_bytes = part->file_bytes,
+                         .header_bytes = part->file_bytes - part->header.data_bytes,
+                         .header_crc = part->crc,
+                         .annotations = part->header.annotations}};
   return request;
 }
 
@@ -119,11 +119,39 @@ TEST_F(Commit, RefusesAPartOfItsOwnThatIsNotWhatItWrote) {
   ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
   ASSERT_TRUE(write_and_seal(disk_, identity(3)).has_value());
   CommitRequest other = own_request(disk_, identity(3));
-  other.own->header_crc ^= 1;
+  other.own.front().header_crc ^= 1;
   expect_code(commit_attempt(*disk_.clone(), other), ErrorCode::kCorrupt);
   other = own_request(disk_, identity(3));
-  other.own->file_bytes += 1;
+  other.own.front().file_bytes += 1;
   expect_code(commit_attempt(*disk_.clone(), other), ErrorCode::kCorrupt);
+}
+
+TEST_F(Commit, ComparesEachOfSeveralFilesOfItsOwn) {
+  const Identity first = identity(3, {0, 1, 0, 2});
+  Identity second = first;
+  second.part.file = 1;
+  ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
+  CommitRequest request = make_request(first);
+  for (const Identity& identity : {first, second}) {
+    ASSERT_TRUE(write_and_seal(disk_, identity).has_value());
+    const auto part = read_part_header(
+        disk_, join_name(attempt_dir_name({3, 3}), sealed_file_name(identity.part)));
+    ASSERT_TRUE(part.has_value());
+    request.own.push_back({.file_bytes = part->file_bytes,
+                           .header_bytes = part->file_bytes - part->header.data_bytes,
+                           .header_crc = part->crc,
+                           .annotations = part->header.annotations});
+  }
+  for (std::size_t file = 0; file < 2; ++file) {
+    CommitRequest other = request;
+    other.own[file].header_crc ^= 1;
+    expect_code(commit_attempt(*disk_.clone(), other), ErrorCode::kCorrupt);
+  }
+  const auto by_others = commit_attempt(*disk_.clone(), make_request(first));
+  const auto manifest = commit_attempt(disk_, request);
+  ASSERT_TRUE(manifest.has_value() && by_others.has_value()) << manifest.error().message();
+  EXPECT_EQ(*manifest, *by_others);
+  EXPECT_EQ(manifest->files.size(), 2U);
 }
 
 TEST_F(Commit, EveryFlippedBitOfAHeaderIsFound) {
@@ -166,7 +194,7 @@ TEST_F(Commit, AFileOfAnotherAttemptIsRefused) {
     const auto data = make_data(other, kTestDataBytes);
     const std::string path = directory + "/" + part_file_name({});
     ASSERT_TRUE(write_part(*copy, path, make_header(other, data), data).has_value());
-    ASSERT_TRUE(seal_part(*copy, name_of(wanted), {}).has_value());
+    ASSERT_TRUE(seal_parts(*copy, name_of(wanted), std::array{PartName{}}).has_value());
     expect_code(commit_attempt(*copy, make_request(wanted)), ErrorCode::kMismatch);
   }
 }
@@ -184,7 +212,7 @@ Result<Manifest> commit_two(SimDisk& disk, const Identity& identity, const Tenso
     header.entries[0].spec = *specs[rank];
     const std::string directory = attempt_dir_name(name_of(identity));
     DF_TRY_VOID(write_part(disk, directory + "/" + part_file_name(own.part), header, data));
-    DF_TRY_VOID(seal_part(disk, name_of(identity), own.part));
+    DF_TRY_VOID(seal_parts(disk, name_of(identity), std::span(&own.part, 1)));
   }
   CommitRequest request = make_request(identity);
   request.world_size = 2;

@@ -127,10 +127,9 @@ Status read_back(Vfs& vfs, std::string_view path, const OwnPart& own, std::span<
 }
 
 // Equal sums of what was encoded and what lies there: it need not be decoded to be known.
-Result<CheckedParts> check_own(Vfs& vfs, const CommitRequest& request, const PartName& name) {
-  const OwnPart& own = *request.own;
-  const std::string path =
-      join_name(attempt_dir_name(attempt_of(request.identity)), sealed_file_name(name));
+Result<ManifestFile> check_own(Vfs& vfs, const std::string& directory, const PartName& name,
+                               const OwnPart& own) {
+  const std::string path = join_name(directory, sealed_file_name(name));
   DF_TRY(const MappedMemory header, MappedMemory::allocate(own.header_bytes));
   DF_TRY_VOID(read_back(vfs, path, own, header.bytes()));
   const auto crc = checked_header_crc(header.bytes());
@@ -140,8 +139,18 @@ Result<CheckedParts> check_own(Vfs& vfs, const CommitRequest& request, const Par
                 fmt::format("{}: its header has the checksum {}, the one that was written {}",
                             vfs.path_of(path), hex32(*crc), hex32(own.header_crc)));
   }
-  return CheckedParts{.files = {{sealed_file_name(name), own.file_bytes, own.header_crc}},
-                      .annotations = own.annotations};
+  return ManifestFile{sealed_file_name(name), own.file_bytes, own.header_crc};
+}
+
+Result<CheckedParts> check_all_own(Vfs& vfs, const CommitRequest& request,
+                                   std::span<const PartName> parts) {
+  const std::string directory = attempt_dir_name(attempt_of(request.identity));
+  CheckedParts checked{.files = {}, .annotations = request.own.front().annotations};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    DF_TRY(ManifestFile file, check_own(vfs, directory, parts[i], request.own[i]));
+    checked.files.push_back(std::move(file));
+  }
+  return checked;
 }
 
 }  // namespace
@@ -192,7 +201,9 @@ Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& requ
 
 Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
                                  std::span<const PartName> parts) {
-  if (request.own && parts.size() == 1) return check_own(vfs, request, parts.front());
+  if (!parts.empty() && request.own.size() == parts.size()) {
+    return check_all_own(vfs, request, parts);
+  }
   const std::string directory = attempt_dir_name(attempt_of(request.identity));
   CheckedParts checked;
   StoredKeys keys;

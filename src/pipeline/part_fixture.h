@@ -41,18 +41,20 @@ class Data {
   std::span<std::byte> bytes_;
 };
 
-inline Result<std::vector<std::byte>> make_header() {
+inline Result<std::vector<std::byte>> make_header(std::size_t) {
   return std::vector<std::byte>(kHeader, std::byte{'h'});
 }
 
+inline std::string text_of(const Data& data, std::uint64_t offset, std::uint64_t bytes) {
+  return {reinterpret_cast<const char*>(data.bytes().data()) + offset, bytes};
+}
+
 inline std::string expected_file(const Data& data) {
-  std::string text(kHeader, 'h');
-  text.append(reinterpret_cast<const char*>(data.bytes().data()), data.bytes().size());
-  return text;
+  return std::string(kHeader, 'h') + text_of(data, 0, data.bytes().size());
 }
 
 inline PartPlan plan_of(const Data& data) {
-  return {.name = kName, .image = data.image(), .header_bytes = kHeader};
+  return {.files = {{kName, kHeader}}, .image = data.image()};
 }
 
 inline void push_all(PartWriter& writer, std::size_t slab_count) {

@@ -1,4 +1,4 @@
-// Steps 2 and 3 of the commit protocol: one rank's data, then its header.
+// Steps 2 and 3 of the commit protocol: one rank's data, then its headers.
 //
 // Slabs are written as they are announced, in any order, a few at a time. WriteEngine makes the
 // writers; each is owned by one save. push() and cancel() from any thread, finish() from one.
@@ -17,39 +17,43 @@ namespace deepfreeze {
 
 inline constexpr std::size_t kSlabQueueMax = 1 << 20;  // slabs announced, not yet written
 
-struct PartPlan {
-  std::string name;  // e.g. "step-…/rank-….part"
-  // The data section; its memory begins at a page, and stays while the writer is there.
-  Image image;
+struct FilePlan {
+  std::string name;                // e.g. "step-…/rank-….part"
   std::uint64_t header_bytes = 0;  // where the data starts in the file: whole pages, at least one
+};
+
+struct PartPlan {
+  std::vector<FilePlan> files;  // as many as the image has sections
+  // Their data; its memory begins at a page, and stays while the writer is there.
+  Image image;
   // Called once for each slab pushed, when its memory may be used again: it is written, or given
   // up after a failure or a cancel. By any thread, push()'s own included; must not block long.
   std::function<void(std::size_t slab_index)> on_released = {};
 };
 
-// Makes the header's bytes, once all slabs are written.
-using MakeHeader = std::function<Result<std::vector<std::byte>>()>;
+// Makes the bytes of one file's header, once all slabs are written.
+using MakeHeader = std::function<Result<std::vector<std::byte>>(std::size_t file)>;
 
 class PartWriter {
  public:
-  // Waits for the writes under way; what is not finished stays headerless. All slabs pushed have
-  // been released.
+  // Waits for the writes under way; a file that is not finished stays headerless. All slabs pushed
+  // have been released.
   virtual ~PartWriter() = default;
 
-  // Slab `index` of the data is final; each is pushed once. May wait for earlier slabs to be
+  // Slab `index` of the image is final; each is pushed once. May wait for earlier slabs to be
   // written, never for anything else; after a failure it is given up at once.
   virtual void push(std::size_t slab_index) = 0;
 
   // Call once, when every slab was pushed (kInternal if one was not). Waits for their writes,
-  // then: exact size, sync; header, sync; close. The first error wins; the file is then left as
-  // it is, headerless unless writing or syncing the header itself failed.
+  // then for all files: exact size, sync; then for each: header, sync, close. The first error
+  // wins; the files are then left as they are, headerless but for those that came before it.
   [[nodiscard]] virtual Status finish(const MakeHeader& make_header) = 0;
 
   // Gives up: no further write starts. finish() then returns kCancelled, or the error that came
-  // first. Too late once the header is on its way.
+  // first. Too late once the last header is on its way.
   virtual void cancel() = 0;
 
-  // Of data and header; equal to the file's size at the end.
+  // Of data and headers; equal to the files' sizes at the end.
   [[nodiscard]] virtual std::uint64_t bytes_written() const = 0;
   // While at least one slab was pushed and not yet released.
   [[nodiscard]] virtual double write_seconds() const = 0;

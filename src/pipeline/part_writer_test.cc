@@ -21,7 +21,7 @@ namespace deepfreeze {
 namespace {
 
 Result<std::unique_ptr<PartWriter>> start(Vfs& vfs, PartPlan plan, std::size_t thread_count = 2) {
-  DF_TRY(auto part, PartFile::create(vfs, std::move(plan), Access::kDirect));
+  DF_TRY(auto part, PartFiles::create(vfs, std::move(plan), Access::kDirect));
   return make_threaded_part_writer(std::move(part), thread_count);
 }
 
@@ -134,9 +134,9 @@ TEST(PartWriter, CancelMakesFinishReturnCancelled) {
   std::jthread([&writer] { (*writer)->cancel(); }).join();
   (*writer)->push(1);  // dropped, and does not block
   bool asked_for_header = false;
-  const Status finished = (*writer)->finish([&asked_for_header] {
+  const Status finished = (*writer)->finish([&asked_for_header](std::size_t file) {
     asked_for_header = true;
-    return make_header();
+    return make_header(file);
   });
   EXPECT_FALSE(asked_for_header);
   ASSERT_FALSE(finished);
@@ -150,9 +150,9 @@ TEST(PartWriter, CancelWhileTheHeaderIsMadeStillKeepsItBack) {
   const auto writer = start(disk, plan_of(data));
   ASSERT_TRUE(writer);
   (*writer)->push(0);
-  const Status finished = (*writer)->finish([&writer] {
+  const Status finished = (*writer)->finish([&writer](std::size_t file) {
     (*writer)->cancel();
-    return make_header();
+    return make_header(file);
   });
   ASSERT_FALSE(finished);
   EXPECT_EQ(finished.error().code(), ErrorCode::kCancelled);
@@ -188,14 +188,13 @@ TEST(PartWriter, ASlabThatNeverCameOrCameTwiceOrIsUnknownIsAnInternalError) {
 
 TEST(PartWriter, AHeaderThatFailsOrHasAnotherSizeIsNotWritten) {
   const Data data(100);
-  const auto too_short = []() -> Result<std::vector<std::byte>> {
+  const auto too_short = [](std::size_t) -> Result<std::vector<std::byte>> {
     return std::vector<std::byte>(kHeader - 1, std::byte{'h'});
   };
-  const auto failing = []() -> Result<std::vector<std::byte>> {
+  const auto failing = [](std::size_t) -> Result<std::vector<std::byte>> {
     return std::unexpected(Error(ErrorCode::kInternal, "no header"));
   };
-  for (const std::function<Result<std::vector<std::byte>>()>& make :
-       {std::function<Result<std::vector<std::byte>>()>(too_short), {failing}}) {
+  for (const MakeHeader& make : {MakeHeader(too_short), MakeHeader(failing)}) {
     SimDisk disk;
     const auto writer = start(disk, plan_of(data));
     ASSERT_TRUE(writer);
@@ -213,9 +212,9 @@ TEST(PartWriter, APlanThatCantBeWrittenDirectlyIsRefused) {
   PartPlan inside_page = plan_of(data);
   inside_page.image = Image(data.bytes().subspan(1), kPageBytes - 1, kSlabBytes);
   PartPlan odd_header = plan_of(data);
-  odd_header.header_bytes = 100;
+  odd_header.files[0].header_bytes = 100;
   PartPlan no_header = plan_of(data);
-  no_header.header_bytes = 0;
+  no_header.files[0].header_bytes = 0;
   PartPlan odd_slabs = plan_of(data);
   odd_slabs.image = Image(data.bytes(), kPageBytes, kPageBytes - 1);
   PartPlan no_slots = plan_of(data);

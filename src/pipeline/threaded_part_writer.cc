@@ -13,7 +13,7 @@ namespace {
 
 class ThreadedPartWriter final : public PartWriter {
  public:
-  ThreadedPartWriter(std::unique_ptr<PartFile> part, std::size_t thread_count)
+  ThreadedPartWriter(std::unique_ptr<PartFiles> part, std::size_t thread_count)
       : part_(std::move(part)), queue_(part_->slab_count()) {
     threads_ = start_threads(thread_count, "df-write", [this] { drain(); });
   }
@@ -33,7 +33,7 @@ class ThreadedPartWriter final : public PartWriter {
   void join();
   void write(std::size_t slab_index);
 
-  const std::unique_ptr<PartFile> part_;
+  const std::unique_ptr<PartFiles> part_;
   BoundedQueue<std::size_t> queue_;    // has room for every slab once, so push() does not wait
   std::vector<std::jthread> threads_;  // last: they use all above
 };
@@ -68,7 +68,7 @@ Status ThreadedPartWriter::finish(const MakeHeader& make_header) {
 
 }  // namespace
 
-std::unique_ptr<PartWriter> make_threaded_part_writer(std::unique_ptr<PartFile> part,
+std::unique_ptr<PartWriter> make_threaded_part_writer(std::unique_ptr<PartFiles> part,
                                                       std::size_t thread_count) {
   const std::size_t wanted = std::clamp<std::size_t>(thread_count, 1, kWriteThreadsMax);
   const std::size_t useful = std::min(wanted, part->slab_count());

@@ -5,13 +5,13 @@
 #include <cstddef>
 #include <memory>
 
-#include "pipeline/part_file.h"
+#include "pipeline/part_files.h"
 
 namespace deepfreeze {
 
 inline constexpr std::size_t kWriteThreadsMax = 16;
 
-[[nodiscard]] std::unique_ptr<PartWriter> make_threaded_part_writer(std::unique_ptr<PartFile> part,
+[[nodiscard]] std::unique_ptr<PartWriter> make_threaded_part_writer(std::unique_ptr<PartFiles> part,
                                                                     std::size_t thread_count);
 
 }  // namespace deepfreeze

@@ -25,7 +25,7 @@ bool is_worth_a_plain_write(int os_errno) {
 
 class UringPartWriter final : public PartWriter {
  public:
-  UringPartWriter(std::unique_ptr<PartFile> part, LentQueue queue, std::size_t in_flight_max)
+  UringPartWriter(std::unique_ptr<PartFiles> part, LentQueue queue, std::size_t in_flight_max)
       : part_(std::move(part)), queue_(std::move(queue)), in_flight_max_(in_flight_max) {
     reaper_ = start_threads(1, "df-write", [this] { reap_all(); });
   }
@@ -50,7 +50,7 @@ class UringPartWriter final : public PartWriter {
   [[nodiscard]] Status complete(std::size_t slab_index, int result);
   void join();
 
-  const std::unique_ptr<PartFile> part_;
+  const std::unique_ptr<PartFiles> part_;
   const LentQueue queue_;
   const std::size_t in_flight_max_;
   std::atomic<std::uint64_t> handed_over_{0};
@@ -82,7 +82,7 @@ Result<bool> UringPartWriter::submit(std::size_t slab_index) {
   const auto bytes = part_->even_part(slab_index);
   const bool possible = !bytes.empty() && !reaper_.empty() && part_->access() == Access::kDirect;
   handed_over_.fetch_add(1, std::memory_order_release);  // shows the slab's bytes to the reaper
-  if (!possible || !queue_->submit({.fd = part_->native_fd().value_or(-1),
+  if (!possible || !queue_->submit({.fd = part_->native_fd(slab_index).value_or(-1),
                                     .offset = part_->offset_of(slab_index),
                                     .bytes = bytes,
                                     .tag = slab_index})) {
@@ -153,7 +153,7 @@ Status UringPartWriter::finish(const MakeHeader& make_header) {
 
 }  // namespace
 
-std::unique_ptr<PartWriter> make_uring_part_writer(std::unique_ptr<PartFile> part, LentQueue queue,
+std::unique_ptr<PartWriter> make_uring_part_writer(std::unique_ptr<PartFiles> part, LentQueue queue,
                                                    std::size_t in_flight_max) {
   return std::make_unique<UringPartWriter>(std::move(part), std::move(queue), in_flight_max);
 }

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "pipeline/part_file.h"
+#include "pipeline/part_files.h"
 #include "storage/uring_queue.h"
 
 namespace deepfreeze {
@@ -20,7 +20,7 @@ struct GiveBackQueue {
 using LentQueue = std::unique_ptr<UringQueue, GiveBackQueue>;
 
 // `part` is direct and has a native_fd(). At most `in_flight_max` writes, the queue's depth.
-[[nodiscard]] std::unique_ptr<PartWriter> make_uring_part_writer(std::unique_ptr<PartFile> part,
+[[nodiscard]] std::unique_ptr<PartWriter> make_uring_part_writer(std::unique_ptr<PartFiles> part,
                                                                  LentQueue queue,
                                                                  std::size_t in_flight_max);
 

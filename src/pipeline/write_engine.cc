@@ -11,7 +11,7 @@
 
 #include "base/log.h"
 #include "base/try.h"
-#include "pipeline/part_file.h"
+#include "pipeline/part_files.h"
 #include "pipeline/threaded_part_writer.h"
 #include "pipeline/uring_part_writer.h"
 
@@ -76,11 +76,11 @@ std::size_t WriteEngine::registered_bytes() const {
 
 Result<std::unique_ptr<PartWriter>> WriteEngine::start(Vfs& vfs, PartPlan plan) {
   if (owner_ != ::getpid()) {
-    return fail(ErrorCode::kUnsupported, "write " + plan.name + ": in a forked process");
+    return fail(ErrorCode::kUnsupported, "write the files of a part: in a forked process");
   }
   if (queue_ && queue_->is_broken()) come_down(IoMode::kDirect, "io_uring failed");
   const Access wanted = mode() == IoMode::kBuffered ? Access::kBuffered : Access::kDirect;
-  DF_TRY(auto part, PartFile::create(vfs, std::move(plan), wanted));
+  DF_TRY(auto part, PartFiles::create(vfs, std::move(plan), wanted));
   if (part->access() != wanted) {
     come_down(IoMode::kBuffered, "the file system takes no direct writes");
   }
@@ -98,8 +98,8 @@ void WriteEngine::come_down(IoMode mode, std::string_view why) {
   log_step_down(mode, why);
 }
 
-bool WriteEngine::may_borrow_queue(const PartFile& part) {
-  const bool fits = mode() == IoMode::kUring && part.native_fd();
+bool WriteEngine::may_borrow_queue(const PartFiles& part) {
+  const bool fits = mode() == IoMode::kUring && part.have_native_fds();
   // acquire: what the writer before us left in the queue.
   return fits && !queue_is_lent_.exchange(true, std::memory_order_acquire);
 }

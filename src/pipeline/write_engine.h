@@ -18,7 +18,7 @@
 
 namespace deepfreeze {
 
-class PartFile;
+class PartFiles;
 class UringQueue;
 
 enum class IoMode : std::uint8_t { kAuto, kUring, kDirect, kBuffered };
@@ -58,7 +58,7 @@ class WriteEngine {
 
  private:
   void come_down(IoMode mode, std::string_view why);
-  [[nodiscard]] bool may_borrow_queue(const PartFile& part);
+  [[nodiscard]] bool may_borrow_queue(const PartFiles& part);
 
   const pid_t owner_;
   const std::unique_ptr<UringQueue> queue_;  // null: no io_uring

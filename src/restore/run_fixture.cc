@@ -126,7 +126,7 @@ void RunFixture::write_part(const FixtureSave& save, const Identity& identity) {
   must(file->write_at(encoded.bytes.size(), image.data));
   must(file->sync());
   must(file->close());
-  must(seal_part(*vfs_, attempt, identity.part));
+  must(seal_parts(*vfs_, attempt, std::span(&identity.part, 1)));
 }
 
 Identity RunFixture::write_undecided(const FixtureSave& save) {

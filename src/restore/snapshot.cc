@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/try.h"
+#include "format/state_tree.h"
 #include "restore/shard_file.h"
 
 namespace deepfreeze {
@@ -37,15 +38,36 @@ Status check_files_complete(const std::vector<ShardFile>& files, std::uint32_t w
   }
   std::uint32_t rank = 0;
   std::uint32_t file = 0;
+  std::uint32_t file_count = 0;  // of the rank, as its first file says
+  std::size_t in_order = 0;
   for (const auto& [place, part] : parts) {
-    if (place != std::pair{rank, file}) break;
-    if (++file < part.file_count) continue;
+    if (file == 0) file_count = part.file_count;
+    if (place != std::pair{rank, file} || part.file_count != file_count) break;
+    ++in_order;
+    if (++file < file_count) continue;
     file = 0;
     ++rank;
   }
-  if (rank == world_size && file == 0) return {};
+  if (rank == world_size && file == 0 && in_order == parts.size()) return {};
   return fail(ErrorCode::kCorrupt, fmt::format("the manifest lists no file {} of rank {} of {}",
                                                file, rank, world_size));
+}
+
+// Its pieces stand in rank 0's files, in their order; they are taken out of there.
+Result<std::string> join_tree(std::vector<ShardFile>& files) {
+  std::map<std::uint32_t, std::string*> pieces;
+  std::size_t bytes = 0;
+  for (ShardFile& file : files) {
+    const PartName& part = file.header.identity.part;
+    if (part.rank != 0) continue;
+    pieces.emplace(part.file, &file.header.tree);
+    bytes += file.header.tree.size();
+  }
+  if (bytes > kTreeBytesMax) return fail(ErrorCode::kCorrupt, "the state tree is too large");
+  std::string tree;
+  tree.reserve(bytes);
+  for (const auto& [file, piece] : pieces) tree += std::exchange(*piece, {});
+  return tree;
 }
 
 }  // namespace
@@ -72,10 +94,10 @@ Result<std::shared_ptr<const Snapshot>> Snapshot::open(Vfs& vfs, const Manifest&
 }
 
 Status Snapshot::index_keys() {
+  DF_TRY(tree_, join_tree(files_));
   std::vector<Place> places;
   for (std::size_t file = 0; file < files_.size(); ++file) {
     const ShardHeader& header = files_[file].header;
-    if (header.identity.part.rank == 0 && header.identity.part.file == 0) tree_ = header.tree;
     for (std::size_t entry = 0; entry < header.entries.size(); ++entry) {
       places.push_back({file, entry});
     }

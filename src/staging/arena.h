@@ -1,4 +1,4 @@
-// The pre-faulted memory that holds the data section of one file: file image, not a copy of it.
+// The pre-faulted memory that holds the data of a save's files: their image, not a copy of it.
 // Owned by the engine, re-used by every save; used by one save at a time.
 #pragma once
 

@@ -1,6 +1,5 @@
 #include "staging/block_ledger.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -10,12 +9,22 @@
 namespace deepfreeze {
 namespace {
 
-// For each of the parts of `whole`, its size: all are `part`, the last may be less.
-std::vector<std::atomic<std::uint64_t>> lacks(std::uint64_t whole, std::uint64_t part) {
-  std::vector<std::atomic<std::uint64_t>> lack(ceil_div(whole, part));
-  // relaxed: no other thread has the ledger yet.
-  for (std::uint64_t i = 0; i < lack.size(); ++i) {
-    lack[i].store(std::min(part, whole - i * part), std::memory_order_relaxed);
+// Of each slab, its blocks; a block behind the end of its file's data has no bytes and is no lack.
+std::vector<std::atomic<std::uint64_t>> slab_lacks(const Image& image, std::uint64_t block_bytes) {
+  std::vector<std::atomic<std::uint64_t>> lack(image.slab_count());
+  // relaxed, here and below: no other thread has the ledger yet.
+  for (std::uint64_t slab = 0; slab < lack.size(); ++slab) {
+    const std::uint64_t bytes = image.held(slab * image.slab_bytes(), image.slab_bytes());
+    lack[slab].store(ceil_div(bytes, block_bytes), std::memory_order_relaxed);
+  }
+  return lack;
+}
+
+// Of each block, its bytes.
+std::vector<std::atomic<std::uint64_t>> block_lacks(const Image& image, std::uint64_t block_bytes) {
+  std::vector<std::atomic<std::uint64_t>> lack(ceil_div(image.end(), block_bytes));
+  for (std::uint64_t block = 0; block < lack.size(); ++block) {
+    lack[block].store(image.held(block * block_bytes, block_bytes), std::memory_order_relaxed);
   }
   return lack;
 }
@@ -33,9 +42,9 @@ BlockLedger::BlockLedger(const Image& image, std::uint64_t block_bytes,
     : image_(image),
       block_bytes_(block_bytes),
       on_slab_(std::move(on_slab)),
-      block_crcs_(ceil_div(image.data_bytes(), block_bytes)),
-      block_lack_(lacks(image.data_bytes(), block_bytes)),
-      slab_lack_(lacks(block_crcs_.size(), image.slab_bytes() / block_bytes)),
+      block_crcs_(ceil_div(image.end(), block_bytes)),
+      block_lack_(block_lacks(image, block_bytes)),
+      slab_lack_(slab_lacks(image, block_bytes)),
       slabs_lack_(slab_lack_.size()) {}
 
 bool BlockLedger::arrived(std::uint64_t block, std::uint64_t bytes, BlockCrc crc) {
@@ -47,7 +56,7 @@ bool BlockLedger::complete() const { return slabs_lack_.load(std::memory_order_a
 
 bool BlockLedger::finish_block(std::uint64_t block, BlockCrc crc) {
   const std::uint64_t begin = block * block_bytes_;
-  const std::uint64_t bytes = std::min(block_bytes_, image_.data_bytes() - begin);
+  const std::uint64_t bytes = image_.held(begin, block_bytes_);
   block_crcs_[block] = crc ? *crc : timed_crc(image_.at(begin, bytes));
   const std::uint64_t slab = begin / image_.slab_bytes();
   if (!takes_last(slab_lack_[slab], 1)) return false;

@@ -26,7 +26,7 @@ class BlockLedger {
   // every slab by then.
   [[nodiscard]] bool arrived(std::uint64_t block, std::uint64_t bytes, BlockCrc crc = {});
 
-  // From here on block_crcs() may be read.
+  // From here on block_crcs() may be read: by block of the image, 0 where one has no bytes.
   [[nodiscard]] bool complete() const;
   [[nodiscard]] std::span<const std::uint32_t> block_crcs() const { return block_crcs_; }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -86,6 +87,24 @@ TEST(BlockLedger, TheLastBlockAndTheLastSlabMayBeShort) {
   EXPECT_EQ(ledger->block_crcs().back(), ledger.crc(ledger.blocks() - 1));
   EXPECT_TRUE(ledger->complete());
   EXPECT_FALSE(ledger.was_complete_before());
+}
+
+// Sections of 70 bytes (blocks 0 and 1 of slab 0) and of 256 (slab 1, blocks 4 to 7).
+TEST(BlockLedger, BlocksThatNoFileHasAreNoLack) {
+  std::array<std::byte, 2 * kSlab> memory;
+  memory.fill(std::byte{5});
+  const std::array<std::uint64_t, 2> sections{70, kSlab};
+  std::vector<std::size_t> announced;
+  BlockLedger ledger(Image(memory, lay_sections(sections, kSlab), kSlab), kBlock,
+                     [&announced](std::size_t slab) { announced.push_back(slab); });
+  EXPECT_FALSE(ledger.arrived(0, kBlock));
+  EXPECT_FALSE(ledger.arrived(1, 70 - kBlock));
+  EXPECT_EQ(announced, std::vector<std::size_t>{0});
+  for (const std::uint64_t block : {4U, 5U, 6U}) EXPECT_FALSE(ledger.arrived(block, kBlock));
+  EXPECT_TRUE(ledger.arrived(7, kBlock));
+  EXPECT_EQ(announced, (std::vector<std::size_t>{0, 1}));
+  EXPECT_EQ(ledger.block_crcs()[1], crc32c(std::span(memory).first(70 - kBlock)));
+  EXPECT_EQ(ledger.block_crcs()[2], 0U);
 }
 
 // By three threads, in random parts: one call completes it, each slab comes once.

@@ -42,8 +42,8 @@ struct Group {
   std::atomic<bool> released{false};
 };
 
-bool lies_inside(const CaptureItem& item, std::uint64_t data_bytes) {
-  return item.offset <= data_bytes && item.source.size() <= data_bytes - item.offset;
+bool lies_inside(const CaptureItem& item, std::uint64_t end) {
+  return item.offset <= end && item.source.size() <= end - item.offset;
 }
 
 std::vector<std::unique_ptr<Group>> make_groups(const CapturePlan& plan) {
@@ -52,7 +52,7 @@ std::vector<std::unique_ptr<Group>> make_groups(const CapturePlan& plan) {
   std::vector<std::unique_ptr<Group>> groups(count);
   for (auto& group : groups) group = std::make_unique<Group>();
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
-    if (!lies_inside(plan.items[i], plan.image.data_bytes())) continue;
+    if (!lies_inside(plan.items[i], plan.image.end())) continue;
     groups[plan.items[i].guard]->items.push_back(i);
   }
   return groups;

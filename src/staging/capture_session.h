@@ -25,8 +25,8 @@ inline constexpr std::uint32_t kUnguarded = 0;
 struct CapturePlan {
   Image image;
   std::uint64_t block_bytes = 0;  // its slabs are a multiple of it
-  // Tile the data section without holes or overlap (lay_out guarantees it), in file order.
-  // Where they leave a hole the session is never done; an item outside it is not copied.
+  // Tile the data sections without holes or overlap (lay_out guarantees it), in file order.
+  // Where they leave a hole the session is never done; an item behind the image is not copied.
   std::vector<CaptureItem> items;
   // Called once per slab, in no order, by the thread that completed it. Must neither throw nor
   // block long.

@@ -2,6 +2,8 @@
 // always by the same sequence of operations.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -31,7 +33,8 @@ inline AttemptName name_of(const Identity& identity) {
 // Bytes that no other attempt or part has, so that a mixture shows.
 inline std::vector<std::byte> make_data(const Identity& identity, std::size_t size) {
   std::vector<std::byte> data(size);
-  std::uint64_t state = identity.attempt_id * 2654435761U + identity.part.rank + 1;
+  std::uint64_t state =
+      identity.attempt_id * 2654435761U + 100 * identity.part.file + identity.part.rank + 1;
   for (std::byte& byte : data) {
     state = state * 6364136223846793005U + 1442695040888963407U;
     byte = static_cast<std::byte>(state >> 56);
@@ -57,7 +60,7 @@ inline ShardHeader make_header(const Identity& identity, std::span<const std::by
   header.annotations.wall_micros = 1'700'000'000'000'000;
   header.annotations.metrics["loss"] = 1.0 / static_cast<double>(identity.step + 1);
   TensorSpec spec;
-  spec.key = "weights_" + std::to_string(identity.part.rank);
+  spec.key = fmt::format("weights_{}_{}", identity.part.rank, identity.part.file);
   spec.shape = {data.size()};
   header.entries.push_back({.spec = spec, .extent = {0, data.size()}});
   header.data_bytes = data.size();
@@ -86,7 +89,7 @@ inline Status write_and_seal(Vfs& vfs, const Identity& identity, WritePart write
   const std::string path =
       join_name(attempt_dir_name(name_of(identity)), part_file_name(identity.part));
   DF_TRY_VOID(write(vfs, path, make_header(identity, data), data));
-  return seal_part(vfs, name_of(identity), identity.part);
+  return seal_parts(vfs, name_of(identity), std::span(&identity.part, 1));
 }
 
 inline CommitRequest make_request(const Identity& identity) {

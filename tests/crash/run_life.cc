@@ -41,11 +41,49 @@ Status write_part_by_engine(Vfs& vfs, const std::string& path, const ShardHeader
   std::ranges::copy(data, arena.bytes().begin());
   DF_TRY(const auto engine, WriteEngine::open({.mode = IoMode::kDirect, .writes_in_flight = 1}));
   DF_TRY(const auto writer,
-         engine->start(vfs, {.name = path,
-                             .image = Image(arena.bytes(), data.size(), kSlabBytes),
-                             .header_bytes = encoded.bytes.size()}));
+         engine->start(vfs, {.files = {{path, encoded.bytes.size()}},
+                             .image = Image(arena.bytes(), data.size(), kSlabBytes)}));
   writer->push(0);
-  return writer->finish([&]() -> Result<std::vector<std::byte>> { return encoded.bytes; });
+  return writer->finish(
+      [&](std::size_t) -> Result<std::vector<std::byte>> { return encoded.bytes; });
+}
+
+// One file of a rank that has several, before it is written.
+struct OwnFile {
+  Identity identity;
+  std::vector<std::byte> data;
+  EncodedHeader header;
+};
+
+Result<std::vector<OwnFile>> make_files(Identity identity) {
+  std::vector<OwnFile> files;
+  for (; identity.part.file < identity.part.file_count; ++identity.part.file) {
+    std::vector<std::byte> data = make_data(identity, kTestDataBytes);
+    DF_TRY(EncodedHeader header, encode_header(make_header(identity, data)));
+    files.push_back({identity, std::move(data), std::move(header)});
+  }
+  return files;
+}
+
+// The same for a rank of several files.
+Status write_files_by_engine(Vfs& vfs, std::span<const OwnFile> files) {
+  const std::vector<std::uint64_t> sizes(files.size(), kTestDataBytes);
+  const std::vector<Section> sections = lay_sections(sizes, kSlabBytes);
+  DF_TRY(const MappedMemory arena,
+         MappedMemory::allocate(round_up(sections.back().end, kPageBytes)));
+  PartPlan plan{.files = {}, .image = Image(arena.bytes(), sections, kSlabBytes)};
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const Identity& identity = files[i].identity;
+    std::ranges::copy(files[i].data, plan.image.slab(i).begin());
+    plan.files.push_back(
+        {join_name(attempt_dir_name(name_of(identity)), part_file_name(identity.part)),
+         files[i].header.bytes.size()});
+  }
+  DF_TRY(const auto engine, WriteEngine::open({.mode = IoMode::kDirect, .writes_in_flight = 1}));
+  DF_TRY(const auto writer, engine->start(vfs, std::move(plan)));
+  for (std::size_t i = 0; i < files.size(); ++i) writer->push(i);
+  return writer->finish(
+      [&](std::size_t file) -> Result<std::vector<std::byte>> { return files[file].header.bytes; });
 }
 
 Status ordinary(RunLife& life) {
@@ -60,6 +98,15 @@ Status ordinary(RunLife& life) {
   DF_TRY_VOID(life.claim());
   DF_TRY_VOID(life.abort_undecided_attempts());
   DF_TRY_VOID(life.save(4));
+  return life.collect(1);
+}
+
+Status several_files(RunLife& life) {
+  DF_TRY_VOID(life.open());
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.save(1));
+  DF_TRY_VOID(life.save_of_several_files(2));
+  DF_TRY_VOID(life.save_of_several_files(3));
   return life.collect(1);
 }
 
@@ -168,6 +215,28 @@ Status RunLife::save_of_two_ranks(std::uint64_t step) {
   return {};
 }
 
+Status RunLife::save_of_several_files(std::uint64_t step) {
+  begin_phase("save of several files");
+  const Identity identity = next_identity(step, {0, 1, 0, 3});
+  DF_TRY_VOID(begin_attempt(disk_, name_of(identity)));
+  DF_TRY(const std::vector<OwnFile> files, make_files(identity));
+  DF_TRY_VOID(write_files_by_engine(disk_, files));
+  CommitRequest request = make_request(identity);
+  std::vector<PartName> parts;
+  for (const OwnFile& file : files) {
+    parts.push_back(file.identity.part);
+    request.own.push_back({.file_bytes = file.header.bytes.size() + file.data.size(),
+                           .header_bytes = file.header.bytes.size(),
+                           .header_crc = file.header.crc,
+                           .annotations = make_header(file.identity, file.data).annotations});
+  }
+  DF_TRY_VOID(seal_parts(disk_, name_of(identity), parts));
+  for (const OwnFile& file : files) promises_.sealed.push_back(file.identity);
+  DF_TRY(const Manifest manifest, commit_attempt(disk_, request));
+  promises_.committed.push_back(manifest.point);
+  return {};
+}
+
 Status RunLife::save_killed_at(std::uint64_t step, std::string_view fail_point) {
   return die_at(fail_point, [&] { return save(step); });
 }
@@ -224,6 +293,7 @@ Identity RunLife::next_identity(std::uint64_t step, PartName part) {
 const std::vector<Scenario>& scenarios() {
   static const std::vector<Scenario> kScenarios = {
       {"ordinary", ordinary},
+      {"several files", several_files},
       {std::string(kDiedBeforeItsSync), killed_before_the_last_sync},
       {"killed while collecting", killed_while_collecting},
       {"rolled back", rolled_back},

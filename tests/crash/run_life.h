@@ -41,6 +41,7 @@ class RunLife {
   [[nodiscard]] Status abort_undecided_attempts();
   [[nodiscard]] Status save(std::uint64_t step);
   [[nodiscard]] Status save_of_two_ranks(std::uint64_t step);
+  [[nodiscard]] Status save_of_several_files(std::uint64_t step);
   [[nodiscard]] Status save_killed_at(std::uint64_t step, std::string_view fail_point);
   [[nodiscard]] Status seal_only(std::uint64_t step);
   [[nodiscard]] Status collect(std::size_t keep_last);

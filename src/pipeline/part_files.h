@@ -1,4 +1,5 @@
-// One rank's file while it is written, whoever moves its slabs: what is the same for all writers.
+// One rank's files while they are written, whoever moves their slabs: what is the same for all
+// writers.
 //
 // Owned by a PartWriter. A slab's way: admit(), then write_from() and settle() by any one thread;
 // slabs overlap. finish() when all are settled.
@@ -19,18 +20,30 @@
 
 namespace deepfreeze {
 
-class PartFile {
+class PartFiles {
  public:
-  // Creates the file and reserves its space.
-  [[nodiscard]] static Result<std::unique_ptr<PartFile>> create(Vfs& vfs, PartPlan plan,
-                                                                Access access);
-  PartFile(PartPlan plan, std::unique_ptr<File> file, std::string path);
+  struct OpenFile {
+    std::unique_ptr<File> file;
+    std::string path;  // for messages
+  };
+
+  // Creates the files and reserves their space.
+  [[nodiscard]] static Result<std::unique_ptr<PartFiles>> create(Vfs& vfs, PartPlan plan,
+                                                                 Access access);
+  PartFiles(PartPlan plan, std::vector<OpenFile> files);
 
   [[nodiscard]] std::size_t slab_count() const { return pushed_.size(); }
-  [[nodiscard]] Access access() const { return file_->access(); }
-  [[nodiscard]] std::optional<int> native_fd() const { return file_->native_fd(); }
+  // kDirect where all files began so. One that comes down to the page cache later still takes what
+  // direct access does, and the others need it.
+  [[nodiscard]] Access access() const { return access_; }
+  [[nodiscard]] bool have_native_fds() const {
+    return files_.front().file->native_fd().has_value();
+  }
 
-  // False: no slab of this file, or not the first time. The error is kept, nothing to settle.
+  // Of the file that a slab belongs to.
+  [[nodiscard]] std::optional<int> native_fd(std::size_t slab_index) const;
+
+  // False: no slab of the image, or not the first time. The error is kept, nothing to settle.
   [[nodiscard]] bool admit(std::size_t slab_index);
   // The error that keeps a slab's write from starting, if there is one.
   [[nodiscard]] Status may_start() const;
@@ -53,14 +66,16 @@ class PartFile {
   [[nodiscard]] double write_seconds() const { return clock_.seconds(); }
 
  private:
-  [[nodiscard]] Status write_odd_end(std::uint64_t offset, std::span<const std::byte> bytes);
-  [[nodiscard]] Status finish_data();
-  [[nodiscard]] Status finish_header(const MakeHeader& make_header);
-  [[nodiscard]] Status write_header(std::span<const std::byte> header);
+  [[nodiscard]] std::size_t file_of(std::size_t slab_index) const;
+  [[nodiscard]] Status finish_all(const MakeHeader& make_header);
+  [[nodiscard]] Status check_all_came() const;
+  [[nodiscard]] Status finish_data(std::size_t index);
+  [[nodiscard]] Status finish_header(std::size_t index, const MakeHeader& make_header);
+  [[nodiscard]] Status write_header(File& file, std::span<const std::byte> header);
 
   const PartPlan plan_;
-  const std::unique_ptr<File> file_;
-  const std::string path_;  // for messages
+  const std::vector<OpenFile> files_;  // of plan_.files, by index
+  const Access access_;
   FirstError error_;
   BusyClock clock_;
   std::vector<std::atomic<bool>> pushed_;  // by slab
