@@ -106,7 +106,6 @@ Status several_files(RunLife& life) {
   DF_TRY_VOID(life.claim());
   DF_TRY_VOID(life.save(1));
   DF_TRY_VOID(life.save_of_several_files(2));
-  DF_TRY_VOID(life.save_of_several_files(3));
   return life.collect(1);
 }
 
@@ -217,7 +216,7 @@ Status RunLife::save_of_two_ranks(std::uint64_t step) {
 
 Status RunLife::save_of_several_files(std::uint64_t step) {
   begin_phase("save of several files");
-  const Identity identity = next_identity(step, {0, 1, 0, 3});
+  const Identity identity = next_identity(step, {0, 1, 0, 2});
   DF_TRY_VOID(begin_attempt(disk_, name_of(identity)));
   DF_TRY(const std::vector<OwnFile> files, make_files(identity));
   DF_TRY_VOID(write_files_by_engine(disk_, files));
