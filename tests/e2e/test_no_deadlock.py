@@ -25,7 +25,7 @@ from .deadlock_cases import STEPS, WIDTH, digest_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS_MAX = 60
-LATE = "capture.background=sleep:30"  # the fence comes first, and copies
+LATE = "capture.background=sleep:150"  # the fence comes first, on a busy machine too, and copies
 SLOW_DISK = "part.write=sleep:60"
 FAULTS = ("part.write=error:EIO@1", "part.write=error:ENOSPC@3", "part.write=error:EIO")
 
