@@ -1,0 +1,178 @@
+"""Finds what can be taken out of a C++ source: a sync, a check, a comparison of checksums.
+
+Works on text, so it knows the project's style and no more of the language than that. A site is
+found or not; one that is found wrongly does not compile, or changes nothing and is never noticed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Statements that give up: what they begin with, after `return` if there is one.
+_REFUSALS = r"(?:return\s+)?(?:\w+(?:\.|->))?(?:{names})\("
+_KNOWN = ("fail", "std::unexpected", "refuse", "Error", "CorruptError")
+_SYSTEM_SYNC = re.compile(r"::(?:fsync|fdatasync|sync_file_range|renameat2)\(")
+_SYNC = re.compile(r"\b\w+(?:\.|->)(?:sync|sync_dir|flush_range)\(")
+_NO_CODE = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'""", re.S
+)
+_OPENING, _CLOSING = "([{", ")]}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One thing to leave out."""
+
+    path: str
+    line: int
+    kind: str  # "call", "sync", "check", "demand"
+    text: str  # what is left out, on one line
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Text to insert; `{live}` stands for whether the site is left in."""
+
+    site: Site
+    begin: int
+    end: int
+    before: str
+    after: str
+
+
+def masked(text: str) -> str:
+    """The same with comments and literals blank, so that brackets in them don't count."""
+    return _NO_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
+
+
+def closing(mask: str, opening: int) -> int:
+    """The place of the bracket that closes the one at `opening`."""
+    depth = 0
+    for place in range(opening, len(mask)):
+        if mask[place] in _OPENING:
+            depth += 1
+        elif mask[place] in _CLOSING:
+            depth -= 1
+            if depth == 0:
+                return place
+    raise ValueError("a bracket is never closed")
+
+
+def operands(mask: str, begin: int, end: int, operator: str) -> list[tuple[int, int]]:
+    """The parts of an expression between an operator that stands outside of all brackets."""
+    parts = []
+    depth, start, place = 0, begin, begin
+    while place < end:
+        depth += (mask[place] in _OPENING) - (mask[place] in _CLOSING)
+        if depth == 0 and mask.startswith(operator, place):
+            parts.append((start, place))
+            place += len(operator)
+            start = place
+        else:
+            place += 1
+    return [*parts, (start, end)]
+
+
+def stripped(text: str, begin: int, end: int) -> tuple[int, int]:
+    """The same range without the blanks at its ends."""
+    part = text[begin:end]
+    return begin + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+
+
+def refusing_names(sources: Iterator[str]) -> list[str]:
+    """The functions that make an error for their caller to return."""
+    found = set(_KNOWN)
+    for text in sources:
+        found.update(re.findall(r"std::unexpected<Error> (\w+)\(", text))
+        found.update(re.findall(r"^Error (\w+)\(", text, re.M))
+    return sorted(found)
+
+
+class Finder:
+    """The sites of one file."""
+
+    def __init__(self, path: str, text: str, names: list[str]) -> None:
+        self._path = path
+        self._text = text
+        self._mask = masked(text)
+        self._refusal = re.compile(_REFUSALS.format(names="|".join(map(re.escape, names))))
+
+    def edits(self) -> Iterator[Edit]:
+        yield from self._calls()
+        yield from self._syncs()
+        yield from self._conditions()
+
+    def _site(self, kind: str, begin: int, end: int) -> Site:
+        line = self._text.count("\n", 0, begin) + 1
+        return Site(self._path, line, kind, " ".join(self._text[begin:end].split()))
+
+    def _calls(self) -> Iterator[Edit]:
+        for found in re.finditer(r"\bDF_TRY_VOID\(", self._mask):
+            end = closing(self._mask, found.end() - 1) + 2  # and the semicolon
+            site = self._site("call", found.start(), end)
+            yield Edit(site, found.start(), end, "if ({live}) { ", " }")
+
+    def _syncs(self) -> Iterator[Edit]:
+        for pattern, otherwise in ((_SYSTEM_SYNC, "0"), (_SYNC, "Status{}")):
+            for found in pattern.finditer(self._mask):
+                begin, end = found.start(), closing(self._mask, found.end() - 1) + 1
+                if self._mask[:begin].rstrip().endswith("DF_TRY_VOID(") or self._declares(begin):
+                    continue
+                site = self._site("sync", begin, end)
+                yield Edit(site, begin, end, "({live} ? ", f" : {otherwise})")
+
+    def _declares(self, begin: int) -> bool:
+        return self._mask[:begin].rstrip().endswith(("Status", "::"))
+
+    def _conditions(self) -> Iterator[Edit]:
+        for found in re.finditer(r"\bif \(", self._mask):
+            close = closing(self._mask, found.end() - 1)
+            begin = operands(self._mask, found.end(), close, ";")[-1][0]
+            if self._is_declaration(begin, close):
+                continue
+            behind = self._mask[close + 1 :].lstrip(" \n{")
+            if self._refusal.match(behind) or self._turns_down(behind, begin, close):
+                yield from self._without(begin, close, "||", "check", "{live} && (", ")")
+            elif self._demands(behind, begin, close):
+                yield from self._without(begin, close, "&&", "demand", "!{live} || (", ")")
+
+    def _is_declaration(self, begin: int, end: int) -> bool:
+        return re.search(r"[^=!<>]=[^=]", self._mask[begin:end]) is not None
+
+    def _turns_down(self, behind: str, begin: int, end: int) -> bool:
+        """A comparison of checksums or versions whose difference is told by false."""
+        compares = re.search(r"crc|sum|version", self._text[begin:end], re.I) is not None
+        return compares and "!=" in self._mask[begin:end] and behind.startswith("return false")
+
+    def _demands(self, behind: str, begin: int, end: int) -> bool:
+        """What must hold for all to be well; the error comes after it."""
+        if re.search(r"crc32c\(", self._text[begin:end]) and "==" in self._mask[begin:end]:
+            return True
+        well = re.match(r"return (?:\{\}|true|[\w*]+);\s*\}?\s*", behind)
+        return well is not None and self._refusal.match(behind[well.end() :]) is not None
+
+    def _without(
+        self, begin: int, end: int, operator: str, kind: str, before: str, after: str
+    ) -> Iterator[Edit]:
+        for part in operands(self._mask, begin, end, operator):
+            first, last = stripped(self._text, *part)
+            site = self._site(kind, first, last)
+            yield Edit(site, first, last, f"({before}", f"{after})")
+
+
+def rewritten(text: str, edits: list[tuple[int, Edit]]) -> str:
+    """The text with all of them in it, by number."""
+    inserts: list[tuple[int, int, int, str]] = []
+    for number, edit in edits:
+        live = f"df_mutant_live({number})"
+        size = edit.end - edit.begin
+        # At one place: what ends there comes before what begins, and the longer one is outside.
+        inserts.append((edit.begin, 1, -size, edit.before.replace("{live}", live)))
+        inserts.append((edit.end, 0, size, edit.after.replace("{live}", live)))
+    made, last = [], 0
+    for place, _, _, insert in sorted(inserts):
+        made += [text[last:place], insert]
+        last = place
+    return "".join([*made, text[last:]])

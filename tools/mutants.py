@@ -1,0 +1,179 @@
+"""Is every sync and every check needed, and would a test notice? Leaves out one at a time.
+
+`python tools/mutants.py`: all sites are compiled in at once and chosen by DF_MUTANT; for each, the
+tests of its module run first, then all others, until one fails. Sites that may be left out are
+listed with their reasons in tools/mutants_idle.txt. Exit status 1 where one is unnoticed or an
+entry of that list is out of date, 130 where interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import mutant_tree as tree
+from mutant_sites import Edit, Site
+
+ROOT = Path(__file__).resolve().parents[1]
+IDLE = ROOT / "tools" / "mutants_idle.txt"
+SLACK_SECONDS = 20.0  # beyond which a test that is usually quick counts as hung
+SLOWER = 10.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one mutant."""
+
+    number: int
+    site: Site
+    noticed_by: str  # program and test; empty where nothing failed
+
+
+class Programs:
+    """The test programs, and how long each takes where nothing is left out."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._seconds: dict[Path, float] = {}
+        for path in paths:
+            began = time.monotonic()
+            said = self._run(path, 0, None)
+            if said:
+                raise SystemExit(f"mutants: {path.name} fails with nothing left out: {said}")
+            self._seconds[path] = time.monotonic() - began
+
+    def notice(self, number: int, site: Site) -> str:
+        """The first test that fails without the site."""
+        own = Path(site.path).parent.name + "_test"
+        order = sorted(self._seconds, key=lambda path: (path.name != own, self._seconds[path]))
+        for path in order:
+            said = self._run(path, number, SLACK_SECONDS + SLOWER * self._seconds[path])
+            if said:
+                return f"{path.name}: {said}"
+        return ""
+
+    def _run(self, path: Path, number: int, seconds_max: float | None) -> str:
+        """The test that failed; empty where all passed."""
+        with tempfile.TemporaryDirectory(prefix="df-mutant-") as place:
+            environment = {**os.environ, "DF_MUTANT": str(number), "TMPDIR": place}
+            environment["TEST_TMPDIR"] = place
+            command = [str(path), "--gtest_fail_fast", "--gtest_color=no"]
+            try:
+                done = subprocess.run(
+                    command, env=environment, capture_output=True, text=True, errors="replace",
+                    timeout=seconds_max, cwd=place, check=False, stdin=subprocess.DEVNULL,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired as cause:
+                said = cause.stdout or b""
+                text = said.decode(errors="replace") if isinstance(said, bytes) else said
+                return f"hangs in {last_test(text)}"
+        if done.returncode == 0:
+            return ""
+        failed = [line for line in done.stdout.splitlines() if line.startswith("[  FAILED  ]")]
+        if failed:
+            return failed[0].removeprefix("[  FAILED  ]").split(" (")[0].split(",")[0].strip()
+        return f"dies in {last_test(done.stdout)}"
+
+
+def last_test(said: str) -> str:
+    begun = [line for line in said.splitlines() if line.startswith("[ RUN      ]")]
+    return begun[-1].removeprefix("[ RUN      ]").strip() if begun else "its start"
+
+
+def idle_sites() -> dict[tuple[str, str], str]:
+    """By file and text: why a site may be left out. Lines: file | text | reason."""
+    found = {}
+    for line in IDLE.read_text().splitlines():
+        if line and not line.startswith("#"):
+            path, text, reason = (part.strip() for part in line.split(" | ", 2))
+            found[path, text] = reason
+    return found
+
+
+def examine(edits: list[tuple[int, Edit]], programs: Programs, jobs: int) -> Iterator[Verdict]:
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting = [
+            (number, edit.site, pool.submit(programs.notice, number, edit.site))
+            for number, edit in edits
+        ]
+        for number, site, notice in waiting:
+            yield Verdict(number, site, notice.result())
+
+
+def chosen(edits: list[tuple[int, Edit]], options: argparse.Namespace) -> list[tuple[int, Edit]]:
+    wanted = options.only or ""
+    idle = idle_sites()
+    return [
+        (number, edit)
+        for number, edit in edits
+        if wanted in f"{edit.site.path}:{edit.site.line}"
+        and (options.all or (edit.site.path, edit.site.text) not in idle)
+    ]
+
+
+def stale(edits: list[tuple[int, Edit]]) -> list[str]:
+    """Entries of the list that no site matches any more."""
+    there = {(edit.site.path, edit.site.text) for _, edit in edits}
+    return [f"{path}: {text}" for path, text in idle_sites() if (path, text) not in there]
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
+    parser.add_argument("--list", action="store_true", help="only name the sites")
+    parser.add_argument("--only", metavar="TEXT", help="sites whose file:line has this in it")
+    parser.add_argument("--all", action="store_true", help="those of mutants_idle.txt too")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every verdict")
+    return parser.parse_args(arguments)
+
+
+def show(verdict: Verdict) -> None:
+    site = verdict.site
+    told = verdict.noticed_by or "UNNOTICED"
+    print(f"{verdict.number:4} {site.path}:{site.line}: {site.kind} {site.text[:70]}: {told}",
+          flush=True)  # fmt: skip
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    edits = tree.find_edits(ROOT)
+    wanted = chosen(edits, options)
+    if options.list:
+        for number, edit in wanted:
+            print(
+                f"{number:4} {edit.site.path}:{edit.site.line}: {edit.site.kind} {edit.site.text}"
+            )
+        return 0
+    place, binaries = ROOT / "build/mutants/tree", ROOT / "build/mutants/build"
+    tree.write(ROOT, place, edits)
+    tree.build(place, binaries, options.jobs)
+    programs = Programs(tree.test_programs(binaries))
+    verdicts = []
+    for verdict in examine(wanted, programs, options.jobs):
+        show(verdict)
+        verdicts.append(verdict)
+    if options.json is not None:
+        options.json.write_text(
+            json.dumps([asdict(verdict) for verdict in verdicts], indent=1) + "\n"
+        )
+    unnoticed = [verdict for verdict in verdicts if not verdict.noticed_by]
+    old = stale(edits)
+    for entry in old:
+        print(f"mutants_idle.txt: no such site: {entry}")
+    print(f"mutants: {len(verdicts)} left out in turn, {len(unnoticed)} unnoticed")
+    return 1 if unnoticed or old else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

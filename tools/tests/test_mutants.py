@@ -1,0 +1,88 @@
+"""What tools/mutants.py finds in a source, and what it makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mutant_tree as tree
+from mutant_sites import Edit, Finder, masked, refusing_names, rewritten
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def edits_of(text: str) -> list[Edit]:
+    return list(Finder("x.cc", text, refusing_names(iter([text]))).edits())
+
+
+def left_out(text: str) -> list[tuple[str, str]]:
+    return [(edit.site.kind, edit.site.text) for edit in edits_of(text)]
+
+
+def test_a_call_whose_result_is_only_tried_can_go() -> None:
+    assert left_out("DF_TRY_VOID(vfs.sync_dir(f(a, b)));") == [
+        ("call", "DF_TRY_VOID(vfs.sync_dir(f(a, b)));")
+    ]
+
+
+def test_syncs_stand_in_expressions_too() -> None:
+    text = "if (::fsync(fd.get()) != 0) return os(1);\nconst Status done = vfs.sync_dir(name);"
+    assert left_out(text) == [("sync", "::fsync(fd.get())"), ("sync", "vfs.sync_dir(name)")]
+    assert left_out("Status PosixFile::sync() {") == []
+
+
+def test_each_operand_of_a_check_is_a_site() -> None:
+    text = 'if (!a || b(x || y) > 3 || (c)) {\n  return fail(kCorrupt, "if (no || site)");\n}'
+    assert left_out(text) == [("check", "!a"), ("check", "b(x || y) > 3"), ("check", "(c)")]
+
+
+def test_what_must_hold_is_taken_for_granted() -> None:
+    text = "if (a && b(c && d)) return {};\nreturn refuse(1);"
+    made = rewritten(text, list(enumerate(edits_of(text), 1)))
+    assert made == (
+        "if ((!df_mutant_live(1) || (a)) && (!df_mutant_live(2) || (b(c && d)))) return {};\n"
+        "return refuse(1);"
+    )
+    assert left_out("if (a) return {};\nb();") == []
+
+
+def test_functions_that_make_errors_are_known_by_their_type() -> None:
+    text = "std::unexpected<Error> odd(int x);\nif (x) return odd(x);\nif (y) return even(y);"
+    assert left_out(text) == [("check", "x")]
+
+
+def test_the_last_part_of_a_condition_counts_and_declarations_do_not() -> None:
+    text = "if (const auto a = b(); !a) return fail(1);\nif (auto c = d()) return fail(2);"
+    assert left_out(text) == [("check", "!a")]
+
+
+def test_a_different_checksum_may_be_told_by_false() -> None:
+    assert left_out("if (crc32c(x) != sums[i]) return false;") == [
+        ("check", "crc32c(x) != sums[i]")
+    ]
+    assert left_out("if (x != y) return false;") == []
+
+
+def test_comments_and_literals_are_no_code() -> None:
+    text = "// if (a) return fail(1);\nconst auto x = R\"(if (b) return fail(2);)\" + ')';"
+    assert left_out(text) == []
+    assert len(masked(text)) == len(text)
+
+
+def test_what_is_inside_another_site_stays_inside() -> None:
+    text = "if (a) {\n  return fail(1);\n}\nDF_TRY_VOID(f());"
+    made = rewritten(text, list(enumerate(edits_of(text), 1)))
+    assert "if (df_mutant_live(1)) { DF_TRY_VOID(f()); }" in made
+    assert "if ((df_mutant_live(2) && (a))) {" in made
+
+
+def test_the_sources_have_all_that_durability_and_detection_rest_on() -> None:
+    found = {(edit.site.path, edit.site.text) for _, edit in tree.find_edits(ROOT)}
+    for path, text in (
+        ("src/pipeline/part_files.cc", "DF_TRY_VOID(file.sync());"),
+        ("src/manifest/commit.cc", "DF_TRY_VOID(vfs.sync_dir(directory));"),
+        ("src/storage/posix_file.cc", "::fdatasync(fd_.get())"),
+        ("src/storage/posix_vfs.cc", "::fsync(fd.get())"),
+        ("src/format/decode_header.cc", "*stored != header_crc(bytes)"),
+        ("src/manifest/sealed_parts.cc", "*crc != own.header_crc"),
+    ):
+        assert (path, text) in found
