@@ -83,7 +83,7 @@ Result<std::unique_ptr<PartFiles>> PartFiles::create(Vfs& vfs, PartPlan plan, Ac
   for (std::size_t i = 0; i < plan.files.size(); ++i) {
     const std::uint64_t data_bytes = plan.image.sections()[i].size();
     DF_TRY(OpenFile file, create_file(vfs, plan.files[i], data_bytes, access));
-    access = file.file->access();  // what one does not take, the next need not try
+    access = file.file->access();  // what one does not take, those after it need not try
     files.push_back(std::move(file));
   }
   return std::make_unique<PartFiles>(std::move(plan), std::move(files));
@@ -92,7 +92,7 @@ Result<std::unique_ptr<PartFiles>> PartFiles::create(Vfs& vfs, PartPlan plan, Ac
 PartFiles::PartFiles(PartPlan plan, std::vector<OpenFile> files)
     : plan_(std::move(plan)),
       files_(std::move(files)),
-      access_(files_.back().file->access()),
+      access_(files_.front().file->access()),
       pushed_(plan_.image.slab_count()) {}
 
 std::size_t PartFiles::file_of(std::size_t slab_index) const {
@@ -107,8 +107,7 @@ bool PartFiles::admit(std::size_t slab_index) {
   // relaxed: it only tells the first push of a slab from a second one.
   if (slab_index >= slab_count() || pushed_[slab_index].exchange(true, std::memory_order_relaxed)) {
     error_.set(Error(ErrorCode::kInternal,
-                     fmt::format("write {}: slab {} is none of {}, or came "
-                                 "twice",
+                     fmt::format("write {}: slab {} is none of {}, or came twice",
                                  plan_.files.front().name, slab_index, slab_count())));
     return false;
   }

@@ -33,8 +33,8 @@ class PartFiles {
   PartFiles(PartPlan plan, std::vector<OpenFile> files);
 
   [[nodiscard]] std::size_t slab_count() const { return pushed_.size(); }
-  // kDirect where all files began so. One that comes down to the page cache later still takes what
-  // direct access does, and the others need it.
+  // kDirect where any file began so. One that has come down to the page cache takes what direct
+  // access does, and the others need it.
   [[nodiscard]] Access access() const { return access_; }
   [[nodiscard]] bool have_native_fds() const {
     return files_.front().file->native_fd().has_value();

@@ -46,7 +46,8 @@ class PartWriter {
 
   // Call once, when every slab was pushed (kInternal if one was not). Waits for their writes,
   // then for all files: exact size, sync; then for each: header, sync, close. The first error
-  // wins; the files are then left as they are, headerless but for those that came before it.
+  // wins; the files are then left as they are. Where writing or syncing a header failed, that file
+  // and those before it may have theirs.
   [[nodiscard]] virtual Status finish(const MakeHeader& make_header) = 0;
 
   // Gives up: no further write starts. finish() then returns kCancelled, or the error that came
