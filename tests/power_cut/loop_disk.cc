@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -30,9 +31,16 @@ constexpr std::chrono::seconds kUnmountPatience{30};
 constexpr useconds_t kUnmountPauseMicros = 500;
 constexpr unsigned long kShutdown = _IOR('X', 125, std::uint32_t);  // FS_IOC_SHUTDOWN
 
+// What a machine lacks, or does not let us do; anything else has failed.
+bool is_missing(int os_errno) {
+  constexpr std::array kMissing = {EPERM, EACCES, ENOENT, ENODEV, ENXIO, ENOSYS};
+  return std::ranges::find(kMissing, os_errno) != kMissing.end();
+}
+
 std::unexpected<Error> refused(std::string_view operation) {
-  return fail(ErrorCode::kUnsupported, fmt::format("{}: {}", operation, std::strerror(errno)),
-              errno);
+  const int os_errno = errno;
+  return fail(is_missing(os_errno) ? ErrorCode::kUnsupported : ErrorCode::kIo,
+              fmt::format("{}: {}", operation, std::strerror(os_errno)), os_errno);
 }
 
 Status run(std::array<const char*, 5> words) {
@@ -48,7 +56,7 @@ Status run(std::array<const char*, 5> words) {
   if (error != 0) return fail(ErrorCode::kUnsupported, fmt::format("{} is missing", words[0]));
   int status = -1;
   if (::waitpid(child, &status, 0) == child && status == 0) return {};
-  return fail(ErrorCode::kUnsupported, fmt::format("{} failed", words[0]));
+  return fail(ErrorCode::kIo, fmt::format("{} failed", words[0]));
 }
 
 Status make_file_system(const FileSystem& file_system, const std::string& device) {
@@ -99,8 +107,7 @@ Result<std::unique_ptr<LoopDisk>> LoopDisk::make(const FileSystem& file_system) 
   DF_TRY_VOID(make_file_system(file_system, name));
   auto disk = std::make_unique<LoopDisk>(file_system, std::move(memory), std::move(device),
                                          std::move(name));
-  const Status mounted = disk->mount();
-  if (!mounted) return fail(ErrorCode::kUnsupported, mounted.error().message());
+  DF_TRY_VOID(disk->mount());
   DF_TRY_VOID(disk->unmount());
   return disk;
 }

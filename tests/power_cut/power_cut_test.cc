@@ -105,7 +105,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
 TEST_P(PowerCut, LosesNothingThatWasAcknowledged) {
   auto made = LoopDisk::make(GetParam());
   if (!made) {
-    ASSERT_EQ(made.error().code(), ErrorCode::kUnsupported);
+    ASSERT_EQ(made.error().code(), ErrorCode::kUnsupported) << made.error().message();
     GTEST_SKIP() << "LEFT OUT: " << made.error().message();
   }
   disk_ = *std::move(made);
