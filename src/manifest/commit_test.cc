@@ -26,7 +26,8 @@ class Commit : public testing::Test {
     return make_identity(run_id_, {1, step, step, step}, part);
   }
   AttemptState state(std::size_t index = 0) { return read_run(disk_)->attempts.at(index); }
-  void expect_code(const Result<Manifest>& result, ErrorCode code) {
+  template <class T>
+  void expect_code(const Result<T>& result, ErrorCode code) {
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().code(), code) << result.error().message();
   }
@@ -79,6 +80,18 @@ TEST_F(Commit, AMissingFileOfARankIsMissed) {
   expect_code(save_attempt(disk_, identity(3, {0, 1, 0, 2})), ErrorCode::kIncomplete);
 }
 
+TEST_F(Commit, AnOutcomeThatIsThereEndsTheWaitAtOnce) {
+  const Identity first = identity(3, {0, 2, 0, 1});
+  ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
+  Manifest aborted{.outcome = Outcome::kAborted, .run_id = first.run_id, .world_size = 2};
+  aborted.point = {
+      .generation = first.generation, .step = 3, .save_index = first.save_index, .attempt_id = 3};
+  ASSERT_TRUE(abort_attempt(disk_, aborted).has_value());
+  CommitRequest request = make_request(first);
+  request.deadline = std::chrono::hours(24);  // the test would never end
+  expect_code(commit_attempt(disk_, request), ErrorCode::kCancelled);
+}
+
 TEST_F(Commit, AFailedRankEndsTheWaitAtOnce) {
   const Identity first = identity(3, {0, 2, 0, 1});
   ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
@@ -124,6 +137,24 @@ TEST_F(Commit, RefusesAPartOfItsOwnThatIsNotWhatItWrote) {
   other = own_request(disk_, identity(3));
   other.own.front().file_bytes += 1;
   expect_code(commit_attempt(*disk_.clone(), other), ErrorCode::kCorrupt);
+}
+
+TEST_F(Commit, AHeaderOfItsOwnThatFailsItsChecksumIsNotCompared) {
+  ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
+  ASSERT_TRUE(write_and_seal(disk_, identity(3)).has_value());
+  const CommitRequest request = own_request(disk_, identity(3));
+  ASSERT_TRUE(disk_.flip_bit(kSealedPath, 8 * 200));
+  const auto manifest = commit_attempt(disk_, request);
+  expect_code(manifest, ErrorCode::kCorrupt);
+  EXPECT_TRUE(manifest.error().message().contains("its checksum does not match"))
+      << manifest.error().message();
+}
+
+TEST_F(Commit, APartThatEndsInItsFirstBytesSaysWhere) {
+  disk_.plant(kSealedPath, "abc");
+  const auto part = read_part_header(disk_, kSealedPath);
+  expect_code(part, ErrorCode::kCorrupt);
+  EXPECT_TRUE(part.error().message().contains("it ends after 3 bytes")) << part.error().message();
 }
 
 TEST_F(Commit, ComparesEachOfSeveralFilesOfItsOwn) {
