@@ -3,8 +3,8 @@
 //  1  manifest.json is renamed to manifest.deleted.json: from here on no reader counts it, and a
 //     collector knows that the deletion is to be finished. An aborted manifest stays: it makes
 //     the rest of its attempt garbage already.
-//  2  Sync the attempt's directory, also where another process did step 1: it may have died
-//     before its sync.
+//  2  Sync the attempt's directory, also where another process did step 1 or aborted the attempt:
+//     it may have died before its sync.
 //  3  Remove all other files. 4  Sync the directory: what is left can't pass for undecided.
 //  5  Remove the decision, then the directory.
 //  6  After the last attempt: sync the run's directory, so that none comes back.
@@ -58,7 +58,7 @@ Status remove_one(Vfs& vfs, const AttemptName& name) {
   const auto entries = vfs.list(directory);
   if (!entries) return unless_gone(std::unexpected(entries.error()));
   DF_TRY(const std::string_view last, mark_deleted(vfs, name, *entries));
-  if (last == kDeletedManifestFile) {
+  if (!last.empty()) {
     DF_TRY_VOID(unless_gone(vfs.sync_dir(directory)));  // step 2
     DF_FAIL_POINT("remove.manifest_synced");
   }

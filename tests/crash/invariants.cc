@@ -90,11 +90,19 @@ Broken check_acknowledged(const Found& found) {
   return {};
 }
 
+// Old data at the place of a header that was never written can be a header too: an older file's.
+bool is_of(const PartHeader& part, const std::string& path) {
+  const Identity& identity = part.header.identity;
+  return path == join_name(attempt_dir_name(name_of(identity)), part_file_name(identity.part));
+}
+
 // Over all files, whatever their attempt's state.
 Broken check_data(SimDisk& disk) {
   for (const std::string& path : disk.list_all()) {
-    if (!path.ends_with(".part") && !path.ends_with(".safetensors")) continue;
-    if (!read_part_header(disk, path)) continue;
+    const bool is_sealed = path.ends_with(".safetensors");
+    if (!is_sealed && !path.ends_with(".part")) continue;
+    const auto part = read_part_header(disk, path);
+    if (!part || (!is_sealed && !is_of(*part, path))) continue;
     const Status verified = verify_part(disk, path);
     if (!verified) return "data: " + verified.error().message();
   }
@@ -112,6 +120,11 @@ Broken check_sealed(const Found& found) {
   return {};
 }
 
+bool has_parts(const std::vector<std::string>& names, const std::string& directory) {
+  return std::ranges::any_of(
+      names, [&](const std::string& name) { return name.starts_with(directory + "/rank-"); });
+}
+
 Broken check_removed(const Found& found) {
   const auto names = found.disk.list_all();
   for (const AttemptName& name : found.promises.removed) {
@@ -123,7 +136,7 @@ Broken check_removed(const Found& found) {
   for (const AttemptName& name : found.promises.removing) {
     const AttemptState* attempt = find_attempt(found.listing, name);
     if (attempt == nullptr || !attempt->undecided()) continue;
-    if (!found.disk.list(attempt_dir_name(name))->empty()) {
+    if (has_parts(names, attempt_dir_name(name))) {
       return "removed: " + attempt_dir_name(name) + " is undecided";
     }
   }
@@ -131,11 +144,12 @@ Broken check_removed(const Found& found) {
 }
 
 Broken check_aborted(const Found& found) {
+  const auto names = found.disk.list_all();
   for (const AttemptName& name : found.promises.aborted) {
     const AttemptState* attempt = find_attempt(found.listing, name);
     if (attempt == nullptr) continue;
-    const bool empty = found.disk.list(attempt_dir_name(name))->empty();
-    if (attempt->undecided() && empty && contains(found.promises.removing, name)) continue;
+    const bool has_data = has_parts(names, attempt_dir_name(name));
+    if (attempt->undecided() && !has_data && contains(found.promises.removing, name)) continue;
     if (attempt->undecided() || attempt->committed()) {
       return "aborted: " + attempt_dir_name(name) + " can be committed again";
     }

@@ -22,6 +22,16 @@ namespace {
 
 Keep keep_last_steps(std::size_t count) { return {.last = count, .every = {}, .best = {}}; }
 
+// Whether a collector has taken something out of the attempt.
+bool has_begun(std::span<const SimOperation> collection, const AttemptName& name) {
+  return std::ranges::any_of(collection, [&](const SimOperation& operation) {
+    const bool takes = operation.kind == SimOperationKind::kRename ||
+                       operation.kind == SimOperationKind::kRemoveFile ||
+                       operation.kind == SimOperationKind::kRemoveDir;
+    return takes && operation.name.starts_with(attempt_dir_name(name));
+  });
+}
+
 // The process dies at a fail point: its own error is as expected, any other ends the scenario.
 template <class Call>
 Status die_at(std::string_view fail_point, Call&& call) {
@@ -117,6 +127,17 @@ Status killed_before_the_last_sync(RunLife& life) {
   return life.collect(1);
 }
 
+// Another process collects what the one that died has aborted, as far as it can see.
+Status killed_while_aborting(RunLife& life) {
+  DF_TRY_VOID(life.open());
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.save(1));
+  DF_TRY_VOID(life.seal_only(2));
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.abort_killed_at("abort.renamed"));
+  return life.collect(1);
+}
+
 Status killed_while_collecting(RunLife& life) {
   DF_TRY_VOID(life.open());
   DF_TRY_VOID(life.claim());
@@ -152,11 +173,18 @@ Status bad_run_file(RunLife& life) {
 
 Status RunLife::open() {
   begin_phase("open");
+  const auto before = read_run(disk_);
+  const bool was_whole = before && !before->run_rebuilt;
   DF_TRY(const RunRecord run, create_or_open_run(disk_, {}));
   run_id_ = run.run_id;
+  if (!was_whole) promise_run();
+  return {};
+}
+
+// A file that was there may be one that its process died over before the sync: the claim has it.
+void RunLife::promise_run() {
   promises_.run_id = run_id_;
   promises_.run_file = true;
-  return {};
 }
 
 Status RunLife::claim() {
@@ -178,6 +206,7 @@ Status RunLife::claim_from(std::optional<Point> point) {
   generation_ = 0;  // who can't claim may not save: a claim that failed can still stand
   DF_TRY(const GenerationRecord record, claim_generation(disk_, run_id_, point));
   generation_ = record.generation;
+  promise_run();
   promises_.claims.push_back(record);
   return {};
 }
@@ -190,6 +219,10 @@ Status RunLife::abort_undecided_attempts() {
     if (attempt.undecided()) promises_.aborted.push_back(attempt.name);
   }
   return {};
+}
+
+Status RunLife::abort_killed_at(std::string_view fail_point) {
+  return die_at(fail_point, [&] { return abort_undecided_attempts(); });
 }
 
 Status RunLife::save(std::uint64_t step) {
@@ -257,9 +290,15 @@ Status RunLife::collect(std::size_t keep_last) {
   begin_phase("collect");
   const Keep keep = keep_last_steps(keep_last);
   DF_TRY(const GarbageReport planned, collect_garbage(disk_, keep, true));
-  std::ranges::copy(planned.removed, std::back_inserter(promises_.removing));
-  DF_TRY(const GarbageReport report, collect_garbage(disk_, keep, false));
-  std::ranges::copy(report.removed, std::back_inserter(promises_.removed));
+  const std::size_t begin = disk_.operation_count();
+  const auto report = collect_garbage(disk_, keep, false);
+  const auto operations = disk_.operations();
+  std::ranges::copy_if(planned.removed, std::back_inserter(promises_.removing),
+                       [&](const AttemptName& name) {
+                         return has_begun(std::span(operations).subspan(begin), name);
+                       });
+  if (!report) return std::unexpected(report.error());
+  std::ranges::copy(report->removed, std::back_inserter(promises_.removed));
   return {};
 }
 
@@ -285,8 +324,8 @@ void RunLife::begin_phase(std::string text) {
 }
 
 Identity RunLife::next_identity(std::uint64_t step, PartName part) {
-  ++saves_;
-  return make_identity(run_id_, {generation_, step, saves_, 0xa000 + saves_}, part);
+  const std::uint64_t number = ++promises_.attempts_begun;
+  return make_identity(run_id_, {generation_, step, number, 0xa000 + number}, part);
 }
 
 const std::vector<Scenario>& scenarios() {
@@ -294,6 +333,7 @@ const std::vector<Scenario>& scenarios() {
       {"ordinary", ordinary},
       {"several files", several_files},
       {std::string(kDiedBeforeItsSync), killed_before_the_last_sync},
+      {"killed while aborting", killed_while_aborting},
       {"killed while collecting", killed_while_collecting},
       {"rolled back", rolled_back},
       {"bad run file", bad_run_file},

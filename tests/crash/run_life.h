@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -25,20 +26,24 @@ struct Promises {
   std::vector<Identity> sealed;
   std::vector<Point> committed;
   std::vector<AttemptName> aborted;
-  std::vector<AttemptName> removing;  // not promised: their removal may have begun
+  std::vector<AttemptName> removing;  // not promised: their removal has begun
   std::vector<AttemptName> removed;
+  std::uint64_t attempts_begun = 0;  // not promised: it numbers the next one
 };
 
 // Every method ends at the first error, as the process would, and returns it.
 class RunLife {
  public:
   explicit RunLife(SimDisk& disk) : disk_(disk) {}
+  // The same run after a power cut: what was promised holds on.
+  RunLife(SimDisk& disk, Promises promises) : disk_(disk), promises_(std::move(promises)) {}
 
   [[nodiscard]] Status open();
   [[nodiscard]] Status claim();  // and goes on from the newest
   [[nodiscard]] Status claim_from(std::uint64_t step);
   [[nodiscard]] bool may_save() const { return generation_ > 0; }
   [[nodiscard]] Status abort_undecided_attempts();
+  [[nodiscard]] Status abort_killed_at(std::string_view fail_point);
   [[nodiscard]] Status save(std::uint64_t step);
   [[nodiscard]] Status save_of_two_ranks(std::uint64_t step);
   [[nodiscard]] Status save_of_several_files(std::uint64_t step);
@@ -54,6 +59,7 @@ class RunLife {
 
  private:
   void begin_phase(std::string text);
+  void promise_run();
   [[nodiscard]] Status claim_from(std::optional<Point> point);
   [[nodiscard]] Status write(const Identity& identity);
   [[nodiscard]] Identity next_identity(std::uint64_t step, PartName part = {});
@@ -68,7 +74,6 @@ class RunLife {
   std::vector<Phase> phases_;
   std::string run_id_;
   std::uint64_t generation_ = 0;
-  std::uint64_t saves_ = 0;
 };
 
 struct Scenario {
