@@ -1,5 +1,7 @@
 #include "support/sim_disk.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -18,13 +20,15 @@ SimDisk::SimDisk(SimTree tree, std::string label)
 std::string SimDisk::path_of(std::string_view name) const { return "sim:/" + std::string(name); }
 
 Status SimDisk::check_power(std::string_view operation, std::string_view name) const {
-  if (powered_) return {};
-  return fail(ErrorCode::kIo, std::string(operation) + " " + path_of(name) + ": power is off", EIO);
+  if (powered_ && !killed_) return {};
+  const std::string_view cause = powered_ ? ": the process is dead" : ": power is off";
+  return fail(ErrorCode::kIo, fmt::format("{} {}{}", operation, path_of(name), cause), EIO);
 }
 
 Status SimDisk::begin(SimOperationKind kind, std::string_view name, std::string_view target) {
   const std::size_t index = log_.size();
   if (index >= crash_at_) powered_ = false;
+  if (index >= kill_at_) killed_ = true;
   DF_TRY_VOID(check_power(to_string(kind), name));
   log_.push_back(
       {.index = index, .kind = kind, .name = std::string(name), .target = std::string(target)});

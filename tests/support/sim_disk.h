@@ -37,6 +37,10 @@ class SimDisk final : public Vfs {
   // Faults. An index counts all operations since the disk was made.
   void crash_at(std::size_t index);  // that operation and every call after it: "power is off"
   void power_off();                  // now
+  // The process dies: that operation and all after it are refused until revive(), which is the
+  // next process; what was pending stays pending.
+  void kill_at(std::size_t index);
+  void revive();
   void fail_at(std::size_t index, int os_errno);  // only that one, and it changes nothing
   void ignore_sync(std::size_t index);            // that sync reports success and does nothing
   // Growth beyond it is ENOSPC, after what fits has been written.
@@ -125,11 +129,13 @@ class SimDisk final : public Vfs {
   std::map<std::size_t, int> failures_;
   std::set<std::size_t> ignored_syncs_;
   std::size_t crash_at_ = std::numeric_limits<std::size_t>::max();
+  std::size_t kill_at_ = std::numeric_limits<std::size_t>::max();
   std::uint64_t bytes_free_ = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t bytes_written_ = 0;
   std::size_t open_files_ = 0;
   InodeId next_inode_ = kSimRoot + 1;
   bool powered_ = true;
+  bool killed_ = false;
   bool direct_refused_ = false;
 
   std::string label_;

@@ -182,6 +182,19 @@ TEST(SimDisk, ACloneHasWhatIsSeenAndGoesItsOwnWay) {
   EXPECT_EQ(disk.contents("a"), "text");
 }
 
+TEST(SimDisk, AKilledProcessLosesNothingThatItsMachineHas) {
+  SimDisk disk;
+  disk.kill_at(1);
+  auto file = disk.create("a", Access::kBuffered).value();
+  EXPECT_FALSE(file->write_at(0, bytes_of("text")));
+  EXPECT_FALSE(disk.list(""));
+  EXPECT_EQ(disk.operation_count(), 1U);
+  disk.revive();
+  EXPECT_EQ(disk.contents("a"), "");
+  EXPECT_EQ(disk.pending_count(), 1U);
+  EXPECT_TRUE(disk.sync_dir(""));
+}
+
 TEST(SimDisk, ARemovedFileStaysReadableWhileOpen) {
   SimDisk disk;
   disk.plant("a", "text");

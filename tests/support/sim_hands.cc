@@ -16,6 +16,17 @@ void SimDisk::power_off() {
   powered_ = false;
 }
 
+void SimDisk::kill_at(std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  kill_at_ = index;
+}
+
+void SimDisk::revive() {
+  const std::lock_guard lock(mutex_);
+  kill_at_ = std::numeric_limits<std::size_t>::max();
+  killed_ = false;
+}
+
 void SimDisk::fail_at(std::size_t index, int os_errno) {
   const std::lock_guard lock(mutex_);
   failures_[index] = os_errno;

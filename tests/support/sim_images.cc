@@ -28,7 +28,9 @@ std::string label_of(const SimCrash& crash, const SimChange& change, const SimFa
   if (!made_by.target.empty()) text += " to " + made_by.target;
   if (fate.kind == SimFate::Kind::kLost) return text + " lost; ";
   return text + " torn at " + std::to_string(fate.prefix_bytes) +
-         (fate.full_size ? " with full size; " : "; ");
+         (fate.old_data    ? " with old data; "
+          : fate.full_size ? " with full size; "
+                           : "; ");
 }
 
 std::set<InodeId> nameable_inodes(const SimCrash& crash) {

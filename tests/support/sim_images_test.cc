@@ -49,6 +49,20 @@ TEST(CrashImages, AnUnsyncedWriteMayBeLostOrLeaveOnlyItsSize) {
   EXPECT_EQ(outcomes(disk, "a"), Outcomes{"text"});
 }
 
+TEST(CrashImages, AnUnsyncedWriteMayShowWhatAnotherFileHadAtThatPlace) {
+  SimDisk disk;
+  disk.plant("older", "0123456789");
+  auto file = disk.create("a", Access::kBuffered).value();
+  ASSERT_TRUE(disk.sync_dir(""));
+  ASSERT_TRUE(file->write_at(2, bytes_of("text")));
+  const Outcomes expected = {"", std::string("\0\0text", 6), std::string(6, '\0'),
+                             std::string("\0\0", 2) + "2345"};
+  EXPECT_EQ(outcomes(disk, "a"), expected);
+  ASSERT_TRUE(disk.remove_file("older"));
+  ASSERT_TRUE(disk.sync_dir(""));
+  EXPECT_EQ(outcomes(disk, "a"), expected);
+}
+
 TEST(CrashImages, AnUnsyncedNameMayBeLostThoughItsDataIsDurable) {
   SimDisk disk;
   ASSERT_TRUE(write_new_file(disk, "a", "text"));

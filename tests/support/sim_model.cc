@@ -13,6 +13,26 @@ struct Overloaded : Fs... {
   using Fs::operator()...;
 };
 
+// Of the latest other file that reaches so far, removed ones included; else empty.
+std::string_view old_data_for(const SimTree& tree, const SimWrite& write) {
+  const std::uint64_t end = write.offset + write.bytes.size();
+  for (auto entry = tree.rbegin(); entry != tree.rend(); ++entry) {
+    const std::string_view content = entry->second.content;
+    if (entry->first != write.inode && content.size() >= end) {
+      return content.substr(write.offset, write.bytes.size());
+    }
+  }
+  return {};
+}
+
+void apply_old_data(SimTree& tree, const SimWrite& write, const SimFate& fate) {
+  const std::string old_data(old_data_for(tree, write));
+  if (old_data.empty()) return;
+  tree[write.inode].content.replace(write.offset + fate.prefix_bytes,
+                                    old_data.size() - fate.prefix_bytes, old_data,
+                                    fate.prefix_bytes);
+}
+
 void apply_write(SimInode& file, const SimWrite& write, const SimFate& fate) {
   const bool torn = fate.kind == SimFate::Kind::kTorn;
   const std::size_t arrived = torn ? fate.prefix_bytes : write.bytes.size();
@@ -76,6 +96,7 @@ std::vector<SimFate> fates_of(const SimChange& change) {
   }
   for (const std::uint64_t prefix : prefixes) {
     fates.push_back({SimFate::Kind::kTorn, prefix, true});  // 0: size without data
+    fates.push_back({SimFate::Kind::kTorn, prefix, true, true});
     if (prefix > 0) fates.push_back({SimFate::Kind::kTorn, prefix, false});
   }
   return fates;
@@ -83,7 +104,10 @@ std::vector<SimFate> fates_of(const SimChange& change) {
 
 void apply(SimTree& tree, const SimChange& change, const SimFate& fate) {
   if (fate.kind == SimFate::Kind::kLost) return;
-  std::visit(Overloaded{[&](const SimWrite& write) { apply_write(tree[write.inode], write, fate); },
+  std::visit(Overloaded{[&](const SimWrite& write) {
+                          apply_write(tree[write.inode], write, fate);
+                          if (fate.old_data) apply_old_data(tree, write, fate);
+                        },
                         [&](const SimTruncate& truncate) {
                           tree[truncate.inode].content.resize(truncate.bytes, '\0');
                         },

@@ -76,6 +76,9 @@ struct SimFate {
   // Torn writes: so much of the data arrived, and the file's size or only the data's end.
   std::uint64_t prefix_bytes = 0;
   bool full_size = false;
+  // What did not arrive is not zeros but what another file has, or had, at that place: as where a
+  // file system gives a freed extent out again.
+  bool old_data = false;
 };
 
 // The fates of a change, kept and lost first.
