@@ -194,7 +194,7 @@ Result<ShardHeader> parse(std::string_view text, std::uint64_t data_bytes) {
 }  // namespace
 
 Result<std::uint64_t> header_size(std::span<const std::byte> first8, std::uint64_t file_bytes) {
-  if (first8.size() < kLengthBytes || file_bytes < kLengthBytes) {
+  if (first8.size() < kLengthBytes) {
     return corrupt(fmt::format("the file has only {} bytes", file_bytes));
   }
   std::uint64_t length = 0;
@@ -202,8 +202,7 @@ Result<std::uint64_t> header_size(std::span<const std::byte> first8, std::uint64
     length |= std::to_integer<std::uint64_t>(first8[i]) << (8 * i);
   }
   if (length == 0) return corrupt("its length is zero, so it was never written");
-  if (length > kHeaderBytesMax || kLengthBytes + length > kHeaderBytesMax ||
-      kLengthBytes + length > file_bytes) {
+  if (length > kHeaderBytesMax - kLengthBytes || kLengthBytes + length > file_bytes) {
     return corrupt(fmt::format("{} bytes in a file of {}", length, file_bytes));
   }
   if ((kLengthBytes + length) % kPageBytes == 0) return kLengthBytes + length;

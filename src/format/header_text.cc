@@ -35,10 +35,6 @@ std::uint32_t header_crc(std::span<const std::byte> header) {
 }
 
 Status check_entries(std::span<const ShardEntry> entries, std::uint64_t data_bytes) {
-  if (entries.size() > kTensorsMax) {
-    return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{} tensors are too many", entries.size()));
-  }
   std::uint64_t end = 0;
   for (const ShardEntry& entry : entries) {
     DF_TRY_VOID(check_entry(entry, end));

@@ -51,7 +51,10 @@ TEST(HostileHeader, EveryTruncationIsFound) {
   const std::span<const std::byte> whole(good);
   for (std::size_t size = 0; size < good.size(); ++size) {
     ASSERT_FALSE(decode(whole.first(size), size).has_value()) << size;
-    ASSERT_FALSE(decode(whole.first(size), good.size() + kDataBytes).has_value()) << size;
+    const auto part = decode(whole.first(size), good.size() + kDataBytes);
+    ASSERT_FALSE(part.has_value()) << size;
+    const std::string cause = size < kLengthBytes ? "the file has only" : "bytes given of 4096";
+    ASSERT_TRUE(part.error().message().contains(cause)) << part.error().message();
   }
   for (const std::uint64_t data_bytes : {0U, 51U, 53U, 65588U}) {
     EXPECT_FALSE(decode(good, good.size() + data_bytes).has_value()) << data_bytes;
@@ -71,6 +74,7 @@ TEST(HostileHeader, TheLengthMustBePlausible) {
   EXPECT_FALSE(size_of(4089, 1 << 20).has_value());
   EXPECT_FALSE(size_of(~0ULL, ~0ULL).has_value());
   EXPECT_FALSE(size_of(~0ULL - 7, ~0ULL).has_value());
+  EXPECT_EQ(size_of(24'997'888 - 8, 1ULL << 40), 24'997'888U);
   EXPECT_FALSE(size_of(25'001'984 - 8, 1ULL << 40).has_value());
   EXPECT_FALSE(header_size({}, 1 << 20).has_value());
 }
@@ -112,6 +116,7 @@ TEST(HostileHeader, TheMetadataMustBeWholeAndMakeSense) {
       {R"(deadbeef)", R"(deadbeef00000000)"},
       {R"(\"rank\":1)", R"(\"rank\":4)"},
       {R"(\"rank\":1)", R"(\"rank\":-1)"},
+      {R"(\"file\":0)", R"(\"file\":1)"},
       {R"(\"run_id\":\"0)", R"(\"run_id\":\"x)"},
       {R"(\"wall_micros\":)", R"(\"wall_micros\":1.5,\"was\":)"},
       {R"(\"loss\":0.1)", R"(\"loss\":1e999)"},
@@ -124,6 +129,19 @@ TEST(HostileHeader, TheMetadataMustBeWholeAndMakeSense) {
   for (const auto& [from, to] : changes) {
     EXPECT_NE(refusal(replaced(good, from, to)), "accepted") << from << " -> " << to;
   }
+}
+
+// Where several checks would refuse, the first one names the cause.
+TEST(HostileHeader, TheFirstThingWrongIsNamed) {
+  const std::string good = json_of(good_bytes());
+  EXPECT_EQ(refusal(replaced(good, "deadbeef", "deadbeef0000")),
+            "header: 12 digits of checksums for 1 blocks");
+  EXPECT_TRUE(refusal(json_with(R"("a":{"dtype":"C8","shape":[1],"data_offsets":[0,1]})"), 1)
+                  .contains("an unknown dtype"));
+  EXPECT_TRUE(refusal(replaced(good, R"(\"metrics\":{)", R"(\"metrics\":[],\"was\":{)"))
+                  .contains("member \"metrics\" is not an object"));
+  EXPECT_TRUE(refusal(replaced(good, R"(\"metrics\":{)", R"(\"was\":{)"))
+                  .contains("member \"metrics\" is not an object"));
 }
 
 TEST(HostileHeader, UnknownMetadataIsIgnored) {
@@ -177,6 +195,19 @@ TEST(HostileHeader, HolesAreRefusedThoughTheFileIsAsLongAsTheyNeed) {
   const std::string one_block = replaced(front, R"(blocks":"")", R"(blocks":"00000000")");
   EXPECT_EQ(refusal(one_block, 5),
             "header: tensor \"a\" begins at 4, but 0 is next in the data section");
+}
+
+// Four quarters of all that 64 bits count: the sum is 0, as much as the file has.
+TEST(HostileHeader, OffsetsThatWrapAroundAreRefused) {
+  std::string tensors;
+  const std::array<std::string_view, 5> offsets = {
+      "0", "4611686018427387904", "9223372036854775808", "13835058055282163712", "0"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    tensors += fmt::format(
+        R"({}"{}":{{"dtype":"U8","shape":[4611686018427387904],"data_offsets":[{},{}]}})",
+        i == 0 ? "" : ",", i, offsets[i], offsets[i + 1]);
+  }
+  EXPECT_TRUE(refusal(json_with(tensors), 0).contains("lies from 13835058055282163712 to 0"));
 }
 
 TEST(HostileHeader, HugeClaimsAllocateNothing) {

@@ -131,8 +131,8 @@ std::optional<std::uint32_t> JsonReader::read_code_point() {
 std::optional<std::uint32_t> JsonReader::read_code_unit() {
   std::uint32_t unit = 0;
   const std::string_view digits = text_.substr(at_, 4);
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), unit, 16);
-  if (error != std::errc{} || digits.size() != 4 || end != digits.data() + 4) {
+  const char* end = std::from_chars(digits.data(), digits.data() + digits.size(), unit, 16).ptr;
+  if (end - digits.data() != 4) {
     refuse("expected four hexadecimal digits");
     return std::nullopt;
   }

@@ -58,7 +58,7 @@ Result<ManifestFile> file_of(const json& object) {
   DF_TRY(file.name, get_string(object, "name"));
   DF_TRY(file.bytes, get_u64(object, "bytes"));
   DF_TRY(file.header_crc, get_hex32(object, "header_crc"));
-  if (is_safe_name(file.name) && parse_sealed_file_name(file.name)) return file;
+  if (parse_sealed_file_name(file.name)) return file;
   return fail(ErrorCode::kCorrupt, fmt::format("\"{}\" is not the name of a data file", file.name));
 }
 

@@ -175,5 +175,24 @@ TEST(Manifest, RefusesContentThatCanNotBe) {
   EXPECT_TRUE(decode_manifest(changed(good, "\"loss\":0.1", "\"loss\":1")).has_value());
 }
 
+std::string cause_of(std::string_view manifest_text) {
+  const auto read = decode_manifest(manifest_text);
+  return read ? "accepted" : read.error().message();
+}
+
+TEST(Manifest, NamesTheFirstThingWrong) {
+  const std::string good = encode_manifest(manifest());
+  EXPECT_TRUE(cause_of(changed(good, "\"format_version\":1", "\"format_version\":0"))
+                  .contains("there is no format version 0"));
+  auto object = nlohmann::ordered_json::parse(good);
+  object.erase("crc32c");
+  object["files"] = {{"first", object["files"][0]}, {"second", object["files"][1]}};
+  EXPECT_TRUE(cause_of(seal_json(object)).contains("member \"files\" is not an array"));
+  object["files"] = std::vector<int>(kManifestFilesMax + 1);
+  EXPECT_TRUE(cause_of(seal_json(object)).contains("1000001 files are too many"));
+  EXPECT_TRUE(cause_of(std::string(kSealedJsonBytesMax + 1, ' ')).contains("bytes are too many"));
+  EXPECT_TRUE(cause_of(good.substr(0, 15)).contains("its checksum does not match"));
+}
+
 }  // namespace
 }  // namespace deepfreeze

@@ -7,6 +7,7 @@
 
 #include "format/header_fixture.h"
 #include "format/header_parts.h"
+#include "format/state_tree.h"
 
 namespace deepfreeze {
 namespace {
@@ -194,6 +195,31 @@ TEST(EncodeHeader, RefusesTextsThatAreNotUtf8AndNamesThatAreNotOurs) {
   header = small_header();
   header.identity.part.rank = 4;
   EXPECT_NE(refusal(header), "accepted");
+  header = small_header();
+  header.identity.part.file = 1;
+  EXPECT_EQ(refusal(header), "header: its rank or file number is not below the count");
+  header = small_header();
+  header.annotations.environment["torch"] = "\xff";
+  EXPECT_EQ(refusal(header), "header: a tag or environment entry is not UTF-8");
+}
+
+// A save must fail before it captures anything.
+TEST(EncodeHeader, TheSizeIsRefusedWhereTheHeaderWouldBe) {
+  ShardHeader header = small_header();
+  header.identity.part.file = 1;
+  const HeaderParts parts{.identity = header.identity,
+                          .annotations = header.annotations,
+                          .tree_member = {},
+                          .table = {}};
+  const auto bytes = encoded_header_bytes(parts);
+  ASSERT_FALSE(bytes.has_value());
+  EXPECT_EQ(bytes.error().message(), refusal(header));
+}
+
+TEST(EncodeHeader, RefusesATreeBeyondItsBound) {
+  const auto tree = write_tree(std::string(kTreeBytesMax + 1, 'x'), {});
+  ASSERT_FALSE(tree.has_value());
+  EXPECT_EQ(tree.error().message(), "header: the state tree is too large");
 }
 
 TEST(EncodeHeader, RefusesMoreThanTheStrictestReaderTakes) {

@@ -129,6 +129,7 @@ TEST(StateTree, RefusesWhatNoEncoderWrites) {
     EXPECT_FALSE(walk_tree(tree).has_value()) << tree;
   }
   EXPECT_TRUE(check_tree("[9007199254740992,-9007199254740992]").has_value());
+  EXPECT_TRUE(check_tree("99999999999999999999").error().message().contains("beyond 2^53"));
 }
 
 TEST(StateTree, BoundsDepthAndSize) {

@@ -95,6 +95,14 @@ TEST(ParseStrict, NamesThePlaceAndTheCause) {
   EXPECT_EQ(parse_strict("[1,2").error().message(), "JSON at byte 4: expected ,");
 }
 
+TEST(ParseStrict, TellsAStringThatEndsFromOneThatIsWrong) {
+  const std::string_view quoted = R"("a")";
+  EXPECT_EQ(parse_strict(quoted.substr(0, 2)).error().message(),
+            "JSON at byte 2: a string without an end");
+  EXPECT_EQ(parse_strict("\"\\u12").error().message(),
+            "JSON at byte 3: expected four hexadecimal digits");
+}
+
 TEST(ParseStrict, BoundsTheDepth) {
   EXPECT_TRUE(parse_strict(nested(kJsonDepthMax)).has_value());
   EXPECT_FALSE(parse_strict(nested(kJsonDepthMax + 1)).has_value());
