@@ -157,6 +157,40 @@ TEST_F(PosixVfsTest, AFailedSyncIsReported) {
        [&] { EXPECT_EQ(code_of(vfs_->sync_dir("")), ErrorCode::kNoSpace); });
 }
 
+TEST_F(PosixVfsTest, AFailedReadOrListingIsReported) {
+  ASSERT_TRUE(write_new_file(*vfs_, "file", "text"));
+  auto file = vfs_->open_read("file", Access::kBuffered).value();
+  std::array<std::byte, 4> into{};
+  deny({.number = SYS_pread64, .os_errno = EIO},
+       [&] { EXPECT_EQ(code_of(file->read_at(0, into)), ErrorCode::kIo); });
+  deny({.number = SYS_getdents64, .os_errno = EIO},
+       [&] { EXPECT_EQ(code_of(vfs_->list("")), ErrorCode::kIo); });
+  deny({.number = SYS_fcntl, .os_errno = EMFILE}, [&] {  // the listing's own descriptor
+    const auto listed = vfs_->list("");
+    ASSERT_FALSE(listed);
+    EXPECT_EQ(listed.error().os_errno(), EMFILE);
+  });
+}
+
+// A device that takes nothing and says nothing would be written to for ever.
+TEST_F(PosixVfsTest, AWriteOfNothingIsAnError) {
+  auto file = vfs_->create("file", Access::kBuffered).value();
+  deny({.number = SYS_pwrite64, .os_errno = 0}, [&] {
+    EXPECT_EQ(code_of(file->write_at(0, std::as_bytes(std::span("text")))), ErrorCode::kIo);
+  });
+}
+
+TEST_F(PosixVfsTest, AFailedFlushIsReportedAndAMissingOneIsNot) {
+  auto file = vfs_->create("file", Access::kBuffered).value();
+  ASSERT_TRUE(file->write_at(0, std::as_bytes(std::span("text"))));
+  deny({.number = SYS_sync_file_range, .os_errno = EIO},
+       [&] { EXPECT_EQ(code_of(file->flush_range(0, 4)), ErrorCode::kIo); });
+  for (const int os_errno : {ENOSYS, EPERM, EINVAL, ESPIPE}) {
+    deny({.number = SYS_sync_file_range, .os_errno = os_errno},
+         [&] { EXPECT_TRUE(file->flush_range(0, 4)) << os_errno; });
+  }
+}
+
 TEST_F(PosixVfsTest, PreallocationTakesSpaceAndLeavesTheSize) {
   auto file = vfs_->create("file", Access::kBuffered).value();
   ASSERT_TRUE(file->preallocate(kBytesMax));
@@ -297,6 +331,22 @@ TEST(MakeDurableDirectories, MakesWhatIsMissingAndAcceptsWhatIsThere) {
   EXPECT_TRUE(make_durable_directories(dir.path() / "a" / "d" / ""));
   EXPECT_TRUE(std::filesystem::is_directory(dir.path() / "a" / "b" / "c"));
   EXPECT_TRUE(std::filesystem::is_directory(dir.path() / "a" / "d"));
+}
+
+TEST(MakeDurableDirectories, SaysWhatStoodInTheWay) {
+  const ScopedDir dir;
+  const std::string denied = ": Permission denied";
+  deny({.number = SYS_newfstatat, .os_errno = EACCES}, [&] {
+    const auto made = make_durable_directories(dir.path() / "a");
+    ASSERT_FALSE(made);
+    EXPECT_TRUE(made.error().message().starts_with("mkdir ")) << made.error().message();
+    EXPECT_TRUE(made.error().message().ends_with(denied)) << made.error().message();
+  });
+  deny({.number = SYS_openat, .os_errno = EACCES}, [&] {
+    const auto made = make_durable_directories(dir.path() / "b");
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().message(), "sync directory " + dir.path().string() + denied);
+  });
 }
 
 TEST(MakeDurableDirectories, SyncsTheParentOfExactlyTheNewOnes) {
