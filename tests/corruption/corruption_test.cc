@@ -1,0 +1,110 @@
+// Files of a run are damaged at rest, in every way of damage.h: nothing is given out but what was
+// saved, a full check finds it, and the other checkpoints stay good.
+//
+// DEEPFREEZE_DAMAGES says how many there are, and that each byte of a header has its turn;
+// DEEPFREEZE_DAMAGE_SEED replays one.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "base/log.h"
+#include "corruption/damage.h"
+#include "corruption/stored_run.h"
+#include "support/scoped_dir.h"
+
+namespace deepfreeze {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kDamages = DF_DAMAGES;
+constexpr std::uint64_t kGoOnEvery = 20;  // a copy of the run, with one save more
+
+std::optional<std::uint64_t> number_from(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return std::nullopt;
+  return std::strtoull(text, nullptr, 10);
+}
+
+class Corruption : public testing::Test {
+ protected:
+  Corruption() {
+    set_log_sink([](std::string_view) {});  // warnings are expected
+    const Status stored = store_run(run_);
+    EXPECT_TRUE(stored.has_value()) << stored.error().message();
+    good_ = read_all(run_);
+    const Reading whole = read_run_through(run_, {});
+    EXPECT_EQ(whole.wrong, "");
+    EXPECT_EQ(whole.good, (std::vector<std::uint64_t>{3, 2, 1}));
+  }
+  ~Corruption() override { set_log_sink({}); }
+
+  // The step that a file is part of; none for those of the run itself.
+  [[nodiscard]] std::optional<std::uint64_t> step_of(const fs::path& file) const {
+    const std::string name = file.lexically_relative(run_).begin()->string();
+    if (!name.starts_with("step-")) return std::nullopt;
+    return std::strtoull(name.c_str() + 5, nullptr, 10);
+  }
+
+  void judge(const Damage& damage) {
+    const auto step = step_of(damage.file);
+    const Reading reading = read_run_through(run_, step);
+    const std::string where = fmt::format("{}: {}", damage.file.string(), damage.text);
+    EXPECT_EQ(reading.wrong, "") << where;
+    EXPECT_GE(reading.good.size(), kStoredSteps - (step ? 1 : 0)) << where;
+    found_ += reading.good.size() < kStoredSteps ? 1 : 0;
+  }
+
+  void judge_what_goes_on(const Damage& damage) {
+    const ScopedDir place;
+    fs::copy(run_, place.path() / "run", fs::copy_options::recursive);
+    EXPECT_EQ(go_on_from(place.path() / "run"), "") << damage.file << ": " << damage.text;
+  }
+
+  void damage_by(std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    SCOPED_TRACE(fmt::format("DEEPFREEZE_DAMAGE_SEED={}", seed));
+    const Damage damage = damage_one(good_, random);
+    judge(damage);
+    if (seed % kGoOnEvery == 0) judge_what_goes_on(damage);
+    put_back(good_, damage.file);
+  }
+
+  ScopedDir dir_;
+  fs::path run_ = dir_.path() / "run";
+  Contents good_;
+  std::uint64_t found_ = 0;  // damages that kept a checkpoint from being read
+};
+
+TEST_F(Corruption, NothingIsGivenOutButWhatWasSaved) {
+  if (const auto seed = number_from("DEEPFREEZE_DAMAGE_SEED")) return damage_by(*seed);
+  const std::uint64_t count = number_from("DEEPFREEZE_DAMAGES").value_or(kDamages);
+  for (std::uint64_t seed = 1; seed <= count && !HasFailure(); ++seed) damage_by(seed);
+  std::printf("%zu damages, %zu of them kept a checkpoint from being read\n",
+              static_cast<std::size_t>(count), static_cast<std::size_t>(found_));
+  EXPECT_GT(found_, count / 2);  // else the damage was none
+}
+
+// Bytes of the newest manifest and of its header: one flipped bit, and cut off there.
+TEST_F(Corruption, EveryByteOfHeaderAndManifestCounts) {
+  constexpr std::size_t kHeaderBytes = 4096;
+  const std::size_t stride = number_from("DEEPFREEZE_DAMAGES") ? 1 : DF_DAMAGE_STRIDE;
+  for (const auto& [file, bytes] : good_) {
+    if (step_of(file) != kStoredSteps) continue;
+    std::string damaged = bytes;
+    for (std::size_t byte = 0; byte < std::min(bytes.size(), kHeaderBytes); byte += stride) {
+      damaged[byte] = static_cast<char>(damaged[byte] ^ (1 << (byte % 8)));
+      write_file(file, damaged);
+      judge({file, fmt::format("byte {} changed", byte)});
+      damaged[byte] = bytes[byte];
+      write_file(file, bytes.substr(0, byte));
+      judge({file, fmt::format("cut off at {}", byte)});
+      ASSERT_FALSE(HasFailure());
+    }
+    put_back(good_, file);
+  }
+}
+
+}  // namespace
+}  // namespace deepfreeze

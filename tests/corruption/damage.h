@@ -1,0 +1,27 @@
+// What can happen to the files of a run at rest: each kind of damage, chosen by a random number.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <random>
+#include <string>
+
+namespace deepfreeze {
+
+using Contents = std::map<std::filesystem::path, std::string>;  // of every file below a directory
+
+[[nodiscard]] Contents read_all(const std::filesystem::path& directory);
+
+// Puts files back as they were, those that are gone too.
+void put_back(const Contents& before, const std::filesystem::path& file);
+void write_file(const std::filesystem::path& file, const std::string& bytes);
+
+struct Damage {
+  std::filesystem::path file;
+  std::string text;  // what was done to it, with the place
+};
+
+// Damages one file, in a way that changes its bytes. Half of all damages are single flipped bits.
+[[nodiscard]] Damage damage_one(const Contents& files, std::mt19937_64& random);
+
+}  // namespace deepfreeze

@@ -1,0 +1,32 @@
+// A run of a few checkpoints whose every byte is known, and what a reader makes of it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "deepfreeze/deepfreeze.h"
+
+namespace deepfreeze {
+
+inline constexpr std::uint64_t kStoredSteps = 3;
+
+// Saves steps 1 to kStoredSteps there.
+[[nodiscard]] Status store_run(const std::filesystem::path& run);
+
+// What one look at all checkpoints of a run found.
+struct Reading {
+  std::string wrong;                  // empty: nothing was given out that had not been saved
+  std::vector<std::uint64_t> good;    // steps that were read in full
+  std::vector<std::uint64_t> faulty;  // steps that were listed, and named as bad
+};
+// Lists, opens, reads and checks all; `changed_step` is the one whose files are not as they were,
+// which the full check must find.
+[[nodiscard]] Reading read_run_through(const std::filesystem::path& run,
+                                       std::optional<std::uint64_t> changed_step);
+
+// What a new process gets that restores and goes on: empty where it is right.
+[[nodiscard]] std::string go_on_from(const std::filesystem::path& run);
+
+}  // namespace deepfreeze
