@@ -54,6 +54,14 @@ TEST_F(Commit, AnAttemptNameIsNeverUsedTwice) {
   EXPECT_EQ(begin_attempt(disk_, {3, 3}).error().code(), ErrorCode::kExists);
 }
 
+TEST_F(Commit, AnAttemptWhoseDirectoryIsNotDurableHasNotBegun) {
+  disk_.fail_at(disk_.operation_count() + 1, EIO);
+  const Status begun = begin_attempt(disk_, {3, 3});
+  ASSERT_FALSE(begun.has_value());
+  EXPECT_EQ(begun.error().code(), ErrorCode::kIo);
+  EXPECT_TRUE(begin_attempt(disk_, {3, 3}).has_value());  // nothing is in the way
+}
+
 TEST_F(Commit, WaitsForTheOtherRanks) {
   const Identity first = identity(3, {0, 2, 0, 1});
   ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());

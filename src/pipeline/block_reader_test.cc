@@ -340,5 +340,24 @@ TEST(ReadBlocks, APlanThatContradictsItselfIsRefused) {
   }
 }
 
+TEST(ReadBlocks, SizesThatWrapAroundAreRefused) {
+  const Stored stored(1'000);
+  SimDisk disk;
+  disk.plant(kName, stored.file());
+  Wanted wanted;
+  wanted.add({900, 1'000});
+  std::vector<ReadPlan> wrong(2, wanted.plan(stored));
+  wrong[0].header_bytes = ~std::uint64_t{0} - kPageBytes + 1;
+  wrong[0].data_bytes = kPageBytes;
+  wrong[1].header_bytes = 0;
+  wrong[1].data_bytes = ~std::uint64_t{0} - 1;
+  for (ReadPlan& plan : wrong) {
+    plan.verify = false;
+    const auto outcome = read_blocks(disk, plan);
+    ASSERT_FALSE(outcome);
+    EXPECT_TRUE(outcome.error().message().contains("sizes out of range"));
+  }
+}
+
 }  // namespace
 }  // namespace deepfreeze

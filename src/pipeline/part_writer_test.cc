@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <thread>
 
@@ -144,6 +145,26 @@ TEST(PartWriter, CancelMakesFinishReturnCancelled) {
   expect_headerless(disk);
 }
 
+TEST(PartWriter, WhatWasGivenUpIsNotSyncedFirst) {
+  SimDisk disk;
+  const Data data(kThreeSlabs);
+  std::atomic<std::size_t> written{0};
+  PartPlan plan = plan_of(data);
+  plan.on_released = [&written](std::size_t) {
+    ++written;
+    written.notify_all();
+  };
+  const auto writer = start(disk, std::move(plan));
+  ASSERT_TRUE(writer);
+  push_all(**writer, data.slabs());
+  for (std::size_t seen = 0; seen < data.slabs(); seen = written) written.wait(seen);
+  (*writer)->cancel();
+  EXPECT_EQ((*writer)->finish(make_header).error().code(), ErrorCode::kCancelled);
+  for (const SimOperation& operation : disk.operations()) {
+    EXPECT_NE(operation.kind, SimOperationKind::kSync);
+  }
+}
+
 TEST(PartWriter, CancelWhileTheHeaderIsMadeStillKeepsItBack) {
   SimDisk disk;
   const Data data(100);
@@ -215,14 +236,30 @@ TEST(PartWriter, APlanThatCantBeWrittenDirectlyIsRefused) {
   odd_header.files[0].header_bytes = 100;
   PartPlan no_header = plan_of(data);
   no_header.files[0].header_bytes = 0;
+  PartPlan huge_header = plan_of(data);
+  huge_header.files[0].header_bytes = round_up(kHeaderBytesMax, kPageBytes) + kPageBytes;
   PartPlan odd_slabs = plan_of(data);
   odd_slabs.image = Image(data.bytes(), kPageBytes, kPageBytes - 1);
   PartPlan no_slots = plan_of(data);
   no_slots.image = Image(data.bytes(), 2 * kSlabBytes, kSlabBytes);
-  for (const PartPlan& plan : {inside_page, odd_header, no_header, odd_slabs, no_slots}) {
+  for (const PartPlan& plan :
+       {inside_page, odd_header, no_header, huge_header, odd_slabs, no_slots}) {
     const auto refused = start(disk, plan);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument) << refused.error().message();
+  }
+  EXPECT_TRUE(disk.list_all().empty());
+}
+
+TEST(PartWriter, AsManyFilesAsSectionsOrNothingBegins) {
+  SimDisk disk;
+  const Data data(kPageBytes);
+  PartPlan two_files = plan_of(data);
+  two_files.files.push_back({"another.part", kHeader});
+  for (const PartPlan& plan : {PartPlan{}, two_files}) {
+    const auto refused = start(disk, plan);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code(), ErrorCode::kInternal) << refused.error().message();
   }
   EXPECT_TRUE(disk.list_all().empty());
 }

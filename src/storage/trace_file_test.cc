@@ -1,13 +1,16 @@
 #include "storage/trace_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "support/deny_syscall.h"
 #include "support/scoped_dir.h"
 
 namespace deepfreeze {
@@ -35,6 +38,14 @@ TEST_F(TraceFileTest, WithoutTheVariableThereIsNone) {
   ::unsetenv("DEEPFREEZE_TRACE");
   EXPECT_EQ(TraceFile::from_environment().value(), nullptr);
   EXPECT_FALSE(trace::active);
+}
+
+// First of those that begin a trace: a process empties its file once.
+TEST_F(TraceFileTest, OneThatCantBeMadeIsAnErrorAtOnce) {
+  name_file(dir_.path() / "missing" / "trace.json");
+  const auto file = TraceFile::from_environment();
+  ASSERT_FALSE(file.has_value());
+  EXPECT_TRUE(file.error().message().contains("open ")) << file.error().message();
 }
 
 TEST_F(TraceFileTest, HoldsTheSpansOfTheProcessAfterEachFlush) {
@@ -66,6 +77,23 @@ TEST_F(TraceFileTest, AFileThatCantBeWrittenEndsTheTraceWithOneLine) {
   }
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_NE(lines[0].find("the trace ends here"), std::string::npos) << lines[0];
+}
+
+TEST_F(TraceFileTest, AFullDiskEndsItToo) {
+  std::vector<std::string> lines;
+  set_log_sink([&lines](std::string_view line) { lines.emplace_back(line); });
+  TraceFile file(dir_.path() / "trace.json");
+  trace::start();
+  for (const int os_errno : {0, ENOSPC}) {  // 0: nothing is written, and no error told
+    {
+      const trace::Span span("copy");
+    }
+    const bool ran =
+        run_with_denied({.number = SYS_write, .os_errno = os_errno}, [&file] { file.flush(); });
+    if (!ran) GTEST_SKIP() << "LEFT OUT: this machine allows no seccomp filter";
+  }
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_TRUE(lines[0].contains("Input/output error")) << lines[0];
 }
 
 }  // namespace
