@@ -22,14 +22,17 @@ namespace {
 
 Keep keep_last_steps(std::size_t count) { return {.last = count, .every = {}, .best = {}}; }
 
-// Whether a collector has taken something out of the attempt.
-bool has_begun(std::span<const SimOperation> collection, const AttemptName& name) {
-  return std::ranges::any_of(collection, [&](const SimOperation& operation) {
+// The attempts that a collector has taken something out of.
+std::vector<AttemptName> begun_by(std::span<const SimOperation> collection) {
+  std::vector<AttemptName> names;
+  for (const SimOperation& operation : collection) {
     const bool takes = operation.kind == SimOperationKind::kRename ||
                        operation.kind == SimOperationKind::kRemoveFile ||
                        operation.kind == SimOperationKind::kRemoveDir;
-    return takes && operation.name.starts_with(attempt_dir_name(name));
-  });
+    const auto name = parse_attempt_dir_name(operation.name.substr(0, operation.name.find('/')));
+    if (takes && name) names.push_back(*name);
+  }
+  return names;
 }
 
 // The process dies at a fail point: its own error is as expected, any other ends the scenario.
@@ -289,14 +292,11 @@ Status RunLife::write(const Identity& identity) {
 Status RunLife::collect(std::size_t keep_last) {
   begin_phase("collect");
   const Keep keep = keep_last_steps(keep_last);
-  DF_TRY(const GarbageReport planned, collect_garbage(disk_, keep, true));
   const std::size_t begin = disk_.operation_count();
   const auto report = collect_garbage(disk_, keep, false);
   const auto operations = disk_.operations();
-  std::ranges::copy_if(planned.removed, std::back_inserter(promises_.removing),
-                       [&](const AttemptName& name) {
-                         return has_begun(std::span(operations).subspan(begin), name);
-                       });
+  std::ranges::copy(begun_by(std::span(operations).subspan(begin)),
+                    std::back_inserter(promises_.removing));
   if (!report) return std::unexpected(report.error());
   std::ranges::copy(report->removed, std::back_inserter(promises_.removed));
   return {};

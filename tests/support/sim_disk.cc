@@ -25,6 +25,13 @@ Status SimDisk::check_power(std::string_view operation, std::string_view name) c
   return fail(ErrorCode::kIo, fmt::format("{} {}{}", operation, path_of(name), cause), EIO);
 }
 
+Status SimDisk::begin_read(std::string_view operation, std::string_view name) {
+  DF_TRY_VOID(check_power(operation, name));
+  const auto failure = read_failures_.find(reads_++);
+  if (failure == read_failures_.end()) return {};
+  return os_fail(operation, path_of(name), failure->second);
+}
+
 Status SimDisk::begin(SimOperationKind kind, std::string_view name, std::string_view target) {
   const std::size_t index = log_.size();
   if (index >= crash_at_) powered_ = false;
@@ -103,7 +110,7 @@ Result<std::unique_ptr<File>> SimDisk::create(std::string_view name, Access acce
 Result<std::unique_ptr<File>> SimDisk::open_read(std::string_view name, Access access) {
   DF_TRY_VOID(check_vfs_name("open", name));
   const std::lock_guard lock(mutex_);
-  DF_TRY_VOID(check_power("open", name));
+  DF_TRY_VOID(begin_read("open", name));
   DF_TRY(const InodeId inode, find_inode("open", name));
   if (seen_.at(inode).is_directory) return os_fail("open", path_of(name), EISDIR);
   return open(name, inode, access, false);
@@ -181,7 +188,7 @@ Status SimDisk::sync_dir(std::string_view name) {
 Result<std::vector<DirEntry>> SimDisk::list(std::string_view name) {
   if (!name.empty()) DF_TRY_VOID(check_vfs_name("list", name));
   const std::lock_guard lock(mutex_);
-  DF_TRY_VOID(check_power("list", name));
+  DF_TRY_VOID(begin_read("list", name));
   DF_TRY(const InodeId inode, find_inode("list", name));
   const SimInode& directory = seen_.at(inode);
   if (!directory.is_directory) return os_fail("list", path_of(name), ENOTDIR);

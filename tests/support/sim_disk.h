@@ -42,7 +42,9 @@ class SimDisk final : public Vfs {
   void kill_at(std::size_t index);
   void revive();
   void fail_at(std::size_t index, int os_errno);  // only that one, and it changes nothing
-  void ignore_sync(std::size_t index);            // that sync reports success and does nothing
+  // Reads, openings for it, sizes and listings count by themselves.
+  void fail_read_at(std::size_t index, int os_errno);
+  void ignore_sync(std::size_t index);  // that sync reports success and does nothing
   // Growth beyond it is ENOSPC, after what fits has been written.
   void set_bytes_free(std::uint64_t bytes);
   void refuse_direct();  // as a file system without O_DIRECT
@@ -52,6 +54,7 @@ class SimDisk final : public Vfs {
   // What happened.
   [[nodiscard]] std::vector<SimOperation> operations() const;
   [[nodiscard]] std::size_t operation_count() const;  // the index that the next one gets
+  [[nodiscard]] std::size_t read_count() const;       // and the next read
   [[nodiscard]] std::size_t pending_count() const;    // operations that a power cut may undo
   [[nodiscard]] std::size_t open_files() const;
   [[nodiscard]] std::uint64_t bytes_written() const;
@@ -104,6 +107,7 @@ class SimDisk final : public Vfs {
   [[nodiscard]] Status begin(SimOperationKind kind, std::string_view name,
                              std::string_view target = {});
   [[nodiscard]] Status check_power(std::string_view operation, std::string_view name) const;
+  [[nodiscard]] Status begin_read(std::string_view operation, std::string_view name);
   [[nodiscard]] Result<Place> find(std::string_view operation, std::string_view name) const;
   [[nodiscard]] Result<InodeId> find_inode(std::string_view operation, std::string_view name) const;
   [[nodiscard]] std::optional<InodeId> find_file(std::string_view name) const;
@@ -127,6 +131,8 @@ class SimDisk final : public Vfs {
   std::set<InodeId> sync_failed_;
   std::map<InodeId, std::uint64_t> reserved_;  // bytes taken from bytes_free_
   std::map<std::size_t, int> failures_;
+  std::map<std::size_t, int> read_failures_;
+  std::size_t reads_ = 0;
   std::set<std::size_t> ignored_syncs_;
   std::size_t crash_at_ = std::numeric_limits<std::size_t>::max();
   std::size_t kill_at_ = std::numeric_limits<std::size_t>::max();

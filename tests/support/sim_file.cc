@@ -94,6 +94,7 @@ Status SimFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes)
 Result<std::size_t> SimFile::read_at(std::uint64_t offset, std::span<std::byte> into) {
   const std::lock_guard lock(open_.disk.mutex_);
   DF_TRY_VOID(check_usable("read"));
+  DF_TRY_VOID(open_.disk.begin_read("read", open_.name));
   if (open_.access == Access::kDirect && !is_aligned(offset, into.data(), into.size())) {
     return failed("read", EINVAL);
   }
@@ -122,6 +123,7 @@ Status SimFile::truncate(std::uint64_t bytes) {
 Result<std::uint64_t> SimFile::size() {
   const std::lock_guard lock(open_.disk.mutex_);
   DF_TRY_VOID(check_usable("stat"));
+  DF_TRY_VOID(open_.disk.begin_read("stat", open_.name));
   return node().content.size();
 }
 

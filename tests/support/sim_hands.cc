@@ -32,6 +32,11 @@ void SimDisk::fail_at(std::size_t index, int os_errno) {
   failures_[index] = os_errno;
 }
 
+void SimDisk::fail_read_at(std::size_t index, int os_errno) {
+  const std::lock_guard lock(mutex_);
+  read_failures_[index] = os_errno;
+}
+
 void SimDisk::ignore_sync(std::size_t index) {
   const std::lock_guard lock(mutex_);
   ignored_syncs_.insert(index);
@@ -55,6 +60,11 @@ std::vector<SimOperation> SimDisk::operations() const {
 std::size_t SimDisk::operation_count() const {
   const std::lock_guard lock(mutex_);
   return log_.size();
+}
+
+std::size_t SimDisk::read_count() const {
+  const std::lock_guard lock(mutex_);
+  return reads_;
 }
 
 std::size_t SimDisk::pending_count() const {
