@@ -9,6 +9,7 @@
 #include "crash/attempt_maker.h"
 #include "format/strict_json.h"
 #include "manifest/claims.h"
+#include "manifest/run_file.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
@@ -116,6 +117,28 @@ TEST_F(RunDirectory, AManifestOfAnotherAttemptOrRunIsAFault) {
   ASSERT_TRUE(listing->attempts[2].fault.has_value());
   EXPECT_NE(listing->attempts[2].fault->message().find("it is of attempt step-"),
             std::string::npos);
+}
+
+TEST_F(RunDirectory, AManifestOfAnotherAttemptAtTheSameStepIsAFault) {
+  make_run();
+  const AttemptName other{kFirst.step, kFirst.attempt_id + 1};
+  disk_.plant(manifest_path(other), *disk_.contents(manifest_path(kFirst)));
+  const auto listing = read_run(disk_);
+  ASSERT_TRUE(listing.has_value());
+  const auto found = std::ranges::find(listing->attempts, other, &AttemptState::name);
+  ASSERT_NE(found, listing->attempts.end());
+  EXPECT_TRUE(found->fault.has_value());
+}
+
+TEST_F(RunDirectory, AnErrorWhileARunIsMadeSaysWhatItWas) {
+  disk_.fail_at(0, ENOSPC);
+  const auto made = create_or_open_run(disk_, {});
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code(), ErrorCode::kNoSpace);
+  disk_.plant(kRunFile, "{torn");
+  const auto read = read_run_file(disk_);
+  ASSERT_FALSE(read.has_value());
+  EXPECT_TRUE(read.error().message().starts_with("sim:/deepfreeze.json: "));
 }
 
 TEST_F(RunDirectory, ABadClaimIsStillAClaim) {
@@ -246,6 +269,16 @@ TEST_F(RunDirectory, RefusesARunThatANewerVersionHasWrittenTo) {
   const std::string manifest = *disk_.contents(manifest_path(kFirst));
   disk_.plant(manifest_path(kFirst),
               with_body(manifest, R"("format_version":1)", R"("format_version":2)"));
+  const auto listing = read_run(disk_);
+  ASSERT_FALSE(listing.has_value());
+  EXPECT_EQ(listing.error().code(), ErrorCode::kUnsupported);
+}
+
+TEST_F(RunDirectory, RefusesARunThatANewerVersionHasClaimed) {
+  make_run();
+  const std::string claim = *disk_.contents(generation_file_name(1));
+  disk_.plant(generation_file_name(1),
+              with_body(claim, R"("format_version":1)", R"("format_version":2)"));
   const auto listing = read_run(disk_);
   ASSERT_FALSE(listing.has_value());
   EXPECT_EQ(listing.error().code(), ErrorCode::kUnsupported);

@@ -20,8 +20,9 @@ std::unexpected<Error> corrupt(std::string message) {
 }
 
 Status check_identity(const Manifest& manifest, const ManifestFile& file, const Identity& found) {
-  const auto part = parse_sealed_file_name(file.name);
-  if (!part || !(*part == found.part)) return corrupt("its header names another rank or file");
+  if (parse_sealed_file_name(file.name) != found.part) {
+    return corrupt("its header names another rank or file");
+  }
   if (found.part.world_size != manifest.world_size) {
     return corrupt(fmt::format("its header says {} ranks, the manifest {}", found.part.world_size,
                                manifest.world_size));
@@ -36,8 +37,8 @@ Status check_identity(const Manifest& manifest, const ManifestFile& file, const 
 Result<std::vector<std::byte>> read_header(File& file, std::uint64_t file_bytes) {
   std::array<std::byte, 8> first{};
   DF_TRY(const std::size_t first_count, file.read_at(0, first));
-  if (first_count != first.size()) return corrupt("shorter than 8 bytes");
-  DF_TRY(const std::uint64_t header_bytes, header_size(first, file_bytes));
+  DF_TRY(const std::uint64_t header_bytes,
+         header_size(std::span(first).first(first_count), file_bytes));
   std::vector<std::byte> bytes(header_bytes);  // at most kHeaderBytesMax
   DF_TRY(const std::size_t count, file.read_at(0, bytes));
   if (count != bytes.size()) return corrupt("it shrank while its header was read");

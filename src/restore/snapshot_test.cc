@@ -249,6 +249,9 @@ TEST(Snapshot, RefusesRanksSwappedOrLeftOut) {
   Manifest without = manifest;
   without.files.pop_back();
   EXPECT_EQ(Snapshot::open(run.vfs(), without).error().code(), ErrorCode::kCorrupt);
+  without.world_size = 1;
+  EXPECT_TRUE(
+      Snapshot::open(run.vfs(), without).error().message().contains("its header says 2 ranks"));
   Manifest twice = manifest;
   twice.files.push_back(manifest.files[0]);
   EXPECT_EQ(Snapshot::open(run.vfs(), twice).error().code(), ErrorCode::kCorrupt);
