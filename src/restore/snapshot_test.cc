@@ -339,6 +339,17 @@ TEST(Verify, MissingFileIsAFaultButARemovedCheckpointIsNot) {
   EXPECT_EQ(gone.error().code(), ErrorCode::kNotFound);
 }
 
+TEST(Verify, ACheckpointThatIsRemovedBetweenItsFilesIsNoFault) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(1));
+  const Path directory = run.path() / attempt_dir_name({1, manifest.point.attempt_id});
+  const ReadSettings settings{
+      .on_progress = [&](std::uint64_t) { std::filesystem::remove_all(directory); }};
+  const auto gone = verify_attempt(run.vfs(), manifest, settings);
+  ASSERT_FALSE(gone.has_value());
+  EXPECT_EQ(gone.error().code(), ErrorCode::kNotFound);
+}
+
 TEST(Verify, ManifestThatLeavesARankOutIsAFault) {
   RunFixture run;
   Manifest manifest = run.save(two_ranks(1));
