@@ -122,7 +122,8 @@ def chosen(edits: list[tuple[int, Edit]], options: argparse.Namespace) -> list[t
 def stale(edits: list[tuple[int, Edit]]) -> list[str]:
     """Entries of the list that no site matches any more."""
     there = {(edit.site.path, edit.site.text) for _, edit in edits}
-    return [f"{path}: {text}" for path, text in idle_sites() if (path, text) not in there]
+    entries = [entry for entry in idle_sites() if entry[0].startswith("src/")]
+    return [f"{path}: {text}" for path, text in entries if (path, text) not in there]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -84,6 +84,7 @@ TEST_P(IoError, NoAcknowledgedStepIsLostAndTheNextSaveWorks) {
     }
     ASSERT_FALSE(HasFailure());  // the first one tells most
   }
+  std::printf("%zu failures of operations\n", disk.operation_count() * errors().size());
   EXPECT_EQ(survived, 0U) << "an error was passed over";
 }
 
@@ -98,6 +99,7 @@ TEST_P(IoError, NoReadThatFailsLosesAnything) {
     }
     ASSERT_FALSE(HasFailure());
   }
+  std::printf("%zu failures of reads\n", disk.read_count() * errors().size());
   EXPECT_GT(disk.read_count(), 20U);
 }
 INSTANTIATE_TEST_SUITE_P(Scenarios, IoError, testing::Range(std::size_t{0}, scenarios().size()),
@@ -136,6 +138,7 @@ TEST(RestoreError, AReadThatFailsIsAnErrorOrChangesNothing) {
       EXPECT_EQ(restore_newest_step(*image).value(), *right);  // the next one works
     }
   }
+  std::printf("%zu failures of a restore's reads\n", failed);
   EXPECT_GT(failed, errors().size());
 }
 

@@ -1,0 +1,164 @@
+"""The same for Python: each comparison that decides whether something changed is left out in turn.
+
+`python tools/mutants_python.py`: == becomes true and != false, in a copy of the installed package
+that the tests import instead. Those that may be left out are in tools/mutants_idle.txt too. Exit
+status 1 where one is unnoticed, 130 where interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path("python/deepfreeze")
+# What tells one save from the next, and a stored tree from a live one.
+SOURCES = (
+    "window.py", "memo.py", "matching.py", "filling.py", "reading.py",
+    "adapters/torch_guards.py", "adapters/torch_recall.py", "adapters/torch_memo.py",
+    "adapters/torch_modules.py", "adapters/torch_optimizers.py", "adapters/torch_tensors.py",
+)  # fmt: skip
+# Quickest first; the rest of python/tests comes after them.
+FIRST = ("test_window.py", "test_recall.py", "test_recall_dicts.py", "test_memo.py")
+SECONDS_MAX = 600.0
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One comparison, and the tests' answer once it is known."""
+
+    path: str
+    line: int
+    text: str
+    noticed_by: str = ""  # the first test that failed
+
+
+class LeaveOut(ast.NodeTransformer):
+    """Makes the comparison of that number a constant."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        if not is_site(node):
+            return node
+        self._left -= 1
+        if self._left != -1:
+            return node
+        return ast.copy_location(ast.Constant(isinstance(node.ops[0], ast.Eq)), node)
+
+
+def is_site(node: ast.AST) -> bool:
+    return isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)
+
+
+def in_order(tree: ast.AST) -> Iterator[ast.Compare]:
+    """As LeaveOut meets them: what is inside comes first."""
+    for child in ast.iter_child_nodes(tree):
+        yield from in_order(child)
+    if isinstance(tree, ast.Compare) and is_site(tree):
+        yield tree
+
+
+def installed() -> Path:
+    """The package with its extension, as `make build` left it in .venv."""
+    found = sorted((ROOT / ".venv").glob("lib/python3.*/site-packages/deepfreeze"))
+    if not found:
+        raise SystemExit("mutants: no package in .venv: run make build first")
+    return found[0]
+
+
+def copy_without(place: Path, source: str, number: int) -> None:
+    """The package in `place`, one comparison left out."""
+    shutil.copytree(installed(), place / "deepfreeze", dirs_exist_ok=True)
+    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+        target = place / "deepfreeze" / path.relative_to(ROOT / PACKAGE)
+        target.write_bytes(path.read_bytes())
+    tree = LeaveOut(number).visit(ast.parse((ROOT / PACKAGE / source).read_text()))
+    (place / "deepfreeze" / source).write_text(ast.unparse(ast.fix_missing_locations(tree)))
+
+
+def tests() -> list[str]:
+    folder = ROOT / "python/tests"
+    rest = sorted(path.name for path in folder.glob("test_*.py") if path.name not in FIRST)
+    return [str(folder / name) for name in (*FIRST, *rest)]
+
+
+def first_failure(place: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    try:
+        done = subprocess.run(
+            [*command, *tests()], cwd=ROOT, env=environment, capture_output=True, text=True,
+            timeout=SECONDS_MAX, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "hangs"
+    if done.returncode == 0:
+        return ""
+    named = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return named[0].split(" - ")[0].split("/")[-1] if named else "the tests end early"
+
+
+def examine(mutant: Mutant, number: int) -> Mutant:
+    place = ROOT / "build/mutants/python" / f"{Path(mutant.path).stem}-{number}"
+    shutil.rmtree(place, ignore_errors=True)
+    copy_without(place, mutant.path, number)
+    noticed = first_failure(place)
+    shutil.rmtree(place)
+    return Mutant(mutant.path, mutant.line, mutant.text, noticed)
+
+
+def idle() -> set[tuple[str, str]]:
+    lines = (ROOT / "tools/mutants_idle.txt").read_text().splitlines()
+    parts = [line.split(" | ") for line in lines if line and not line.startswith("#")]
+    return {(part[0].removeprefix(f"{PACKAGE}/"), part[1]) for part in parts}
+
+
+def mutants(only: str) -> list[tuple[int, Mutant]]:
+    found, left_out = [], idle()
+    for source in SOURCES:
+        tree = ast.parse((ROOT / PACKAGE / source).read_text())
+        for number, node in enumerate(in_order(tree)):
+            mutant = Mutant(source, node.lineno, ast.unparse(node))
+            if only in f"{source}:{node.lineno}" and (source, mutant.text) not in left_out:
+                found.append((number, mutant))
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="mutants_python", description=__doc__)
+    parser.add_argument("--only", metavar="TEXT", default="", help="those whose file:line has it")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every verdict")
+    options = parser.parse_args(arguments)
+    verdicts = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        waiting = [pool.submit(examine, one, number) for number, one in mutants(options.only)]
+        for each in waiting:
+            one = each.result()
+            print(f"{one.path}:{one.line}: {one.text[:70]}: {one.noticed_by or 'UNNOTICED'}",
+                  flush=True)  # fmt: skip
+            verdicts.append(one)
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(one) for one in verdicts], indent=1) + "\n")
+    unnoticed = sum(not one.noticed_by for one in verdicts)
+    print(f"mutants: {len(verdicts)} comparisons left out in turn, {unnoticed} unnoticed")
+    return 1 if unnoticed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

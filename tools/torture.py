@@ -1,0 +1,185 @@
+"""The long runs: `make torture` for all of them, `python tools/torture.py --only crash` for some.
+
+Each writes what it found into tests/torture.json, with date, commit and seconds; runs that were
+not asked for keep theirs. tests/torture.md is the table of it. Exit status 1 where one failed, 130
+where interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+JSON = ROOT / "tests/torture.json"
+TABLE = ROOT / "tests/torture.md"
+TESTS = "build/release/tests"
+PYTHON = ".venv/bin/python"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One long run, and the lines of its output that say what it found."""
+
+    name: str
+    what: str
+    command: tuple[str, ...]
+    figures: str  # a pattern; its matches are kept
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+RUNS = (
+    Run(
+        "crash",
+        "power cuts in random lives, on a simulated disk",
+        (f"{TESTS}/crash/crash_test", "--gtest_filter=*RandomCrash*"),
+        r"\d+ states after power cuts in \d+ lives",
+        {"DEEPFREEZE_CRASH_STATES": "1000000"},
+    ),
+    Run(
+        "errors",
+        "each operation and each read fails once, with each of eight errors",
+        (f"{TESTS}/crash/crash_test", "--gtest_filter=*IoError*:RestoreError*"),
+        r"\d+ failures.*",
+        {"DEEPFREEZE_ALL_ERRORS": "1"},
+    ),
+    Run(
+        "power",
+        "power cuts on ext4 (ordered, writeback) and XFS",
+        (f"{TESTS}/power_cut/power_cut_test",),
+        r"\w+: \d+ cuts.*|LEFT OUT.*",
+        {"DEEPFREEZE_POWER_CUTS": "3000"},
+    ),
+    Run(
+        "corruption",
+        "damage to files at rest; each byte of header and manifest",
+        (f"{TESTS}/corruption/corruption_test",),
+        r"\d+ damages.*",
+        {"DEEPFREEZE_DAMAGES": "100000"},
+    ),
+    Run(
+        "race",
+        "threads that copy, fence, write and cancel at once, under ThreadSanitizer",
+        ("build/tsan/tests/race/race_test",),
+        r".*sessions.*",
+        {"DEEPFREEZE_RACE_SECONDS": "300"},
+    ),
+    Run(
+        "mutants",
+        "each sync and each check left out in turn",
+        (PYTHON, "tools/mutants.py", "--json", "tests/mutants.json"),
+        r"mutants: .*|.*UNNOTICED",
+    ),
+    Run(
+        "mutants_python",
+        "each comparison of what has changed left out in turn",
+        (PYTHON, "tools/mutants_python.py", "--json", "tests/mutants_python.json"),
+        r"mutants: .*|.*UNNOTICED",
+    ),
+    Run(
+        "torn",
+        "tensors that change while they are captured",
+        (PYTHON, "-m", "tests.e2e.torn_capture", "--trials", "100"),
+        r".*torn.*",
+    ),
+    Run(
+        "soak",
+        "10,000 saves, some torn, some refused by the disk",
+        (PYTHON, "-m", "tests.e2e.soak", "--saves", "10000"),
+        r".*saves.*",
+    ),
+)
+
+
+def commit() -> str:
+    """The commit, with a + where the tree has changes."""
+    head = ["git", "describe", "--always", "--abbrev=7", "--dirty=+", "--exclude=*"]
+    return subprocess.run(head, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def carry_out(run: Run) -> dict[str, Any]:
+    began = time.monotonic()
+    done = subprocess.run(
+        run.command, cwd=ROOT, env={**os.environ, **run.environment}, capture_output=True,
+        text=True, errors="replace", check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    found = [line.strip() for line in re.findall(run.figures, done.stdout)]
+    if done.returncode != 0:
+        print(done.stdout[-4000:], done.stderr[-2000:], sep="\n", file=sys.stderr)
+    return {
+        "name": run.name,
+        "what": run.what,
+        "command": " ".join([*(f"{k}={v}" for k, v in run.environment.items()), *run.command]),
+        "passed": done.returncode == 0,
+        "found": list(dict.fromkeys(found))[-8:],
+        "seconds": round(time.monotonic() - began),
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit(),
+    }
+
+
+def stored() -> dict[str, dict[str, Any]]:
+    if not JSON.exists():
+        return {}
+    return {str(each["name"]): each for each in json.loads(JSON.read_text())}
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    lines = [
+        "# The long runs, as they last ended",
+        "",
+        "`make torture` does them all; `python tools/torture.py --only NAME` one. Zero failures in"
+        " n independent trials bound the rate at 3/n (95 %).",
+        "",
+        "| run | what | passed | found | time | date | commit |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for each in results:
+        texts = "; ".join(each["found"])
+        lines.append(
+            f"| {each['name']} | {each['what']}: `{each['command']}` | "
+            f"{'yes' if each['passed'] else '**NO**'} | {texts} | {each['seconds']} s | "
+            f"{each['date']} | {each['commit']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def write(results: dict[str, dict[str, Any]]) -> None:
+    ordered = [results[run.name] for run in RUNS if run.name in results]
+    JSON.write_text(json.dumps(ordered, indent=1) + "\n")
+    TABLE.write_text(table(ordered))
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="torture", description=__doc__)
+    names = [run.name for run in RUNS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME",
+                        help=", ".join(names))  # fmt: skip
+    options = parser.parse_args(arguments)
+    results, failed = stored(), 0
+    for run in RUNS:
+        if run.name not in options.only:
+            continue
+        print(f"torture: {run.name}: {run.what}", flush=True)
+        results[run.name] = carry_out(run)
+        failed += not results[run.name]["passed"]
+        print(f"torture: {run.name}: {'; '.join(results[run.name]['found'])}", flush=True)
+        write(results)
+    print(f"torture: {len(options.only)} runs, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
