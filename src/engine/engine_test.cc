@@ -162,6 +162,45 @@ TEST_F(EngineTest, PrewarmTakesTheMemoryThatTheFirstSaveNeeds) {
 #endif
 }
 
+TEST_F(EngineTest, AClosedOneRefusesEveryCall) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  const CheckpointInfo info = run.candidates()->front();
+  const State state = state_at(2);
+  ASSERT_TRUE(run.close());
+  const auto expect_refused = [](const auto& result) {
+    ASSERT_FALSE(result.has_value());
+    EXPECT_EQ(result.error().code(), ErrorCode::kUnsupported) << result.error().message();
+  };
+  expect_refused(run.candidates());
+  expect_refused(run.continue_from(info));
+  expect_refused(run.save({.step = 2, .tensors = state.table()}));
+  expect_refused(run.begin_capture(state.table()));
+}
+
+TEST_F(EngineTest, PrewarmDoesNotTakeTheMemoryOfASaveInFlight) {
+  Checkpointer run = open({.busy_wait_max = milliseconds(20)});
+  const State state = state_at(1);
+  ASSERT_TRUE(fail_points::arm("part.write=sleep:2000"));
+  const auto handle = run.save({.step = 1, .tensors = state.table()});
+  ASSERT_TRUE(handle.has_value());
+  const Status refused = run.prewarm({.tensors = state.table()});
+  fail_points::disarm();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kBusy);
+  EXPECT_TRUE((*handle)->wait(Level::kDurable, kDeadline));
+}
+
+TEST_F(EngineTest, AnnotationsThatNoHeaderTakesAreTheCallersMistake) {
+  Checkpointer run = open();
+  const State state = state_at(1);
+  const auto refused = run.save(
+      {.step = 1, .tensors = state.table(), .tags = {{"why", std::string(30'000'000, 'y')}}});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument);
+  save_durably(run, 2);
+}
+
 TEST_F(EngineTest, PrewarmRefusesWhatSaveWould) {
   Checkpointer run = open();
   const State state = state_at(1);
@@ -382,6 +421,8 @@ TEST_F(EngineTest, VeryLongTimeoutsAreNotOver) {
 TEST_F(EngineTest, RulesThatKeepNothingAreRefused) {
   EXPECT_FALSE(Checkpointer::open(run_dir(), {.keep = {.last = 0}}).has_value());
   EXPECT_FALSE(Checkpointer::open(run_dir(), {.keep = {.every = 0}}).has_value());
+  const Keep::Best none{.metric = "loss", .count = 0};
+  EXPECT_FALSE(Checkpointer::open(run_dir(), {.keep = {.best = none}}).has_value());
 }
 
 TEST_F(EngineTest, KeepsTheLastOnesOnly) {

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <numeric>
+#include <sstream>
 #include <thread>
 
 #include "base/fail_point.h"
@@ -209,6 +211,52 @@ TEST_F(WindowTest, AStateLargerThanTheArenaStreamsThroughIt) {
     }
     expect_restores(3, kElements);
   }
+}
+
+// A ring is filled at the speed of the disk, and `plain` lies behind what fills it.
+TEST_F(WindowTest, WhatNothingGuardsDoesNotWaitForTheDisk) {
+  model_ = Model(3'000'000);
+  model_.fill(1);
+  Checkpointer run = open({.profile = Profile::kLatency, .arena_bytes_max = 8 << 20});
+  ASSERT_TRUE(fail_points::arm("part.write=sleep:1000"));
+  const SaveHandle handle = save(run, 1);
+  EXPECT_EQ(handle.status().bytes_written, 0U);
+  fail_points::disarm();
+  std::ranges::fill(model_.plain, 7U);  // it is copied
+  run.fence();
+  ASSERT_TRUE(handle.wait(Level::kDurable, kDeadline));
+  ASSERT_TRUE(run.close());
+  expect_restores(1, 3'000'000);
+}
+
+// Of this process: all mappings that are larger than a thread's stack, in bytes.
+std::size_t large_mappings() {
+  constexpr std::size_t kLarge = 12 << 20;
+  std::size_t sum = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream words(line);
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    char dash = 0;
+    std::string rights;
+    words >> std::hex >> begin >> dash >> end >> rights;
+    if (rights.starts_with("rw") && end - begin >= kLarge) sum += end - begin;
+  }
+  return sum;
+}
+
+TEST_F(WindowTest, PrewarmTakesWhatAStreamedStateCopiesAside) {
+  constexpr std::size_t kPlain = 4'000'000;  // 16 MB, of 64
+  model_ = Model(6'000'000);
+  model_.plain.resize(kPlain);
+  Checkpointer run = open({.profile = Profile::kLatency, .arena_bytes_max = 24 << 20});
+  ASSERT_TRUE(run.prewarm({.tensors = model_.table()}));
+  const std::size_t warm = large_mappings();
+  const SaveHandle handle = save(run, 1);
+  EXPECT_EQ(large_mappings(), warm);
+  run.fence();
+  ASSERT_TRUE(handle.wait(Level::kDurable, kDeadline));
 }
 
 TEST_F(WindowTest, AWriteErrorLetsFencesPassAndTheNextSaveWorks) {
