@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <sstream>
 
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/scope_exit.h"
 #include "base/thread_sanitizer.h"
 #include "deepfreeze/deepfreeze.h"
+#include "format/records.h"
 
 namespace deepfreeze {
 namespace {
@@ -160,6 +162,37 @@ TEST_F(EngineTest, PrewarmTakesTheMemoryThatTheFirstSaveNeeds) {
 #if !DF_THREAD_SANITIZER  // its own notes on what is copied need memory too
   EXPECT_LT(resident_memory(), warm + state.size() / 4);
 #endif
+}
+
+TEST_F(EngineTest, WhoRestoresTheNewestGoesOnFromIt) {
+  {
+    Checkpointer first = open();
+    save_durably(first, 1);
+  }
+  Checkpointer second = open();
+  State state;
+  ASSERT_TRUE(restore_newest(second, state.targets()).has_value());
+  save_durably(second, 2);
+  const auto listed = list_checkpoints(run_dir());
+  ASSERT_EQ(listed->size(), 2U);
+  EXPECT_FALSE(listed->at(1).abandoned);
+}
+
+// Of one that was committed when it was listed: a take-over may not do that, a hostile hand may.
+TEST_F(EngineTest, AnAbortedAttemptIsNoCheckpoint) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  const CheckpointInfo info = run.candidates()->front();
+  const fs::path path = fs::path(info.path) / "manifest.json";
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  Manifest manifest = decode_manifest(text.str()).value();
+  manifest.outcome = Outcome::kAborted;
+  manifest.files.clear();
+  std::ofstream(path, std::ios::trunc) << encode_manifest(manifest);
+  const auto opened = open_checkpoint(info);
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code(), ErrorCode::kNotFound) << opened.error().message();
 }
 
 TEST_F(EngineTest, AClosedOneRefusesEveryCall) {
