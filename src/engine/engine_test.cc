@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -162,6 +163,16 @@ TEST_F(EngineTest, PrewarmTakesTheMemoryThatTheFirstSaveNeeds) {
 #if !DF_THREAD_SANITIZER  // its own notes on what is copied need memory too
   EXPECT_LT(resident_memory(), warm + state.size() / 4);
 #endif
+}
+
+// Nothing is wrong with the checkpoint: an older one would not have the tensor either.
+TEST_F(EngineTest, ATensorThatIsNotStoredIsAMismatchAndNoReasonToFallBack) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  std::array<std::byte, 4> into{};
+  const auto report = restore_newest(run, std::array{RestoreTarget{"nobody's", into}});
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code(), ErrorCode::kMismatch) << report.error().message();
 }
 
 TEST_F(EngineTest, WhoRestoresTheNewestGoesOnFromIt) {
