@@ -175,6 +175,14 @@ TEST_F(EngineTest, ATensorThatIsNotStoredIsAMismatchAndNoReasonToFallBack) {
   EXPECT_EQ(report.error().code(), ErrorCode::kMismatch) << report.error().message();
 }
 
+TEST_F(EngineTest, ARunWithoutCheckpointsIsNotFoundAndMayStartAfresh) {
+  Checkpointer run = open();
+  State state;
+  const auto report = restore_newest(run, state.targets());
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code(), ErrorCode::kNotFound) << report.error().message();
+}
+
 TEST_F(EngineTest, WhoRestoresTheNewestGoesOnFromIt) {
   {
     Checkpointer first = open();
