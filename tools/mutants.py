@@ -108,14 +108,23 @@ def examine(edits: list[tuple[int, Edit]], programs: Programs, jobs: int) -> Ite
             yield Verdict(number, site, notice.result())
 
 
+def noticed_before(verdicts: Path | None) -> set[tuple[str, str]]:
+    """By file and text, from what --json wrote."""
+    if verdicts is None:
+        return set()
+    sites = [(each["site"], each["noticed_by"]) for each in json.loads(verdicts.read_text())]
+    unnoticed = {(site["path"], site["text"]) for site, by in sites if not by}
+    return {(site["path"], site["text"]) for site, by in sites if by} - unnoticed
+
+
 def chosen(edits: list[tuple[int, Edit]], options: argparse.Namespace) -> list[tuple[int, Edit]]:
     wanted = options.only or ""
-    idle = idle_sites()
+    left_out = noticed_before(options.again) | (set() if options.all else set(idle_sites()))
     return [
         (number, edit)
         for number, edit in edits
         if wanted in f"{edit.site.path}:{edit.site.line}"
-        and (options.all or (edit.site.path, edit.site.text) not in idle)
+        and (edit.site.path, edit.site.text) not in left_out
     ]
 
 
@@ -130,6 +139,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
     parser.add_argument("--list", action="store_true", help="only name the sites")
     parser.add_argument("--only", metavar="TEXT", help="sites whose file:line has this in it")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="what --json says was unnoticed")
     parser.add_argument("--all", action="store_true", help="those of mutants_idle.txt too")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path, metavar="FILE", help="every verdict")

@@ -424,7 +424,9 @@ TEST_F(EngineTest, AFencedWriterDeletesNothingAndWritesNothing) {
   ASSERT_TRUE(second.continue_from(candidate(second, 1)).has_value());
   for (const std::uint64_t step : {2U, 3U}) save_durably(second, step);
   const auto entries_before = std::distance(fs::directory_iterator(run_dir()), {});
-  const Status fenced = save(first, 4).wait(Level::kDurable, kDeadline);
+  const SaveHandle handle = save(first, 4);
+  const Status fenced = handle.wait(Level::kDurable, kDeadline);
+  EXPECT_EQ(handle.status().bytes_written, 0U);
   ASSERT_FALSE(fenced.has_value());
   EXPECT_EQ(fenced.error().code(), ErrorCode::kFenced);
   first.wait();

@@ -191,10 +191,6 @@ std::vector<OwnPart> SaveJob::own_parts() const {
 Result<std::vector<std::byte>> SaveJob::final_header(std::size_t file) {
   const Identity identity = plan_.identity_of(file);
   DF_TRY(EncodedHeader encoded, encode_header(plan_.header(file, identity), block_crcs_of(file)));
-  if (encoded.bytes.size() != plan_.header_bytes[file]) {
-    return fail(ErrorCode::kInternal, fmt::format("header of {} bytes, planned {}",
-                                                  encoded.bytes.size(), plan_.header_bytes[file]));
-  }
   header_crcs_[file] = encoded.crc;
   return std::move(encoded.bytes);
 }

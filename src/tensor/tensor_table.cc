@@ -4,7 +4,6 @@
 
 #include <unordered_set>
 
-#include "base/checked_math.h"
 #include "base/try.h"
 #include "tensor/utf8.h"
 
@@ -34,8 +33,10 @@ Status check_box(const TensorSpec& spec) {
     return refuse(spec, "its box and its global shape differ in rank");
   }
   for (std::size_t i = 0; i < extent.size(); ++i) {
-    const auto end = checked_add(offset[i], extent[i]);
-    if (!end || *end > spec.global_shape[i]) return refuse(spec, "its box leaves its global shape");
+    const std::uint64_t size = spec.global_shape[i];
+    if (offset[i] > size || extent[i] > size - offset[i]) {
+      return refuse(spec, "its box leaves its global shape");
+    }
   }
   return {};
 }

@@ -69,6 +69,14 @@ TEST(CheckTable, ABoxStaysWithinItsTensor) {
   EXPECT_EQ(refusal({part}), "tensor \"a\": its box leaves its global shape");
   part.spec.box->offset = {~0ULL, 0};
   EXPECT_EQ(refusal({part}), "tensor \"a\": its box leaves its global shape");
+  part.spec.box = Box{.offset = {0, 0}, .extent = {1, 2}};
+  EXPECT_EQ(refusal({part}), "tensor \"a\": its shape is not its box's extent");
+}
+
+TEST(CheckTable, RefusesALogicalDtypeThatIsNotUtf8) {
+  Tensor complex = tensor("a", {2, 2}, 16);
+  complex.spec.logical_dtype = "\xff";
+  EXPECT_EQ(refusal({complex}), "tensor \"a\": its logical dtype is not UTF-8");
 }
 
 }  // namespace
