@@ -4,6 +4,8 @@
 
 #include <cstdio>
 
+#include "base/printable.h"
+
 namespace deepfreeze {
 namespace {
 
@@ -15,7 +17,7 @@ std::function<void(std::string_view)>& sink() {
 }  // namespace
 
 void log_warning(std::string_view text) {
-  const std::string line = fmt::format("deepfreeze: warning: {}", text);
+  const std::string line = "deepfreeze: warning: " + printable(text);
   if (sink()) return sink()(line);
   fmt::print(stderr, "{}\n", line);
 }

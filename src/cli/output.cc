@@ -105,19 +105,6 @@ std::string metrics_text(const std::map<std::string, double>& metrics) {
   return text;
 }
 
-std::string printable(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      result += fmt::format("\\x{:02x}", byte);
-    } else {
-      result += c;
-    }
-  }
-  return result;
-}
-
 nlohmann::ordered_json json_document(std::string_view verb) {
   return {{"format", kJsonFormat}, {"command", verb}};
 }
@@ -150,6 +137,10 @@ nlohmann::ordered_json metric_members(const std::map<std::string, double>& metri
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const auto& [name, value] : metrics) json[name] = number_json(value);
   return json;
+}
+
+nlohmann::ordered_json error_json(const Error& error) {
+  return {{"code", to_string(error.code())}, {"message", error.message()}};
 }
 
 void print_json(std::ostream& out, const nlohmann::ordered_json& document) {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/printable.h"
 #include "deepfreeze/tensor.h"
 #include "format/records.h"
 
@@ -43,15 +44,13 @@ class Table {
 [[nodiscard]] std::string dtype_text(const TensorSpec& spec);  // "F32 (complex64)"
 [[nodiscard]] std::string metrics_text(const std::map<std::string, double>& metrics);
 
-// Control characters as \xNN: names from files must not steer the terminal.
-[[nodiscard]] std::string printable(std::string_view text);
-
 [[nodiscard]] nlohmann::ordered_json json_document(std::string_view verb);
 // Finite numbers as they are; the others as "nan", "inf", "-inf", since JSON has no such numbers.
 [[nodiscard]] nlohmann::ordered_json number_json(double value);
 [[nodiscard]] nlohmann::ordered_json spec_members(const TensorSpec& spec);
 [[nodiscard]] nlohmann::ordered_json point_members(const Point& point);
 [[nodiscard]] nlohmann::ordered_json metric_members(const std::map<std::string, double>& metrics);
+[[nodiscard]] nlohmann::ordered_json error_json(const Error& error);
 void print_json(std::ostream& out, const nlohmann::ordered_json& document);
 
 }  // namespace deepfreeze

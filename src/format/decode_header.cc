@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <unordered_map>
+#include <map>
 
 #include "base/hex.h"
 #include "base/try.h"
@@ -112,7 +112,8 @@ ShardEntry read_entry(JsonReader& reader, std::string_view key) {
   return entry;
 }
 
-using SpecsByKey = std::unordered_map<std::string_view, TensorSpec*>;
+// Not hashed: names can be chosen so that their hashes are all equal.
+using SpecsByKey = std::map<std::string_view, TensorSpec*>;
 
 void read_extra(JsonReader& reader, TensorSpec& spec) {
   std::string_view member;

@@ -7,6 +7,7 @@
 
 #include "base/hex.h"
 #include "base/try.h"
+#include "deepfreeze/version.h"
 #include "format/strict_json.h"
 
 namespace deepfreeze {
@@ -139,6 +140,25 @@ Result<Identity> identity_of(const json& object) {
 Result<std::string> run_id_of(const json& object) {
   DF_TRY(const std::uint64_t id, get_hex64(object, "run_id"));
   return hex64(id);
+}
+
+ordered_json record_json(std::string_view kind, const std::string& run_id) {
+  return {{"kind", kind}, {"format_version", kFormatVersion}, {"run_id", run_id}};
+}
+
+// The version comes first: what a newer one means by anything else is not known here.
+Result<json> parse_record(std::string_view text, std::string_view kind) {
+  DF_TRY(json record, parse_sealed(text));
+  DF_TRY(const std::uint64_t version, get_u64(record, "format_version"));
+  if (version > kFormatVersion) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("written by a newer version: its format is {}, this reader's is {}",
+                            version, kFormatVersion));
+  }
+  if (version == 0) return fail(ErrorCode::kCorrupt, "there is no format version 0");
+  DF_TRY(const std::string stored, get_string(record, "kind"));
+  if (stored == kind) return record;
+  return fail(ErrorCode::kCorrupt, fmt::format("its kind is \"{}\", not \"{}\"", stored, kind));
 }
 
 }  // namespace deepfreeze

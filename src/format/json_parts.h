@@ -21,6 +21,11 @@ namespace deepfreeze {
 [[nodiscard]] nlohmann::ordered_json identity_json(const Identity& identity);
 [[nodiscard]] Result<Identity> identity_of(const nlohmann::json& object);
 
+// What every sealed record begins with. kUnsupported: of a newer version; kCorrupt: it does not
+// verify, or is of another kind.
+[[nodiscard]] nlohmann::ordered_json record_json(std::string_view kind, const std::string& run_id);
+[[nodiscard]] Result<nlohmann::json> parse_record(std::string_view text, std::string_view kind);
+
 // The member "run_id": 16 lower-case hexadecimal digits.
 [[nodiscard]] Result<std::string> run_id_of(const nlohmann::json& object);
 

@@ -6,7 +6,6 @@
 
 #include "base/hex.h"
 #include "base/try.h"
-#include "deepfreeze/version.h"
 #include "format/json_parts.h"
 #include "format/names.h"
 #include "format/strict_json.h"
@@ -16,25 +15,6 @@ namespace {
 
 using nlohmann::json;
 using nlohmann::ordered_json;
-
-ordered_json record_json(std::string_view kind, const std::string& run_id) {
-  return {{"kind", kind}, {"format_version", kFormatVersion}, {"run_id", run_id}};
-}
-
-// The version comes first: what a newer one means by anything else is not known here.
-Result<json> parse_record(std::string_view text, std::string_view kind) {
-  DF_TRY(json record, parse_sealed(text));
-  DF_TRY(const std::uint64_t version, get_u64(record, "format_version"));
-  if (version > kFormatVersion) {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("written by a newer version: its format is {}, this reader's is {}",
-                            version, kFormatVersion));
-  }
-  if (version == 0) return fail(ErrorCode::kCorrupt, "there is no format version 0");
-  DF_TRY(const std::string stored, get_string(record, "kind"));
-  if (stored == kind) return record;
-  return fail(ErrorCode::kCorrupt, fmt::format("its kind is \"{}\", not \"{}\"", stored, kind));
-}
 
 // g++ 12's std::expected has no transform_error.
 template <class T>
@@ -130,6 +110,7 @@ Result<Manifest> manifest_of(std::string_view text) {
   DF_TRY(manifest.run_id, run_id_of(object));
   DF_TRY(manifest.point, point_of(object));
   DF_TRY(manifest.world_size, get_u32(object, "world_size"));
+  if (manifest.world_size == 0) return fail(ErrorCode::kCorrupt, "it is of no ranks");
   DF_TRY(manifest.integrity, get_string(object, "integrity"));
   DF_TRY(manifest.annotations, manifest_annotations_of(object));
   DF_TRY(manifest.files, files_of(object));

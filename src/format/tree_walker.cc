@@ -174,15 +174,21 @@ std::vector<TreeLeaf> TreeWalker::leaves_of_node() {
   std::vector<TreeLeaf> own;
   std::vector<TreeLeaf>* const outer = std::exchange(leaves_, &own);
   std::string path = std::exchange(path_, {});
+  const bool was_in_key = std::exchange(in_key_, true);
   node();
   leaves_ = outer;
   path_ = std::move(path);
+  in_key_ = was_in_key;
   return own;
 }
 
 void TreeWalker::child(std::string_view component) {
   const std::size_t parent_bytes = path_.size();
-  if (leaves_ != nullptr) append_component(path_, component);
+  if (in_key_) {
+    path_ = ".";  // else a long name above many leaves takes the product of both
+  } else if (leaves_ != nullptr) {
+    append_component(path_, component);
+  }
   node();
   path_.resize(parent_bytes);
 }

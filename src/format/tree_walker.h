@@ -41,6 +41,7 @@ class TreeWalker {
   JsonReader reader_;
   std::vector<TreeLeaf>* leaves_;
   std::string path_;
+  bool in_key_ = false;  // of a dict: only whether a path is empty counts there
   std::size_t listed_bytes_ = 0;
 };
 
