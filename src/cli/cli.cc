@@ -28,7 +28,7 @@ int report(const Error& error, const std::string& verb, Console& console) {
   fmt::print(console.err, "deepfreeze {}: {}\n", verb, printable(error.message()));
   if (console.json) {
     nlohmann::ordered_json document = json_document(verb);
-    document["error"] = {{"code", to_string(error.code())}, {"message", error.message()}};
+    document["error"] = error_json(error);
     print_json(console.out, document);
   }
   return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
@@ -48,9 +48,10 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
   program.set_version_flag("--version", version_text());
   program.require_subcommand(1);
   program.footer(kFooter);
-  const std::vector<Command> commands{add_ls(program),    add_show(program),   add_log(program),
-                                      add_diff(program),  add_verify(program), add_gc(program),
-                                      add_export(program)};
+  const std::vector<Command> commands{
+      add_ls(program),     add_show(program),   add_log(program),
+      add_diff(program),   add_verify(program), add_scrub(program),
+      add_doctor(program), add_gc(program),     add_export(program)};
   for (const Command& command : commands) {
     command.app->add_flag("--json", console.json, "Print one JSON document instead of tables");
   }

@@ -40,6 +40,8 @@ struct Command {
 [[nodiscard]] Command add_log(CLI::App& program);
 [[nodiscard]] Command add_diff(CLI::App& program);
 [[nodiscard]] Command add_verify(CLI::App& program);
+[[nodiscard]] Command add_scrub(CLI::App& program);
+[[nodiscard]] Command add_doctor(CLI::App& program);
 [[nodiscard]] Command add_gc(CLI::App& program);
 [[nodiscard]] Command add_export(CLI::App& program);
 

@@ -48,11 +48,16 @@ Result<RunRef> parse_run_ref(const std::string& text) {
   return ref;
 }
 
-Result<OpenedRun> open_whole_run(const std::string& text) {
+Result<std::string> whole_run_path(const std::string& text) {
   DF_TRY(const RunRef ref, parse_run_ref(text));
-  if (!ref.at) return open_run(ref.path);
+  if (!ref.at) return ref.path;
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("{}: this verb takes a whole run, without '@'", text));
+}
+
+Result<OpenedRun> open_whole_run(const std::string& text) {
+  DF_TRY(const std::string path, whole_run_path(text));
+  return open_run(path);
 }
 
 Result<Manifest> choose(const OpenedRun& run, const RunRef& ref) {

@@ -21,6 +21,7 @@ struct RunRef {
 [[nodiscard]] Result<RunRef> parse_run_ref(const std::string& text);
 
 // For verbs that take a whole run: kInvalidArgument where `text` names a checkpoint.
+[[nodiscard]] Result<std::string> whole_run_path(const std::string& text);
 [[nodiscard]] Result<OpenedRun> open_whole_run(const std::string& text);
 
 // The newest committed checkpoint, or the newest of that step.

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "cli/element.h"
+#include "tensor/element.h"
 
 namespace deepfreeze {
 namespace {

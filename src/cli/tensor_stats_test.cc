@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "cli/element.h"
+#include "tensor/element.h"
 
 namespace deepfreeze {
 namespace {

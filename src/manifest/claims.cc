@@ -36,11 +36,11 @@ Status place_claim(Vfs& vfs, const GenerationRecord& record) {
 }
 
 // What "aborted" is to be recorded for: its header's own words, else only what the name tells.
-Manifest aborted_manifest(const RunListing& listing, const AttemptName& name,
+Manifest aborted_manifest(const std::string& run_id, const AttemptName& name,
                           const std::optional<Identity>& identity) {
   Manifest aborted;
   aborted.outcome = Outcome::kAborted;
-  aborted.run_id = listing.run.run_id;
+  aborted.run_id = run_id;
   aborted.point = {
       .generation = 0, .step = name.step, .save_index = 0, .attempt_id = name.attempt_id};
   if (!identity) return aborted;
@@ -55,7 +55,7 @@ Result<bool> abort_one(Vfs& vfs, const RunListing& listing, const AttemptName& n
                        std::uint64_t generation) {
   const std::optional<Identity> identity = find_identity(vfs, name);
   if (identity && identity->generation >= generation) return false;
-  const auto outcome = abort_attempt(vfs, aborted_manifest(listing, name, identity));
+  const auto outcome = abort_attempt(vfs, aborted_manifest(listing.run.run_id, name, identity));
   if (outcome) return outcome->outcome == Outcome::kAborted;
   if (outcome.error().code() == ErrorCode::kNotFound) return false;  // deleted meanwhile
   return std::unexpected(outcome.error());
@@ -103,6 +103,22 @@ Result<std::size_t> abort_undecided(Vfs& vfs, const RunListing& listing, std::ui
     if (aborted) ++count;
   }
   return count;
+}
+
+Result<std::optional<Identity>> fenced_identity(Vfs& vfs, const std::string& run_id,
+                                                const AttemptName& name) {
+  std::optional<Identity> identity = find_identity(vfs, name);
+  if (!identity || identity->run_id != run_id) return std::nullopt;
+  DF_TRY(const std::uint64_t highest, highest_claim(vfs));
+  if (identity->generation >= highest) return std::nullopt;
+  return identity;
+}
+
+Result<Manifest> abort_fenced(Vfs& vfs, const std::string& run_id, const AttemptName& name) {
+  DF_TRY(const std::optional<Identity> identity, fenced_identity(vfs, run_id, name));
+  if (identity) return abort_attempt(vfs, aborted_manifest(run_id, name, identity));
+  return fail(ErrorCode::kBusy, fmt::format("{} may be in flight: the next claimant decides it",
+                                            vfs.path_of(attempt_dir_name(name))));
 }
 
 }  // namespace deepfreeze

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "format/shard_header.h"
 #include "manifest/run_directory.h"
 
 namespace deepfreeze {
@@ -22,5 +23,15 @@ inline constexpr int kClaimTriesMax = 100;
 // before its own first attempt; kFenced where there is a newer claim.
 [[nodiscard]] Result<std::size_t> abort_undecided(Vfs& vfs, const RunListing& listing,
                                                   std::uint64_t generation);
+
+// Who wrote an undecided attempt, where a claim above its generation exists: it can't be committed
+// any more. Empty where it may be in flight, or where no header of it can be read.
+[[nodiscard]] Result<std::optional<Identity>> fenced_identity(Vfs& vfs, const std::string& run_id,
+                                                              const AttemptName& name);
+
+// Gives such an attempt the outcome "aborted", in the place of the claimant who should have, and
+// returns the outcome that stands. kBusy where it is none of those.
+[[nodiscard]] Result<Manifest> abort_fenced(Vfs& vfs, const std::string& run_id,
+                                            const AttemptName& name);
 
 }  // namespace deepfreeze

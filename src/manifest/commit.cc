@@ -74,9 +74,7 @@ Result<Manifest> place_commit(Vfs& vfs, const CommitRequest& request) {
   DF_TRY(CheckedParts checked, check_parts(vfs, request, *parts));
   DF_FAIL_POINT("commit.parts_checked");
   DF_TRY_VOID(check_not_fenced(vfs, request.identity.generation));
-  Manifest manifest = outcome_of(request, Outcome::kCommitted);
-  manifest.files = std::move(checked.files);
-  manifest.annotations = std::move(checked.annotations);
+  const Manifest manifest = committed_manifest(request, std::move(checked));
   return place_outcome(vfs, manifest, kCommitFailPoints);
 }
 
@@ -139,6 +137,13 @@ void report_failed_part(Vfs& vfs, const AttemptName& attempt, const PartName& pa
                         const Error& error) {
   const std::string path = join_name(attempt_dir_name(attempt), failed_file_name(part));
   std::ignore = write_new_file(vfs, path, error.message().substr(0, kFailureTextBytesMax));
+}
+
+Manifest committed_manifest(const CommitRequest& request, CheckedParts checked) {
+  Manifest manifest = outcome_of(request, Outcome::kCommitted);
+  manifest.files = std::move(checked.files);
+  manifest.annotations = std::move(checked.annotations);
+  return manifest;
 }
 
 Result<Manifest> commit_attempt(Vfs& vfs, const CommitRequest& request) {

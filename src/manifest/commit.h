@@ -47,6 +47,10 @@ struct CommitRequest {
 // the last directory sync is kIo with "outcome unknown" in its message, and nothing is aborted.
 [[nodiscard]] Result<Manifest> commit_attempt(Vfs& vfs, const CommitRequest& request);
 
+struct CheckedParts;  // manifest/sealed_parts.h
+// What step 6 publishes. Whoever makes it of the same files makes the same, to the byte.
+[[nodiscard]] Manifest committed_manifest(const CommitRequest& request, CheckedParts checked);
+
 // Publishes "aborted", unless an outcome exists: then that one is returned.
 [[nodiscard]] Result<Manifest> abort_attempt(Vfs& vfs, const Manifest& aborted);
 

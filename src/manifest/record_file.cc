@@ -18,12 +18,22 @@ std::string temporary_name(const NewRecord& record) {
   return join_name(record.directory, fmt::format("{}.{}.tmp", stem, hex64(random_id())));
 }
 
+using Rename = Status (Vfs::*)(std::string_view from, std::string_view to);
+
 Status write_and_rename(Vfs& vfs, const NewRecord& record, const std::string& temporary,
-                        const RecordFailPoints& points) {
+                        const RecordFailPoints& points, Rename rename) {
   // Without the sync of its bytes, the name could come to stand for an empty file.
   DF_TRY_VOID(write_new_file(vfs, temporary, record.text));
   DF_FAIL_POINT(points.written);
-  return vfs.rename_no_replace(temporary, join_name(record.directory, record.name));
+  return (vfs.*rename)(temporary, join_name(record.directory, record.name));
+}
+
+Status write_record(Vfs& vfs, const NewRecord& record, const RecordFailPoints& points,
+                    Rename rename) {
+  const std::string temporary = temporary_name(record);
+  const Status placed = write_and_rename(vfs, record, temporary, points, rename);
+  if (!placed) std::ignore = vfs.remove_file(temporary);  // best effort: readers ignore it
+  return placed;
 }
 
 }  // namespace
@@ -37,10 +47,11 @@ bool has_name(const std::vector<DirEntry>& entries, std::string_view name) {
 }
 
 Status place_record(Vfs& vfs, const NewRecord& record, const RecordFailPoints& points) {
-  const std::string temporary = temporary_name(record);
-  const Status placed = write_and_rename(vfs, record, temporary, points);
-  if (!placed) std::ignore = vfs.remove_file(temporary);  // best effort: readers ignore it
-  return placed;
+  return write_record(vfs, record, points, &Vfs::rename_no_replace);
+}
+
+Status replace_record(Vfs& vfs, const NewRecord& record, const RecordFailPoints& points) {
+  return write_record(vfs, record, points, &Vfs::rename_replacing);
 }
 
 Status settle_record(Vfs& vfs, std::string_view directory, const RecordFailPoints& points) {

@@ -29,6 +29,10 @@ struct RecordFailPoints {
 [[nodiscard]] Status place_record(Vfs& vfs, const NewRecord& record,
                                   const RecordFailPoints& points);
 
+// The same in the place of a file that has the name and must not count any more.
+[[nodiscard]] Status replace_record(Vfs& vfs, const NewRecord& record,
+                                    const RecordFailPoints& points);
+
 // From the rename to the sync of the directory: only then is the record durable.
 [[nodiscard]] Status settle_record(Vfs& vfs, std::string_view directory,
                                    const RecordFailPoints& points);

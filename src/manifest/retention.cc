@@ -79,20 +79,6 @@ std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep
   return names;
 }
 
-// A process may have died between renaming the manifest of the newest step and syncing it, so
-// that we see what a power cut would take back. Nothing older goes before that is durable.
-Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last) {
-  const CurrentLine line(listing);
-  std::size_t settled = 0;
-  for (const Manifest& manifest : newest_first(listing)) {
-    if (settled == last) break;
-    if (!line.contains(manifest.point)) continue;
-    DF_TRY_VOID(vfs.sync_dir(attempt_dir_name(name_of(manifest))));
-    ++settled;
-  }
-  return {};
-}
-
 std::uint64_t manifest_bytes(const RunListing& listing, const AttemptName& name) {
   const auto found = std::ranges::find(listing.attempts, name, &AttemptState::name);
   if (found == listing.attempts.end() || !found->manifest) return 0;
@@ -110,6 +96,20 @@ std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep) {
   }
   std::ranges::copy(expired_committed(listing, keep), std::back_inserter(names));
   return names;
+}
+
+// A process may have died between renaming the manifest of the newest step and syncing it, so
+// that we see what a power cut would take back. Nothing older goes before that is durable.
+Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last) {
+  const CurrentLine line(listing);
+  std::size_t settled = 0;
+  for (const Manifest& manifest : newest_first(listing)) {
+    if (settled == last) break;
+    if (!line.contains(manifest.point)) continue;
+    DF_TRY_VOID(vfs.sync_dir(attempt_dir_name(name_of(manifest))));
+    ++settled;
+  }
+  return {};
 }
 
 Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run) {

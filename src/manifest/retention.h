@@ -16,6 +16,10 @@ namespace deepfreeze {
 // once so many newer ones of the line exist. keep.every and keep.best keep more of the line.
 [[nodiscard]] std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep);
 
+// The newest `last` steps of the line are made durable: before the first deletion, since their
+// process may have died before its last sync. kNotFound: another collector was faster.
+[[nodiscard]] Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last);
+
 // Reads the run, deletes what has expired and finishes deletions that were interrupted;
 // `dry_run` only tells. Attempts with a fault, and undecided ones, are left alone. Safe beside
 // other collectors and readers. The first error ends it.

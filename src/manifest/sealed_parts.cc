@@ -37,16 +37,17 @@ Error failure_report(Vfs& vfs, const std::string& path) {
           fmt::format("{}: {}", vfs.path_of(path), text ? *text : text.error().message())};
 }
 
+std::string directory_of(const CommitRequest& request) {
+  return attempt_dir_name(attempt_of(request.identity));
+}
+
 // The sealed parts of one listing, in the order of (rank, file).
-Result<std::vector<PartName>> list_parts(Vfs& vfs, const CommitRequest& request) {
-  const std::string directory = attempt_dir_name(attempt_of(request.identity));
-  DF_TRY(const std::vector<DirEntry> entries, vfs.list(directory));
+Result<std::vector<PartName>> parts_among(Vfs& vfs, const CommitRequest& request,
+                                          std::span<const DirEntry> entries) {
+  const std::string directory = directory_of(request);
   std::vector<PartName> parts;
   for (const DirEntry& entry : entries) {
     const std::string path = join_name(directory, entry.name);
-    if (entry.name == kManifestFile) {
-      return fail(ErrorCode::kExists, vfs.path_of(path) + " is there already");
-    }
     if (entry.name.ends_with(".failed")) return std::unexpected(failure_report(vfs, path));
     const auto part = parse_sealed_file_name(entry.name);
     if (!part) continue;
@@ -60,9 +61,21 @@ Result<std::vector<PartName>> list_parts(Vfs& vfs, const CommitRequest& request)
   return parts;
 }
 
-// The first rank, or file of one, that is missing; empty where all are there. `parts` is sorted.
-std::optional<PartName> first_missing(std::span<const PartName> parts, std::uint32_t world_size) {
-  std::size_t next = 0;
+Result<std::vector<PartName>> list_undecided(Vfs& vfs, const CommitRequest& request) {
+  const std::string directory = directory_of(request);
+  DF_TRY(const std::vector<DirEntry> entries, vfs.list(directory));
+  if (has_name(entries, kManifestFile)) {
+    return fail(ErrorCode::kExists,
+                vfs.path_of(join_name(directory, kManifestFile)) + " is there already");
+  }
+  return parts_among(vfs, request, entries);
+}
+
+// The first rank, or file of one, that is missing; empty where all are there. `parts` is sorted;
+// `next` is then the first that is one too many.
+std::optional<PartName> first_missing(std::span<const PartName> parts, std::uint32_t world_size,
+                                      std::size_t& next) {
+  next = 0;
   for (std::uint32_t rank = 0; rank < world_size; ++rank) {
     std::uint32_t file_count = 1;  // until its first file tells
     for (std::uint32_t file = 0; file < file_count; ++file, ++next) {
@@ -73,6 +86,15 @@ std::optional<PartName> first_missing(std::span<const PartName> parts, std::uint
     }
   }
   return std::nullopt;
+}
+
+// kIncomplete: one is missing. kMismatch: there is one too many.
+Status check_complete(std::span<const PartName> parts, std::uint32_t world_size) {
+  std::size_t known = 0;
+  const auto missing = first_missing(parts, world_size, known);
+  if (missing) return fail(ErrorCode::kIncomplete, sealed_file_name(*missing) + " is missing");
+  if (known == parts.size()) return {};
+  return fail(ErrorCode::kMismatch, sealed_file_name(parts[known]) + " is one file too many");
 }
 
 Status check_identity(const Identity& found, const Identity& wanted, const PartName& part) {
@@ -144,7 +166,7 @@ Result<ManifestFile> check_own(Vfs& vfs, const std::string& directory, const Par
 
 Result<CheckedParts> check_all_own(Vfs& vfs, const CommitRequest& request,
                                    std::span<const PartName> parts) {
-  const std::string directory = attempt_dir_name(attempt_of(request.identity));
+  const std::string directory = directory_of(request);
   CheckedParts checked{.files = {}, .annotations = request.own.front().annotations};
   for (std::size_t i = 0; i < parts.size(); ++i) {
     DF_TRY(ManifestFile file, check_own(vfs, directory, parts[i], request.own[i]));
@@ -186,17 +208,26 @@ std::optional<Identity> find_identity(Vfs& vfs, const AttemptName& name) {
 Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request) {
   const auto start = Monotonic::now();
   for (auto pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
-    DF_TRY(std::vector<PartName> parts, list_parts(vfs, request));
-    const auto missing = first_missing(parts, request.world_size);
-    if (!missing) return parts;
+    DF_TRY(std::vector<PartName> parts, list_undecided(vfs, request));
+    const Status complete = check_complete(parts, request.world_size);
+    if (complete) return parts;
+    if (complete.error().code() != ErrorCode::kIncomplete) {
+      return std::unexpected(complete.error());
+    }
     const auto waited = Monotonic::now() - start;
     if (waited >= request.deadline) {
-      return fail(ErrorCode::kIncomplete,
-                  fmt::format("{} is missing after {} ms", sealed_file_name(*missing),
-                              request.deadline.count()));
+      return fail(ErrorCode::kIncomplete, fmt::format("{} after {} ms", complete.error().message(),
+                                                      request.deadline.count()));
     }
     std::this_thread::sleep_for(std::min<Monotonic::duration>(pause, request.deadline - waited));
   }
+}
+
+Result<std::vector<PartName>> present_parts(Vfs& vfs, const CommitRequest& request) {
+  DF_TRY(const std::vector<DirEntry> entries, vfs.list(directory_of(request)));
+  DF_TRY(std::vector<PartName> parts, parts_among(vfs, request, entries));
+  DF_TRY_VOID(check_complete(parts, request.world_size));
+  return parts;
 }
 
 Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
@@ -204,7 +235,7 @@ Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
   if (!parts.empty() && request.own.size() == parts.size()) {
     return check_all_own(vfs, request, parts);
   }
-  const std::string directory = attempt_dir_name(attempt_of(request.identity));
+  const std::string directory = directory_of(request);
   CheckedParts checked;
   StoredKeys keys;
   for (const PartName& name : parts) {

@@ -25,8 +25,11 @@ struct PartHeader {
 
 // In the order of (rank, file). Waits with a growing pause until every rank's parts are sealed.
 // kIncomplete: a rank reported failure, or the deadline passed. kExists: the attempt has an
-// outcome already. kMismatch: a part of another world size is there.
+// outcome already. kMismatch: a part of another world size is there, or one too many.
 [[nodiscard]] Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request);
+
+// The same without waiting, and whatever outcome is recorded.
+[[nodiscard]] Result<std::vector<PartName>> present_parts(Vfs& vfs, const CommitRequest& request);
 
 struct CheckedParts {
   std::vector<ManifestFile> files;

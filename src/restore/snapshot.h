@@ -23,7 +23,8 @@ struct ReadTarget {
 };
 
 struct ReadSettings {
-  bool verify = true;  // Snapshot::verify() always does
+  bool verify = true;       // Snapshot::verify() always does
+  bool check_tree = false;  // verify_attempt() also decodes the state tree
   std::size_t thread_count = 2;
   // From the reading threads, never concurrently; never goes back.
   std::function<void(std::uint64_t bytes_read)> on_progress;
@@ -90,5 +91,7 @@ class Snapshot {
 // verify() of one attempt including what keeps it from opening.
 [[nodiscard]] Result<std::vector<Fault>> verify_attempt(Vfs& vfs, const Manifest& manifest,
                                                         const ReadSettings& settings);
+// The same without reading the data: sizes, headers, and what shows in all of them together.
+[[nodiscard]] Result<std::vector<Fault>> verify_headers(Vfs& vfs, const Manifest& manifest);
 
 }  // namespace deepfreeze

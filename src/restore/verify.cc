@@ -5,6 +5,7 @@
 
 #include "base/mapped_memory.h"
 #include "base/try.h"
+#include "format/state_tree.h"
 #include "restore/shard_file.h"
 #include "restore/snapshot.h"
 
@@ -13,10 +14,11 @@ namespace {
 
 constexpr std::uint64_t kVerifyChunkBytes = 64 * 1024 * 1024;  // whole blocks
 
-// What a reader calls a fault of the stored bytes; other errors say nothing about them.
+// What a reader calls a fault of the stored bytes, a file that can't be opened among them; other
+// errors say nothing about them.
 bool is_fault(const Error& error) {
   return error.code() == ErrorCode::kCorrupt || error.code() == ErrorCode::kIncomplete ||
-         error.code() == ErrorCode::kMismatch;
+         error.code() == ErrorCode::kMismatch || error.code() == ErrorCode::kIo;
 }
 
 // The chunk's bytes go to `scratch` and are dropped: only the checksums are wanted.
@@ -61,6 +63,53 @@ ReadSettings counting_from(const ReadSettings& settings, std::uint64_t base) {
   return shifted;
 }
 
+struct OpenedFiles {
+  std::vector<ShardFile> files;
+  std::vector<Fault> faults;  // of those that did not open
+};
+
+Result<OpenedFiles> open_files(Vfs& vfs, const Manifest& manifest) {
+  OpenedFiles opened;
+  for (const ManifestFile& file : manifest.files) {
+    auto shard = open_shard_file(vfs, manifest, file);
+    if (shard) {
+      opened.files.push_back(std::move(*shard));
+    } else if (is_fault(shard.error())) {
+      opened.faults.push_back({.file = file.name, .cause = shard.error().message()});
+    } else {
+      return std::unexpected(shard.error());
+    }
+  }
+  return opened;
+}
+
+// The file in which the state tree begins.
+std::string tree_file(const Manifest& manifest) {
+  for (const ManifestFile& file : manifest.files) {
+    const auto part = parse_sealed_file_name(file.name);
+    if (part && part->rank == 0 && part->file == 0) return file.name;
+  }
+  return std::string(kManifestFile);
+}
+
+// What only shows in all files together: a rank that is missing, a key stored twice, the tree.
+Result<std::vector<Fault>> verify_whole(Vfs& vfs, const Manifest& manifest,
+                                        const ReadSettings& settings) {
+  std::vector<Fault> faults;
+  const auto whole = Snapshot::open(vfs, manifest);
+  if (!whole && !is_fault(whole.error())) return std::unexpected(whole.error());
+  if (!whole) {
+    faults.push_back({.file = std::string(kManifestFile), .cause = whole.error().message()});
+  } else if (settings.check_tree && !(*whole)->tree().empty()) {
+    const Status tree = check_tree((*whole)->tree());
+    if (!tree) {
+      faults.push_back(
+          {.file = tree_file(manifest), .cause = "state tree: " + tree.error().message()});
+    }
+  }
+  return faults;
+}
+
 }  // namespace
 
 Result<std::optional<Fault>> verify_blocks(Vfs& vfs, const ShardFile& file,
@@ -100,27 +149,17 @@ Result<std::vector<Fault>> verify_files(Vfs& vfs, const Manifest& manifest,
 
 Result<std::vector<Fault>> verify_attempt(Vfs& vfs, const Manifest& manifest,
                                           const ReadSettings& settings) {
-  std::vector<Fault> faults;
-  std::vector<ShardFile> files;
-  for (const ManifestFile& file : manifest.files) {
-    auto shard = open_shard_file(vfs, manifest, file);
-    if (shard) {
-      files.push_back(std::move(*shard));
-    } else if (is_fault(shard.error())) {
-      faults.push_back({.file = file.name, .cause = shard.error().message()});
-    } else {
-      return std::unexpected(shard.error());
-    }
-  }
-  DF_TRY(std::vector<Fault> found, verify_files(vfs, manifest, files, settings));
-  std::ranges::move(found, std::back_inserter(faults));
+  DF_TRY(OpenedFiles opened, open_files(vfs, manifest));
+  DF_TRY(std::vector<Fault> faults, verify_files(vfs, manifest, opened.files, settings));
+  faults.insert(faults.begin(), opened.faults.begin(), opened.faults.end());
   if (!faults.empty()) return faults;
-  // What only shows in all files together: a rank that is missing, a key stored twice.
-  const auto whole = Snapshot::open(vfs, manifest);
-  if (whole) return faults;
-  if (!is_fault(whole.error())) return std::unexpected(whole.error());
-  faults.push_back({.file = std::string(kManifestFile), .cause = whole.error().message()});
-  return faults;
+  return verify_whole(vfs, manifest, settings);
+}
+
+Result<std::vector<Fault>> verify_headers(Vfs& vfs, const Manifest& manifest) {
+  DF_TRY(OpenedFiles opened, open_files(vfs, manifest));
+  if (!opened.faults.empty()) return std::move(opened.faults);
+  return verify_whole(vfs, manifest, {});
 }
 
 }  // namespace deepfreeze

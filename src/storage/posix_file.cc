@@ -39,6 +39,7 @@ class PosixFile final : public File {
   Status close() override;
   [[nodiscard]] Access access() const override { return access_.load(std::memory_order_relaxed); }
   Status flush_range(std::uint64_t offset, std::uint64_t bytes) override;
+  Result<std::int64_t> modified_micros() override;
   [[nodiscard]] std::optional<int> native_fd() const override { return fd_.get(); }
 
  private:
@@ -164,6 +165,12 @@ Status PosixFile::flush_range(std::uint64_t offset, std::uint64_t bytes) {
   }
   if (errno == ENOSYS || errno == EPERM || errno == EINVAL || errno == ESPIPE) return {};
   return os_fail("flush", place(offset), errno);
+}
+
+Result<std::int64_t> PosixFile::modified_micros() {
+  struct stat status = {};
+  if (::fstat(fd_.get(), &status) != 0) return os_fail("stat", path_, errno);
+  return std::int64_t{status.st_mtim.tv_sec} * 1'000'000 + status.st_mtim.tv_nsec / 1000;
 }
 
 Status PosixFile::close() {

@@ -36,6 +36,7 @@ class PosixVfs final : public Vfs {
   Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override;
   Status make_dir(std::string_view name) override;
   Status rename_no_replace(std::string_view from, std::string_view to) override;
+  Status rename_replacing(std::string_view from, std::string_view to) override;
   Status remove_file(std::string_view name) override { return remove(name, 0); }
   Status remove_dir(std::string_view name) override { return remove(name, AT_REMOVEDIR); }
   Status sync_dir(std::string_view name) override;
@@ -131,6 +132,15 @@ Status PosixVfs::rename_no_replace(std::string_view from, std::string_view to) {
   const int cause = rename_exclusively(source, target);
   if (cause == 0) return {};
   return os_fail("rename", path_of(from) + " to " + path_of(to), cause);
+}
+
+Status PosixVfs::rename_replacing(std::string_view from, std::string_view to) {
+  DF_TRY(const Located source, locate("rename", from));
+  DF_TRY(const Located target, locate("rename", to));
+  const int failed =
+      ::renameat(source.directory, source.leaf.c_str(), target.directory, target.leaf.c_str());
+  if (failed == 0) return {};
+  return os_fail("rename", path_of(from) + " to " + path_of(to), errno);
 }
 
 Status PosixVfs::remove(std::string_view name, int flags) {

@@ -47,6 +47,9 @@ class File {
   [[nodiscard]] virtual Status flush_range(std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {
     return {};
   }
+  // When it was last written to, in microseconds since 1970-01-01 UTC by the file system's clock.
+  // kUnsupported where no clock is kept.
+  [[nodiscard]] virtual Result<std::int64_t> modified_micros();
   // What the kernel calls the open file, for UringQueue; nothing where it does not know it.
   [[nodiscard]] virtual std::optional<int> native_fd() const { return std::nullopt; }
 };
@@ -67,6 +70,9 @@ class Vfs {
                                                                 Access access) = 0;
   [[nodiscard]] virtual Status make_dir(std::string_view name) = 0;  // kExists if it is there
   [[nodiscard]] virtual Status rename_no_replace(std::string_view from, std::string_view to) = 0;
+  // The same over a name that may be taken by a file: whoever looks finds what stood there or what
+  // comes, never neither. For what may be lost, and for a record that does not verify.
+  [[nodiscard]] virtual Status rename_replacing(std::string_view from, std::string_view to);
   [[nodiscard]] virtual Status remove_file(std::string_view name) = 0;
   [[nodiscard]] virtual Status remove_dir(std::string_view name) = 0;
   // Makes the names inside a directory durable; "" is the root itself.

@@ -144,6 +144,23 @@ TEST_P(VfsConformance, RenameMovesAndNeverReplaces) {
   EXPECT_EQ(get("a"), "(not_found)");
 }
 
+TEST_P(VfsConformance, AReplacingRenameTakesTheNameOver) {
+  put("a", "new");
+  put("b", "old");
+  ASSERT_TRUE(vfs().make_dir("d"));
+  EXPECT_FALSE(vfs().rename_replacing("a", "d")) << "a directory is not replaced";
+  ASSERT_TRUE(vfs().rename_replacing("a", "b"));
+  EXPECT_EQ(get("a"), "(not_found)");
+  EXPECT_EQ(get("b"), "new");
+  ASSERT_TRUE(vfs().rename_replacing("b", "d/c")) << "nor does the name have to be taken";
+  EXPECT_EQ(get("d/c"), "new");
+  EXPECT_EQ(code_of(vfs().rename_replacing("none", "d/c")), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(vfs().rename_replacing("d/c", "../x")), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(vfs().rename_replacing("../x", "d/c")), ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(vfs().rename_replacing("d/c", "d/c")) << "itself";
+  EXPECT_EQ(get("d/c"), "new");
+}
+
 TEST_P(VfsConformance, ADirectoryIsRenamedWithWhatIsInItButNotIntoItself) {
   ASSERT_TRUE(vfs().make_dir("d"));
   put("d/a", "text");

@@ -128,6 +128,14 @@ Status SimDisk::make_dir(std::string_view name) {
 }
 
 Status SimDisk::rename_no_replace(std::string_view from, std::string_view to) {
+  return rename(from, to, false);
+}
+
+Status SimDisk::rename_replacing(std::string_view from, std::string_view to) {
+  return rename(from, to, true);
+}
+
+Status SimDisk::rename(std::string_view from, std::string_view to, bool replace) {
   DF_TRY_VOID(check_vfs_name("rename", from));
   DF_TRY_VOID(check_vfs_name("rename", to));
   const std::lock_guard lock(mutex_);
@@ -136,7 +144,11 @@ Status SimDisk::rename_no_replace(std::string_view from, std::string_view to) {
   DF_TRY(const Place source, find("rename", from));
   DF_TRY(const Place target, find("rename", to));
   if (!source.inode) return os_fail("rename", where, ENOENT);
-  if (target.inode) return os_fail("rename", where, EEXIST);
+  if (target.inode && !replace) return os_fail("rename", where, EEXIST);
+  if (target.inode && seen_.at(*target.inode).is_directory) {
+    return os_fail("rename", where, EISDIR);
+  }
+  if (target.inode == source.inode) return {};
   if (to.starts_with(std::string(from) + '/')) return os_fail("rename", where, EINVAL);
   change({.what = SimNaming{.directory = target.directory,
                             .removed_from = source.directory,

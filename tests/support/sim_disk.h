@@ -86,6 +86,7 @@ class SimDisk final : public Vfs {
                                                         Access access) override;
   [[nodiscard]] Status make_dir(std::string_view name) override;
   [[nodiscard]] Status rename_no_replace(std::string_view from, std::string_view to) override;
+  [[nodiscard]] Status rename_replacing(std::string_view from, std::string_view to) override;
   [[nodiscard]] Status remove_file(std::string_view name) override;
   [[nodiscard]] Status remove_dir(std::string_view name) override;
   [[nodiscard]] Status sync_dir(std::string_view name) override;
@@ -113,6 +114,8 @@ class SimDisk final : public Vfs {
   [[nodiscard]] std::optional<InodeId> find_file(std::string_view name) const;
   [[nodiscard]] std::unique_ptr<File> open(std::string_view name, InodeId inode, Access access,
                                            bool writable);
+  // `replace`: a file that has the name is gone with it.
+  [[nodiscard]] Status rename(std::string_view from, std::string_view to, bool replace);
   [[nodiscard]] Status remove(SimOperationKind kind, std::string_view name);
   [[nodiscard]] bool takes_ignored_sync() const;  // is the operation just begun one?
   void change(SimChange changed);

@@ -102,6 +102,17 @@ TEST(CrashImages, ARenameMayArriveThoughTheCreationDidNot) {
   EXPECT_EQ(listings, (std::set<std::vector<std::string>>{{}, {"final"}, {"tmp"}}));
 }
 
+TEST(CrashImages, AnUnsyncedReplacementLeavesTheOldOrTheNew) {
+  SimDisk disk;
+  disk.plant("final", "old");
+  ASSERT_TRUE(write_new_file(disk, "tmp", "new"));
+  ASSERT_TRUE(disk.rename_replacing("tmp", "final"));
+  EXPECT_EQ(outcomes(disk, "final"), (Outcomes{"old", "new"}));
+  ASSERT_TRUE(disk.sync_dir(""));
+  EXPECT_EQ(outcomes(disk, "final"), Outcomes{"new"});
+  EXPECT_EQ(outcomes(disk, "tmp"), Outcomes{kMissing});
+}
+
 TEST(CrashImages, ARenamedFileMayLackTheDataThatNobodySynced) {
   SimDisk disk;
   auto file = disk.create("tmp", Access::kBuffered).value();

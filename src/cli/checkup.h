@@ -1,0 +1,61 @@
+// What verify and scrub find out about the checkpoints and records of one run, and how they say it.
+// Read-only.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/console.h"
+#include "restore/device_reader.h"
+#include "restore/opened_run.h"
+#include "restore/snapshot.h"
+
+namespace deepfreeze {
+
+// What was found in one attempt.
+struct Finding {
+  std::string directory;
+  std::optional<Point> point;
+  std::uint64_t bytes = 0;
+  std::vector<Fault> faults;
+  std::vector<std::string> unlisted;  // --deep: what lies there and its manifest does not list
+};
+
+struct Findings {
+  bool deep = false;  // unlisted names were looked for
+  std::vector<Finding> attempts;
+  std::vector<Fault> records;      // the run file and the claims
+  std::vector<std::string> notes;  // worth knowing, not a fault
+  [[nodiscard]] bool good() const;
+  [[nodiscard]] std::size_t bad_count() const;  // attempts with a fault
+};
+
+struct CheckSettings {
+  bool deep = false;  // state trees and unlisted files too
+  std::size_t thread_count = kReadThreads;
+  std::string_view verb = "verify";  // for the progress bar
+};
+
+enum class Verdict : std::uint8_t {
+  kGood,
+  kFault,
+  kNothing,  // it promises nothing, or was removed meanwhile
+};
+
+// Reads the attempt through run.vfs and adds what it finds. An error only where reading itself is
+// impossible.
+[[nodiscard]] Result<Verdict> check_attempt(const OpenedRun& run, const AttemptState& attempt,
+                                            const CheckSettings& settings, const Console& console,
+                                            Findings& findings);
+void check_records(const RunListing& listing, Findings& findings);
+// Says so where the device was not read past the page cache.
+void add_device_note(const DeviceReader& reader, Findings& findings);
+
+void print_findings(std::ostream& out, const Findings& findings);
+// The members good, records, attempts and notes.
+[[nodiscard]] nlohmann::ordered_json findings_members(const Findings& findings);
+
+}  // namespace deepfreeze

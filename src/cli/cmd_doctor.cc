@@ -1,0 +1,190 @@
+// deepfreeze doctor RUN: what is not as it should be, and what can be done about it.
+#include <fmt/ostream.h>
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
+#include "base/try.h"
+#include "cli/console.h"
+#include "cli/doctor_exam.h"
+#include "cli/doctor_treatment.h"
+#include "cli/fault_output.h"
+#include "cli/output.h"
+#include "cli/run_ref.h"
+#include "manifest/debris.h"
+
+namespace deepfreeze {
+namespace {
+
+struct DoctorArguments {
+  std::string run;
+  bool verify = false;
+  bool repair = false;
+  bool delete_debris = false;
+};
+
+struct Visit {
+  OpenedRun run;  // as it is afterwards
+  Repairs repairs;
+  DebrisReport debris;
+  std::vector<Complaint> complaints;
+  std::optional<Error> error;  // what kept the run from being read again
+
+  // Something that was asked for was not done.
+  [[nodiscard]] bool failed() const { return debris.failed || !repairs.refused.empty(); }
+  [[nodiscard]] bool good() const {
+    return std::ranges::none_of(
+        complaints, [](const Complaint& complaint) { return complaint.weight == Weight::kFault; });
+  }
+};
+
+std::string_view to_string(Weight weight) {
+  if (weight == Weight::kFault) return "fault";
+  return weight == Weight::kDebris ? "debris" : "note";
+}
+
+Result<std::vector<Oddity>> look_again(OpenedRun& run) {
+  DF_TRY(run.listing, read_run(*run.vfs));
+  return survey_run(*run.vfs, run.listing);
+}
+
+// What was changed is read again, so that the report tells what is, not what was meant to be.
+Status treat(const DoctorArguments& arguments, const Console& console, Visit& visit) {
+  DF_TRY(std::vector<Oddity> found, survey_run(*visit.run.vfs, visit.run.listing));
+  if (arguments.repair) {
+    visit.repairs = repair_run(visit.run, found, console);
+    DF_TRY(found, look_again(visit.run));
+  }
+  if (arguments.delete_debris) {
+    visit.debris = delete_debris(*visit.run.vfs, visit.run.listing, found);
+    DF_TRY(found, look_again(visit.run));
+  }
+  visit.complaints = examine(visit.run, found, {.read_all = arguments.verify}, console);
+  return {};
+}
+
+// What was done is told even where the run can't be read any more.
+Result<Visit> visit_run(const DoctorArguments& arguments, const Console& console) {
+  Visit visit;
+  DF_TRY(visit.run, open_whole_run(arguments.run));
+  const Status treated = treat(arguments, console, visit);
+  if (!treated) visit.error = treated.error();
+  return visit;
+}
+
+nlohmann::ordered_json complaint_json(const Complaint& complaint) {
+  return {{"kind", complaint.kind},   {"weight", to_string(complaint.weight)},
+          {"place", complaint.place}, {"detail", complaint.detail},
+          {"bytes", complaint.bytes}, {"tensors", complaint.tensors},
+          {"means", complaint.means}, {"remedy", complaint.remedy}};
+}
+
+nlohmann::ordered_json leaving_json(const Leaving& leaving) {
+  nlohmann::ordered_json json{{"place", leaving.name}, {"bytes", leaving.bytes}};
+  if (!leaving.why.empty()) json["why"] = leaving.why;
+  return json;
+}
+
+template <class T, class Fn>
+nlohmann::ordered_json array_of(const std::vector<T>& items, Fn to_json) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const T& item : items) array.push_back(to_json(item));
+  return array;
+}
+
+nlohmann::ordered_json visit_json(const Visit& visit) {
+  nlohmann::ordered_json document = json_document("doctor");
+  document["run"] = {{"path", visit.run.path}, {"id", visit.run.listing.run.run_id}};
+  document["good"] = visit.good() && !visit.error;
+  document["findings"] = array_of(visit.complaints, complaint_json);
+  document["repaired"] = array_of(visit.repairs.mended, [](const Mended& mended) {
+    return nlohmann::ordered_json{{"place", mended.place}, {"how", mended.how}};
+  });
+  document["not_repaired"] = array_of(visit.repairs.refused, [](const NotMended& refused) {
+    return nlohmann::ordered_json{{"place", refused.place}, {"why", refused.why}};
+  });
+  document["deleted"] = array_of(visit.debris.deleted, leaving_json);
+  document["not_deleted"] = array_of(visit.debris.left, leaving_json);
+  if (visit.error) document["error"] = error_json(*visit.error);
+  return document;
+}
+
+void print_complaint(const Complaint& complaint, std::ostream& out) {
+  const std::string size =
+      complaint.bytes > 0 ? fmt::format(", {}", human_bytes(complaint.bytes)) : "";
+  fmt::print(out, "{} {}: {}{}\n", to_string(complaint.weight), complaint.kind,
+             printable(complaint.place), size);
+  if (!complaint.detail.empty()) fmt::print(out, "  {}\n", printable(complaint.detail));
+  if (!complaint.tensors.empty()) {
+    fmt::print(out, "  tensors {}\n", printable(some_of(complaint.tensors)));
+  }
+  fmt::print(out, "  {}\n  {}\n", complaint.means, printable(complaint.remedy));
+}
+
+void print_treatment(const Visit& visit, std::ostream& out) {
+  for (const Mended& mended : visit.repairs.mended) {
+    fmt::print(out, "repaired {}: {}\n", mended.place, mended.how);
+  }
+  for (const NotMended& refused : visit.repairs.refused) {
+    fmt::print(out, "not repaired {}: {}\n", refused.place, printable(refused.why));
+  }
+  std::uint64_t bytes = 0;
+  for (const Leaving& gone : visit.debris.deleted) {
+    bytes += gone.bytes;
+    fmt::print(out, "deleted {}, {}\n", printable(gone.name), human_bytes(gone.bytes));
+  }
+  for (const Leaving& left : visit.debris.left) {
+    fmt::print(out, "not deleted {}: {}\n", printable(left.name), printable(left.why));
+  }
+  if (bytes > 0) fmt::print(out, "{} freed\n", human_bytes(bytes));
+}
+
+void print_visit(const Visit& visit, std::ostream& out) {
+  print_treatment(visit, out);
+  for (const Complaint& complaint : visit.complaints) print_complaint(complaint, out);
+  const auto count = [&](Weight weight) {
+    return std::ranges::count(visit.complaints, weight, &Complaint::weight);
+  };
+  fmt::print(out, "{} faults, {} debris, {} notes\n", count(Weight::kFault), count(Weight::kDebris),
+             count(Weight::kNote));
+}
+
+Result<ExitCode> run_doctor(const DoctorArguments& arguments, Console& console) {
+  DF_TRY(const Visit visit, visit_run(arguments, console));
+  if (visit.error) {
+    fmt::print(console.err, "deepfreeze doctor: {}\n", printable(visit.error->message()));
+  }
+  if (console.json) {
+    print_json(console.out, visit_json(visit));
+  } else {
+    print_visit(visit, console.out);
+  }
+  if (!visit.good()) return kExitFault;
+  return visit.failed() || visit.error ? kExitFailure : kExitGood;
+}
+
+}  // namespace
+
+Command add_doctor(CLI::App& program) {
+  CLI::App* app = program.add_subcommand(
+      "doctor", "Say what is not as it should be in a run; mend or tidy it where told to");
+  const auto arguments = std::make_shared<DoctorArguments>();  // also held by the parser
+  app->add_option("RUN", arguments->run, "The run's directory")->required();
+  app->add_flag("--verify", arguments->verify, "Read all data too, not only records and headers");
+  app->add_flag("--repair", arguments->repair,
+                "Write a bad deepfreeze.json anew, and a bad manifest whose data is whole");
+  app->add_flag(
+      "--delete-debris", arguments->delete_debris,
+      "Delete attempts that were aborted, half deleted, or left by a process that a newer\n"
+      "claim fenced, and temporary files over an hour old");
+  app->footer(
+      "Changes nothing without --repair or --delete-debris; never deletes a checkpoint, a file\n"
+      "that is not ours, or what may be in flight. Exit 1 while a fault is left.\n"
+      "--json: {run, good, findings: [{kind, weight: fault|debris|note, place, detail, bytes,\n"
+      "  tensors, means, remedy}], repaired: [{place, how}], not_repaired: [{place, why}],\n"
+      "  deleted: [{place, bytes}], not_deleted: [{place, bytes, why}], error?: {code, message}}");
+  return {app, [arguments](Console& console) { return run_doctor(*arguments, console); }};
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,143 @@
+// deepfreeze scrub RUN...: reads all checkpoints from the device, slowly and in the background.
+#include <fmt/ostream.h>
+
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
+#include "base/clock.h"
+#include "base/try.h"
+#include "cli/console.h"
+#include "cli/idle_work.h"
+#include "cli/output.h"
+#include "cli/run_ref.h"
+#include "cli/scrub_pass.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::uint64_t kMiB = 1024 * 1024;
+constexpr std::uint64_t kRateDefault = 64;
+constexpr std::uint64_t kRateMax = 1'000'000;  // MiB per second; nothing reads that fast
+constexpr std::uint64_t kSecondsMax = 1'000'000'000;
+
+struct ScrubArguments {
+  std::vector<std::string> runs;
+  std::uint64_t rate = kRateDefault;  // MiB per second; 0: no limit
+  std::uint64_t seconds_max = 0;      // 0: to the end
+};
+
+struct ScrubReport {
+  std::vector<ScrubbedRun> runs;
+  std::vector<std::string> notes;
+  std::uint64_t bytes = 0;
+  double seconds = 0;
+
+  [[nodiscard]] bool good() const { return std::ranges::all_of(runs, &ScrubbedRun::good); }
+  [[nodiscard]] bool has_fault() const {
+    return std::ranges::any_of(runs, [](const ScrubbedRun& run) { return !run.findings.good(); });
+  }
+  [[nodiscard]] std::size_t sum(std::size_t (*count)(const ScrubbedRun&)) const {
+    std::size_t total = 0;
+    for (const ScrubbedRun& run : runs) total += count(run);
+    return total;
+  }
+  [[nodiscard]] std::size_t unread_count() const {
+    return sum([](const ScrubbedRun& run) { return run.unread_count; });
+  }
+};
+
+ScrubReport scrub(const ScrubArguments& arguments, const Console& console) {
+  ScrubReport report;
+  const auto start = Monotonic::now();
+  RateLimit limit(arguments.rate * kMiB);
+  ScrubLimits limits;
+  if (arguments.seconds_max > 0) limits.time_max = std::chrono::seconds(arguments.seconds_max);
+  report.notes =
+      run_idle([&] { report.runs = scrub_runs(arguments.runs, limit, limits, console); });
+  report.bytes = limit.taken();
+  report.seconds = seconds_since(start);
+  return report;
+}
+
+nlohmann::ordered_json run_json(const ScrubbedRun& run) {
+  nlohmann::ordered_json json{{"path", run.path}};
+  if (run.device) json["id"] = run.device->run.listing.run.run_id;
+  json.update(findings_members(run.findings));
+  json["good"] = run.good();
+  json["unread"] = run.unread_count;
+  json["errors"] = nlohmann::ordered_json::array();
+  for (const Error& error : run.errors) json["errors"].push_back(error_json(error));
+  return json;
+}
+
+nlohmann::ordered_json report_json(const ScrubReport& report) {
+  nlohmann::ordered_json document = json_document("scrub");
+  document["good"] = report.good();
+  document["complete"] = report.unread_count() == 0;
+  document["bytes"] = report.bytes;
+  document["seconds"] = report.seconds;
+  document["runs"] = nlohmann::ordered_json::array();
+  for (const ScrubbedRun& run : report.runs) document["runs"].push_back(run_json(run));
+  document["notes"] = report.notes;
+  return document;
+}
+
+void print_report(const ScrubReport& report, std::ostream& out) {
+  for (const ScrubbedRun& run : report.runs) {
+    fmt::print(out, "run {}\n", printable(run.path));
+    print_findings(out, run.findings);
+  }
+  for (const std::string& note : report.notes) fmt::print(out, "note: {}\n", note);
+  fmt::print(out, "{} checkpoints read, {} with a fault, {} not reached; {} in {:.1f} s\n",
+             report.sum([](const ScrubbedRun& run) { return run.findings.attempts.size(); }),
+             report.sum([](const ScrubbedRun& run) { return run.findings.bad_count(); }),
+             report.unread_count(), human_bytes(report.bytes), report.seconds);
+}
+
+// A fault is what the pass was looking for, whatever else went wrong.
+ExitCode exit_code(const ScrubReport& report) {
+  if (report.has_fault()) return kExitFault;
+  return report.good() ? kExitGood : kExitFailure;
+}
+
+Result<ExitCode> run_scrub(const ScrubArguments& arguments, Console& console) {
+  for (const std::string& run : arguments.runs) DF_TRY_VOID(whole_run_path(run));
+  const ScrubReport report = scrub(arguments, console);
+  for (const ScrubbedRun& run : report.runs) {
+    for (const Error& error : run.errors) {
+      fmt::print(console.err, "deepfreeze scrub: {}\n", printable(error.message()));
+    }
+  }
+  if (console.json) {
+    print_json(console.out, report_json(report));
+  } else {
+    print_report(report, console.out);
+  }
+  return exit_code(report);
+}
+
+}  // namespace
+
+Command add_scrub(CLI::App& program) {
+  CLI::App* app = program.add_subcommand(
+      "scrub", "Verify runs from the device, slowly and at idle priority; exit 1 on a fault");
+  const auto arguments = std::make_shared<ScrubArguments>();  // also held by the parser
+  app->add_option("RUN", arguments->runs, "The runs' directories")->required();
+  app->add_option("--rate", arguments->rate, "MiB per second at most; 0 for no limit")
+      ->capture_default_str()
+      ->check(CLI::Range(std::uint64_t{0}, kRateMax));
+  app->add_option("--max-seconds", arguments->seconds_max,
+                  "Begin no checkpoint after so many seconds")
+      ->check(CLI::Range(std::uint64_t{1}, kSecondsMax));
+  app->footer(
+      "The checkpoint comes first that was not read for longest; scrub.json in each run remembers\n"
+      "that, so a pass that is stopped goes on where it was. It is a hint, and may be deleted.\n"
+      "--json: {good, complete, bytes, seconds, runs: [{path, id, good, records: [fault],\n"
+      "  attempts: [{directory, generation, step, save, attempt, bytes, faults: [fault],\n"
+      "  unlisted: [name]}], notes: [text], unread, errors: [{code, message}]}], notes: [text]},\n"
+      "  fault: {file, cause, blocks, tensors}");
+  return {app, [arguments](Console& console) { return run_scrub(*arguments, console); }};
+}
+
+}  // namespace deepfreeze

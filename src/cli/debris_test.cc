@@ -1,0 +1,286 @@
+// manifest/debris and manifest/run_survey on a disk that loses power, as doctor uses them.
+#include "manifest/debris.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "crash/attempt_maker.h"
+#include "manifest/claims.h"
+#include "manifest/history.h"
+#include "manifest/name_kind.h"
+#include "manifest/run_file.h"
+#include "manifest/scrub_memory.h"
+#include "support/sim_disk.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kImagesMax = 2000;
+const AttemptName kFenced{5, 5};
+
+// Step 4 is committed, 3 half deleted, 5 left undecided by a fenced process, 6 aborted, 7 open.
+class DebrisOnDisk : public testing::Test {
+ protected:
+  DebrisOnDisk() : run_id_(create_or_open_run(disk_, {})->run_id) {
+    claim();
+    save(3);
+    save(4);
+    begin(5);
+    claim();
+    begin(6);
+    Manifest aborted{.outcome = Outcome::kAborted, .run_id = run_id_};
+    aborted.point = {.generation = 2, .step = 6, .save_index = 6, .attempt_id = 6};
+    EXPECT_TRUE(abort_attempt(disk_, aborted).has_value());
+    begin(7);
+    const std::string third = attempt_dir_name({3, 3});
+    EXPECT_TRUE(disk_.rename_no_replace(join_name(third, kManifestFile),
+                                        join_name(third, kDeletedManifestFile)));
+    EXPECT_TRUE(disk_.sync_dir(third));
+  }
+
+  Identity identity(std::uint64_t step) const {
+    return make_identity(run_id_, {generation_, step, step, step});
+  }
+  void claim() { generation_ = claim_generation(disk_, run_id_, {})->generation; }
+  void save(std::uint64_t step) {
+    EXPECT_TRUE(save_attempt(disk_, identity(step)).has_value()) << step;
+  }
+  void begin(std::uint64_t step) {
+    EXPECT_TRUE(begin_attempt(disk_, {step, step}).has_value());
+    EXPECT_TRUE(write_and_seal(disk_, identity(step)).has_value());
+  }
+  static DebrisReport sweep(Vfs& disk) {
+    const auto listing = read_run(disk);
+    const auto found = listing ? survey_run(disk, *listing) : std::unexpected(listing.error());
+    if (!found) return {.deleted = {}, .left = {}, .failed = true};
+    return delete_debris(disk, *listing, *found);
+  }
+  static std::vector<std::uint64_t> steps_left(SimDisk& disk) {
+    std::vector<std::uint64_t> steps;
+    const auto entries = disk.list("");
+    for (const DirEntry& entry : *entries) {
+      if (const auto name = parse_attempt_dir_name(entry.name)) steps.push_back(name->step);
+    }
+    return steps;
+  }
+  // Only empty directories may be left beside 4 and 7: as far as anybody can tell, such a one was
+  // made a moment ago, and the next claimant decides it.
+  static bool is_swept(SimDisk& disk) {
+    return std::ranges::all_of(steps_left(disk), [&](std::uint64_t step) {
+      return step == 4 || step == 7 || disk.list(attempt_dir_name({step, step}))->empty();
+    });
+  }
+  // What no power cut and no error may touch.
+  static void expect_sound(SimDisk& disk) {
+    const auto listing = read_run(disk);
+    ASSERT_TRUE(listing.has_value()) << disk.label();
+    const auto committed = newest_first(*listing);
+    ASSERT_EQ(committed.size(), 1U) << disk.label();
+    EXPECT_EQ(committed[0].point.step, 4U);
+    EXPECT_TRUE(verify_attempt(disk, committed[0]).has_value()) << disk.label();
+    const auto open = std::ranges::find(listing->attempts, AttemptName{7, 7}, &AttemptState::name);
+    ASSERT_NE(open, listing->attempts.end()) << disk.label();
+    EXPECT_TRUE(open->undecided());
+  }
+
+  SimDisk disk_;
+  std::string run_id_;
+  std::uint64_t generation_ = 0;
+};
+
+TEST_F(DebrisOnDisk, GoesForGoodAndNothingElse) {
+  const DebrisReport report = sweep(disk_);
+  EXPECT_FALSE(report.failed);
+  EXPECT_EQ(report.deleted.size(), 3U);
+  EXPECT_TRUE(report.left.empty());
+  for (const auto& image : disk_.crash_images(kImagesMax, 1)) {
+    EXPECT_EQ(steps_left(*image), (std::vector<std::uint64_t>{4, 7})) << image->label();
+    expect_sound(*image);
+  }
+}
+
+TEST_F(DebrisOnDisk, APowerCutAnywhereLosesNothingElseAndTheNextSweepFinishes) {
+  const auto counted = disk_.clone();
+  ASSERT_FALSE(sweep(*counted).failed);
+  const std::size_t operations = counted->operation_count();
+  for (std::size_t index = 0; index < operations; ++index) {
+    const auto disk = disk_.clone();
+    disk->crash_at(index);
+    EXPECT_TRUE(sweep(*disk).failed) << index;
+    for (const auto& image : disk->crash_images(kImagesMax, index)) {
+      expect_sound(*image);
+      ASSERT_FALSE(sweep(*image).failed) << image->label();
+      ASSERT_TRUE(is_swept(*image)) << index << ", " << image->label();
+    }
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(DebrisOnDisk, AnErrorAnywhereIsToldAndTheNextSweepFinishes) {
+  const auto counted = disk_.clone();
+  ASSERT_FALSE(sweep(*counted).failed);
+  for (std::size_t index = 0; index < counted->operation_count(); ++index) {
+    const auto disk = disk_.clone();
+    disk->fail_at(index, EIO);
+    const DebrisReport report = sweep(*disk);
+    EXPECT_TRUE(report.failed) << index;
+    EXPECT_FALSE(report.left.empty()) << index;
+    expect_sound(*disk);
+    EXPECT_FALSE(sweep(*disk).failed) << index;
+    EXPECT_TRUE(is_swept(*disk)) << index;
+  }
+}
+
+TEST_F(DebrisOnDisk, ADirectoryThatCantBeListedIsAnErrorOfTheSurvey) {
+  const auto listing = read_run(disk_);
+  const auto counted = disk_.clone();
+  const auto found = survey_run(*counted, *listing);
+  ASSERT_TRUE(found.has_value());
+  std::size_t errors = 0;
+  for (std::size_t read = 0; read < counted->read_count(); ++read) {
+    const auto disk = disk_.clone();
+    disk->fail_read_at(read, EIO);
+    const auto partial = survey_run(*disk, *listing);
+    // What only tells a size or a generation may be missing, nothing else.
+    EXPECT_EQ(partial ? partial->size() : found->size(), found->size()) << read;
+    errors += partial ? 0 : 1;
+  }
+  // The root, five attempts, and the claims for each undecided one with a header.
+  EXPECT_EQ(errors, 8U);
+}
+
+// The survey is older than what the others do.
+TEST_F(DebrisOnDisk, WhatWasCommittedMeanwhileStays) {
+  const auto listing = read_run(disk_);
+  const auto found = survey_run(disk_, *listing);
+  ASSERT_TRUE(found.has_value());
+  Manifest committed{.run_id = run_id_};
+  committed.point = {.generation = 1, .step = 5, .save_index = 5, .attempt_id = 5};
+  const std::string manifest = join_name(attempt_dir_name(kFenced), kManifestFile);
+  disk_.plant(manifest, encode_manifest(committed));
+  const DebrisReport report = delete_debris(disk_, *listing, *found);
+  ASSERT_EQ(report.left.size(), 1U);
+  EXPECT_EQ(report.left[0].name, attempt_dir_name(kFenced));
+  EXPECT_FALSE(report.failed);
+  EXPECT_TRUE(disk_.contents(manifest).has_value());
+}
+
+TEST_F(DebrisOnDisk, WhatAnotherCollectorTookIsGone) {
+  const auto listing = read_run(disk_);
+  const auto found = survey_run(disk_, *listing);
+  ASSERT_FALSE(sweep(disk_).failed);
+  const DebrisReport report = delete_debris(disk_, *listing, *found);
+  EXPECT_FALSE(report.failed);
+  EXPECT_TRUE(report.left.empty());
+  EXPECT_EQ(steps_left(disk_), (std::vector<std::uint64_t>{4, 7}));
+  expect_sound(disk_);
+}
+
+// A survey that is wrong, or of another moment, can't make delete_debris abort what is in flight.
+TEST_F(DebrisOnDisk, NobodysWordMakesAnOpenAttemptFenced) {
+  const auto listing = read_run(disk_);
+  const Oddity wrong{
+      .kind = OddityKind::kFenced, .name = attempt_dir_name({7, 7}), .attempt = AttemptName{7, 7}};
+  const DebrisReport report = delete_debris(disk_, *listing, std::span(&wrong, 1));
+  EXPECT_TRUE(report.failed);
+  EXPECT_TRUE(report.deleted.empty());
+  expect_sound(disk_);
+}
+
+// Its process died between the rename and the last sync: a power cut would bring the older step
+// into play, if that is still there.
+TEST_F(DebrisOnDisk, TheNewestStepIsDurableBeforeAnythingGoes) {
+  const auto counted = disk_.clone();
+  ASSERT_TRUE(save_attempt(*counted, identity(8)).has_value());
+  disk_.ignore_sync(disk_.operation_count() + counted->operation_count() - 1);
+  save(8);
+  ASSERT_GT(disk_.pending_count(), 0U);
+  ASSERT_FALSE(sweep(disk_).failed);
+  for (const auto& image : disk_.crash_images(kImagesMax, 1)) {
+    EXPECT_EQ(newest_first(*read_run(*image)).size(), 2U) << image->label();
+  }
+}
+
+// The name that a record has while it is written: what is there when its writer dies at the rename.
+std::string name_at_death(SimDisk& disk, const std::function<Status(Vfs&)>& write) {
+  const auto counted = disk.clone();
+  EXPECT_TRUE(write(*counted).has_value());
+  for (const SimOperation& operation : counted->operations()) {
+    if (operation.kind == SimOperationKind::kRename) return operation.name;
+  }
+  return "(no rename)";
+}
+
+TEST_F(DebrisOnDisk, TemporaryNamesAreKnownForWhatTheyAre) {
+  const auto kind = [](const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    if (slash == std::string::npos) return kind_in_run({.name = path});
+    return kind_in_attempt({.name = path.substr(slash + 1)});
+  };
+  const std::string directory = attempt_dir_name({7, 7});
+  const auto place = [](std::string_view where, std::string_view name) {
+    return [=](Vfs& vfs) {
+      return place_record(vfs, {.directory = where, .name = name, .text = "{}"}, {});
+    };
+  };
+  EXPECT_EQ(kind(name_at_death(disk_, place("", generation_file_name(9)))), NameKind::kTemporary);
+  EXPECT_EQ(kind(name_at_death(disk_, place(directory, kManifestFile))), NameKind::kTemporary);
+  EXPECT_EQ(kind(name_at_death(disk_,
+                               [&](Vfs& vfs) {
+                                 return remember_scrubs(vfs, {.run_id = run_id_, .entries = {}});
+                               })),
+            NameKind::kTemporary);
+  ASSERT_TRUE(disk_.remove_file(kRunFile).has_value());
+  EXPECT_EQ(kind(name_at_death(disk_, place("", kRunFile))), NameKind::kTemporary);
+}
+
+TEST_F(DebrisOnDisk, AnAttemptOfAnotherRunIsNotOursToAbort) {
+  const Identity foreign = make_identity("0123456789abcdef", {1, 9, 9, 9});
+  ASSERT_TRUE(begin_attempt(disk_, {9, 9}).has_value());
+  ASSERT_TRUE(write_and_seal(disk_, foreign).has_value());
+  ASSERT_FALSE(sweep(disk_).failed);
+  EXPECT_EQ(steps_left(disk_), (std::vector<std::uint64_t>{4, 7, 9}));
+}
+
+// This disk has no clock, so that the age is put in by hand.
+std::vector<Oddity> old_temporaries(Vfs& disk, const RunListing& listing) {
+  std::vector<Oddity> found = survey_run(disk, listing).value();
+  std::erase_if(found, [](const Oddity& one) { return one.kind != OddityKind::kTemporary; });
+  for (Oddity& one : found) one.age_micros = std::int64_t{3601} * 1'000'000;
+  return found;
+}
+
+TEST_F(DebrisOnDisk, OldTemporaryFilesGoForGood) {
+  const std::string inside = attempt_dir_name({4, 4}) + "/manifest.0123456789abcdef.tmp";
+  const std::string outside = "generation.0123456789abcdef.tmp";
+  disk_.plant(inside, "torn");
+  disk_.plant(outside, "torn");
+  disk_.plant(attempt_dir_name({7, 7}) + "/manifest.0123456789abcdef.tmp", "in flight");
+  const auto listing = read_run(disk_);
+  const std::vector<Oddity> found = old_temporaries(disk_, *listing);
+  ASSERT_EQ(found.size(), 3U);
+  const DebrisReport report = delete_debris(disk_, *listing, found);
+  EXPECT_EQ(report.deleted.size(), 2U);
+  EXPECT_FALSE(report.failed);
+  for (const auto& image : disk_.crash_images(kImagesMax, 1)) {
+    EXPECT_FALSE(image->contents(inside).has_value()) << image->label();
+    EXPECT_FALSE(image->contents(outside).has_value()) << image->label();
+    EXPECT_TRUE(image->contents(attempt_dir_name({7, 7}) + "/manifest.0123456789abcdef.tmp"));
+  }
+  EXPECT_FALSE(delete_debris(disk_, *listing, found).failed) << "they are gone: that is success";
+}
+
+TEST_F(DebrisOnDisk, WithoutAClockTemporaryFilesStay) {
+  const std::string name = "generation.0123456789abcdef.tmp";
+  disk_.plant(name, "torn");
+  const DebrisReport report = sweep(disk_);
+  EXPECT_FALSE(report.failed);
+  ASSERT_EQ(report.left.size(), 1U);
+  EXPECT_EQ(report.left[0].name, name);
+  EXPECT_TRUE(disk_.contents(name).has_value());
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,91 @@
+#include "cli/doctor_exam.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "cli/doctor_words.h"
+#include "cli/progress.h"
+#include "restore/repair_manifest.h"
+
+namespace deepfreeze {
+namespace {
+
+Complaint complaint_of(const DoctorWords& words, std::string place, std::string detail) {
+  return {.kind = words.kind,
+          .weight = words.weight,
+          .place = std::move(place),
+          .detail = std::move(detail),
+          .means = words.means,
+          .remedy = std::string(words.remedy)};
+}
+
+// Whether --repair would get so far as to read the data.
+std::string repair_outlook(const OpenedRun& run, const AttemptName& name) {
+  const auto plan = plan_repair(*run.vfs, run.listing.run.run_id, name);
+  if (plan) return std::string(words_for(OddityKind::kManifestDamaged).remedy);
+  return "it can't be repaired: " + plan.error().message();
+}
+
+Complaint complaint_of(const OpenedRun& run, const Oddity& oddity) {
+  Complaint complaint = complaint_of(words_for(oddity.kind), oddity.name, oddity.detail);
+  complaint.bytes = oddity.bytes;
+  if (oddity.kind == OddityKind::kManifestDamaged) {
+    complaint.remedy = repair_outlook(run, *oddity.attempt);
+  }
+  return complaint;
+}
+
+Result<std::vector<Fault>> faults_of(const OpenedRun& run, const Manifest& manifest,
+                                     const ExamSettings& settings, const Console& console) {
+  if (!settings.read_all) return verify_headers(*run.vfs, manifest);
+  Progress progress(console, fmt::format("verify step {}", manifest.point.step),
+                    stored_bytes(manifest));
+  return verify_attempt(*run.vfs, manifest,
+                        {.check_tree = true,
+                         .thread_count = kReadThreads,
+                         .on_progress = [&](std::uint64_t done) { progress.update(done); }});
+}
+
+void add_faults(const OpenedRun& run, const AttemptState& attempt, const ExamSettings& settings,
+                const Console& console, std::vector<Complaint>& complaints) {
+  const std::string directory = attempt_dir_name(attempt.name);
+  const auto faults = faults_of(run, *attempt.manifest, settings, console);
+  if (!faults && faults.error().code() == ErrorCode::kNotFound) return;  // deleted meanwhile
+  if (!faults) {
+    complaints.push_back(
+        complaint_of(words_for_unread_checkpoint(), directory, faults.error().message()));
+    return;
+  }
+  for (const Fault& fault : *faults) {
+    complaints.push_back(
+        complaint_of(words_for_damaged_checkpoint(), directory + "/" + fault.file, fault.cause));
+    complaints.back().tensors = fault.tensors;
+  }
+}
+
+// Of one weight in the order of the survey.
+std::vector<Complaint> heaviest_first(const std::vector<Complaint>& complaints) {
+  std::vector<Complaint> sorted;
+  for (const Weight weight : {Weight::kFault, Weight::kDebris, Weight::kNote}) {
+    std::ranges::copy_if(complaints, std::back_inserter(sorted),
+                         [&](const Complaint& one) { return one.weight == weight; });
+  }
+  return sorted;
+}
+
+}  // namespace
+
+std::vector<Complaint> examine(const OpenedRun& run, const std::vector<Oddity>& found,
+                               const ExamSettings& settings, const Console& console) {
+  std::vector<Complaint> complaints;
+  for (const Oddity& oddity : found) complaints.push_back(complaint_of(run, oddity));
+  for (const AttemptState& attempt : run.listing.attempts) {
+    if (!attempt.committed()) continue;
+    add_faults(run, attempt, settings, console, complaints);
+  }
+  return heaviest_first(complaints);
+}
+
+}  // namespace deepfreeze

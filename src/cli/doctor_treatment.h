@@ -1,0 +1,31 @@
+// What the doctor changes where it is told to, through the functions of the protocol.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/console.h"
+#include "manifest/run_survey.h"
+#include "restore/opened_run.h"
+
+namespace deepfreeze {
+
+struct Mended {
+  std::string place;  // below the run's root
+  std::string how;
+};
+struct NotMended {
+  std::string place;
+  std::string why;
+};
+
+struct Repairs {
+  std::vector<Mended> mended;
+  std::vector<NotMended> refused;
+};
+
+// The run's record, and manifests of attempts whose data is whole; what is lost stays lost.
+[[nodiscard]] Repairs repair_run(const OpenedRun& run, const std::vector<Oddity>& found,
+                                 const Console& console);
+
+}  // namespace deepfreeze

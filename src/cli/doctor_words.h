@@ -1,0 +1,21 @@
+// The doctor's words for what a survey finds. Pure.
+#pragma once
+
+#include <string_view>
+
+#include "cli/doctor_exam.h"
+
+namespace deepfreeze {
+
+struct DoctorWords {
+  std::string_view kind;
+  Weight weight = Weight::kNote;
+  std::string_view means;
+  std::string_view remedy;
+};
+
+[[nodiscard]] const DoctorWords& words_for(OddityKind kind);
+[[nodiscard]] const DoctorWords& words_for_damaged_checkpoint();
+[[nodiscard]] const DoctorWords& words_for_unread_checkpoint();
+
+}  // namespace deepfreeze

@@ -1,0 +1,48 @@
+#include "cli/fault_output.h"
+
+#include <fmt/ostream.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <ostream>
+
+#include "cli/output.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kNamedMax = 8;  // blocks and tensors of one fault, for people
+
+template <class T>
+std::string first_of(const std::vector<T>& items) {
+  const auto count = static_cast<std::ptrdiff_t>(std::min(items.size(), kNamedMax));
+  const std::vector<T> first(items.begin(), items.begin() + count);
+  const char* more = items.size() > kNamedMax ? ", …" : "";
+  return fmt::format("{}{}", fmt::join(first, ", "), more);
+}
+
+nlohmann::ordered_json fault_json(const Fault& fault) {
+  return {{"file", fault.file},
+          {"cause", fault.cause},
+          {"blocks", fault.blocks},
+          {"tensors", fault.tensors}};
+}
+
+}  // namespace
+
+std::string some_of(const std::vector<std::string>& items) { return first_of(items); }
+
+void print_fault(std::ostream& out, const Fault& fault) {
+  fmt::print(out, "  {}: {}\n", printable(fault.file), printable(fault.cause));
+  if (fault.blocks.empty()) return;
+  fmt::print(out, "    blocks {}\n    tensors {}\n", first_of(fault.blocks),
+             printable(first_of(fault.tensors)));
+}
+
+nlohmann::ordered_json faults_json(const std::vector<Fault>& faults) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const Fault& fault : faults) json.push_back(fault_json(fault));
+  return json;
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,35 @@
+// Deletes what no reader counts and nobody will finish. Stateless; any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "manifest/run_survey.h"
+
+namespace deepfreeze {
+
+inline constexpr std::chrono::hours kTemporaryAge{1};  // younger ones may be somebody's
+
+struct Leaving {
+  std::string name;  // below the run's root
+  std::uint64_t bytes = 0;
+  std::string why;  // it was left
+};
+
+struct DebrisReport {
+  std::vector<Leaving> deleted;
+  std::vector<Leaving> left;  // found, and not deleted
+  bool failed = false;        // some of `left` for an error, not by a rule
+};
+
+// Of what survey_run() has just found of this listing: half-deleted attempts, aborted ones,
+// undecided ones that are fenced (they are aborted first, by the commit protocol), and old
+// temporary files of the run and of committed attempts. Left alone: an attempt that holds a
+// foreign name, a file that is not old, and everything else.
+[[nodiscard]] DebrisReport delete_debris(Vfs& vfs, const RunListing& listing,
+                                         std::span<const Oddity> found);
+
+}  // namespace deepfreeze

@@ -1,0 +1,29 @@
+// What a name in a run's directory says that it stands for. Pure; of the names only.
+#pragma once
+
+#include <cstdint>
+
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+enum class NameKind : std::uint8_t {
+  kRunRecord,
+  kKeptRunRecord,  // deepfreeze.bad-<nonce>.json
+  kClaim,
+  kScrubMemory,
+  kAttempt,
+  kManifest,
+  kDeletedManifest,
+  kKeptManifest,  // manifest.bad-<nonce>.json
+  kPart,
+  kSealedPart,
+  kFailedPart,
+  kTemporary,  // a record before it has its name
+  kForeign,
+};
+
+[[nodiscard]] NameKind kind_in_run(const DirEntry& entry);
+[[nodiscard]] NameKind kind_in_attempt(const DirEntry& entry);
+
+}  // namespace deepfreeze

@@ -1,0 +1,46 @@
+// What a run's directory holds that a healthy run, which nobody writes, would not. Reads names,
+// sizes and records; no data. Stateless; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "manifest/run_directory.h"
+
+namespace deepfreeze {
+
+enum class OddityKind : std::uint8_t {
+  kRunFileMissing,
+  kRunFileDamaged,
+  kRunFileKept,      // a bad one that was replaced
+  kClaimDamaged,     // or of another run
+  kManifestDamaged,  // or of another attempt or run
+  kManifestKept,     // a bad one that was replaced
+  kTemporary,
+  kHalfDeleted,
+  kAborted,
+  kFenced,     // undecided, and of a generation above which there is a claim
+  kUndecided,  // in flight, or of a process that died
+  kRankFailed,
+  kUnlisted,  // ours by its name, and the manifest of its checkpoint does not list it
+  kForeign,
+};
+
+struct Oddity {
+  OddityKind kind = OddityKind::kForeign;
+  std::string name;                         // below the run's root; any bytes
+  std::optional<AttemptName> attempt = {};  // the one it is, or lies in
+  std::uint64_t bytes = 0;                  // of the file, or of the attempt's files
+  std::int64_t age_micros = 0;              // of temporary files; 0 where that is not known
+  std::string detail = {};
+};
+
+// In the order of the directory. Attempts that vanish meanwhile are left out.
+[[nodiscard]] Result<std::vector<Oddity>> survey_run(Vfs& vfs, const RunListing& listing);
+
+// Names in a committed attempt's directory that are neither its manifest nor listed there.
+[[nodiscard]] Result<std::vector<std::string>> unlisted_names(Vfs& vfs, const Manifest& manifest);
+
+}  // namespace deepfreeze

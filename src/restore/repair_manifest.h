@@ -1,0 +1,33 @@
+// Publishes the manifest of a committed attempt anew where it does not verify any more.
+// docs/commit_protocol.md, "Repairing a manifest". Stateless; any thread.
+#pragma once
+
+#include <string>
+
+#include "format/records.h"
+#include "restore/snapshot.h"
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+// What would be published, and in the place of what.
+struct RepairPlan {
+  AttemptName name;
+  Manifest manifest;
+  std::string damaged;  // the text of manifest.json as it stands
+};
+
+// From the headers alone. The error says why not: the manifest verifies or can't be read, a file
+// is missing, torn or another attempt's, the text no longer tells that the attempt was committed,
+// or a newer generation is claimed (kFenced).
+[[nodiscard]] Result<RepairPlan> plan_repair(Vfs& vfs, const std::string& run_id,
+                                             const AttemptName& name);
+
+// Reads and checks all data, then publishes. Returns the name of the copy that is kept of the
+// damaged manifest. kCorrupt: a block or the tree does not verify. kCancelled: somebody else has
+// changed the attempt meanwhile. On any error the damaged manifest is still in its place, but for
+// "outcome unknown": then it or the new one is.
+[[nodiscard]] Result<std::string> repair_manifest(Vfs& vfs, const RepairPlan& plan,
+                                                  const ReadSettings& settings);
+
+}  // namespace deepfreeze
