@@ -3,13 +3,15 @@ PYTHON ?= python3
 JOBS ?= $(shell nproc)
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+TORTURE_ARGS ?=
+COVERAGE_ARGS ?=
 export JOBS
 VENV_PYTHON = .venv/bin/python
 # The programs of .venv first, for whatever a target starts.
 WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-window bench-micro test lint format clang-tidy debug asan tsan clean distclean
+.PHONY: help setup build demo bench bench-window bench-micro test fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -36,6 +38,16 @@ bench-micro: build ## each part of the core by itself (BENCH_ARGS="--benchmark_f
 
 test: setup ## lint, C++ tests, Python tests, C++ tests under asan and tsan
 	@$(PYTHON) tools/run_tests.py
+
+fuzz: setup ## hostile bytes for every parser, under libFuzzer (FUZZ_SECONDS=60 for each target)
+	@$(PYTHON) tests/fuzz/run.py
+
+torture: build ## the long runs, hours: tests/torture.md (TORTURE_ARGS="--only crash power")
+	@$(PYTHON) tools/build.py tsan
+	@$(VENV_PYTHON) tools/torture.py $(TORTURE_ARGS)
+
+coverage: ## lines of format, manifest, storage and restore that no test executes (COVERAGE_ARGS=--uncovered)
+	@$(PYTHON) tools/coverage.py $(COVERAGE_ARGS)
 
 lint: setup ## tidy, clang-format, ruff, mypy: checks only
 	@$(PYTHON) tools/lint.py

@@ -17,7 +17,7 @@ from stamp import BUILD, ROOT, VENV, Stamp, digest, files_under
 
 CORE = ("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "tests", "bench")
 PACKAGE = ("pyproject.toml", "README.md", "LICENSE", "python/src", "python/deepfreeze")
-PRESETS = ("debug", "asan", "tsan")
+PRESETS = ("debug", "asan", "tsan", "coverage")
 
 
 def say(text: str) -> None:

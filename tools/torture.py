@@ -67,6 +67,13 @@ RUNS = (
         {"DEEPFREEZE_DAMAGES": "100000"},
     ),
     Run(
+        "fuzz",
+        "hostile bytes for every parser, under ASan and UBSan",
+        (PYTHON, "tests/fuzz/run.py", "--record"),
+        r"fuzz: \d+ targets.*",
+        {"FUZZ_SECONDS": "1800"},
+    ),
+    Run(
         "race",
         "threads that copy, fence, write and cancel at once, under ThreadSanitizer",
         ("build/tsan/tests/race/race_test",),

@@ -1,0 +1,180 @@
+// Names in a run's directory that nobody of us wrote, and files of sizes that nobody of us writes.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+
+#include "base/log.h"
+#include "cli/test_run.h"
+#include "manifest/history.h"
+#include "manifest/retention.h"
+#include "restore/run_fixture.h"
+#include "restore/snapshot.h"
+#include "storage/posix_vfs.h"
+
+namespace deepfreeze {
+namespace {
+
+namespace fs = std::filesystem;
+
+FixtureSave save_of(std::uint64_t step) {
+  return {.step = step, .ranks = {{f32_tensor("w", {1, 2, 3})}}, .tree = {}, .annotations = {}};
+}
+
+const std::vector<std::string> kOddNames = {
+    "line\nbreak", "\xff\xfe not UTF-8", std::string(255, 'x'), "\x1b[2Jcleared", "-rf",
+    "a b",         "..hidden",           "manifest.json\n",     "step-*",         "%s%n"};
+
+void touch(const fs::path& path) { std::ofstream(path) << "not ours"; }
+
+class HostileNames : public testing::Test {
+ protected:
+  HostileNames() {
+    set_log_sink([](std::string_view) {});
+    good_ = run_.save(save_of(1));
+    newest_ = run_.save(save_of(2));
+  }
+  ~HostileNames() override { set_log_sink({}); }
+
+  [[nodiscard]] fs::path directory_of(const Manifest& manifest) const {
+    return run_.file_path(manifest, "manifest.json").parent_path();
+  }
+  [[nodiscard]] std::vector<Manifest> listed() { return newest_first(must(read_run(run_.vfs()))); }
+
+  RunFixture run_;
+  Manifest good_;
+  Manifest newest_;
+};
+
+TEST_F(HostileNames, BesideTheAttemptsAreIgnored) {
+  for (const std::string& name : kOddNames) touch(run_.path() / name);
+  EXPECT_EQ(listed(), (std::vector{newest_, good_}));
+  EXPECT_EQ(call({"verify", run_.text()}).code, 0);
+  EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.size(), 1U);
+  for (const std::string& name : kOddNames) EXPECT_TRUE(fs::exists(run_.path() / name));
+}
+
+TEST_F(HostileNames, InAnAttemptCostNoCheckpoint) {
+  for (const std::string& name : kOddNames) touch(directory_of(newest_) / name);
+  EXPECT_EQ(listed(), (std::vector{newest_, good_}));
+  EXPECT_EQ(call({"verify", run_.text()}).code, 0);
+  EXPECT_EQ(call({"export", run_.text(), (run_.path() / "out").string()}).code, 0);
+}
+
+// What we can't name we can't delete: it is said, and no other attempt waits for it.
+TEST_F(HostileNames, InAnAttemptThatExpiredStayAndAreTold) {
+  const Manifest third = run_.save(save_of(3));
+  touch(directory_of(good_) / kOddNames.front());
+  for (int round = 0; round < 2; ++round) {
+    const auto report = collect_garbage(run_.vfs(), {.last = 1}, false);
+    ASSERT_FALSE(report.has_value());
+    EXPECT_EQ(report.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(report.error().message().contains(directory_of(good_).filename().string() +
+                                                  "/line?break': not a safe relative name"))
+        << report.error().message();
+    EXPECT_EQ(listed(), std::vector{third});
+    EXPECT_FALSE(fs::exists(directory_of(newest_)));
+    EXPECT_TRUE(fs::exists(directory_of(good_) / kOddNames.front()));
+  }
+}
+
+TEST_F(HostileNames, ByTheThousandHideNothing) {
+  constexpr int kCount = 1500;
+  for (int i = 0; i < kCount; ++i) {
+    const std::string number = std::to_string(i);
+    touch(run_.path() / ("generation.0123456789abcdef" + number + ".tmp"));
+    touch(run_.path() / attempt_dir_name({1'000'000U + static_cast<unsigned>(i), 1}));
+    touch(directory_of(newest_) / ("rank-" + number + ".part"));
+  }
+  for (unsigned i = 0; i < 1000; ++i) {
+    fs::create_directory(run_.path() / attempt_dir_name({2'000'000U + i, 1}));
+  }
+  EXPECT_EQ(listed(), (std::vector{newest_, good_}));
+  EXPECT_EQ(must(read_run(run_.vfs())).attempts.size(), 1002U);
+  EXPECT_EQ(call({"verify", run_.text()}).code, 0);
+  EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.size(), 1U);
+}
+
+// Sparse files: what they claim costs an attacker nothing, so it must cost us nothing either.
+TEST_F(HostileNames, RecordsThatAreTooLargeAreNotRead) {
+  const fs::path manifest = run_.file_path(newest_, "manifest.json");
+  fs::resize_file(manifest, kManifestBytesMax + 1);
+  fs::resize_file(run_.path() / "deepfreeze.json", std::uintmax_t{1} << 40);
+  fs::resize_file(run_.path() / generation_file_name(1), std::uintmax_t{1} << 40);
+  const auto listing = must(read_run(run_.vfs()));
+  EXPECT_TRUE(listing.run_rebuilt);
+  EXPECT_FALSE(listing.claims.front().record.has_value());
+  ASSERT_TRUE(listing.attempts.back().fault.has_value());
+  EXPECT_EQ(listing.attempts.back().fault->message(),
+            "read " + manifest.string() + ": 67108865 bytes, at most 67108864 make sense");
+  EXPECT_EQ(newest_first(listing), std::vector{good_});
+}
+
+// The first 8 bytes of a file of 40 GB say how long its header is.
+TEST_F(HostileNames, HeadersThatAreTooLargeAreNotRead) {
+  const fs::path path = run_.file_path(newest_, newest_.files.front().name);
+  Manifest forged = newest_;
+  forged.files.front().bytes = std::uint64_t{40} << 30;
+  fs::resize_file(path, forged.files.front().bytes);
+  for (const std::uint64_t length : {std::uint64_t{25'001'976}, std::uint64_t{1} << 32,
+                                     std::uint64_t{1} << 63, ~std::uint64_t{7}, ~std::uint64_t{0},
+                                     forged.files.front().bytes - 8, forged.files.front().bytes}) {
+    std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
+        .write(reinterpret_cast<const char*>(&length), sizeof(length));
+    const auto opened = Snapshot::open(run_.vfs(), forged);
+    ASSERT_FALSE(opened.has_value()) << length;
+    EXPECT_EQ(opened.error().code(), ErrorCode::kCorrupt);
+    EXPECT_TRUE(opened.error().message().contains(
+        fmt::format("header: {} bytes in a file of 42949672960", length)))
+        << opened.error().message();
+  }
+}
+
+// In a child, because it can't become root again. Its exit status is 0 where `body` holds.
+bool holds_for_another_user(const std::function<bool()>& body) {
+  constexpr uid_t kNobody = 65534;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::geteuid() == 0 && (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0)) ::_exit(2);
+    ::_exit(body() ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_F(HostileNames, WhatAnotherUserMayNotReadIsSaidAndPassedOver) {
+  const fs::path part = run_.file_path(newest_, newest_.files.front().name);
+  fs::permissions(run_.path(), fs::perms::others_all | fs::perms::owner_all);
+  fs::permissions(part, fs::perms::none);
+  EXPECT_TRUE(holds_for_another_user([&] {
+    const auto vfs = must(open_posix_vfs(run_.path()));
+    const auto listing = must(read_run(*vfs));
+    const auto opened = Snapshot::open(*vfs, newest_);
+    return newest_first(listing).size() == 2 && !opened &&
+           opened.error().code() == ErrorCode::kIo &&
+           opened.error().message().contains(part.string() + ": Permission denied") &&
+           must(verify_attempt(*vfs, good_, {.thread_count = 1})).empty();
+  }));
+}
+
+TEST_F(HostileNames, AnAttemptThatAnotherUserMayNotListIsAFault) {
+  const fs::path directory = directory_of(newest_);
+  fs::permissions(run_.path(), fs::perms::others_all | fs::perms::owner_all);
+  fs::permissions(directory, fs::perms::none);
+  EXPECT_TRUE(holds_for_another_user([&] {
+    const auto vfs = must(open_posix_vfs(run_.path()));
+    const auto listing = must(read_run(*vfs));
+    const auto& fault = listing.attempts.back().fault;
+    return newest_first(listing) == std::vector{good_} && fault &&
+           fault->message() == "list " + directory.string() + ": Permission denied" &&
+           must(collect_garbage(*vfs, {.last = 1}, false)).removed.empty();
+  }));
+  fs::permissions(directory, fs::perms::owner_all);
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,73 @@
+// The reader of JSON, beside another parser: ours takes a part of what that one takes, and takes
+// it for the same.
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "format/json_reader.h"
+#include "format/json_writer.h"
+#include "format/strict_json.h"
+#include "fuzz/fuzz_target.h"
+#include "fuzz/memory_meter.h"
+#include "tensor/utf8.h"
+
+namespace deepfreeze {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+// Why ours refuses what the other takes. A NUL ends the text for that one.
+bool is_stricter(std::string_view text, const Error& error) {
+  if (text.starts_with(kByteOrderMark) || text.contains('\0')) return true;
+  constexpr std::array<std::string_view, 3> kCauses = {"twice in one object", "out of range",
+                                                       "nested too deep"};
+  return std::ranges::any_of(
+      kCauses, [&](std::string_view cause) { return error.message().contains(cause); });
+}
+
+Status check_beside_another(std::string_view text, const Result<json>& ours) {
+  const json theirs = json::parse(text, nullptr, false);
+  if (ours) return promise(*ours == theirs, "another value than another parser's");
+  DF_TRY_VOID(check_refusal(ours.error()));
+  return promise(theirs.is_discarded() || is_stricter(text, ours.error()),
+                 "refused what is JSON: " + ours.error().message());
+}
+
+// Skipping checks like reading, but for the size of numbers.
+Status check_skipping(std::string_view text, const Result<json>& read) {
+  JsonReader reader(text, kJsonDepthMax);
+  reader.skip_value();
+  const Status skipped = reader.finish();
+  const bool by_number = !read && read.error().message().contains("out of range");
+  return promise(by_number || skipped.has_value() == read.has_value(),
+                 "skipping and reading differ");
+}
+
+Status check_writing(std::string_view text) {
+  if (!is_utf8(text)) return {};
+  fmt::memory_buffer out;
+  append_json_string(out, text);
+  const auto read = parse_strict({out.data(), out.size()});
+  return promise(read && *read == text, "a string became another");
+}
+
+}  // namespace
+
+Status fuzz_json(std::string_view input) {
+  const auto read = [&]() -> Result<json> {
+    const MemoryMeter meter;
+    auto value = parse_strict(input);
+    DF_TRY_VOID(meter.check(input.size()));
+    return value;
+  }();
+  DF_TRY_VOID(check_beside_another(input, read));
+  DF_TRY_VOID(check_skipping(input, read));
+  DF_TRY_VOID(check_writing(input));
+  if (!read) return {};
+  const auto again = parse_strict(read->dump());
+  return promise(again && *again == *read, "written and read as another");
+}
+
+}  // namespace deepfreeze
