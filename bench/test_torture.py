@@ -1,0 +1,478 @@
+"""The faults happen, and the judge sees what they do; DeepFreeze loses nothing to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from bench.storage.saver import Pending
+from bench.storage.values import Array, Values
+from bench.torture import __main__ as command
+from bench.torture import campaign, cuts, flips, kills, nursery, outcomes, table
+from bench.torture.campaign import AFTER, DURING, FLIP, KILL, QUICK, Result, Row
+from bench.torture.disk import Cut, Disk, MissingError
+from bench.torture.flips import Flip
+from bench.torture.judge import Judge, fingerprints
+from bench.torture.menu import SAVERS, Entry
+from bench.torture.nursery import Nursery, NurseryError
+from bench.torture.outcomes import Loaded
+from bench.torture.state import NEWER, OLDER, layout
+from bench.torture.subject import Subject, Trial
+from bench.torture.torch_victims import TorchSave
+
+ROOT = Path(__file__).resolve().parents[1]
+SEED = 5
+HERE = "bench.test_torture"
+VALUES = Values(SEED)
+JUDGE = Judge(layout(), VALUES)
+Figures = dict[str, Any]
+
+
+class WrongBytes(TorchSave):
+    """Loads one bit that was not saved."""
+
+    def load_newest(self, directory: Path) -> list[int]:
+        super().load_newest(directory)
+        self.tensors["layer3.weight"].view(torch.int32)[7, 7] ^= 1
+        return []
+
+
+class LoadsNothing(TorchSave):
+    def load_newest(self, directory: Path) -> list[int]:
+        return []
+
+
+class RollsBack(TorchSave):
+    """Gives the state before."""
+
+    passed_over: tuple[int, ...] = ()
+
+    def load_newest(self, directory: Path) -> list[int]:
+        self.fill(OLDER)
+        return list(self.passed_over)
+
+
+class FallsBack(RollsBack):
+    """And says why."""
+
+    passed_over = (NEWER,)
+
+
+class Raises(TorchSave):
+    def load_newest(self, directory: Path) -> list[int]:
+        raise ValueError("checksum of layer3.weight")
+
+
+class KeepsOlder(Raises):
+    """Under a name of its own."""
+
+    def load_older(self, directory: Path) -> None:
+        self.fill(OLDER)
+
+
+class Crashes(TorchSave):
+    def load_newest(self, directory: Path) -> list[int]:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return []
+
+
+class Hangs(TorchSave):
+    def load_newest(self, directory: Path) -> list[int]:
+        signal.pause()
+        return []
+
+
+class Tears(TorchSave):
+    """Has emptied its file when the newer save begins, and never ends that one."""
+
+    def open(self, directory: Path) -> None:
+        self.path = self.place(directory, NEWER)
+
+    def fill(self, version: int) -> None:
+        super().fill(version)
+        if version == NEWER:
+            self.path.write_bytes(b"")
+
+    def save(self, directory: Path, step: int) -> Pending:
+        if step == NEWER:
+            signal.pause()
+        return super().save(directory, step)
+
+
+class FailsToSave(TorchSave):
+    def save(self, directory: Path, step: int) -> Pending:
+        raise OSError("no such luck")
+
+
+def entry(kind: type[TorchSave]) -> Entry:
+    name = kind.__name__
+    return dataclasses.replace(SAVERS["torch-save"], name=name, title=name, module=HERE, kind=name)
+
+
+@pytest.fixture(scope="module")
+def shared_nursery() -> Iterator[Nursery]:
+    made = Nursery(Path(sys.executable), (HERE,), ("torch",))
+    try:
+        made.open(SEED)
+        yield made
+    finally:
+        made.close()
+
+
+def subject_of(kind: type[TorchSave], one: Nursery, place: Path) -> Subject:
+    return Subject(entry(kind), one, JUDGE, Random(SEED), place)
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Figures, str, str, Path]:
+    place = tmp_path_factory.mktemp("torture")
+    words = [sys.executable, "-m", "bench.torture", "--quick", "--seed", str(SEED)]
+    words += ["--savers", "df", "torch-save", "torch-save-fsync", "--directory", str(place)]
+    words += ["--json", str(place / "torture.json"), "--out", str(place / "torture.md")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads((place / "torture.json").read_text())
+    return figures, done.stdout, (place / "torture.md").read_text(), place
+
+
+def outcomes_of(figures: Figures, saver: str, fault: str) -> Counter[str]:
+    (row,) = (one for one in figures["rows"] if one["saver"] == saver)
+    assert row["unavailable"] == ""
+    found: Counter[str] = Counter()
+    for result in row["results"]:
+        if result["fault"].split()[0] == fault:
+            assert result["error"] == ""
+            found.update(trial["outcome"] for trial in result["trials"])
+    return found
+
+
+def test_deepfreeze_has_nothing_silent_and_nothing_lost(
+    smoke: tuple[Figures, str, str, Path],
+) -> None:
+    figures = smoke[0]
+    found = outcomes_of(figures, "df", FLIP)
+    assert set(found) <= {outcomes.FELL_BACK, outcomes.HARMLESS}
+    assert found.total() == QUICK.flips
+    assert found[outcomes.FELL_BACK] > QUICK.flips / 2
+    killed = outcomes_of(figures, "df", KILL)
+    assert set(killed) <= {outcomes.OF_NEWER, outcomes.OF_OLDER}
+    assert killed.total() == QUICK.kills
+    cuts = 2 * QUICK.cuts * (len(campaign.FILE_SYSTEMS) - len(figures["left_out"]))
+    assert outcomes_of(figures, "df", AFTER) == Counter({outcomes.KEPT: cuts} if cuts else {})
+    during = outcomes_of(figures, "df", DURING)
+    assert set(during) <= {outcomes.OF_NEWER, outcomes.OF_OLDER}
+    assert during.total() == cuts
+
+
+def test_what_never_syncs_is_lost_and_what_syncs_is_not(
+    smoke: tuple[Figures, str, str, Path],
+) -> None:
+    """The second is the control: a cut takes nothing that was synced."""
+    figures = smoke[0]
+    if set(figures["left_out"]) == {one.name for one in campaign.FILE_SYSTEMS}:
+        pytest.skip(f"LEFT OUT: {figures['left_out']}")
+    assert outcomes_of(figures, "torch-save", AFTER)[outcomes.LOST] > 0
+    assert set(outcomes_of(figures, "torch-save-fsync", AFTER)) == {outcomes.KEPT}
+    (row,) = (one for one in figures["rows"] if one["saver"] == "torch-save")
+    trials = [one for result in row["results"] for one in result["trials"] if "cut" in one]
+    # With the journal lost nothing of the newer one is there, and the older one was synced.
+    assert "older" in {one["left"] for one in trials if one["cut"] == Cut.LOG_LOST.name}
+
+
+def test_a_saver_without_checksums_shows_that_bits_are_flipped(
+    smoke: tuple[Figures, str, str, Path],
+) -> None:
+    figures = smoke[0]
+    assert outcomes_of(figures, "torch-save", FLIP)[outcomes.SILENT] > 0
+    (row,) = (one for one in figures["rows"] if one["saver"] == "torch-save")
+    for trial in row["results"][0]["trials"]:
+        assert trial["file"] == TorchSave.filename
+        if trial["outcome"] == outcomes.SILENT:  # one tensor is neither version, all others right
+            count = len(layout().tensors)
+            assert trial["tally"] == {"newer": count - 1, "older": 0, "neither": 1}
+
+
+def test_smoke_leaves_nothing_behind_and_names_no_place(
+    smoke: tuple[Figures, str, str, Path],
+) -> None:
+    figures, output, markdown, place = smoke
+    assert sorted(path.name for path in place.iterdir()) == ["torture.json", "torture.md"]
+    backing = Path("/sys/block").glob("loop*/loop/backing_file")
+    assert not [path for path in backing if "memfd:torture" in path.read_text()]
+    for text in (output, markdown, json.dumps(figures)):
+        assert f"--seed {SEED}" in text
+        assert str(place) not in text
+    assert table.markdown(figures) == markdown
+    for name in figures["left_out"]:
+        assert f"LEFT OUT: power cuts on {name}" in output
+        assert f"LEFT OUT: power cuts on {name}" in markdown
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome"),
+    [
+        (TorchSave, outcomes.HARMLESS),
+        (WrongBytes, outcomes.SILENT),
+        (LoadsNothing, outcomes.SILENT),
+        (RollsBack, outcomes.SILENT),
+        (FallsBack, outcomes.FELL_BACK),
+        (Raises, outcomes.DETECTED),
+        (Crashes, outcomes.DIED),
+    ],
+)
+def test_every_end_of_a_load_is_told_from_the_others(
+    kind: type[TorchSave], outcome: str, shared_nursery: Nursery, tmp_path: Path
+) -> None:
+    one = subject_of(kind, shared_nursery, tmp_path)
+    one.save(tmp_path / "run")
+    assert outcomes.of_flip(one.load(tmp_path / "run")) == outcome
+
+
+def test_a_state_of_fewer_layers_is_judged_as_such(shared_nursery: Nursery, tmp_path: Path) -> None:
+    few = dataclasses.replace(entry(TorchSave), layers=1)
+    for judge, holds in ((Judge(layout(1), VALUES), "newer"), (JUDGE, "wrong")):
+        one = Subject(few, shared_nursery, judge, Random(SEED), tmp_path)
+        one.save(tmp_path / "run")
+        assert one.load(tmp_path / "run").holds == holds
+
+
+def test_a_load_that_hangs_is_ended(
+    shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = subject_of(Hangs, shared_nursery, tmp_path)
+    one.save(tmp_path / "run")
+    monkeypatch.setattr(nursery, "LOAD_SECONDS_MAX", 0.2)
+    assert outcomes.of_flip(one.load(tmp_path / "run")) == outcomes.HUNG
+    monkeypatch.undo()
+    good = subject_of(TorchSave, shared_nursery, tmp_path)
+    assert good.load(tmp_path / "run").holds == "newer"
+
+
+@pytest.mark.parametrize("kind", [WrongBytes, LoadsNothing, RollsBack, FailsToSave, Crashes])
+def test_a_saver_that_fails_without_a_fault_is_not_judged(
+    kind: type[TorchSave], shared_nursery: Nursery, tmp_path: Path
+) -> None:
+    one = subject_of(kind, shared_nursery, tmp_path)
+    for run in (flips.run, kills.run):
+        with pytest.raises(NurseryError, match=r"no such luck|without any fault"):
+            next(run(one, 1))
+
+
+def test_a_kill_is_one_and_shows_what_it_leaves(
+    shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    one = subject_of(Tears, shared_nursery, tmp_path)
+    trial = kills.one(one, tmp_path / "run", save_seconds=1000)
+    assert trial.outcome == outcomes.LOST
+    assert (trial.detail["left"], trial.detail["draws"]) == ("nothing", 1)
+    assert slept == [trial.detail["seconds"]]
+    assert 1 < slept[0] < 1000
+
+
+def test_an_older_checkpoint_is_asked_for_by_its_name(
+    shared_nursery: Nursery, tmp_path: Path
+) -> None:
+    for kind, outcome in ((KeepsOlder, outcomes.BY_HAND), (Raises, outcomes.LOST)):
+        one = subject_of(kind, shared_nursery, tmp_path)
+        one.save(tmp_path / "run")
+        assert outcomes.of_interrupted(*one.load_all(tmp_path / "run")) == outcome
+
+
+def test_a_save_that_is_done_before_its_kill_is_no_trial(
+    shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def until_done(self: Nursery) -> list[nursery.Event]:
+        return [self.next(), *real_kill(self)]
+
+    real_kill = Nursery.kill
+    monkeypatch.setattr(Nursery, "kill", until_done)
+    monkeypatch.setattr(kills, "DRAWS_MAX", 2)
+    one = subject_of(TorchSave, shared_nursery, tmp_path)
+    assert not kills.killed_in_save(one, tmp_path / "run", 0)
+    with pytest.raises(NurseryError, match="2 saves were done before their kill"):
+        kills.one(one, tmp_path / "run", 0)
+
+
+class NoDisk(Disk):
+    """A directory; counts the cuts."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.cuts: list[Cut] = []
+
+    def cut_power(self, cut: Cut) -> None:
+        self.cuts.append(cut)
+
+    def unmount(self) -> None:
+        """It is not mounted."""
+
+    mount = unmount
+
+
+def test_a_save_that_is_done_before_its_cut_is_no_trial(
+    shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, disk = subject_of(TorchSave, shared_nursery, tmp_path), NoDisk(tmp_path)
+    monkeypatch.setattr(cuts, "DRAWS_MAX", 2)
+    monkeypatch.setattr(time, "sleep", lambda _: until_said(one.nursery))
+    with pytest.raises(NurseryError, match="2 saves were done before their cut"):
+        cuts.during(one, disk, Cut.LOG_LOST, 0)
+    assert disk.cuts == []
+    trial = cuts.after(one, disk, Cut.LOG_LOST)
+    assert (trial.outcome, disk.cuts) == (outcomes.KEPT, [Cut.LOG_LOST])
+
+
+def until_said(one: Nursery) -> None:
+    """Without reading it."""
+    assert one.said(30)
+
+
+def test_a_flip_changes_one_bit_anywhere_in_what_the_newer_save_wrote(tmp_path: Path) -> None:
+    files = {"large": 4000, "small": 1000, "older": 4000}
+    for name, size in files.items():
+        (tmp_path / name).write_bytes(bytes(size))
+    written = flips.written_by_newer({"older": "a", "large": "b"}, dict.fromkeys(files, "a"))
+    assert written == ["large", "small"]
+    random = Random(SEED)
+    drawn = [flips.draw(tmp_path, written, random) for _ in range(2000)]
+    counts = Counter(one.file for one in drawn)
+    assert 1400 < counts["large"] < 1800
+    assert {one.bit for one in drawn} == set(range(8))
+    offsets = [one.offset for one in drawn if one.file == "large"]
+    assert min(offsets) < 40
+    assert max(offsets) >= 3960
+    (tmp_path / "copy").write_bytes(bytes(4000))
+    flips.apply(tmp_path, Flip("large", 3999, 7))
+    assert flips.differing_bits(tmp_path / "copy", tmp_path / "large") == 1
+    assert (tmp_path / "large").read_bytes() == bytes(3999) + b"\x80"
+
+
+def test_a_flip_that_changed_nothing_is_an_error(
+    shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flips, "apply", lambda *_: None)
+    with pytest.raises(OSError, match="0 bits of latest"):
+        next(flips.run(subject_of(TorchSave, shared_nursery, tmp_path), 1))
+
+
+def test_the_judge_knows_every_byte() -> None:
+    newer, older = arrays_of(NEWER), arrays_of(OLDER)
+    assert JUDGE.holds(fingerprints(newer)) == "newer"
+    assert JUDGE.holds(fingerprints(older)) == "older"
+    mixed = {**newer, "layer2.bias": older["layer2.bias"]}
+    assert JUDGE.holds(fingerprints(mixed)) == "wrong"
+    assert JUDGE.tally(fingerprints(mixed)) == {"newer": 95, "older": 1, "neither": 0}
+    assert JUDGE.holds(fingerprints({**newer, "more": newer["layer0.step"]})) == "wrong"
+    for name in newer:
+        assert JUDGE.holds(fingerprints({**newer, name: changed(newer[name])})) == "wrong"
+        fewer = {other: array for other, array in newer.items() if other != name}
+        assert JUDGE.holds(fingerprints(fewer)) == "wrong"
+    other_type = {**newer, "layer0.bias": newer["layer0.bias"].view(numpy.int32)}
+    assert JUDGE.holds(fingerprints(other_type)) == "wrong"
+
+
+def arrays_of(version: int) -> dict[str, Array]:
+    arrays = {spec.name: numpy.empty(spec.shape, spec.dtype) for spec in layout().tensors}
+    for index, array in enumerate(arrays.values()):
+        VALUES.fill(array, index, version)
+    return arrays
+
+
+def changed(array: Array) -> Array:
+    """In its last bit."""
+    found = array.copy()
+    found.reshape(-1).view(numpy.uint8)[-1] ^= 1
+    return found
+
+
+NEWEST, BEFORE, OTHER = (Loaded("loaded", one) for one in ("newer", "older", "wrong"))
+FAILED, GONE = Loaded("failed", error="x"), Loaded("died")
+
+
+@pytest.mark.parametrize(
+    ("first", "older", "acknowledged", "interrupted", "left"),
+    [
+        (NEWEST, None, outcomes.KEPT, outcomes.OF_NEWER, "newer"),
+        (BEFORE, None, outcomes.LOST, outcomes.OF_OLDER, "older"),
+        (OTHER, None, outcomes.WRONG, outcomes.WRONG, "wrong"),
+        (FAILED, BEFORE, outcomes.LOST, outcomes.BY_HAND, "older"),
+        (FAILED, FAILED, outcomes.LOST, outcomes.LOST, "nothing"),
+        (FAILED, OTHER, outcomes.WRONG, outcomes.WRONG, "wrong"),
+        (GONE, GONE, outcomes.LOST, outcomes.LOST, "nothing"),
+    ],
+)
+def test_what_a_load_after_a_power_cut_amounts_to(
+    first: Loaded, older: Loaded | None, acknowledged: str, interrupted: str, left: str
+) -> None:
+    assert outcomes.of_acknowledged(first, older) == acknowledged
+    assert outcomes.of_interrupted(first, older) == interrupted
+    assert outcomes.left(first, older) == left
+
+
+def test_where_power_cannot_be_cut_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> None:
+        raise MissingError("unshare: Operation not permitted")
+
+    monkeypatch.setattr(campaign, "keep_mounts_to_ourselves", refused)
+    words = ["--savers", "torch-save", "--faults", AFTER, "--directory", str(tmp_path)]
+    assert command.main([*words, "--json", str(tmp_path / "json")]) == 0
+    output = capsys.readouterr().out
+    assert output.count("LEFT OUT: power cuts on xfs: unshare: Operation not permitted") == 2
+    assert "| torch.save | left out | left out |" in output
+    figures = json.loads((tmp_path / "json").read_text())
+    assert set(figures["left_out"]) == {"ext4", "xfs"}
+    monkeypatch.setattr(command.Report, "ours_failed", lambda _: True)
+    assert command.main([*words, "--seed", str(SEED)]) == 1
+
+
+def test_what_is_not_there_has_a_row_with_the_reason(tmp_path: Path) -> None:
+    absent = dataclasses.replace(SAVERS["df"], name="absent", python=tmp_path / "python")
+    broken = dataclasses.replace(SAVERS["df"], name="broken", imports=("no_such_library",))
+    faults = campaign.faults_of([FLIP])
+    one = campaign.Campaign((absent, broken), faults, QUICK, SEED, {}, tmp_path, lambda _: None)
+    first, second = one.run()
+    assert first.unavailable.startswith("not installed")
+    assert second.unavailable == "ModuleNotFoundError: No module named 'no_such_library'"
+    cells = table.cells(first.as_json(), [FLIP, KILL])
+    assert cells == ["DeepFreeze", table.NOTHING_LEARNT, "-"]
+    assert table.reasons(second.as_json())[0].startswith("DeepFreeze: ModuleNotFoundError")
+
+
+def test_cells_count_what_the_trials_say() -> None:
+    trials = [Trial(one) for one in ("detected", "fell back", "silent", "silent", "harmless")]
+    assert table.cell(Result(FLIP, trials).as_json()) == "2 of 5 found, 2 silent, 1 harmless"
+    trials = [Trial(one) for one in ("older", "older by hand", "lost")]
+    by_hand = "2 of 3 right, 1 lost, 1 of them by hand"
+    assert table.cell(Result(KILL, trials).as_json()) == by_hand
+    result = Result(f"{AFTER} xfs", [Trial("kept")], error="x")
+    assert table.cell(result.as_json()) == "1 of 1 kept, FAILED after that"
+
+
+@pytest.mark.parametrize("outcome", ["silent", "lost", "wrong", "died", "hung", "older by hand"])
+def test_the_exit_status_tells_when_deepfreeze_failed(outcome: str) -> None:
+    options = command.parse([])
+    report = command.Report(options, SEED, {}, {})
+    report.take(Row(SAVERS["torch-save"], results=[Result(KILL, [Trial(outcome)])]))
+    assert not report.ours_failed()
+    report.take(Row(SAVERS["df"], results=[Result(KILL, [Trial("newer"), Trial("kept")])]))
+    assert not report.ours_failed()
+    report.take(Row(SAVERS["df"], results=[Result(KILL, [Trial("newer"), Trial(outcome)])]))
+    assert report.ours_failed()

@@ -1,0 +1,178 @@
+"""The nursery: imports a library once, then forks a process for every save and every load.
+
+Reads jobs as lines of JSON, writes what happens as lines of JSON. A forked process has used
+nothing of the library yet; it may be killed, or crash, without harm to the next.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.e2e.files import files_in
+from bench.storage.saver import StorageSaver
+from bench.storage.values import Values
+from bench.torture.judge import fingerprints
+from bench.torture.state import BLANK, NEWER, OLDER, layout
+from bench.torture.victim import Victim
+
+JOBS, NOWHERE = 0, "/dev/null"
+HOLD_SECONDS_MAX = 120.0  # until whoever asked kills this process
+PR_SET_PDEATHSIG = 1
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Job:
+    what: str  # "save", "load" or "load older"
+    module: str
+    kind: str  # the class
+    layers: int  # of the network
+    directory: str
+    listed: bool = False  # the files are told after each save
+    synced: bool = False  # the older checkpoint, by us
+    held: bool = False  # stays as it is after the newer save, until it is killed
+
+
+class Voice:
+    """The pipe to who asked. What libraries print goes nowhere."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.dup(1)
+        nowhere = os.open(NOWHERE, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+
+    def say(self, event: str, **what: Any) -> None:
+        line = json.dumps({"event": event, **what}) + "\n"
+        os.write(self._descriptor, line.encode())
+
+
+def end_with_parent() -> None:
+    """However it ends: whoever is left would keep the disk mounted."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def import_all(asked: dict[str, Any]) -> dict[str, str]:
+    """Returns the versions of the packages."""
+    for module in asked["modules"]:
+        importlib.import_module(module)
+    return {name: importlib.metadata.version(name) for name in asked["packages"]}
+
+
+def victim_of(job: Job, values: Values) -> Victim:
+    kind: type[StorageSaver] = getattr(importlib.import_module(job.module), job.kind)
+    made = kind(layout(job.layers), values)
+    assert isinstance(made, Victim)
+    return made
+
+
+def listing(directory: Path) -> dict[str, str]:
+    """SHA-256 of every file, so that it shows which ones a save has made or changed."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files_in(directory)
+    }
+
+
+def sync_file_system(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        if libc.syncfs(descriptor) != 0:
+            raise OSError(ctypes.get_errno(), "syncfs")
+    finally:
+        os.close(descriptor)
+
+
+def save(victim: Victim, job: Job, voice: Voice) -> None:
+    directory = Path(job.directory)
+    victim.fill(OLDER)
+    victim.open(directory)
+    save_once(victim, job, OLDER, voice)
+    if job.synced:
+        sync_file_system(directory)
+    save_once(victim, job, NEWER, voice)
+    if job.held:
+        time.sleep(HOLD_SECONDS_MAX)
+
+
+def save_once(victim: Victim, job: Job, version: int, voice: Voice) -> None:
+    """Until the saver says that it is done."""
+    directory = Path(job.directory)
+    victim.fill(version)
+    voice.say("saving", version=version)
+    began = time.perf_counter()
+    pending = victim.save(directory, version)
+    pending.captured()
+    pending.committed()
+    seconds = time.perf_counter() - began
+    files = listing(directory) if job.listed else {}
+    voice.say("saved", version=version, seconds=seconds, files=files)
+
+
+def load(victim: Victim, job: Job, voice: Voice) -> None:
+    directory = Path(job.directory)
+    victim.fill(BLANK)  # so that a load that does nothing is seen
+    passed_over: list[int] = []
+    if job.what == "load":
+        passed_over = victim.load_newest(directory)
+    else:
+        victim.load_older(directory)
+    voice.say("loaded", prints=fingerprints(victim.contents()), passed_over=passed_over)
+
+
+def work(job: Job, values: Values, voice: Voice) -> None:
+    try:
+        victim = victim_of(job, values)
+        try:
+            (save if job.what == "save" else load)(victim, job, voice)
+        finally:
+            victim.close()
+    except BaseException as error:  # the saver's outcome, whatever it is
+        voice.say("failed", error=f"{type(error).__name__}: {error}")
+
+
+def bear(job: Job, values: Values, voice: Voice) -> None:
+    """One process, in a session of its own, so that what it starts can be killed with it."""
+    process = os.fork()
+    if process == 0:
+        end_with_parent()
+        os.setsid()
+        nowhere = os.open(NOWHERE, os.O_RDONLY)
+        os.dup2(nowhere, JOBS)
+        voice.say("born", process=os.getpid())
+        work(job, values, voice)
+        os._exit(0)
+    _, status = os.waitpid(process, 0)
+    voice.say("ended", status=os.waitstatus_to_exitcode(status))
+
+
+def main() -> int:
+    end_with_parent()
+    voice = Voice()
+    with os.fdopen(JOBS, "r", closefd=False) as jobs:
+        asked = json.loads(jobs.readline())
+        try:
+            voice.say("ready", versions=import_all(asked))
+        except Exception as error:  # not installed, or broken: the reason of an empty row
+            voice.say("unavailable", error=f"{type(error).__name__}: {error}")
+            return 1
+        values = Values(asked["seed"])
+        for line in jobs:
+            bear(Job(**json.loads(line)), values, voice)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
