@@ -34,7 +34,7 @@ void write_members(benchmark::State& state, std::size_t tensor_count) {
   if (!planned) return refuse(state, planned.error());
   const TableText& table = planned->plan.table->files.front();
   for (auto _ : state) {
-    const auto written = write_table(table.entries, table.data_bytes);
+    const auto written = write_table(table.entries, table.data_bytes, false);
     if (!written) return refuse(state, written.error());
     benchmark::DoNotOptimize(written->members.data());
   }

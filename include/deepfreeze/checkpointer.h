@@ -51,7 +51,8 @@ struct SaveStatus {
   bool captured = false;
   bool local = false;
   bool durable = false;
-  std::vector<std::string> torn;  // keys that changed while they were captured
+  std::optional<std::uint64_t> non_finite;  // values, once written; absent without statistics
+  std::vector<std::string> torn;            // keys that changed while they were captured
   std::optional<Error> error;
 };
 
@@ -108,7 +109,8 @@ struct CheckpointInfo {
   std::map<std::string, double> metrics;
   std::map<std::string, std::string> tags;
   std::map<std::string, std::string> environment;
-  std::string fault;  // empty: the commit record verifies
+  std::optional<std::uint64_t> non_finite;  // NaN and infinite values; absent: not counted
+  std::string fault;                        // empty: the commit record verifies
 };
 
 struct RestoreTarget {

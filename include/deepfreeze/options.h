@@ -50,6 +50,10 @@ struct Options {
   // Checksums all that is captured later before save() returns, and so finds every change of it.
   // Also by DEEPFREEZE_PARANOID=1 in the environment.
   bool paranoid = false;
+  // The least and the greatest value of each floating-point tensor, and how many of its values are
+  // NaN or infinite, into the checkpoint: one more pass over it, behind training. A checkpoint that
+  // holds such values is then never Keep::Best, and does not push out the newest that holds none.
+  bool statistics = false;
   std::chrono::milliseconds busy_wait_max{600'000};    // then kBusy
   std::chrono::milliseconds commit_wait_max{600'000};  // for other ranks' parts
   std::size_t copy_threads = 0;                        // 0: one per core the process may use

@@ -44,6 +44,7 @@ class CheckpointInfo:
     metrics: dict[str, float]
     tags: dict[str, str]
     environment: dict[str, str]
+    non_finite: int | None
     fault: str  # "" where the commit record verifies; opening a faulty one raises CorruptError
 
 class SaveStatus:
@@ -63,6 +64,7 @@ class SaveStatus:
     captured: bool
     local: bool
     durable: bool
+    non_finite: int | None
     torn: list[str]
     error: BaseException | None  # an instance of the matching CheckpointError
 
@@ -104,6 +106,7 @@ class Engine:
         busy_wait_max_seconds: float = 600.0,
         profile: str = "auto",
         arena_bytes_max: int | None = None,
+        statistics: bool = False,
     ) -> None: ...
     def prewarm(self, table: Table, objects: str) -> None:
         """Sets up what the first save of this would."""

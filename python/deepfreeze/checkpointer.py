@@ -30,6 +30,7 @@ from deepfreeze.reading import (
     load_tree,
     newest_good,
     warn_of_other_environment,
+    warn_of_values,
 )
 from deepfreeze.textfile import textfile_of
 from deepfreeze.window import Watch
@@ -55,6 +56,11 @@ class Checkpointer:
     is not attached. DEEPFREEZE_PARANOID=1 in the environment checksums all that is attached before
     save() returns, and so finds every change of it.
 
+    `statistics=True` stores the least and the greatest value of each floating-point tensor and how
+    many are NaN or infinite (one more pass over the copy, behind training; `deepfreeze show` prints
+    it). A checkpoint that holds such values is then never the best, and does not push out the
+    newest that holds none. A state with infinities on purpose, in a mask say, is never finite.
+
     `prometheus_textfile`, a name.prom in the directory that the node exporter's textfile collector
     reads, gets counters of the saves whenever one ends: one file per checkpointer, on a local disk,
     because what waits for one save there keeps the next from being confirmed.
@@ -73,6 +79,7 @@ class Checkpointer:
         strict_saves: bool = False,
         profile: Literal["auto", "latency", "throughput"] = "auto",
         arena_bytes_max: int | None = None,
+        statistics: bool = False,
         prometheus_textfile: str | os.PathLike[str] | None = None,
     ) -> None:
         rules = keep or Keep(None, None, None)
@@ -89,6 +96,7 @@ class Checkpointer:
             on_busy=on_busy,
             profile=profile,
             arena_bytes_max=arena_bytes_max,
+            statistics=statistics,
         )
         self._lazy = LazyCapture(self._engine)
         self._policy = policy_of(every)
@@ -290,6 +298,7 @@ class Checkpointer:
             verified=verify,
         )
         warn_of_other_environment(info)
+        warn_of_values(info)
         return info.step
 
     def _parent_point(self) -> list[_core.CheckpointInfo]:

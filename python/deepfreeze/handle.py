@@ -47,6 +47,7 @@ class SaveStatus:
     captured: bool
     local: bool
     durable: bool
+    non_finite: int | None  # NaN and infinite values, once written; None without statistics
     torn: tuple[str, ...]  # keys that changed while they were captured
     error: BaseException | None
 
@@ -164,8 +165,9 @@ def _status_of(now: _core.SaveStatus) -> SaveStatus:
 def _nothing_done(step: int, error: BaseException | None) -> SaveStatus:
     nothing: dict[str, Any] = {field.name: 0 for field in fields(SaveStatus)}
     nothing.update(
-        early=False, captured=False, local=False, durable=False, torn=(), step=step, error=error
-    )
+        early=False, captured=False, local=False, durable=False, torn=(), step=step, error=error,
+        non_finite=None,
+    )  # fmt: skip
     return SaveStatus(**nothing)
 
 
@@ -217,6 +219,7 @@ class Completer:
         self.failed_saves = 0
         self._settled = settled
         self._unraised: BaseException | None = None
+        self._finite = True  # as far as is known, what the last save held
         self.gave_up = False  # a save was still in flight when the exit deadline was over
         self._lock = threading.RLock()  # a signal handler may ask while its own thread holds it
         self._changed = threading.Condition(self._lock)
@@ -333,12 +336,29 @@ class Completer:
             return  # it failed before it began
         try:
             handle.complete(self._deadline)
+            self._look_at_values(handle)
         except BaseException as error:
             self.gave_up = self.gave_up or isinstance(error, ExitDeadlineError)
             self.failed(handle, error)
 
+    def _look_at_values(self, handle: SaveHandle) -> None:
+        """Says once that the state diverged, and again where it does so anew."""
+        values = handle.status().non_finite
+        if values and self._finite:
+            _log(
+                logging.WARNING,
+                "step %d holds %d values that are NaN or infinite; `deepfreeze show` says where",
+                handle.step,
+                values,
+            )
+        self._finite = not values
+
 
 def _log_error(text: str, *arguments: object) -> None:
+    _log(logging.ERROR, text, *arguments)
+
+
+def _log(level: int, text: str, *arguments: object) -> None:
     # A handler that raises must end neither the thread nor the training.
     with contextlib.suppress(Exception):
-        log.error(text, *arguments)
+        log.log(level, text, *arguments)

@@ -167,3 +167,13 @@ def warn_of_other_environment(info: _core.CheckpointInfo) -> None:
             info.step,
             ", ".join(changed),
         )
+
+
+def warn_of_values(info: _core.CheckpointInfo) -> None:
+    """One warning where the checkpoint is known to hold NaN or infinities."""
+    if info.non_finite:
+        log.warning(
+            "step %d holds %d values that are NaN or infinite; restore(step=) takes an older one",
+            info.step,
+            info.non_finite,
+        )

@@ -1,6 +1,7 @@
 // Reading: lists of checkpoints, open ones, their tensors.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -74,6 +75,7 @@ void bind_info(nb::module_& module) {
       .def_ro("metrics", &CheckpointInfo::metrics)
       .def_ro("tags", &CheckpointInfo::tags)
       .def_ro("environment", &CheckpointInfo::environment)
+      .def_ro("non_finite", &CheckpointInfo::non_finite)
       .def_ro("fault", &CheckpointInfo::fault);
 }
 

@@ -106,7 +106,8 @@ Checkpointer open_engine(const std::string& path, std::optional<std::size_t> kee
                          const std::optional<KeepBest>& keep_best,
                          std::optional<std::pair<std::string, std::uint64_t>> parent,
                          const std::string& on_busy, double busy_wait_max_seconds,
-                         const std::string& profile, std::optional<std::size_t> arena_bytes_max) {
+                         const std::string& profile, std::optional<std::size_t> arena_bytes_max,
+                         bool statistics) {
   Options options;
   options.keep.last = keep_last;
   options.keep.every = keep_every;
@@ -116,6 +117,7 @@ Checkpointer open_engine(const std::string& path, std::optional<std::size_t> kee
   options.busy_wait_max = milliseconds_of(busy_wait_max_seconds);
   options.profile = profile_of(profile);
   options.arena_bytes_max = arena_bytes_max;
+  options.statistics = statistics;
   return without_gil([&] { return Checkpointer::open(path, std::move(options)); });
 }
 
@@ -188,6 +190,7 @@ void bind_handle(nb::module_& module) {
       .def_ro("captured", &SaveStatus::captured)
       .def_ro("local", &SaveStatus::local)
       .def_ro("durable", &SaveStatus::durable)
+      .def_ro("non_finite", &SaveStatus::non_finite)
       .def_ro("torn", &SaveStatus::torn)
       .def_prop_ro("error", &status_error);
   nb::class_<SaveHandle>(module, "SaveHandle")
@@ -216,14 +219,15 @@ void bind_engine(nb::module_& module) {
              std::optional<std::uint64_t> keep_every, std::optional<KeepBest> keep_best,
              std::optional<std::pair<std::string, std::uint64_t>> parent,
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
-             std::optional<std::size_t> arena_bytes_max) {
-            new (self)
-                Checkpointer(open_engine(path, keep_last, keep_every, keep_best, std::move(parent),
-                                         on_busy, busy_wait_max_seconds, profile, arena_bytes_max));
+             std::optional<std::size_t> arena_bytes_max, bool statistics) {
+            new (self) Checkpointer(open_engine(path, keep_last, keep_every, keep_best,
+                                                std::move(parent), on_busy, busy_wait_max_seconds,
+                                                profile, arena_bytes_max, statistics));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
-          "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none())
+          "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
+          "statistics"_a = false)
       .def("prewarm", &prewarm, "table"_a, "objects"_a)
       .def("save", &save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a, "environment"_a,
            "confirm"_a = false)

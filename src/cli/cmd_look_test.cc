@@ -1,9 +1,12 @@
 // ls, show, log, and what all verbs say about bad input.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
+#include <limits>
 
 #include "cli/test_run.h"
+#include "deepfreeze/deepfreeze.h"
 #include "format/strict_json.h"
 #include "restore/run_fixture.h"
 
@@ -112,6 +115,30 @@ TEST(Show, GivesStatisticsOfATensorByKeyOrPath) {
   const Answer table = call({"show", run.text(), "model.w"});
   EXPECT_TRUE(table.says("████")) << table.out;
   EXPECT_TRUE(table.says("F32  [4]  4 elements")) << table.out;
+}
+
+TEST(Show, HasTheRangesOfACheckpointThatStoresThem) {
+  RunFixture run;
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const std::array<float, 4> values = {1.5F, kNaN, -2.0F, kNaN};
+  const std::array<std::int32_t, 1> count = {3};
+  auto checkpointer = Checkpointer::open(run.path(), {.statistics = true});
+  const auto handle =
+      checkpointer->save({.step = 9,
+                          .tensors = {{.spec = {.key = "w", .dtype = DType::kF32, .shape = {4}},
+                                       .data = std::as_bytes(std::span(values))},
+                                      {.spec = {.key = "n", .dtype = DType::kI32, .shape = {1}},
+                                       .data = std::as_bytes(std::span(count))}}});
+  ASSERT_TRUE((*handle)->wait(Level::kDurable, std::chrono::minutes(1)).has_value());
+  const json tensors = call_json({"show", run.text()}).json()["tensors"];
+  EXPECT_FALSE(tensors[0].contains("non_finite")) << "whole numbers have no range";
+  EXPECT_EQ(tensors[1]["min"], -2);
+  EXPECT_EQ(tensors[1]["max"], 1.5);
+  EXPECT_EQ(tensors[1]["non_finite"], 2);
+  const Answer table = call({"show", run.text()});
+  EXPECT_TRUE(table.says("NAN OR INF")) << table.out;
+  EXPECT_EQ(call_json({"ls", run.text()}).json()["checkpoints"][0]["non_finite"], 2);
+  EXPECT_TRUE(call({"ls", run.text()}).says("newest, not finite"));
 }
 
 TEST(Show, FollowsAPathOfTheTreeToItsTensor) {

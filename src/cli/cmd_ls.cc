@@ -36,6 +36,12 @@ std::string flag_of(const RunListing& listing, const AttemptState& attempt, cons
   return on_current_line(listing, attempt.manifest->point) ? "" : "abandoned";
 }
 
+// For people: what it holds, beside the flag.
+std::string remark_on(const AttemptState& attempt, const std::string& flag) {
+  if (!attempt.manifest || attempt.manifest->non_finite.value_or(0) == 0) return flag;
+  return flag.empty() ? "not finite" : flag + ", not finite";
+}
+
 nlohmann::ordered_json attempt_json(const AttemptState& attempt, const std::string& flag) {
   nlohmann::ordered_json json{{"step", attempt.name.step},
                               {"attempt", hex64(attempt.name.attempt_id)},
@@ -52,6 +58,7 @@ nlohmann::ordered_json attempt_json(const AttemptState& attempt, const std::stri
   json["time_micros"] = manifest.annotations.wall_micros;
   json["metrics"] = metric_members(manifest.annotations.metrics);
   json["tags"] = manifest.annotations.tags;
+  if (manifest.non_finite) json["non_finite"] = *manifest.non_finite;
   return json;
 }
 
@@ -67,7 +74,7 @@ std::vector<std::string> attempt_cells(const AttemptState& attempt, const std::s
           utc_time(time),
           human_age(time, wall_micros()),
           metrics_text(manifest.annotations.metrics),
-          flag};
+          remark_on(attempt, flag)};
 }
 
 void print_table(Console& console, const std::vector<AttemptState>& attempts,
@@ -128,7 +135,7 @@ Command add_ls(CLI::App& program) {
   app->add_option("RUN", *run, "The run's directory")->required();
   app->footer(
       "--json: {run: {path, id}, checkpoints: [{step, attempt, directory, state, flag, fault?,\n"
-      "  generation, save, bytes, world_size, time_micros, metrics, tags}]}");
+      "  generation, save, bytes, world_size, time_micros, metrics, tags, non_finite?}]}");
   return {app, [run](Console& console) { return run_ls(*run, console); }};
 }
 

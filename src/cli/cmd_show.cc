@@ -57,14 +57,35 @@ void print_heading(const OpenedCheckpoint& checkpoint, Console& console) {
              ranks == 1 ? "" : "s");
 }
 
+std::vector<std::string> tensor_cells(const TensorSpec& spec) {
+  const auto bytes = spec_bytes(spec);
+  const std::string part = spec.box ? " of " + shape_text(spec.global_shape) : "";
+  return {spec.key, dtype_text(spec), shape_text(spec.shape) + part,
+          bytes ? human_bytes(*bytes) : ""};
+}
+
+std::vector<std::string> range_cells(const std::optional<ValueRange>& range) {
+  if (!range) return {"", "", ""};
+  const bool any = range->finite > 0;
+  return {any ? number_text(range->min) : "", any ? number_text(range->max) : "",
+          std::to_string(range->non_finite)};
+}
+
+// With the columns of the ranges where the checkpoint has any.
 void print_tensors(const Snapshot& snapshot, Console& console) {
   using enum Column::Align;
-  Table table({{"TENSOR", kLeft}, {"DTYPE", kLeft}, {"SHAPE", kLeft}, {"BYTES", kRight}});
-  for (const TensorSpec& spec : snapshot.tensors()) {
-    const auto bytes = spec_bytes(spec);
-    const std::string part = spec.box ? " of " + shape_text(spec.global_shape) : "";
-    table.add({spec.key, dtype_text(spec), shape_text(spec.shape) + part,
-               bytes ? human_bytes(*bytes) : ""});
+  std::vector<Column> columns = {
+      {"TENSOR", kLeft}, {"DTYPE", kLeft}, {"SHAPE", kLeft}, {"BYTES", kRight}};
+  const auto ranges = snapshot.ranges();
+  const bool with_ranges = std::ranges::any_of(ranges, &std::optional<ValueRange>::has_value);
+  if (with_ranges) {
+    columns.insert(columns.end(), {{"MIN", kRight}, {"MAX", kRight}, {"NAN OR INF", kRight}});
+  }
+  Table table(columns);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    std::vector<std::string> cells = tensor_cells(snapshot.tensors()[i]);
+    if (with_ranges) std::ranges::move(range_cells(ranges[i]), std::back_inserter(cells));
+    table.add(std::move(cells));
   }
   if (table.empty()) return;
   fmt::print(console.out, "\n");
@@ -83,6 +104,21 @@ void print_objects(const std::vector<TreeLeaf>& leaves, Console& console) {
   table.print(console.out);
 }
 
+nlohmann::ordered_json tensors_json(const Snapshot& snapshot) {
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  const auto ranges = snapshot.ranges();
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    tensors.push_back(spec_members(snapshot.tensors()[i]));
+    if (!ranges[i]) continue;
+    if (ranges[i]->finite > 0) {
+      tensors.back()["min"] = ranges[i]->min;
+      tensors.back()["max"] = ranges[i]->max;
+    }
+    tensors.back()["non_finite"] = ranges[i]->non_finite;
+  }
+  return tensors;
+}
+
 Result<ExitCode> show_all(const OpenedCheckpoint& checkpoint, Console& console) {
   const Snapshot& snapshot = *checkpoint.snapshot;
   DF_TRY(const std::vector<TreeLeaf> leaves, leaves_of(snapshot));
@@ -93,9 +129,7 @@ Result<ExitCode> show_all(const OpenedCheckpoint& checkpoint, Console& console) 
     return kExitGood;
   }
   nlohmann::ordered_json document = show_document(checkpoint);
-  document["tensors"] = nlohmann::ordered_json::array();
-  for (const TensorSpec& spec : snapshot.tensors())
-    document["tensors"].push_back(spec_members(spec));
+  document["tensors"] = tensors_json(snapshot);
   document["objects"] = nlohmann::ordered_json::array();
   for (const TreeLeaf& leaf : leaves) {
     if (leaf.kind != "tensor") document["objects"].push_back(leaf_json(leaf));
@@ -226,7 +260,8 @@ Command add_show(CLI::App& program) {
   app->add_option("KEY", arguments->key, "A tensor's key, or the path of an object");
   app->footer(
       "--json: {run, checkpoint: {generation, step, save, attempt}, tensors: [{key, dtype, shape,\n"
-      "  logical_dtype?, bytes}], objects: [{path, kind, value}]}; with a KEY: {run, checkpoint,\n"
+      "  logical_dtype?, bytes, min?, max?, non_finite?}], objects: [{path, kind, value}]}; with a "
+      "KEY: {run, checkpoint,\n"
       "  tensor, statistics: {count, min, max, mean, std, norm, zero, nan, inf, histogram}} or\n"
       "  {run, checkpoint, object}. The histogram has equal bins from min to max.");
   return {app, [arguments](Console& console) { return run_show(*arguments, console); }};

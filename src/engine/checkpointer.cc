@@ -110,7 +110,7 @@ struct Checkpointer::Impl {
   const Options options;
   const std::unique_ptr<Vfs> vfs;
   RunWriter writer;
-  SavePlanner planner;
+  SavePlanner planner{{.with_ranges = options.statistics}};
   Capturer capturer;
   const std::unique_ptr<TraceFile> trace_file;      // null: no trace
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers

@@ -51,7 +51,8 @@ CheckpointInfo describe(Vfs& vfs, const Manifest& manifest) {
           .path = vfs.path_of(attempt_dir_name({point.step, point.attempt_id})),
           .metrics = manifest.annotations.metrics,
           .tags = manifest.annotations.tags,
-          .environment = manifest.annotations.environment};
+          .environment = manifest.annotations.environment,
+          .non_finite = manifest.non_finite};
 }
 
 // Where the header can't tell either, the attempt is taken for the newest of its step.

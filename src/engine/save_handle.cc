@@ -101,6 +101,11 @@ void SaveHandle::State::end_capture() {
   std::swap(dropped, session);
 }
 
+void SaveHandle::State::counted_non_finite(std::uint64_t values) {
+  const std::lock_guard lock(mutex);
+  status.non_finite = values;
+}
+
 void SaveHandle::State::committed_in(double seconds) {
   const std::lock_guard lock(mutex);
   status.commit_seconds = seconds;

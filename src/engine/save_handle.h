@@ -26,6 +26,7 @@ struct SaveHandle::State {
   void wrote(std::uint64_t bytes, double seconds);
   void capturing(const CaptureSession& session);
   void end_capture();
+  void counted_non_finite(std::uint64_t values);
   void committed_in(double seconds);
 
   // Until `reached`, or the save has failed; the save's own error, or kTimeout.

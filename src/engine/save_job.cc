@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/log.h"
 #include "base/trace.h"
@@ -43,7 +44,10 @@ SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings se
       settings_(settings),
       capture_(std::move(capture)),
       handle_(std::move(handle)),
-      header_crcs_(plan_.file_count()) {}
+      header_crcs_(plan_.file_count()),
+      non_finite_(plan_.file_count()) {
+  if (plan_.has_ranges()) scan_.emplace(*plan_.table, image_);
+}
 
 void SaveJob::copied() {
   if (!settings_.confirm) return captured({});
@@ -131,6 +135,9 @@ Status SaveJob::write_part() {
   const Status finished =
       pushed ? writer->finish([this](std::size_t file) { return final_header(file); }) : pushed;
   handle_->wrote(writer->bytes_written(), writer->write_seconds());
+  if (finished && scan_) {
+    handle_->counted_non_finite(std::reduce(non_finite_.begin(), non_finite_.end()));
+  }
   return finished;
 }
 
@@ -147,7 +154,10 @@ PartPlan SaveJob::part_plan() {
 }
 
 Status SaveJob::push_slabs(PartWriter& writer) {
-  while (const auto slab = capture_->next_slab()) writer.push(*slab);
+  while (const auto slab = capture_->next_slab()) {
+    if (scan_) scan_->take(*slab);
+    writer.push(*slab);
+  }
   const std::lock_guard lock(mutex_);
   if (capture_error_) return std::unexpected(*capture_error_);
   return {};
@@ -183,15 +193,19 @@ std::vector<OwnPart> SaveJob::own_parts() const {
     parts.push_back({.file_bytes = plan_.header_bytes[file] + plan_.sections[file].size(),
                      .header_bytes = plan_.header_bytes[file],
                      .header_crc = header_crcs_[file],
-                     .annotations = plan_.annotations_of(file)});
+                     .annotations = plan_.annotations_of(file),
+                     .non_finite = scan_ ? std::optional(non_finite_[file]) : std::nullopt});
   }
   return parts;
 }
 
 Result<std::vector<std::byte>> SaveJob::final_header(std::size_t file) {
   const Identity identity = plan_.identity_of(file);
-  DF_TRY(EncodedHeader encoded, encode_header(plan_.header(file, identity), block_crcs_of(file)));
+  const auto ranges = scan_ ? scan_->ranges_of(file) : std::vector<ValueRange>();
+  DF_TRY(EncodedHeader encoded,
+         encode_header(plan_.header(file, identity), block_crcs_of(file), ranges));
   header_crcs_[file] = encoded.crc;
+  non_finite_[file] = non_finite_values(ranges);
   return std::move(encoded.bytes);
 }
 

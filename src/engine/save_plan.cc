@@ -82,6 +82,8 @@ std::uint64_t SavePlan::data_bytes() const {
   return bytes;
 }
 
+bool SavePlan::has_ranges() const { return table->files.front().range_count.has_value(); }
+
 std::uint64_t SavePlan::image_bytes() const { return sections.back().end; }
 
 Identity SavePlan::identity_of(std::size_t file) const {
@@ -98,10 +100,13 @@ const Annotations& SavePlan::annotations_of(std::size_t file) const {
 
 HeaderParts SavePlan::header(std::size_t file, const Identity& own) const {
   static const TableText kNoTensors;
+  static const TableText kNoRanges{
+      .entries = {}, .data_bytes = 0, .members = {}, .extras = {}, .range_count = 0};
+  const TableText& none = has_ranges() ? kNoRanges : kNoTensors;
   return {.identity = own,
           .annotations = annotations_of(file),
           .tree_member = file < tree->members.size() ? tree->members[file] : std::string_view(),
-          .table = file < table->files.size() ? table->files[file] : kNoTensors};
+          .table = file < table->files.size() ? table->files[file] : none};
 }
 
 Status SavePlanner::accept(const SaveRequest& request) {

@@ -34,6 +34,7 @@ struct SavePlan {
   std::vector<std::uint64_t> header_bytes;
 
   [[nodiscard]] std::size_t file_count() const { return sections.size(); }
+  [[nodiscard]] bool has_ranges() const;            // every header has those of its tensors
   [[nodiscard]] std::uint64_t data_bytes() const;   // of all files
   [[nodiscard]] std::uint64_t image_bytes() const;  // with what lies unused between them
   [[nodiscard]] Identity identity_of(std::size_t file) const;

@@ -6,6 +6,7 @@
 #include "base/hex.h"
 #include "base/try.h"
 #include "deepfreeze/version.h"
+#include "format/header_ranges.h"
 #include "format/header_text.h"
 #include "format/json_parts.h"
 #include "format/json_reader.h"
@@ -29,6 +30,7 @@ struct Metadata {
   std::string_view tree;
   std::string_view tensors;
   std::string_view blocks;
+  std::optional<std::string_view> ranges;
 };
 
 std::string_view* text_of(Metadata& metadata, std::string_view key) {
@@ -38,6 +40,7 @@ std::string_view* text_of(Metadata& metadata, std::string_view key) {
   if (key == kTreeKey) return &metadata.tree;
   if (key == kTensorsKey) return &metadata.tensors;
   if (key == kBlocksKey) return &metadata.blocks;
+  if (key == kRangesKey) return &metadata.ranges.emplace();
   return nullptr;
 }
 
@@ -175,6 +178,8 @@ Status read_rest(const Metadata& metadata, ShardHeader& header) {
   DF_TRY(header.block_crcs, read_blocks(metadata.blocks, header.data_bytes));
   const Status sound = check_entries(header.entries, header.data_bytes);
   if (!sound) return corrupt(sound.error().message());
+  if (!metadata.ranges) return {};
+  DF_TRY(header.ranges, read_ranges(*metadata.ranges, header.entries));
   return {};
 }
 

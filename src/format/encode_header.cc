@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "deepfreeze/version.h"
 #include "format/header_parts.h"
+#include "format/header_ranges.h"
 #include "format/header_text.h"
 #include "format/json_parts.h"
 #include "format/json_writer.h"
@@ -80,21 +81,36 @@ void append_hex32(fmt::memory_buffer& out, std::uint32_t value) {
     out.push_back("0123456789abcdef"[value >> shift & 15]);
 }
 
-constexpr std::string_view kBlocksBegin = ",\"";
-constexpr std::string_view kBlocksMiddle = "\":\"";
-constexpr std::string_view kBlocksEnd = "\"}";  // and of the metadata
+constexpr std::string_view kMemberBegin = ",\"";
+constexpr std::string_view kMemberMiddle = "\":\"";
+constexpr std::string_view kTextEnd = "\"";
+constexpr std::string_view kMetadataEnd = "}";
 
 void append_blocks(fmt::memory_buffer& out, std::span<const std::uint32_t> crcs) {
-  append_text(out, kBlocksBegin);
+  append_text(out, kMemberBegin);
   append_text(out, kBlocksKey);
-  append_text(out, kBlocksMiddle);
+  append_text(out, kMemberMiddle);
   for (const std::uint32_t crc : crcs) append_hex32(out, crc);
-  append_text(out, kBlocksEnd);
+  append_text(out, kTextEnd);
 }
 
 std::uint64_t blocks_bytes(std::uint64_t count) {
-  return kBlocksBegin.size() + kBlocksKey.size() + kBlocksMiddle.size() + kCrcDigits * count +
-         kBlocksEnd.size();
+  return kMemberBegin.size() + kBlocksKey.size() + kMemberMiddle.size() + kCrcDigits * count +
+         kTextEnd.size();
+}
+
+void append_ranges_member(fmt::memory_buffer& out, std::span<const ValueRange> ranges) {
+  append_text(out, kMemberBegin);
+  append_text(out, kRangesKey);
+  append_text(out, kMemberMiddle);
+  append_ranges(out, ranges);
+  append_text(out, kTextEnd);
+}
+
+std::uint64_t ranges_bytes(std::optional<std::size_t> count) {
+  if (!count) return 0;
+  return kMemberBegin.size() + kRangesKey.size() + kMemberMiddle.size() + kRangeDigits * *count +
+         kTextEnd.size();
 }
 
 // With the spaces up to a page, so that the data section begins at one.
@@ -125,22 +141,30 @@ Result<std::uint64_t> encoded_header_bytes(const HeaderParts& parts) {
   constexpr std::uint64_t kClosingBrace = 1;
   return padded_bytes(beginning.size() + parts.tree_member.size() + parts.table.extras.size() +
                           blocks_bytes(block_count(parts.table.data_bytes)) +
+                          ranges_bytes(parts.table.range_count) + kMetadataEnd.size() +
                           parts.table.members.size() + kClosingBrace,
                       parts.table);
 }
 
 Result<EncodedHeader> encode_header(const HeaderParts& parts,
-                                    std::span<const std::uint32_t> block_crcs) {
+                                    std::span<const std::uint32_t> block_crcs,
+                                    std::span<const ValueRange> ranges) {
   DF_TRY_VOID(check_parts(parts));
   if (block_crcs.size() != block_count(parts.table.data_bytes)) {
     return refuse_header(fmt::format("{} block checksums for {} blocks", block_crcs.size(),
                                      block_count(parts.table.data_bytes)));
+  }
+  if (ranges.size() != parts.table.range_count.value_or(0)) {
+    return refuse_header(fmt::format("{} ranges for {} tensors", ranges.size(),
+                                     parts.table.range_count.value_or(0)));
   }
   fmt::memory_buffer text;
   append_beginning(text, parts);
   append_text(text, parts.tree_member);
   append_text(text, parts.table.extras);
   append_blocks(text, block_crcs);
+  if (parts.table.range_count) append_ranges_member(text, ranges);
+  append_text(text, kMetadataEnd);
   append_text(text, parts.table.members);
   text.push_back('}');
   DF_TRY(const std::uint64_t bytes, padded_bytes(text.size(), parts.table));
@@ -150,12 +174,15 @@ Result<EncodedHeader> encode_header(const HeaderParts& parts,
 Result<EncodedHeader> encode_header(const ShardHeader& header) {
   DF_TRY_VOID(check_unique(header.entries));
   DF_TRY(const TreeText tree, write_tree(header.tree, {.tree_bytes = kTreeBytesMax}));
-  DF_TRY(const TableText table, write_table(header.entries, header.data_bytes));
-  return encode_header({.identity = header.identity,
-                        .annotations = header.annotations,
-                        .tree_member = tree.members.empty() ? "" : tree.members.front(),
-                        .table = table},
-                       header.block_crcs);
+  const bool with_ranges = header.ranges.has_value();
+  DF_TRY(const TableText table, write_table(header.entries, header.data_bytes, with_ranges));
+  return encode_header(
+      {.identity = header.identity,
+       .annotations = header.annotations,
+       .tree_member = tree.members.empty() ? "" : tree.members.front(),
+       .table = table},
+      header.block_crcs,
+      with_ranges ? std::span<const ValueRange>(*header.ranges) : std::span<const ValueRange>());
 }
 
 }  // namespace deepfreeze

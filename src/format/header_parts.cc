@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/try.h"
+#include "format/header_ranges.h"
 #include "format/header_text.h"
 #include "format/json_writer.h"
 #include "format/state_tree.h"
@@ -86,17 +87,20 @@ std::uint64_t text_bytes_at_most(const ShardEntry& entry) {
 
 // The index behind the entries of the file that begins with entry `first`.
 std::size_t end_of_file(const std::vector<ShardEntry>& entries, std::size_t first,
-                        std::uint64_t bytes_max) {
+                        const HeaderBudget& budget) {
+  const std::uint64_t range_bytes = budget.with_ranges ? kRangeDigits : 0;
   std::uint64_t text_bytes = 0;
   for (std::size_t i = first; i < entries.size(); ++i) {
-    text_bytes += text_bytes_at_most(entries[i]);
+    text_bytes += text_bytes_at_most(entries[i]) + range_bytes;
     const std::uint64_t data_bytes = entries[i].extent.end - entries[first].extent.begin;
-    if (i > first && text_bytes + kCrcDigits * block_count(data_bytes) > bytes_max) return i;
+    if (i > first && text_bytes + kCrcDigits * block_count(data_bytes) > budget.table_bytes) {
+      return i;
+    }
   }
   return entries.size();
 }
 
-Result<TableText> write_file(std::span<ShardEntry> entries) {
+Result<TableText> write_file(std::span<ShardEntry> entries, bool with_ranges) {
   const std::uint64_t begin = entries.front().extent.begin;
   const std::uint64_t end = entries.back().extent.end;
   std::vector<ShardEntry> own;
@@ -106,7 +110,7 @@ Result<TableText> write_file(std::span<ShardEntry> entries) {
     own.back().extent.begin -= begin;
     own.back().extent.end -= begin;
   }
-  return write_table(std::move(own), end - begin);
+  return write_table(std::move(own), end - begin, with_ranges);
 }
 
 // The longest beginning of `text` within `bytes_max` that ends between two characters.
@@ -122,12 +126,15 @@ std::string_view chunk_of(std::string_view text, std::uint64_t bytes_max) {
 
 }  // namespace
 
-Result<TableText> write_table(std::vector<ShardEntry> entries, std::uint64_t data_bytes) {
+Result<TableText> write_table(std::vector<ShardEntry> entries, std::uint64_t data_bytes,
+                              bool with_ranges) {
   DF_TRY_VOID(check_entries(entries, data_bytes));
   TableText table{.entries = {},
                   .data_bytes = data_bytes,
                   .members = members_of(entries),
-                  .extras = extras_of(entries)};
+                  .extras = extras_of(entries),
+                  .range_count = {}};
+  if (with_ranges) table.range_count = count_with_range(entries);
   table.entries = std::move(entries);
   return table;
 }
@@ -136,12 +143,15 @@ Result<std::vector<TableText>> write_tables(std::vector<ShardEntry> entries,
                                             const HeaderBudget& budget) {
   std::vector<TableText> tables;
   for (std::size_t first = 0; first < entries.size();) {
-    const std::size_t end = end_of_file(entries, first, budget.table_bytes);
-    DF_TRY(TableText table, write_file(std::span(entries).subspan(first, end - first)));
+    const std::size_t end = end_of_file(entries, first, budget);
+    DF_TRY(TableText table,
+           write_file(std::span(entries).subspan(first, end - first), budget.with_ranges));
     tables.push_back(std::move(table));
     first = end;
   }
-  if (tables.empty()) tables.emplace_back();
+  if (!tables.empty()) return tables;
+  tables.emplace_back();
+  if (budget.with_ranges) tables.front().range_count = 0;
   return tables;
 }
 

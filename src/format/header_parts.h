@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,12 +19,14 @@ struct TableText {
   std::uint64_t data_bytes = 0;
   std::string members;  // of the header's JSON, one per tensor
   std::string extras;   // a member of its metadata; empty for most
+  // How many entries have a ValueRange; absent where none is stored.
+  std::optional<std::size_t> range_count;
 };
 
 // kInvalidArgument where the entries are not sorted and gap-free. That their keys differ is left
 // to the callers.
 [[nodiscard]] Result<TableText> write_table(std::vector<ShardEntry> entries,
-                                            std::uint64_t data_bytes);
+                                            std::uint64_t data_bytes, bool with_ranges);
 
 // How much of a table and of a tree one header takes; more goes on in further files. Together they
 // leave a megabyte of kHeaderBytesMax for the rest: the text of a tree without line breaks grows
@@ -32,6 +35,7 @@ struct TableText {
 struct HeaderBudget {
   std::uint64_t table_bytes = 15'000'000;  // entries and checksums; one entry at least
   std::uint64_t tree_bytes = 4'000'000;    // of the text as it stands in ShardHeader::tree
+  bool with_ranges = false;                // a ValueRange for each entry that can have one
 };
 
 // The same in as many files as the budget asks for, at least one; each one's extents count from
@@ -58,8 +62,9 @@ struct HeaderParts {
 // The size of the encoding, whatever the checksums will be; errors as those of encode_header().
 [[nodiscard]] Result<std::uint64_t> encoded_header_bytes(const HeaderParts& parts);
 
-// `block_crcs`: block_count() of the table's data.
+// `block_crcs`: block_count() of the table's data. `ranges`: the table's range_count, or none.
 [[nodiscard]] Result<EncodedHeader> encode_header(const HeaderParts& parts,
-                                                  std::span<const std::uint32_t> block_crcs);
+                                                  std::span<const std::uint32_t> block_crcs,
+                                                  std::span<const ValueRange> ranges = {});
 
 }  // namespace deepfreeze

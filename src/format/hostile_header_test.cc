@@ -61,6 +61,27 @@ TEST(HostileHeader, EveryTruncationIsFound) {
   }
 }
 
+TEST(HostileHeader, RangesMustBeThoseOfItsTensors) {
+  ShardHeader header = small_header();
+  header.ranges = {{.min = 1, .max = 2, .finite = 11, .non_finite = 1}, {.non_finite = 1}};
+  const std::string good = json_of(encode_header(header)->bytes);
+  const std::string one = "3ff0000000000000";
+  const std::string two = "4000000000000000";
+  const std::string count = "0000000000000001";
+  EXPECT_EQ(refusal(good), "accepted");
+  const std::pair<std::string, std::string> changes[] = {
+      {one + two, two + one},                               // the least is above the greatest
+      {one + two, "7ff0000000000000" + two},                // and infinite
+      {one + two, one + "7ff8000000000000"},                // or none
+      {one + two + count, one + two + "000000000000000d"},  // thirteen of twelve elements
+      {one + two + count, one + two + "000000000000000c"},  // all, and yet there is a least
+      {one + two, one + two.substr(1) + "g"},
+      {one + two, one + two + one + two + count}};
+  for (const auto& [from, to] : changes) {
+    EXPECT_NE(refusal(replaced(good, from, to)), "accepted") << to;
+  }
+}
+
 TEST(HostileHeader, TheLengthMustBePlausible) {
   const auto size_of = [](std::uint64_t length, std::uint64_t file_bytes) {
     std::array<std::byte, 8> first8{};

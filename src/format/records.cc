@@ -114,6 +114,9 @@ Result<Manifest> manifest_of(std::string_view text) {
   DF_TRY(manifest.integrity, get_string(object, "integrity"));
   DF_TRY(manifest.annotations, manifest_annotations_of(object));
   DF_TRY(manifest.files, files_of(object));
+  if (find_member(object, "non_finite") != nullptr) {
+    DF_TRY(manifest.non_finite, get_u64(object, "non_finite"));
+  }
   if (manifest.outcome == Outcome::kAborted && !manifest.files.empty()) {
     return fail(ErrorCode::kCorrupt, "it is aborted and yet lists files");
   }
@@ -152,6 +155,7 @@ std::string encode_manifest(const Manifest& manifest) {
   object["integrity"] = manifest.integrity;
   object["annotations"] = annotations_json(manifest.annotations);
   object["files"] = files_json(manifest.files);
+  if (manifest.non_finite) object["non_finite"] = whole_json(*manifest.non_finite);
   return seal_json(object);
 }
 

@@ -58,6 +58,8 @@ struct Manifest {
   std::string integrity = "crc32c-64k";
   Annotations annotations;
   std::vector<ManifestFile> files;
+  // NaN and infinite values of all floating-point tensors; absent where nobody has counted.
+  std::optional<std::uint64_t> non_finite;
   bool operator==(const Manifest&) const = default;
 };
 

@@ -149,6 +149,18 @@ TEST(Records, AreNotTakenForOneAnother) {
   EXPECT_EQ(read.error().message(), "manifest: its kind is \"run\", not \"manifest\"");
 }
 
+TEST(Manifest, CountsValuesThatAreNotFiniteOrDoesNot) {
+  Manifest counted = manifest();
+  EXPECT_EQ(decode_manifest(encode_manifest(counted))->non_finite, std::nullopt);
+  for (const std::uint64_t values : {std::uint64_t{0}, std::uint64_t{7}, kMax}) {
+    counted.non_finite = values;
+    EXPECT_EQ(decode_manifest(encode_manifest(counted)), counted);
+  }
+  const std::string odd =
+      changed(encode_manifest(manifest()), "\"files\":[", "\"non_finite\":-1,\"files\":[");
+  EXPECT_FALSE(decode_manifest(odd).has_value());
+}
+
 TEST(Manifest, RefusesContentThatCanNotBe) {
   const std::string good = encode_manifest(manifest());
   const std::pair<std::string_view, std::string_view> changes[] = {

@@ -14,6 +14,7 @@
 #include "deepfreeze/tensor.h"
 #include "format/layout.h"
 #include "format/names.h"
+#include "tensor/value_range.h"
 
 namespace deepfreeze {
 
@@ -51,8 +52,14 @@ struct ShardHeader {
   std::vector<ShardEntry> entries;  // in file order
   std::uint64_t data_bytes = 0;
   std::vector<std::uint32_t> block_crcs;  // block_count(data_bytes) of them
+  // Of each entry of a floating-point type, in file order; absent where they were not asked for.
+  std::optional<std::vector<ValueRange>> ranges;
   bool operator==(const ShardHeader&) const = default;
 };
+
+[[nodiscard]] std::uint64_t non_finite_values(std::span<const ValueRange> ranges);
+// Of all tensors; absent where there are no ranges.
+[[nodiscard]] std::optional<std::uint64_t> non_finite_values(const ShardHeader& header);
 
 struct EncodedHeader {
   std::vector<std::byte> bytes;  // 8 + N, a multiple of kPageBytes

@@ -21,10 +21,11 @@ Result<ShardHeader> decode(const std::vector<std::byte>& bytes, std::uint64_t da
 // Before any checksum is known.
 std::uint64_t foretold_bytes(const ShardHeader& header) {
   const auto tree = write_tree(header.tree);
-  return *encoded_header_bytes({.identity = header.identity,
-                                .annotations = header.annotations,
-                                .tree_member = tree->members.empty() ? "" : tree->members.front(),
-                                .table = *write_table(header.entries, header.data_bytes)});
+  return *encoded_header_bytes(
+      {.identity = header.identity,
+       .annotations = header.annotations,
+       .tree_member = tree->members.empty() ? "" : tree->members.front(),
+       .table = *write_table(header.entries, header.data_bytes, header.ranges.has_value())});
 }
 
 // What comes back is what was stored, and the size was known before.
@@ -61,6 +62,7 @@ class RandomHeaders {
     for (std::uint64_t i = random_() % 20; i > 0; --i) add(header, fmt::format("{}{}", i, text()));
     header.block_crcs.resize(block_count(header.data_bytes));
     for (std::uint32_t& crc : header.block_crcs) crc = static_cast<std::uint32_t>(random_());
+    if (random_() % 2 == 0) header.ranges = ranges(header.entries);
     return header;
   }
 
@@ -75,7 +77,22 @@ class RandomHeaders {
 
   double metric() {
     const double value = std::bit_cast<double>(random_());
-    return std::isnan(value) ? 0.5 : value;
+    return std::isfinite(value) ? value : 0.5;
+  }
+
+  std::vector<ValueRange> ranges(const std::vector<ShardEntry>& entries) {
+    std::vector<ValueRange> all;
+    for (const ShardEntry& entry : entries) {
+      if (!is_floating_point(entry.spec.dtype)) continue;
+      const std::uint64_t elements = entry.extent.size() / dtype_bytes(entry.spec.dtype);
+      ValueRange& range = all.emplace_back();
+      range.non_finite = random_() % (elements + 1);
+      range.finite = elements - range.non_finite;
+      if (range.finite == 0) continue;
+      range.min = metric();
+      range.max = std::max(range.min, metric());
+    }
+    return all;
   }
 
   void add(ShardHeader& header, std::string key) {
@@ -95,6 +112,16 @@ class RandomHeaders {
 };
 
 TEST(ShardHeader, RoundTrips) { expect_round_trip(small_header()); }
+
+TEST(ShardHeader, RangesAreThoseOfItsTensorsOrAbsent) {
+  ShardHeader header = small_header();
+  EXPECT_EQ(non_finite_values(header), std::nullopt);
+  header.ranges = {{.min = -1.5, .max = 2, .finite = 9, .non_finite = 3}, {.non_finite = 1}};
+  expect_round_trip(header);
+  EXPECT_EQ(non_finite_values(header), 4U);
+  header.ranges->pop_back();
+  EXPECT_EQ(refusal(header), "header: 1 ranges for 2 tensors");
+}
 
 TEST(ShardHeader, RoundTripsWithNothingInIt) {
   expect_round_trip({.identity = {.run_id = "0000000000000000"}});

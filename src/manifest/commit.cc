@@ -143,6 +143,7 @@ Manifest committed_manifest(const CommitRequest& request, CheckedParts checked) 
   Manifest manifest = outcome_of(request, Outcome::kCommitted);
   manifest.files = std::move(checked.files);
   manifest.annotations = std::move(checked.annotations);
+  manifest.non_finite = checked.non_finite;
   return manifest;
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct OwnPart {
   std::uint64_t header_bytes = 0;
   std::uint32_t header_crc = 0;
   Annotations annotations;
+  std::optional<std::uint64_t> non_finite = {};  // values; absent where nobody has counted
 };
 
 struct CommitRequest {

@@ -193,6 +193,39 @@ TEST_F(Commit, ComparesEachOfSeveralFilesOfItsOwn) {
   EXPECT_EQ(manifest->files.size(), 2U);
 }
 
+// A part of floats, of which two are not finite.
+Status write_counted_part(Vfs& vfs, const std::string& path, const ShardHeader& header,
+                          std::span<const std::byte> data) {
+  ShardHeader counted = header;
+  TensorSpec& spec = counted.entries[0].spec;
+  spec.dtype = DType::kF32;
+  spec.shape = {data.size() / sizeof(float)};
+  counted.ranges = {{.min = 1, .max = 2, .finite = spec.shape[0] - 2, .non_finite = 2}};
+  return write_part(vfs, path, counted, data);
+}
+
+TEST_F(Commit, SumsUpWhatIsNotFiniteWhereAllPartsHaveCounted) {
+  const Identity first = identity(3, {0, 2, 0, 1});
+  Identity second = first;
+  second.part.rank = 1;
+  ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
+  ASSERT_TRUE(write_and_seal(disk_, first, write_counted_part).has_value());
+  const auto half = disk_.clone();
+  ASSERT_TRUE(write_and_seal(*half, second).has_value());
+  EXPECT_EQ(commit_attempt(*half, make_request(first))->non_finite, std::nullopt);
+  ASSERT_TRUE(write_and_seal(disk_, second, write_counted_part).has_value());
+  EXPECT_EQ(commit_attempt(disk_, make_request(first))->non_finite, 4U);
+}
+
+TEST_F(Commit, TakesTheCountOfItsOwnPartsAsItWasGiven) {
+  ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
+  ASSERT_TRUE(write_and_seal(disk_, identity(3), write_counted_part).has_value());
+  CommitRequest request = own_request(disk_, identity(3));
+  EXPECT_EQ(commit_attempt(*disk_.clone(), request)->non_finite, std::nullopt);
+  request.own.front().non_finite = 2;
+  EXPECT_EQ(commit_attempt(disk_, request)->non_finite, 2U);
+}
+
 TEST_F(Commit, EveryFlippedBitOfAHeaderIsFound) {
   ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
   ASSERT_TRUE(write_and_seal(disk_, identity(3)).has_value());

@@ -32,6 +32,10 @@ class ListingMaker {
     listing_.attempts.back().manifest->annotations.metrics[name] = value;
     return *this;
   }
+  ListingMaker& non_finite(std::uint64_t values) {  // of the last commit
+    listing_.attempts.back().manifest->non_finite = values;
+    return *this;
+  }
   ListingMaker& undecided(std::uint64_t step) {
     listing_.attempts.push_back({.name = {step, step}, .manifest = {}, .fault = {}});
     return *this;

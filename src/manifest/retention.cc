@@ -47,13 +47,25 @@ void keep_every(std::vector<Candidate>& candidates, std::uint64_t every) {
   }
 }
 
+bool is_non_finite(const Manifest& manifest) { return manifest.non_finite.value_or(0) > 0; }
+
+// What diverged must not push out the last that has not.
+void keep_finite(std::vector<Candidate>& candidates) {
+  for (Candidate& candidate : candidates) {
+    if (!candidate.on_line || is_non_finite(candidate.manifest)) continue;
+    candidate.kept = true;
+    return;
+  }
+}
+
 // Of equal ones the newer is better: it comes first in `candidates`.
 void keep_best(std::vector<Candidate>& candidates, const Keep::Best& best) {
   std::vector<std::pair<double, std::size_t>> ranked;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const auto& metrics = candidates[i].manifest.annotations.metrics;
     const auto found = metrics.find(best.metric);
-    if (!candidates[i].on_line || found == metrics.end() || std::isnan(found->second)) continue;
+    if (!candidates[i].on_line || is_non_finite(candidates[i].manifest)) continue;
+    if (found == metrics.end() || std::isnan(found->second)) continue;
     const double value = best.better == Keep::Better::kMin ? found->second : -found->second;
     ranked.emplace_back(value, i);
   }
@@ -72,6 +84,7 @@ std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep
   keep_newest(candidates, last_count(keep));
   if (keep.every.value_or(0) != 0) keep_every(candidates, *keep.every);
   if (keep.best) keep_best(candidates, *keep.best);
+  keep_finite(candidates);
   std::vector<AttemptName> names;
   for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
     if (!it->kept) names.push_back(name_of(it->manifest));
@@ -103,11 +116,14 @@ std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep) {
 Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last) {
   const CurrentLine line(listing);
   std::size_t settled = 0;
+  bool has_finite = false;
   for (const Manifest& manifest : newest_first(listing)) {
-    if (settled == last) break;
-    if (!line.contains(manifest.point)) continue;
+    if (settled >= last && has_finite) break;
+    const bool finite = !is_non_finite(manifest);
+    if (!line.contains(manifest.point) || (settled >= last && !finite)) continue;
     DF_TRY_VOID(vfs.sync_dir(attempt_dir_name(name_of(manifest))));
     ++settled;
+    has_finite = has_finite || finite;
   }
   return {};
 }

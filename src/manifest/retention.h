@@ -14,10 +14,13 @@ namespace deepfreeze {
 // Of those never the newest, nor the newest of the current line; none where `keep` sets no rule.
 // keep.last (1 where it is not set) counts steps of the current line only; abandoned steps go
 // once so many newer ones of the line exist. keep.every and keep.best keep more of the line.
+// A checkpoint that is known to hold NaN or infinities is never best, and does not push out the
+// line's newest that is not.
 [[nodiscard]] std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep);
 
-// The newest `last` steps of the line are made durable: before the first deletion, since their
-// process may have died before its last sync. kNotFound: another collector was faster.
+// The newest `last` steps of the line, and its newest without NaN, are made durable: before the
+// first deletion, since their process may have died before its last sync. kNotFound: another
+// collector was faster.
 [[nodiscard]] Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last);
 
 // Reads the run, deletes what has expired and finishes deletions that were interrupted;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "crash/attempt_maker.h"
@@ -123,6 +124,40 @@ TEST(Retention, AnAbandonedStepIsNeverBest) {
   EXPECT_EQ(ids_of(expired(run.listing(), best(Keep::Better::kMin, 1))), ids(1, 2, 2));
 }
 
+// Steps 1 to 5 with less loss each; the last three diverged.
+ListingMaker diverged() {
+  ListingMaker run;
+  run.claim(1, {});
+  for (std::uint64_t step = 1; step <= 5; ++step) {
+    run.commit(1, step).metric("loss", 5.0 - static_cast<double>(step));
+    run.non_finite(step <= 2 ? 0 : step);
+  }
+  return run;
+}
+
+TEST(Retention, WhatIsNotFiniteIsNeverBestNorPushesOutTheLastThatIs) {
+  Keep best_and_last = best(Keep::Better::kMin, 1);
+  best_and_last.last = 2;
+  const std::vector<Case> cases = {
+      {"last 1", diverged(), last(1), {10001, 10003, 10004}},
+      {"last 4 has it anyway", diverged(), last(4), {10001}},
+      {"best", diverged(), best_and_last, {10001, 10003}},
+      {"a finite one again", diverged().commit(1, 6).non_finite(0), last(1), ids(1, 1, 5)},
+      {"what was not looked at is taken for finite", diverged().commit(1, 6), last(1),
+       ids(1, 1, 5)},
+      {"none is finite", straight(1).non_finite(1).commit(1, 2).non_finite(2), last(1), {10001}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(ids_of(expired(c.run.listing(), c.keep)), c.expected) << c.name;
+  }
+}
+
+TEST(Retention, AnAbandonedStepIsNotTheLastFiniteOne) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 1, 2).claim(2, make_point(1, 1)).commit(2, 2).non_finite(1);
+  EXPECT_EQ(ids_of(expired(run.listing(), last(1))), ids(1, 2, 2));
+}
+
 // A run of generation 1 with steps 1 to `steps`; attempt id = step.
 std::string make_run(SimDisk& disk, std::uint64_t steps) {
   const auto run = create_or_open_run(disk, {});
@@ -151,6 +186,30 @@ TEST(CollectGarbage, DeletesWhatExpiredAndCountsItsBytes) {
   ASSERT_EQ(listing->attempts.size(), 1U);
   EXPECT_EQ(listing->attempts[0].name.step, 3U);
   EXPECT_TRUE(verify_attempt(disk, *listing->attempts[0].manifest).has_value());
+}
+
+// The directories that are synced, of steps 1 to 4.
+std::size_t settled_of(std::size_t last, const std::vector<std::uint64_t>& non_finite) {
+  SimDisk disk;
+  make_run(disk, 4);
+  RunListing listing = *read_run(disk);
+  for (AttemptState& attempt : listing.attempts) {
+    if (std::ranges::find(non_finite, attempt.name.step) != non_finite.end())
+      attempt.manifest->non_finite = 1;
+  }
+  const std::size_t before = disk.operation_count();
+  EXPECT_TRUE(settle_newest(disk, listing, last).has_value());
+  return disk.operation_count() - before;
+}
+
+TEST(Retention, TheLastFiniteOneIsMadeDurableToo) {
+  EXPECT_EQ(settled_of(1, {}), 1U);
+  EXPECT_EQ(settled_of(1, {4}), 2U);
+  EXPECT_EQ(settled_of(1, {3, 4}), 2U) << "not what lies between";
+  EXPECT_EQ(settled_of(2, {4}), 2U);
+  EXPECT_EQ(settled_of(2, {3, 4}), 3U);
+  EXPECT_EQ(settled_of(2, {2, 3, 4}), 3U);
+  EXPECT_EQ(settled_of(1, {1, 2, 3, 4}), 1U);
 }
 
 TEST(CollectGarbage, FinishesWhatAnotherOneBegan) {

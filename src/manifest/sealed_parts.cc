@@ -164,13 +164,20 @@ Result<ManifestFile> check_own(Vfs& vfs, const std::string& directory, const Par
   return ManifestFile{sealed_file_name(name), own.file_bytes, own.header_crc};
 }
 
+using Count = std::optional<std::uint64_t>;
+
+// What one part has not counted is not known of all.
+void add_count(Count& sum, Count more) { sum = sum && more ? Count(*sum + *more) : std::nullopt; }
+
 Result<CheckedParts> check_all_own(Vfs& vfs, const CommitRequest& request,
                                    std::span<const PartName> parts) {
   const std::string directory = directory_of(request);
-  CheckedParts checked{.files = {}, .annotations = request.own.front().annotations};
+  CheckedParts checked{
+      .files = {}, .annotations = request.own.front().annotations, .non_finite = 0};
   for (std::size_t i = 0; i < parts.size(); ++i) {
     DF_TRY(ManifestFile file, check_own(vfs, directory, parts[i], request.own[i]));
     checked.files.push_back(std::move(file));
+    add_count(checked.non_finite, request.own[i].non_finite);
   }
   return checked;
 }
@@ -236,7 +243,7 @@ Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
     return check_all_own(vfs, request, parts);
   }
   const std::string directory = directory_of(request);
-  CheckedParts checked;
+  CheckedParts checked{.files = {}, .annotations = {}, .non_finite = 0};
   StoredKeys keys;
   for (const PartName& name : parts) {
     const std::string path = join_name(directory, sealed_file_name(name));
@@ -244,6 +251,7 @@ Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
     const Status own = check_identity(part.header.identity, request.identity, name);
     if (!own) return std::unexpected(own.error().within("check " + vfs.path_of(path)));
     checked.files.push_back({sealed_file_name(name), part.file_bytes, part.crc});
+    add_count(checked.non_finite, non_finite_values(part.header));
     if (name.rank == 0 && name.file == 0) checked.annotations = part.header.annotations;
     if (parts.size() == 1) break;  // the header's own check leaves no key twice
     for (const ShardEntry& entry : part.header.entries) {

@@ -33,7 +33,8 @@ struct PartHeader {
 
 struct CheckedParts {
   std::vector<ManifestFile> files;
-  Annotations annotations;  // of rank 0's first part
+  Annotations annotations;                       // of rank 0's first part
+  std::optional<std::uint64_t> non_finite = {};  // of all; absent where one has not counted
 };
 
 // kCorrupt, kMismatch: a header does not verify, is of another attempt, or stores a key that

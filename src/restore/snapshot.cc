@@ -70,6 +70,17 @@ Result<std::string> join_tree(std::vector<ShardFile>& files) {
   return tree;
 }
 
+// By entry of the header.
+std::vector<std::optional<ValueRange>> ranges_of_entries(const ShardHeader& header) {
+  std::vector<std::optional<ValueRange>> ranges(header.entries.size());
+  if (!header.ranges) return ranges;
+  auto next = header.ranges->begin();
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    if (is_floating_point(header.entries[i].spec.dtype)) ranges[i] = *next++;
+  }
+  return ranges;
+}
+
 }  // namespace
 
 Snapshot::Snapshot(Vfs& vfs, const Manifest& manifest) : vfs_(vfs), manifest_(manifest) {}
@@ -126,6 +137,17 @@ Status Snapshot::index_keys() {
 const TensorSpec* Snapshot::find(std::string_view key) const {
   const auto found = std::ranges::lower_bound(specs_, key, std::less<>(), &TensorSpec::key);
   return found != specs_.end() && found->key == key ? &*found : nullptr;
+}
+
+std::vector<std::optional<ValueRange>> Snapshot::ranges() const {
+  std::vector<std::vector<std::optional<ValueRange>>> of_files;
+  for (const ShardFile& file : files_) of_files.push_back(ranges_of_entries(file.header));
+  std::vector<std::optional<ValueRange>> ranges;
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    const Place& place = places_[i];
+    ranges.push_back(specs_[i].box ? std::nullopt : of_files[place.file][place.entry]);
+  }
+  return ranges;
 }
 
 std::uint64_t Snapshot::bytes() const {

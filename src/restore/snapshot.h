@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,6 +56,8 @@ class Snapshot {
   // Sorted by key.
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const { return specs_; }
   [[nodiscard]] const TensorSpec* find(std::string_view key) const;  // null where it is not stored
+  // Of tensors(), by index; none where they were not stored, or the tensor is in boxes.
+  [[nodiscard]] std::vector<std::optional<ValueRange>> ranges() const;
   [[nodiscard]] const std::string& tree() const { return tree_; }
   [[nodiscard]] std::uint64_t bytes() const;  // of all data sections
 

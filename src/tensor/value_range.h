@@ -1,0 +1,31 @@
+// The least and the greatest value of a tensor, and how many are neither: a look at its numbers
+// that costs one pass over memory. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "deepfreeze/tensor.h"
+
+namespace deepfreeze {
+
+// Of stored elements: a complex number counts as two.
+struct ValueRange {
+  double min = 0;  // of the finite elements; where there are none, both are 0
+  double max = 0;
+  std::uint64_t finite = 0;
+  std::uint64_t non_finite = 0;  // NaN or infinite
+  bool operator==(const ValueRange&) const = default;
+};
+
+// Only types that know NaN have a range.
+[[nodiscard]] bool is_floating_point(DType dtype);
+
+// `bytes` holds whole elements of a floating-point type; no element where it is another.
+[[nodiscard]] ValueRange value_range(DType dtype, std::span<const std::byte> bytes);
+
+// That of two parts of a tensor together.
+[[nodiscard]] ValueRange joined(const ValueRange& a, const ValueRange& b);
+
+}  // namespace deepfreeze
