@@ -1,6 +1,8 @@
 // Headers that a decoder must refuse: damaged ones, and ones that lie with a checksum that fits.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "format/header_fixture.h"
 
 namespace deepfreeze {
@@ -80,6 +82,31 @@ TEST(HostileHeader, RangesMustBeThoseOfItsTensors) {
   for (const auto& [from, to] : changes) {
     EXPECT_NE(refusal(replaced(good, from, to)), "accepted") << to;
   }
+}
+
+// The JSON of a good header, one text of whose metadata is another.
+std::string json_with_text(std::string_view key, const std::string& text) {
+  auto whole = nlohmann::ordered_json::parse(json_of(good_bytes()));
+  whole["__metadata__"][std::string(key)] = text;
+  return whole.dump();
+}
+
+TEST(HostileHeader, EveryMemberOfItsTextsIsLookedAt) {
+  const auto whole = nlohmann::ordered_json::parse(json_of(good_bytes()));
+  for (const std::string_view key : {kIdentityKey, kAnnotationsKey}) {
+    const auto good =
+        nlohmann::ordered_json::parse(whole["__metadata__"][std::string(key)].get<std::string>());
+    EXPECT_EQ(refusal(json_with_text(key, good.dump())), "accepted");
+    for (const auto& [member, value] : good.items()) {
+      auto odd = good;
+      odd[member] = nlohmann::ordered_json::array();
+      EXPECT_NE(refusal(json_with_text(key, odd.dump())), "accepted") << member;
+    }
+  }
+  auto annotations = nlohmann::ordered_json::parse(
+      whole["__metadata__"][std::string(kAnnotationsKey)].get<std::string>());
+  annotations["parent"]["step"] = -1;
+  EXPECT_NE(refusal(json_with_text(kAnnotationsKey, annotations.dump())), "accepted");
 }
 
 TEST(HostileHeader, TheLengthMustBePlausible) {

@@ -143,6 +143,19 @@ TEST(Records, NeedEveryMember) {
   }
 }
 
+TEST(Records, EveryMemberIsLookedAt) {
+  for (const std::string& good : all_records()) {
+    const auto object = nlohmann::ordered_json::parse(good);
+    for (const auto& [name, value] : object.items()) {
+      auto odd = object;
+      odd.erase("crc32c");
+      odd[name] = true;
+      const std::string text = seal_json(odd);
+      EXPECT_FALSE(decode_run(text) || decode_generation(text) || decode_manifest(text)) << name;
+    }
+  }
+}
+
 TEST(Records, AreNotTakenForOneAnother) {
   const auto read = decode_manifest(encode_run(run_record()));
   ASSERT_FALSE(read.has_value());
@@ -167,6 +180,7 @@ TEST(Manifest, RefusesContentThatCanNotBe) {
       {"rank-00000-of-00002-0-of-1.safetensors", "../secret"},
       {"rank-00000-of-00002-0-of-1.safetensors", "rank-00000-of-00002-0-of-1.part"},
       {"rank-00000-of-00002-0-of-1", "rank-00001-of-00002-0-of-1"},
+      {"\"name\":\"rank-00000-of-00002-0-of-1.safetensors\"", "\"name\":0"},
       {"\"committed\"", "\"aborted\""},
       {"\"committed\"", "\"perhaps\""},
       {"\"bytes\":1,", "\"bytes\":-1,"},
