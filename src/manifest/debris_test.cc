@@ -1,4 +1,4 @@
-// manifest/debris and manifest/run_survey on a disk that loses power, as doctor uses them.
+// Debris and the survey that finds it, on a disk that loses power.
 #include "manifest/debris.h"
 
 #include <gtest/gtest.h>

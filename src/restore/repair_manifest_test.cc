@@ -1,4 +1,4 @@
-// restore/repair_manifest on a disk that loses power, as doctor --repair uses it.
+// The repair of a manifest, on a disk that loses power.
 #include "restore/repair_manifest.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// restore/device_reader and restore/rate_limit, as scrub uses them.
+// device_reader and rate_limit.
 #include "restore/device_reader.h"
 
 #include <fcntl.h>
