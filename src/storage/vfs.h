@@ -72,7 +72,7 @@ class Vfs {
   [[nodiscard]] virtual Status rename_no_replace(std::string_view from, std::string_view to) = 0;
   // The same over a name that may be taken by a file: whoever looks finds what stood there or what
   // comes, never neither. For what may be lost, and for a record that does not verify.
-  [[nodiscard]] virtual Status rename_replacing(std::string_view from, std::string_view to);
+  [[nodiscard]] virtual Status rename_replacing(std::string_view from, std::string_view to) = 0;
   [[nodiscard]] virtual Status remove_file(std::string_view name) = 0;
   [[nodiscard]] virtual Status remove_dir(std::string_view name) = 0;
   // Makes the names inside a directory durable; "" is the root itself.
