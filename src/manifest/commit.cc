@@ -32,7 +32,6 @@ namespace {
 constexpr RecordFailPoints kCommitFailPoints = {
     "commit.manifest_written", "commit.manifest_renamed", "commit.manifest_synced"};
 constexpr RecordFailPoints kAbortFailPoints = {"abort.written", "abort.renamed", "abort.synced"};
-constexpr std::size_t kFailureTextBytesMax = 4096;
 
 Point point_of(const Identity& identity) {
   return {.generation = identity.generation,

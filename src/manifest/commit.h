@@ -13,6 +13,9 @@
 
 namespace deepfreeze {
 
+// Of the text in a rank-….failed: more is neither written nor read.
+inline constexpr std::size_t kFailureTextBytesMax = 4096;
+
 // Step 1: makes the attempt's directory durable.
 [[nodiscard]] Status begin_attempt(Vfs& vfs, const AttemptName& name);
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "base/clock.h"
 #include "base/try.h"
 #include "manifest/claims.h"
+#include "manifest/commit.h"
 #include "manifest/name_kind.h"
 #include "manifest/record_file.h"
 #include "manifest/run_file.h"
@@ -15,7 +17,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::uint64_t kFailureTextBytesMax = 64 * 1024;
+constexpr std::size_t kFailuresToldMax = 3;  // of one attempt, in their own words
 
 // Nothing of what can't be opened: a link, a pipe, a name that no Vfs takes.
 std::uint64_t file_bytes(Vfs& vfs, const std::string& name) {
@@ -60,6 +62,7 @@ class Survey {
   Status look_at_state(const AttemptState& attempt, std::uint64_t bytes);
   Status look_at_undecided(const AttemptName& name, std::uint64_t bytes);
   void look_inside(const AttemptName& name, const std::vector<DirEntry>& entries);
+  void add_failures(const AttemptName& name, std::span<const std::string> paths);
   void look_for_unlisted(const Manifest& manifest, const std::vector<DirEntry>& entries);
   void add_temporary(const std::string& name, const std::optional<AttemptName>& attempt);
 
@@ -150,7 +153,21 @@ Status Survey::look_at_half_deleted(const AttemptName& name) {
   return {};
 }
 
+// Of a world of thousands all may have failed, and of the same cause.
+void Survey::add_failures(const AttemptName& name, std::span<const std::string> paths) {
+  for (const std::string& path : paths.first(std::min(paths.size(), kFailuresToldMax))) {
+    Oddity& failed = add(OddityKind::kRankFailed, path);
+    failed.attempt = name;
+    failed.detail = read_file(vfs_, path, kFailureTextBytesMax).value_or("");
+  }
+  if (paths.size() <= kFailuresToldMax) return;
+  Oddity& rest = add(OddityKind::kRankFailed, attempt_dir_name(name));
+  rest.attempt = name;
+  rest.detail = fmt::format("and {} more", paths.size() - kFailuresToldMax);
+}
+
 void Survey::look_inside(const AttemptName& name, const std::vector<DirEntry>& entries) {
+  std::vector<std::string> failures;
   for (const DirEntry& entry : entries) {
     const std::string path = join_name(attempt_dir_name(name), entry.name);
     const NameKind kind = kind_in_attempt(entry);
@@ -161,12 +178,9 @@ void Survey::look_inside(const AttemptName& name, const std::vector<DirEntry>& e
       kept.attempt = name;
       kept.bytes = file_bytes(vfs_, path);
     }
-    if (kind == NameKind::kFailedPart) {
-      Oddity& failed = add(OddityKind::kRankFailed, path);
-      failed.attempt = name;
-      failed.detail = read_file(vfs_, path, kFailureTextBytesMax).value_or("");
-    }
+    if (kind == NameKind::kFailedPart) failures.push_back(path);
   }
+  add_failures(name, failures);
 }
 
 void Survey::look_for_unlisted(const Manifest& manifest, const std::vector<DirEntry>& entries) {

@@ -23,7 +23,7 @@ enum class OddityKind : std::uint8_t {
   kAborted,
   kFenced,     // undecided, and of a generation above which there is a claim
   kUndecided,  // in flight, or of a process that died
-  kRankFailed,
+  kRankFailed,  // the first few of an attempt, then how many more
   kUnlisted,  // ours by its name, and the manifest of its checkpoint does not list it
   kForeign,
 };

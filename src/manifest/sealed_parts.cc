@@ -21,7 +21,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kPauseMin{1};
 constexpr std::chrono::milliseconds kPauseMax{100};
-constexpr std::uint64_t kFailureTextBytesMax = 64 * 1024;
 
 AttemptName attempt_of(const Identity& identity) { return {identity.step, identity.attempt_id}; }
 

@@ -9,8 +9,10 @@
 
 #include "base/log.h"
 #include "cli/test_run.h"
+#include "manifest/commit.h"
 #include "manifest/history.h"
 #include "manifest/retention.h"
+#include "manifest/run_survey.h"
 #include "restore/run_fixture.h"
 #include "restore/snapshot.h"
 #include "storage/posix_vfs.h"
@@ -96,6 +98,26 @@ TEST_F(HostileNames, ByTheThousandHideNothing) {
   EXPECT_EQ(must(read_run(run_.vfs())).attempts.size(), 1002U);
   EXPECT_EQ(call({"verify", run_.text()}).code, 0);
   EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.size(), 1U);
+}
+
+// Of what other ranks say, only as much is read as one of ours would write, and only of a few.
+TEST_F(HostileNames, AThousandReportsOfFailureTakeNoMemory) {
+  constexpr std::uint32_t kCount = 1000;
+  const Identity open = run_.write_undecided(save_of(3));
+  const fs::path directory = run_.path() / attempt_dir_name({3, open.attempt_id});
+  for (std::uint32_t rank = 0; rank < kCount; ++rank) {
+    const fs::path path = directory / failed_file_name({.rank = rank, .world_size = kCount});
+    std::ofstream(path) << std::string(rank == 0 ? kFailureTextBytesMax : 1, 'x');
+    if (rank == 1) fs::resize_file(path, kFailureTextBytesMax + 1);
+  }
+  const auto found = must(survey_run(run_.vfs(), must(read_run(run_.vfs()))));
+  std::uint64_t bytes = 0;
+  for (const Oddity& oddity : found) bytes += oddity.detail.size();
+  EXPECT_EQ(found.size(), 1U + 3U + 1U) << "the attempt, three reports, and how many more";
+  EXPECT_EQ(found.back().detail, "and 997 more");
+  EXPECT_EQ(found.back().kind, OddityKind::kRankFailed);
+  EXPECT_EQ(bytes, kFailureTextBytesMax + 1 + std::string_view("and 997 more").size());
+  EXPECT_EQ(call({"doctor", run_.text()}).code, 0);
 }
 
 // Sparse files: what they claim costs an attacker nothing, so it must cost us nothing either.
