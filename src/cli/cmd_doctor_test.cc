@@ -335,16 +335,17 @@ TEST_F(Debris, GoesAndNothingElse) {
   const Answer answer = doctor({"--delete-debris"});
   EXPECT_EQ(answer.code, 0) << answer.out << answer.err;
   const std::vector<std::string> gone{
-      name(fenced), name(aborted), attempt_dir_name({half.point.step, half.point.attempt_id}),
+      name(aborted), attempt_dir_name({half.point.step, half.point.attempt_id}),
       std::string("deepfreeze.") + kNonce + ".tmp",
-      attempt_dir_name({1, kept.point.attempt_id}) + "/manifest." + kNonce + ".tmp"};
+      attempt_dir_name({1, kept.point.attempt_id}) + "/manifest." + kNonce + ".tmp", name(fenced)};
   EXPECT_EQ(places(answer, "deleted"), gone) << answer.out;
   EXPECT_GT(answer.json()["deleted"][0]["bytes"], 200'000);
-  EXPECT_EQ(answer.json()["deleted"][3]["bytes"], 4);
+  EXPECT_EQ(answer.json()["deleted"][2]["bytes"], 4);
   auto expected = before;
   std::erase_if(expected, [&](const auto& item) { return item.first.contains(name(fenced)); });
   EXPECT_EQ(everything(), expected);
-  EXPECT_EQ(places(answer, "not_deleted").size(), 1U) << "the one that is not an hour old";
+  EXPECT_EQ(places(answer, "not_deleted").size(), 2U)
+      << "the one that is not an hour old, and the one that may be in use";
   EXPECT_EQ(doctor({"--delete-debris"}).json()["deleted"], json::array());
 }
 
@@ -439,7 +440,8 @@ TEST_F(Debris, StoppedAnywhereTheNextOneFinishes) {
     Answer answer = doctor({"--delete-debris"});
     fail_points::disarm();
     EXPECT_EQ(answer.code, 3) << point << answer.out;
-    EXPECT_EQ(places(answer, "not_deleted").size(), 1U) << point << answer.out;
+    const std::size_t left = std::string_view(point) == "debris.synced" ? 2 : 1;
+    EXPECT_EQ(places(answer, "not_deleted").size(), left) << point << answer.out;
     answer = doctor({"--delete-debris"});
     EXPECT_EQ(answer.code, 0) << point << answer.out;
     EXPECT_FALSE(std::filesystem::exists(dir(fenced))) << point;

@@ -1,24 +1,38 @@
 // Deleting debris.
 //
-//  1  Fenced undecided attempts are given the outcome "aborted". One that turns out to be committed
-//     stays.
-//  2  The newest steps are made durable, as before every deletion (retention.cc).
-//  3  The attempts go as the collector lets them go (remove_attempt.cc).
-//  4  Temporary files are removed, and the directories that held them synced, so that what is
-//     reported as deleted does not come back.
+//  1  The newest step is made durable, as before every deletion (retention.cc).
+//  2  What is half deleted or aborted goes as the collector lets it go (remove_attempt.cc), and so
+//     do old temporary files. Nothing of this needs room on the disk.
+//  3  The directories that held it are synced, so that what is reported as deleted does not come
+//     back.
+//  4  Fenced undecided attempts, one by one: each is given the outcome "aborted", for which there
+//     may be no room but what has just been freed, and goes as in steps 2 and 3. One that turns
+//     out to be committed stays. One that can't be recorded as aborted stays, too: its process may
+//     be about to publish it, and only that record keeps it from doing so.
+//
+// An attempt is listed again right before it goes: where it holds a foreign name it stays.
 #include "manifest/debris.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "base/fail_point.h"
 #include "base/try.h"
 #include "manifest/claims.h"
 #include "manifest/commit.h"
+#include "manifest/name_kind.h"
+#include "manifest/remove_attempt.h"
 #include "manifest/retention.h"
 
 namespace deepfreeze {
 namespace {
+
+using Oddities = std::vector<const Oddity*>;
+
+constexpr const char* kAtWork = "another collector is at work: run it again";
+constexpr const char* kMakeRoom =
+    ": there is no room to record that it is aborted; free some elsewhere, or delete it by hand "
+    "once no process of its generation runs any more";
 
 bool is_dead_attempt(const Oddity& oddity) {
   return oddity.kind == OddityKind::kHalfDeleted || oddity.kind == OddityKind::kAborted ||
@@ -30,24 +44,23 @@ class Sweep {
   Sweep(Vfs& vfs, const RunListing& listing, std::span<const Oddity> found)
       : vfs_(vfs), listing_(listing), found_(found) {}
 
-  DebrisReport run() {
-    delete_attempts(dead_attempts());
-    delete_temporaries(old_temporaries());
-    return std::move(report_);
-  }
+  DebrisReport run();
 
  private:
-  [[nodiscard]] std::vector<const Oddity*> dead_attempts();
-  [[nodiscard]] std::vector<const Oddity*> old_temporaries();
-  void delete_attempts(const std::vector<const Oddity*>& dead);
-  void delete_temporaries(const std::vector<const Oddity*>& old);
-  Status remove_all(const std::vector<const Oddity*>& dead);
-  Status remove_temporary(const std::string& name);
-  Status sync_parent(std::string_view name, std::set<std::string>& synced);
-  bool make_aborted(const Oddity& fenced);  // step 1
-  [[nodiscard]] bool holds_foreign(const AttemptName& name) const;
+  [[nodiscard]] Oddities dead_attempts() const;
+  [[nodiscard]] Oddities old_temporaries();
+  bool settle(const Oddities& dead);  // step 1
+  [[nodiscard]] Status remove_file(const std::string& name);
+  bool remove(const Oddity& oddity);         // step 2, as far as it is not left
+  void finish(const Oddities& removed);      // step 3
+  void delete_fenced(const Oddity& fenced);  // step 4
+  bool make_aborted(const Oddity& fenced);
+  void explain_not_aborted(const Oddity& fenced, const Error& error);
+  Status sync_directory(const std::string& name);
+  [[nodiscard]] bool may_go(const Oddity& attempt);
   [[nodiscard]] bool is_committed(const AttemptName& name) const;
-  [[nodiscard]] bool is_gone(const AttemptName& name);
+  [[nodiscard]] bool is_dead(const AttemptName& name) const;
+  [[nodiscard]] bool is_overtaken(const AttemptName& name, const Error& error);
 
   void leave(const Oddity& oddity, std::string why) {
     report_.left.push_back({oddity.name, oddity.bytes, std::move(why)});
@@ -64,10 +77,36 @@ class Sweep {
   DebrisReport report_;
 };
 
-bool Sweep::holds_foreign(const AttemptName& name) const {
-  return std::ranges::any_of(found_, [&](const Oddity& oddity) {
-    return oddity.kind == OddityKind::kForeign && oddity.attempt == name;
-  });
+DebrisReport Sweep::run() {
+  const Oddities dead = dead_attempts();
+  const bool settled = settle(dead);
+  Oddities removed;
+  for (const Oddity* attempt : dead) {
+    if (!settled || attempt->kind == OddityKind::kFenced) continue;
+    if (remove(*attempt)) removed.push_back(attempt);
+  }
+  for (const Oddity* file : old_temporaries()) {
+    if (remove(*file)) removed.push_back(file);
+  }
+  finish(removed);
+  for (const Oddity* attempt : dead) {
+    if (settled && attempt->kind == OddityKind::kFenced) delete_fenced(*attempt);
+  }
+  return std::move(report_);
+}
+
+// Somebody may have put a file there since the survey.
+bool Sweep::may_go(const Oddity& attempt) {
+  const auto entries = vfs_.list(attempt.name);
+  if (!entries && entries.error().code() == ErrorCode::kNotFound) return true;  // it is gone
+  if (!entries) {
+    fail_on(attempt, entries.error());
+    return false;
+  }
+  const bool holds_foreign = std::ranges::any_of(
+      *entries, [](const DirEntry& entry) { return kind_in_attempt(entry) == NameKind::kForeign; });
+  if (holds_foreign) leave(attempt, "it holds what is not ours");
+  return !holds_foreign;
 }
 
 bool Sweep::is_committed(const AttemptName& name) const {
@@ -75,64 +114,70 @@ bool Sweep::is_committed(const AttemptName& name) const {
   return found != listing_.attempts.end() && found->committed();
 }
 
-bool Sweep::is_gone(const AttemptName& name) {
+bool Sweep::is_dead(const AttemptName& name) const {
+  return std::ranges::any_of(found_, [&](const Oddity& oddity) {
+    return is_dead_attempt(oddity) && oddity.attempt == name;
+  });
+}
+
+// Another collector has deleted it, or has aborted it and taken the headers that tell whose it was.
+bool Sweep::is_overtaken(const AttemptName& name, const Error& error) {
+  if (error.code() != ErrorCode::kBusy && error.code() != ErrorCode::kNotFound) return false;
   const auto entries = vfs_.list(attempt_dir_name(name));
-  return !entries && entries.error().code() == ErrorCode::kNotFound;
+  if (!entries) return entries.error().code() == ErrorCode::kNotFound;
+  const auto manifest = read_manifest(vfs_, name, listing_.run.run_id);
+  return manifest && manifest->outcome == Outcome::kAborted;
 }
 
-bool Sweep::make_aborted(const Oddity& fenced) {
-  const auto outcome = abort_fenced(vfs_, listing_.run.run_id, *fenced.attempt);
-  if (!outcome && is_gone(*fenced.attempt)) return true;  // another collector was faster
-  if (!outcome) {
-    fail_on(fenced, outcome.error());
-    return false;
-  }
-  if (outcome->outcome == Outcome::kAborted) return true;
-  leave(fenced, "it has been committed meanwhile");
-  return false;
-}
-
-std::vector<const Oddity*> Sweep::dead_attempts() {
-  std::vector<const Oddity*> dead;
+Oddities Sweep::dead_attempts() const {
+  Oddities dead;
   for (const Oddity& oddity : found_) {
-    if (!is_dead_attempt(oddity)) continue;
-    if (holds_foreign(*oddity.attempt)) {
-      leave(oddity, "it holds what is not ours");
-    } else if (oddity.kind != OddityKind::kFenced || make_aborted(oddity)) {
-      dead.push_back(&oddity);
-    }
+    if (is_dead_attempt(oddity)) dead.push_back(&oddity);
   }
   return dead;
 }
 
-Status Sweep::remove_all(const std::vector<const Oddity*>& dead) {
-  std::vector<AttemptName> names;
-  for (const Oddity* oddity : dead) names.push_back(*oddity->attempt);
-  DF_TRY_VOID(settle_newest(vfs_, listing_, 1));
-  return remove_attempts(vfs_, names);
-}
-
-void Sweep::delete_attempts(const std::vector<const Oddity*>& dead) {
-  if (dead.empty()) return;
-  const Status removed = remove_all(dead);
+bool Sweep::settle(const Oddities& dead) {
+  if (dead.empty()) return true;
+  const Status settled = settle_newest(vfs_, listing_, 1);
+  if (settled) return true;
+  // The newest step of this listing is gone: it is too old to say what may go.
+  const bool overtaken = settled.error().code() == ErrorCode::kNotFound;
   for (const Oddity* oddity : dead) {
-    if (removed) {
-      done(*oddity);
-    } else if (is_gone(*oddity->attempt)) {
-      fail_on(*oddity, removed.error().within("it is gone, and a power cut may bring it back"));
+    if (overtaken) {
+      leave(*oddity, kAtWork);
     } else {
-      fail_on(*oddity, removed.error());
+      fail_on(*oddity, settled.error());
     }
   }
+  return false;
 }
 
-std::vector<const Oddity*> Sweep::old_temporaries() {
+Status Sweep::remove_file(const std::string& name) {
+  const Status removed = vfs_.remove_file(name);
+  if (!removed && removed.error().code() != ErrorCode::kNotFound) return removed;
+  DF_FAIL_POINT("debris.removed");
+  return {};
+}
+
+bool Sweep::remove(const Oddity& oddity) {
+  const bool is_file = oddity.kind == OddityKind::kTemporary;
+  if (!is_file && !may_go(oddity)) return false;
+  const Status removed =
+      is_file ? remove_file(oddity.name) : remove_unsynced(vfs_, *oddity.attempt);
+  if (!removed) fail_on(oddity, removed.error());
+  return removed.has_value();
+}
+
+Oddities Sweep::old_temporaries() {
   using std::chrono::microseconds;
-  std::vector<const Oddity*> old;
+  Oddities old;
   for (const Oddity& oddity : found_) {
     if (oddity.kind != OddityKind::kTemporary) continue;
-    if (oddity.attempt && !is_committed(*oddity.attempt)) continue;  // goes with it, or stays
-    if (microseconds(oddity.age_micros) > kTemporaryAge) {
+    if (oddity.attempt && is_dead(*oddity.attempt)) continue;  // goes with it, or stays
+    if (oddity.attempt && !is_committed(*oddity.attempt)) {
+      leave(oddity, "its attempt is not committed: it may be in use");
+    } else if (microseconds(oddity.age_micros) > kTemporaryAge) {
       old.push_back(&oddity);
     } else {
       leave(oddity, "it is not known to be an hour old");
@@ -141,42 +186,49 @@ std::vector<const Oddity*> Sweep::old_temporaries() {
   return old;
 }
 
-Status Sweep::remove_temporary(const std::string& name) {
-  const Status removed = vfs_.remove_file(name);
-  if (!removed && removed.error().code() != ErrorCode::kNotFound) return removed;
-  DF_FAIL_POINT("debris.removed");
-  return {};
-}
-
-Status Sweep::sync_parent(std::string_view name, std::set<std::string>& synced) {
-  const std::size_t slash = name.rfind('/');
-  const std::string parent(name.substr(0, slash == std::string_view::npos ? 0 : slash));
-  if (synced.contains(parent)) return {};
-  DF_TRY_VOID(vfs_.sync_dir(parent));
+Status Sweep::sync_directory(const std::string& name) {
+  const Status synced = vfs_.sync_dir(name);
+  // Gone is what it held as well: its collector sees to it that it stays so.
+  if (!synced && synced.error().code() != ErrorCode::kNotFound) return synced;
   DF_FAIL_POINT("debris.synced");
-  synced.insert(parent);
   return {};
 }
 
-void Sweep::delete_temporaries(const std::vector<const Oddity*>& old) {
-  std::vector<const Oddity*> removed;
-  for (const Oddity* oddity : old) {
-    const Status status = remove_temporary(oddity->name);
-    if (status) {
-      removed.push_back(oddity);
-    } else {
-      fail_on(*oddity, status.error());
-    }
-  }
-  std::set<std::string> synced;
+void Sweep::finish(const Oddities& removed) {
+  std::map<std::string, Status> synced;  // each once
   for (const Oddity* oddity : removed) {
-    const Status status = sync_parent(oddity->name, synced);
+    const std::size_t slash = oddity->name.rfind('/');
+    const std::string parent = oddity->name.substr(0, slash == std::string::npos ? 0 : slash);
+    if (!synced.contains(parent)) synced.emplace(parent, sync_directory(parent));
+    const Status& status = synced.at(parent);
     if (status) {
       done(*oddity);
     } else {
-      fail_on(*oddity, status.error());
+      fail_on(*oddity, status.error().within("it is gone, and a power cut may bring it back"));
     }
   }
+}
+
+void Sweep::delete_fenced(const Oddity& fenced) {
+  if (may_go(fenced) && make_aborted(fenced) && remove(fenced)) finish({&fenced});
+}
+
+bool Sweep::make_aborted(const Oddity& fenced) {
+  const auto outcome = abort_fenced(vfs_, listing_.run.run_id, *fenced.attempt);
+  if (!outcome && is_overtaken(*fenced.attempt, outcome.error())) return true;
+  if (!outcome) {
+    explain_not_aborted(fenced, outcome.error());
+    return false;
+  }
+  if (outcome->outcome == Outcome::kAborted) return true;
+  leave(fenced, "it has been committed meanwhile");
+  return false;
+}
+
+void Sweep::explain_not_aborted(const Oddity& fenced, const Error& error) {
+  if (error.code() == ErrorCode::kNotFound) return leave(fenced, kAtWork);
+  report_.failed = true;
+  leave(fenced, error.message() + (error.code() == ErrorCode::kNoSpace ? kMakeRoom : ""));
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ struct DebrisReport {
 // Of what survey_run() has just found of this listing: half-deleted attempts, aborted ones,
 // undecided ones that are fenced (they are aborted first, by the commit protocol), and old
 // temporary files of the run and of committed attempts. Left alone: an attempt that holds a
-// foreign name, a file that is not old, and everything else.
+// foreign name, a file that is not old, and everything else. A file's age is from its time of last
+// writing, by the file system's clock, to now by this machine's.
 [[nodiscard]] DebrisReport delete_debris(Vfs& vfs, const RunListing& listing,
                                          std::span<const Oddity> found);
 

@@ -20,6 +20,31 @@ namespace {
 constexpr std::size_t kImagesMax = 2000;
 const AttemptName kFenced{5, 5};
 
+// This disk has no clock, so that the age is put in by hand.
+std::vector<Oddity> survey_of_old(Vfs& disk, const RunListing& listing) {
+  std::vector<Oddity> found = survey_run(disk, listing).value_or(std::vector<Oddity>{});
+  for (Oddity& one : found) one.age_micros = std::int64_t{3601} * 1'000'000;
+  return found;
+}
+
+std::vector<Oddity> old_temporaries(Vfs& disk, const RunListing& listing) {
+  std::vector<Oddity> found = survey_of_old(disk, listing);
+  std::erase_if(found, [](const Oddity& one) { return one.kind != OddityKind::kTemporary; });
+  return found;
+}
+
+std::vector<std::string> names_of(const std::vector<Leaving>& leavings) {
+  std::vector<std::string> names;
+  for (const Leaving& leaving : leavings) names.push_back(leaving.name);
+  return names;
+}
+
+std::vector<std::string> names_of_attempts(const std::vector<std::uint64_t>& steps) {
+  std::vector<std::string> names;
+  for (const std::uint64_t step : steps) names.push_back(attempt_dir_name({step, step}));
+  return names;
+}
+
 // Step 4 is committed, 3 half deleted, 5 left undecided by a fenced process, 6 aborted, 7 open.
 class DebrisOnDisk : public testing::Test {
  protected:
@@ -56,6 +81,47 @@ class DebrisOnDisk : public testing::Test {
     const auto found = listing ? survey_run(disk, *listing) : std::unexpected(listing.error());
     if (!found) return {.deleted = {}, .left = {}, .failed = true};
     return delete_debris(disk, *listing, *found);
+  }
+  static DebrisReport sweep_old(Vfs& disk) {
+    const auto listing = read_run(disk);
+    if (!listing) return {.deleted = {}, .left = {}, .failed = true};
+    return delete_debris(disk, *listing, survey_of_old(disk, *listing));
+  }
+  std::size_t pending_at(std::size_t index) const {
+    const auto disk = disk_.clone();
+    disk->crash_at(index);
+    std::ignore = sweep_old(*disk);
+    return disk->pending_count();
+  }
+  // Does some power cut show that this sync was left out?
+  bool betrayed_without(std::size_t sync, std::size_t operations, const std::string& file) const {
+    for (std::size_t cut = sync + 1; cut <= operations; ++cut) {
+      const auto disk = disk_.clone();
+      disk->ignore_sync(sync);
+      disk->crash_at(cut);
+      const DebrisReport report = sweep_old(*disk);
+      for (const auto& image : disk->crash_images(kImagesMax, cut)) {
+        if (comes_back(*image) || !keeps_its_word(*image, report)) return true;
+        if (sweep_old(*image).failed || image->contents(file) || !is_swept(*image)) return true;
+      }
+    }
+    return false;
+  }
+  // What was half deleted or aborted counts again, or may be published.
+  static bool comes_back(SimDisk& disk) {
+    const auto listing = read_run(disk);
+    return !listing || std::ranges::any_of(listing->attempts, [&](const AttemptState& attempt) {
+      if (attempt.name.step != 3 && attempt.name.step != 6) return false;
+      const bool is_empty = disk.list(attempt_dir_name(attempt.name))->empty();
+      return attempt.committed() || (attempt.undecided() && !is_empty);
+    });
+  }
+  static bool keeps_its_word(SimDisk& disk, const DebrisReport& report) {
+    const std::vector<std::string> there = disk.list_all();
+    return std::ranges::none_of(report.deleted, [&](const Leaving& gone) {
+      return std::ranges::any_of(
+          there, [&](const std::string& name) { return name.starts_with(gone.name); });
+    });
   }
   static std::vector<std::uint64_t> steps_left(SimDisk& disk) {
     std::vector<std::uint64_t> steps;
@@ -151,6 +217,151 @@ TEST_F(DebrisOnDisk, ADirectoryThatCantBeListedIsAnErrorOfTheSurvey) {
   EXPECT_EQ(errors, 8U);
 }
 
+// Each is told with its own fate: what is gone for good is deleted, whatever became of the others.
+TEST_F(DebrisOnDisk, WhatFailsIsToldOfWhatItFailedOn) {
+  const std::string third = attempt_dir_name({3, 3});
+  const auto counted = disk_.clone();
+  ASSERT_FALSE(sweep(*counted).failed);
+  for (const SimOperation& operation : counted->operations()) {
+    if (operation.kind != SimOperationKind::kRemoveFile || !operation.name.starts_with(third)) {
+      continue;
+    }
+    const auto disk = disk_.clone();
+    disk->fail_at(operation.index, EIO);
+    const DebrisReport report = sweep(*disk);
+    EXPECT_TRUE(report.failed);
+    EXPECT_EQ(names_of(report.deleted), names_of_attempts({6, 5})) << operation.name;
+    ASSERT_EQ(names_of(report.left), names_of_attempts({3})) << operation.name;
+    EXPECT_EQ(report.left[0].why, "remove file sim:/" + operation.name + ": Input/output error");
+  }
+}
+
+TEST_F(DebrisOnDisk, OnlyASyncThatFailedLeavesToAPowerCutWhatIsGone) {
+  const auto counted = disk_.clone();
+  ASSERT_FALSE(sweep(*counted).failed);
+  std::vector<std::size_t> root_syncs;
+  for (const SimOperation& operation : counted->operations()) {
+    const bool of_root = operation.kind == SimOperationKind::kSyncDir && operation.name.empty();
+    if (of_root) root_syncs.push_back(operation.index);
+  }
+  ASSERT_EQ(root_syncs.size(), 2U) << "for what was dead, and for the fenced one";
+  const auto first = disk_.clone();
+  first->fail_at(root_syncs[0], EIO);
+  const DebrisReport report = sweep(*first);
+  EXPECT_EQ(names_of(report.deleted), names_of_attempts({5}));
+  ASSERT_EQ(names_of(report.left), names_of_attempts({6, 3}));
+  for (const Leaving& left : report.left) {
+    EXPECT_TRUE(left.why.starts_with("it is gone, and a power cut may bring it back: sync"))
+        << left.why;
+  }
+  const auto second = disk_.clone();
+  second->fail_at(root_syncs[1], EIO);
+  const DebrisReport other = sweep(*second);
+  EXPECT_EQ(names_of(other.deleted), names_of_attempts({6, 3}));
+  EXPECT_EQ(names_of(other.left), names_of_attempts({5}));
+}
+
+// What was dead comes back only where nobody was told that it is gone, and never half.
+TEST_F(DebrisOnDisk, EverySyncOfItIsNeeded) {
+  const std::string file = attempt_dir_name({4, 4}) + "/manifest.0123456789abcdef.tmp";
+  disk_.plant(file, "torn");
+  const auto counted = disk_.clone();
+  ASSERT_FALSE(sweep_old(*counted).failed);
+  std::vector<std::string> unnoticed;
+  for (const SimOperation& operation : counted->operations()) {
+    const bool is_sync =
+        operation.kind == SimOperationKind::kSync || operation.kind == SimOperationKind::kSyncDir;
+    if (!is_sync || pending_at(operation.index) == pending_at(operation.index + 1)) continue;
+    if (!betrayed_without(operation.index, counted->operation_count(), file)) {
+      unnoticed.push_back(operation.name);
+    }
+  }
+  // Until it is removed nobody was promised anything of the fenced attempt: the sync of its
+  // "aborted" is repeated by its removal, and where its files come back it is fenced as before.
+  // tests/crash leaves these out where something was promised.
+  const std::string fenced = attempt_dir_name(kFenced);
+  EXPECT_EQ(unnoticed, (std::vector{fenced, fenced}));
+}
+
+TEST_F(DebrisOnDisk, WhereTheNewestStepIsGoneAnotherCollectorIsAtWork) {
+  save(8);
+  const auto listing = read_run(disk_);
+  const auto found = survey_run(disk_, *listing);
+  ASSERT_TRUE(remove_attempt(disk_, {8, 8}).has_value());
+  const DebrisReport report = delete_debris(disk_, *listing, *found);
+  EXPECT_FALSE(report.failed);
+  EXPECT_TRUE(report.deleted.empty());
+  ASSERT_EQ(names_of(report.left), names_of_attempts({5, 6, 3}));
+  EXPECT_EQ(report.left[0].why, "another collector is at work: run it again");
+}
+
+// What frees room comes first, since "aborted" wants some.
+TEST_F(DebrisOnDisk, AFullDiskIsSwept) {
+  disk_.set_bytes_free(0);
+  const DebrisReport report = sweep(disk_);
+  EXPECT_FALSE(report.failed) << report.left[0].why;
+  EXPECT_EQ(names_of(report.deleted), names_of_attempts({6, 3, 5}));
+}
+
+// Its process may be about to publish it: without "aborted" its files must not go.
+TEST_F(DebrisOnDisk, WhereNothingFreesRoomAFencedAttemptStaysWhole) {
+  ASSERT_TRUE(remove_attempt(disk_, {3, 3}).has_value());
+  ASSERT_TRUE(remove_attempt(disk_, {6, 6}).has_value());
+  const auto before = disk_.list_all();
+  disk_.set_bytes_free(0);
+  const DebrisReport report = sweep(disk_);
+  EXPECT_TRUE(report.failed);
+  ASSERT_EQ(names_of(report.left), names_of_attempts({5}));
+  EXPECT_NE(report.left[0].why.find("delete it by hand once no process"), std::string::npos);
+  EXPECT_EQ(disk_.list_all(), before);
+}
+
+TEST_F(DebrisOnDisk, WhatIsPutThereMeanwhileStays) {
+  const auto listing = read_run(disk_);
+  const auto found = survey_run(disk_, *listing);
+  for (const std::uint64_t step : {3U, 5U, 6U}) {
+    disk_.plant(attempt_dir_name({step, step}) + "/mine.txt", "precious");
+  }
+  const auto before = disk_.list_all();
+  const DebrisReport report = delete_debris(disk_, *listing, *found);
+  EXPECT_FALSE(report.failed);
+  EXPECT_EQ(names_of(report.left), names_of_attempts({6, 3, 5}));
+  EXPECT_EQ(disk_.list_all(), before) << "not even aborted";
+}
+
+TEST_F(DebrisOnDisk, WhatCantBeListedAgainStays) {
+  const auto listing = read_run(disk_);
+  const auto found = survey_run(disk_, *listing);
+  disk_.fail_read_at(disk_.read_count(), EIO);
+  const DebrisReport report = delete_debris(disk_, *listing, *found);
+  EXPECT_TRUE(report.failed);
+  EXPECT_EQ(names_of(report.left), names_of_attempts({6}));
+  EXPECT_EQ(names_of(report.deleted), names_of_attempts({3, 5}));
+}
+
+TEST_F(DebrisOnDisk, WhatAnotherHasAbortedAndBegunToTakeIsFinished) {
+  const auto listing = read_run(disk_);
+  const auto found = survey_run(disk_, *listing);
+  ASSERT_TRUE(abort_fenced(disk_, run_id_, kFenced).has_value());
+  const std::string part = join_name(attempt_dir_name(kFenced), sealed_file_name({}));
+  ASSERT_TRUE(disk_.remove_file(part).has_value());
+  const DebrisReport report = delete_debris(disk_, *listing, *found);
+  EXPECT_FALSE(report.failed);
+  EXPECT_EQ(names_of(report.deleted), names_of_attempts({6, 3, 5}));
+}
+
+TEST_F(DebrisOnDisk, AFileThatWentWithItsCheckpointIsGone) {
+  const std::string file = attempt_dir_name({4, 4}) + "/manifest.0123456789abcdef.tmp";
+  disk_.plant(file, "torn");
+  const auto listing = read_run(disk_);
+  const std::vector<Oddity> found = old_temporaries(disk_, *listing);
+  ASSERT_TRUE(remove_attempt(disk_, {4, 4}).has_value());
+  const DebrisReport report = delete_debris(disk_, *listing, found);
+  EXPECT_FALSE(report.failed);
+  ASSERT_EQ(report.deleted.size(), 1U);
+  EXPECT_EQ(report.deleted[0].name, file);
+}
+
 // The survey is older than what the others do.
 TEST_F(DebrisOnDisk, WhatWasCommittedMeanwhileStays) {
   const auto listing = read_run(disk_);
@@ -244,14 +455,6 @@ TEST_F(DebrisOnDisk, AnAttemptOfAnotherRunIsNotOursToAbort) {
   EXPECT_EQ(steps_left(disk_), (std::vector<std::uint64_t>{4, 7, 9}));
 }
 
-// This disk has no clock, so that the age is put in by hand.
-std::vector<Oddity> old_temporaries(Vfs& disk, const RunListing& listing) {
-  std::vector<Oddity> found = survey_run(disk, listing).value();
-  std::erase_if(found, [](const Oddity& one) { return one.kind != OddityKind::kTemporary; });
-  for (Oddity& one : found) one.age_micros = std::int64_t{3601} * 1'000'000;
-  return found;
-}
-
 TEST_F(DebrisOnDisk, OldTemporaryFilesGoForGood) {
   const std::string inside = attempt_dir_name({4, 4}) + "/manifest.0123456789abcdef.tmp";
   const std::string outside = "generation.0123456789abcdef.tmp";
@@ -264,6 +467,8 @@ TEST_F(DebrisOnDisk, OldTemporaryFilesGoForGood) {
   const DebrisReport report = delete_debris(disk_, *listing, found);
   EXPECT_EQ(report.deleted.size(), 2U);
   EXPECT_FALSE(report.failed);
+  ASSERT_EQ(report.left.size(), 1U);
+  EXPECT_EQ(report.left[0].why, "its attempt is not committed: it may be in use");
   for (const auto& image : disk_.crash_images(kImagesMax, 1)) {
     EXPECT_FALSE(image->contents(inside).has_value()) << image->label();
     EXPECT_FALSE(image->contents(outside).has_value()) << image->label();

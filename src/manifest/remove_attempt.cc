@@ -10,6 +10,8 @@
 //  6  After the last attempt: sync the run's directory, so that none comes back.
 //
 // A name that is gone already was removed by another collector: that is success everywhere.
+#include "manifest/remove_attempt.h"
+
 #include "base/fail_point.h"
 #include "base/try.h"
 #include "manifest/commit.h"
@@ -53,7 +55,9 @@ Status remove_files(Vfs& vfs, const std::string& directory, std::string_view las
   return {};
 }
 
-Status remove_one(Vfs& vfs, const AttemptName& name) {
+}  // namespace
+
+Status remove_unsynced(Vfs& vfs, const AttemptName& name) {
   const std::string directory = attempt_dir_name(name);
   const auto entries = vfs.list(directory);
   if (!entries) return unless_gone(std::unexpected(entries.error()));
@@ -73,13 +77,11 @@ Status remove_one(Vfs& vfs, const AttemptName& name) {
   return {};
 }
 
-}  // namespace
-
 Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names) {
   Status first;
   for (const AttemptName& name : names) {
     // One that can't go, for a foreign file in it, say, must not keep all others.
-    Status removed = remove_one(vfs, name);
+    Status removed = remove_unsynced(vfs, name);
     if (first && !removed) first = std::move(removed);
   }
   DF_TRY_VOID(vfs.sync_dir(""));  // step 6
