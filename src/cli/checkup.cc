@@ -40,9 +40,14 @@ Status read_committed(const OpenedRun& run, const Manifest& manifest, const Chec
   } else if (unlisted.error().code() == ErrorCode::kNotFound) {
     return std::unexpected(unlisted.error());
   } else {
-    finding.faults.push_back({.file = finding.directory, .cause = unlisted.error().message()});
+    finding.faults.push_back(fault_of_error(finding.directory, unlisted.error()));
   }
   return {};
+}
+
+Verdict verdict_of(const std::vector<Fault>& faults) {
+  if (faults.empty()) return Verdict::kGood;
+  return std::ranges::all_of(faults, &Fault::unread) ? Verdict::kUnread : Verdict::kFault;
 }
 
 nlohmann::ordered_json finding_json(const Finding& finding) {
@@ -78,8 +83,7 @@ Result<Verdict> check_attempt(const OpenedRun& run, const AttemptState& attempt,
     return Verdict::kNothing;
   }
   if (attempt.fault) {
-    finding.faults.push_back(
-        {.file = std::string(kManifestFile), .cause = attempt.fault->message()});
+    finding.faults.push_back(fault_of_error(std::string(kManifestFile), *attempt.fault));
   } else if (attempt.committed()) {
     const Status read = read_committed(run, *attempt.manifest, settings, console, finding);
     if (!read && read.error().code() == ErrorCode::kNotFound) {
@@ -91,7 +95,7 @@ Result<Verdict> check_attempt(const OpenedRun& run, const AttemptState& attempt,
     return Verdict::kNothing;  // aborted: it promises nothing
   }
   findings.attempts.push_back(std::move(finding));
-  return is_bad(findings.attempts.back()) ? Verdict::kFault : Verdict::kGood;
+  return verdict_of(findings.attempts.back().faults);
 }
 
 void check_records(const RunListing& listing, Findings& findings) {

@@ -42,6 +42,7 @@ struct CheckSettings {
 enum class Verdict : std::uint8_t {
   kGood,
   kFault,
+  kUnread,   // faults, and none of them says anything of the stored bytes
   kNothing,  // it promises nothing, or was removed meanwhile
 };
 

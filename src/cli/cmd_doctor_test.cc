@@ -140,6 +140,16 @@ TEST_F(Doctor, SaysOfEverythingWhatItIs) {
   EXPECT_TRUE(table.says("0 faults, 4 debris, 6 notes")) << table.out;
 }
 
+TEST_F(Doctor, WhatIsForeignGoesWithAnAttemptAndNotWithTheRun) {
+  const Manifest manifest = add(1);
+  spill(dir(manifest) / "mine.txt", "mine");
+  EXPECT_NE(finding(doctor(), "foreign")["remedy"].get<std::string>().find("gc deletes it"),
+            std::string::npos);
+  std::filesystem::rename(dir(manifest) / "mine.txt", run_.path() / "mine.txt");
+  EXPECT_NE(finding(doctor(), "foreign")["remedy"].get<std::string>().find("never touched"),
+            std::string::npos);
+}
+
 TEST_F(Doctor, DamagedClaimsAndHeadersAreFaults) {
   add(1);
   const Manifest bad = add(2);

@@ -59,8 +59,9 @@ void add_faults(const OpenedRun& run, const AttemptState& attempt, const ExamSet
     return;
   }
   for (const Fault& fault : *faults) {
-    complaints.push_back(
-        complaint_of(words_for_damaged_checkpoint(), directory + "/" + fault.file, fault.cause));
+    const DoctorWords& words =
+        fault.unread ? words_for_unread_checkpoint() : words_for_damaged_checkpoint();
+    complaints.push_back(complaint_of(words, directory + "/" + fault.file, fault.cause));
     complaints.back().tensors = fault.tensors;
   }
 }

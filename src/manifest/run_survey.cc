@@ -46,9 +46,7 @@ class Survey {
   Result<std::vector<Oddity>> take() {
     look_at_run_file();
     DF_TRY_VOID(look_at_root());
-    for (const Claim& claim : listing_.claims) {
-      if (!claim.record) add(OddityKind::kClaimDamaged, generation_file_name(claim.generation));
-    }
+    for (const Claim& claim : listing_.claims) look_at_claim(claim);
     for (const AttemptState& attempt : listing_.attempts) DF_TRY_VOID(look_at_attempt(attempt));
     for (const AttemptName& name : listing_.half_deleted) DF_TRY_VOID(look_at_half_deleted(name));
     return std::move(oddities_);
@@ -56,6 +54,8 @@ class Survey {
 
  private:
   void look_at_run_file();
+  void look_at_claim(const Claim& claim);
+  [[nodiscard]] bool is_own_claim(std::string_view text, std::uint64_t generation) const;
   Status look_at_root();
   Status look_at_attempt(const AttemptState& attempt);
   Status look_at_half_deleted(const AttemptName& name);
@@ -88,9 +88,28 @@ void Survey::look_at_run_file() {
   if (!listing_.run_rebuilt) return;
   const auto found = read_run_file(vfs_);
   if (found) return;  // somebody has mended it meanwhile
-  const bool missing = found.error().code() == ErrorCode::kNotFound;
-  add(missing ? OddityKind::kRunFileMissing : OddityKind::kRunFileDamaged, std::string(kRunFile))
-      .detail = found.error().message();
+  const ErrorCode code = found.error().code();
+  OddityKind kind = OddityKind::kRunFileUnread;
+  if (code == ErrorCode::kNotFound) kind = OddityKind::kRunFileMissing;
+  if (code == ErrorCode::kCorrupt) kind = OddityKind::kRunFileDamaged;
+  add(kind, std::string(kRunFile)).detail = found.error().message();
+}
+
+void Survey::look_at_claim(const Claim& claim) {
+  if (claim.record) return;
+  const std::string name = generation_file_name(claim.generation);
+  const auto text = read_file(vfs_, name, kRecordBytesMax);
+  if (!text && text.error().code() != ErrorCode::kCorrupt) {
+    add(OddityKind::kClaimUnread, name).detail = text.error().message();
+  } else if (!text || !is_own_claim(*text, claim.generation)) {
+    add(OddityKind::kClaimDamaged, name);
+  }
+}
+
+// Where it could only not be read a moment ago.
+bool Survey::is_own_claim(std::string_view text, std::uint64_t generation) const {
+  const auto record = decode_generation(text);
+  return record && record->generation == generation && record->run_id == listing_.run.run_id;
 }
 
 Status Survey::look_at_root() {
@@ -125,7 +144,9 @@ Status Survey::look_at_attempt(const AttemptState& attempt) {
 Status Survey::look_at_state(const AttemptState& attempt, std::uint64_t bytes) {
   if (attempt.undecided()) return look_at_undecided(attempt.name, bytes);
   if (attempt.fault) {
-    add_attempt(OddityKind::kManifestDamaged, attempt.name, bytes, attempt.fault->message());
+    const bool damaged = attempt.fault->code() == ErrorCode::kCorrupt;
+    add_attempt(damaged ? OddityKind::kManifestDamaged : OddityKind::kManifestUnread, attempt.name,
+                bytes, attempt.fault->message());
   } else {
     add_attempt(OddityKind::kAborted, attempt.name, bytes);
   }
@@ -172,7 +193,7 @@ void Survey::look_inside(const AttemptName& name, const std::vector<DirEntry>& e
     const std::string path = join_name(attempt_dir_name(name), entry.name);
     const NameKind kind = kind_in_attempt(entry);
     if (kind == NameKind::kTemporary) add_temporary(path, name);
-    if (kind == NameKind::kForeign) add(OddityKind::kForeign, path).attempt = name;
+    if (kind == NameKind::kForeign) add(OddityKind::kForeignInside, path).attempt = name;
     if (kind == NameKind::kKeptManifest) {
       Oddity& kept = add(OddityKind::kManifestKept, path);
       kept.attempt = name;

@@ -14,9 +14,12 @@ namespace deepfreeze {
 enum class OddityKind : std::uint8_t {
   kRunFileMissing,
   kRunFileDamaged,
+  kRunFileUnread,    // what stands there could not be read, and may be whole
   kRunFileKept,      // a bad one that was replaced
   kClaimDamaged,     // or of another run
+  kClaimUnread,      // as above
   kManifestDamaged,  // or of another attempt or run
+  kManifestUnread,   // as above, or its directory could not be listed
   kManifestKept,     // a bad one that was replaced
   kTemporary,
   kHalfDeleted,
@@ -26,6 +29,7 @@ enum class OddityKind : std::uint8_t {
   kRankFailed,  // the first few of an attempt, then how many more
   kUnlisted,  // ours by its name, and the manifest of its checkpoint does not list it
   kForeign,
+  kForeignInside,  // of an attempt's directory
 };
 
 struct Oddity {

@@ -79,8 +79,9 @@ Status check_data(Vfs& vfs, const RepairPlan& plan, const ReadSettings& settings
   all.check_tree = true;
   DF_TRY(const std::vector<Fault> faults, verify_attempt(vfs, plan.manifest, all));
   if (faults.empty()) return {};
-  return fail(ErrorCode::kCorrupt,
-              fmt::format("{}: {}", faults.front().file, faults.front().cause));
+  const Fault& first = faults.front();
+  return fail(first.unread ? ErrorCode::kIo : ErrorCode::kCorrupt,
+              fmt::format("{}: {}", first.file, first.cause));
 }
 
 // Step 6.

@@ -8,6 +8,7 @@
 #include "format/state_tree.h"
 #include "restore/shard_file.h"
 #include "restore/snapshot.h"
+#include "storage/os_error.h"
 
 namespace deepfreeze {
 namespace {
@@ -75,7 +76,7 @@ Result<OpenedFiles> open_files(Vfs& vfs, const Manifest& manifest) {
     if (shard) {
       opened.files.push_back(std::move(*shard));
     } else if (is_fault(shard.error())) {
-      opened.faults.push_back({.file = file.name, .cause = shard.error().message()});
+      opened.faults.push_back(fault_of_error(file.name, shard.error()));
     } else {
       return std::unexpected(shard.error());
     }
@@ -99,7 +100,7 @@ Result<std::vector<Fault>> verify_whole(Vfs& vfs, const Manifest& manifest,
   const auto whole = Snapshot::open(vfs, manifest);
   if (!whole && !is_fault(whole.error())) return std::unexpected(whole.error());
   if (!whole) {
-    faults.push_back({.file = std::string(kManifestFile), .cause = whole.error().message()});
+    faults.push_back(fault_of_error(std::string(kManifestFile), whole.error()));
   } else if (settings.check_tree && !(*whole)->tree().empty()) {
     const Status tree = check_tree((*whole)->tree());
     if (!tree) {
@@ -111,6 +112,10 @@ Result<std::vector<Fault>> verify_whole(Vfs& vfs, const Manifest& manifest,
 }
 
 }  // namespace
+
+Fault fault_of_error(std::string file, const Error& error) {
+  return {.file = std::move(file), .cause = error.message(), .unread = is_refusal(error)};
+}
 
 Result<std::optional<Fault>> verify_blocks(Vfs& vfs, const ShardFile& file,
                                            const ReadSettings& settings) {
@@ -142,7 +147,7 @@ Result<std::vector<Fault>> verify_files(Vfs& vfs, const Manifest& manifest,
     if (fault) continue;
     const Error error = explain_missing(vfs, manifest, fault.error());
     if (!is_fault(error)) return std::unexpected(error.within("file " + file.name));
-    faults.push_back({.file = file.name, .cause = error.message()});
+    faults.push_back(fault_of_error(file.name, error));
   }
   return faults;
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <system_error>
 
@@ -21,6 +23,11 @@ ErrorCode code_of_errno(int os_errno) {
     default:
       return ErrorCode::kIo;
   }
+}
+
+bool is_refusal(const Error& error) {
+  constexpr std::array kRefusals = {EACCES, EPERM, EMFILE, ENFILE, ENOMEM};
+  return std::ranges::find(kRefusals, error.os_errno()) != kRefusals.end();
 }
 
 std::unexpected<Error> os_fail(std::string_view operation, std::string_view place, int os_errno) {

@@ -22,5 +22,15 @@ TEST(OsError, NamesOperationPlaceAndCause) {
   EXPECT_EQ(error.os_errno(), ENOSPC);
 }
 
+TEST(OsError, WhatRefusesTheProcessTellsNothingOfTheBytes) {
+  for (const int refusal : {EACCES, EPERM, EMFILE, ENFILE, ENOMEM}) {
+    EXPECT_TRUE(is_refusal(os_fail("open", "/run/a", refusal).error().within("file a"))) << refusal;
+  }
+  for (const int fault : {EIO, ELOOP, ENOENT, ENOSPC, ESTALE, EISDIR}) {
+    EXPECT_FALSE(is_refusal(os_fail("open", "/run/a", fault).error())) << fault;
+  }
+  EXPECT_FALSE(is_refusal(Error(ErrorCode::kCorrupt, "torn")));
+}
+
 }  // namespace
 }  // namespace deepfreeze

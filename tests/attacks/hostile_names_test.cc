@@ -13,6 +13,7 @@
 #include "manifest/history.h"
 #include "manifest/retention.h"
 #include "manifest/run_survey.h"
+#include "manifest/scrub_memory.h"
 #include "restore/run_fixture.h"
 #include "restore/snapshot.h"
 #include "storage/posix_vfs.h"
@@ -181,6 +182,21 @@ TEST_F(HostileNames, WhatAnotherUserMayNotReadIsSaidAndPassedOver) {
            opened.error().message().contains(part.string() + ": Permission denied") &&
            must(verify_attempt(*vfs, good_, {.thread_count = 1})).empty();
   }));
+}
+
+TEST_F(HostileNames, WhatAnotherUserMayNotReadIsNotCalledDamaged) {
+  const fs::path part = run_.file_path(newest_, newest_.files.front().name);
+  fs::permissions(run_.path(), fs::perms::others_all | fs::perms::owner_all);
+  fs::permissions(part, fs::perms::none);
+  EXPECT_TRUE(holds_for_another_user([&] {
+    const auto findings = call_json({"doctor", run_.text(), "--verify"}).json()["findings"];
+    return findings.size() == 1 && findings[0]["kind"] == "checkpoint_unread";
+  }));
+  EXPECT_TRUE(holds_for_another_user([&] { return call({"scrub", run_.text()}).code == 1; }));
+  const auto memory = must(recall_scrubs(run_.vfs(), newest_.run_id));
+  ASSERT_EQ(memory.entries.size(), 1U) << "it was not read, so nothing is remembered of it";
+  EXPECT_EQ(memory.entries[0].attempt.step, 1U);
+  EXPECT_TRUE(memory.entries[0].good);
 }
 
 TEST_F(HostileNames, AnAttemptThatAnotherUserMayNotListIsAFault) {
