@@ -12,7 +12,6 @@
 #include "cli/fault_output.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
-#include "manifest/debris.h"
 
 namespace deepfreeze {
 namespace {
@@ -32,7 +31,9 @@ struct Visit {
   std::optional<Error> error;  // what kept the run from being read again
 
   // Something that was asked for was not done.
-  [[nodiscard]] bool failed() const { return debris.failed || !repairs.refused.empty(); }
+  [[nodiscard]] bool failed() const {
+    return debris.failed || !repairs.refused.empty() || error.has_value();
+  }
   [[nodiscard]] bool good() const {
     return std::ranges::none_of(
         complaints, [](const Complaint& complaint) { return complaint.weight == Weight::kFault; });
@@ -57,7 +58,7 @@ Status treat(const DoctorArguments& arguments, const Console& console, Visit& vi
     DF_TRY(found, look_again(visit.run));
   }
   if (arguments.delete_debris) {
-    visit.debris = delete_debris(*visit.run.vfs, visit.run.listing, found);
+    visit.debris = tidy_run(visit.run, found);
     DF_TRY(found, look_again(visit.run));
   }
   visit.complaints = examine(visit.run, found, {.read_all = arguments.verify}, console);
@@ -97,6 +98,7 @@ nlohmann::ordered_json visit_json(const Visit& visit) {
   nlohmann::ordered_json document = json_document("doctor");
   document["run"] = {{"path", visit.run.path}, {"id", visit.run.listing.run.run_id}};
   document["good"] = visit.good() && !visit.error;
+  document["failed"] = visit.failed();
   document["findings"] = array_of(visit.complaints, complaint_json);
   document["repaired"] = array_of(visit.repairs.mended, [](const Mended& mended) {
     return nlohmann::ordered_json{{"place", mended.place}, {"how", mended.how}};
@@ -160,8 +162,8 @@ Result<ExitCode> run_doctor(const DoctorArguments& arguments, Console& console) 
   } else {
     print_visit(visit, console.out);
   }
-  if (!visit.good()) return kExitFault;
-  return visit.failed() || visit.error ? kExitFailure : kExitGood;
+  if (visit.failed()) return kExitFailure;
+  return visit.good() ? kExitGood : kExitFault;
 }
 
 }  // namespace
@@ -180,9 +182,10 @@ Command add_doctor(CLI::App& program) {
       "claim fenced, and temporary files over an hour old");
   app->footer(
       "Changes nothing without --repair or --delete-debris; never deletes a checkpoint, a file\n"
-      "that is not ours, or what may be in flight. Exit 1 while a fault is left.\n"
-      "--json: {run, good, findings: [{kind, weight: fault|debris|note, place, detail, bytes,\n"
-      "  tensors, means, remedy}], repaired: [{place, how}], not_repaired: [{place, why}],\n"
+      "that is not ours, or what may be in flight. Exit 3 where something that was asked for was\n"
+      "not done, else 1 while a fault is left.\n"
+      "--json: {run, good, failed, findings: [{kind, weight: fault|debris|note, place, detail,\n"
+      "  bytes, tensors, means, remedy}], repaired: [{place, how}], not_repaired: [{place, why}],\n"
       "  deleted: [{place, bytes}], not_deleted: [{place, bytes, why}], error?: {code, message}}");
   return {app, [arguments](Console& console) { return run_doctor(*arguments, console); }};
 }

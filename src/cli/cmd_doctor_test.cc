@@ -6,8 +6,10 @@
 #include <map>
 
 #include "base/fail_point.h"
+#include "base/log.h"
 #include "cli/doctor_exam.h"
 #include "cli/test_run.h"
+#include "format/strict_json.h"
 #include "manifest/commit.h"
 #include "manifest/run_directory.h"
 #include "restore/run_fixture.h"
@@ -201,7 +203,8 @@ TEST_F(Doctor, WhatStopsTheRepairOfTheRunsRecordIsToldAndCanBeRepeated) {
     fail_points::disarm();
     EXPECT_EQ(answer.json()["not_repaired"][0]["place"], "deepfreeze.json") << point;
     EXPECT_EQ(answer.json()["repaired"], json::array()) << point;
-    EXPECT_EQ(answer.code, std::string_view(point) == "run.written" ? 1 : 3) << point;
+    EXPECT_EQ(answer.code, 3) << "whatever faults are left: " << point;
+    EXPECT_EQ(answer.json()["failed"], true) << point;
     EXPECT_EQ(doctor({"--repair"}).code, 0) << point;
   }
 }
@@ -233,7 +236,7 @@ TEST_F(Doctor, RefusesWhereTheDataIsNotWholeAndSaysWhy) {
   flip_bit(run_.file_path(manifest, manifest.files[0].name), manifest.files[0].bytes * 8 - 1);
   const auto before = everything();
   const Answer answer = doctor({"--repair", "--delete-debris"});
-  EXPECT_EQ(answer.code, 1);
+  EXPECT_EQ(answer.code, 3);
   EXPECT_EQ(everything(), before);
   const std::string why = answer.json()["not_repaired"][0]["why"];
   EXPECT_NE(why.find("block 3"), std::string::npos) << why;
@@ -246,7 +249,7 @@ TEST_F(Doctor, RefusesWhereTheStateTreeIsNone) {
   flip_bit(manifest_file(manifest), 8 * 150);
   const auto before = everything();
   const Answer answer = doctor({"--repair"});
-  EXPECT_EQ(answer.code, 1);
+  EXPECT_EQ(answer.code, 3);
   EXPECT_EQ(everything(), before);
   EXPECT_NE(answer.json()["not_repaired"][0]["why"].get<std::string>().find("state tree"),
             std::string::npos);
@@ -264,17 +267,60 @@ TEST_F(Doctor, WhatACollectorDeletesMeanwhileIsNoFault) {
   }
 }
 
-// What is deleted was the last that told which run this is.
+// As the record is mended another process, of a newer version, claims the run.
 TEST_F(Doctor, WhatItDidIsToldThoughTheRunCantBeReadAgain) {
-  add_aborted(1);
-  std::filesystem::remove(run_.path() / "deepfreeze.json");
-  std::filesystem::remove(run_.path() / generation_file_name(1));
-  const Answer answer = doctor({"--delete-debris"});
+  add(1);
+  flip_bit(run_.path() / "deepfreeze.json", 8 * 30);
+  const nlohmann::ordered_json newer{{"kind", "generation"}, {"format_version", 2}};
+  set_log_sink([&](std::string_view text) {
+    if (!text.contains("written anew")) return;
+    spill(run_.path() / generation_file_name(2), seal_json(newer));
+  });
+  const Answer answer = doctor({"--repair"});
+  set_log_sink({});
   EXPECT_EQ(answer.code, 3) << answer.out;
   EXPECT_EQ(answer.json()["good"], false);
-  EXPECT_EQ(answer.json()["deleted"].size(), 1U);
-  EXPECT_EQ(answer.json()["error"]["code"], "not_found");
-  EXPECT_NE(answer.err.find("not a DeepFreeze run"), std::string::npos);
+  EXPECT_EQ(answer.json()["failed"], true);
+  EXPECT_EQ(answer.json()["repaired"].size(), 1U);
+  EXPECT_EQ(answer.json()["error"]["code"], "unsupported");
+  EXPECT_NE(answer.err.find("deepfreeze doctor: "), std::string::npos);
+}
+
+TEST_F(Doctor, WritesTheRunsRecordAnewWithItsParent) {
+  const ParentPoint parent{.run = "../older", .step = 7};
+  FixtureSave save = save_of(1);
+  save.annotations.parent = parent;
+  run_.save(save);
+  std::filesystem::remove(run_.path() / "deepfreeze.json");
+  const Answer answer = doctor({"--repair"});
+  EXPECT_EQ(answer.code, 0) << answer.out;
+  EXPECT_EQ(answer.json()["repaired"][0]["how"], "written anew from the other records");
+  EXPECT_EQ(read_run(run_.vfs())->run.parent, parent);
+}
+
+TEST_F(Doctor, SaysWhereNothingTellsWhetherTheRunHasAParent) {
+  add_aborted(1);
+  const std::string run_id = read_run(run_.vfs())->run.run_id;
+  std::filesystem::remove(run_.path() / "deepfreeze.json");
+  const Answer answer = doctor({"--repair"});
+  EXPECT_EQ(answer.code, 0) << answer.out;
+  EXPECT_NE(answer.json()["repaired"][0]["how"].get<std::string>().find("has a parent"),
+            std::string::npos);
+  EXPECT_EQ(read_run(run_.vfs())->run.run_id, run_id) << "never a new run";
+}
+
+// It may be whole where it leads to, or on a device that is coming back.
+TEST_F(Doctor, ARunsRecordThatCantBeReadIsNotReplaced) {
+  add(1);
+  const auto record = run_.path() / "deepfreeze.json";
+  std::filesystem::rename(record, run_.path() / "aside");
+  std::filesystem::create_symlink(run_.path() / "aside", record);
+  const auto before = everything();
+  const Answer answer = doctor({"--repair"});
+  EXPECT_EQ(answer.code, 3);
+  EXPECT_EQ(finding(answer, "run_file_unread")["weight"], "fault");
+  EXPECT_EQ(answer.json()["not_repaired"][0]["place"], "deepfreeze.json");
+  EXPECT_EQ(everything(), before);
 }
 
 TEST_F(Doctor, AnUnknownIntegrityIsNoDamageAndHidesNothing) {
@@ -294,7 +340,7 @@ TEST_F(Doctor, RefusesWhatANewerClaimHasFenced) {
   run_.claim(std::nullopt);
   const auto before = everything();
   const Answer answer = doctor({"--repair", "--delete-debris"});
-  EXPECT_EQ(answer.code, 1);
+  EXPECT_EQ(answer.code, 3);
   EXPECT_EQ(everything(), before);
   EXPECT_NE(finding(answer, "manifest_damaged")["remedy"].get<std::string>().find("fenced"),
             std::string::npos);
@@ -306,7 +352,7 @@ TEST_F(Doctor, AForeignManifestIsNotDamagedAndStays) {
   spill(manifest_file(second), slurp(manifest_file(first)));
   const auto before = everything();
   const Answer answer = doctor({"--repair", "--delete-debris"});
-  EXPECT_EQ(answer.code, 1);
+  EXPECT_EQ(answer.code, 3);
   EXPECT_EQ(everything(), before);
   EXPECT_EQ(answer.json()["not_repaired"].size(), 1U);
 }
@@ -357,6 +403,20 @@ TEST_F(Debris, GoesAndNothingElse) {
   EXPECT_EQ(places(answer, "not_deleted").size(), 2U)
       << "the one that is not an hour old, and the one that may be in use";
   EXPECT_EQ(doctor({"--delete-debris"}).json()["deleted"], json::array());
+}
+
+TEST_F(Debris, StaysWhileOnlyOtherRecordsTellWhichRunItIs) {
+  add(1);
+  const Identity aborted = add_aborted(2);
+  std::filesystem::remove(run_.path() / "deepfreeze.json");
+  const auto before = everything();
+  Answer answer = doctor({"--delete-debris"});
+  EXPECT_EQ(answer.code, 3);
+  EXPECT_EQ(places(answer, "not_deleted"), std::vector<std::string>{"deepfreeze.json"});
+  EXPECT_EQ(everything(), before);
+  answer = doctor({"--delete-debris", "--repair"});
+  EXPECT_EQ(answer.code, 0) << answer.out;
+  EXPECT_FALSE(std::filesystem::exists(dir(aborted)));
 }
 
 TEST_F(Debris, IsToldWithItsSize) {

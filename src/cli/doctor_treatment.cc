@@ -2,17 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/progress.h"
+#include "manifest/run_file.h"
 #include "restore/repair_manifest.h"
 
 namespace deepfreeze {
 namespace {
 
-// Only where the listing could be rebuilt, so that it is never a new run that is made here.
-void repair_run_file(const OpenedRun& run, Repairs& repairs) {
-  const auto written = create_or_open_run(*run.vfs, {});
+// Only checkpoints tell whether the run is a branch of another.
+std::string how_written(const RunListing& listing) {
+  const std::string how = "written anew from the other records";
+  if (std::ranges::any_of(listing.attempts, &AttemptState::committed)) return how;
+  return how + "; none of them tells whether it has a parent";
+}
+
+void mend_run_file(const OpenedRun& run, Repairs& repairs) {
+  const auto written = repair_run_file(*run.vfs, run.listing.run);
   if (written) {
-    repairs.mended.push_back({std::string(kRunFile), "written anew from the other records"});
+    repairs.mended.push_back({std::string(kRunFile), how_written(run.listing)});
   } else {
     repairs.refused.push_back({std::string(kRunFile), written.error().message()});
   }
@@ -45,14 +54,32 @@ void repair_attempt(const OpenedRun& run, const AttemptName& name, const Console
 Repairs repair_run(const OpenedRun& run, const std::vector<Oddity>& found, const Console& console) {
   Repairs repairs;
   for (const Oddity& oddity : found) {
-    if (oddity.kind == OddityKind::kRunFileMissing || oddity.kind == OddityKind::kRunFileDamaged) {
-      repair_run_file(run, repairs);
-    }
-    if (oddity.kind == OddityKind::kManifestDamaged) {
-      repair_attempt(run, *oddity.attempt, console, repairs);
+    switch (oddity.kind) {
+      case OddityKind::kRunFileMissing:
+      case OddityKind::kRunFileDamaged:
+        mend_run_file(run, repairs);
+        break;
+      case OddityKind::kManifestDamaged:
+        repair_attempt(run, *oddity.attempt, console, repairs);
+        break;
+      case OddityKind::kRunFileUnread:
+      case OddityKind::kManifestUnread:
+        repairs.refused.push_back({oddity.name, oddity.detail});
+        break;
+      default:
+        break;
     }
   }
   return repairs;
+}
+
+DebrisReport tidy_run(const OpenedRun& run, const std::vector<Oddity>& found) {
+  if (!run.listing.run_rebuilt) return delete_debris(*run.vfs, run.listing, found);
+  return {.deleted = {},
+          .left = {{std::string(kRunFile), 0,
+                    "nothing is deleted while only other records tell which run this is; "
+                    "--repair comes first"}},
+          .failed = true};
 }
 
 }  // namespace deepfreeze

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/console.h"
-#include "manifest/run_survey.h"
+#include "manifest/debris.h"
 #include "restore/opened_run.h"
 
 namespace deepfreeze {
@@ -27,5 +27,8 @@ struct Repairs {
 // The run's record, and manifests of attempts whose data is whole; what is lost stays lost.
 [[nodiscard]] Repairs repair_run(const OpenedRun& run, const std::vector<Oddity>& found,
                                  const Console& console);
+
+// Debris, where the run's record is whole: else nothing goes, and the report says so.
+[[nodiscard]] DebrisReport tidy_run(const OpenedRun& run, const std::vector<Oddity>& found);
 
 }  // namespace deepfreeze

@@ -84,6 +84,15 @@ std::optional<RunRecord> rebuild_run(const RunRecords& records) {
   return run;
 }
 
+Result<RunRecord> repair_run_file(Vfs& vfs, const RunRecord& rebuilt) {
+  auto found = read_run_file(vfs);
+  if (found) return found;
+  const ErrorCode cause = found.error().code();
+  if (cause != ErrorCode::kNotFound && cause != ErrorCode::kCorrupt) return found;
+  if (cause == ErrorCode::kCorrupt) DF_TRY_VOID(move_bad_file_aside(vfs, found.error()));
+  return write_run_file(vfs, rebuilt);
+}
+
 Result<RunRecord> create_or_open_run(Vfs& vfs, std::optional<ParentPoint> parent) {
   auto found = read_run_file(vfs);
   if (found || found.error().code() == ErrorCode::kUnsupported) return found;
