@@ -346,6 +346,15 @@ TEST_F(Doctor, RefusesWhatANewerClaimHasFenced) {
             std::string::npos);
 }
 
+TEST_F(Doctor, RepairsWhatTheRunWasResumedFrom) {
+  const Manifest manifest = add(1);
+  run_.claim(manifest.point);
+  flip_bit(manifest_file(manifest), 8 * 150);
+  const Answer answer = doctor({"--repair"});
+  EXPECT_EQ(answer.code, 0) << answer.out;
+  EXPECT_EQ(call({"verify", run_.text()}).code, 0);
+}
+
 TEST_F(Doctor, AForeignManifestIsNotDamagedAndStays) {
   const Manifest first = add(1);
   const Manifest second = add(2);

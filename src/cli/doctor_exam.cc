@@ -23,7 +23,7 @@ Complaint complaint_of(const DoctorWords& words, std::string place, std::string 
 
 // Whether --repair would get so far as to read the data.
 std::string repair_outlook(const OpenedRun& run, const AttemptName& name) {
-  const auto plan = plan_repair(*run.vfs, run.listing.run.run_id, name);
+  const auto plan = plan_repair(*run.vfs, run.listing, name);
   if (plan) return std::string(words_for(OddityKind::kManifestDamaged).remedy);
   return "it can't be repaired: " + plan.error().message();
 }

@@ -29,7 +29,7 @@ void mend_run_file(const OpenedRun& run, Repairs& repairs) {
 
 Result<std::string> publish_anew(const OpenedRun& run, const AttemptName& name,
                                  const Console& console) {
-  auto plan = plan_repair(*run.vfs, run.listing.run.run_id, name);
+  auto plan = plan_repair(*run.vfs, run.listing, name);
   if (!plan) return std::unexpected(plan.error());
   Progress progress(console, fmt::format("verify step {}", name.step),
                     stored_bytes(plan->manifest));

@@ -18,18 +18,18 @@ std::string temporary_name(const NewRecord& record) {
   return join_name(record.directory, fmt::format("{}.{}.tmp", stem, hex64(random_id())));
 }
 
-using Rename = Status (Vfs::*)(std::string_view from, std::string_view to);
+using Rename = std::function<Status(const std::string& from, const std::string& to)>;
 
 Status write_and_rename(Vfs& vfs, const NewRecord& record, const std::string& temporary,
-                        const RecordFailPoints& points, Rename rename) {
+                        const RecordFailPoints& points, const Rename& rename) {
   // Without the sync of its bytes, the name could come to stand for an empty file.
   DF_TRY_VOID(write_new_file(vfs, temporary, record.text));
   DF_FAIL_POINT(points.written);
-  return (vfs.*rename)(temporary, join_name(record.directory, record.name));
+  return rename(temporary, join_name(record.directory, record.name));
 }
 
 Status write_record(Vfs& vfs, const NewRecord& record, const RecordFailPoints& points,
-                    Rename rename) {
+                    const Rename& rename) {
   const std::string temporary = temporary_name(record);
   const Status placed = write_and_rename(vfs, record, temporary, points, rename);
   if (!placed) std::ignore = vfs.remove_file(temporary);  // best effort: readers ignore it
@@ -47,11 +47,18 @@ bool has_name(const std::vector<DirEntry>& entries, std::string_view name) {
 }
 
 Status place_record(Vfs& vfs, const NewRecord& record, const RecordFailPoints& points) {
-  return write_record(vfs, record, points, &Vfs::rename_no_replace);
+  return write_record(vfs, record, points, [&](const std::string& from, const std::string& to) {
+    return vfs.rename_no_replace(from, to);
+  });
 }
 
-Status replace_record(Vfs& vfs, const NewRecord& record, const RecordFailPoints& points) {
-  return write_record(vfs, record, points, &Vfs::rename_replacing);
+Status replace_record(Vfs& vfs, const NewRecord& record, const RecordFailPoints& points,
+                      const std::function<Status()>& may_replace) {
+  return write_record(vfs, record, points,
+                      [&](const std::string& from, const std::string& to) -> Status {
+                        DF_TRY_VOID(may_replace());
+                        return vfs.rename_replacing(from, to);
+                      });
 }
 
 Status settle_record(Vfs& vfs, std::string_view directory, const RecordFailPoints& points) {

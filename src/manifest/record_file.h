@@ -3,6 +3,7 @@
 // Stateless; any thread.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +30,11 @@ struct RecordFailPoints {
 [[nodiscard]] Status place_record(Vfs& vfs, const NewRecord& record,
                                   const RecordFailPoints& points);
 
-// The same in the place of a file that has the name and must not count any more.
+// The same in the place of a file that has the name and must not count any more. `may_replace` is
+// asked last, when all but the rename is done.
 [[nodiscard]] Status replace_record(Vfs& vfs, const NewRecord& record,
-                                    const RecordFailPoints& points);
+                                    const RecordFailPoints& points,
+                                    const std::function<Status()>& may_replace);
 
 // From the rename to the sync of the directory: only then is the record durable.
 [[nodiscard]] Status settle_record(Vfs& vfs, std::string_view directory,

@@ -24,8 +24,8 @@ Result<ScrubRecord> recall_scrubs(Vfs& vfs, const std::string& run_id) {
 
 Status remember_scrubs(Vfs& vfs, const ScrubRecord& record) {
   const std::string text = encode_scrub(record);
-  DF_TRY_VOID(
-      replace_record(vfs, {.directory = "", .name = kScrubFile, .text = text}, kFailPoints));
+  DF_TRY_VOID(replace_record(vfs, {.directory = "", .name = kScrubFile, .text = text}, kFailPoints,
+                             [] { return Status(); }));
   return settle_record(vfs, "", kFailPoints);
 }
 

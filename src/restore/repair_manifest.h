@@ -5,6 +5,7 @@
 #include <string>
 
 #include "format/records.h"
+#include "manifest/run_directory.h"
 #include "restore/snapshot.h"
 #include "storage/vfs.h"
 
@@ -17,10 +18,11 @@ struct RepairPlan {
   std::string damaged;  // the text of manifest.json as it stands
 };
 
-// From the headers alone. The error says why not: the manifest verifies or can't be read, a file
-// is missing, torn or another attempt's, the text no longer tells that the attempt was committed,
-// or a newer generation is claimed (kFenced).
-[[nodiscard]] Result<RepairPlan> plan_repair(Vfs& vfs, const std::string& run_id,
+// From the headers alone, of a listing just made. The error says why not: the manifest verifies or
+// can't be read, a file is missing, torn or another attempt's, the text no longer tells that the
+// attempt was committed, or the current line does not pass through it, as far as the claims tell
+// (kFenced).
+[[nodiscard]] Result<RepairPlan> plan_repair(Vfs& vfs, const RunListing& listing,
                                              const AttemptName& name);
 
 // Reads and checks all data, then publishes. Returns the name of the copy that is kept of the

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
+#include <utility>
 
 #include "base/fail_point.h"
 #include "crash/attempt_maker.h"
+#include "format/header_fixture.h"
 #include "format/strict_json.h"
 #include "manifest/claims.h"
 #include "manifest/run_directory.h"
@@ -45,9 +48,21 @@ class RepairManifest : public testing::Test {
   static std::string text_of(const SimDisk& disk, std::string_view file) {
     return disk.contents(path(file)).value_or("(none)");
   }
-  Result<std::string> repair(Vfs& disk) const {
-    DF_TRY(const RepairPlan plan, plan_repair(disk, run_id_, kName));
-    return repair_manifest(disk, plan, {});
+  static Result<RepairPlan> plan(Vfs& disk) {
+    DF_TRY(const RunListing listing, read_run(disk));
+    return plan_repair(disk, listing, kName);
+  }
+  static Result<std::string> repair(Vfs& disk) {
+    DF_TRY(const RepairPlan planned, plan(disk));
+    return repair_manifest(disk, planned, {});
+  }
+  std::uint64_t claim(std::optional<Point> resumed_from) {
+    return claim_generation(disk_, run_id_, resumed_from)->generation;
+  }
+  static std::size_t kept_count(SimDisk& disk) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        *disk.list(attempt_dir_name(kName)),
+        [](const DirEntry& entry) { return entry.name.starts_with("manifest.bad-"); }));
   }
   // Is a copy of the damaged one there?
   bool is_kept(SimDisk& disk) const {
@@ -62,8 +77,7 @@ class RepairManifest : public testing::Test {
     return text == damaged_ || (text == good_ && is_kept(disk));
   }
   void expect_refused(const char* why, ErrorCode code) {
-    const auto plan = plan_repair(disk_, run_id_, kName);
-    EXPECT_EQ(code_of(plan), code) << why;
+    EXPECT_EQ(code_of(plan(disk_)), code) << why;
     EXPECT_EQ(text_of(disk_, kManifestFile), damaged_) << why;
   }
 
@@ -141,6 +155,7 @@ TEST_F(RepairManifest, AnErrorAnywhereLeavesItRepairable) {
       if (text_of(*disk, kManifestFile) == good_) continue;  // only its last sync failed
       EXPECT_TRUE(repair(*disk).has_value()) << index;
       EXPECT_EQ(text_of(*disk, kManifestFile), good_);
+      EXPECT_EQ(kept_count(*disk), 1U) << index;
     }
   }
 }
@@ -160,35 +175,134 @@ TEST_F(RepairManifest, StopsAtEveryDurableStep) {
 }
 
 TEST_F(RepairManifest, WhoeverComesSecondFindsTheSame) {
-  const auto plan = plan_repair(disk_, run_id_, kName);
-  ASSERT_TRUE(plan.has_value());
+  const auto planned = plan(disk_);
+  ASSERT_TRUE(planned.has_value());
   ASSERT_TRUE(repair(disk_).has_value());
-  EXPECT_EQ(code_of(repair_manifest(disk_, *plan, {})), ErrorCode::kCancelled);
+  EXPECT_EQ(code_of(repair_manifest(disk_, *planned, {})), ErrorCode::kCancelled);
   EXPECT_EQ(text_of(disk_, kManifestFile), good_);
 }
 
 TEST_F(RepairManifest, AManifestThatWasTakenAwayMeanwhileIsNotBroughtBack) {
-  const auto plan = plan_repair(disk_, run_id_, kName);
-  ASSERT_TRUE(plan.has_value());
+  const auto planned = plan(disk_);
+  ASSERT_TRUE(planned.has_value());
   ASSERT_TRUE(disk_.remove_file(path(kManifestFile)).has_value());
-  EXPECT_FALSE(repair_manifest(disk_, *plan, {}).has_value());
+  EXPECT_FALSE(repair_manifest(disk_, *planned, {}).has_value());
   EXPECT_EQ(text_of(disk_, kManifestFile), "(none)");
 }
 
 TEST_F(RepairManifest, ADeletionThatHasBegunIsLeftToItself) {
-  const auto plan = plan_repair(disk_, run_id_, kName);
-  ASSERT_TRUE(plan.has_value());
+  const auto planned = plan(disk_);
+  ASSERT_TRUE(planned.has_value());
   disk_.plant(path(kDeletedManifestFile), good_);
-  EXPECT_EQ(code_of(repair_manifest(disk_, *plan, {})), ErrorCode::kCancelled);
+  EXPECT_EQ(code_of(repair_manifest(disk_, *planned, {})), ErrorCode::kCancelled);
   EXPECT_EQ(text_of(disk_, kManifestFile), damaged_);
 }
 
 TEST_F(RepairManifest, AClaimThatComesMeanwhileEndsIt) {
-  const auto plan = plan_repair(disk_, run_id_, kName);
-  ASSERT_TRUE(plan.has_value());
-  ASSERT_TRUE(claim_generation(disk_, run_id_, {}).has_value());
-  EXPECT_EQ(code_of(repair_manifest(disk_, *plan, {})), ErrorCode::kFenced);
+  const auto planned = plan(disk_);
+  ASSERT_TRUE(planned.has_value());
+  claim(std::nullopt);
+  EXPECT_EQ(code_of(repair_manifest(disk_, *planned, {})), ErrorCode::kFenced);
   expect_refused("and from the beginning", ErrorCode::kFenced);
+  EXPECT_EQ(kept_count(disk_), 0U) << "nor is a copy kept for nothing";
+}
+
+TEST_F(RepairManifest, WhatTheLineOfAllNewerClaimsPassesThroughIsRepaired) {
+  claim(Point{1, 3, 3, 3});  // from this checkpoint itself
+  claim(Point{2, 5, 9, 9});  // and from one that came of it
+  const auto kept = repair(disk_);
+  ASSERT_TRUE(kept.has_value()) << kept.error().message();
+  EXPECT_EQ(text_of(disk_, kManifestFile), good_);
+}
+
+TEST_F(RepairManifest, BesideTheLineItIsNotRepaired) {
+  claim(Point{1, 2, 2, 2});  // from the one before
+  expect_refused("a newer line was begun without it", ErrorCode::kFenced);
+}
+
+TEST_F(RepairManifest, WhereANewerClaimIsLostNobodyKnowsTheLine) {
+  claim(Point{1, 3, 3, 3});
+  const std::string lost = generation_file_name(claim(Point{2, 5, 9, 9}));
+  ASSERT_TRUE(disk_.flip_bit(lost, 300));
+  expect_refused("the newest does not verify", ErrorCode::kFenced);
+  ASSERT_TRUE(disk_.flip_bit(lost, 300));
+  ASSERT_TRUE(disk_.remove_file(generation_file_name(2)).has_value());
+  expect_refused("one in between is gone", ErrorCode::kFenced);
+}
+
+TEST_F(RepairManifest, WithoutAnyClaimNothingIsNewer) {
+  ASSERT_TRUE(disk_.remove_file(generation_file_name(1)).has_value());
+  EXPECT_TRUE(repair(disk_).has_value());
+}
+
+// A disk on which another process acts as the second temporary file, the new manifest's, is made:
+// after step 6, and before the last look of step 8.
+class BusyDisk final : public Vfs {
+ public:
+  BusyDisk(SimDisk& disk, std::function<void()> action) : disk_(disk), action_(std::move(action)) {}
+
+  Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
+    if (++created_ == 2) action_();
+    return disk_.create(name, access);
+  }
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    return disk_.open_read(name, access);
+  }
+  Status make_dir(std::string_view name) override { return disk_.make_dir(name); }
+  Status rename_no_replace(std::string_view from, std::string_view to) override {
+    return disk_.rename_no_replace(from, to);
+  }
+  Status rename_replacing(std::string_view from, std::string_view to) override {
+    return disk_.rename_replacing(from, to);
+  }
+  Status remove_file(std::string_view name) override { return disk_.remove_file(name); }
+  Status remove_dir(std::string_view name) override { return disk_.remove_dir(name); }
+  Status sync_dir(std::string_view name) override { return disk_.sync_dir(name); }
+  Result<std::vector<DirEntry>> list(std::string_view name) override { return disk_.list(name); }
+  std::string path_of(std::string_view name) const override { return disk_.path_of(name); }
+
+ private:
+  SimDisk& disk_;
+  std::function<void()> action_;
+  int created_ = 0;
+};
+
+TEST_F(RepairManifest, WhatHappensWhileTheNewOneIsWrittenEndsIt) {
+  const auto before = disk_.clone();
+  const std::vector<std::pair<ErrorCode, std::function<void(SimDisk&)>>> cases = {
+      {ErrorCode::kCancelled,
+       [&](SimDisk& disk) { disk.plant(path(kDeletedManifestFile), damaged_); }},
+      {ErrorCode::kCancelled, [&](SimDisk& disk) { disk.plant(path(kManifestFile), good_); }},
+      {ErrorCode::kFenced,
+       [&](SimDisk& disk) { EXPECT_TRUE(claim_generation(disk, run_id_, {}).has_value()); }}};
+  for (const auto& [code, action] : cases) {
+    const auto disk = before->clone();
+    BusyDisk busy(*disk, [&] { action(*disk); });
+    EXPECT_EQ(code_of(repair(busy)), code);
+    EXPECT_TRUE(is_sound(*disk) || text_of(*disk, kManifestFile) == good_);
+    for (const std::string& name : disk->list_all()) EXPECT_FALSE(name.ends_with(".tmp")) << name;
+  }
+}
+
+// The repair before it failed when the copy had its name, but not yet for good.
+TEST_F(RepairManifest, ACopyThatIsThereIsMadeDurableFirst) {
+  const auto counted = disk_.clone();
+  ASSERT_TRUE(repair(*counted).has_value());
+  for (std::size_t cut = 0; cut <= counted->operation_count(); ++cut) {
+    SimDisk disk;
+    for (const std::string& name : disk_.list_all()) {
+      if (!name.ends_with('/')) disk.plant(name, disk_.contents(name).value());
+    }
+    ASSERT_TRUE(fail_points::arm("repair.copy_renamed=error").has_value());
+    ASSERT_FALSE(repair(disk).has_value());
+    fail_points::disarm();
+    ASSERT_EQ(kept_count(disk), 1U);
+    disk.crash_at(disk.operation_count() + cut);
+    std::ignore = repair(disk);
+    for (const auto& image : disk.crash_images(kImagesMax, cut)) {
+      ASSERT_TRUE(is_sound(*image)) << cut << ", " << image->label();
+    }
+  }
 }
 
 TEST_F(RepairManifest, ABadBlockEndsIt) {
@@ -220,13 +334,14 @@ TEST_F(RepairManifest, AFailedRankOrOneOfAnotherWorldEndsIt) {
 }
 
 TEST_F(RepairManifest, FilesOfAnotherRunEndIt) {
-  const auto plan = plan_repair(disk_, "0123456789abcdef", kName);
-  EXPECT_EQ(code_of(plan), ErrorCode::kIncomplete);
+  RunListing listing = *read_run(disk_);
+  listing.run.run_id = "0123456789abcdef";
+  EXPECT_EQ(code_of(plan_repair(disk_, listing, kName)), ErrorCode::kIncomplete);
 }
 
 TEST_F(RepairManifest, AManifestThatVerifiesIsNotReplaced) {
   disk_.plant(path(kManifestFile), good_);
-  EXPECT_EQ(code_of(plan_repair(disk_, run_id_, kName)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(plan(disk_)), ErrorCode::kInvalidArgument);
   EXPECT_EQ(text_of(disk_, kManifestFile), good_);
 }
 
@@ -257,17 +372,27 @@ TEST_F(RepairManifest, ZerosOfTheRightLengthAndARestThatSaysCommittedAreEnough) 
   }
 }
 
+// It may have said what the headers don't tell.
+TEST_F(RepairManifest, ATextThatIsLongerThanTheNewOneIsNotReplaced) {
+  damaged_ = replaced(good_, "\"outcome\"", "\"extra\":1,\"outcome\"");
+  disk_.plant(path(kManifestFile), damaged_);
+  expect_refused("another writer's", ErrorCode::kMismatch);
+}
+
 TEST_F(RepairManifest, ANewerVersionsManifestIsNotDamaged) {
+  const auto listing = read_run(disk_);
   const nlohmann::ordered_json newer{
       {"kind", "manifest"}, {"format_version", 2}, {"outcome", "committed"}};
   damaged_ = seal_json(newer);
   disk_.plant(path(kManifestFile), damaged_);
   expect_refused("it may say what we don't know", ErrorCode::kUnsupported);
+  EXPECT_EQ(code_of(plan_repair(disk_, *listing, kName)), ErrorCode::kUnsupported);
 }
 
 TEST_F(RepairManifest, WhatCantBeReadMayBeWhole) {
+  const auto listing = read_run(disk_);
   disk_.fail_read_at(disk_.read_count(), EIO);
-  EXPECT_EQ(code_of(plan_repair(disk_, run_id_, kName)), ErrorCode::kIo);
+  EXPECT_EQ(code_of(plan_repair(disk_, *listing, kName)), ErrorCode::kIo);
 }
 
 }  // namespace

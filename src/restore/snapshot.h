@@ -37,7 +37,7 @@ struct Fault {
   std::string cause;
   std::vector<std::uint64_t> blocks = {};  // bad blocks, where the header is readable
   std::vector<std::string> tensors = {};   // keys that lie in them
-  bool unread = false;  // the reader was refused: nothing is known of the bytes
+  bool unread = false;                     // the reader was refused: nothing is known of the bytes
 };
 [[nodiscard]] Fault fault_of_error(std::string file, const Error& error);
 
