@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -16,6 +17,9 @@ class DeviceFile final : public File {
  public:
   DeviceFile(DeviceReader& reader, std::unique_ptr<File> file, std::string path)
       : reader_(reader), file_(std::move(file)), path_(std::move(path)) {}
+  DeviceFile(const DeviceFile&) = delete;
+  DeviceFile& operator=(const DeviceFile&) = delete;
+  ~DeviceFile() override { drop_own_pages(); }
 
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override;
 
@@ -27,10 +31,14 @@ class DeviceFile final : public File {
   Result<std::uint64_t> size() override { return file_->size(); }
   Result<std::int64_t> modified_micros() override { return file_->modified_micros(); }
   Status sync() override { return file_->sync(); }
-  Status close() override { return file_->close(); }
+  Status close() override {
+    drop_own_pages();
+    return file_->close();
+  }
   [[nodiscard]] Access access() const override { return file_->access(); }
 
  private:
+  void drop_own_pages();
   [[nodiscard]] Result<std::size_t> read(std::uint64_t offset, std::span<std::byte> into);
   [[nodiscard]] Result<std::size_t> read_pages(std::uint64_t offset, std::span<std::byte> into);
 
@@ -53,6 +61,13 @@ Status drop_pages(Vfs& vfs, std::string_view name) {
 }
 
 }  // namespace
+
+// What was read through the page cache took the place of what others need there. Best effort.
+void DeviceFile::drop_own_pages() {
+  if (file_->access() != Access::kBuffered) return;
+  const auto bytes = file_->size();
+  if (bytes) std::ignore = file_->flush_range(0, *bytes);
+}
 
 Result<std::size_t> DeviceFile::read_at(std::uint64_t offset, std::span<std::byte> into) {
   const bool as_it_is = file_->access() == Access::kBuffered || is_aligned(offset, into);

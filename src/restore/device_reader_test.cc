@@ -11,6 +11,7 @@
 #include "base/unique_fd.h"
 #include "storage/posix_vfs.h"
 #include "support/code_of.h"
+#include "support/refuse_direct.h"
 #include "support/scoped_dir.h"
 #include "support/sim_disk.h"
 
@@ -177,6 +178,30 @@ TEST(DeviceReader, DropsWhatTheKernelHasInMemory) {
   DeviceReader reader(std::move(files), limit);
   EXPECT_EQ(read_file(reader, "file", 100).value(), "text");
   EXPECT_FALSE(is_cached(dir.path() / "file"));
+}
+
+TEST(DeviceReader, LeavesNothingInTheCacheWhereItReadsThroughIt) {
+  const ScopedDir dir;
+  const auto path = dir.path() / "file";
+  bool keeps_all = false;
+  bool cached = false;
+  const bool ran = run_with_direct_access_refused([&] {
+    auto files = open_posix_vfs(dir.path()).value();
+    ASSERT_TRUE(write_new_file(*files, "file", "text").has_value());
+    ASSERT_TRUE(files->open_read("file", Access::kBuffered).value()->flush_range(0, 4).has_value());
+    keeps_all = is_cached(path);
+    RateLimit limit(0);
+    DeviceReader reader(std::move(files), limit);
+    EXPECT_EQ(read_file(reader, "file", 100).value(), "text");
+    cached = is_cached(path);
+    auto closed = reader.open_read("file", Access::kDirect).value();
+    EXPECT_EQ(text_of(*closed, 0, 4), "text");
+    ASSERT_TRUE(closed->close());
+    cached = cached || is_cached(path);
+  });
+  if (!ran) GTEST_SKIP() << "no seccomp here";
+  if (keeps_all) GTEST_SKIP() << "a file system without a device below it keeps what it has";
+  EXPECT_FALSE(cached);
 }
 
 }  // namespace
