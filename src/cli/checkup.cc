@@ -16,7 +16,7 @@ namespace {
 
 bool is_bad(const Finding& finding) { return !finding.faults.empty(); }
 
-Result<std::vector<Fault>> verify_with_progress(const OpenedRun& run, const Manifest& manifest,
+Result<std::vector<Fault>> verify_with_progress(Vfs& vfs, const Manifest& manifest,
                                                 const CheckSettings& settings,
                                                 const Console& console) {
   Progress progress(console, fmt::format("{} step {}", settings.verb, manifest.point.step),
@@ -24,17 +24,17 @@ Result<std::vector<Fault>> verify_with_progress(const OpenedRun& run, const Mani
   const ReadSettings reading{.check_tree = settings.deep,
                              .thread_count = settings.thread_count,
                              .on_progress = [&](std::uint64_t done) { progress.update(done); }};
-  return verify_attempt(*run.vfs, manifest, reading);
+  return verify_attempt(vfs, manifest, reading);
 }
 
 // Fills in what a committed attempt holds. kNotFound: it was removed meanwhile.
-Status read_committed(const OpenedRun& run, const Manifest& manifest, const CheckSettings& settings,
+Status read_committed(Vfs& vfs, const Manifest& manifest, const CheckSettings& settings,
                       const Console& console, Finding& finding) {
   finding.point = manifest.point;
   finding.bytes = stored_bytes(manifest);
-  DF_TRY(finding.faults, verify_with_progress(run, manifest, settings, console));
+  DF_TRY(finding.faults, verify_with_progress(vfs, manifest, settings, console));
   if (!settings.deep) return {};
-  auto unlisted = unlisted_names(*run.vfs, manifest);
+  auto unlisted = unlisted_names(vfs, manifest);
   if (unlisted) {
     finding.unlisted = std::move(*unlisted);
   } else if (unlisted.error().code() == ErrorCode::kNotFound) {
@@ -74,9 +74,8 @@ std::size_t Findings::bad_count() const {
   return static_cast<std::size_t>(std::ranges::count_if(attempts, is_bad));
 }
 
-Result<Verdict> check_attempt(const OpenedRun& run, const AttemptState& attempt,
-                              const CheckSettings& settings, const Console& console,
-                              Findings& findings) {
+Result<Verdict> check_attempt(Vfs& vfs, const AttemptState& attempt, const CheckSettings& settings,
+                              const Console& console, Findings& findings) {
   Finding finding{.directory = attempt_dir_name(attempt.name), .point = {}};
   if (attempt.undecided()) {
     findings.notes.push_back(finding.directory + ": no outcome yet; half-written or in progress");
@@ -85,7 +84,7 @@ Result<Verdict> check_attempt(const OpenedRun& run, const AttemptState& attempt,
   if (attempt.fault) {
     finding.faults.push_back(fault_of_error(std::string(kManifestFile), *attempt.fault));
   } else if (attempt.committed()) {
-    const Status read = read_committed(run, *attempt.manifest, settings, console, finding);
+    const Status read = read_committed(vfs, *attempt.manifest, settings, console, finding);
     if (!read && read.error().code() == ErrorCode::kNotFound) {
       findings.notes.push_back(finding.directory + ": removed meanwhile");
       return Verdict::kNothing;
@@ -114,8 +113,7 @@ void check_records(const RunListing& listing, Findings& findings) {
   }
 }
 
-void add_device_note(const DeviceReader& reader, Findings& findings) {
-  const std::string path = reader.read_through_cache();
+void add_device_note(const std::string& path, Findings& findings) {
   if (path.empty()) return;
   findings.notes.push_back(path +
                            ": its file system takes no direct reads; its cached pages were dropped "

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "cli/console.h"
-#include "restore/device_reader.h"
 #include "restore/opened_run.h"
 #include "restore/snapshot.h"
 
@@ -46,14 +45,13 @@ enum class Verdict : std::uint8_t {
   kNothing,  // it promises nothing, or was removed meanwhile
 };
 
-// Reads the attempt through run.vfs and adds what it finds. An error only where reading itself is
-// impossible.
-[[nodiscard]] Result<Verdict> check_attempt(const OpenedRun& run, const AttemptState& attempt,
+// Reads the attempt and adds what it finds. An error only where reading itself is impossible.
+[[nodiscard]] Result<Verdict> check_attempt(Vfs& vfs, const AttemptState& attempt,
                                             const CheckSettings& settings, const Console& console,
                                             Findings& findings);
 void check_records(const RunListing& listing, Findings& findings);
-// Says so where the device was not read past the page cache.
-void add_device_note(const DeviceReader& reader, Findings& findings);
+// `path`: what was not read past the page cache, as DeviceReader says; empty where all was.
+void add_device_note(const std::string& path, Findings& findings);
 
 void print_findings(std::ostream& out, const Findings& findings);
 // The members good, records, attempts and notes.

@@ -62,7 +62,7 @@ ScrubReport scrub(const ScrubArguments& arguments, const Console& console) {
 
 nlohmann::ordered_json run_json(const ScrubbedRun& run) {
   nlohmann::ordered_json json{{"path", run.path}};
-  if (run.device) json["id"] = run.device->run.listing.run.run_id;
+  if (!run.run_id.empty()) json["id"] = run.run_id;
   json.update(findings_members(run.findings));
   json["good"] = run.good();
   json["unread"] = run.unread_count;
@@ -128,7 +128,7 @@ Command add_scrub(CLI::App& program) {
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{0}, kRateMax));
   app->add_option("--max-seconds", arguments->seconds_max,
-                  "Begin no checkpoint after so many seconds")
+                  "Begin no checkpoint after so many seconds, but for the first")
       ->check(CLI::Range(std::uint64_t{1}, kSecondsMax));
   app->footer(
       "The checkpoint comes first that was not read for longest; scrub.json in each run remembers\n"

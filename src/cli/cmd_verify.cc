@@ -31,7 +31,7 @@ Result<Findings> check_run(const OpenedRun& run, const RunRef& ref, const CheckS
   if (!ref.at) check_records(run.listing, findings);
   for (const AttemptState& attempt : run.listing.attempts) {
     if (step && attempt.name.step != *step) continue;
-    DF_TRY_VOID(check_attempt(run, attempt, settings, console, findings));
+    DF_TRY_VOID(check_attempt(*run.vfs, attempt, settings, console, findings));
   }
   if (step && findings.attempts.empty()) {
     return fail(ErrorCode::kNotFound,
@@ -64,7 +64,7 @@ Result<ExitCode> verify_deep(const RunRef& ref, Console& console) {
   RateLimit unlimited(0);
   DF_TRY(const OpenedDevice device, open_run_on_device(ref.path, unlimited));
   DF_TRY(Findings findings, check_run(device.run, ref, {.deep = true}, console));
-  add_device_note(*device.reader, findings);
+  add_device_note(device.reader->read_through_cache(), findings);
   return tell(device.run, findings, console);
 }
 

@@ -6,9 +6,9 @@
 #include <limits>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/try.h"
 #include "cli/output.h"
+#include "restore/device_reader.h"
 
 namespace deepfreeze {
 namespace {
@@ -18,7 +18,7 @@ constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
 // One checkpoint that is due.
 struct Turn {
   ScrubbedRun* run = nullptr;
-  const AttemptState* attempt = nullptr;
+  AttemptName name;
   std::int64_t last_micros = kNever;
   std::size_t place = 0;  // among those of one time
 };
@@ -42,9 +42,8 @@ void keep_no_memory(ScrubbedRun& run, const Error& cause) {
   run.findings.notes.push_back("this pass is not remembered: " + cause.message());
 }
 
-void recall(ScrubbedRun& run) {
-  const RunListing& listing = run.device->run.listing;
-  auto memory = recall_scrubs(*run.device->run.vfs, listing.run.run_id);
+void recall(ScrubbedRun& run, Vfs& vfs, const RunListing& listing) {
+  auto memory = recall_scrubs(vfs, run.run_id);
   if (!memory) return keep_no_memory(run, memory.error());
   run.memory = std::move(*memory);
   std::erase_if(run.memory.entries, [&](const ScrubEntry& entry) {
@@ -53,29 +52,41 @@ void recall(ScrubbedRun& run) {
   });
 }
 
-Status open(ScrubbedRun& run, RateLimit& limit) {
-  DF_TRY(run.device, open_run_on_device(run.path, limit));
-  check_records(run.device->run.listing, run.findings);
-  recall(run);
+// Of one that no pass has read: when it was written. A time to come says nothing: the clock was
+// wrong then, or is now. What wall time orders here is only who waits longest.
+std::int64_t last_time(const ScrubbedRun& run, const AttemptState& attempt) {
+  const std::int64_t now = wall_micros();
+  const ScrubEntry* entry = find_entry(run, attempt.name);
+  if (entry != nullptr && entry->wall_micros <= now) return entry->wall_micros;
+  if (!attempt.committed()) return kNever;
+  const std::int64_t written = attempt.manifest->annotations.wall_micros;
+  return written <= now ? written : kNever;
+}
+
+void note_cache(ScrubbedRun& run, const DeviceReader& reader) {
+  if (run.read_through_cache.empty()) run.read_through_cache = reader.read_through_cache();
+}
+
+// What there is to read in a run. Names and times are kept, nothing else.
+Status add_turns(ScrubbedRun& run, RateLimit& limit, std::vector<Turn>& turns) {
+  DF_TRY(const OpenedDevice device, open_run_on_device(run.path, limit));
+  const RunListing& listing = device.run.listing;
+  run.run_id = listing.run.run_id;
+  check_records(listing, run.findings);
+  recall(run, *device.reader, listing);
+  for (const AttemptState& attempt : listing.attempts) {
+    if (!is_checkpoint(attempt)) continue;
+    turns.push_back({&run, attempt.name, last_time(run, attempt), turns.size()});
+  }
+  note_cache(run, *device.reader);
   return {};
 }
 
-// A time to come says nothing: the clock was wrong then, or is now. What wall time orders here is
-// only who waits longest.
-std::int64_t last_time(const ScrubbedRun& run, const AttemptName& name) {
-  const ScrubEntry* entry = find_entry(run, name);
-  if (entry == nullptr || entry->wall_micros > wall_micros()) return kNever;
-  return entry->wall_micros;
-}
-
-std::vector<Turn> turns_of(std::vector<ScrubbedRun>& runs) {
+std::vector<Turn> turns_of(std::vector<ScrubbedRun>& runs, RateLimit& limit) {
   std::vector<Turn> turns;
   for (ScrubbedRun& run : runs) {
-    if (!run.device) continue;
-    for (const AttemptState& attempt : run.device->run.listing.attempts) {
-      if (!is_checkpoint(attempt)) continue;
-      turns.push_back({&run, &attempt, last_time(run, attempt.name), turns.size()});
-    }
+    const Status added = add_turns(run, limit, turns);
+    if (!added) run.errors.push_back(added.error());
   }
   std::ranges::sort(turns, {},
                     [](const Turn& turn) { return std::pair(turn.last_micros, turn.place); });
@@ -83,33 +94,50 @@ std::vector<Turn> turns_of(std::vector<ScrubbedRun>& runs) {
 }
 
 // After every checkpoint, so that a pass that is interrupted goes on where it stopped.
-void remember(ScrubbedRun& run, const AttemptName& name, Verdict verdict) {
+void remember(ScrubbedRun& run, Vfs& vfs, const AttemptName& name, Verdict verdict) {
+  if (verdict == Verdict::kUnread) return;
   forget(run, name);
   if (verdict != Verdict::kNothing) {
     run.memory.entries.push_back(
         {.attempt = name, .wall_micros = wall_micros(), .good = verdict == Verdict::kGood});
   }
   if (!run.remembers) return;
-  const Status kept = remember_scrubs(*run.device->run.vfs, run.memory);
+  const Status kept = remember_scrubs(vfs, run.memory);
   if (!kept) keep_no_memory(run, kept.error());
 }
 
-void take(const Turn& turn, const Console& console) {
-  ScrubbedRun& run = *turn.run;
-  const CheckSettings settings{.deep = true, .thread_count = 1, .verb = "scrub"};
-  const auto verdict =
-      check_attempt(run.device->run, *turn.attempt, settings, console, run.findings);
-  if (!verdict) {
-    run.errors.push_back(verdict.error());
-    return;
+// As it is now: it may have been deleted since the runs were listed.
+Result<Verdict> check_now(ScrubbedRun& run, Vfs& vfs, const AttemptName& name,
+                          const Console& console) {
+  auto manifest = read_manifest(vfs, name, run.run_id);
+  AttemptState attempt{.name = name, .manifest = {}, .fault = {}};
+  if (manifest) {
+    attempt.manifest = std::move(*manifest);
+  } else if (manifest.error().code() == ErrorCode::kNotFound) {
+    run.findings.notes.push_back(attempt_dir_name(name) + ": removed meanwhile");
+    return Verdict::kNothing;
+  } else if (manifest.error().code() == ErrorCode::kUnsupported) {
+    return std::unexpected(manifest.error());
+  } else {
+    attempt.fault = manifest.error();
   }
-  remember(run, turn.attempt->name, *verdict);
+  const CheckSettings settings{.deep = true, .thread_count = 1, .verb = "scrub"};
+  return check_attempt(vfs, attempt, settings, console, run.findings);
+}
+
+Result<Verdict> take(const Turn& turn, RateLimit& limit, const Console& console) {
+  ScrubbedRun& run = *turn.run;
+  DF_TRY(const auto device, open_device(run.path, limit));
+  const auto verdict = check_now(run, *device, turn.name, console);
+  note_cache(run, *device);
+  if (verdict) remember(run, *device, turn.name, *verdict);
+  return verdict;
 }
 
 void leave_unread(const Turn& turn) {
   ScrubbedRun& run = *turn.run;
   ++run.unread_count;
-  const ScrubEntry* entry = find_entry(run, turn.attempt->name);
+  const ScrubEntry* entry = find_entry(run, turn.name);
   if (entry == nullptr || entry->good) return;
   run.findings.notes.push_back(fmt::format("{}: it had a fault when it was read last, {}",
                                            attempt_dir_name(entry->attempt),
@@ -120,24 +148,21 @@ void leave_unread(const Turn& turn) {
 
 std::vector<ScrubbedRun> scrub_runs(const std::vector<std::string>& paths, RateLimit& limit,
                                     const ScrubLimits& limits, const Console& console) {
-  const auto start = Monotonic::now();
+  const auto start = limits.now();
   std::vector<ScrubbedRun> runs(paths.size());
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    runs[i].path = paths[i];
-    const Status opened = open(runs[i], limit);
-    if (!opened) runs[i].errors.push_back(opened.error());
-  }
-  for (const Turn& turn : turns_of(runs)) {
-    const bool late = limits.time_max && Monotonic::now() - start >= *limits.time_max;
-    if (late) {
+  for (std::size_t i = 0; i < paths.size(); ++i) runs[i].path = paths[i];
+  bool has_read = false;
+  for (const Turn& turn : turns_of(runs, limit)) {
+    const bool late = limits.time_max && limits.now() - start >= *limits.time_max;
+    if (late && has_read) {
       leave_unread(turn);
-    } else {
-      take(turn, console);
+      continue;
     }
+    const auto verdict = take(turn, limit, console);
+    if (!verdict) turn.run->errors.push_back(verdict.error());
+    has_read = has_read || verdict == Verdict::kGood || verdict == Verdict::kFault;
   }
-  for (ScrubbedRun& run : runs) {
-    if (run.device) add_device_note(*run.device->reader, run.findings);
-  }
+  for (ScrubbedRun& run : runs) add_device_note(run.read_through_cache, run.findings);
   return runs;
 }
 

@@ -4,21 +4,24 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "cli/checkup.h"
 #include "manifest/scrub_memory.h"
-#include "restore/device_reader.h"
+#include "restore/rate_limit.h"
 
 namespace deepfreeze {
 
 struct ScrubbedRun {
   std::string path;
-  std::optional<OpenedDevice> device;  // empty where it could not be opened
+  std::string run_id;  // empty where it could not be opened
   ScrubRecord memory;
   bool remembers = true;
+  std::string read_through_cache;  // as DeviceReader says
   Findings findings{.deep = true};
   std::vector<Error> errors;     // what could not be opened or read, for no fault of its bytes
   std::size_t unread_count = 0;  // checkpoints for which there was no time
@@ -26,10 +29,13 @@ struct ScrubbedRun {
 };
 
 struct ScrubLimits {
-  std::optional<std::chrono::seconds> time_max;  // the checkpoint in hand is finished
+  // The checkpoint in hand is finished, and one is read in any case: else a pass whose time is
+  // always up would never come to it.
+  std::optional<std::chrono::seconds> time_max;
+  std::function<Monotonic::time_point()> now = Monotonic::now;  // tests bring their own
 };
 
-// Borrows `limit`.
+// Borrows `limit`. Between their turns nothing of the runs is open.
 [[nodiscard]] std::vector<ScrubbedRun> scrub_runs(const std::vector<std::string>& paths,
                                                   RateLimit& limit, const ScrubLimits& limits,
                                                   const Console& console);

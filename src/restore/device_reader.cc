@@ -110,9 +110,13 @@ void DeviceReader::note_cached(const std::string& path) {
   if (read_through_cache_.empty()) read_through_cache_ = path;
 }
 
-Result<OpenedDevice> open_run_on_device(const std::string& path, RateLimit& limit) {
+Result<std::unique_ptr<DeviceReader>> open_device(const std::string& path, RateLimit& limit) {
   DF_TRY(auto below, open_posix_vfs(path));
-  auto reader = std::make_unique<DeviceReader>(std::move(below), limit);
+  return std::make_unique<DeviceReader>(std::move(below), limit);
+}
+
+Result<OpenedDevice> open_run_on_device(const std::string& path, RateLimit& limit) {
+  DF_TRY(auto reader, open_device(path, limit));
   DeviceReader* const borrowed = reader.get();
   DF_TRY(RunListing listing, read_run(*reader));
   OpenedRun run{.path = path, .vfs = std::move(reader), .listing = std::move(listing)};

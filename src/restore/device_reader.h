@@ -53,6 +53,9 @@ class DeviceReader final : public Vfs {
   std::string read_through_cache_;  // guarded by mutex_
 };
 
+[[nodiscard]] Result<std::unique_ptr<DeviceReader>> open_device(const std::string& path,
+                                                                RateLimit& limit);
+
 // open_run() past the page cache: its records are read so too.
 struct OpenedDevice {
   OpenedRun run;
