@@ -8,12 +8,13 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::array<FuzzTarget, 11> kTargets = {{{"header", fuzz_header},
+constexpr std::array<FuzzTarget, 12> kTargets = {{{"header", fuzz_header},
                                                   {"header_round_trip", fuzz_header_round_trip},
                                                   {"export", fuzz_export},
                                                   {"manifest", fuzz_manifest},
                                                   {"claim", fuzz_claim},
                                                   {"run_file", fuzz_run_file},
+                                                  {"scrub", fuzz_scrub},
                                                   {"json", fuzz_json},
                                                   {"tree", fuzz_tree},
                                                   {"small_parsers", fuzz_small_parsers},

@@ -7,6 +7,7 @@
 #include "attacks/attack.h"
 #include "attacks/victim.h"
 #include "format/header_fixture.h"
+#include "format/scrub_record.h"
 #include "fuzz/corpus_text.h"
 
 namespace deepfreeze {
@@ -114,6 +115,20 @@ Inputs run_files() {
   return inputs;
 }
 
+Inputs scrub_memories() {
+  const std::string good =
+      encode_scrub({"0123456789abcdef",
+                    {{kGoodAttempt, 1'700'000'000'000'000, true}, {kNewAttempt, -1, false}}});
+  Inputs inputs = {good, encode_scrub({"0123456789abcdef", {}})};
+  for (const std::string_view directory : {"../..", "", "step-000000000001"}) {
+    inputs.push_back(replaced(good, attempt_dir_name(kGoodAttempt), directory));
+  }
+  inputs.push_back(replaced(good, "true", "1"));
+  inputs.push_back(replaced(good, "1700000000000000", "1e99"));
+  inputs.push_back(replaced(good, "\"checkpoints\":[", "\"checkpoints\":[{},"));
+  return inputs;
+}
+
 Inputs json_texts() {
   Inputs inputs = {
       R"( {"a":[1,-2,0,-0.0,1.5e-3,18446744073709551615,-9223372036854775808],"b":{"c":null}} )",
@@ -184,6 +199,7 @@ Inputs own_seeds(std::string_view target) {
   if (target == "manifest") return manifests();
   if (target == "claim") return claims();
   if (target == "run_file") return run_files();
+  if (target == "scrub") return scrub_memories();
   if (target == "json") return json_texts();
   if (target == "tree") return trees();
   if (target == "small_parsers") return small_texts();
