@@ -131,8 +131,9 @@ Command add_scrub(CLI::App& program) {
                   "Begin no checkpoint after so many seconds, but for the first")
       ->check(CLI::Range(std::uint64_t{1}, kSecondsMax));
   app->footer(
-      "The checkpoint comes first that was not read for longest; scrub.json in each run remembers\n"
-      "that, so a pass that is stopped goes on where it was. It is a hint, and may be deleted.\n"
+      "The checkpoint comes first that was not read for longest, or not since it was written;\n"
+      "scrub.json in each run remembers that, so a pass that is stopped goes on where it was.\n"
+      "It is a hint, and may be deleted.\n"
       "--json: {good, complete, bytes, seconds, runs: [{path, id, good, records: [fault],\n"
       "  attempts: [{directory, generation, step, save, attempt, bytes, faults: [fault],\n"
       "  unlisted: [name]}], notes: [text], unread, errors: [{code, message}]}], notes: [text]},\n"

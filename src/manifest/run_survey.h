@@ -24,10 +24,10 @@ enum class OddityKind : std::uint8_t {
   kTemporary,
   kHalfDeleted,
   kAborted,
-  kFenced,     // undecided, and of a generation above which there is a claim
-  kUndecided,  // in flight, or of a process that died
+  kFenced,      // undecided, and of a generation above which there is a claim
+  kUndecided,   // in flight, or of a process that died
   kRankFailed,  // the first few of an attempt, then how many more
-  kUnlisted,  // ours by its name, and the manifest of its checkpoint does not list it
+  kUnlisted,    // ours by its name, and the manifest of its checkpoint does not list it
   kForeign,
   kForeignInside,  // of an attempt's directory
 };
