@@ -17,6 +17,8 @@ namespace {
 constexpr std::array kFloats{DType::kF8E4M3, DType::kF8E5M2, DType::kF16,
                              DType::kBF16,   DType::kF32,    DType::kF64};
 
+constexpr std::array<std::size_t, 9> kCounts{0, 1, 2, 100, 127, 128, 4096, 4097, 20'000};
+
 template <class T>
 std::vector<std::byte> bytes_of(std::initializer_list<T> values) {
   const auto bytes = std::as_bytes(std::span(values));
@@ -45,7 +47,7 @@ TEST(ValueRangeTest, IsThatOfAnyBits) {
   constexpr std::uint32_t kSeed = 20261122;
   std::mt19937_64 random(kSeed);
   for (const DType dtype : kFloats) {
-    for (const std::size_t count : {0, 1, 2, 100, 127, 128, 4096, 4097, 20'000}) {
+    for (const std::size_t count : kCounts) {
       std::vector<std::byte> bytes(count * dtype_bytes(dtype));
       for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
       EXPECT_EQ(value_range(dtype, bytes), slowly(dtype, bytes))
