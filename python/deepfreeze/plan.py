@@ -58,12 +58,11 @@ class Plan:
         self.keys = _WatchedKeys(keys)
         self.state = state
         self.strict = strict
-        self.decoder = Decoder(self._decode_leaf)
         self.adapters: list[Adapter] = adapters_in_use()
         self.missing: list[str] = []
         self.unexpected: list[str] = []
         self._mismatches: list[str] = []
-        self._checkpoint = checkpoint
+        self._checkpoint: _core.OpenCheckpoint | None = checkpoint
         self._specs = {spec.key: spec for spec in checkpoint.tensors()}
         self._places: dict[str, list[Place]] = {}
         self._forms: dict[str, Form] = {}
@@ -71,6 +70,11 @@ class Plan:
         self._applies: list[tuple[str, Callable[[], object]]] = []
         self._buffers: dict[str, Buffer] = {}
         self.modifying = False  # from here on, live state may have been written
+
+    @property
+    def decoder(self) -> Decoder:
+        """A new one each time: one that were kept would keep this plan as well."""
+        return Decoder(self._decode_leaf)
 
     # 1. match
 
@@ -187,6 +191,7 @@ class Plan:
                     if place.touch is not None:
                         place.touch()
                 targets.append(_core.Target(key, home.address, home.bytes))
+        assert self._checkpoint is not None  # not released
         self._checkpoint.read(targets, verify)
 
     def _allocate(self, key: str) -> Buffer:
@@ -212,6 +217,14 @@ class Plan:
                     self._call(place.path, place.copy)
         for path, put in self._applies:
             self._call(path, put)
+
+    def release(self) -> None:
+        """Closes the checkpoint and drops what was read.
+
+        Closures that refer to the plan would else keep both until the garbage collector runs.
+        """
+        self._checkpoint = None
+        self._buffers = {}
 
     def _call(self, path: str, action: Callable[[], object]) -> None:
         try:

@@ -98,6 +98,8 @@ class Restorer:
             if isinstance(error, CheckpointError):
                 error.state_modified = self.modified
             raise
+        finally:
+            plan.release()
         return plan
 
     def _note(self, plan: RestorePlan) -> None:
@@ -138,9 +140,12 @@ def load_tree(info: _core.CheckpointInfo, keys: KeyFilter) -> Any:
     """The values of one checkpoint."""
     checkpoint = _core.open_checkpoint(info)
     plan = Plan(checkpoint, keys, state=None, strict=True)
-    make = plan.fresh(pruned(_tree_of(checkpoint), "", keys), "")
-    plan.read(verify=True)
-    return make()
+    try:
+        make = plan.fresh(pruned(_tree_of(checkpoint), "", keys), "")
+        plan.read(verify=True)
+        return make()
+    finally:
+        plan.release()
 
 
 def _tree_of(checkpoint: _core.OpenCheckpoint) -> Any:

@@ -32,6 +32,10 @@ class RestorePlan(Plan):
         super().read(verify=verify)
         self._fresh = fresh
 
+    def release(self) -> None:
+        super().release()
+        self._values = []
+
     @property
     def touched(self) -> set[str]:
         """The names of what this plan fills or replaces."""
