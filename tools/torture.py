@@ -104,6 +104,12 @@ RUNS = (
         (PYTHON, "-m", "tests.e2e.soak", "--saves", "10000"),
         r".*saves.*",
     ),
+    Run(
+        "chaos",
+        "trainers that are killed, overtaken and out of disk, beside gc, scrub and readers",
+        (PYTHON, "-m", "tests.chaos.soak", "--minutes", "60"),
+        r"(?:saves|restores|invariants|LEFT OUT) .*",
+    ),
 )
 
 
