@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/doctor_exam.h"
 #include "cli/test_run.h"
+#include "format/sealed_fixture.h"
 #include "format/strict_json.h"
 #include "manifest/commit.h"
 #include "manifest/run_directory.h"

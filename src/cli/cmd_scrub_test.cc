@@ -16,6 +16,7 @@
 #include "cli/idle_work.h"
 #include "cli/scrub_pass.h"
 #include "cli/test_run.h"
+#include "format/sealed_fixture.h"
 #include "format/strict_json.h"
 #include "manifest/commit.h"
 #include "manifest/scrub_memory.h"

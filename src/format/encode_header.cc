@@ -71,8 +71,8 @@ void append_beginning(fmt::memory_buffer& out, const HeaderParts& parts) {
   append_text(out, "\"");
   append_metadata_member(out, "format", "pt");
   append_metadata_member(out, kVersionKey, fmt::to_string(kFormatVersion));
-  append_metadata_member(out, kIdentityKey, identity_json(parts.identity).dump());
-  append_metadata_member(out, kAnnotationsKey, annotations_json(parts.annotations).dump());
+  append_metadata_member(out, kIdentityKey, identity_text(parts.identity));
+  append_metadata_member(out, kAnnotationsKey, annotations_text(parts.annotations));
 }
 
 // By hand: there are sixteen thousand of them in a gigabyte.

@@ -17,6 +17,12 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 // JSON has no numbers for these.
+std::string texts_text(const std::map<std::string, std::string>& texts) {
+  ObjectText object;
+  for (const auto& [name, text] : texts) object.add(name, text);
+  return object.text();
+}
+
 ordered_json metric_json(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -57,15 +63,28 @@ Result<std::map<std::string, std::string>> texts_of(const json& object, std::str
 
 }  // namespace
 
-ordered_json annotations_json(const Annotations& annotations) {
-  ordered_json metrics = ordered_json::object();
-  for (const auto& [name, value] : annotations.metrics) metrics[name] = metric_json(value);
-  ordered_json object = {{"wall_micros", whole_json(annotations.wall_micros)},
-                         {"metrics", std::move(metrics)},
-                         {"tags", ordered_json(annotations.tags)},
-                         {"environment", ordered_json(annotations.environment)}};
-  if (annotations.parent) object["parent"] = parent_json(*annotations.parent);
-  return object;
+// What is not UTF-8 was refused before, or is replaced.
+void ObjectText::add(std::string_view name, const ordered_json& leaf) {
+  add_text(name, leaf.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+}
+
+void ObjectText::add_text(std::string_view name, std::string_view json) {
+  if (text_.size() > 1) text_ += ',';
+  text_ += ordered_json(name).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  text_ += ':';
+  text_ += json;
+}
+
+std::string annotations_text(const Annotations& annotations) {
+  ObjectText metrics;
+  for (const auto& [name, value] : annotations.metrics) metrics.add(name, metric_json(value));
+  ObjectText object;
+  object.add("wall_micros", whole_json(annotations.wall_micros));
+  object.add_text("metrics", metrics.text());
+  object.add_text("tags", texts_text(annotations.tags));
+  object.add_text("environment", texts_text(annotations.environment));
+  if (annotations.parent) object.add_text("parent", parent_text(*annotations.parent));
+  return object.text();
 }
 
 Result<Annotations> annotations_of(const json& object) {
@@ -78,8 +97,11 @@ Result<Annotations> annotations_of(const json& object) {
   return annotations;
 }
 
-ordered_json parent_json(const ParentPoint& parent) {
-  return {{"run", parent.run}, {"step", whole_json(parent.step)}};
+std::string parent_text(const ParentPoint& parent) {
+  ObjectText object;
+  object.add("run", parent.run);
+  object.add("step", whole_json(parent.step));
+  return object.text();
 }
 
 Result<std::optional<ParentPoint>> parent_of(const json& object) {
@@ -91,11 +113,11 @@ Result<std::optional<ParentPoint>> parent_of(const json& object) {
   return parent;
 }
 
-ordered_json point_json(const Point& point) {
-  return {{"generation", whole_json(point.generation)},
-          {"step", whole_json(point.step)},
-          {"save_index", whole_json(point.save_index)},
-          {"attempt_id", hex64(point.attempt_id)}};
+void add_point(ObjectText& object, const Point& point) {
+  object.add("generation", whole_json(point.generation));
+  object.add("step", whole_json(point.step));
+  object.add("save_index", whole_json(point.save_index));
+  object.add("attempt_id", hex64(point.attempt_id));
 }
 
 Result<Point> point_of(const json& object) {
@@ -107,16 +129,18 @@ Result<Point> point_of(const json& object) {
   return point;
 }
 
-ordered_json identity_json(const Identity& identity) {
-  return {{"run_id", identity.run_id},
-          {"attempt_id", hex64(identity.attempt_id)},
-          {"generation", whole_json(identity.generation)},
-          {"step", whole_json(identity.step)},
-          {"save_index", whole_json(identity.save_index)},
-          {"rank", identity.part.rank},
-          {"world_size", identity.part.world_size},
-          {"file", identity.part.file},
-          {"file_count", identity.part.file_count}};
+std::string identity_text(const Identity& identity) {
+  ObjectText object;
+  object.add("run_id", identity.run_id);
+  object.add("attempt_id", hex64(identity.attempt_id));
+  object.add("generation", whole_json(identity.generation));
+  object.add("step", whole_json(identity.step));
+  object.add("save_index", whole_json(identity.save_index));
+  object.add("rank", identity.part.rank);
+  object.add("world_size", identity.part.world_size);
+  object.add("file", identity.part.file);
+  object.add("file_count", identity.part.file_count);
+  return object.text();
 }
 
 Result<Identity> identity_of(const json& object) {
@@ -142,8 +166,12 @@ Result<std::string> run_id_of(const json& object) {
   return hex64(id);
 }
 
-ordered_json record_json(std::string_view kind, const std::string& run_id) {
-  return {{"kind", kind}, {"format_version", kFormatVersion}, {"run_id", run_id}};
+ObjectText record_text(std::string_view kind, const std::string& run_id) {
+  ObjectText object;
+  object.add("kind", kind);
+  object.add("format_version", kFormatVersion);
+  object.add("run_id", run_id);
+  return object;
 }
 
 // The version comes first: what a newer one means by anything else is not known here.

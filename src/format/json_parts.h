@@ -8,22 +8,34 @@
 
 namespace deepfreeze {
 
-[[nodiscard]] nlohmann::ordered_json annotations_json(const Annotations& annotations);
+// The text of one object, member by member. No document tree of the whole: to destroy one takes
+// memory, and where that is refused nothing is left but to end the process, which is training.
+class ObjectText {
+ public:
+  void add(std::string_view name, const nlohmann::ordered_json& leaf);  // no array, no object
+  void add_text(std::string_view name, std::string_view json);
+  [[nodiscard]] std::string text() const { return text_ + '}'; }
+
+ private:
+  std::string text_ = "{";
+};
+
+[[nodiscard]] std::string annotations_text(const Annotations& annotations);
 [[nodiscard]] Result<Annotations> annotations_of(const nlohmann::json& object);
 
-[[nodiscard]] nlohmann::ordered_json parent_json(const ParentPoint& parent);
+[[nodiscard]] std::string parent_text(const ParentPoint& parent);
 // From the member "parent" of `object`; empty where it is missing.
 [[nodiscard]] Result<std::optional<ParentPoint>> parent_of(const nlohmann::json& object);
 
-[[nodiscard]] nlohmann::ordered_json point_json(const Point& point);
+void add_point(ObjectText& object, const Point& point);
 [[nodiscard]] Result<Point> point_of(const nlohmann::json& object);
 
-[[nodiscard]] nlohmann::ordered_json identity_json(const Identity& identity);
+[[nodiscard]] std::string identity_text(const Identity& identity);
 [[nodiscard]] Result<Identity> identity_of(const nlohmann::json& object);
 
 // What every sealed record begins with. kUnsupported: of a newer version; kCorrupt: it does not
 // verify, or is of another kind.
-[[nodiscard]] nlohmann::ordered_json record_json(std::string_view kind, const std::string& run_id);
+[[nodiscard]] ObjectText record_text(std::string_view kind, const std::string& run_id);
 [[nodiscard]] Result<nlohmann::json> parse_record(std::string_view text, std::string_view kind);
 
 // The member "run_id": 16 lower-case hexadecimal digits.

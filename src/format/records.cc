@@ -14,7 +14,6 @@ namespace deepfreeze {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 // g++ 12's std::expected has no transform_error.
 template <class T>
@@ -23,14 +22,17 @@ Result<T> within(std::string_view record, Result<T> decoded) {
   return std::unexpected(decoded.error().within(record));
 }
 
-ordered_json files_json(const std::vector<ManifestFile>& files) {
-  ordered_json list = ordered_json::array();
+std::string files_text(const std::vector<ManifestFile>& files) {
+  std::string text = "[";
   for (const ManifestFile& file : files) {
-    list.push_back({{"name", file.name},
-                    {"bytes", whole_json(file.bytes)},
-                    {"header_crc", hex32(file.header_crc)}});
+    ObjectText object;
+    object.add("name", file.name);
+    object.add("bytes", whole_json(file.bytes));
+    object.add("header_crc", hex32(file.header_crc));
+    if (text.size() > 1) text += ',';
+    text += object.text();
   }
-  return list;
+  return text + ']';
 }
 
 Result<ManifestFile> file_of(const json& object) {
@@ -126,21 +128,25 @@ Result<Manifest> manifest_of(std::string_view text) {
 }  // namespace
 
 std::string encode_run(const RunRecord& record) {
-  ordered_json object = record_json("run", record.run_id);
-  object["wall_micros"] = whole_json(record.wall_micros);
-  if (record.parent) object["parent"] = parent_json(*record.parent);
-  return seal_json(object);
+  ObjectText object = record_text("run", record.run_id);
+  object.add("wall_micros", whole_json(record.wall_micros));
+  if (record.parent) object.add_text("parent", parent_text(*record.parent));
+  return seal_text(object.text());
 }
 
 Result<RunRecord> decode_run(std::string_view text) { return within("run record", run_of(text)); }
 
 std::string encode_generation(const GenerationRecord& record) {
-  ordered_json object = record_json("generation", record.run_id);
-  object["generation"] = whole_json(record.generation);
-  object["claimant"] = hex64(record.claimant);
-  object["wall_micros"] = whole_json(record.wall_micros);
-  if (record.resumed_from) object["resumed_from"] = point_json(*record.resumed_from);
-  return seal_json(object);
+  ObjectText object = record_text("generation", record.run_id);
+  object.add("generation", whole_json(record.generation));
+  object.add("claimant", hex64(record.claimant));
+  object.add("wall_micros", whole_json(record.wall_micros));
+  if (record.resumed_from) {
+    ObjectText point;
+    add_point(point, *record.resumed_from);
+    object.add_text("resumed_from", point.text());
+  }
+  return seal_text(object.text());
 }
 
 Result<GenerationRecord> decode_generation(std::string_view text) {
@@ -148,15 +154,15 @@ Result<GenerationRecord> decode_generation(std::string_view text) {
 }
 
 std::string encode_manifest(const Manifest& manifest) {
-  ordered_json object = record_json("manifest", manifest.run_id);
-  object["outcome"] = manifest.outcome == Outcome::kCommitted ? "committed" : "aborted";
-  object.update(point_json(manifest.point));
-  object["world_size"] = manifest.world_size;
-  object["integrity"] = manifest.integrity;
-  object["annotations"] = annotations_json(manifest.annotations);
-  object["files"] = files_json(manifest.files);
-  if (manifest.non_finite) object["non_finite"] = whole_json(*manifest.non_finite);
-  return seal_json(object);
+  ObjectText object = record_text("manifest", manifest.run_id);
+  object.add("outcome", manifest.outcome == Outcome::kCommitted ? "committed" : "aborted");
+  add_point(object, manifest.point);
+  object.add("world_size", manifest.world_size);
+  object.add("integrity", manifest.integrity);
+  object.add_text("annotations", annotations_text(manifest.annotations));
+  object.add_text("files", files_text(manifest.files));
+  if (manifest.non_finite) object.add("non_finite", whole_json(*manifest.non_finite));
+  return seal_text(object.text());
 }
 
 Result<Manifest> decode_manifest(std::string_view text) {

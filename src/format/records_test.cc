@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "format/json_parts.h"
+#include "format/sealed_fixture.h"
 #include "format/strict_json.h"
 
 namespace deepfreeze {

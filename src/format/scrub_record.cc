@@ -10,7 +10,6 @@ namespace deepfreeze {
 namespace {
 
 using nlohmann::json;
-using nlohmann::ordered_json;
 
 Result<bool> good_of(const json& object) {
   const json* member = find_member(object, "good");
@@ -34,15 +33,18 @@ Result<ScrubEntry> entry_of(const json& object) {
 }  // namespace
 
 std::string encode_scrub(const ScrubRecord& record) {
-  ordered_json object = record_json("scrub", record.run_id);
-  ordered_json list = ordered_json::array();
+  std::string list = "[";
   for (const ScrubEntry& entry : record.entries) {
-    list.push_back({{"directory", attempt_dir_name(entry.attempt)},
-                    {"wall_micros", whole_json(entry.wall_micros)},
-                    {"good", entry.good}});
+    ObjectText object;
+    object.add("directory", attempt_dir_name(entry.attempt));
+    object.add("wall_micros", whole_json(entry.wall_micros));
+    object.add("good", entry.good);
+    if (list.size() > 1) list += ',';
+    list += object.text();
   }
-  object["checkpoints"] = std::move(list);
-  return seal_json(object);
+  ObjectText object = record_text("scrub", record.run_id);
+  object.add_text("checkpoints", list + ']');
+  return seal_text(object.text());
 }
 
 Result<ScrubRecord> decode_scrub(std::string_view text) {

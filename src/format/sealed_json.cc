@@ -29,10 +29,8 @@ std::unexpected<Error> not_digits(std::string_view member) {
 
 }  // namespace
 
-std::string seal_json(const nlohmann::ordered_json& body) {
-  const std::string members =
-      body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).substr(1);
-  std::string text = fmt::format("{}{}\",{}\n", kPrefix, kZeroDigits, members);
+std::string seal_text(std::string_view object) {
+  std::string text = fmt::format("{}{}\",{}\n", kPrefix, kZeroDigits, object.substr(1));
   text.replace(kPrefix.size(), kZeroDigits.size(), hex32(sealed_crc(text)));
   return text;
 }

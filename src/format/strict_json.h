@@ -25,9 +25,8 @@ inline constexpr std::int64_t kJsonIntegerMax = std::int64_t{1} << 53;
 [[nodiscard]] Result<nlohmann::json> parse_strict(std::string_view text,
                                                   std::size_t depth_max = kJsonDepthMax);
 
-// `body` must be an object with members, none of them "crc32c". Bytes that are not UTF-8 become
-// U+FFFD. One line, with its end.
-[[nodiscard]] std::string seal_json(const nlohmann::ordered_json& body);
+// `object`: the text of an object with members, none of them "crc32c", on one line. With its end.
+[[nodiscard]] std::string seal_text(std::string_view object);
 [[nodiscard]] Result<nlohmann::json> parse_sealed(std::string_view text);
 
 [[nodiscard]] nlohmann::ordered_json whole_json(std::uint64_t value);

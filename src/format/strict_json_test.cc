@@ -1,4 +1,5 @@
 #include "format/strict_json.h"
+#include "format/sealed_fixture.h"
 
 #include <gtest/gtest.h>
 

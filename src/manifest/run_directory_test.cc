@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "crash/attempt_maker.h"
+#include "format/sealed_fixture.h"
 #include "format/strict_json.h"
 #include "manifest/claims.h"
 #include "manifest/run_file.h"

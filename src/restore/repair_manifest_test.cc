@@ -11,6 +11,7 @@
 #include "base/fail_point.h"
 #include "crash/attempt_maker.h"
 #include "format/header_fixture.h"
+#include "format/sealed_fixture.h"
 #include "format/strict_json.h"
 #include "manifest/claims.h"
 #include "manifest/run_directory.h"
