@@ -7,27 +7,20 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "base/hex.h"
 #include "base/random_id.h"
 #include "base/try.h"
+#include "storage/os_error.h"
+#include "storage/sync_directory.h"
 
 namespace deepfreeze {
 namespace {
 
 // As user and group may; the process's umask takes away what it must.
 constexpr mode_t kMode = 0666;
-
-std::unexpected<Error> os_failure(std::string_view operation, const std::string& path, int cause) {
-  ErrorCode code = ErrorCode::kIo;
-  if (cause == ENOSPC || cause == EDQUOT) code = ErrorCode::kNoSpace;
-  if (cause == ENOENT) code = ErrorCode::kNotFound;
-  if (cause == EEXIST) code = ErrorCode::kExists;
-  return fail(code, fmt::format("{} {}: {}", operation, path, std::strerror(cause)), cause);
-}
 
 std::unexpected<Error> taken(const std::string& path) {
   return fail(ErrorCode::kExists, fmt::format("{} exists; --force replaces it", path), EEXIST);
@@ -37,8 +30,8 @@ Status sync_directory_of(const std::string& path) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   const std::string directory = parent.empty() ? std::string(".") : parent.string();
   UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return os_failure("open", directory, errno);
-  if (::fsync(fd.get()) != 0) return os_failure("sync", directory, errno);
+  if (!fd.valid()) return os_fail("open", directory, errno);
+  DF_TRY_VOID(sync_directory(fd.get(), directory));
   return fd.close();
 }
 
@@ -62,7 +55,7 @@ Result<NewFile> NewFile::create(const std::string& path, bool replace) {
   NewFile file(path, replace);
   const std::string temporary = fmt::format("{}.{}.tmp", path, hex64(random_id()));
   file.fd_ = UniqueFd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode));
-  if (!file.fd_.valid()) return os_failure("create", temporary, errno);
+  if (!file.fd_.valid()) return os_fail("create", temporary, errno);
   file.temporary_ = temporary;
   return file;
 }
@@ -71,7 +64,7 @@ Status NewFile::append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(fd_.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return os_failure("write", temporary_, errno);
+    if (count < 0) return os_fail("write", temporary_, errno);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
   return {};
@@ -81,17 +74,17 @@ Status NewFile::rename_into_place() const {
   const unsigned flags = replace_ ? 0U : RENAME_NOREPLACE;
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), flags) == 0) return {};
   if (errno == EEXIST) return taken(path_);
-  if (replace_ || errno != EINVAL) return os_failure("rename to", path_, errno);
+  if (replace_ || errno != EINVAL) return os_fail("rename to", path_, errno);
   // Network file systems lack the flag; a hard link fails just the same where the name is taken.
   if (::link(temporary_.c_str(), path_.c_str()) != 0) {
-    return errno == EEXIST ? Status(taken(path_)) : os_failure("link", path_, errno);
+    return errno == EEXIST ? Status(taken(path_)) : os_fail("link", path_, errno);
   }
-  if (::unlink(temporary_.c_str()) != 0) return os_failure("remove", temporary_, errno);
+  if (::unlink(temporary_.c_str()) != 0) return os_fail("remove", temporary_, errno);
   return {};
 }
 
 Status NewFile::publish() {
-  if (::fsync(fd_.get()) != 0) return os_failure("sync", temporary_, errno);
+  if (::fsync(fd_.get()) != 0) return os_fail("sync", temporary_, errno);
   DF_TRY_VOID(fd_.close());
   DF_TRY_VOID(rename_into_place());
   temporary_.clear();

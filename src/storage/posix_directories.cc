@@ -12,16 +12,17 @@
 #include "base/unique_fd.h"
 #include "storage/os_error.h"
 #include "storage/posix_vfs.h"
+#include "storage/sync_directory.h"
 
 namespace deepfreeze {
 namespace {
 
 constexpr mode_t kDirectoryMode = 0755;
 
-Status sync_directory(const std::filesystem::path& path) {
+Status sync_directory_at(const std::filesystem::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid() || ::fsync(fd.get()) != 0) return os_fail("sync directory", path.string(), errno);
-  return {};
+  if (!fd.valid()) return os_fail("sync directory", path.string(), errno);
+  return sync_directory(fd.get(), path.string());
 }
 
 // Another process may make it between the look and the mkdir; its name is synced here all the same.
@@ -35,7 +36,7 @@ Status make_if_missing(const std::filesystem::path& parent, const std::filesyste
   if (::mkdir(path.c_str(), kDirectoryMode) != 0 && errno != EEXIST) {
     return os_fail("mkdir", path.string(), errno);
   }
-  return sync_directory(parent);
+  return sync_directory_at(parent);
 }
 
 }  // namespace
@@ -52,7 +53,7 @@ Status make_durable_directories(const std::filesystem::path& root) {
   }
   // The root may have been made a moment ago by somebody who did not sync it. A parent that we
   // may not open can't be synced, and is no reason to refuse the run.
-  std::ignore = sync_directory(above);
+  std::ignore = sync_directory_at(above);
   return {};
 }
 

@@ -13,6 +13,7 @@
 #include "storage/directory_listing.h"
 #include "storage/os_error.h"
 #include "storage/posix_file.h"
+#include "storage/sync_directory.h"
 #include "storage/vfs_name.h"
 
 namespace deepfreeze {
@@ -149,11 +150,9 @@ Status PosixVfs::remove(std::string_view name, int flags) {
   return os_fail("remove", path_of(name), errno);
 }
 
-// fsync, not fdatasync: a directory's entries are metadata to some file systems.
 Status PosixVfs::sync_dir(std::string_view name) {
   DF_TRY(const UniqueFd fd, open_directory("sync directory", name));
-  if (::fsync(fd.get()) == 0) return {};
-  return os_fail("sync directory", path_of(name), errno);
+  return sync_directory(fd.get(), path_of(name));
 }
 
 Result<std::vector<DirEntry>> PosixVfs::list(std::string_view name) {

@@ -1,0 +1,14 @@
+// To make a directory's entries durable, for every place that does so.
+#pragma once
+
+#include <string_view>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+// After it, what was made, renamed or removed in the directory `fd` survives a power cut.
+// `path` is for the error.
+[[nodiscard]] Status sync_directory(int fd, std::string_view path);
+
+}  // namespace deepfreeze
