@@ -52,7 +52,7 @@ TEST(SessionRace, EverySessionIsOneStepToTheByteAndNoneIsTorn) {
 // The race must be able to lose: where fences are left out it has to notice.
 TEST(SessionRace, SessionsWithoutAFenceAreFoundOut) {
 #ifdef DF_UNDER_TSAN
-  GTEST_SKIP() << "it is a race, which tsan would report";
+  GTEST_SKIP() << "LEFT OUT: it is a race, which tsan would report";
 #endif
   const auto started = Monotonic::now();
   SessionRace race(4);
