@@ -48,6 +48,7 @@ def build_package() -> int:
         "build-dir=build/release",
         "cmake.define.DF_TESTS=ON",
         "cmake.define.DF_BENCH=ON",
+        "cmake.define.DF_PRECOMPILE=test",
         "cmake.define.DF_WERROR=ON",
         "cmake.define.CMAKE_CXX_COMPILER=g++",
     ):

@@ -2,12 +2,12 @@
 
 #include <fmt/ostream.h>
 
-#include <CLI/CLI.hpp>
 #include <exception>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
 #include "cli/output.h"
 #include "deepfreeze/version.h"
 
@@ -35,7 +35,7 @@ int report(const Error& error, const std::string& verb, Console& console) {
 }
 
 int run_verb(const Command& command, Console& console) {
-  const std::string verb = command.app->get_name();
+  const std::string verb = command.verb.name();
   const auto code = command.run(console);
   if (!code) return report(code.error(), verb, console);
   console.out.flush();
@@ -44,24 +44,17 @@ int run_verb(const Command& command, Console& console) {
 }
 
 int parse_and_run(int argc, const char* const* argv, Console& console) {
-  CLI::App program("Looks at, checks and tidies checkpoints of training runs.", "deepfreeze");
-  program.set_version_flag("--version", version_text());
-  program.require_subcommand(1);
-  program.footer(kFooter);
-  const std::vector<Command> commands{
-      add_ls(program),     add_show(program),   add_log(program),
-      add_diff(program),   add_verify(program), add_scrub(program),
-      add_doctor(program), add_gc(program),     add_export(program)};
-  for (const Command& command : commands) {
-    command.app->add_flag("--json", console.json, "Print one JSON document instead of tables");
+  Program program("deepfreeze", "Looks at, checks and tidies checkpoints of training runs.",
+                  version_text(), kFooter);
+  std::vector<Command> commands{add_ls(program),     add_show(program),   add_log(program),
+                                add_diff(program),   add_verify(program), add_scrub(program),
+                                add_doctor(program), add_gc(program),     add_export(program)};
+  for (Command& command : commands) {
+    command.verb.flag("--json", console.json, "Print one JSON document instead of tables");
   }
-  try {
-    program.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return program.exit(error, console.out, console.err) == 0 ? kExitGood : kExitUsage;
-  }
+  if (const auto exit = program.parse(argc, argv, console)) return *exit;
   for (const Command& command : commands) {
-    if (command.app->parsed()) return run_verb(command, console);
+    if (command.verb.given()) return run_verb(command, console);
   }
   return kExitUsage;
 }

@@ -8,6 +8,7 @@
 #include <ostream>
 
 #include "base/try.h"
+#include "cli/command.h"
 #include "cli/console.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -209,18 +210,18 @@ Result<ExitCode> run_diff(const DiffArguments& arguments, Console& console) {
 
 }  // namespace
 
-Command add_diff(CLI::App& program) {
-  CLI::App* app = program.add_subcommand(
-      "diff", "Compare two checkpoints bit by bit; exit 1 where they differ");
+Command add_diff(Program& program) {
+  Verb verb =
+      program.add_verb("diff", "Compare two checkpoints bit by bit; exit 1 where they differ");
   const auto arguments = std::make_shared<DiffArguments>();  // also held by the parser
-  app->add_option("A", arguments->a, "RUN, RUN@STEP or RUN@latest")->required();
-  app->add_option("B", arguments->b, "The other one; of any run")->required();
-  app->add_flag("--all", arguments->all, "List the equal tensors too");
-  app->footer(
+  verb.value("A", arguments->a, "RUN, RUN@STEP or RUN@latest").required();
+  verb.value("B", arguments->b, "The other one; of any run").required();
+  verb.flag("--all", arguments->all, "List the equal tensors too");
+  verb.footer(
       "--json: {a, b: {path, id, generation, step, save, attempt}, equal_tensors, tensors: [{key,\n"
       "  result, count?, differing?, incomparable?, max_abs?, l2?, l2_relative?}],\n"
       "  objects: [{path, a, b}]}. Incomparable: differing elements without a difference, as NaN.");
-  return {app, [arguments](Console& console) { return run_diff(*arguments, console); }};
+  return {verb, [arguments](Console& console) { return run_diff(*arguments, console); }};
 }
 
 }  // namespace deepfreeze

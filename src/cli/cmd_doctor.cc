@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "base/try.h"
+#include "cli/command.h"
 #include "cli/console.h"
 #include "cli/doctor_exam.h"
 #include "cli/doctor_treatment.h"
@@ -168,26 +169,25 @@ Result<ExitCode> run_doctor(const DoctorArguments& arguments, Console& console) 
 
 }  // namespace
 
-Command add_doctor(CLI::App& program) {
-  CLI::App* app = program.add_subcommand(
+Command add_doctor(Program& program) {
+  Verb verb = program.add_verb(
       "doctor", "Say what is not as it should be in a run; mend or tidy it where told to");
   const auto arguments = std::make_shared<DoctorArguments>();  // also held by the parser
-  app->add_option("RUN", arguments->run, "The run's directory")->required();
-  app->add_flag("--verify", arguments->verify, "Read all data too, not only records and headers");
-  app->add_flag("--repair", arguments->repair,
-                "Write a bad deepfreeze.json anew, and a bad manifest whose data is whole");
-  app->add_flag(
-      "--delete-debris", arguments->delete_debris,
-      "Delete attempts that were aborted, half deleted, or left by a process that a newer\n"
-      "claim fenced, and temporary files over an hour old");
-  app->footer(
+  verb.value("RUN", arguments->run, "The run's directory").required();
+  verb.flag("--verify", arguments->verify, "Read all data too, not only records and headers");
+  verb.flag("--repair", arguments->repair,
+            "Write a bad deepfreeze.json anew, and a bad manifest whose data is whole");
+  verb.flag("--delete-debris", arguments->delete_debris,
+            "Delete attempts that were aborted, half deleted, or left by a process that a newer\n"
+            "claim fenced, and temporary files over an hour old");
+  verb.footer(
       "Changes nothing without --repair or --delete-debris; never deletes a checkpoint, a file\n"
       "that is not ours, or what may be in flight. Exit 3 where something that was asked for was\n"
       "not done, else 1 while a fault is left.\n"
       "--json: {run, good, failed, findings: [{kind, weight: fault|debris|note, place, detail,\n"
       "  bytes, tensors, means, remedy}], repaired: [{place, how}], not_repaired: [{place, why}],\n"
       "  deleted: [{place, bytes}], not_deleted: [{place, bytes, why}], error?: {code, message}}");
-  return {app, [arguments](Console& console) { return run_doctor(*arguments, console); }};
+  return {verb, [arguments](Console& console) { return run_doctor(*arguments, console); }};
 }
 
 }  // namespace deepfreeze

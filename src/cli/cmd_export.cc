@@ -8,6 +8,7 @@
 
 #include "base/mapped_memory.h"
 #include "base/try.h"
+#include "cli/command.h"
 #include "cli/console.h"
 #include "cli/new_file.h"
 #include "cli/output.h"
@@ -122,17 +123,16 @@ Result<ExitCode> run_export(const ExportArguments& arguments, Console& console) 
 
 }  // namespace
 
-Command add_export(CLI::App& program) {
-  CLI::App* app =
-      program.add_subcommand("export", "Write tensors to a plain safetensors file, verified");
+Command add_export(Program& program) {
+  Verb verb = program.add_verb("export", "Write tensors to a plain safetensors file, verified");
   const auto arguments = std::make_shared<ExportArguments>();  // also held by the parser
-  app->add_option("RUN", arguments->run, "RUN, RUN@STEP or RUN@latest")->required();
-  app->add_option("OUT", arguments->out, "The file to write")->required();
-  app->add_option("--prefix", arguments->prefix, "Only keys that begin so; it is cut off");
-  app->add_option("--keys", arguments->globs, "Only stored keys that match one of these globs");
-  app->add_flag("--force", arguments->force, "Replace OUT");
-  app->footer("--json: {checkpoint, out, tensors, bytes, logical_dtypes: {name: dtype}}");
-  return {app, [arguments](Console& console) { return run_export(*arguments, console); }};
+  verb.value("RUN", arguments->run, "RUN, RUN@STEP or RUN@latest").required();
+  verb.value("OUT", arguments->out, "The file to write").required();
+  verb.value("--prefix", arguments->prefix, "Only keys that begin so; it is cut off");
+  verb.values("--keys", arguments->globs, "Only stored keys that match one of these globs");
+  verb.flag("--force", arguments->force, "Replace OUT");
+  verb.footer("--json: {checkpoint, out, tensors, bytes, logical_dtypes: {name: dtype}}");
+  return {verb, [arguments](Console& console) { return run_export(*arguments, console); }};
 }
 
 }  // namespace deepfreeze

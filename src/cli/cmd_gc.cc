@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "base/try.h"
+#include "cli/command.h"
 #include "cli/console.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
@@ -97,19 +98,19 @@ Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
 
 }  // namespace
 
-Command add_gc(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("gc", "Delete the checkpoints that no rule keeps");
+Command add_gc(Program& program) {
+  Verb verb = program.add_verb("gc", "Delete the checkpoints that no rule keeps");
   const auto arguments = std::make_shared<GcArguments>();  // also held by the parser
-  app->add_option("RUN", arguments->run, "The run's directory")->required();
-  app->add_option("--keep-last", arguments->keep_last, "Keep the newest N of the current line")
-      ->required()
-      ->check(CLI::PositiveNumber);
-  app->add_option("--keep-every", arguments->keep_every, "And steps that are a multiple of K")
-      ->check(CLI::PositiveNumber);
-  app->add_option("--keep-best", arguments->keep_best, "And the best: METRIC:min|max[:COUNT]");
-  app->add_flag("--dry-run", arguments->dry_run, "Only tell what would go");
-  app->footer("--json: {run, dry_run, removed: [directory], bytes_freed}");
-  return {app, [arguments](Console& console) { return run_gc(*arguments, console); }};
+  verb.value("RUN", arguments->run, "The run's directory").required();
+  verb.value("--keep-last", arguments->keep_last, "Keep the newest N of the current line")
+      .required()
+      .positive();
+  verb.value("--keep-every", arguments->keep_every, "And steps that are a multiple of K")
+      .positive();
+  verb.value("--keep-best", arguments->keep_best, "And the best: METRIC:min|max[:COUNT]");
+  verb.flag("--dry-run", arguments->dry_run, "Only tell what would go");
+  verb.footer("--json: {run, dry_run, removed: [directory], bytes_freed}");
+  return {verb, [arguments](Console& console) { return run_gc(*arguments, console); }};
 }
 
 }  // namespace deepfreeze

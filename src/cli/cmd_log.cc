@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "base/try.h"
+#include "cli/command.h"
 #include "cli/console.h"
 #include "cli/lineage.h"
 #include "cli/output.h"
@@ -93,16 +94,15 @@ Result<ExitCode> run_log(const std::string& text, Console& console) {
 
 }  // namespace
 
-Command add_log(CLI::App& program) {
-  CLI::App* app =
-      program.add_subcommand("log", "Show a run's lineage: parents, generations, their steps");
+Command add_log(Program& program) {
+  Verb verb = program.add_verb("log", "Show a run's lineage: parents, generations, their steps");
   const auto run = std::make_shared<std::string>();  // also held by the parser
-  app->add_option("RUN", *run, "The run's directory")->required();
-  app->footer(
+  verb.value("RUN", *run, "The run's directory").required();
+  verb.footer(
       "--json: {run, parents: [{run, step, id | cause}], generations: [{generation,\n"
       "  claim_readable, resumed_from | null, steps: [{generation, step, save, attempt,\n"
       "  abandoned}]}]}");
-  return {app, [run](Console& console) { return run_log(*run, console); }};
+  return {verb, [run](Console& console) { return run_log(*run, console); }};
 }
 
 }  // namespace deepfreeze

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/hex.h"
 #include "base/try.h"
+#include "cli/command.h"
 #include "cli/console.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
@@ -129,14 +130,14 @@ Result<ExitCode> run_ls(const std::string& text, Console& console) {
 
 }  // namespace
 
-Command add_ls(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("ls", "List a run's checkpoints, newest first");
+Command add_ls(Program& program) {
+  Verb verb = program.add_verb("ls", "List a run's checkpoints, newest first");
   const auto run = std::make_shared<std::string>();  // also held by the parser
-  app->add_option("RUN", *run, "The run's directory")->required();
-  app->footer(
+  verb.value("RUN", *run, "The run's directory").required();
+  verb.footer(
       "--json: {run: {path, id}, checkpoints: [{step, attempt, directory, state, flag, fault?,\n"
       "  generation, save, bytes, world_size, time_micros, metrics, tags, non_finite?}]}");
-  return {app, [run](Console& console) { return run_ls(*run, console); }};
+  return {verb, [run](Console& console) { return run_ls(*run, console); }};
 }
 
 }  // namespace deepfreeze

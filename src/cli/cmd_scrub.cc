@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/try.h"
+#include "cli/command.h"
 #include "cli/console.h"
 #include "cli/idle_work.h"
 #include "cli/output.h"
@@ -119,18 +120,18 @@ Result<ExitCode> run_scrub(const ScrubArguments& arguments, Console& console) {
 
 }  // namespace
 
-Command add_scrub(CLI::App& program) {
-  CLI::App* app = program.add_subcommand(
+Command add_scrub(Program& program) {
+  Verb verb = program.add_verb(
       "scrub", "Verify runs from the device, slowly and at idle priority; exit 1 on a fault");
   const auto arguments = std::make_shared<ScrubArguments>();  // also held by the parser
-  app->add_option("RUN", arguments->runs, "The runs' directories")->required();
-  app->add_option("--rate", arguments->rate, "MiB per second at most; 0 for no limit")
-      ->capture_default_str()
-      ->check(CLI::Range(std::uint64_t{0}, kRateMax));
-  app->add_option("--max-seconds", arguments->seconds_max,
-                  "Begin no checkpoint after so many seconds, but for the first")
-      ->check(CLI::Range(std::uint64_t{1}, kSecondsMax));
-  app->footer(
+  verb.values("RUN", arguments->runs, "The runs' directories").required();
+  verb.value("--rate", arguments->rate, "MiB per second at most; 0 for no limit")
+      .default_in_help()
+      .between(0, kRateMax);
+  verb.value("--max-seconds", arguments->seconds_max,
+             "Begin no checkpoint after so many seconds, but for the first")
+      .between(1, kSecondsMax);
+  verb.footer(
       "The checkpoint comes first that was not read for longest, or not since it was written;\n"
       "scrub.json in each run remembers that, so a pass that is stopped goes on where it was.\n"
       "It is a hint, and may be deleted.\n"
@@ -138,7 +139,7 @@ Command add_scrub(CLI::App& program) {
       "  attempts: [{directory, generation, step, save, attempt, bytes, faults: [fault],\n"
       "  unlisted: [name]}], notes: [text], unread, errors: [{code, message}]}], notes: [text]},\n"
       "  fault: {file, cause, blocks, tensors}");
-  return {app, [arguments](Console& console) { return run_scrub(*arguments, console); }};
+  return {verb, [arguments](Console& console) { return run_scrub(*arguments, console); }};
 }
 
 }  // namespace deepfreeze

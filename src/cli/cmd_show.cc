@@ -7,6 +7,7 @@
 #include <ostream>
 
 #include "base/try.h"
+#include "cli/command.h"
 #include "cli/console.h"
 #include "cli/output.h"
 #include "cli/progress.h"
@@ -252,19 +253,18 @@ Result<ExitCode> run_show(const ShowArguments& arguments, Console& console) {
 
 }  // namespace
 
-Command add_show(CLI::App& program) {
-  CLI::App* app =
-      program.add_subcommand("show", "Show what a checkpoint holds, or one tensor's statistics");
+Command add_show(Program& program) {
+  Verb verb = program.add_verb("show", "Show what a checkpoint holds, or one tensor's statistics");
   const auto arguments = std::make_shared<ShowArguments>();  // also held by the parser
-  app->add_option("RUN", arguments->run, "RUN, RUN@STEP or RUN@latest")->required();
-  app->add_option("KEY", arguments->key, "A tensor's key, or the path of an object");
-  app->footer(
+  verb.value("RUN", arguments->run, "RUN, RUN@STEP or RUN@latest").required();
+  verb.value("KEY", arguments->key, "A tensor's key, or the path of an object");
+  verb.footer(
       "--json: {run, checkpoint: {generation, step, save, attempt}, tensors: [{key, dtype, shape,\n"
       "  logical_dtype?, bytes, min?, max?, non_finite?}], objects: [{path, kind, value}]}; with a "
       "KEY: {run, checkpoint,\n"
       "  tensor, statistics: {count, min, max, mean, std, norm, zero, nan, inf, histogram}} or\n"
       "  {run, checkpoint, object}. The histogram has equal bins from min to max.");
-  return {app, [arguments](Console& console) { return run_show(*arguments, console); }};
+  return {verb, [arguments](Console& console) { return run_show(*arguments, console); }};
 }
 
 }  // namespace deepfreeze

@@ -6,6 +6,7 @@
 
 #include "base/try.h"
 #include "cli/checkup.h"
+#include "cli/command.h"
 #include "cli/console.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
@@ -75,20 +76,20 @@ Result<ExitCode> run_verify(const VerifyArguments& arguments, Console& console) 
 
 }  // namespace
 
-Command add_verify(CLI::App& program) {
-  CLI::App* app = program.add_subcommand(
-      "verify", "Read and check every block of a run or a step; exit 1 on a fault");
+Command add_verify(Program& program) {
+  Verb verb = program.add_verb("verify",
+                               "Read and check every block of a run or a step; exit 1 on a fault");
   const auto arguments = std::make_shared<VerifyArguments>();  // also held by the parser
-  app->add_option("RUN", arguments->run, "RUN, RUN@STEP or RUN@latest")->required();
-  app->add_flag("--deep", arguments->deep,
-                "Read headers and records from the device too, past the page cache; decode state\n"
-                "trees; name files that no manifest lists");
-  app->footer(
+  verb.value("RUN", arguments->run, "RUN, RUN@STEP or RUN@latest").required();
+  verb.flag("--deep", arguments->deep,
+            "Read headers and records from the device too, past the page cache; decode state\n"
+            "trees; name files that no manifest lists");
+  verb.footer(
       "--json: {run, good, records: [fault], attempts: [{directory, generation, step, save,\n"
       "  attempt, bytes, faults: [fault]}], notes: [text]}, fault: {file, cause, blocks, "
       "tensors};\n"
       "  with --deep each attempt has unlisted: [name] as well");
-  return {app, [arguments](Console& console) { return run_verify(*arguments, console); }};
+  return {verb, [arguments](Console& console) { return run_verify(*arguments, console); }};
 }
 
 }  // namespace deepfreeze

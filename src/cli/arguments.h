@@ -1,0 +1,65 @@
+// What a verb takes, and the parser that fills it in. CLI11 stays within arguments.cc: a file that
+// includes it compiles for half a minute.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/console.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace deepfreeze {
+
+class Argument {
+ public:
+  explicit Argument(CLI::Option& option) : option_(option) {}
+  Argument& required();
+  Argument& positive();
+  Argument& between(std::uint64_t least, std::uint64_t most);
+  Argument& default_in_help();
+
+ private:
+  CLI::Option& option_;
+};
+
+// Names are as CLI11 reads them: "RUN" goes by its place, "--rate" by its name. Each value is
+// written by Program::parse() and must live until then.
+class Verb {
+ public:
+  explicit Verb(CLI::App& app) : app_(app) {}
+  Argument value(const char* name, std::string& value, const char* help);
+  Argument value(const char* name, std::uint64_t& value, const char* help);
+  Argument values(const char* name, std::vector<std::string>& values, const char* help);
+  void flag(const char* name, bool& value, const char* help);
+  void footer(const char* text);
+
+  [[nodiscard]] const std::string& name() const;
+  [[nodiscard]] bool given() const;  // on the command line, after Program::parse()
+
+ private:
+  CLI::App& app_;
+};
+
+class Program {
+ public:
+  Program(const char* name, const char* what, const std::string& version, const char* footer);
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  ~Program();
+
+  [[nodiscard]] Verb add_verb(const char* name, const char* what);
+  // Nothing: one verb is given. Else the program ends so: help or a fault of usage was printed.
+  [[nodiscard]] std::optional<ExitCode> parse(int argc, const char* const* argv, Console& console);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace deepfreeze

@@ -1,0 +1,28 @@
+// The verbs of the program, each in the cmd_*.cc of its name.
+#pragma once
+
+#include <functional>
+
+#include "cli/arguments.h"
+#include "cli/console.h"
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+// One verb: how it is called, and what it does once its arguments are parsed.
+struct Command {
+  Verb verb;
+  std::function<Result<ExitCode>(Console&)> run;
+};
+
+[[nodiscard]] Command add_ls(Program& program);
+[[nodiscard]] Command add_show(Program& program);
+[[nodiscard]] Command add_log(Program& program);
+[[nodiscard]] Command add_diff(Program& program);
+[[nodiscard]] Command add_verify(Program& program);
+[[nodiscard]] Command add_scrub(Program& program);
+[[nodiscard]] Command add_doctor(Program& program);
+[[nodiscard]] Command add_gc(Program& program);
+[[nodiscard]] Command add_export(Program& program);
+
+}  // namespace deepfreeze
