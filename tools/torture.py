@@ -60,6 +60,24 @@ RUNS = (
         {"DEEPFREEZE_POWER_CUTS": "3000"},
     ),
     Run(
+        "system_calls",
+        "each system call of a trainer fails once, with EIO, with ENOSPC, or is its last",
+        (PYTHON, "-m", "tests.faults.system_calls"),
+        r"system calls: .*|LEFT OUT.*",
+    ),
+    Run(
+        "block_device",
+        "ext4 on a disk that fails, stalls, writes 1 MB/s, or loses what it called synced",
+        (PYTHON, "-m", "tests.faults.block_device"),
+        r"block device: .*|LEFT OUT.*",
+    ),
+    Run(
+        "memory",
+        "trainers killed by the kernel because memory ran out",
+        (PYTHON, "-m", "tests.faults.memory"),
+        r"memory: .*|LEFT OUT.*",
+    ),
+    Run(
         "corruption",
         "damage to files at rest; each byte of header and manifest",
         (f"{TESTS}/corruption/corruption_test",),

@@ -18,6 +18,7 @@
 #include "power_cut/trainer.h"
 #include "storage/sync_directory.h"
 #include "support/code_of.h"
+#include "support/state_of_step.h"
 
 namespace deepfreeze {
 namespace {
@@ -101,7 +102,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
       EXPECT_EQ(info.fault, "");
       const auto checkpoint = open_checkpoint(info);
       ASSERT_TRUE(checkpoint.has_value()) << checkpoint.error().message();
-      EXPECT_EQ(StateOfStep(info.step).difference(*checkpoint), "") << "step " << info.step;
+      EXPECT_EQ(StateOfStep(info.step).difference(*checkpoint).what, "") << "step " << info.step;
     }
     const std::uint64_t newest = found->empty() ? 0 : found->front().step;
     EXPECT_GE(newest, acknowledged_);

@@ -9,24 +9,8 @@
 #include <vector>
 
 #include "base/unique_fd.h"
-#include "deepfreeze/deepfreeze.h"
 
 namespace deepfreeze {
-
-// Tensors whose number, sizes and every byte follow from the step.
-class StateOfStep {
- public:
-  explicit StateOfStep(std::uint64_t step);
-  [[nodiscard]] TensorTable table() const;
-  [[nodiscard]] std::string objects() const;
-
-  // Empty where the checkpoint holds exactly this state, verified; else what differs.
-  [[nodiscard]] std::string difference(const OpenCheckpoint& checkpoint) const;
-
- private:
-  std::uint64_t step_;
-  std::vector<std::vector<std::uint64_t>> tensors_;
-};
 
 struct TrainerPlan {
   std::filesystem::path run;

@@ -1,0 +1,194 @@
+"""A disk that fails, stalls, is slow or lies, below a real trainer: `python -m
+tests.faults.block_device`.
+
+Afterwards the file system is repaired and mounted again, and every promise is looked at. Exit
+status 1 where one was broken. `--quick` tries each kind a few times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .block_disk import BlockDisk, NotHereError, have_mounts_of_our_own
+from .trainer import SECONDS_MAX, Running, call, faults_of
+
+ERRORS = (["error"], ["error=EIO", "error-pwrite-rate=100%"])
+SLOW = (["rate"], ["rate=8M"])  # bits: 1 MB/s
+STALL_STEPS = 100  # while the disk stands still
+QUIET_SECONDS = 0.5
+
+
+@dataclass
+class Tally:
+    """What was tried, and what was broken."""
+
+    tried: dict[str, int] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, name: str, count: int = 1) -> None:
+        self.tried[name] = self.tried.get(name, 0) + count
+
+
+Scenario = Callable[[BlockDisk, random.Random, Tally], list[str]]
+
+
+def _remounted_faults(disk: BlockDisk, acknowledged: int) -> list[str]:
+    disk.detach()
+    disk.attach()
+    found = faults_of(disk.path / "run", acknowledged)
+    again = call("save", disk.path / "run", "1")
+    if not again.steps("durable"):
+        found.append(f"the next save fails: {again.lines}")
+    return found
+
+
+def errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
+    """Every write fails for some milliseconds; the trainer outlives it."""
+    disk.attach(ERRORS[0], [*ERRORS[1], f"error-file={disk.trigger}"])
+    with Running("save", disk.path / "run", "60") as trainer:
+        trainer.wait_for("durable")
+        time.sleep(draw.uniform(0, 0.2))
+        disk.trigger.touch()
+        time.sleep(draw.uniform(0.001, 0.1))
+        disk.trigger.unlink()
+        trainer.wait_for_end()
+    ended = trainer.said()
+    tally.add("failed saves", len(ended.steps("failed")))
+    found = [] if "closed" in ended.lines else [f"the trainer ended with {ended.exit_status}"]
+    return found + _remounted_faults(disk, ended.newest_durable)
+
+
+def stall(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
+    """The disk stands still: training goes on, and when it goes on all is as it was."""
+    disk.attach()
+    found = []
+    with Running("skip", disk.path / "run", str(4 * STALL_STEPS)) as trainer:
+        trainer.wait_for("durable")
+        time.sleep(draw.uniform(0, 0.1))
+        disk.stall()
+        before = trainer.said()
+        if not trainer.wait_for("skipped", len(before.steps("skipped")) + STALL_STEPS):
+            found.append(f"a save waits for a disk that stands still: {trainer.said().lines[-3:]}")
+        durable = len(trainer.said().steps("durable")) - len(before.steps("durable"))
+        if durable > 1:
+            found.append(f"{durable} saves became durable on a disk that stood still")
+        disk.go_on()
+        trainer.wait_for_end()
+    ended = trainer.said()
+    tally.add("steps while it stood still", STALL_STEPS)
+    if ended.steps("failed") or ended.newest_durable <= before.newest_durable:
+        found.append(f"saving did not go on: {ended.lines[-3:]}")
+    return found + _remounted_faults(disk, ended.newest_durable)
+
+
+def stall_of_one_who_waits(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
+    """OnBusy::kBlock: the trainer stands still with the disk, and nothing is skipped or lost."""
+    disk.attach()
+    with Running("save", disk.path / "run", "40") as trainer:
+        trainer.wait_for("durable")
+        time.sleep(draw.uniform(0, 0.1))
+        disk.stall()
+        time.sleep(QUIET_SECONDS)
+        disk.go_on()
+        trainer.wait_for_end()
+    ended = trainer.said()
+    found = [] if len(ended.steps("durable")) == 40 else [f"not all durable: {ended.lines[-3:]}"]
+    return found + _remounted_faults(disk, ended.newest_durable)
+
+
+def slow(disk: BlockDisk, _: random.Random, tally: Tally) -> list[str]:
+    """1 MB/s: what can't be written in time is skipped, what is called durable is."""
+    disk.attach(*SLOW)
+    ended = call("skip", disk.path / "run", str(STALL_STEPS))
+    tally.add("skipped saves", len(ended.steps("skipped")))
+    found = []
+    if ended.steps("failed") or not ended.steps("skipped") or not ended.steps("durable"):
+        found.append(f"neither skipped nor durable: {ended.lines[-3:]}")
+    return found + _remounted_faults(disk, ended.newest_durable)
+
+
+def lying(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
+    """A disk that calls data synced and has lost it: other values never come back."""
+    disk.attach()
+    call("save", disk.path / "run", "3")
+    disk.detach()
+    written = disk.content()
+    disk.attach()
+    with Running("save", disk.path / "run", "1000") as trainer:
+        trainer.wait_for("durable", draw.randrange(1, 40))
+    disk.cut_power()
+    tally.add("lost blocks", disk.lose_some_since(written, draw))
+    try:
+        disk.attach()
+    except OSError:
+        tally.add("lost file systems")
+        return []
+    checked = call("check", disk.path / "run")
+    tally.add("checkpoints that are good", len(checked.steps("good")))
+    tally.add("refused", len(checked.steps("bad")))
+    return [line for line in checked.lines if line.startswith("wrong")]
+
+
+SCENARIOS: tuple[tuple[Scenario, int, int], ...] = (  # and how often: quick, else
+    (errors, 2, 500),
+    (stall, 1, 100),
+    (stall_of_one_who_waits, 1, 100),
+    (slow, 1, 20),
+    (lying, 2, 500),
+)
+
+
+def one(scenario: Scenario, seed: int, tally: Tally) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="df-disk-") as place, BlockDisk(Path(place)) as disk:
+        try:
+            return scenario(disk, random.Random(seed), tally)
+        except subprocess.TimeoutExpired:
+            return [f"it hangs: no end after {SECONDS_MAX:.0f} s"]
+
+
+def main(arguments: list[str]) -> int:
+    names = [scenario.__name__ for scenario, _, _ in SCENARIOS]
+    parser = argparse.ArgumentParser(prog="block_device", description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        have_mounts_of_our_own()
+    except (NotHereError, OSError) as cause:
+        print(json.dumps({"left_out": str(cause)}) if options.json else f"LEFT OUT: {cause}")
+        return 0
+    tally = Tally()
+    for scenario, quick, thorough in SCENARIOS:
+        for number in range(quick if options.quick else thorough):
+            if scenario.__name__ not in options.only:
+                continue
+            seed = options.seed + number
+            tally.add(scenario.__name__)
+            broken = [
+                f"{scenario.__name__}, seed {seed}: {each}" for each in one(scenario, seed, tally)
+            ]
+            print(*broken, sep="\n", end="\n" if broken else "", file=sys.stderr, flush=True)
+            tally.faults += broken
+    if options.json:
+        print(json.dumps({"seed": options.seed, "tried": tally.tried, "faults": tally.faults}))
+    else:
+        tried = ", ".join(
+            f"{count} {name.replace('_', ' ')}" for name, count in tally.tried.items()
+        )
+        print(f"block device: {tried}; {len(tally.faults)} faults; seed {options.seed}")
+    return 1 if tally.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

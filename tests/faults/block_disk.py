@@ -1,0 +1,154 @@
+"""ext4 on a block device that a process of ours serves, and so can fail, stall, be slow or lie.
+
+nbdkit serves an image, nbdfuse shows it as a file, a loop device makes a disk of it. In a mount
+namespace of this process and its children.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+DISK_BYTES = 192 << 20
+BLOCK_BYTES = 4096
+_NEW_MOUNTS = 0x20000  # CLONE_NEWNS
+_READY_SECONDS = 10.0
+
+
+class NotHereError(Exception):
+    """What this machine lacks, or does not let us do."""
+
+
+def _run(*command: str | Path, accept: Sequence[int] = (0,)) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    if done.returncode not in accept:
+        raise OSError(f"{command[0]}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip()
+
+
+def _wait_until(ready: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + _READY_SECONDS
+    while not ready():
+        if time.monotonic() > until:
+            raise OSError(f"{what} is not ready after {_READY_SECONDS:.0f} s")
+        time.sleep(0.01)
+
+
+def have_mounts_of_our_own() -> None:
+    """Once in a process. NotHereError where it may not, or a program is missing."""
+    programs = ("nbdkit", "nbdfuse", "losetup", "mkfs.ext4", "e2fsck")
+    if lacking := [each for each in programs if shutil.which(each) is None]:
+        raise NotHereError(f"not installed: {', '.join(lacking)}")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK) or os.geteuid() != 0:
+        raise NotHereError("it takes root and /dev/fuse")
+    if ctypes.CDLL(None, use_errno=True).unshare(_NEW_MOUNTS) != 0:
+        raise NotHereError(f"unshare: {os.strerror(ctypes.get_errno())}")
+    _run("mount", "--make-rprivate", "/")
+
+
+class BlockDisk:
+    """Attached and mounted within `with`. `settings` are nbdkit's: filters, then parameters."""
+
+    def __init__(self, place: Path) -> None:
+        self.path = place / "mounted"
+        self.trigger = place / "trigger"  # while it exists, the error filter fails requests
+        self._image = place / "image"
+        self._shown = place / "shown"
+        self._socket = place / "socket"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._loop = ""
+        self.path.mkdir()
+        self._shown.touch()
+        with self._image.open("wb") as file:
+            file.truncate(DISK_BYTES)
+        _run("mkfs.ext4", "-q", self._image)
+
+    def attach(self, filters: Sequence[str] = (), parameters: Sequence[str] = ()) -> None:
+        """Repairs the file system as a start of the machine would, and mounts it."""
+        chosen = [f"--filter={each}" for each in filters]
+        self._socket.unlink(missing_ok=True)
+        self._start(["nbdkit", "-f", "-U", self._socket, *chosen, "file", self._image, *parameters])
+        _wait_until(self._socket.exists, "nbdkit")
+        self._start(["nbdfuse", self._shown, f"nbd+unix:///?socket={self._socket}"])
+        _wait_until(lambda: self._shown.stat().st_size > 0, "nbdfuse")
+        self._loop = _run("losetup", "--find", "--show", self._shown)
+        _run("e2fsck", "-fy", self._loop, accept=(0, 1, 2, 3))
+        _run("mount", self._loop, self.path)
+
+    def _start(self, command: Sequence[str | Path]) -> None:
+        self._processes.append(
+            subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )  # fmt: skip
+
+    def stall(self) -> None:
+        """No request ends until go_on()."""
+        self._processes[0].send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._processes[0].send_signal(signal.SIGCONT)
+
+    def content(self) -> bytes:
+        """What is on the device; while it is detached."""
+        return self._image.read_bytes()
+
+    def lose_some_since(self, before: bytes, draw: random.Random) -> int:
+        """Puts some blocks back as they were, as if they had never been written; how many."""
+        share = draw.choice((0.01, 0.1, 0.5, 0.9))
+        lost = 0
+        with self._image.open("r+b") as file:
+            for place in range(0, DISK_BYTES, BLOCK_BYTES):
+                was = before[place : place + BLOCK_BYTES]
+                file.seek(place)
+                if file.read(BLOCK_BYTES) != was and draw.random() < share:
+                    file.seek(place)
+                    file.write(was)
+                    lost += 1
+        return lost
+
+    def cut_power(self) -> None:
+        """What the device has not written is gone; nobody may use the disk any more."""
+        self._processes[0].kill()
+        self.detach()
+
+    def detach(self) -> None:
+        """Nobody may use it any more."""
+        self.trigger.unlink(missing_ok=True)
+        if self._processes:
+            self.go_on()
+        _wait_until(self._is_unmounted, "unmounting")
+        if self._loop:
+            _run("losetup", "--detach", self._loop)
+        self._loop = ""
+        for each in reversed(self._processes):
+            each.terminate()
+            each.wait(timeout=_READY_SECONDS)
+        self._processes.clear()
+        subprocess.run(["umount", self._shown], capture_output=True, check=False)
+
+    def _is_unmounted(self) -> bool:
+        subprocess.run(["umount", self.path], capture_output=True, check=False)
+        return not os.path.ismount(self.path)
+
+    def __enter__(self) -> BlockDisk:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.detach()

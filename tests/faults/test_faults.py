@@ -1,0 +1,63 @@
+"""Each kind of fault a few times; the modules' own command lines do them by the thousand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import block_device, trainer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def found_by(*command: str) -> dict[str, Any]:
+    """In a process of its own: it makes mounts, control groups and children."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--json"], cwd=ROOT, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    if "left_out" in found:
+        pytest.skip(f"LEFT OUT: {found['left_out']}")
+    return found
+
+
+def test_a_system_call_that_fails_or_is_the_last_one() -> None:
+    found = found_by("tests.faults.system_calls", "--quick")
+    assert found["faults"] == [], found["seed"]
+    assert found["hits"] > 60
+
+
+def test_a_disk_that_fails_stalls_is_slow_or_lies() -> None:
+    found = found_by("tests.faults.block_device", "--quick")
+    assert found["faults"] == [], found["seed"]
+    tried = found["tried"]
+    assert {scenario.__name__ for scenario, _, _ in block_device.SCENARIOS} <= tried.keys()
+    assert tried["lost blocks"] > 0
+    assert tried["skipped saves"] > 0
+
+
+def test_the_kernel_kills_for_want_of_memory() -> None:
+    found = found_by("tests.faults.memory", "--kills", "2")
+    assert found["faults"] == [], found["seed"]
+
+
+def test_what_is_missing_wrong_or_late_is_a_fault(tmp_path: Path) -> None:
+    """The check itself can fail."""
+    run = tmp_path / "run"
+    assert trainer.call("save", run, "3").newest_durable == 3
+    assert trainer.faults_of(run, 3) == []
+    assert trainer.faults_of(run, 4) == ["step 4 was durable, the newest is 3"]
+    newest = max(run.glob("*/*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+    with newest.open("r+b") as file:
+        file.seek(-3, 2)
+        last = file.read(1)
+        file.seek(-3, 2)
+        file.write(bytes([last[0] ^ 1]))
+    assert any(each.startswith("bad 3") for each in trainer.faults_of(run, 3))

@@ -1,0 +1,107 @@
+"""The program faults_trainer: what it said, and what its run holds afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "build/release/tests/faults/faults_trainer"
+SECONDS_MAX = 60.0  # for a handful of saves of 50 KB; beyond it, it hangs
+
+
+@dataclass(frozen=True)
+class Said:
+    """Its lines: by the first word, the steps; and how it ended."""
+
+    lines: tuple[str, ...]
+    exit_status: int
+
+    def steps(self, word: str) -> list[int]:
+        words = [line.split() for line in self.lines]
+        return [int(each[1]) for each in words if len(each) > 1 and each[0] == word]
+
+    @property
+    def newest_durable(self) -> int:
+        return max(self.steps("durable"), default=0)
+
+
+def said(text: str, exit_status: int) -> Said:
+    return Said(tuple(text.splitlines()), exit_status)
+
+
+def call(
+    *arguments: str | Path,
+    under: Sequence[str | Path] = (),
+    environment: Mapping[str, str] | None = None,
+    seconds_max: float = SECONDS_MAX,
+) -> Said:
+    """Runs it to its end; TimeoutExpired where it has none."""
+    done = subprocess.run(
+        [*under, PROGRAM, *arguments], env={**os.environ, **(environment or {})},
+        capture_output=True, text=True, timeout=seconds_max, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return said(done.stdout, done.returncode)
+
+
+def faults_of(run: Path, acknowledged: int, *, may_be_bad: bool = False) -> list[str]:
+    """What its run breaks of the promises; `acknowledged`: the newest step that was durable."""
+    checked = call("check", run)
+    faults = [line for line in checked.lines if line.startswith("wrong")]
+    if not may_be_bad:
+        faults += [line for line in checked.lines if line.startswith(("bad", "refused"))]
+        newest = max(checked.steps("good"), default=0)
+        if newest < acknowledged:
+            faults.append(f"step {acknowledged} was durable, the newest is {newest}")
+    return faults
+
+
+class Running:
+    """faults_trainer while it runs; killed at the end of `with`."""
+
+    def __init__(self, *arguments: str | Path) -> None:
+        self.process = subprocess.Popen(
+            [PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        self._lines: list[str] = []
+        self._said = threading.Condition()
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._said:
+                self._lines.append(line.rstrip("\n"))
+                self._said.notify_all()
+
+    def said(self) -> Said:
+        """All that it has said so far."""
+        with self._said:
+            return Said(tuple(self._lines), self.process.poll() or 0)
+
+    def wait_for(self, word: str, count: int = 1) -> bool:
+        """Until it has said so many lines with this first word; False where it does not."""
+        with self._said:
+            return self._said.wait_for(
+                lambda: sum(line.startswith(word) for line in self._lines) >= count, SECONDS_MAX
+            )
+
+    def wait_for_end(self) -> None:
+        """TimeoutExpired where it has none."""
+        self.process.wait(timeout=SECONDS_MAX)
+        self._listener.join()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._listener.join()

@@ -1,0 +1,33 @@
+// A state of which every byte follows from the step, for processes that have nothing else in
+// common.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "deepfreeze/deepfreeze.h"
+
+namespace deepfreeze {
+
+struct Difference {
+  bool refused = false;  // it could not be read: nothing was given out
+  std::string what;      // empty: none
+};
+
+// Tensors whose number, sizes and every byte follow from the step.
+class StateOfStep {
+ public:
+  explicit StateOfStep(std::uint64_t step);
+  [[nodiscard]] TensorTable table() const;
+  [[nodiscard]] std::string objects() const;
+
+  // What the checkpoint has, read and verified, that is not this state.
+  [[nodiscard]] Difference difference(const OpenCheckpoint& checkpoint) const;
+
+ private:
+  std::uint64_t step_;
+  std::vector<std::vector<std::uint64_t>> tensors_;
+};
+
+}  // namespace deepfreeze
