@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,12 +31,17 @@ OpenDir open_dir(const UniqueFd& fd) {
   return directory;
 }
 
-// Nothing where the name has gone since it was read.
-std::optional<DirEntry> describe(int directory_fd, const dirent& entry) {
+// Some file systems don't tell what a name is. Nothing where it has gone since it was read; a name
+// that can't be looked at must not seem to be missing.
+Result<std::optional<DirEntry>> describe(int directory_fd, const dirent& entry,
+                                         std::string_view path) {
   DirEntry described = {.name = entry.d_name, .is_directory = entry.d_type == DT_DIR};
   if (entry.d_type != DT_UNKNOWN) return described;
   struct stat status = {};
-  if (::fstatat(directory_fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) return {};
+  if (::fstatat(directory_fd, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return std::nullopt;
+    return os_fail("stat", fmt::format("{}/{}", path, described.name), errno);
+  }
   described.is_directory = S_ISDIR(status.st_mode);
   return described;
 }
@@ -52,7 +58,8 @@ Result<std::vector<DirEntry>> list_directory(UniqueFd fd, std::string_view path)
     if (entry == nullptr) break;
     const std::string_view name = entry->d_name;
     if (name == "." || name == "..") continue;
-    if (auto described = describe(fd.get(), *entry)) entries.push_back(*std::move(described));
+    DF_TRY(auto described, describe(fd.get(), *entry, path));
+    if (described) entries.push_back(*std::move(described));
   }
   if (errno != 0) return os_fail("list", path, errno);
   std::ranges::sort(entries, {}, &DirEntry::name);

@@ -89,7 +89,7 @@ TEST_F(TraceFileTest, AFullDiskEndsItToo) {
       const trace::Span span("copy");
     }
     const bool ran =
-        run_with_denied({.number = SYS_write, .os_errno = os_errno, .write_bytes_min = 64},
+        run_with_denied({.number = SYS_write, .os_errno = os_errno, .least = 64},
                         [&file] { file.flush(); });
     if (!ran) GTEST_SKIP() << "LEFT OUT: this machine allows no seccomp filter";
   }

@@ -63,6 +63,9 @@ Status make_file_system(const FileSystem& file_system, const std::string& device
   if (std::string_view(file_system.type) == "xfs") {
     return run({"mkfs.xfs", "-q", "-f", device.c_str(), nullptr});
   }
+  if (file_system.features != nullptr) {
+    return run({"mkfs.ext4", "-qF", "-O", file_system.features, device.c_str()});
+  }
   return run({"mkfs.ext4", "-q", "-F", device.c_str(), nullptr});
 }
 

@@ -14,9 +14,10 @@
 namespace deepfreeze {
 
 struct FileSystem {
-  const char* name;     // of the test
-  const char* type;     // as mount() knows it
-  const char* options;  // of mount()
+  const char* name;                // of the test
+  const char* type;                // as mount() knows it
+  const char* options;             // of mount()
+  const char* features = nullptr;  // of mkfs.ext4 -O
 };
 
 // What the device keeps of what was not synced.

@@ -1,6 +1,7 @@
 // Runs code with one system call refused, as a sandbox or another file system would. Linux only.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 namespace deepfreeze {
@@ -8,9 +9,11 @@ namespace deepfreeze {
 struct DeniedCall {
   long number = 0;  // SYS_openat2
   int os_errno = 0;
-  // A write of fewer bytes is let through: the sanitizers ask the kernel about memory by small
-  // ones.
-  unsigned int write_bytes_min = 0;
+  // Only where this argument (its lower half), counted from 0, is within the bounds. The
+  // sanitizers, for one, ask the kernel about memory by small writes.
+  unsigned int argument = 2;
+  std::uint32_t least = 0;
+  std::uint32_t most = UINT32_MAX;
 };
 
 // `body` runs in a thread of its own, so that the refusal ends with it. False where this machine
