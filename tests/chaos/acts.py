@@ -23,6 +23,7 @@ REPAIR_CHANCE = 0.5
 KEEP_ALL = 1_000_000
 WHOLE_MIN = 3  # undamaged checkpoints before one is damaged
 
+COMMITTED = b'"outcome":"committed"'  # what doctor --repair looks for
 POINTS = [name for name in fail_points() if not name.startswith(("debris.", "repair.", "scrub."))]
 # Where an error can be given, not only a kill: capturing can't fail.
 ERROR_POINTS = [name for name in POINTS if not name.startswith("capture.")]
@@ -148,16 +149,19 @@ class Acts:
             self._on.oracle.spoiled[newest.directory] = newest.point
         (file,) = (self._on.run / newest.directory).glob(pattern)
         how = self._draw.choice(DAMAGES)
+        whole = file.stat().st_size
         damage(file, how, self._draw)
         self._on.note(f"{how}: {file}")
         self._on.counts[f"{how} of {pattern}"] += 1
         self._on.command("verify")
         if pattern == "manifest.json":
-            self._repair_or_leave(newest.directory)
+            tells = file.stat().st_size == whole or COMMITTED in file.read_bytes()
+            self._repair_or_leave(newest.directory, may=tells)
 
-    def _repair_or_leave(self, directory: str) -> None:
-        """A damaged manifest can be written anew, until the line goes on without it."""
-        if self._draw.random() < REPAIR_CHANCE:
+    def _repair_or_leave(self, directory: str, *, may: bool) -> None:
+        """A damaged manifest can be written anew where what is left of it tells that it was one of
+        a committed attempt, until the line goes on without it."""
+        if may and self._draw.random() < REPAIR_CHANCE:
             self._on.command("doctor", "--repair")
             del self._on.oracle.spoiled[directory]
             self._on.command("verify")
