@@ -63,6 +63,7 @@ class Programs:
     def _run(self, path: Path, number: int, seconds_max: float | None) -> str:
         """The test that failed; empty where all passed."""
         with tempfile.TemporaryDirectory(prefix="df-mutant-") as place:
+            Path(place).chmod(0o755)  # some tests become another user
             environment = {**os.environ, "DF_MUTANT": str(number), "TMPDIR": place}
             environment["TEST_TMPDIR"] = place
             command = [str(path), "--gtest_fail_fast", "--gtest_color=no"]

@@ -38,6 +38,7 @@ void add_header(const Suite& suite);
 void add_plan(const Suite& suite);
 void add_queue(const Suite& suite);
 void add_records(const Suite& suite);
+void add_shares(const Suite& suite);
 
 // Called once, after the loop.
 void count_bytes(benchmark::State& state, std::uint64_t bytes_per_iteration);

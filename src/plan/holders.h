@@ -1,0 +1,45 @@
+// Who has what: of every distinct part of the state, the ranks that have a copy of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "deepfreeze/tensor.h"
+
+namespace deepfreeze {
+
+// What one rank has, as check_spec() has accepted it, each key once. Ranks with the same table
+// should point to the same: it is looked at once.
+struct RankState {
+  const std::vector<TensorSpec>* tensors = nullptr;
+  std::uint32_t node = 0;
+};
+
+// Ranks that have copies of the same parts.
+using GroupId = std::uint32_t;
+
+// A part of the state that some ranks have equally: a key's whole or one box of it.
+struct Part {
+  const TensorSpec* spec = nullptr;  // as the first of them has it
+  GroupId group = 0;
+};
+
+// Ranks that share one table.
+struct TableUsers {
+  const std::vector<TensorSpec>* tensors = nullptr;
+  std::vector<std::uint32_t> ranks;  // ascending
+  std::vector<std::uint32_t> parts;  // by tensor: index into Holders::parts
+};
+
+struct Holders {
+  std::vector<TableUsers> tables;
+  std::vector<Part> parts;                         // in the order of the first table that has them
+  std::vector<std::vector<std::uint32_t>> groups;  // by GroupId: the ranks, by node, then rank
+};
+
+// kMismatch names the key and two ranks that disagree on its dtype or whole shape, or whose boxes
+// overlap, or says what no rank has of it.
+[[nodiscard]] Result<Holders> find_holders(std::span<const RankState> ranks);
+
+}  // namespace deepfreeze

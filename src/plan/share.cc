@@ -1,0 +1,31 @@
+#include "plan/share.h"
+
+#include <algorithm>
+
+#include "tensor/region.h"
+
+namespace deepfreeze {
+
+Rows rows_of(const TensorSpec& spec) {
+  const std::uint64_t bytes = spec_bytes(spec).value_or(0);
+  const auto longer = std::ranges::find_if(spec.shape, [](std::uint64_t n) { return n > 1; });
+  if (bytes == 0) return {};
+  if (longer == spec.shape.end()) return {.dimension = 0, .count = 1, .bytes = bytes};
+  return {.dimension = static_cast<std::size_t>(longer - spec.shape.begin()),
+          .count = *longer,
+          .bytes = bytes / *longer};
+}
+
+TensorSpec spec_of_share(const TensorSpec& spec, const Share& share) {
+  const Rows rows = rows_of(spec);
+  if (share.rows == rows.count) return spec;
+  TensorSpec part = spec;
+  part.global_shape = whole_shape(spec);
+  part.box = stored_box(spec);
+  part.box->offset[rows.dimension] += share.first_row;
+  part.box->extent[rows.dimension] = share.rows;
+  part.shape = part.box->extent;
+  return part;
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,145 @@
+#include "plan/share_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/try.h"
+#include "plan/quotas.h"
+
+namespace deepfreeze {
+namespace {
+
+// Rows of a part of Holders::parts.
+struct PartShare {
+  std::uint32_t part = 0;
+  std::uint64_t first_row = 0;
+  std::uint64_t rows = 0;
+};
+
+// Lays the parts of a group end to end and cuts the line where one rank's quota ends and the
+// next one's begins: at the nearest row, or at an end of what is too small to be cut.
+class Line {
+ public:
+  Line(const Holders& holders, std::span<const std::uint32_t> parts)
+      : holders_(holders), parts_(parts) {}
+
+  // What lies before `place` on the line and was not taken yet.
+  void take_until(std::uint64_t place, std::vector<PartShare>& taken) {
+    while (next_ < parts_.size()) {
+      const Rows rows = rows_of(*holders_.parts[parts_[next_]].spec);
+      const std::uint64_t until = std::max(row_at(rows, place), row_);
+      if (until > row_) taken.push_back({parts_[next_], row_, until - row_});
+      row_ = until;
+      if (until < rows.count) return;
+      // A part without elements goes to whoever comes by.
+      if (rows.count == 0) taken.push_back({parts_[next_], 0, 0});
+      begin_ += rows.count * rows.bytes;
+      row_ = 0;
+      ++next_;
+    }
+  }
+
+ private:
+  // The row of the next part at which a cut at `place` falls.
+  [[nodiscard]] std::uint64_t row_at(const Rows& rows, std::uint64_t place) const {
+    const std::uint64_t bytes = rows.count * rows.bytes;
+    if (place >= begin_ + bytes) return rows.count;
+    if (place <= begin_) return 0;
+    const std::uint64_t within = place - begin_;
+    if (bytes < kCutBytesMin) return 2 * within >= bytes ? rows.count : 0;
+    return (within + rows.bytes / 2) / rows.bytes;
+  }
+
+  const Holders& holders_;
+  std::span<const std::uint32_t> parts_;
+  std::size_t next_ = 0;
+  std::uint64_t begin_ = 0;  // of the next part, on the line
+  std::uint64_t row_ = 0;    // of it, the first that was not taken
+};
+
+class Divider {
+ public:
+  Divider(Holders holders, std::size_t rank_count)
+      : holders_(std::move(holders)), loads_(rank_count), taken_(rank_count) {}
+
+  SharePlan divide() {
+    for (const GroupId group : groups_in_order()) give(group);
+    SharePlan plan;
+    plan.ranks.resize(loads_.size());
+    for (const TableUsers& table : holders_.tables) name_by_table(table, plan);
+    return plan;
+  }
+
+ private:
+  // Those with the fewest ranks first: what others leave uneven, the larger ones make even.
+  std::vector<GroupId> groups_in_order() {
+    parts_of_.resize(holders_.groups.size());
+    for (std::uint32_t part = 0; part < holders_.parts.size(); ++part) {
+      parts_of_[holders_.parts[part].group].push_back(part);
+    }
+    std::vector<GroupId> order(holders_.groups.size());
+    std::iota(order.begin(), order.end(), GroupId{0});
+    std::ranges::stable_sort(order, {},
+                             [this](GroupId group) { return holders_.groups[group].size(); });
+    return order;
+  }
+
+  void give(GroupId group) {
+    const std::vector<std::uint32_t>& ranks = holders_.groups[group];
+    if (ranks.empty()) return;  // a step on the way to a larger group
+    std::vector<std::uint64_t> loads;
+    for (const std::uint32_t rank : ranks) loads.push_back(loads_[rank]);
+    const auto quotas = fill_quotas(loads, bytes_of(group));
+    Line line(holders_, parts_of_[group]);
+    std::uint64_t place = 0;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      place += quotas[i];
+      const std::size_t before = taken_[ranks[i]].size();
+      line.take_until(i + 1 == ranks.size() ? UINT64_MAX : place, taken_[ranks[i]]);
+      loads_[ranks[i]] += bytes_since(ranks[i], before);
+    }
+  }
+
+  [[nodiscard]] std::uint64_t bytes_of(GroupId group) const {
+    std::uint64_t bytes = 0;
+    for (const std::uint32_t part : parts_of_[group]) {
+      bytes += spec_bytes(*holders_.parts[part].spec).value_or(0);
+    }
+    return bytes;
+  }
+
+  [[nodiscard]] std::uint64_t bytes_since(std::uint32_t rank, std::size_t first) const {
+    std::uint64_t bytes = 0;
+    for (std::size_t i = first; i < taken_[rank].size(); ++i) {
+      bytes += taken_[rank][i].rows * rows_of(*holders_.parts[taken_[rank][i].part].spec).bytes;
+    }
+    return bytes;
+  }
+
+  void name_by_table(const TableUsers& table, SharePlan& plan) {
+    tensor_of_part_.resize(holders_.parts.size());
+    for (std::uint32_t i = 0; i < table.parts.size(); ++i) tensor_of_part_[table.parts[i]] = i;
+    for (const std::uint32_t rank : table.ranks) {
+      for (const PartShare& share : taken_[rank]) {
+        plan.ranks[rank].push_back({tensor_of_part_[share.part], share.first_row, share.rows});
+      }
+      std::ranges::sort(plan.ranks[rank], {}, &Share::tensor);
+    }
+  }
+
+  Holders holders_;
+  std::vector<std::uint64_t> loads_;                  // by rank: bytes
+  std::vector<std::vector<PartShare>> taken_;         // by rank
+  std::vector<std::vector<std::uint32_t>> parts_of_;  // by group
+  std::vector<std::uint32_t> tensor_of_part_;         // of the table at hand
+};
+
+}  // namespace
+
+Result<SharePlan> plan_shares(std::span<const RankState> ranks) {
+  DF_TRY(Holders holders, find_holders(ranks));
+  return Divider(std::move(holders), ranks.size()).divide();
+}
+
+}  // namespace deepfreeze

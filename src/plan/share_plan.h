@@ -1,0 +1,26 @@
+// Who writes what: every byte of the state once, and every rank about as many. A pure function.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/holders.h"
+#include "plan/share.h"
+
+namespace deepfreeze {
+
+// Below it a tensor is written by one rank: a cut costs an entry in two headers.
+inline constexpr std::uint64_t kCutBytesMin = 1024 * 1024;
+
+struct SharePlan {
+  std::vector<std::vector<Share>> ranks;  // by rank, in the order of its table
+};
+
+// What only one rank has stays with it. What several have is divided among them alone, so that of
+// those who can take something nobody has more than kCutBytesMin, or a row where rows are longer,
+// above the others. The same ranks and tables give the same plan, wherever it is made. Errors:
+// find_holders()'s.
+[[nodiscard]] Result<SharePlan> plan_shares(std::span<const RankState> ranks);
+
+}  // namespace deepfreeze
