@@ -88,9 +88,8 @@ TEST_F(TraceFileTest, AFullDiskEndsItToo) {
     {
       const trace::Span span("copy");
     }
-    const bool ran =
-        run_with_denied({.number = SYS_write, .os_errno = os_errno, .least = 64},
-                        [&file] { file.flush(); });
+    const bool ran = run_with_denied({.number = SYS_write, .os_errno = os_errno, .least = 64},
+                                     [&file] { file.flush(); });
     if (!ran) GTEST_SKIP() << "LEFT OUT: this machine allows no seccomp filter";
   }
   ASSERT_EQ(lines.size(), 1U);
