@@ -222,7 +222,7 @@ Result<std::uint32_t> checked_header_crc(std::span<const std::byte> bytes) {
     return corrupt("it lacks our checksum: not a DeepFreeze file, or damaged");
   }
   const auto stored = parse_hex32(text.substr(kCrcOffset, kCrcDigits));
-  if (!stored || *stored != header_crc(bytes)) return corrupt("its checksum does not match");
+  if (stored != header_crc(bytes)) return corrupt("its checksum does not match");
   return *stored;
 }
 

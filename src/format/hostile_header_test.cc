@@ -70,12 +70,14 @@ TEST(HostileHeader, RangesMustBeThoseOfItsTensors) {
   const std::string one = "3ff0000000000000";
   const std::string two = "4000000000000000";
   const std::string count = "0000000000000001";
+  const std::string zero = "0000000000000000";
   EXPECT_EQ(refusal(good), "accepted");
   const std::pair<std::string, std::string> changes[] = {
       {one + two, two + one},                               // the least is above the greatest
       {one + two, "7ff0000000000000" + two},                // and infinite
       {one + two, one + "7ff8000000000000"},                // or none
       {one + two + count, one + two + "000000000000000d"},  // thirteen of twelve elements
+      {zero + zero + count, zero + zero + "000000000000000d"},
       {one + two + count, one + two + "000000000000000c"},  // all, and yet there is a least
       {one + two, one + two.substr(1) + "g"},
       {one + two, one + two + one + two + count}};
