@@ -75,6 +75,7 @@ def stall(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
         trainer.wait_for("durable")
         time.sleep(draw.uniform(0, 0.1))
         disk.stall()
+        time.sleep(QUIET_SECONDS)  # what had ended before is said by then
         before = trainer.said()
         if not trainer.wait_for("skipped", len(before.steps("skipped")) + STALL_STEPS):
             found.append(f"a save waits for a disk that stands still: {trainer.said().lines[-3:]}")
