@@ -42,8 +42,9 @@ Registry& registry() {
 
 std::optional<int> errno_from_name(std::string_view name) {
   static const std::map<std::string_view, int> kKnown = {
-      {"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EROFS", EROFS},
-      {"EACCES", EACCES}, {"ESTALE", ESTALE}, {"ENOMEM", ENOMEM}, {"EMFILE", EMFILE}};
+      {"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT},
+      {"EROFS", EROFS},   {"EACCES", EACCES}, {"ESTALE", ESTALE},
+      {"ENOMEM", ENOMEM}, {"EMFILE", EMFILE}, {"ENOTEMPTY", ENOTEMPTY}};
   const auto found = kKnown.find(name);
   return found == kKnown.end() ? std::nullopt : std::optional(found->second);
 }

@@ -14,6 +14,7 @@
 #include "manifest/debris.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <map>
 
 #include "base/fail_point.h"
@@ -165,8 +166,14 @@ bool Sweep::remove(const Oddity& oddity) {
   if (!is_file && !may_go(oddity)) return false;
   const Status removed =
       is_file ? remove_file(oddity.name) : remove_unsynced(vfs_, *oddity.attempt);
-  if (!removed) fail_on(oddity, removed.error());
-  return removed.has_value();
+  if (removed) return true;
+  // Somebody has put a file in since it was emptied, who gives the attempt up as well.
+  if (removed.error().os_errno() == ENOTEMPTY) {
+    leave(oddity, kAtWork);
+  } else {
+    fail_on(oddity, removed.error());
+  }
+  return false;
 }
 
 Oddities Sweep::old_temporaries() {

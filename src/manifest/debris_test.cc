@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/fail_point.h"
 #include "crash/attempt_maker.h"
 #include "manifest/claims.h"
 #include "manifest/history.h"
@@ -348,6 +349,19 @@ TEST_F(DebrisOnDisk, WhatAnotherHasAbortedAndBegunToTakeIsFinished) {
   const DebrisReport report = delete_debris(disk_, *listing, *found);
   EXPECT_FALSE(report.failed);
   EXPECT_EQ(names_of(report.deleted), names_of_attempts({6, 3, 5}));
+}
+
+// A process that claims the run writes "aborted" while this one is about to remove the directory.
+TEST_F(DebrisOnDisk, WhereAFileHasComeMeanwhileAnotherIsAtWork) {
+  ASSERT_TRUE(fail_points::arm("remove.files_synced=error:ENOTEMPTY@1"));
+  const DebrisReport report = sweep(disk_);
+  fail_points::disarm();
+  EXPECT_FALSE(report.failed);
+  ASSERT_EQ(report.left.size(), 1U);
+  EXPECT_EQ(report.left[0].why, "another collector is at work: run it again");
+  EXPECT_FALSE(sweep(disk_).failed);
+  EXPECT_EQ(steps_left(disk_), (std::vector<std::uint64_t>{4, 7}));
+  expect_sound(disk_);
 }
 
 TEST_F(DebrisOnDisk, AFileThatWentWithItsCheckpointIsGone) {
