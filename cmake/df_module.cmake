@@ -45,7 +45,7 @@ function(df_test name)
   add_executable(${name} ${T_SOURCES})
   target_link_libraries(${name} PRIVATE ${T_LIBS} df_options GTest::gtest_main)
   if(NOT DF_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)  # compiled in half the time; sanitizers want -O1
+    target_compile_options(${name} PRIVATE -O0)  # compiled in half the time; sanitizers have their own level
   endif()
   df_precompile(${name} test <algorithm> <chrono> <expected> <filesystem> <fmt/format.h> <fstream>
     <functional> <gtest/gtest.h> <map> <memory> <mutex> <nlohmann/json.hpp> <optional> <random>

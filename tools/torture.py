@@ -61,7 +61,7 @@ RUNS = (
     ),
     Run(
         "system_calls",
-        "each system call of a trainer fails once, with EIO, with ENOSPC, or is its last",
+        "the n-th of each of 13 system calls fails with EIO, with ENOSPC, or is the last",
         (PYTHON, "-m", "tests.faults.system_calls"),
         r"system calls: .*|LEFT OUT.*",
     ),

@@ -27,6 +27,10 @@ class NotHereError(Exception):
     """What this machine lacks, or does not let us do."""
 
 
+class DamagedError(Exception):
+    """The file system can't be repaired or mounted."""
+
+
 def _run(*command: str | Path, accept: Sequence[int] = (0,)) -> str:
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
@@ -77,13 +81,28 @@ class BlockDisk:
         """Repairs the file system as a start of the machine would, and mounts it."""
         chosen = [f"--filter={each}" for each in filters]
         self._socket.unlink(missing_ok=True)
-        self._start(["nbdkit", "-f", "-U", self._socket, *chosen, "file", self._image, *parameters])
+        self._start(
+            [
+                "nbdkit",
+                "-f",
+                "--exit-with-parent",
+                "-U",
+                self._socket,
+                *chosen,
+                "file",
+                self._image,
+                *parameters,
+            ]
+        )
         _wait_until(self._socket.exists, "nbdkit")
         self._start(["nbdfuse", self._shown, f"nbd+unix:///?socket={self._socket}"])
         _wait_until(lambda: self._shown.stat().st_size > 0, "nbdfuse")
         self._loop = _run("losetup", "--find", "--show", self._shown)
-        _run("e2fsck", "-fy", self._loop, accept=(0, 1, 2, 3))
-        _run("mount", self._loop, self.path)
+        try:
+            _run("e2fsck", "-fy", self._loop, accept=(0, 1, 2, 3))
+            _run("mount", self._loop, self.path)
+        except OSError as cause:
+            raise DamagedError(str(cause)) from cause
 
     def _start(self, command: Sequence[str | Path]) -> None:
         self._processes.append(
@@ -124,19 +143,26 @@ class BlockDisk:
         self.detach()
 
     def detach(self) -> None:
-        """Nobody may use it any more."""
+        """Nobody may use it any more. All of it is tried, whatever fails."""
         self.trigger.unlink(missing_ok=True)
         if self._processes:
             self.go_on()
-        _wait_until(self._is_unmounted, "unmounting")
-        if self._loop:
-            _run("losetup", "--detach", self._loop)
-        self._loop = ""
+        try:
+            _wait_until(self._is_unmounted, "unmounting")
+        finally:
+            try:
+                if self._loop:
+                    _run("losetup", "--detach", self._loop)
+            finally:
+                self._loop = ""
+                self._end_processes()
+
+    def _end_processes(self) -> None:
         for each in reversed(self._processes):
-            each.terminate()
-            each.wait(timeout=_READY_SECONDS)
+            each.kill()
+            each.wait()
         self._processes.clear()
-        subprocess.run(["umount", self._shown], capture_output=True, check=False)
+        subprocess.run(["umount", "--lazy", self._shown], capture_output=True, check=False)
 
     def _is_unmounted(self) -> bool:
         subprocess.run(["umount", self.path], capture_output=True, check=False)

@@ -23,7 +23,12 @@ ROOTS = (  # with memory's control, and the name of its limit: version 1, versio
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
     (Path("/sys/fs/cgroup"), "memory.max"),
 )
-TAKE = "import sys, time\nheld = []\nwhile True: held.append(b'x' * (1 << 20)); time.sleep({pause})"
+# It begins when it is told to, within the limit.
+TAKE = """import sys, time
+sys.stdin.readline()
+held = []
+while True: held.append(b'x' * (1 << 20)); time.sleep({pause})
+"""
 
 
 class ControlGroup:
@@ -46,6 +51,14 @@ class ControlGroup:
         if first_to_go:
             Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000")
 
+    def start(self, command: list[str]) -> None:
+        """A process that waits for a line; it gets one once it is in the group."""
+        process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE)
+        self.add(process)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+
     def __enter__(self) -> ControlGroup:
         return self
 
@@ -58,6 +71,8 @@ class ControlGroup:
         for each in self._members:
             each.kill()
             each.wait()
+            if each.stdin is not None:
+                each.stdin.close()
         self._path.rmdir()
 
 
@@ -68,14 +83,12 @@ def one(place: Path, draw: random.Random) -> list[str]:
     with (
         ControlGroup(draw.randrange(64, 160) << 20) as group,
         Running("save", run, "100000") as trainer,
-        subprocess.Popen([sys.executable, "-c", take], text=True) as taker,
     ):
         group.add(trainer.process, first_to_go=True)
-        trainer.wait_for("durable")
-        group.add(taker)
+        trainer.must_say("durable")
+        group.start([sys.executable, "-c", take])
         trainer.wait_for_end()
         ended = trainer.said()
-        taker.kill()
     found = [] if ended.exit_status == -9 else [f"the trainer ended with {ended.exit_status}"]
     found += faults_of(run, ended.newest_durable)
     again = call("save", run, "1")

@@ -114,6 +114,9 @@ def faults(injection: Injection, place: Path) -> tuple[int, list[str]]:
     if not again.steps("durable"):
         found.append(f"the next save fails: {again.lines}")
     killed = trained.exit_status == -signal.SIGKILL
+    # 127: the loader could not read a library.
+    if not (killed or trained.ended_by_itself or trained.exit_status == 127):
+        found.append(f"the trainer ended with {trained.exit_status}")
     return listing.read_text().count("(INJECTED)") + killed, found
 
 

@@ -41,6 +41,8 @@ def test_a_disk_that_fails_stalls_is_slow_or_lies() -> None:
     assert {scenario.__name__ for scenario, _, _ in block_device.SCENARIOS} <= tried.keys()
     assert tried["lost blocks"] > 0
     assert tried["skipped saves"] > 0
+    assert tried["failed saves"] > 0
+    assert tried["who stood still"] > 0
 
 
 def test_the_kernel_kills_for_want_of_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -26,12 +27,14 @@ class Said:
         return [int(each[1]) for each in words if len(each) > 1 and each[0] == word]
 
     @property
+    def ended_by_itself(self) -> bool:
+        """It came to its end, or said why it could not begin; it did not crash."""
+        last = self.lines[-1] if self.lines else ""
+        return (self.exit_status, last.split(" ")[0]) in ((0, "closed"), (1, "refused"))
+
+    @property
     def newest_durable(self) -> int:
         return max(self.steps("durable"), default=0)
-
-
-def said(text: str, exit_status: int) -> Said:
-    return Said(tuple(text.splitlines()), exit_status)
 
 
 def call(
@@ -40,19 +43,26 @@ def call(
     environment: Mapping[str, str] | None = None,
     seconds_max: float = SECONDS_MAX,
 ) -> Said:
-    """Runs it to its end; TimeoutExpired where it has none."""
-    done = subprocess.run(
+    """Runs it to its end; TimeoutExpired where it has none: then it and what it runs under die."""
+    with subprocess.Popen(
         [*under, PROGRAM, *arguments], env={**os.environ, **(environment or {})},
-        capture_output=True, text=True, timeout=seconds_max, check=False,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    return said(done.stdout, done.returncode)
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            out, _ = process.communicate(timeout=seconds_max)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return Said(tuple(out.splitlines()), process.returncode)
 
 
 def faults_of(run: Path, acknowledged: int, *, may_be_bad: bool = False) -> list[str]:
     """What its run breaks of the promises; `acknowledged`: the newest step that was durable."""
     checked = call("check", run)
     faults = [line for line in checked.lines if line.startswith("wrong")]
+    if not checked.ended_by_itself:
+        faults.append(f"the reader ended with {checked.exit_status}")
     if not may_be_bad:
         faults += [line for line in checked.lines if line.startswith(("bad", "refused"))]
         newest = max(checked.steps("good"), default=0)
@@ -92,6 +102,11 @@ class Running:
             return self._said.wait_for(
                 lambda: sum(line.startswith(word) for line in self._lines) >= count, SECONDS_MAX
             )
+
+    def must_say(self, word: str, count: int = 1) -> None:
+        """TimeoutExpired where it does not."""
+        if not self.wait_for(word, count):
+            raise subprocess.TimeoutExpired(f"faults_trainer: {word}", SECONDS_MAX)
 
     def wait_for_end(self) -> None:
         """TimeoutExpired where it has none."""
