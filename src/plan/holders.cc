@@ -23,7 +23,7 @@ constexpr std::uint32_t kNone = UINT32_MAX;
 // One key of the state.
 struct Key {
   std::uint32_t first_part = kNone;
-  std::uint32_t part_count = 0;
+  std::uint32_t last_table = kNone;
 };
 
 // Steps of MurmurHash3's finalizer (public domain): offsets are multiples of large powers of two.
@@ -32,16 +32,18 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
   return hash ^ (hash >> 33U);
 }
 
+bool is_whole(const TensorSpec& spec) { return !spec.box || spec.box->extent == spec.global_shape; }
+
 std::uint64_t hash_of(std::uint32_t key, const TensorSpec& spec) {
   std::uint64_t hash = mixed(1, key);
-  if (!spec.box) return hash;
+  if (is_whole(spec)) return hash;
   for (const std::uint64_t offset : spec.box->offset) hash = mixed(hash, offset);
   for (const std::uint64_t extent : spec.box->extent) hash = mixed(hash, extent);
   return hash;
 }
 
 bool is_same_box(const TensorSpec& a, const TensorSpec& b) {
-  return a.box && b.box ? *a.box == *b.box : stored_box(a) == stored_box(b);
+  return is_whole(a) ? is_whole(b) : !is_whole(b) && *a.box == *b.box;
 }
 
 // Parts by their hash: open addressing, since a job may have millions.
@@ -87,12 +89,15 @@ std::unexpected<Error> disagree(const TensorSpec& spec, std::uint32_t a, std::ui
               fmt::format("tensor \"{}\": ranks {} and {} disagree on {}", spec.key, a, b, about));
 }
 
+std::string_view dtype_of(const TensorSpec& spec) {
+  return spec.logical_dtype.empty() ? dtype_name(spec.dtype) : spec.logical_dtype;
+}
+
 Status check_same_whole(const TensorSpec& known, std::uint32_t known_rank, const TensorSpec& spec,
                         std::uint32_t rank) {
   if (known.dtype != spec.dtype || known.logical_dtype != spec.logical_dtype) {
-    return disagree(
-        spec, known_rank, rank,
-        fmt::format("its dtype: {} and {}", dtype_name(known.dtype), dtype_name(spec.dtype)));
+    return disagree(spec, known_rank, rank,
+                    fmt::format("its dtype: {} and {}", dtype_of(known), dtype_of(spec)));
   }
   if (whole_shape(known) == whole_shape(spec)) return {};
   return disagree(spec, known_rank, rank,
@@ -162,6 +167,11 @@ class Finder {
     for (std::size_t i = 0; i < users.tensors->size(); ++i) {
       const TensorSpec& spec = (*users.tensors)[i];
       const std::uint32_t key = key_of(spec, i);
+      if (std::exchange(keys_[key].last_table, table) == table) {
+        return fail(ErrorCode::kInvalidArgument,
+                    fmt::format("tensor \"{}\": its key is used twice on rank {}", spec.key,
+                                users.ranks.front()));
+      }
       DF_TRY(const std::uint32_t part, part_of(key, spec, table));
       holders_.parts[part].group = sets_.with(holders_.parts[part].group, table);
       users.parts.push_back(part);
@@ -185,7 +195,7 @@ class Finder {
   }
 
   Result<std::uint32_t> part_of(std::uint32_t key, const TensorSpec& spec, std::uint32_t table) {
-    if (keys_[key].part_count != 0) {
+    if (keys_[key].first_part != kNone) {
       const std::uint32_t first = keys_[key].first_part;
       DF_TRY_VOID(check_same_whole(*holders_.parts[first].spec, rank_of_part_[first], spec,
                                    holders_.tables[table].ranks.front()));
@@ -204,7 +214,7 @@ class Finder {
     rank_of_part_.push_back(holders_.tables[table].ranks.front());
     key_of_part_.push_back(key);
     part_numbers_.add(hash, part);
-    if (keys_[key].part_count++ == 0) keys_[key].first_part = part;
+    if (keys_[key].first_part == kNone) keys_[key].first_part = part;
     return part;
   }
 

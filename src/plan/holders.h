@@ -9,8 +9,8 @@
 
 namespace deepfreeze {
 
-// What one rank has, as check_spec() has accepted it, each key once. Ranks with the same table
-// should point to the same: it is looked at once.
+// What one rank has, as check_spec() has accepted it. Ranks with equal tables should point to the
+// same one, which is then looked at once.
 struct RankState {
   const std::vector<TensorSpec>* tensors = nullptr;
   std::uint32_t node = 0;
@@ -38,8 +38,8 @@ struct Holders {
   std::vector<std::vector<std::uint32_t>> groups;  // by GroupId: the ranks, by node, then rank
 };
 
-// kMismatch names the key and two ranks that disagree on its dtype or whole shape, or whose boxes
-// overlap, or says what no rank has of it.
+// kMismatch names the key, and two ranks that disagree on its dtype or its whole shape, or how the
+// boxes of all do not make up the whole. kInvalidArgument: a key twice on one rank.
 [[nodiscard]] Result<Holders> find_holders(std::span<const RankState> ranks);
 
 }  // namespace deepfreeze

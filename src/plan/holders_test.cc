@@ -58,6 +58,28 @@ TEST(Holders, AreInTheOrderOfTheirNodes) {
   EXPECT_EQ(holders_of(find_holders(job.ranks()).value(), "w"), (Ranks{1, 3, 0, 2}));
 }
 
+// A mesh dimension of one rank beside ranks that know nothing of a mesh.
+TEST(Holders, ABoxOfAllOfItIsTheWhole) {
+  for (const Shape& shape : {Shape{4}, Shape{4, 2}, Shape{0, 3}, Shape{}}) {
+    Job job(2);
+    job.table(0) = {whole("w", shape)};
+    job.table(1) = {whole("w", shape)};
+    job.table(1)[0].box = Box{Shape(shape.size()), shape};
+    job.table(1)[0].global_shape = shape;
+    for (std::size_t i : {0U, 1U}) job.add_rank(i);
+    EXPECT_EQ(holders_of(find_holders(job.ranks()).value(), "w"), (Ranks{0, 1}));
+  }
+}
+
+TEST(Holders, AKeyMayNotComeTwiceOnARank) {
+  Job job(1);
+  job.table(0) = {rows("w", {4}, 0, 2), whole("b", {1}), rows("w", {4}, 2, 4)};
+  job.add_rank(0);
+  const auto found = find_holders(job.ranks());
+  ASSERT_EQ(code_of(found), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(found.error().message(), "tensor \"w\": its key is used twice on rank 0");
+}
+
 TEST(Holders, ARankMayHaveNothing) {
   Job job(2);
   job.table(0) = {whole("w", {4})};
@@ -86,7 +108,7 @@ TEST(Holders, MustAgree) {
   auto complex = whole("w", {4, 2});
   complex.logical_dtype = "complex64";
   EXPECT_EQ(refusal(complex, whole("w", {4, 2})),
-            "tensor \"w\": ranks 0 and 1 disagree on its dtype: F32 and F32");
+            "tensor \"w\": ranks 0 and 1 disagree on its dtype: complex64 and F32");
 }
 
 TEST(Holders, MustHaveEachElementOnce) {

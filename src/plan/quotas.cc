@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/checked_math.h"
+
 namespace deepfreeze {
 namespace {
 
@@ -16,7 +18,7 @@ struct Pool {
 Pool pool_for(std::span<const std::uint64_t> ascending, std::uint64_t bytes) {
   Pool pool;
   for (const std::uint64_t load : ascending) {
-    if (pool.ranks > 0 && pool.load + bytes <= load * pool.ranks) break;
+    if (pool.ranks > 0 && ceil_div(pool.load + bytes, pool.ranks) <= load) break;
     ++pool.ranks;
     pool.load += load;
   }

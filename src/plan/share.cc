@@ -8,9 +8,12 @@ namespace deepfreeze {
 
 Rows rows_of(const TensorSpec& spec) {
   const std::uint64_t bytes = spec_bytes(spec).value_or(0);
-  const auto longer = std::ranges::find_if(spec.shape, [](std::uint64_t n) { return n > 1; });
+  // The last dimension of a logical dtype is its elements' own.
+  const std::size_t own = spec.logical_dtype.empty() ? 0 : 1;
+  const auto end = spec.shape.end() - static_cast<std::ptrdiff_t>(std::min(own, spec.shape.size()));
+  const auto longer = std::find_if(spec.shape.begin(), end, [](std::uint64_t n) { return n > 1; });
   if (bytes == 0) return {};
-  if (longer == spec.shape.end()) return {.dimension = 0, .count = 1, .bytes = bytes};
+  if (longer == end) return {.dimension = 0, .count = 1, .bytes = bytes};
   return {.dimension = static_cast<std::size_t>(longer - spec.shape.begin()),
           .count = *longer,
           .bytes = bytes / *longer};

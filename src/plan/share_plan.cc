@@ -72,7 +72,8 @@ class Divider {
   }
 
  private:
-  // Those with the fewest ranks first: what others leave uneven, the larger ones make even.
+  // Those with the fewest ranks first: what they leave uneven, the larger ones make even. Parts are
+  // numbered alike wherever the plan is made; groups are not, by which tables are one object.
   std::vector<GroupId> groups_in_order() {
     parts_of_.resize(holders_.groups.size());
     for (std::uint32_t part = 0; part < holders_.parts.size(); ++part) {
@@ -80,14 +81,15 @@ class Divider {
     }
     std::vector<GroupId> order(holders_.groups.size());
     std::iota(order.begin(), order.end(), GroupId{0});
-    std::ranges::stable_sort(order, {},
-                             [this](GroupId group) { return holders_.groups[group].size(); });
+    std::erase_if(order, [this](GroupId group) { return parts_of_[group].empty(); });
+    std::ranges::sort(order, {}, [this](GroupId group) {
+      return std::pair(holders_.groups[group].size(), parts_of_[group].front());
+    });
     return order;
   }
 
   void give(GroupId group) {
     const std::vector<std::uint32_t>& ranks = holders_.groups[group];
-    if (ranks.empty()) return;  // a step on the way to a larger group
     std::vector<std::uint64_t> loads;
     for (const std::uint32_t rank : ranks) loads.push_back(loads_[rank]);
     const auto quotas = fill_quotas(loads, bytes_of(group));

@@ -17,10 +17,12 @@ struct SharePlan {
   std::vector<std::vector<Share>> ranks;  // by rank, in the order of its table
 };
 
-// What only one rank has stays with it. What several have is divided among them alone, so that of
-// those who can take something nobody has more than kCutBytesMin, or a row where rows are longer,
-// above the others. The same ranks and tables give the same plan, wherever it is made. Errors:
-// find_holders()'s.
+// What only one rank has stays with it. What several have is divided among them alone, so that the
+// greatest load is as small as it can be but for the cuts: ranks with copies of the same parts then
+// differ by at most two of kCutBytesMin, or two rows where those are longer. So do all where one
+// group's ranks are all in the other group, or none, as in data-parallel, sharded and hybrid jobs;
+// groups that overlap otherwise are filled one after the other. The same ranks and tables give the
+// same plan, wherever it is made. Errors: find_holders()'s.
 [[nodiscard]] Result<SharePlan> plan_shares(std::span<const RankState> ranks);
 
 }  // namespace deepfreeze

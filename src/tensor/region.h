@@ -1,7 +1,9 @@
 // Boxes as sets of elements. Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,10 +18,26 @@ namespace deepfreeze {
 [[nodiscard]] Box stored_box(const TensorSpec& spec);
 [[nodiscard]] const Shape& whole_shape(const TensorSpec& spec);
 
-// Why the boxes are not a tiling of the whole, each element in one of them: two that overlap, or an
-// element that none has. Nothing where they are. All within the whole; those without an element
-// count for nothing. In time n log n for n boxes of a grid, n^2 at worst.
+// What of `common` lies together in both boxes, which it is a part of: so many elements, from which
+// one on in each of them, row-major.
+struct BoxRun {
+  std::uint64_t from = 0;
+  std::uint64_t to = 0;
+  std::uint64_t elements = 0;
+};
+// The longest such stretches, in the order of their elements.
+[[nodiscard]] std::vector<BoxRun> runs_of(const Box& common, const Box& from, const Box& to);
+
+[[nodiscard]] std::uint64_t element_count(const Shape& extent);  // of what check_spec() accepts
+
+// Why the boxes are not a tiling of the whole, each element in one of them: two that overlap, or
+// how many elements they have. Nothing where they are. All lie within the whole, of which
+// check_spec() knows the size; those without an element count for nothing. A tiling that no cuts
+// from side to side make, as bricks around a hole, may be of 256.
 [[nodiscard]] std::optional<std::string> fault_of_tiling(std::vector<const Box*> boxes,
                                                          const Shape& whole);
+
+// Why specs of one key, all that are stored, are not one tensor with each element stored once.
+[[nodiscard]] std::optional<std::string> fault_of_parts(std::span<const TensorSpec* const> parts);
 
 }  // namespace deepfreeze

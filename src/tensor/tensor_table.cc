@@ -38,6 +38,9 @@ Status check_box(const TensorSpec& spec) {
       return refuse(spec, "its box leaves its global shape");
     }
   }
+  if (!spec_bytes({.dtype = spec.dtype, .shape = spec.global_shape})) {
+    return refuse(spec, "its global shape has too many elements");
+  }
   return {};
 }
 
