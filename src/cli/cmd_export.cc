@@ -45,9 +45,6 @@ Result<std::vector<TensorSpec>> select(const Snapshot& snapshot, const ExportArg
       return fail(ErrorCode::kInvalidArgument,
                   fmt::format("--prefix {} leaves no name for that tensor", arguments.prefix));
     }
-    if (spec.box) {
-      return fail(ErrorCode::kUnsupported, fmt::format("tensor {} is stored in parts", spec.key));
-    }
     specs.push_back(spec);
   }
   if (specs.empty()) return fail(ErrorCode::kNotFound, "no tensor has that prefix and those keys");

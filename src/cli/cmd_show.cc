@@ -60,9 +60,7 @@ void print_heading(const OpenedCheckpoint& checkpoint, Console& console) {
 
 std::vector<std::string> tensor_cells(const TensorSpec& spec) {
   const auto bytes = spec_bytes(spec);
-  const std::string part = spec.box ? " of " + shape_text(spec.global_shape) : "";
-  return {spec.key, dtype_text(spec), shape_text(spec.shape) + part,
-          bytes ? human_bytes(*bytes) : ""};
+  return {spec.key, dtype_text(spec), shape_text(spec.shape), bytes ? human_bytes(*bytes) : ""};
 }
 
 std::vector<std::string> range_cells(const std::optional<ValueRange>& range) {

@@ -118,10 +118,6 @@ nlohmann::ordered_json spec_members(const TensorSpec& spec) {
   nlohmann::ordered_json json{
       {"key", spec.key}, {"dtype", dtype_name(spec.dtype)}, {"shape", spec.shape}};
   if (!spec.logical_dtype.empty()) json["logical_dtype"] = spec.logical_dtype;
-  if (spec.box) {
-    json["box"] = {{"offset", spec.box->offset}, {"extent", spec.box->extent}};
-    json["global_shape"] = spec.global_shape;
-  }
   if (const auto bytes = spec_bytes(spec)) json["bytes"] = *bytes;
   return json;
 }

@@ -296,11 +296,11 @@ TensorSpec box_at(std::uint64_t offset) {
   spec.key = "w";
   spec.shape = {4};
   spec.box = Box{.offset = {offset}, .extent = {4}};
-  spec.global_shape = {16};
+  spec.global_shape = {8};
   return spec;
 }
 
-TEST_F(Commit, AKeyMayBeStoredTwiceOnlyAsDisjointBoxes) {
+TEST_F(Commit, AKeyMayBeStoredTwiceOnlyAsTheBoxesOfOneTensor) {
   TensorSpec whole = box_at(0);
   whole.box.reset();
   whole.global_shape.clear();
@@ -311,10 +311,13 @@ TEST_F(Commit, AKeyMayBeStoredTwiceOnlyAsDisjointBoxes) {
   EXPECT_TRUE(good.has_value()) << good.error().message();
   expect_code(commit(2, box_at(0), box_at(3)), ErrorCode::kMismatch);
   expect_code(commit(3, whole, whole), ErrorCode::kMismatch);
-  expect_code(commit(4, whole, box_at(8)), ErrorCode::kMismatch);
-  TensorSpec other = box_at(8);
-  other.global_shape = {32};
+  expect_code(commit(4, whole, box_at(4)), ErrorCode::kMismatch);
+  TensorSpec other = box_at(4);
+  other.global_shape = {16};
   expect_code(commit(5, box_at(0), other), ErrorCode::kMismatch);
+  TensorSpec elsewhere = box_at(4);
+  elsewhere.key = "v";
+  expect_code(commit(6, box_at(0), elsewhere), ErrorCode::kMismatch);  // half of each is missing
 }
 
 TEST_F(Commit, APartOfAnotherWorldIsRefused) {

@@ -15,6 +15,7 @@
 #include "base/try.h"
 #include "manifest/record_file.h"
 #include "manifest/run_directory.h"
+#include "tensor/region.h"
 
 namespace deepfreeze {
 namespace {
@@ -106,29 +107,18 @@ Status check_identity(const Identity& found, const Identity& wanted, const PartN
                           attempt_dir_name(attempt_of(found)), found.generation, found.save_index));
 }
 
-bool disjoint(const Box& a, const Box& b) {
-  if (a.offset.size() != b.offset.size()) return false;
-  for (std::size_t i = 0; i < a.offset.size(); ++i) {
-    if (a.offset[i] + a.extent[i] <= b.offset[i]) return true;
-    if (b.offset[i] + b.extent[i] <= a.offset[i]) return true;
-  }
-  return false;
-}
-
-// Which boxes of each key have been seen so far.
+// What all files store, by key.
 class StoredKeys {
  public:
-  Status add(const TensorSpec& spec) {
-    std::vector<TensorSpec>& before = seen_[spec.key];
-    const auto clash = std::ranges::find_if(before, [&](const TensorSpec& other) {
-      return !spec.box || !other.box || other.global_shape != spec.global_shape ||
-             other.dtype != spec.dtype || !disjoint(*spec.box, *other.box);
-    });
-    if (clash != before.end()) {
-      return fail(ErrorCode::kMismatch,
-                  fmt::format("tensor {} is stored twice and not as disjoint boxes", spec.key));
+  void add(const TensorSpec& spec) { seen_[spec.key].push_back(spec); }
+
+  [[nodiscard]] Status check() const {
+    for (const auto& [key, specs] : seen_) {
+      std::vector<const TensorSpec*> parts;
+      for (const TensorSpec& spec : specs) parts.push_back(&spec);
+      const auto fault = fault_of_parts(parts);
+      if (fault) return fail(ErrorCode::kMismatch, fmt::format("tensor {}: {}", key, *fault));
     }
-    before.push_back(spec);
     return {};
   }
 
@@ -252,12 +242,10 @@ Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
     checked.files.push_back({sealed_file_name(name), part.file_bytes, part.crc});
     add_count(checked.non_finite, non_finite_values(part.header));
     if (name.rank == 0 && name.file == 0) checked.annotations = part.header.annotations;
-    if (parts.size() == 1) break;  // the header's own check leaves no key twice
-    for (const ShardEntry& entry : part.header.entries) {
-      const Status once = keys.add(entry.spec);
-      if (!once) return std::unexpected(once.error().within("check " + vfs.path_of(path)));
-    }
+    for (const ShardEntry& entry : part.header.entries) keys.add(entry.spec);
   }
+  const Status once = keys.check();
+  if (!once) return std::unexpected(once.error().within("check " + vfs.path_of(directory)));
   return checked;
 }
 

@@ -69,14 +69,19 @@ TEST_F(HandMade, AKeyStoredAsAWholeAndAsAPart) {
   manifest_.world_size = 2;
   add({0, 2, 0, 1}, name_it_w);
   add({1, 2, 0, 1}, make_it_half_of_w);
-  expect_refused(ErrorCode::kCorrupt, "tensor w is stored twice");
+  expect_refused(ErrorCode::kCorrupt, "tensor w: it is stored twice");
 }
 
 TEST_F(HandMade, AKeyStoredAsAPartAndAsAWhole) {
   manifest_.world_size = 2;
   add({0, 2, 0, 1}, make_it_half_of_w);
   add({1, 2, 0, 1}, name_it_w);
-  expect_refused(ErrorCode::kCorrupt, "tensor w is stored twice");
+  expect_refused(ErrorCode::kCorrupt, "tensor w: it is stored twice");
+}
+
+TEST_F(HandMade, HalfOfATensor) {
+  add({0, 1, 0, 1}, make_it_half_of_w);
+  expect_refused(ErrorCode::kCorrupt, "tensor w: its parts have 1500 of 3000 elements");
 }
 
 TEST_F(HandMade, AnAbortedOneHoldsNothing) {

@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "format/state_tree.h"
 #include "restore/shard_file.h"
+#include "tensor/region.h"
 
 namespace deepfreeze {
 namespace {
@@ -81,6 +82,33 @@ std::vector<std::optional<ValueRange>> ranges_of_entries(const ShardHeader& head
   return ranges;
 }
 
+TensorSpec whole_of(TensorSpec spec) {
+  spec.shape = Shape(whole_shape(spec));
+  spec.box = std::nullopt;
+  spec.global_shape.clear();
+  return spec;
+}
+
+Status check_wanted(const ReadTarget& target, const Box& wanted, const TensorSpec& spec) {
+  const std::size_t dimensions = spec.shape.size();
+  if (wanted.offset.size() != dimensions || wanted.extent.size() != dimensions) {
+    return fail(ErrorCode::kMismatch,
+                fmt::format("tensor {}: a part of {} dimensions is wanted, it has {}", spec.key,
+                            wanted.extent.size(), dimensions));
+  }
+  for (std::size_t i = 0; i < dimensions; ++i) {
+    const std::uint64_t size = spec.shape[i];
+    if (wanted.offset[i] <= size && wanted.extent[i] <= size - wanted.offset[i]) continue;
+    return fail(ErrorCode::kMismatch,
+                fmt::format("tensor {}: {} from {} on in dimension {} are wanted, it has {}",
+                            spec.key, wanted.extent[i], wanted.offset[i], i, size));
+  }
+  const std::uint64_t bytes = element_count(wanted.extent) * dtype_bytes(spec.dtype);
+  if (bytes == target.into.size()) return {};
+  return fail(ErrorCode::kMismatch, fmt::format("tensor {}: {} bytes are stored, {} wanted",
+                                                target.key, bytes, target.into.size()));
+}
+
 }  // namespace
 
 Snapshot::Snapshot(Vfs& vfs, const Manifest& manifest) : vfs_(vfs), manifest_(manifest) {}
@@ -104,8 +132,11 @@ Result<std::shared_ptr<const Snapshot>> Snapshot::open(Vfs& vfs, const Manifest&
   return std::make_shared<const Snapshot>(std::move(snapshot));
 }
 
-Status Snapshot::index_keys() {
-  DF_TRY(tree_, join_tree(files_));
+const ShardEntry& Snapshot::entry_at(const Place& place) const {
+  return files_[place.file].header.entries[place.entry];
+}
+
+std::vector<Snapshot::Place> Snapshot::sorted_places() const {
   std::vector<Place> places;
   for (std::size_t file = 0; file < files_.size(); ++file) {
     const ShardHeader& header = files_[file].header;
@@ -113,25 +144,40 @@ Status Snapshot::index_keys() {
       places.push_back({file, entry});
     }
   }
-  const auto spec_at = [this](const Place& place) -> const TensorSpec& {
-    return files_[place.file].header.entries[place.entry].spec;
-  };
-  std::ranges::sort(places, std::less<>(), [&](const Place& place) {
-    return std::tuple<const std::string&, std::size_t, std::size_t>(spec_at(place).key, place.file,
-                                                                    place.entry);
+  std::ranges::sort(places, std::less<>(), [this](const Place& place) {
+    return std::tuple<const std::string&, std::size_t, std::size_t>(entry_at(place).spec.key,
+                                                                    place.file, place.entry);
   });
-  for (const Place& place : places) {
-    const TensorSpec& spec = spec_at(place);
-    if (specs_.empty() || specs_.back().key != spec.key) {
-      specs_.push_back(spec);
-      places_.push_back(place);
-    } else if (!spec.box || !specs_.back().box) {
-      return fail(ErrorCode::kCorrupt,
-                  fmt::format("tensor {} is stored twice, in {} and {}", spec.key,
-                              files_[places_.back().file].name, files_[place.file].name));
-    }
+  return places;
+}
+
+Status Snapshot::index_keys() {
+  DF_TRY(tree_, join_tree(files_));
+  places_ = sorted_places();
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const TensorSpec& spec = entry_at(places_[i]).spec;
+    if (!specs_.empty() && specs_.back().key == spec.key) continue;
+    first_place_.push_back(i);
+    specs_.push_back(whole_of(spec));
   }
+  first_place_.push_back(places_.size());
+  for (std::size_t i = 0; i < specs_.size(); ++i) DF_TRY_VOID(check_places(i));
   return {};
+}
+
+std::span<const Snapshot::Place> Snapshot::places_of(std::size_t spec) const {
+  return std::span(places_).subspan(first_place_[spec],
+                                    first_place_[spec + 1] - first_place_[spec]);
+}
+
+Status Snapshot::check_places(std::size_t spec) const {
+  std::vector<const TensorSpec*> parts;
+  for (const Place& place : places_of(spec)) parts.push_back(&entry_at(place).spec);
+  const auto fault = fault_of_parts(parts);
+  if (!fault) return {};
+  return fail(ErrorCode::kCorrupt, fmt::format("tensor {}: {}, in {}{}", specs_[spec].key, *fault,
+                                               files_[places_of(spec).front().file].name,
+                                               parts.size() == 1 ? "" : " and others"));
 }
 
 const TensorSpec* Snapshot::find(std::string_view key) const {
@@ -144,8 +190,8 @@ std::vector<std::optional<ValueRange>> Snapshot::ranges() const {
   for (const ShardFile& file : files_) of_files.push_back(ranges_of_entries(file.header));
   std::vector<std::optional<ValueRange>> ranges;
   for (std::size_t i = 0; i < specs_.size(); ++i) {
-    const Place& place = places_[i];
-    ranges.push_back(specs_[i].box ? std::nullopt : of_files[place.file][place.entry]);
+    const Place& place = places_of(i).front();
+    ranges.push_back(entry_at(place).spec.box ? std::nullopt : of_files[place.file][place.entry]);
   }
   return ranges;
 }
@@ -156,21 +202,27 @@ std::uint64_t Snapshot::bytes() const {
   return sum;
 }
 
-Result<Snapshot::Place> Snapshot::place_of(const ReadTarget& target) const {
+Status Snapshot::add_pieces(const ReadTarget& target, PiecesByFile& pieces) const {
   const TensorSpec* spec = find(target.key);
   if (spec == nullptr) {
     return fail(ErrorCode::kNotFound, fmt::format("no tensor {}", target.key));
   }
-  if (spec->box) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("tensor {} is stored in parts; reading those is not supported", target.key));
+  const Box wanted = target.box.value_or(stored_box(*spec));
+  DF_TRY_VOID(check_wanted(target, wanted, *spec));
+  const std::size_t element = dtype_bytes(spec->dtype);
+  for (const Place& place : places_of(static_cast<std::size_t>(spec - specs_.data()))) {
+    const ShardEntry& entry = entry_at(place);
+    const Box stored = stored_box(entry.spec);
+    const auto common = intersect(stored, wanted);
+    if (!common) continue;
+    for (const BoxRun& run : runs_of(*common, stored, wanted)) {
+      const std::uint64_t begin = entry.extent.begin + run.from * element;
+      const std::uint64_t bytes = run.elements * element;
+      pieces[place.file].push_back(
+          {{begin, begin + bytes}, target.into.subspan(run.to * element, bytes)});
+    }
   }
-  const Place place = places_[static_cast<std::size_t>(spec - specs_.data())];
-  const Extent& extent = files_[place.file].header.entries[place.entry].extent;
-  if (extent.size() == target.into.size()) return place;
-  return fail(ErrorCode::kMismatch, fmt::format("tensor {}: {} bytes are stored, {} wanted",
-                                                target.key, extent.size(), target.into.size()));
+  return {};
 }
 
 Status Snapshot::read_file_pieces(const ShardFile& file, std::vector<ReadPiece> pieces,
@@ -190,13 +242,10 @@ Status Snapshot::read_file_pieces(const ShardFile& file, std::vector<ReadPiece> 
 }
 
 Status Snapshot::read(std::span<const ReadTarget> targets, const ReadSettings& settings) const {
-  std::map<std::size_t, std::vector<ReadPiece>> pieces_by_file;
+  PiecesByFile pieces_by_file;
   for (const ReadTarget& target : targets) {
-    const auto place = place_of(target);
-    if (!place) return std::unexpected(place.error().within(checkpoint_name(manifest_)));
-    if (target.into.empty()) continue;
-    const ShardEntry& entry = files_[place->file].header.entries[place->entry];
-    pieces_by_file[place->file].push_back({entry.extent, target.into});
+    const Status added = add_pieces(target, pieces_by_file);
+    if (!added) return std::unexpected(added.error().within(checkpoint_name(manifest_)));
   }
   std::uint64_t done = 0;
   for (auto& [index, pieces] : pieces_by_file) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,10 +18,11 @@
 
 namespace deepfreeze {
 
-// Where a key's bytes go; `into` is exactly as large as the stored tensor.
+// Where a key's bytes go, or those of a part of it; `into` is exactly as large.
 struct ReadTarget {
   std::string key;
   std::span<std::byte> into;
+  std::optional<Box> box = {};  // of the whole tensor; absent: all of it
 };
 
 struct ReadSettings {
@@ -41,21 +43,23 @@ struct Fault {
 };
 [[nodiscard]] Fault fault_of_error(std::string file, const Error& error);
 
+struct ShardEntry;
 struct ShardFile;
 struct ReadPiece;
+using PiecesByFile = std::map<std::size_t, std::vector<ReadPiece>>;  // by place in the manifest
 
 // Borrows `vfs`, which must outlive it.
 class Snapshot {
  public:
-  // Reads and verifies manifest-listed headers: sizes, header CRCs, identity, keys stored once.
-  // kCorrupt, kIncomplete (a file is missing) or kNotFound (removed meanwhile).
+  // Reads and verifies manifest-listed headers: sizes, header CRCs, identity, each element of each
+  // key stored once. kCorrupt, kIncomplete (a file is missing) or kNotFound (removed meanwhile).
   [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> open(Vfs& vfs,
                                                                     const Manifest& manifest);
   Snapshot(Snapshot&&) noexcept;
   ~Snapshot();
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
-  // Sorted by key.
+  // Sorted by key; whole tensors, in however many boxes they are stored.
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const { return specs_; }
   [[nodiscard]] const TensorSpec* find(std::string_view key) const;  // null where it is not stored
   // Of tensors(), by index; none where they were not stored, or the tensor is in boxes.
@@ -63,9 +67,9 @@ class Snapshot {
   [[nodiscard]] const std::string& tree() const { return tree_; }
   [[nodiscard]] std::uint64_t bytes() const;  // of all data sections
 
-  // Fills the targets. kNotFound, kMismatch or kUnsupported (a key of which only boxes are
-  // stored) before anything is written; kCorrupt names file, blocks and tensors, and some
-  // targets may then have been written.
+  // Fills the targets, from whatever boxes are stored: reads the blocks that they lie in and no
+  // others. kNotFound or kMismatch before anything is written; kCorrupt names file, blocks and
+  // tensors, and some targets may then have been written.
   [[nodiscard]] Status read(std::span<const ReadTarget> targets,
                             const ReadSettings& settings) const;
 
@@ -81,15 +85,20 @@ class Snapshot {
 
   Snapshot(Vfs& vfs, const Manifest& manifest);
   [[nodiscard]] Status index_keys();
-  [[nodiscard]] Result<Place> place_of(const ReadTarget& target) const;
+  [[nodiscard]] std::vector<Place> sorted_places() const;
+  [[nodiscard]] const ShardEntry& entry_at(const Place& place) const;
+  [[nodiscard]] std::span<const Place> places_of(std::size_t spec) const;
+  [[nodiscard]] Status check_places(std::size_t spec) const;
+  [[nodiscard]] Status add_pieces(const ReadTarget& target, PiecesByFile& pieces) const;
   [[nodiscard]] Status read_file_pieces(const ShardFile& file, std::vector<ReadPiece> pieces,
                                         const ReadSettings& settings) const;
 
   Vfs& vfs_;
   Manifest manifest_;
   std::vector<ShardFile> files_;
-  std::vector<TensorSpec> specs_;  // sorted by key
-  std::vector<Place> places_;      // of specs_, by index
+  std::vector<TensorSpec> specs_;         // sorted by key
+  std::vector<Place> places_;             // of all boxes, in the order of their keys
+  std::vector<std::size_t> first_place_;  // of specs_, by index, and the end of places_
   std::string tree_;
 };
 

@@ -269,21 +269,6 @@ TEST(Snapshot, RefusesRanksSwappedOrLeftOut) {
   EXPECT_NE(snapshot.error().message().find("another rank"), std::string::npos);
 }
 
-TEST(Snapshot, PartsOfATensorAreListedAndVerifiedButNotRead) {
-  RunFixture run;
-  FixtureSave save{.step = 1, .ranks = {}, .tree = {}};
-  for (std::uint64_t rank = 0; rank < 2; ++rank) {
-    OwnedTensor part = random_tensor("w", DType::kF32, {2, 8}, rank);
-    part.spec.box = Box{.offset = {rank * 2, 0}, .extent = {2, 8}};
-    part.spec.global_shape = {4, 8};
-    save.ranks.push_back({part});
-  }
-  const auto snapshot = open(run, run.save(save));
-  EXPECT_EQ(snapshot->tensors().size(), 1U);
-  EXPECT_EQ(read_one(*snapshot, "w").error().code(), ErrorCode::kUnsupported);
-  EXPECT_TRUE(must(snapshot->verify({.on_progress = {}})).empty());
-}
-
 TEST(Verify, GoodCheckpointHasNoFaultsAndIsReadWhole) {
   RunFixture run;
   const Manifest manifest = run.save(two_ranks(1));
