@@ -26,6 +26,11 @@ std::vector<std::byte> cut(const OwnedTensor& whole, const Box& box) {
   return part;
 }
 
+// Vectors of bytes compare slowly where nothing is optimized.
+bool is_same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
 using State = std::map<std::string, OwnedTensor>;
 
 State any_state() {
@@ -33,13 +38,13 @@ State any_state() {
   const auto add = [&](const std::string& key, DType dtype, Shape shape) {
     state.emplace(key, random_tensor(key, dtype, std::move(shape), state.size() + 1));
   };
-  add("embedding", DType::kF32, {701, 1024});  // is cut among replicas
+  add("embedding", DType::kF32, {301, 1024});  // is cut among replicas
   add("layers.0.weight", DType::kBF16, {37, 12});
   add("layers.1.weight", DType::kF32, {8, 9, 5});
   add("layers.1.bias", DType::kF64, {9});
   add("step", DType::kI64, {});
   add("nothing", DType::kF32, {0, 4});
-  add("wide", DType::kU8, {1, 3, 700'000});
+  add("wide", DType::kU8, {1, 3, 360'000});
   return state;
 }
 
@@ -138,7 +143,8 @@ void expect_reads_its_part(const Snapshot& snapshot, const State& state, const S
   const Status read = snapshot.read(targets, {.on_progress = {}});
   ASSERT_TRUE(read) << read.error().message();
   for (std::size_t i = 0; i < table.size(); ++i) {
-    EXPECT_EQ(found[i], cut(state.at(table[i].key), stored_box(table[i]))) << table[i].key;
+    const auto wanted = cut(state.at(table[i].key), stored_box(table[i]));
+    EXPECT_TRUE(is_same(found[i], wanted)) << table[i].key;
   }
 }
 
