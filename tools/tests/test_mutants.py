@@ -81,8 +81,8 @@ def test_the_sources_have_all_that_durability_and_detection_rest_on() -> None:
         ("src/pipeline/part_files.cc", "DF_TRY_VOID(file.sync());"),
         ("src/manifest/commit.cc", "DF_TRY_VOID(vfs.sync_dir(directory));"),
         ("src/storage/posix_file.cc", "::fdatasync(fd_.get())"),
-        ("src/storage/posix_vfs.cc", "::fsync(fd.get())"),
-        ("src/format/decode_header.cc", "*stored != header_crc(bytes)"),
+        ("src/storage/sync_directory.cc", "::fsync(fd)"),
+        ("src/format/decode_header.cc", "stored != header_crc(bytes)"),
         ("src/manifest/sealed_parts.cc", "*crc != own.header_crc"),
     ):
         assert (path, text) in found
