@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/checked_math.h"
 
@@ -30,7 +31,7 @@ Pool pool_for(std::span<const std::uint64_t> ascending, std::uint64_t bytes) {
 std::vector<std::uint64_t> fill_quotas(std::span<const std::uint64_t> loads, std::uint64_t bytes) {
   std::vector<std::size_t> order(loads.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, {}, [&](std::size_t rank) { return loads[rank]; });
+  std::ranges::sort(order, {}, [&](std::size_t rank) { return std::pair(loads[rank], rank); });
   std::vector<std::uint64_t> ascending;
   for (const std::size_t rank : order) ascending.push_back(loads[rank]);
   const Pool pool = pool_for(ascending, bytes);
