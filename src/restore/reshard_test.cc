@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/thread_sanitizer.h"
 #include "format/layout.h"
 #include "plan/layouts.h"
 #include "plan/share_plan.h"
@@ -149,6 +150,9 @@ void expect_reads_its_part(const Snapshot& snapshot, const State& state, const S
 }
 
 TEST(Reshard, FromAnyLayoutToAnyOther) {
+  if (DF_THREAD_SANITIZER) {
+    GTEST_SKIP() << "LEFT OUT: minutes under ThreadSanitizer, for the threads of Snapshot's tests";
+  }
   const State state = any_state();
   for (const Layout from : kLayouts) {
     for (const std::size_t saving : kRanks) {
