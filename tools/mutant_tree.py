@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mutant_sites import Edit, Finder, refusing_names, rewritten
 
-FOLDERS = ("format", "storage", "pipeline", "manifest", "restore", "staging", "engine", "tensor")
+FOLDERS = ("format", "storage", "pipeline", "manifest", "restore", "staging", "engine", "tensor", "plan")
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "tests")
 
 # DF_MUTANT=7 leaves out site 7; without it, or with 0, all is as it stands in the sources.
