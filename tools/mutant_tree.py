@@ -8,7 +8,10 @@ from pathlib import Path
 
 from mutant_sites import Edit, Finder, refusing_names, rewritten
 
-FOLDERS = ("format", "storage", "pipeline", "manifest", "restore", "staging", "engine", "tensor", "plan")
+FOLDERS = (
+    "format", "storage", "pipeline", "manifest", "restore", "staging", "engine", "tensor", "plan",
+    "ranks",
+)  # fmt: skip
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "tests")
 
 # DF_MUTANT=7 leaves out site 7; without it, or with 0, all is as it stands in the sources.

@@ -6,6 +6,12 @@
 //
 // A Checkpointer belongs to one thread at a time; handles and open checkpoints to any. A forked
 // child must not use its parent's: every call there returns kUnsupported.
+//
+// With Options::ranks a save is of all ranks, and each writes its share: what several have alike
+// (the same key, dtype, shape and box) is divided among them, the rest stays with whoever has it.
+// Boxes of one key make up its whole. Before a save all agree in their callers' threads, after it
+// nobody waits for anybody but through the files: rank 0 commits when all are sealed.
+// That equals are equal to the byte is checked at the first save of such tensors: kMismatch.
 #pragma once
 
 #include <chrono>
@@ -115,15 +121,18 @@ struct CheckpointInfo {
 
 struct RestoreTarget {
   std::string key;
-  std::span<std::byte> into;
+  std::span<std::byte> into;    // row-major, exactly as large
+  std::optional<Box> box = {};  // of the whole tensor; absent: all of it
 };
 
 // A checkpoint opened for reading, its index verified.
 class OpenCheckpoint {
  public:
   [[nodiscard]] const CheckpointInfo& info() const;
+  // Whole tensors, sorted by key, in however many boxes they are stored.
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const;
-  [[nodiscard]] const std::string& objects() const;
+  // As that rank of info().world_size gave them; empty where there was no such rank.
+  [[nodiscard]] const std::string& objects(std::uint32_t rank = 0) const;
   // kNotFound, kMismatch: nothing written. kCorrupt: names file, blocks, tensors; targets may
   // have been written. Reads are verified unless `verify` is false.
   [[nodiscard]] Status read(std::span<const RestoreTarget> targets, bool verify = true) const;
@@ -163,13 +172,20 @@ class Checkpointer {
 
   // Returns once the tensors without a guard are copied; the rest happens on the engine's threads
   // and in fences. Empty where the save was skipped (OnBusy::kSkip). An error means that the
-  // request itself is wrong (kInvalidArgument, kEncode, kUnsupported, kBusy); what the machine
-  // refuses is in the handle.
+  // request itself is wrong (kInvalidArgument, kEncode, kUnsupported, kBusy; of any rank,
+  // kMismatch where ranks contradict each other); what the machine refuses is in the handle.
+  // Collective: metrics, tags and environment are rank 0's, objects each rank's own.
   [[nodiscard]] Result<std::optional<SaveHandle>> save(const SaveRequest& request);
+
+  // In place of save() by a rank that has nothing to save, where the others may be saving: they are
+  // told why, and get the error too. Collective with their save() or prewarm(); alone it does
+  // nothing.
+  void decline(const Error& why);
 
   // Sets up what the first save of such a request would: claims the run, takes and registers the
   // arena, starts threads. No tensor is read, and nothing written but the claim, so call it after a
   // restore. Waits until a save in flight is committed. Errors: save()'s, kNoSpace, kFenced, kIo.
+  // Collective; among ranks it reads all tensors once, to compare what they have alike.
   [[nodiscard]] Status prewarm(const SaveRequest& request);
 
   // To be called before tensors of that guard, or of any, are changed: returns when nothing of
@@ -190,10 +206,18 @@ class Checkpointer {
 
   // Committed checkpoints, newest first: the order in which a restore tries them. Decides
   // attempts that a dead predecessor left undecided, which claims the run for this process.
+  // Collective: the same list on all ranks.
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
   // Tells the engine from where the run goes on. Without it the first save starts a new line.
   // What this process saved before is abandoned where it lies beyond that point.
   [[nodiscard]] Status continue_from(const CheckpointInfo& info);
+
+  // Collective: what rank 0 gives. For choices that clocks make, which tell each rank another time.
+  [[nodiscard]] Result<bool> as_rank0(bool own);
+
+  // Collective: nothing where all ranks give nothing; else, on all of them, the error of the first
+  // that gives one, with its rank in front. For restores: all fall back together, or none.
+  [[nodiscard]] Status agree(const Status& own);
 
   // Waits for the save in flight; its error is in its handle.
   void wait();
@@ -207,7 +231,8 @@ class Checkpointer {
 };
 
 // For a caller without live objects: fills `targets` from the newest checkpoint that verifies,
-// falling back where one does not; kNotFound where nothing was ever committed.
+// falling back where one does not; kNotFound where nothing was ever committed. Collective: each
+// rank gives its own targets, and reads no more than they need.
 struct RestoreReport {
   CheckpointInfo restored;
   std::vector<std::pair<CheckpointInfo, Error>> fell_back_from;

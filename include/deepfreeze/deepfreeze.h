@@ -3,6 +3,7 @@
 
 #include "deepfreeze/checkpointer.h"
 #include "deepfreeze/options.h"
+#include "deepfreeze/ranks.h"
 #include "deepfreeze/result.h"
 #include "deepfreeze/tensor.h"
 #include "deepfreeze/version.h"

@@ -5,10 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
 namespace deepfreeze {
+
+class RankGroup;  // deepfreeze/ranks.h
 
 // What happens to a save that arrives while one is in flight.
 enum class OnBusy : std::uint8_t { kBlock, kSkip };
@@ -40,6 +43,10 @@ struct ParentPoint {
 };
 
 struct Options {
+  // The other ranks of the job; null: there are none. All open one directory that all of them see,
+  // with the same options, and then make the calls that are marked "collective" together: the same
+  // ones in the same order.
+  std::shared_ptr<RankGroup> ranks;
   Keep keep;
   std::optional<ParentPoint> parent;  // recorded when the run is created
   OnBusy on_busy = OnBusy::kBlock;

@@ -1,9 +1,21 @@
 """The native engine. Every call that can wait or copy releases the GIL."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 FORMAT_VERSION: int
+
+class Ranks(Protocol):
+    """How the processes of a job talk: see deepfreeze/ranks.h. Raises where a rank is lost."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    def gather(self, data: bytes) -> list[bytes] | None:
+        """All that were given, by rank, for rank 0; None for the others."""
+    def scatter(self, data: list[bytes]) -> bytes:
+        """The caller's own of what rank 0 gives, which is one for each; others give none."""
 
 # dtype names are those of safetensors: "F32", "BF16", ...; addresses are host pointers.
 
@@ -22,14 +34,28 @@ class Table:
     placed at first.
     """
 
-    # key, dtype, shape, logical dtype, bytes
-    def __init__(self, forms: Sequence[tuple[str, str, Sequence[int], str, int]]) -> None: ...
+    # key, dtype, shape, logical dtype, bytes; of a box its offset and the shape of its whole
+    def __init__(
+        self,
+        forms: Sequence[
+            tuple[
+                str, str, Sequence[int], str, int, tuple[Sequence[int], Sequence[int]] | None
+            ]
+        ],
+    ) -> None: ...
     def place(self, addresses: Sequence[int], guards: Sequence[int]) -> None: ...
 
 class Target:
     """A contiguous host buffer to fill."""
 
-    def __init__(self, key: str, address: int, bytes: int) -> None: ...
+    # box: of the whole tensor, its offset and its extent
+    def __init__(
+        self,
+        key: str,
+        address: int,
+        bytes: int,
+        box: tuple[Sequence[int], Sequence[int]] | None = None,
+    ) -> None: ...
 
 class CheckpointInfo:
     generation: int
@@ -80,8 +106,8 @@ class SaveHandle:
 class OpenCheckpoint:
     @property
     def info(self) -> CheckpointInfo: ...
-    @property
-    def objects(self) -> str: ...
+    def objects(self, rank: int = 0) -> str:
+        """As that rank gave them; "" where there was none."""
     def tensors(self) -> list[TensorSpec]: ...
     def read(self, targets: Sequence[Target], verify: bool) -> None: ...
 
@@ -107,6 +133,8 @@ class Engine:
         profile: str = "auto",
         arena_bytes_max: int | None = None,
         statistics: bool = False,
+        ranks: Ranks | None = None,
+        commit_wait_max_seconds: float = 600.0,
     ) -> None: ...
     def prewarm(self, table: Table, objects: str) -> None:
         """Sets up what the first save of this would."""
@@ -130,6 +158,12 @@ class Engine:
     def discard_capture(self) -> None: ...
     def candidates(self) -> list[CheckpointInfo]: ...
     def continue_from(self, info: CheckpointInfo) -> None: ...
+    def decline(self, code: str, message: str) -> None:
+        """In place of save() or prewarm(), which fail on the other ranks; alone it does nothing."""
+    def as_rank0(self, own: bool) -> bool:
+        """Collective: what rank 0 gives."""
+    def agree(self, code: str = "", message: str = "") -> None:
+        """Collective: raises, on all ranks, the error of the first that has one."""
     def wait(self) -> None: ...
     def close(self) -> None: ...
 

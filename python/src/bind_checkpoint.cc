@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -32,8 +33,14 @@ std::string attempt_id_text(const CheckpointInfo& info) {
   return digits;
 }
 
-RestoreTarget make_target(std::string key, std::uintptr_t address, std::size_t bytes) {
-  return {std::move(key), {reinterpret_cast<std::byte*>(address), bytes}};
+// Where it begins, and its extent.
+using BoxForm = std::pair<std::vector<std::uint64_t>, std::vector<std::uint64_t>>;
+
+RestoreTarget make_target(std::string key, std::uintptr_t address, std::size_t bytes,
+                          std::optional<BoxForm> box) {
+  RestoreTarget target{std::move(key), {reinterpret_cast<std::byte*>(address), bytes}};
+  if (box) target.box = Box{std::move(box->first), std::move(box->second)};
+  return target;
 }
 
 void read(const OpenCheckpoint& checkpoint, const std::vector<RestoreTarget>& targets,
@@ -50,10 +57,11 @@ void bind_values(nb::module_& module) {
   nb::class_<RestoreTarget>(module, "Target")
       .def(
           "__init__",
-          [](RestoreTarget* self, std::string key, std::uintptr_t address, std::size_t bytes) {
-            new (self) RestoreTarget(make_target(std::move(key), address, bytes));
+          [](RestoreTarget* self, std::string key, std::uintptr_t address, std::size_t bytes,
+             std::optional<BoxForm> box) {
+            new (self) RestoreTarget(make_target(std::move(key), address, bytes, std::move(box)));
           },
-          "key"_a, "address"_a, "bytes"_a);
+          "key"_a, "address"_a, "bytes"_a, "box"_a = nb::none());
   nb::class_<FaultInfo>(module, "Fault")
       .def_ro("file", &FaultInfo::file)
       .def_ro("cause", &FaultInfo::cause)
@@ -86,7 +94,7 @@ void bind_checkpoint(nb::module_& module) {
   bind_info(module);
   nb::class_<OpenCheckpoint>(module, "OpenCheckpoint")
       .def_prop_ro("info", &OpenCheckpoint::info)
-      .def_prop_ro("objects", &OpenCheckpoint::objects)
+      .def("objects", &OpenCheckpoint::objects, "rank"_a = 0)
       .def("tensors", [](const OpenCheckpoint& self) { return self.tensors(); })
       .def("read", &read, "targets"_a, "verify"_a);
   module.def("list_checkpoints", [](const std::string& run) {

@@ -12,6 +12,7 @@
 
 #include "deepfreeze/checkpointer.h"
 #include "errors.h"
+#include "python_ranks.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -62,21 +63,28 @@ std::optional<std::chrono::milliseconds> timeout_of(std::optional<double> second
   return milliseconds_of(*seconds);
 }
 
-// Key, dtype, shape, logical dtype, bytes.
-using Form =
-    std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::string, std::size_t>;
+// Of a box: where it begins, and the shape of its whole.
+using BoxForm = std::pair<std::vector<std::uint64_t>, std::vector<std::uint64_t>>;
+
+// Key, dtype, shape, logical dtype, bytes, and what it is a part of.
+using Form = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::string,
+                        std::size_t, std::optional<BoxForm>>;
 
 Tensor unplaced_tensor(Form form) {
-  auto& [key, dtype, shape, logical_dtype, bytes] = form;
+  auto& [key, dtype, shape, logical_dtype, bytes, box] = form;
   const auto known = dtype_from_name(dtype);
   if (!known) raise(invalid("tensor " + key + ": dtype \"" + dtype + "\" can't be stored"));
-  return {.spec = {.key = std::move(key),
-                   .dtype = *known,
-                   .shape = std::move(shape),
-                   .logical_dtype = std::move(logical_dtype),
-                   .box = {},
-                   .global_shape = {}},
-          .data = {static_cast<const std::byte*>(nullptr), bytes}};
+  TensorSpec spec{.key = std::move(key),
+                  .dtype = *known,
+                  .shape = std::move(shape),
+                  .logical_dtype = std::move(logical_dtype),
+                  .box = {},
+                  .global_shape = {}};
+  if (box) {
+    spec.box = Box{std::move(box->first), spec.shape};
+    spec.global_shape = std::move(box->second);
+  }
+  return {.spec = std::move(spec), .data = {static_cast<const std::byte*>(nullptr), bytes}};
 }
 
 // What is saved, kept from save to save: most of the time only places and guards change.
@@ -101,14 +109,26 @@ class Table {
   TensorTable tensors;
 };
 
+// What Python raised, by the code of its exception; "" is no error.
+Status status_of(const std::string& code, const std::string& message) {
+  if (code.empty()) return {};
+  for (auto known = ErrorCode::kInvalidArgument; known <= ErrorCode::kInternal;
+       known = ErrorCode{static_cast<std::uint8_t>(static_cast<std::uint8_t>(known) + 1)}) {
+    if (to_string(known) == code) return std::unexpected(Error(known, message));
+  }
+  return std::unexpected(Error(ErrorCode::kInternal, message));
+}
+
 Checkpointer open_engine(const std::string& path, std::optional<std::size_t> keep_last,
                          std::optional<std::uint64_t> keep_every,
                          const std::optional<KeepBest>& keep_best,
                          std::optional<std::pair<std::string, std::uint64_t>> parent,
                          const std::string& on_busy, double busy_wait_max_seconds,
                          const std::string& profile, std::optional<std::size_t> arena_bytes_max,
-                         bool statistics) {
+                         bool statistics, nb::object ranks, double commit_wait_max_seconds) {
   Options options;
+  options.ranks = make_ranks(std::move(ranks));
+  options.commit_wait_max = milliseconds_of(commit_wait_max_seconds);
   options.keep.last = keep_last;
   options.keep.every = keep_every;
   if (keep_best) options.keep.best = best_of(*keep_best);
@@ -219,15 +239,17 @@ void bind_engine(nb::module_& module) {
              std::optional<std::uint64_t> keep_every, std::optional<KeepBest> keep_best,
              std::optional<std::pair<std::string, std::uint64_t>> parent,
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
-             std::optional<std::size_t> arena_bytes_max, bool statistics) {
-            new (self) Checkpointer(open_engine(path, keep_last, keep_every, keep_best,
-                                                std::move(parent), on_busy, busy_wait_max_seconds,
-                                                profile, arena_bytes_max, statistics));
+             std::optional<std::size_t> arena_bytes_max, bool statistics, nb::object ranks,
+             double commit_wait_max_seconds) {
+            new (self)
+                Checkpointer(open_engine(path, keep_last, keep_every, keep_best, std::move(parent),
+                                         on_busy, busy_wait_max_seconds, profile, arena_bytes_max,
+                                         statistics, std::move(ranks), commit_wait_max_seconds));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
-          "statistics"_a = false)
+          "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0)
       .def("prewarm", &prewarm, "table"_a, "objects"_a)
       .def("save", &save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a, "environment"_a,
            "confirm"_a = false)
@@ -250,6 +272,27 @@ void bind_engine(nb::module_& module) {
            [](Checkpointer& self) { return without_gil([&self] { return self.candidates(); }); })
       .def("continue_from",
            [](Checkpointer& self, const CheckpointInfo& info) { unwrap(self.continue_from(info)); })
+      .def(
+          "decline",
+          [](Checkpointer& self, const std::string& code, const std::string& message) {
+            const Status own = status_of(code, message);
+            const nb::gil_scoped_release released;
+            if (!own) self.decline(own.error());
+          },
+          "code"_a, "message"_a)
+      .def(
+          "as_rank0",
+          [](Checkpointer& self, bool own) {
+            return without_gil([&] { return self.as_rank0(own); });
+          },
+          "own"_a)
+      .def(
+          "agree",
+          [](Checkpointer& self, const std::string& code, const std::string& message) {
+            const Status own = status_of(code, message);
+            without_gil([&] { return self.agree(own); });
+          },
+          "code"_a = "", "message"_a = "")
       .def("wait", &Checkpointer::wait, nb::call_guard<nb::gil_scoped_release>())
       .def("close", [](Checkpointer& self) { without_gil([&self] { return self.close(); }); });
 }

@@ -70,6 +70,16 @@ CheckpointInfo describe_faulty(Vfs& vfs, const RunListing& listing, const Attemp
   return info;
 }
 
+Status fill(const CheckpointInfo& info, std::span<const RestoreTarget> targets) {
+  const auto opened = open_checkpoint(info);
+  if (opened) return opened->read(targets);
+  // Retention took it away between the list and the look.
+  if (opened.error().code() == ErrorCode::kNotFound) {
+    return fail(ErrorCode::kIncomplete, opened.error().message());
+  }
+  return std::unexpected(opened.error());
+}
+
 }  // namespace
 
 std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing) {
@@ -102,12 +112,16 @@ const CheckpointInfo& OpenCheckpoint::info() const { return state_->info; }
 const std::vector<TensorSpec>& OpenCheckpoint::tensors() const {
   return state_->snapshot->tensors();
 }
-const std::string& OpenCheckpoint::objects() const { return state_->snapshot->tree(); }
+const std::string& OpenCheckpoint::objects(std::uint32_t rank) const {
+  return state_->snapshot->tree(rank);
+}
 
 Status OpenCheckpoint::read(std::span<const RestoreTarget> targets, bool verify) const {
   std::vector<ReadTarget> wanted;
   wanted.reserve(targets.size());
-  for (const RestoreTarget& target : targets) wanted.push_back({target.key, target.into});
+  for (const RestoreTarget& target : targets) {
+    wanted.push_back({target.key, target.into, target.box});
+  }
   return state_->snapshot->read(wanted, {.verify = verify, .thread_count = kReadThreads});
 }
 
@@ -141,16 +155,13 @@ Result<RestoreReport> restore_newest(Checkpointer& run, std::span<const RestoreT
   DF_TRY(const auto candidates, run.candidates());
   RestoreReport report;
   for (const CheckpointInfo& info : candidates) {
-    const auto opened = open_checkpoint(info);
-    const Status filled = opened ? opened->read(targets) : std::unexpected(opened.error());
+    const Status filled = run.agree(fill(info, targets));
     if (filled) {
       report.restored = info;
       DF_TRY_VOID(run.continue_from(info));
       return report;
     }
-    // Retention took it away between the list and the look.
-    const bool gone = !opened && filled.error().code() == ErrorCode::kNotFound;
-    if (!gone && !is_fault(filled.error())) return std::unexpected(as_mismatch(filled.error()));
+    if (!is_fault(filled.error())) return std::unexpected(as_mismatch(filled.error()));
     report.fell_back_from.emplace_back(info, filled.error());
   }
   if (candidates.empty()) return fail(ErrorCode::kNotFound, "restore: nothing was ever committed");

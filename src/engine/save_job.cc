@@ -11,11 +11,15 @@
 #include "base/try.h"
 #include "manifest/commit.h"
 #include "manifest/run_directory.h"
+#include "manifest/several_ranks.h"
 
 namespace deepfreeze {
 namespace {
 
 constexpr std::size_t kTornNamesShown = 8;
+
+// Rank 0 may seal as much later than others as it then waits itself.
+constexpr int kOutcomeWaits = 2;
 
 std::vector<std::string> sorted_once(std::vector<std::string> keys) {
   std::ranges::sort(keys);
@@ -122,7 +126,7 @@ void SaveJob::settle_failed(Error error) {
 }
 
 Status SaveJob::write_and_seal() {
-  DF_TRY_VOID(begin_attempt(vfs_, attempt()));
+  DF_TRY_VOID(is_alone() ? begin_attempt(vfs_, attempt()) : join_attempt(vfs_, attempt()));
   DF_TRY_VOID(write_part());
   const trace::Span span("seal");
   return seal_parts(vfs_, attempt(), part_names());
@@ -171,10 +175,13 @@ bool SaveJob::has_capture_failed() {
 Status SaveJob::commit() {
   const trace::Span span("commit");
   const Identity& identity = plan_.identity;
-  const auto manifest = commit_attempt(vfs_, {.identity = identity,
-                                              .world_size = identity.part.world_size,
-                                              .deadline = settings_.commit_wait_max,
-                                              .own = own_parts()});
+  const auto manifest =
+      identity.part.rank == 0
+          ? commit_attempt(vfs_, {.identity = identity,
+                                  .world_size = identity.part.world_size,
+                                  .deadline = settings_.commit_wait_max,
+                                  .own = own_parts()})
+          : await_outcome(vfs_, identity, kOutcomeWaits * settings_.commit_wait_max);
   if (!manifest) return std::unexpected(manifest.error());
   return {};
 }
@@ -223,8 +230,12 @@ AttemptName SaveJob::attempt() const { return {plan_.identity.step, plan_.identi
 // Nothing was published, so nobody can have taken the attempt for a checkpoint: it may go, and
 // on a full disk it must, because it holds the space that the next save needs.
 void SaveJob::give_up(const Error& error) {
-  const Status removed = remove_attempt(vfs_, attempt());
-  if (!removed) log_warning("a failed save left debris: " + removed.error().message());
+  if (is_alone()) {
+    const Status removed = remove_attempt(vfs_, attempt());
+    if (!removed) log_warning("a failed save left debris: " + removed.error().message());
+  } else {
+    withdraw(vfs_, plan_.identity, error);
+  }
   handle_->fail(error.within(fmt::format("save step {}", plan_.identity.step)));
 }
 
@@ -232,6 +243,8 @@ void SaveJob::give_up(const Error& error) {
 void SaveJob::remove_if_aborted() {
   const auto manifest = read_manifest(vfs_, attempt(), plan_.identity.run_id);
   if (!manifest || manifest->outcome != Outcome::kAborted) return;
+  // The others still have to see the outcome: rank 0's next save removes the rest.
+  if (!is_alone()) return remove_own_files(vfs_, plan_.identity);
   const Status removed = remove_attempt(vfs_, attempt());
   if (!removed) log_warning("an aborted save left debris: " + removed.error().message());
 }

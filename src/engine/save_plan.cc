@@ -26,40 +26,54 @@ Annotations annotate(const SaveRequest& request, const std::optional<ParentPoint
           .parent = parent};
 }
 
-bool is_of(const Tensor& tensor, const ShardEntry& entry) {
-  return tensor.guard <= kGuardsMax && tensor.data.size() == entry.extent.size() &&
-         tensor.spec == entry.spec;
-}
-
-// What check_table() would find is then found already, but for guards.
-bool has_tensors_of(const TablePlan& plan, const TensorTable& tensors) {
-  if (plan.order.size() != tensors.size()) return false;
-  auto place = plan.order.begin();
-  for (const TableText& file : plan.files) {
-    for (const ShardEntry& entry : file.entries) {
-      if (!is_of(tensors[*place++], entry)) return false;
-    }
-  }
-  return true;
-}
-
 std::vector<TensorSpec> specs_of(const TensorTable& tensors) {
   std::vector<TensorSpec> specs(tensors.size());
   std::ranges::transform(tensors, specs.begin(), &Tensor::spec);
   return specs;
 }
 
-Result<TablePlan> plan_table(const TensorTable& tensors, const HeaderBudget& budget) {
-  DF_TRY_VOID(check_table(tensors));
-  std::vector<TensorSpec> specs = specs_of(tensors);
-  DF_TRY(Layout layout, lay_out(specs));
-  std::vector<ShardEntry> entries;
-  entries.reserve(specs.size());
-  for (const std::size_t index : layout.order) {
-    entries.push_back({.spec = std::move(specs[index]), .extent = layout.extents[index]});
+std::vector<std::uint64_t> bytes_of(const TensorTable& tensors) {
+  std::vector<std::uint64_t> bytes(tensors.size());
+  std::ranges::transform(tensors, bytes.begin(), [](const Tensor& t) { return t.data.size(); });
+  return bytes;
+}
+
+std::vector<Share> whole_shares(const std::vector<TensorSpec>& specs) {
+  std::vector<Share> shares;
+  shares.reserve(specs.size());
+  for (std::uint32_t i = 0; i < specs.size(); ++i) {
+    shares.push_back({.tensor = i, .first_row = 0, .rows = rows_of(specs[i]).count});
   }
-  DF_TRY(std::vector<TableText> files, write_tables(std::move(entries), budget));
-  return TablePlan{.files = std::move(files), .order = std::move(layout.order)};
+  return shares;
+}
+
+Status check_share(const Share& share, const std::vector<TensorSpec>& specs) {
+  if (share.tensor >= specs.size()) {
+    return fail(ErrorCode::kInternal, "a share of a tensor that this rank does not have");
+  }
+  const std::uint64_t rows = rows_of(specs[share.tensor]).count;
+  if (share.first_row <= rows && share.rows <= rows - share.first_row) return {};
+  return fail(ErrorCode::kInternal, "a share beyond the end of tensor " + specs[share.tensor].key);
+}
+
+Result<TablePlan> plan_table(const std::vector<TensorSpec>& specs, std::span<const Share> shares,
+                             const HeaderBudget& budget) {
+  std::vector<TensorSpec> stored;
+  stored.reserve(shares.size());
+  for (const Share& share : shares) stored.push_back(spec_of_share(specs[share.tensor], share));
+  DF_TRY(const Layout layout, lay_out(stored));
+  TablePlan plan;
+  std::vector<ShardEntry> entries;
+  entries.reserve(stored.size());
+  plan.sources.reserve(stored.size());
+  for (const std::size_t index : layout.order) {
+    const Share& share = shares[index];
+    const std::uint64_t row_bytes = rows_of(specs[share.tensor]).bytes;
+    plan.sources.push_back({.tensor = share.tensor, .first_byte = share.first_row * row_bytes});
+    entries.push_back({.spec = std::move(stored[index]), .extent = layout.extents[index]});
+  }
+  DF_TRY(plan.files, write_tables(std::move(entries), budget));
+  return plan;
 }
 
 std::vector<Section> sections_of(const std::vector<TableText>& files, std::size_t file_count) {
@@ -115,9 +129,28 @@ Status SavePlanner::accept(const SaveRequest& request) {
 }
 
 Status SavePlanner::accept(const TensorTable& tensors) {
-  if (table_ && has_tensors_of(*table_, tensors)) return {};
+  if (has_tensors_of(tensors)) return {};
   table_.reset();
-  DF_TRY(TablePlan table, plan_table(tensors, budget_));
+  DF_TRY_VOID(check_table(tensors));
+  specs_ = specs_of(tensors);
+  bytes_ = bytes_of(tensors);
+  return among_ranks_ ? Status{} : take_shares(whole_shares(specs_));
+}
+
+// What check_table() would find is then found already, but for guards.
+bool SavePlanner::has_tensors_of(const TensorTable& tensors) const {
+  if (!table_ || specs_.size() != tensors.size()) return false;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    if (tensor.guard > kGuardsMax || tensor.data.size() != bytes_[i]) return false;
+    if (!(tensor.spec == specs_[i])) return false;
+  }
+  return true;
+}
+
+Status SavePlanner::take_shares(std::span<const Share> shares) {
+  for (const Share& share : shares) DF_TRY_VOID(check_share(share, specs_));
+  DF_TRY(TablePlan table, plan_table(specs_, shares, budget_));
   table_ = std::make_shared<const TablePlan>(std::move(table));
   return {};
 }
@@ -134,13 +167,15 @@ Status SavePlanner::accept_tree(const std::string& objects) {
 SavePlan SavePlanner::plan_capture(const TensorTable& tensors) const {
   SavePlan plan{.table = table_, .sections = sections_of(table_->files, table_->files.size())};
   plan.items.reserve(tensors.size());
-  auto place = table_->order.begin();
+  auto source = table_->sources.begin();
   for (std::size_t file = 0; file < table_->files.size(); ++file) {
     const std::uint64_t begin = plan.sections[file].begin;
     for (const ShardEntry& entry : table_->files[file].entries) {
-      const Tensor& tensor = tensors[*place++];
-      plan.items.push_back(
-          {.source = tensor.data, .offset = begin + entry.extent.begin, .guard = tensor.guard});
+      const Tensor& tensor = tensors[source->tensor];
+      plan.items.push_back({.source = tensor.data.subspan(source->first_byte, entry.extent.size()),
+                            .offset = begin + entry.extent.begin,
+                            .guard = tensor.guard});
+      ++source;
     }
   }
   return plan;
@@ -151,7 +186,7 @@ Result<SavePlan> SavePlanner::plan_save(const SaveRequest& request, const Identi
   SavePlan plan = plan_capture(request.tensors);
   plan.tree = tree_;
   plan.identity = identity;
-  plan.annotations = annotate(request, parent);
+  if (identity.part.rank == 0) plan.annotations = annotate(request, parent);
   const std::size_t files = std::max(table_->files.size(), tree_->members.size());
   plan.sections = sections_of(table_->files, files);
   for (std::size_t file = 0; file < files; ++file) {

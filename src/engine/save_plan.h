@@ -4,21 +4,29 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "deepfreeze/checkpointer.h"
 #include "format/header_parts.h"
+#include "plan/share.h"
 #include "staging/capture_session.h"
 #include "staging/image.h"
 
 namespace deepfreeze {
 
+// Where an entry's bytes come from: a tensor of the request's table, from this byte of it on.
+struct EntrySource {
+  std::size_t tensor = 0;
+  std::uint64_t first_byte = 0;
+};
+
 // What saves of the same tensors, at whatever addresses, have in common.
 struct TablePlan {
-  std::vector<TableText> files;    // one at least
-  std::vector<std::size_t> order;  // of each entry of all files, its place in the request's table
+  std::vector<TableText> files;      // one at least
+  std::vector<EntrySource> sources;  // of the entries of all files
 
-  // Of the entry of that place in `order`.
+  // Of the entry of that place in `sources`.
   [[nodiscard]] const std::string& key_of(std::size_t item) const;
 };
 
@@ -47,23 +55,35 @@ struct SavePlan {
 // names, dtypes, shapes and the state tree are the same. For the caller's thread.
 class SavePlanner {
  public:
-  explicit SavePlanner(HeaderBudget budget = {}) : budget_(budget) {}
+  // `among_ranks`: what this rank writes of its tensors is told by take_shares(); else all of it.
+  explicit SavePlanner(HeaderBudget budget = {}, bool among_ranks = false)
+      : budget_(budget), among_ranks_(among_ranks) {}
 
   // kInvalidArgument or kEncode names the key or the place in the objects.
   [[nodiscard]] Status accept(const SaveRequest& request);
   [[nodiscard]] Status accept(const TensorTable& tensors);
 
   // Of what was accepted last.
+  [[nodiscard]] const std::vector<TensorSpec>& specs() const { return specs_; }
+  [[nodiscard]] bool has_shares() const { return table_ != nullptr; }
+  // In the order of specs(), each within its tensor. kInternal where one is not.
+  [[nodiscard]] Status take_shares(std::span<const Share> shares);
+
+  // Of what was accepted last, and has shares.
   [[nodiscard]] SavePlan plan_capture(const TensorTable& tensors) const;
   // kInvalidArgument where a header would be larger than readers take.
   [[nodiscard]] Result<SavePlan> plan_save(const SaveRequest& request, const Identity& identity,
                                            const std::optional<ParentPoint>& parent) const;
 
  private:
+  [[nodiscard]] bool has_tensors_of(const TensorTable& tensors) const;
   [[nodiscard]] Status accept_tree(const std::string& objects);
 
   const HeaderBudget budget_;
-  std::shared_ptr<const TablePlan> table_;  // null before the first; saves in flight share them
+  const bool among_ranks_;
+  std::vector<TensorSpec> specs_;
+  std::vector<std::uint64_t> bytes_;        // of specs_
+  std::shared_ptr<const TablePlan> table_;  // null without shares; saves in flight share them
   std::shared_ptr<const TreeText> tree_;
 };
 

@@ -154,15 +154,15 @@ TEST(RangeScanTest, FindsWhatALookAtTheWholeFinds) {
   RangeScan scan(*plan.table, image);
   for (const std::size_t slab : slabs) scan.take(slab);
 
-  auto place = plan.table->order.begin();
+  auto place = plan.table->sources.begin();
   for (std::size_t file = 0; file < plan.file_count(); ++file) {
     for (const ValueRange& range : scan.ranges_of(file)) {
-      EXPECT_EQ(range, value_range(DType::kF32, table[*place].data))
-          << "tensor " << *place << ", seed " << kSeed;
+      EXPECT_EQ(range, value_range(DType::kF32, table[place->tensor].data))
+          << "tensor " << place->tensor << ", seed " << kSeed;
       ++place;
     }
   }
-  EXPECT_EQ(place, plan.table->order.end());
+  EXPECT_EQ(place, plan.table->sources.end());
 }
 
 }  // namespace

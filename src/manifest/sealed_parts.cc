@@ -6,12 +6,11 @@
 #include <array>
 #include <map>
 #include <string>
-#include <thread>
 #include <tuple>
 
-#include "base/clock.h"
 #include "base/hex.h"
 #include "base/mapped_memory.h"
+#include "base/polling.h"
 #include "base/try.h"
 #include "manifest/record_file.h"
 #include "manifest/run_directory.h"
@@ -19,9 +18,6 @@
 
 namespace deepfreeze {
 namespace {
-
-constexpr std::chrono::milliseconds kPauseMin{1};
-constexpr std::chrono::milliseconds kPauseMax{100};
 
 AttemptName attempt_of(const Identity& identity) { return {identity.step, identity.attempt_id}; }
 
@@ -201,21 +197,28 @@ std::optional<Identity> find_identity(Vfs& vfs, const AttemptName& name) {
   return std::nullopt;
 }
 
+std::optional<Error> reported_failure(Vfs& vfs, const AttemptName& name) {
+  const std::string directory = attempt_dir_name(name);
+  const auto entries = vfs.list(directory);
+  if (!entries) return std::nullopt;
+  const auto failed = std::ranges::find_if(
+      *entries, [](const DirEntry& entry) { return entry.name.ends_with(".failed"); });
+  if (failed == entries->end()) return std::nullopt;
+  return failure_report(vfs, join_name(directory, failed->name));
+}
+
 Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request) {
-  const auto start = Monotonic::now();
-  for (auto pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
+  Polling polling(request.deadline);
+  while (true) {
     DF_TRY(std::vector<PartName> parts, list_undecided(vfs, request));
     const Status complete = check_complete(parts, request.world_size);
     if (complete) return parts;
     if (complete.error().code() != ErrorCode::kIncomplete) {
       return std::unexpected(complete.error());
     }
-    const auto waited = Monotonic::now() - start;
-    if (waited >= request.deadline) {
-      return fail(ErrorCode::kIncomplete, fmt::format("{} after {} ms", complete.error().message(),
-                                                      request.deadline.count()));
-    }
-    std::this_thread::sleep_for(std::min<Monotonic::duration>(pause, request.deadline - waited));
+    if (polling.again()) continue;
+    return fail(ErrorCode::kIncomplete, fmt::format("{} after {} ms", complete.error().message(),
+                                                    request.deadline.count()));
   }
 }
 

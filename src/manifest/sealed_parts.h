@@ -23,6 +23,9 @@ struct PartHeader {
 // The identity in the first readable header of an attempt, sealed or not.
 [[nodiscard]] std::optional<Identity> find_identity(Vfs& vfs, const AttemptName& name);
 
+// What a rank of the attempt reported that has failed; nothing where none has.
+[[nodiscard]] std::optional<Error> reported_failure(Vfs& vfs, const AttemptName& name);
+
 // In the order of (rank, file). Waits with a growing pause until every rank's parts are sealed.
 // kIncomplete: a rank reported failure, or the deadline passed. kExists: the attempt has an
 // outcome already. kMismatch: a part of another world size is there, or one too many.

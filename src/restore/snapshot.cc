@@ -54,21 +54,22 @@ Status check_files_complete(const std::vector<ShardFile>& files, std::uint32_t w
                                                file, rank, world_size));
 }
 
-// Its pieces stand in rank 0's files, in their order; they are taken out of there.
-Result<std::string> join_tree(std::vector<ShardFile>& files) {
-  std::map<std::uint32_t, std::string*> pieces;
-  std::size_t bytes = 0;
+// A rank's pieces stand in its files, in their order; they are taken out of there.
+Result<std::vector<std::string>> join_trees(std::vector<ShardFile>& files, std::uint32_t ranks) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::string*> pieces;  // by rank, file
   for (ShardFile& file : files) {
     const PartName& part = file.header.identity.part;
-    if (part.rank != 0) continue;
-    pieces.emplace(part.file, &file.header.tree);
-    bytes += file.header.tree.size();
+    pieces.emplace(std::pair(part.rank, part.file), &file.header.tree);
   }
-  if (bytes > kTreeBytesMax) return fail(ErrorCode::kCorrupt, "the state tree is too large");
-  std::string tree;
-  tree.reserve(bytes);
-  for (const auto& [file, piece] : pieces) tree += std::exchange(*piece, {});
-  return tree;
+  std::vector<std::string> trees(ranks);
+  for (const auto& [place, piece] : pieces) {
+    std::string& tree = trees[place.first];
+    if (tree.size() + piece->size() > kTreeBytesMax) {
+      return fail(ErrorCode::kCorrupt, "the state tree is too large");
+    }
+    tree += std::exchange(*piece, {});
+  }
+  return trees;
 }
 
 // By entry of the header.
@@ -152,7 +153,7 @@ std::vector<Snapshot::Place> Snapshot::sorted_places() const {
 }
 
 Status Snapshot::index_keys() {
-  DF_TRY(tree_, join_tree(files_));
+  DF_TRY(trees_, join_trees(files_, manifest_.world_size));
   places_ = sorted_places();
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const TensorSpec& spec = entry_at(places_[i]).spec;
@@ -194,6 +195,11 @@ std::vector<std::optional<ValueRange>> Snapshot::ranges() const {
     ranges.push_back(entry_at(place).spec.box ? std::nullopt : of_files[place.file][place.entry]);
   }
   return ranges;
+}
+
+const std::string& Snapshot::tree(std::uint32_t rank) const {
+  static const std::string kNone;
+  return rank < trees_.size() ? trees_[rank] : kNone;
 }
 
 std::uint64_t Snapshot::bytes() const {

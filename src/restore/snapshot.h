@@ -64,7 +64,8 @@ class Snapshot {
   [[nodiscard]] const TensorSpec* find(std::string_view key) const;  // null where it is not stored
   // Of tensors(), by index; none where they were not stored, or the tensor is in boxes.
   [[nodiscard]] std::vector<std::optional<ValueRange>> ranges() const;
-  [[nodiscard]] const std::string& tree() const { return tree_; }
+  // As that rank gave it; empty where it gave none, or there was no such rank.
+  [[nodiscard]] const std::string& tree(std::uint32_t rank = 0) const;
   [[nodiscard]] std::uint64_t bytes() const;  // of all data sections
 
   // Fills the targets, from whatever boxes are stored: reads the blocks that they lie in and no
@@ -99,7 +100,7 @@ class Snapshot {
   std::vector<TensorSpec> specs_;         // sorted by key
   std::vector<Place> places_;             // of all boxes, in the order of their keys
   std::vector<std::size_t> first_place_;  // of specs_, by index, and the end of places_
-  std::string tree_;
+  std::vector<std::string> trees_;        // by rank
 };
 
 // verify() of one attempt including what keeps it from opening.

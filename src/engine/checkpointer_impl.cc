@@ -1,0 +1,335 @@
+#include "engine/checkpointer_impl.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "base/log.h"
+#include "base/scope_exit.h"
+#include "base/trace.h"
+#include "base/try.h"
+#include "engine/open_checkpoint.h"
+#include "manifest/claims.h"
+#include "manifest/retention.h"
+#include "manifest/several_ranks.h"
+
+namespace deepfreeze {
+namespace {
+
+// Longer waits would overflow the clock that they are added to.
+constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
+
+void note_sizes(const SavePlan& plan, SaveHandle::State& handle) {
+  handle.status.bytes = plan.data_bytes();
+  for (const CaptureItem& item : plan.items) {
+    if (item.guard != kUnguarded) handle.status.guarded_bytes += item.source.size();
+  }
+}
+
+Status status_of(const Result<std::vector<CheckpointInfo>>& infos) {
+  if (infos) return {};
+  return std::unexpected(infos.error());
+}
+
+Result<std::vector<Point>> points_of(const Result<std::vector<CheckpointInfo>>& infos) {
+  if (!infos) return std::unexpected(infos.error());
+  std::vector<Point> points;
+  for (const CheckpointInfo& info : *infos) points.push_back(point_of(info));
+  return points;
+}
+
+// Those that rank 0 named, in its order.
+Result<std::vector<CheckpointInfo>> pick(std::vector<CheckpointInfo> infos,
+                                         const std::vector<Point>& points) {
+  std::vector<CheckpointInfo> picked;
+  for (const Point& point : points) {
+    const auto found = std::ranges::find(infos, point.attempt_id, &CheckpointInfo::attempt_id);
+    if (found == infos.end()) {
+      return fail(ErrorCode::kMismatch,
+                  fmt::format("step {} is there for rank 0 and not here: they need one directory "
+                              "that all see",
+                              point.step));
+    }
+    picked.push_back(std::move(*found));
+  }
+  return picked;
+}
+
+// Not the machine's fault, so no handle is made for it.
+bool is_callers_mistake(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kEncode:
+    case ErrorCode::kMismatch:
+    case ErrorCode::kBusy:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Error out_of_memory(const std::exception& cause) {
+  return {ErrorCode::kNoSpace, fmt::format("memory or threads are refused: {}", cause.what())};
+}
+
+void Checkpointer::Impl::work() {
+  ::pthread_setname_np(::pthread_self(), "df-save");
+  while (const auto job = jobs.pop()) {
+    run_job(**job);
+    if (trace_file) trace_file->flush();
+    const std::lock_guard lock(mutex);
+    --jobs_unfinished;
+    changed.notify_all();
+  }
+}
+
+// The trainer must outlive whatever happens here, a refused allocation included.
+void Checkpointer::Impl::run_job(SaveJob& job) {
+  bool freed = false;  // from then on the arena is another save's
+  const auto free_once = [&] {
+    if (!std::exchange(freed, true)) capturer.free_arena();
+  };
+  bool committed = false;
+  try {
+    committed = job.run(free_once);
+  } catch (const std::exception& cause) {
+    job.settle_failed(out_of_memory(cause));
+    free_once();
+  }
+  if (committed && ranks.commits()) collect_or_warn(job);
+  leaves_aborted = leaves_aborted || (!committed && !ranks.is_alone());
+}
+
+// The save itself is durable, whatever becomes of older ones.
+void Checkpointer::Impl::collect_or_warn(const SaveJob& job) {
+  try {
+    collect(job);
+  } catch (const std::exception& cause) {
+    log_warning("old checkpoints stay: " + out_of_memory(cause).message());
+  }
+}
+
+// Only after a commit of our own, so nothing goes before a newer step is durable; and only while
+// the run is ours, because the next owner's rules may keep more.
+void Checkpointer::Impl::collect(const SaveJob& job) {
+  const trace::Span span("collect garbage");
+  const Keep& keep = options.keep;
+  if (!keep.last && !keep.every && !keep.best && !leaves_aborted) return;
+  leaves_aborted = false;
+  if (!check_not_fenced(*vfs, job.generation())) return;
+  const auto collected = collect_garbage(*vfs, keep, false);
+  if (!collected) log_warning("old checkpoints stay: " + collected.error().message());
+}
+
+void Checkpointer::Impl::wait_idle() {
+  capturer.discard_early();
+  capturer.fence_all();  // who waits may as well copy
+  wait_for_jobs();
+}
+
+void Checkpointer::Impl::wait_for_jobs() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [this] { return jobs_unfinished == 0; });
+}
+
+// Nobody is left who would confirm it, and the worker waits for that.
+void Checkpointer::Impl::fail_unconfirmed() {
+  const auto job = last_job.lock();
+  if (!job || !job->awaits_confirmation()) return;
+  std::ignore = last_handle.wait_copied();
+  job->capture_failed(Error(ErrorCode::kCancelled, "closed before the save was confirmed"));
+}
+
+bool Checkpointer::Impl::take_arena() {
+  if (capturer.has_early()) return true;
+  const bool waits = options.on_busy == OnBusy::kBlock;
+  return capturer.take_arena(waits ? std::min(options.busy_wait_max, kWaitMax)
+                                   : std::chrono::milliseconds{0});
+}
+
+// Takes the arena where it is ready.
+SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
+  SaveVote vote{.run_id = writer.record().run_id, .step = request.step};
+  vote.ready = planner.accept(request);
+  vote.has_shares = planner.has_shares();
+  if (!vote.ready) return vote;
+  if (take_arena()) return vote;
+  vote.is_busy = options.on_busy == OnBusy::kSkip;
+  if (!vote.is_busy) {
+    vote.ready = fail(ErrorCode::kBusy, "the save before it did not finish in time");
+  }
+  return vote;
+}
+
+Result<SaveVerdict> Checkpointer::Impl::agree_on_save(const SaveVote& own) {
+  return ranks.agree_on_save(own, [&] {
+    if (writer.must_claim(own.step)) wait_for_jobs();
+    return writer.next_identity(own.step);
+  });
+}
+
+Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request,
+                                               const SaveVerdict& verdict) {
+  const trace::Span span("plan");
+  if (verdict.share_anew) DF_TRY_VOID(ranks.share_out(request.tensors, planner));
+  return planner.plan_save(request, verdict.identity, writer.record().parent);
+}
+
+void Checkpointer::Impl::push(std::shared_ptr<SaveJob> job) {
+  const std::lock_guard lock(mutex);
+  jobs.push(std::move(job));  // never waits: the arena admits one job at a time
+  ++jobs_unfinished;
+}
+
+Result<std::shared_ptr<LiveCapture>> Checkpointer::Impl::make_capture(const SavePlan& plan) {
+  if (capturer.has_early()) {
+    if (auto capture = capturer.take_early(plan)) return capture;
+  }
+  return capturer.prepare(plan);
+}
+
+std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
+    SavePlan plan, const std::shared_ptr<LiveCapture>& capture,
+    const std::shared_ptr<SaveHandle::State>& handle, bool confirm) {
+  const SaveJobSettings settings = {.write_engine = *write_engine,
+                                    .commit_wait_max = options.commit_wait_max,
+                                    .confirm = confirm};
+  const Image image = capturer.image(plan);
+  auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
+  handle->capturing(capture->session());
+  capture->when_copied([job] { job->copied(); });
+  if (confirm) {
+    const std::lock_guard lock(handle->mutex);
+    handle->on_abandon = [job, capture] {
+      capture->cancel();
+      job->capture_failed(Error(ErrorCode::kCancelled, "nobody is left to confirm the save"));
+    };
+  }
+  last_job = job;
+  last_handle = SaveHandle(handle);
+  push(job);
+  return job;
+}
+
+// The job is pushed before the capture, so that slabs are written while others are copied.
+Status Checkpointer::Impl::save_or_throw(const SaveRequest& request, const SaveVerdict& verdict,
+                                         const std::shared_ptr<SaveHandle::State>& handle) {
+  std::shared_ptr<SaveJob> job;
+  std::shared_ptr<LiveCapture> capture;
+  const ScopeExit free_unused_arena([&] {
+    if (job) return;
+    if (capture) capture->cancel();  // one that began early may still be filling the arena
+    capturer.abandon();
+  });
+  DF_TRY(SavePlan plan, make_plan(request, verdict));
+  capturer.choose_copy_time(plan);
+  DF_TRY(capture, make_capture(plan));
+  note_sizes(plan, *handle);
+  handle->status.early = capture->began_early();
+  const bool confirm = request.confirm && handle->status.guarded_bytes > 0;
+  job = start_job(std::move(plan), capture, handle, confirm);
+  try {
+    capturer.begin(capture, handle);
+  } catch (const std::exception& cause) {
+    job->capture_failed(out_of_memory(cause));  // the worker must not wait for the rest
+  }
+  return {};
+}
+
+Status Checkpointer::Impl::save(const SaveRequest& request, const SaveVerdict& verdict,
+                                const std::shared_ptr<SaveHandle::State>& handle) {
+  try {
+    return save_or_throw(request, verdict, handle);
+  } catch (const std::exception& cause) {
+    return std::unexpected(out_of_memory(cause));
+  }
+}
+
+Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveRequest& request) {
+  auto handle = make_handle_state(request.step);
+  const SaveVote own = prepare(request);
+  const auto verdict = agree_on_save(own);
+  if (!verdict || verdict->skip) {
+    if (own.ready && !own.is_busy) capturer.abandon();
+    capturer.discard_early();  // it was for a save that will not be
+    if (!verdict) return refused(verdict.error(), handle);
+    return std::nullopt;
+  }
+  SaveHandle result = handle_of(handle);
+  const Status saved = save(request, *verdict, handle);
+  if (!saved) {
+    if (!ranks.is_alone()) withdraw(*vfs, verdict->identity, saved.error());
+    return refused(saved.error(), handle);
+  }
+  // Where nothing is left to copy, the last checksum may still be under way on another thread.
+  if (handle->status.guarded_bytes == 0) std::ignore = result.wait(Level::kCaptured);
+  const std::lock_guard lock(handle->mutex);
+  handle->status.stall_seconds = seconds_since(handle->started);
+  return result;
+}
+
+Result<std::optional<SaveHandle>> Checkpointer::Impl::refused(
+    Error error, const std::shared_ptr<SaveHandle::State>& handle) {
+  error = error.within(fmt::format("save step {}", handle->status.step));
+  if (is_callers_mistake(error)) return std::unexpected(std::move(error));
+  SaveHandle result = handle_of(handle);
+  handle->fail(std::move(error));
+  return result;
+}
+
+Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
+  const trace::Span span("prewarm");
+  SaveVote own{.run_id = writer.record().run_id, .step = request.step, .is_save = false};
+  own.ready = planner.accept(request);
+  own.has_shares = planner.has_shares();
+  DF_TRY(const SaveVerdict verdict, agree_on_save(own));
+  if (verdict.share_anew) DF_TRY_VOID(ranks.share_out(request.tensors, planner));
+  capturer.discard_early();
+  if (!capturer.take_arena(std::min(options.busy_wait_max, kWaitMax))) {
+    return fail(ErrorCode::kBusy, "prewarm: the save before it did not finish in time");
+  }
+  const ScopeExit free_arena([this] { capturer.free_arena(); });
+  DF_TRY_VOID(capturer.prewarm(planner.plan_capture(request.tensors)));
+  wait_for_jobs();  // a claim would fence them
+  return ranks.commits() ? writer.prepare() : Status{};
+}
+
+// For the caller: notices when he has no copy left.
+SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State>& state) {
+  SaveHandle handle(state);
+  handle.keeper_ =
+      std::shared_ptr<void>(state.get(), [weak = std::weak_ptr(state), owner = owner](void*) {
+        const auto left = weak.lock();
+        if (left && ::getpid() == owner) left->abandon();
+      });
+  return handle;
+}
+
+Result<std::vector<CheckpointInfo>> Checkpointer::Impl::decided_candidates() {
+  DF_TRY(const RunListing listing, writer.decide());
+  return describe_all(*vfs, listing);
+}
+
+Result<std::vector<CheckpointInfo>> Checkpointer::Impl::listed_candidates() const {
+  DF_TRY(const RunListing listing, read_run(*vfs));
+  return describe_all(*vfs, listing);
+}
+
+// Rank 0 decides what is undecided before the others look, and they take its order.
+Result<std::vector<CheckpointInfo>> Checkpointer::Impl::candidates() {
+  if (ranks.is_alone()) return decided_candidates();
+  Result<std::vector<CheckpointInfo>> own;
+  if (ranks.commits()) own = decided_candidates();
+  DF_TRY(const std::vector<Point> points, ranks.points_of_rank0(points_of(own)));
+  if (!ranks.commits()) own = listed_candidates();
+  auto chosen = own ? pick(*std::move(own), points) : std::move(own);
+  DF_TRY_VOID(ranks.agree(status_of(chosen)));
+  return chosen;
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,115 @@
+// What a Checkpointer is made of. Its functions are for the caller's thread but for those that
+// work() calls, on the engine's worker.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "deepfreeze/checkpointer.h"
+#include "engine/capturer.h"
+#include "engine/job_ranks.h"
+#include "engine/run_writer.h"
+#include "engine/save_job.h"
+#include "engine/save_plan.h"
+#include "pipeline/write_engine.h"
+#include "storage/trace_file.h"
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+// One save may be writing while the next, captured, waits: the arena admits no third.
+inline constexpr std::size_t kJobsQueuedMax = 2;
+
+// Of memory or threads that the system refuses.
+[[nodiscard]] Error out_of_memory(const std::exception& cause);
+
+struct Checkpointer::Impl {
+  // What opening can fail to make.
+  struct Parts {
+    JobRanks ranks;
+    std::unique_ptr<Vfs> vfs;
+    RunWriter writer;
+    std::unique_ptr<WriteEngine> write_engine;
+    std::unique_ptr<TraceFile> trace_file;
+  };
+  Impl(Parts parts, Options chosen)
+      : options(std::move(chosen)),
+        ranks(std::move(parts.ranks)),
+        vfs(std::move(parts.vfs)),
+        writer(std::move(parts.writer)),
+        planner({.with_ranges = options.statistics}, !ranks.is_alone()),
+        capturer(options, *parts.write_engine),
+        trace_file(std::move(parts.trace_file)),
+        write_engine(std::move(parts.write_engine)),
+        worker([this] { work(); }) {}
+
+  ~Impl() { stop(); }
+
+  void stop() {
+    capturer.discard_early();
+    capturer.fence_all();
+    fail_unconfirmed();
+    jobs.close();
+    if (worker.joinable()) worker.join();
+  }
+
+  void work();
+  void run_job(SaveJob& job);
+  void collect_or_warn(const SaveJob& job);
+  void collect(const SaveJob& job);
+  void wait_idle();
+  void wait_for_jobs();
+  void fail_unconfirmed();
+  [[nodiscard]] bool take_arena();
+  [[nodiscard]] SaveVote prepare(const SaveRequest& request);
+  [[nodiscard]] Result<SaveVerdict> agree_on_save(const SaveVote& own);
+  [[nodiscard]] Result<SavePlan> make_plan(const SaveRequest& request, const SaveVerdict& verdict);
+  [[nodiscard]] Result<std::shared_ptr<LiveCapture>> make_capture(const SavePlan& plan);
+  [[nodiscard]] std::shared_ptr<SaveJob> start_job(SavePlan plan,
+                                                   const std::shared_ptr<LiveCapture>& capture,
+                                                   const std::shared_ptr<SaveHandle::State>& handle,
+                                                   bool confirm);
+  [[nodiscard]] Result<std::optional<SaveHandle>> checked_save(const SaveRequest& request);
+  [[nodiscard]] Status prewarm(const SaveRequest& request);
+  [[nodiscard]] SaveHandle handle_of(const std::shared_ptr<SaveHandle::State>& state);
+  [[nodiscard]] Result<std::optional<SaveHandle>> refused(
+      Error error, const std::shared_ptr<SaveHandle::State>& handle);
+  [[nodiscard]] Status save(const SaveRequest& request, const SaveVerdict& verdict,
+                            const std::shared_ptr<SaveHandle::State>& handle);
+  [[nodiscard]] Status save_or_throw(const SaveRequest& request, const SaveVerdict& verdict,
+                                     const std::shared_ptr<SaveHandle::State>& handle);
+  void push(std::shared_ptr<SaveJob> job);
+  [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
+  [[nodiscard]] Result<std::vector<CheckpointInfo>> decided_candidates();
+  [[nodiscard]] Result<std::vector<CheckpointInfo>> listed_candidates() const;
+
+  const Options options;
+  JobRanks ranks;
+  const std::unique_ptr<Vfs> vfs;
+  RunWriter writer;  // of the rank that commits; others have it for the run's record
+  SavePlanner planner;
+  Capturer capturer;
+  const std::unique_ptr<TraceFile> trace_file;      // null: no trace
+  const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
+  const pid_t owner = ::getpid();
+  bool closed = false;
+  bool leaves_aborted = false;  // attempts of ours, for the next commit to remove; the worker's
+  std::weak_ptr<SaveJob> last_job;
+  SaveHandle last_handle{make_handle_state(0)};
+
+  std::mutex mutex;  // guards the next two
+  std::condition_variable changed;
+  std::size_t jobs_unfinished = 0;
+
+  BoundedQueue<std::shared_ptr<SaveJob>> jobs{kJobsQueuedMax};
+  std::thread worker;  // last: it uses all above
+};
+
+}  // namespace deepfreeze

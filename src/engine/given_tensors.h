@@ -1,0 +1,47 @@
+// What all ranks have to share out, as rank 0 received it. For one thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/save_agreement.h"
+#include "plan/holders.h"
+
+namespace deepfreeze {
+
+class GivenTensors {
+ public:
+  // What a rank sends.
+  [[nodiscard]] static std::string encode(const RankTensors& own);
+
+  // The next rank's.
+  [[nodiscard]] Status add(std::string_view bytes);
+
+  // Ranks with equal tables point to one.
+  [[nodiscard]] const std::vector<RankState>& ranks() const { return ranks_; }
+
+  // kMismatch names the key, and two ranks whose bytes differ.
+  [[nodiscard]] Status check_replicas() const;
+
+ private:
+  struct Table {
+    std::vector<TensorSpec> specs;
+    std::uint32_t first_rank = 0;  // that has it
+  };
+
+  [[nodiscard]] Status check_same_table(std::size_t rank) const;
+  [[nodiscard]] Status check_other_tables() const;
+
+  std::map<std::string, std::uint32_t, std::less<>> nodes_;  // by name
+  std::map<std::string, std::size_t, std::less<>> by_text_;  // index into tables_
+  std::deque<Table> tables_;
+  std::vector<std::size_t> table_of_;             // by rank
+  std::vector<std::vector<std::uint32_t>> crcs_;  // by rank
+  std::vector<RankState> ranks_;
+};
+
+}  // namespace deepfreeze

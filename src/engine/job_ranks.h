@@ -1,0 +1,42 @@
+// This process among the ranks of its job. Alone, it decides by itself, and there is nobody to ask.
+// For the thread of the Checkpointer's caller.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/save_agreement.h"
+#include "engine/save_plan.h"
+#include "format/records.h"
+#include "ranks/ranks_in_step.h"
+
+namespace deepfreeze {
+
+class JobRanks {
+ public:
+  // Null, or a group of one: alone. kInvalidArgument where the group's own numbers can't be.
+  [[nodiscard]] static Result<JobRanks> join(std::shared_ptr<RankGroup> group);
+
+  [[nodiscard]] bool is_alone() const { return !group_; }
+  [[nodiscard]] bool commits() const { return !group_ || group_->rank() == 0; }
+
+  // All below are collective; see save_agreement.h, ranks/collective.h.
+  [[nodiscard]] Result<SaveVerdict> agree_on_save(
+      const SaveVote& own, const std::function<Result<Identity>()>& make_identity);
+  // Who writes what of the tensors, which the planner has accepted. Reads all of them once.
+  [[nodiscard]] Status share_out(const TensorTable& tensors, SavePlanner& planner);
+  [[nodiscard]] Status agree(const Status& own);
+  [[nodiscard]] Result<bool> as_rank0(bool own);
+  // Those of rank 0. Others give what they like.
+  [[nodiscard]] Result<std::vector<Point>> points_of_rank0(Result<std::vector<Point>> own);
+
+ private:
+  explicit JobRanks(std::unique_ptr<RanksInStep> group) : group_(std::move(group)) {}
+
+  std::unique_ptr<RanksInStep> group_;
+};
+
+}  // namespace deepfreeze

@@ -1,0 +1,467 @@
+// The public interface with several ranks, which are threads here, on the real file system.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "deepfreeze/deepfreeze.h"
+#include "plan/share_plan.h"
+#include "support/code_of.h"
+#include "support/scoped_dir.h"
+#include "support/thread_ranks.h"
+
+namespace deepfreeze {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using Group = std::shared_ptr<RankGroup>;
+
+constexpr milliseconds kDeadline{60'000};  // for waits that must not hang, not a verdict on speed
+constexpr std::uint64_t kRows = 3'001;     // of the largest tensor
+constexpr std::uint64_t kColumns = 1'024;
+
+// What a data-parallel job has: the same on all ranks, but for a generator of each.
+struct State {
+  std::vector<float> weights = std::vector<float>(kRows * kColumns);
+  std::vector<float> bias = std::vector<float>(77);
+  std::vector<std::uint64_t> generator = std::vector<std::uint64_t>(9);
+
+  void fill(std::uint64_t step, std::uint32_t rank) {
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      weights[i] = static_cast<float>(step * 1'000'000 + i);
+    }
+    std::ranges::fill(bias, static_cast<float>(step));
+    std::ranges::fill(generator, 100 * step + rank);
+  }
+  bool operator==(const State&) const = default;
+};
+
+State state_at(std::uint64_t step, std::uint32_t rank) {
+  State state;
+  state.fill(step, rank);
+  return state;
+}
+
+std::string generator_key(std::uint32_t rank) { return "@rank0000" + std::to_string(rank) + ".g"; }
+
+TensorTable table_of(const State& state, std::uint32_t rank) {
+  return {{.spec = {.key = "w", .dtype = DType::kF32, .shape = {kRows, kColumns}},
+           .data = std::as_bytes(std::span(state.weights))},
+          {.spec = {.key = "b", .dtype = DType::kF32, .shape = {77}},
+           .data = std::as_bytes(std::span(state.bias))},
+          {.spec = {.key = generator_key(rank), .dtype = DType::kU64, .shape = {9}},
+           .data = std::as_bytes(std::span(state.generator))}};
+}
+
+std::vector<RestoreTarget> targets_of(State& state, std::uint32_t rank) {
+  return {{"w", std::as_writable_bytes(std::span(state.weights))},
+          {"b", std::as_writable_bytes(std::span(state.bias))},
+          {generator_key(rank), std::as_writable_bytes(std::span(state.generator))}};
+}
+
+// Rows [first, end) of "w", as a rank of a sharded job has them.
+TensorSpec rows_spec(std::uint64_t first, std::uint64_t end) {
+  return {.key = "w",
+          .dtype = DType::kF32,
+          .shape = {end - first, kColumns},
+          .box = Box{{first, 0}, {end - first, kColumns}},
+          .global_shape = {kRows, kColumns}};
+}
+
+class SeveralRanksTest : public testing::Test {
+ protected:
+  SeveralRanksTest() {
+    set_log_sink([](std::string_view) {});
+  }
+  ~SeveralRanksTest() override {
+    fail_points::disarm();
+    set_log_sink({});
+  }
+
+  [[nodiscard]] fs::path run_dir() const { return dir_.path() / "run"; }
+
+  Checkpointer open(const Group& group, Options options = {}) {
+    options.ranks = group;
+    options.commit_wait_max = milliseconds(20'000);
+    auto opened = Checkpointer::open(run_dir(), std::move(options));
+    EXPECT_TRUE(opened) << opened.error().message();
+    return std::move(*opened);
+  }
+
+  // Nothing, or why the save of that step by this rank is not durable.
+  static Status save(Checkpointer& run, std::uint32_t rank, std::uint64_t step) {
+    const State state = state_at(step, rank);
+    auto handle = run.save({.step = step,
+                            .tensors = table_of(state, rank),
+                            .objects = "[" + std::to_string(rank) + "]"});
+    if (!handle) return std::unexpected(handle.error());
+    return (*handle)->wait(Level::kDurable, kDeadline);
+  }
+
+  void save_durably(std::uint32_t ranks, const std::vector<std::uint64_t>& steps) {
+    ThreadRanks(ranks).run([&](std::uint32_t rank, const Group& group) {
+      Checkpointer run = open(group);
+      for (const std::uint64_t step : steps) {
+        const Status saved = save(run, rank, step);
+        EXPECT_TRUE(saved) << saved.error().message();
+      }
+    });
+  }
+
+  CheckpointInfo newest() {
+    const auto listed = list_checkpoints(run_dir());
+    EXPECT_TRUE(listed && !listed->empty());
+    return listed->front();
+  }
+
+  std::uint64_t next_step() {
+    const auto listed = list_checkpoints(run_dir());
+    return listed && !listed->empty() ? listed->front().step + 1 : 1;
+  }
+
+  std::vector<std::string> names_in_run(const std::string& prefix) {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(run_dir())) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with(prefix)) names.push_back(name);
+    }
+    return names;
+  }
+
+  ScopedDir dir_;
+};
+
+std::map<std::uint32_t, std::uint64_t> file_bytes_by_rank(const CheckpointInfo& info) {
+  std::map<std::uint32_t, std::uint64_t> bytes;
+  for (const auto& entry : fs::directory_iterator(info.path)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("rank-")) continue;
+    bytes[static_cast<std::uint32_t>(std::stoul(name.substr(5, 5)))] += entry.file_size();
+  }
+  return bytes;
+}
+
+TEST_F(SeveralRanksTest, WhatAllHaveIsWrittenOnceAndEvenly) {
+  save_durably(4, {1, 2});
+  const auto bytes = file_bytes_by_rank(newest());
+  ASSERT_EQ(bytes.size(), 4U);
+  std::uint64_t sum = 0;
+  for (const auto& [rank, count] : bytes) {
+    sum += count;
+    EXPECT_LE(count, kRows * kColumns * 4 / 4 + kCutBytesMin) << "rank " << rank;
+  }
+  EXPECT_LE(sum, kRows * kColumns * 4 + (1 << 16)) << "more than once";
+}
+
+TEST_F(SeveralRanksTest, OneProcessReadsWhatSeveralWrote) {
+  save_durably(3, {1, 2});
+  const auto opened = open_checkpoint(newest());
+  ASSERT_TRUE(opened) << opened.error().message();
+  EXPECT_EQ(opened->info().world_size, 3U);
+  for (const std::uint32_t rank : {0U, 1U, 2U}) {
+    State found;
+    const Status read = opened->read(targets_of(found, rank));
+    ASSERT_TRUE(read) << read.error().message();
+    EXPECT_EQ(found, state_at(2, rank));
+    EXPECT_EQ(opened->objects(rank), "[" + std::to_string(rank) + "]");
+  }
+  EXPECT_EQ(opened->objects(3), "");
+}
+
+TEST_F(SeveralRanksTest, AnotherNumberOfRanksResumesWithBoxesOfItsOwn) {
+  save_durably(3, {5});
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    const TensorSpec mine = rank == 0 ? rows_spec(0, 1000) : rows_spec(1000, kRows);
+    std::vector<float> rows(mine.shape[0] * kColumns);
+    const auto restored = restore_newest(
+        run, std::vector<RestoreTarget>{{"w", std::as_writable_bytes(std::span(rows)), mine.box}});
+    ASSERT_TRUE(restored) << restored.error().message();
+    EXPECT_EQ(restored->restored.step, 5U);
+    const State whole = state_at(5, 0);
+    EXPECT_EQ(std::memcmp(rows.data(), whole.weights.data() + mine.box->offset[0] * kColumns,
+                          rows.size() * sizeof(float)),
+              0);
+    // And goes on as a sharded job.
+    auto handle =
+        run.save({.step = 6, .tensors = {{.spec = mine, .data = std::as_bytes(std::span(rows))}}});
+    ASSERT_TRUE(handle) << handle.error().message();
+    const Status durable = (*handle)->wait(Level::kDurable, kDeadline);
+    EXPECT_TRUE(durable) << durable.error().message();
+  });
+  State found;
+  ASSERT_TRUE(open_checkpoint(newest()).value().read(
+      std::vector<RestoreTarget>{{"w", std::as_writable_bytes(std::span(found.weights))}}));
+  EXPECT_EQ(found.weights, state_at(5, 0).weights);
+}
+
+TEST_F(SeveralRanksTest, AStateThatOneRankCanNotSaveIsEveryRanksErrorAndTheNextIsSaved) {
+  ThreadRanks(3).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    const State state = state_at(1, rank);
+    TensorTable table = table_of(state, rank);
+    if (rank == 1) table.push_back(table.front());
+    const auto refused = run.save({.step = 1, .tensors = table});
+    ASSERT_EQ(code_of(refused), ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(refused.error().message().contains("rank 1")) << refused.error().message();
+    EXPECT_TRUE(save(run, rank, 2));
+  });
+  EXPECT_EQ(newest().step, 2U);
+}
+
+TEST_F(SeveralRanksTest, WhoDeclinesTellsTheOthersWhy) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    if (rank == 1) {
+      run.decline(Error(ErrorCode::kEncode, "a lambda"));
+    } else {
+      const Status saved = save(run, rank, 1);
+      ASSERT_EQ(code_of(saved), ErrorCode::kEncode);
+      EXPECT_TRUE(saved.error().message().contains("rank 1: a lambda")) << saved.error().message();
+    }
+    EXPECT_TRUE(save(run, rank, 2));
+  });
+}
+
+TEST_F(SeveralRanksTest, AllDoAsRank0) {
+  ThreadRanks(3).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    EXPECT_TRUE(run.as_rank0(rank == 0).value());
+    EXPECT_FALSE(run.as_rank0(rank != 0).value());
+  });
+}
+
+TEST_F(SeveralRanksTest, TensorsThatContradictEachOtherAreEveryRanksError) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    const State state = state_at(1, rank);
+    TensorTable table = table_of(state, rank);
+    if (rank == 1) table[1].spec.dtype = DType::kI32;
+    EXPECT_EQ(code_of(run.save({.step = 1, .tensors = table})), ErrorCode::kMismatch);
+    EXPECT_TRUE(save(run, rank, 2));
+  });
+}
+
+TEST_F(SeveralRanksTest, ReplicasThatDifferAreEveryRanksError) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    State state = state_at(1, rank);
+    if (rank == 1) state.bias[7] += 1;
+    const auto refused = run.save({.step = 1, .tensors = table_of(state, rank)});
+    ASSERT_EQ(code_of(refused), ErrorCode::kMismatch);
+    EXPECT_TRUE(refused.error().message().contains("tensor b: rank 0 and rank 1"));
+    EXPECT_TRUE(save(run, rank, 2));
+  });
+}
+
+TEST_F(SeveralRanksTest, OtherTensorsAreSharedAnew) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    EXPECT_TRUE(save(run, rank, 1));
+    const State state = state_at(2, rank);
+    TensorTable fewer = table_of(state, rank);
+    fewer.erase(fewer.begin());
+    auto handle = run.save({.step = 2, .tensors = fewer});
+    ASSERT_TRUE(handle) << handle.error().message();
+    EXPECT_TRUE((*handle)->wait(Level::kDurable, kDeadline));
+    EXPECT_TRUE(save(run, rank, 3));
+  });
+  EXPECT_EQ(open_checkpoint(newest()).value().tensors().size(), 4U);
+}
+
+// Whichever rank comes first is hit; each step of a save once.
+TEST_F(SeveralRanksTest, WhereOneRankFailsAllHearOfItAndTheNextIsSaved) {
+  for (const char* step : {"commit.directory_made", "part.data_written", "part.header_synced",
+                           "commit.sealed", "commit.seal_synced", "commit.parts_checked"}) {
+    const std::uint64_t number = next_step();
+    ThreadRanks(3).run([&](std::uint32_t rank, const Group& group) {
+      Checkpointer run = open(group);
+      ASSERT_TRUE(save(run, rank, number));
+      if (rank == 0) {
+        ASSERT_TRUE(fail_points::arm(std::string(step) + "=error:EIO@1"));
+      }
+      ASSERT_TRUE(run.agree({}));
+      EXPECT_FALSE(save(run, rank, number + 1)) << step << " rank " << rank;
+      ASSERT_TRUE(run.agree({}));
+      if (rank == 0) fail_points::disarm();
+      ASSERT_TRUE(run.agree({}));
+      const Status saved = save(run, rank, number + 2);
+      EXPECT_TRUE(saved) << step << " rank " << rank << ": " << saved.error().message();
+    });
+    EXPECT_EQ(newest().step, number + 2) << step;
+  }
+}
+
+TEST_F(SeveralRanksTest, ARankThatIsGoneIsAnErrorInTime) {
+  ThreadRanks ranks(3, milliseconds(100));
+  ranks.run([&](std::uint32_t rank, const Group& group) {
+    if (rank == 1) return;
+    Checkpointer run = open(group);
+    const State state = state_at(1, rank);
+    for (int i = 0; i < 2; ++i) {
+      const auto handle = run.save({.step = 1, .tensors = table_of(state, rank)});
+      ASSERT_TRUE(handle && *handle);
+      EXPECT_FALSE((*handle)->wait(Level::kCaptured, kDeadline));
+    }
+  });
+  EXPECT_TRUE(list_checkpoints(run_dir())->empty());
+}
+
+TEST_F(SeveralRanksTest, ARankThatDiesBeforeItsPartIsSealedLeavesNoCheckpoint) {
+  const ThreadRanks ranks(2);
+  ranks.run([&](std::uint32_t rank, const Group& group) {
+    Options options;
+    options.ranks = group;
+    options.commit_wait_max = milliseconds(200);
+    auto run = Checkpointer::open(run_dir(), options);
+    ASSERT_TRUE(run);
+    const State state = state_at(1, rank);
+    SaveRequest request{.step = 1, .tensors = table_of(state, rank)};
+    request.tensors.back().guard = 1;
+    request.confirm = rank == 1;  // who is never confirmed is never sealed
+    const auto handle = run->save(request);
+    ASSERT_TRUE(handle && *handle);
+    if (rank == 0) {
+      EXPECT_FALSE((*handle)->wait(Level::kDurable, kDeadline));
+    }
+  });
+  EXPECT_TRUE(list_checkpoints(run_dir())->empty());
+}
+
+TEST_F(SeveralRanksTest, AllFallBackTogether) {
+  save_durably(2, {1, 2});
+  for (const auto& entry : fs::directory_iterator(newest().path)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("rank-00001")) continue;
+    std::fstream stream(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(static_cast<std::streamoff>(entry.file_size() - 5));
+    stream.put('\x5a');
+  }
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    std::vector<float> half(kColumns);  // the first row: rank 0 wrote it, and it is whole
+    std::vector<RestoreTarget> targets = {
+        {"w", std::as_writable_bytes(std::span(half)), Box{{0, 0}, {1, kColumns}}}};
+    State state;
+    if (rank == 1) targets = targets_of(state, rank);
+    const auto restored = restore_newest(run, targets);
+    ASSERT_TRUE(restored) << restored.error().message();
+    EXPECT_EQ(restored->restored.step, 1U);
+    ASSERT_EQ(restored->fell_back_from.size(), 1U);
+    EXPECT_TRUE(restored->fell_back_from[0].second.message().contains("rank 1"));
+    EXPECT_EQ(half[0], rank == 1 ? 0.0F : 1'000'000.0F);
+  });
+}
+
+TEST_F(SeveralRanksTest, WhereOneRankIsBusyAllSkip) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Options options;
+    options.on_busy = OnBusy::kSkip;
+    Checkpointer run = open(group, options);
+    const State state = state_at(1, rank);
+    SaveRequest request{.step = 1, .tensors = table_of(state, rank)};
+    request.tensors.back().guard = 1;
+    request.confirm = rank == 1;  // its arena stays taken until it is confirmed
+    const auto first = run.save(request);
+    ASSERT_TRUE(first && *first);
+    if (rank == 0) {
+      EXPECT_TRUE((*first)->wait(Level::kCaptured, kDeadline));
+    }
+    request.step = 2;
+    const auto second = run.save(request);
+    ASSERT_TRUE(second) << second.error().message();
+    EXPECT_FALSE(second->has_value());
+    if (rank == 1) {
+      ASSERT_TRUE((*first)->wait_copied(kDeadline));
+      (*first)->confirm({});
+    }
+    EXPECT_TRUE((*first)->wait(Level::kDurable, kDeadline));
+  });
+}
+
+TEST_F(SeveralRanksTest, RanksInDifferentDirectoriesAreToldSo) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Options options;
+    options.ranks = group;
+    auto run = Checkpointer::open(dir_.path() / std::to_string(rank), options);
+    ASSERT_TRUE(run);
+    const State state = state_at(1, rank);
+    const auto saved = run->save({.step = 1, .tensors = table_of(state, rank)});
+    ASSERT_EQ(code_of(saved), ErrorCode::kMismatch);
+    EXPECT_TRUE(saved.error().message().contains("one directory")) << saved.error().message();
+  });
+}
+
+TEST_F(SeveralRanksTest, RanksOfAnOlderIncarnationAreFencedOff) {
+  save_durably(2, {1});
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer old = open(group);
+    ASSERT_TRUE(save(old, rank, 2));
+    ASSERT_TRUE(old.agree({}));
+    Checkpointer next = open(group);  // all of them again, as after a restart
+    ASSERT_TRUE(save(next, rank, 3));
+    ASSERT_TRUE(old.agree({}));
+    EXPECT_EQ(code_of(save(old, rank, 4)), ErrorCode::kFenced);
+  });
+  EXPECT_EQ(newest().step, 3U);
+}
+
+TEST_F(SeveralRanksTest, PrewarmsTogether) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    const State state = state_at(1, rank);
+    const Status warm = run.prewarm({.tensors = table_of(state, rank)});
+    ASSERT_TRUE(warm) << warm.error().message();
+    EXPECT_TRUE(save(run, rank, 1));
+  });
+}
+
+TEST_F(SeveralRanksTest, CapturesWhatItWritesBeforeTheSave) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    const State state = state_at(1, rank);
+    SaveRequest request{.step = 1, .tensors = table_of(state, rank)};
+    for (Tensor& tensor : request.tensors) tensor.guard = 1;
+    EXPECT_FALSE(run.begin_capture(request.tensors).value()) << "nobody knows who writes what";
+    ASSERT_TRUE((*run.save(request))->wait(Level::kDurable, kDeadline));
+    request.step = 2;
+    ASSERT_TRUE(run.begin_capture(request.tensors).value());
+    run.release(1);
+    const auto handle = run.save(request);
+    ASSERT_TRUE(handle && *handle);
+    EXPECT_TRUE((*handle)->wait(Level::kDurable, kDeadline));
+    EXPECT_TRUE((*handle)->status().early);
+  });
+}
+
+TEST_F(SeveralRanksTest, OnlyRank0CollectsWhatHasExpired) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Options options;
+    options.keep.last = 1;
+    Checkpointer run = open(group, options);
+    for (std::uint64_t step = 1; step <= 3; ++step) EXPECT_TRUE(save(run, rank, step));
+  });
+  EXPECT_EQ(names_in_run("step-").size(), 1U);
+}
+
+TEST_F(SeveralRanksTest, AGroupOfImpossibleNumbersIsRefused) {
+  class Impossible final : public RankGroup {
+   public:
+    [[nodiscard]] std::uint32_t rank() const override { return 2; }
+    [[nodiscard]] std::uint32_t world_size() const override { return 2; }
+    [[nodiscard]] Result<std::vector<std::string>> gather(std::string) override { return {}; }
+    [[nodiscard]] Result<std::string> scatter(std::vector<std::string>) override { return {}; }
+  };
+  Options options;
+  options.ranks = std::make_shared<Impossible>();
+  EXPECT_EQ(code_of(Checkpointer::open(run_dir(), options)), ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,121 @@
+#include "manifest/several_ranks.h"
+
+#include <fmt/format.h>
+
+#include <tuple>
+
+#include "base/fail_point.h"
+#include "base/polling.h"
+#include "base/try.h"
+#include "manifest/commit.h"
+#include "manifest/record_file.h"
+#include "manifest/run_directory.h"
+#include "manifest/sealed_parts.h"
+
+namespace deepfreeze {
+namespace {
+
+AttemptName attempt_of(const Identity& identity) { return {identity.step, identity.attempt_id}; }
+
+Manifest aborted(const Identity& identity) {
+  Manifest manifest;
+  manifest.outcome = Outcome::kAborted;
+  manifest.run_id = identity.run_id;
+  manifest.point = {.generation = identity.generation,
+                    .step = identity.step,
+                    .save_index = identity.save_index,
+                    .attempt_id = identity.attempt_id};
+  manifest.world_size = identity.part.world_size;
+  return manifest;
+}
+
+Error given_up(Vfs& vfs, const Identity& identity) {
+  const AttemptName name = attempt_of(identity);
+  const auto reported = reported_failure(vfs, name);
+  return {ErrorCode::kCancelled, fmt::format("{} has been given up{}", attempt_dir_name(name),
+                                             reported ? ": " + reported->message() : " by rank 0")};
+}
+
+// Nothing yet: no outcome stands there.
+Result<std::optional<Manifest>> published(Vfs& vfs, const Identity& identity) {
+  const std::string directory = attempt_dir_name(attempt_of(identity));
+  const auto entries = vfs.list(directory);
+  if (!entries) {
+    const bool gone = entries.error().code() == ErrorCode::kNotFound;
+    return std::unexpected(gone ? given_up(vfs, identity) : entries.error());
+  }
+  if (!has_name(*entries, kManifestFile)) return std::nullopt;
+  DF_TRY(Manifest manifest, read_manifest(vfs, attempt_of(identity), identity.run_id));
+  return manifest;
+}
+
+Result<Manifest> wait_for_outcome(Vfs& vfs, const Identity& identity,
+                                  std::chrono::milliseconds deadline) {
+  Polling polling(deadline);
+  do {
+    DF_TRY(auto manifest, published(vfs, identity));
+    if (manifest) return *std::move(manifest);
+  } while (polling.again());
+  return fail(ErrorCode::kTimeout,
+              fmt::format("outcome unknown: rank 0 has published none of {} after {} ms",
+                          attempt_dir_name(attempt_of(identity)), deadline.count()));
+}
+
+bool is_of_rank(const std::optional<PartName>& part, const PartName& own) {
+  return part && part->rank == own.rank && part->world_size == own.world_size;
+}
+
+// The sealed name of a file that may not be sealed.
+std::string as_sealed(std::string name) {
+  constexpr std::string_view kUnsealed = ".part";
+  if (!name.ends_with(kUnsealed)) return name;
+  return name.substr(0, name.size() - kUnsealed.size()) + ".safetensors";
+}
+
+void give_attempt_up(Vfs& vfs, const Identity& own) {
+  const auto outcome = abort_attempt(vfs, aborted(own));
+  if (outcome || outcome.error().code() != ErrorCode::kNoSpace) return;
+  std::ignore = remove_attempt(vfs, attempt_of(own));
+}
+
+}  // namespace
+
+Status join_attempt(Vfs& vfs, const AttemptName& name) {
+  const Status made = vfs.make_dir(attempt_dir_name(name));
+  if (!made && made.error().code() != ErrorCode::kExists) return made;
+  DF_FAIL_POINT("commit.directory_made");
+  DF_TRY_VOID(vfs.sync_dir(""));
+  DF_FAIL_POINT("commit.directory_synced");
+  return {};
+}
+
+// The rank that commits may have been cut off between its rename and its sync: a name that can be
+// read is not one that lasts.
+Result<Manifest> await_outcome(Vfs& vfs, const Identity& identity,
+                               std::chrono::milliseconds deadline) {
+  DF_TRY(Manifest manifest, wait_for_outcome(vfs, identity, deadline));
+  if (manifest.outcome != Outcome::kCommitted) return std::unexpected(given_up(vfs, identity));
+  DF_FAIL_POINT("await.published");
+  DF_TRY_VOID(vfs.sync_dir(attempt_dir_name(attempt_of(identity))));
+  DF_FAIL_POINT("await.synced");
+  return manifest;
+}
+
+void remove_own_files(Vfs& vfs, const Identity& own) {
+  const std::string directory = attempt_dir_name(attempt_of(own));
+  const auto entries = vfs.list(directory);
+  if (!entries) return;
+  for (const DirEntry& entry : *entries) {
+    if (!is_of_rank(parse_sealed_file_name(as_sealed(entry.name)), own.part)) continue;
+    std::ignore = vfs.remove_file(join_name(directory, entry.name));
+  }
+}
+
+void withdraw(Vfs& vfs, const Identity& own, const Error& error) {
+  std::ignore = join_attempt(vfs, attempt_of(own));
+  remove_own_files(vfs, own);
+  report_failed_part(vfs, attempt_of(own), own.part, error);
+  if (own.part.rank == 0) give_attempt_up(vfs, own);
+}
+
+}  // namespace deepfreeze

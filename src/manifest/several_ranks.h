@@ -1,0 +1,30 @@
+// The commit protocol as ranks other than the one that commits see it, and what a rank does that
+// can't finish its part. docs/commit_protocol.md. Stateless; any thread.
+#pragma once
+
+#include <chrono>
+#include <span>
+
+#include "format/records.h"
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+// Step 1 by every rank: whoever comes first makes the directory.
+[[nodiscard]] Status join_attempt(Vfs& vfs, const AttemptName& name);
+
+// After step 4, by the ranks that don't commit: waits until the outcome is published, and makes
+// what was published durable before it says so. kCancelled: it is aborted, with what the rank
+// reported that failed. kTimeout: nothing was published in time; it may still come.
+[[nodiscard]] Result<Manifest> await_outcome(Vfs& vfs, const Identity& identity,
+                                             std::chrono::milliseconds deadline);
+
+// A rank whose part is not or will not be there: takes its files away, which fill the disk, and
+// tells the others why; rank 0 gives the attempt up. Best effort: who hears nothing waits for his
+// deadline. `own.part` is its first file.
+void withdraw(Vfs& vfs, const Identity& own, const Error& error);
+
+// Of an attempt that is aborted: the rank's own files are of no use.
+void remove_own_files(Vfs& vfs, const Identity& own);
+
+}  // namespace deepfreeze

@@ -1,0 +1,166 @@
+#include "manifest/several_ranks.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/fail_point.h"
+#include "base/try.h"
+#include "crash/attempt_maker.h"
+#include "manifest/claims.h"
+#include "manifest/sealed_parts.h"
+#include "support/code_of.h"
+#include "support/sim_disk.h"
+
+namespace deepfreeze {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kLong{60'000};
+constexpr AttemptName kAttempt{3, 3};
+const std::string kDirectory = attempt_dir_name(kAttempt);
+
+class SeveralRanks : public testing::Test {
+ protected:
+  SeveralRanks() : run_id_(create_or_open_run(disk_, {})->run_id) {
+    EXPECT_TRUE(claim_generation(disk_, run_id_, {}).has_value());
+  }
+  ~SeveralRanks() override { fail_points::disarm(); }
+
+  Identity identity(std::uint32_t rank) const {
+    return make_identity(run_id_, {1, 3, 3, 3}, {rank, 2, 0, 1});
+  }
+  Status seal(std::uint32_t rank) {
+    DF_TRY_VOID(join_attempt(disk_, kAttempt));
+    return write_and_seal(disk_, identity(rank));
+  }
+  Result<Manifest> commit() {
+    CommitRequest request = make_request(identity(0));
+    request.deadline = kLong;
+    return commit_attempt(disk_, request);
+  }
+  Result<Manifest> await(milliseconds deadline = kLong) {
+    return await_outcome(disk_, identity(1), deadline);
+  }
+  std::vector<std::string> names() {
+    std::vector<std::string> names;
+    const auto entries = disk_.list(kDirectory).value();
+    for (const DirEntry& entry : entries) names.push_back(entry.name);
+    return names;
+  }
+
+  SimDisk disk_;
+  std::string run_id_;
+};
+
+TEST_F(SeveralRanks, EachMayBeTheFirstToJoin) {
+  EXPECT_TRUE(join_attempt(disk_, kAttempt));
+  EXPECT_TRUE(join_attempt(disk_, kAttempt));
+  EXPECT_EQ(disk_.pending_count(), 0U);
+}
+
+TEST_F(SeveralRanks, TheOtherSeesWhatRank0Published) {
+  ASSERT_TRUE(seal(0) && seal(1));
+  const auto published = commit();
+  ASSERT_TRUE(published) << published.error().message();
+  EXPECT_EQ(await().value(), *published);
+}
+
+TEST_F(SeveralRanks, TheOtherWaitsForIt) {
+  ASSERT_TRUE(seal(0) && seal(1));
+  Result<Manifest> published;
+  std::jthread rank0([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    published = commit();
+  });
+  const auto seen = await();
+  rank0.join();
+  EXPECT_EQ(seen.value(), published.value());
+}
+
+// Rank 0 has lost its power, or only its sync, after the rename.
+TEST_F(SeveralRanks, WhatTheOtherAcknowledgesLasts) {
+  ASSERT_TRUE(seal(0) && seal(1));
+  ASSERT_TRUE(fail_points::arm("commit.manifest_renamed=error:EIO"));
+  ASSERT_FALSE(commit());
+  fail_points::disarm();
+  ASSERT_GT(disk_.pending_count(), 0U);
+  ASSERT_TRUE(await());
+  EXPECT_EQ(disk_.pending_count(), 0U);
+}
+
+TEST_F(SeveralRanks, ASyncThatFailsIsNoAcknowledgement) {
+  ASSERT_TRUE(seal(0) && seal(1));
+  ASSERT_TRUE(fail_points::arm("commit.manifest_renamed=error:EIO"));
+  ASSERT_FALSE(commit());
+  fail_points::disarm();
+  disk_.fail_at(disk_.operation_count(), EIO);
+  EXPECT_EQ(code_of(await()), ErrorCode::kIo);
+}
+
+TEST_F(SeveralRanks, WhoIsStoppedBeforeItLastsHasNotAcknowledged) {
+  ASSERT_TRUE(seal(0) && seal(1));
+  ASSERT_TRUE(commit());
+  for (const char* point : {"await.published=error:EIO", "await.synced=error:EIO"}) {
+    ASSERT_TRUE(fail_points::arm(point));
+    EXPECT_EQ(code_of(await()), ErrorCode::kIo);
+    fail_points::disarm();
+  }
+}
+
+TEST_F(SeveralRanks, NobodyWaitsForEver) {
+  ASSERT_TRUE(seal(1));
+  const auto seen = await(milliseconds(5));
+  ASSERT_EQ(code_of(seen), ErrorCode::kTimeout);
+  EXPECT_TRUE(seen.error().message().contains("outcome unknown")) << seen.error().message();
+}
+
+TEST_F(SeveralRanks, AnAttemptThatIsGoneWasGivenUp) {
+  ASSERT_TRUE(seal(1));
+  ASSERT_TRUE(remove_attempt(disk_, kAttempt));
+  EXPECT_EQ(code_of(await()), ErrorCode::kCancelled);
+}
+
+TEST_F(SeveralRanks, WhoWithdrawsTakesItsFilesAndSaysWhy) {
+  ASSERT_TRUE(seal(0) && seal(1));
+  withdraw(disk_, identity(1), Error(ErrorCode::kNoSpace, "the disk of rank 1 is full"));
+  EXPECT_EQ(names(), (std::vector<std::string>{"rank-00000-of-00002-0-of-1.safetensors",
+                                               "rank-00001-of-00002-0-of-1.failed"}));
+  const auto committed = commit();
+  ASSERT_EQ(code_of(committed), ErrorCode::kIncomplete);
+  EXPECT_TRUE(committed.error().message().contains("the disk of rank 1 is full"));
+}
+
+TEST_F(SeveralRanks, UnsealedFilesAreTakenToo) {
+  ASSERT_TRUE(join_attempt(disk_, kAttempt));
+  disk_.plant(kDirectory + "/" + part_file_name({1, 2, 0, 1}), "half");
+  disk_.plant(kDirectory + "/" + part_file_name({0, 2, 0, 1}), "half");
+  remove_own_files(disk_, identity(1));
+  EXPECT_EQ(names(), std::vector<std::string>{"rank-00000-of-00002-0-of-1.part"});
+}
+
+TEST_F(SeveralRanks, WhereRank0WithdrawsTheAttemptIsOverForAll) {
+  ASSERT_TRUE(seal(1));
+  withdraw(disk_, identity(0), Error(ErrorCode::kNoSpace, "the disk of rank 0 is full"));
+  const auto seen = await(kLong);
+  ASSERT_EQ(code_of(seen), ErrorCode::kCancelled);
+  EXPECT_TRUE(seen.error().message().contains("the disk of rank 0 is full"))
+      << seen.error().message();
+  EXPECT_EQ(code_of(commit()), ErrorCode::kCancelled);
+}
+
+TEST_F(SeveralRanks, OneThatNeverJoinedCanWithdraw) {
+  withdraw(disk_, identity(1), Error(ErrorCode::kNoSpace, "no memory"));
+  EXPECT_EQ(names(), std::vector<std::string>{"rank-00001-of-00002-0-of-1.failed"});
+}
+
+// Also where the disk has no room for the word "aborted": then the attempt itself goes.
+TEST_F(SeveralRanks, Rank0GivesUpOnAFullDisk) {
+  ASSERT_TRUE(seal(1));
+  disk_.set_bytes_free(0);
+  withdraw(disk_, identity(0), Error(ErrorCode::kNoSpace, "full"));
+  EXPECT_EQ(code_of(await()), ErrorCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,99 @@
+#include "ranks/collective.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "base/try.h"
+#include "ranks/ranks_in_step.h"
+#include "support/code_of.h"
+#include "support/thread_ranks.h"
+
+namespace deepfreeze {
+namespace {
+
+using Group = std::shared_ptr<RankGroup>;
+
+TEST(Collective, Rank0AnswersEachRank) {
+  ThreadRanks(3).run([](std::uint32_t rank, const Group& group) {
+    const auto answer =
+        ask_rank0(*group, std::to_string(rank), [](const std::vector<std::string>& given) {
+          return Result<std::vector<std::string>>({given[2], given[0], given[1]});
+        });
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(*answer, std::to_string((rank + 2) % 3));
+  });
+}
+
+TEST(Collective, AnErrorOfTheAnswerIsEveryRanks) {
+  ThreadRanks(2).run([](std::uint32_t, const Group& group) {
+    const auto answer = ask_rank0(
+        *group, "", [](const std::vector<std::string>&) -> Result<std::vector<std::string>> {
+          return fail(ErrorCode::kMismatch, "they differ");
+        });
+    ASSERT_EQ(code_of(answer), ErrorCode::kMismatch);
+    EXPECT_EQ(answer.error().message(), "they differ");
+  });
+}
+
+TEST(Collective, AllAgreeWhereAllAreWell) {
+  EXPECT_TRUE(agree(nullptr, {}));
+  ThreadRanks(3).run(
+      [](std::uint32_t, const Group& group) { EXPECT_TRUE(agree(group.get(), {})); });
+}
+
+TEST(Collective, TheFirstErrorIsTheSameOnAllRanks) {
+  ThreadRanks(4).run([](std::uint32_t rank, const Group& group) {
+    Status own;
+    if (rank == 1) own = fail(ErrorCode::kCorrupt, "block 7", 5);
+    if (rank == 3) own = fail(ErrorCode::kIo, "gone");
+    const Status agreed = agree(group.get(), own);
+    ASSERT_EQ(code_of(agreed), ErrorCode::kCorrupt);
+    EXPECT_EQ(agreed.error().message(), "rank 1: block 7");
+    EXPECT_EQ(agreed.error().os_errno(), 5);
+  });
+}
+
+TEST(Collective, WhatRank0HasOrItsErrorIsShared) {
+  ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
+    EXPECT_EQ(share_rank0s(*group, rank == 0 ? "all" : "none").value(), "all");
+    const auto failed = share_rank0s(*group, fail(ErrorCode::kFenced, "taken over"));
+    EXPECT_EQ(code_of(failed), ErrorCode::kFenced);
+  });
+}
+
+TEST(RanksInStep, ALostRankIsAnErrorInTimeAndForGood) {
+  const ThreadRanks ranks(3, std::chrono::milliseconds(50));
+  std::atomic<int> refused = 0;
+  ranks.run([&](std::uint32_t rank, const Group& group) {
+    if (rank == 2) return;  // never comes
+    RanksInStep in_step(group);
+    EXPECT_EQ(code_of(agree(&in_step, {})), ErrorCode::kTimeout);
+    const Status again = agree(&in_step, {});
+    ASSERT_EQ(code_of(again), ErrorCode::kUnsupported);
+    EXPECT_TRUE(again.error().message().contains("not all ranks came"));
+    ++refused;
+  });
+  EXPECT_EQ(refused, 2);
+}
+
+// Says that it has more ranks than come.
+class ShortGroup final : public RankGroup {
+ public:
+  [[nodiscard]] std::uint32_t rank() const override { return 0; }
+  [[nodiscard]] std::uint32_t world_size() const override { return 2; }
+  [[nodiscard]] Result<std::vector<std::string>> gather(std::string bytes) override {
+    return std::vector{std::move(bytes)};
+  }
+  [[nodiscard]] Result<std::string> scatter(std::vector<std::string> bytes) override {
+    return bytes.front();
+  }
+};
+
+TEST(RanksInStep, AGroupThatGathersTooLittleIsFoundOut) {
+  RanksInStep in_step(std::make_shared<ShortGroup>());
+  EXPECT_EQ(code_of(agree(&in_step, {})), ErrorCode::kInternal);
+}
+
+}  // namespace
+}  // namespace deepfreeze
