@@ -163,7 +163,7 @@ struct FaultInfo {
 
 class Checkpointer {
  public:
-  // Makes the run where there is none. Starts threads; takes no memory yet.
+  // Makes the run where there is none. Starts threads; takes no memory yet. Collective.
   [[nodiscard]] static Result<Checkpointer> open(const std::filesystem::path& path,
                                                  Options options);
   Checkpointer(Checkpointer&&) noexcept;

@@ -15,7 +15,9 @@ from deepfreeze.errors import (
     make_error,
 )
 from deepfreeze.handle import SaveHandle, SaveStatus
+from deepfreeze.per_rank import PerRank, per_rank
 from deepfreeze.policy import every, keep
+from deepfreeze.ranks import TorchRanks
 from deepfreeze.reading import RestoreReport
 from deepfreeze.registry import register_type
 from deepfreeze.rng import RNG
@@ -32,13 +34,16 @@ __all__ = [
     "IncompleteError",
     "MismatchError",
     "NoSpaceError",
+    "PerRank",
     "RestoreReport",
     "SaveHandle",
     "SaveStatus",
+    "TorchRanks",
     "TornCaptureError",
     "every",
     "finish_on_sigterm",
     "keep",
+    "per_rank",
     "register_type",
 ]
 

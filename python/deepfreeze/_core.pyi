@@ -38,9 +38,7 @@ class Table:
     def __init__(
         self,
         forms: Sequence[
-            tuple[
-                str, str, Sequence[int], str, int, tuple[Sequence[int], Sequence[int]] | None
-            ]
+            tuple[str, str, Sequence[int], str, int, tuple[Sequence[int], Sequence[int]] | None]
         ],
     ) -> None: ...
     def place(self, addresses: Sequence[int], guards: Sequence[int]) -> None: ...

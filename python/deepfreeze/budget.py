@@ -22,8 +22,8 @@ class BudgetPolicy(SavePolicy):
     """Saves at an interval that it measures; it counts calls of step(), not their numbers.
 
     Never while the save before is in flight: such a save would stall for the disk, and the cost
-    would then depend on the interval. With several ranks one of them must decide for all, because
-    each measures other times; today there is one.
+    would then depend on the interval. With several ranks rank 0 decides for all, because each
+    measures other times.
     """
 
     def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,6 +40,10 @@ class BudgetPolicy(SavePolicy):
         self._calls += 1
         if self._meter.stepped():
             self._choose()
+
+    @property
+    def counts_steps_alone(self) -> bool:
+        return False
 
     def due(self, step: int) -> bool:
         interval = START_STEPS if self.choice is None else self.choice.steps

@@ -14,7 +14,8 @@ from deepfreeze.adapters.stateful import call_state_dict, object_node
 from deepfreeze.encoder import Encoder
 from deepfreeze.errors import EncodeError, NoSpaceError, make_error
 from deepfreeze.memo import Memo
-from deepfreeze.names import KeyTable, shown
+from deepfreeze.names import KeyTable, Owner, shown
+from deepfreeze.per_rank import PerRank
 from deepfreeze.registry import registered_for
 from deepfreeze.rng import RNG
 from deepfreeze.tree import Node
@@ -23,14 +24,14 @@ from deepfreeze.tree import Node
 class Capture:
     """One walk over a state. Its entries point into live memory: hold it until they are copied."""
 
-    def __init__(self, state: object, memo: Memo | None = None) -> None:
+    def __init__(self, state: object, memo: Memo | None = None, rank: int | None = None) -> None:
         self.state = state
         self.memo = Memo() if memo is None else memo
         self.entries: list[Entry] = []
         self.tensors: list[Sequence[Any]] = []  # of the framework, whose memory each entry is
         # What keeps that memory alive, in one flat list: the collector has to visit it.
         self.owners: list[object] = []
-        self.keys = KeyTable()
+        self.keys = KeyTable(rank)
         self._adapters: list[Adapter] = adapters_in_use()
         self.direct = {
             kind: encode
@@ -76,8 +77,13 @@ class Capture:
 
     def encode_leaf(self, value: object, path: str) -> Node:
         """The node of a value that is not plain."""
+        if isinstance(value, PerRank):
+            self.refuse_inside(value, path)
+            self.keys.own(path, Owner.EACH)
+            return self._encoder.encode(value.value, path)
         if isinstance(value, RNG):
             self.refuse_inside(value, path)
+            self.keys.own(path, Owner.EACH)
             node: dict[str, Node] = {}
             self._rngs.append((value, path, node))
             return node
@@ -117,13 +123,13 @@ class Capture:
         return key
 
 
-def walk(state: object, memo: Memo | None = None) -> Capture:
+def walk(state: object, memo: Memo | None = None, rank: int | None = None) -> Capture:
     """What save() needs of a state; NoSpaceError where memory is refused, as by the engine.
 
-    `memo` is that of the last walk by the same checkpointer.
+    `memo` is that of the last walk by the same checkpointer; `rank` None where it is alone.
     """
     try:
-        return Capture(state, memo)
+        return Capture(state, memo, rank)
     except EncodeError as error:
         if isinstance(error.__cause__, MemoryError):
             raise NoSpaceError(str(error)) from error
@@ -138,7 +144,9 @@ def table_of(entries: list[Entry], memo: Memo) -> _core.Table:
     """The entries, as the engine takes them; the table of the last time where they are alike."""
     table, last = memo.table, memo.entries
     if table is None or len(entries) != len(last) or not all(map(_are_alike, entries, last)):
-        table = _core.Table([(e.key, e.dtype, e.shape, e.logical_dtype, e.bytes) for e in entries])
+        table = _core.Table(
+            [(e.key, e.dtype, e.shape, e.logical_dtype, e.bytes, e.box) for e in entries]
+        )
     table.place([e.address for e in entries], [e.guard for e in entries])
     memo.table, memo.entries = table, entries
     return table
@@ -147,8 +155,8 @@ def table_of(entries: list[Entry], memo: Memo) -> _core.Table:
 def _are_alike(one: Entry, other: Entry) -> bool:
     """Whether two entries differ in their place and guard at most."""
     return one is other or (
-        (one.key, one.dtype, one.shape, one.logical_dtype, one.bytes)
-        == (other.key, other.dtype, other.shape, other.logical_dtype, other.bytes)
+        (one.key, one.dtype, one.shape, one.logical_dtype, one.bytes, one.box)
+        == (other.key, other.dtype, other.shape, other.logical_dtype, other.bytes, other.box)
     )
 
 

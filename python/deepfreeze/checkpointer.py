@@ -9,27 +9,31 @@ import logging
 import operator
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from deepfreeze import _core
+from deepfreeze.adapters.base import Entry
 from deepfreeze.budget import policy_of
 from deepfreeze.capture import environment, paused_gc, table_of, walk
-from deepfreeze.errors import CheckpointError, EncodeError
+from deepfreeze.errors import CheckpointError, code_of
 from deepfreeze.handle import Completer, SaveHandle, check_process
 from deepfreeze.lazy import LazyCapture
 from deepfreeze.memo import Memo
 from deepfreeze.names import KeyFilter
 from deepfreeze.policy import Every, Keep, SavePolicy
+from deepfreeze.ranks import ranks_of_job
 from deepfreeze.reading import (
     Restorer,
     RestoreReport,
     at_step,
     load_tree,
     newest_good,
+    together,
     warn_of_other_environment,
+    warn_of_other_ranks,
     warn_of_values,
 )
 from deepfreeze.textfile import textfile_of
@@ -65,6 +69,12 @@ class Checkpointer:
     reads, gets counters of the saves whenever one ends: one file per checkpointer, on a local disk,
     because what waits for one save there keeps the next from being confirmed.
 
+    `ranks` are the processes of one job, that save and restore together: "auto" those of
+    torch.distributed where the program has more than one, None this process alone. All of them
+    open the run, and make the same calls of this class in the same order. What they have alike is
+    divided among them; what differs must be RNG, df.per_rank(), a shard of a DTensor, or have
+    another name on each.
+
     For one thread at a time; handles for any. In a forked child it refuses every call.
     """
 
@@ -81,12 +91,14 @@ class Checkpointer:
         arena_bytes_max: int | None = None,
         statistics: bool = False,
         prometheus_textfile: str | os.PathLike[str] | None = None,
+        ranks: _core.Ranks | Literal["auto"] | None = "auto",
     ) -> None:
         rules = keep or Keep(None, None, None)
         self._parent = None if parent is None else (os.fspath(parent[0]), parent[1])
         self.path = Path(path)
         self.last_restore: RestoreReport | None = None
         self._textfile = textfile_of(path, prometheus_textfile)
+        self._ranks = ranks_of_job() if ranks == "auto" else ranks
         self._engine = _core.Engine(
             os.fspath(path),
             keep_last=rules.last,
@@ -97,6 +109,7 @@ class Checkpointer:
             profile=profile,
             arena_bytes_max=arena_bytes_max,
             statistics=statistics,
+            ranks=self._ranks,
         )
         self._lazy = LazyCapture(self._engine)
         self._policy = policy_of(every)
@@ -133,13 +146,30 @@ class Checkpointer:
         tags: Mapping[str, str] | None = None,
     ) -> SaveHandle | None:
         """Saves when the policy says so; without `every`, at each step. None where it did not."""
-        self._raise_failed()
-        step = _checked_step(step)
-        self._policy.stepped(step)
-        handle = self.save(step, state, metrics, tags) if self._policy.due(step) else None
-        if self._lazy.captures_early and self._policy.due(step + 1):
+        with self._declining():
+            self._raise_failed()
+            step = _checked_step(step)
+            self._policy.stepped(step)
+        handle = self.save(step, state, metrics, tags) if self._is_due(step) else None
+        if self._lazy.captures_early and self._is_due(step + 1):
             self._arm(state)
         return handle
+
+    def _is_due(self, step: int) -> bool:
+        due = self._policy.due(step)
+        if self._ranks is None or self._policy.counts_steps_alone:
+            return due
+        return self._engine.as_rank0(due)
+
+    @contextlib.contextmanager
+    def _declining(self) -> Iterator[None]:
+        """What fails here, before the engine is asked, is told to the other ranks."""
+        try:
+            yield
+        except Exception as error:
+            if self._ranks is not None:
+                self._engine.decline(code_of(error), str(error) or type(error).__name__)
+            raise
 
     def _arm(self, state: object) -> None:
         try:
@@ -156,9 +186,10 @@ class Checkpointer:
         after restore(), once the state has its size: optimizers make theirs in their first step.
         Raises what save() would, and CheckpointError where memory or the disk are refused.
         """
-        self._raise_failed()
-        self._lazy.discard_early()  # it has the same table
-        text, _, table, _ = self._captured(state)
+        with self._declining():
+            self._raise_failed()
+            self._lazy.discard_early()  # it has the same table
+            text, _, table, _ = self._captured(state)
         self._engine.prewarm(table, text)
         self._policy.interrupted()
 
@@ -176,13 +207,15 @@ class Checkpointer:
         EncodeError, before anything is written, names what can't be stored. A later failure, or
         one for want of memory, is the handle's.
         """
-        self._raise_failed()
+        with self._declining():
+            self._raise_failed()
+            step = _checked_step(step)
+            self._refuse_half_restored(step)
+            numbers, texts = _floats(metrics or {}), _strings(tags or {})
         self._policy.saving()
         self._saving = True
         try:
-            step = _checked_step(step)
-            self._refuse_half_restored(step)
-            return self._save(step, state, _floats(metrics or {}), _strings(tags or {}))
+            return self._save(step, state, numbers, texts)
         finally:
             try:
                 self._lazy.discard_early()  # nothing, unless no save has taken it
@@ -203,17 +236,16 @@ class Checkpointer:
         self, step: int, state: object, metrics: dict[str, float], tags: dict[str, str]
     ) -> SaveHandle | None:
         try:
-            text, owners, table, watches = self._captured(state)
-            self._lazy.settle_early(watches)
+            with self._declining():
+                text, owners, table, watches = self._captured(state)
+                self._lazy.settle_early(watches)
             # An interrupt may come whenever the engine returns: an engine's handle that nobody
             # has fails its save, and lets go of the memory first.
             native = self._engine.save(
                 step, table, text, metrics, tags, environment(), confirm=bool(watches)
             )
-        except EncodeError:
-            raise
         except CheckpointError as error:
-            if error.code == "invalid_argument":
+            if error.code in ("encode", "invalid_argument", "mismatch"):
                 raise
             return self._failed_save(step, error)
         finally:
@@ -232,10 +264,16 @@ class Checkpointer:
 
     def _captured(self, state: object) -> tuple[str, list[object], _core.Table, dict[int, Watch]]:
         with paused_gc():
-            capture = walk(state, self._memo)
+            capture = walk(state, self._memo, self._ranks.rank if self._ranks else None)
             watches = self._lazy.watch(capture)
-            table = table_of(capture.entries, self._memo)
+            table = table_of(self._own(capture.entries), self._memo)
             return capture.text, capture.owners, table, watches
+
+    def _own(self, entries: list[Entry]) -> list[Entry]:
+        """Those that this rank gives, alone or with others."""
+        if self._ranks is None or self._ranks.rank == 0:
+            return entries
+        return [entry for entry in entries if not entry.of_rank0]
 
     def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
         self._policy.saved()
@@ -267,12 +305,15 @@ class Checkpointer:
         self.fence()  # what is restored is written in place
         infos = self._engine.candidates()
         from_parent = not infos and self._parent is not None
-        if from_parent:
-            infos = self._parent_point()
-        infos = at_step(infos, step)
+        with together(self._engine):
+            if from_parent:
+                infos = self._parent_point()
+            infos = at_step(infos, step)
         if not infos:
             return None
-        restorer = Restorer(state, KeyFilter(keys), strict=strict, verify=verify)
+        restorer = Restorer(
+            state, KeyFilter(keys), self._engine, self._ranks, strict=strict, verify=verify
+        )
         try:
             info, plan, passed_over = newest_good(
                 infos, restorer.restore, may_fall_back=step is None
@@ -295,8 +336,10 @@ class Checkpointer:
             fell_back_from=passed_over,
             missing=plan.missing,
             unexpected=plan.unexpected,
+            left_alone=plan.left_alone,
             verified=verify,
         )
+        warn_of_other_ranks(info, self._ranks, plan.left_alone)
         warn_of_other_environment(info)
         warn_of_values(info)
         return info.step

@@ -82,6 +82,11 @@ _TYPES: dict[str, type[CheckpointError]] = {
 }
 
 
+def code_of(error: Exception) -> str:
+    """The native engine's name of what an exception says."""
+    return error.code if isinstance(error, CheckpointError) else "internal"
+
+
 def make_error(code: str, message: str) -> CheckpointError:
     """The exception for a native error."""
     return _TYPES.get(code, CheckpointError)(message, code=code)

@@ -11,10 +11,12 @@ from functools import partial
 from typing import Any
 
 from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.stateful import is_loader
 from deepfreeze.errors import MismatchError
 from deepfreeze.filling import FILLS, put_into
 from deepfreeze.kinds import ATOMS, MAPPINGS, is_detail, kind_of_live, kind_of_node
 from deepfreeze.names import join
+from deepfreeze.per_rank import PerRank
 from deepfreeze.registry import registered_for
 from deepfreeze.restore_plan import RestorePlan
 from deepfreeze.rng import RNG
@@ -50,6 +52,10 @@ def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
         return _match_empty(node, live, path, plan)
     if is_detail(live):
         return _match_value(node, live, path, plan)
+    if (isinstance(live, (PerRank, RNG)) or is_loader(live)) and plan.leaves_alone(path):
+        return None
+    if isinstance(live, PerRank):
+        return _match_per_rank(node, live, path, plan)
     for adapter in plan.adapters:
         if adapter.claims(live):
             if isinstance(live, RNG):
@@ -70,6 +76,13 @@ def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
         if items is not None:
             return _match_tuple(items, live, path, plan)
     return _match_value(node, live, path, plan)
+
+
+def _match_per_rank(node: Node, live: PerRank[Any], path: str, plan: RestorePlan) -> Remake:
+    remake = match(node, live.value, path, plan)
+    if remake is not None:
+        plan.apply(path, lambda: setattr(live, "value", remake()))
+    return None
 
 
 def _match_empty(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
@@ -172,7 +185,9 @@ def _is_plain_value(live: Any, plan: RestorePlan) -> bool:
         return all(_is_plain_value(value, plan) for value in live)
     if type(live) in ATOMS or is_detail(live):
         return True
-    return not any(adapter.claims(live) for adapter in plan.adapters)
+    return not isinstance(live, PerRank) and not any(
+        adapter.claims(live) for adapter in plan.adapters
+    )
 
 
 def _miss(live: Any, path: str, plan: RestorePlan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -30,11 +31,38 @@ def shown(path: str) -> str:
     return path or "the state"
 
 
-class KeyTable:
-    """Hands out the keys of one checkpoint, each only once."""
+class Owner(Enum):
+    """Whose the value at a place of the state is, where ranks may differ in it."""
 
-    def __init__(self) -> None:
+    EACH = "each"  # every rank stores its own
+    RANK0 = "rank0"  # only rank 0's counts
+
+
+class KeyTable:
+    """Hands out the keys of one checkpoint, each only once.
+
+    `rank`: of this process among several; None where it is alone, and owns everything.
+    """
+
+    def __init__(self, rank: int | None = None) -> None:
         self._taken: set[str] = set()
+        self._rank = rank
+        self._owners: dict[str, Owner] = {}
+
+    def own(self, path: str, owner: Owner) -> None:
+        """From now on the place called `path`, and what lies within it, is the owner's."""
+        if self._rank is not None:
+            self._owners[path] = owner
+
+    def owner_of(self, path: str) -> Owner | None:
+        """Whose it is; None: all have the same."""
+        if not self._owners:
+            return None
+        found = self._owners.get(path)
+        while found is None and path:
+            path = path.rpartition(".")[0]
+            found = self._owners.get(path)
+        return found
 
     def taken(self) -> frozenset[str]:
         """All keys handed out so far."""
@@ -43,6 +71,8 @@ class KeyTable:
     def take(self, path: str) -> str:
         """`path`, with a suffix where two places of the state have the same name."""
         base = _reserved_escaped(path)
+        if self.owner_of(path) is Owner.EACH:
+            base = f"@rank{self._rank:05}.{path}"
         key = base
         count = 1
         while key in self._taken:

@@ -27,6 +27,7 @@ from deepfreeze.walk import leaf_names, tagged_nodes
 _NAMES_SHOWN_MAX = 10
 
 Form = tuple[str, Shape]  # dtype and shape
+Box = tuple[tuple[int, ...], tuple[int, ...]]  # offset and extent
 
 
 class _WatchedKeys(KeyFilter):
@@ -82,7 +83,7 @@ class Plan:
         """Has the entry `key` read into `place`."""
         self.form_of(key)
         spec = self._spec(key)
-        if place.direct and place.bytes != stored_bytes(spec.dtype, spec.shape):
+        if place.box is None and place.direct and place.bytes != self._bytes_of(spec):
             raise CorruptError(f"{key}: it holds other than the {place.bytes} bytes of its form")
         self._places.setdefault(key, []).append(place)
 
@@ -190,14 +191,25 @@ class Plan:
                 for place in self._places[key]:
                     if place.touch is not None:
                         place.touch()
-                targets.append(_core.Target(key, home.address, home.bytes))
+                targets.append(_core.Target(key, home.address, home.bytes, self._box_of(key, home)))
         assert self._checkpoint is not None  # not released
         self._checkpoint.read(targets, verify)
 
+    def _box_of(self, key: str, home: Place) -> Box | None:
+        """Of the stored elements, which have a dimension more where they stand for others."""
+        if home.box is None:
+            return None
+        offset, extent = home.box
+        more = self._spec(key).shape[len(extent) :]
+        return (*offset, *(0 for _ in more)), (*extent, *more)
+
+    @staticmethod
+    def _bytes_of(spec: _core.TensorSpec) -> int:
+        return stored_bytes(spec.dtype, spec.shape)
+
     def _allocate(self, key: str) -> Buffer:
-        spec = self._spec(key)
         name, shape = self.form_of(key)
-        return allocate(name, shape, stored_bytes(spec.dtype, spec.shape))
+        return allocate(name, shape, self._bytes_of(self._spec(key)))
 
     def _home_of(self, key: str) -> Place | None:
         places = self._places.get(key, [])

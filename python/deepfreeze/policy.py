@@ -109,6 +109,11 @@ class SavePolicy:
         self._clock = clock
         self._last = clock()
 
+    @property
+    def counts_steps_alone(self) -> bool:
+        """Whether due() follows from the step, so that every rank decides alike by itself."""
+        return self._rule is None or self._rule.seconds is None
+
     def due(self, step: int) -> bool:
         """Whether `step` is to be saved."""
         if self._rule is None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from deepfreeze import _core
 from deepfreeze.capture import environment, paused_gc
-from deepfreeze.errors import CheckpointError, CorruptError, IncompleteError, MismatchError
+from deepfreeze.errors import (
+    CheckpointError,
+    CorruptError,
+    IncompleteError,
+    MismatchError,
+    code_of,
+)
 from deepfreeze.matching import match_state
 from deepfreeze.names import KeyFilter
 from deepfreeze.plan import Plan
@@ -31,6 +38,7 @@ class RestoreReport:
     fell_back_from: list[tuple[int, str]] = field(default_factory=list)  # step and reason
     missing: list[str] = field(default_factory=list)  # live, but not in the checkpoint
     unexpected: list[str] = field(default_factory=list)  # the other way round
+    left_alone: list[str] = field(default_factory=list)  # per rank, and this rank was not there
     verified: bool = True
 
 
@@ -76,9 +84,20 @@ def _is_fault(error: CheckpointError) -> bool:
 class Restorer:
     """Fills one live state, from as many checkpoints as it takes."""
 
-    def __init__(self, state: object, keys: KeyFilter, *, strict: bool, verify: bool) -> None:
+    def __init__(
+        self,
+        state: object,
+        keys: KeyFilter,
+        engine: _core.Engine,
+        ranks: _core.Ranks | None,
+        *,
+        strict: bool,
+        verify: bool,
+    ) -> None:
         self._state = state
         self._keys = keys
+        self._engine = engine
+        self._rank = ranks.rank if ranks else 0
         self._strict = strict
         self._verify = verify
         self._dirty: set[int] = set()  # memory that a failed attempt may have written
@@ -86,24 +105,40 @@ class Restorer:
         self.modified = False
 
     def restore(self, info: _core.CheckpointInfo) -> RestorePlan:
-        """Fills the state from one checkpoint; nothing is modified before everything matches."""
-        checkpoint = _core.open_checkpoint(info)
-        plan = RestorePlan(checkpoint, self._keys, state=self._state, strict=self._strict)
+        """Fills the state from one checkpoint; nothing is modified before everything matches.
+
+        All ranks go on from each of its two parts, or none.
+        """
+        plan: RestorePlan | None = None
         try:
-            self._prepare(checkpoint, plan)
-            plan.read(verify=self._verify)
-            _put_in_place(plan)
+            with together(self._engine):
+                checkpoint = _core.open_checkpoint(info)
+                plan = self._plan(checkpoint)
+                self._prepare(checkpoint, plan)
+                plan.read(verify=self._verify)
+            with together(self._engine):
+                _put_in_place(plan)
         except BaseException as error:
             self._note(plan)
             if isinstance(error, CheckpointError):
                 error.state_modified = self.modified
             raise
         finally:
-            plan.release()
+            if plan is not None:
+                plan.release()
         return plan
 
-    def _note(self, plan: RestorePlan) -> None:
-        if plan.modifying:
+    def _plan(self, checkpoint: _core.OpenCheckpoint) -> RestorePlan:
+        return RestorePlan(
+            checkpoint,
+            self._keys,
+            state=self._state,
+            strict=self._strict,
+            is_new_rank=self._rank >= checkpoint.info.world_size,
+        )
+
+    def _note(self, plan: RestorePlan | None) -> None:
+        if plan is not None and plan.modifying:
             self.modified = True
             self._dirty |= plan.addresses
             self.touched |= plan.touched
@@ -111,7 +146,7 @@ class Restorer:
     def _prepare(self, checkpoint: _core.OpenCheckpoint, plan: RestorePlan) -> None:
         try:
             with paused_gc():
-                match_state(_tree_of(checkpoint), self._state, plan)
+                match_state(_tree_of(checkpoint, self._rank), self._state, plan)
             plan.check()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as cause:
             # The tree verified, so it is not damaged: there is no reason to fall back.
@@ -148,13 +183,49 @@ def load_tree(info: _core.CheckpointInfo, keys: KeyFilter) -> Any:
         plan.release()
 
 
-def _tree_of(checkpoint: _core.OpenCheckpoint) -> Any:
-    if not checkpoint.objects:
+def _tree_of(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Any:
+    """As that rank gave it; rank 0's for one that was not there."""
+    text = checkpoint.objects(rank if rank < checkpoint.info.world_size else 0)
+    if not text:
         raise CheckpointError(
             f"step {checkpoint.info.step} holds no state tree: it was not saved from Python",
             code="unsupported",
         )
-    return loads(checkpoint.objects)
+    return loads(text)
+
+
+@contextmanager
+def together(engine: _core.Engine) -> Iterator[None]:
+    """Ends well on all ranks, or with one and the same error on all."""
+    try:
+        yield
+    except Exception as error:
+        try:
+            engine.agree(code_of(error), str(error) or type(error).__name__)
+        except CheckpointError as agreed:
+            if str(agreed) == str(error):
+                raise error from None  # alone
+            raise agreed from error
+        raise
+    engine.agree()
+
+
+def warn_of_other_ranks(
+    info: _core.CheckpointInfo, ranks: _core.Ranks | None, left_alone: list[str]
+) -> None:
+    """One warning where what each rank has for itself was saved by another number of them."""
+    here = ranks.world_size if ranks else 1
+    if here == info.world_size:
+        return
+    log.warning(
+        "step %d was saved by %d ranks, %d are here: what each had for itself (generators, "
+        "loaders) is restored by those of the same number%s; the resumed run can't be "
+        "bit-identical",
+        info.step,
+        info.world_size,
+        here,
+        f", and left as it is here: {', '.join(left_alone[:8])}" if left_alone else "",
+    )
 
 
 def warn_of_other_environment(info: _core.CheckpointInfo) -> None:

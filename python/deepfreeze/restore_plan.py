@@ -10,12 +10,23 @@ from deepfreeze.tree import Node
 
 
 class RestorePlan(Plan):
-    """A plan that makes all values before it modifies anything, and restores RNGs last."""
+    """A plan that makes all values before it modifies anything, and restores RNGs last.
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    `is_new_rank`: the checkpoint was saved by fewer ranks, and has nothing of this one's own.
+    """
+
+    def __init__(self, *arguments: Any, is_new_rank: bool = False, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self._is_new_rank = is_new_rank
+        self.left_alone: list[str] = []
         self.deferred: list[Callable[[], object]] = []  # matches that have to come last
         self._values: list[_Once] = []
+
+    def leaves_alone(self, path: str) -> bool:
+        """Whether what each rank has for itself stays as it is; notes that it does."""
+        if self._is_new_rank and self.keys.wants_whole(path):
+            self.left_alone.append(path)
+        return self._is_new_rank
 
     def fresh(self, node: Node, path: str) -> Callable[[], Any]:
         value = _Once(super().fresh(node, path))

@@ -20,7 +20,7 @@ Error error_of(const nb::python_error& raised, const char* call) {
                     ": " + text_of(raised.value())};
 }
 
-nb::bytes to_bytes(const std::string& text) { return {text.data(), text.size()}; }
+nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 std::string from_bytes(nb::handle value) {
   const auto bytes = nb::cast<nb::bytes>(value);

@@ -45,8 +45,16 @@ Status Checkpointer::check_usable(std::string_view operation) const {
 }
 
 Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Options options) {
-  DF_TRY_VOID(check_options(options));
   DF_TRY(JobRanks ranks, JobRanks::join(options.ranks));
+  auto own = Impl::open(path, std::move(options), ranks);
+  const Status opened = own ? Status{} : std::unexpected(own.error());
+  DF_TRY_VOID(ranks.agree(opened));
+  return Checkpointer(*std::move(own));
+}
+
+Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
+    const std::filesystem::path& path, Options options, const JobRanks& ranks) {
+  DF_TRY_VOID(check_options(options));
   DF_TRY(const IoMode io_mode, io_mode_from_environment());
   DF_TRY(auto write_engine,
          WriteEngine::open({.mode = io_mode, .writes_in_flight = options.write_threads}));
@@ -57,12 +65,12 @@ Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Optio
   DF_TRY(RunWriter writer, RunWriter::open(*vfs, options.parent));
   DF_TRY(auto trace_file, TraceFile::from_environment());
   try {
-    Impl::Parts parts = {.ranks = std::move(ranks),
-                         .vfs = std::move(vfs),
-                         .writer = std::move(writer),
-                         .write_engine = std::move(write_engine),
-                         .trace_file = std::move(trace_file)};
-    return Checkpointer(std::make_unique<Impl>(std::move(parts), std::move(options)));
+    Parts parts = {.ranks = ranks,
+                   .vfs = std::move(vfs),
+                   .writer = std::move(writer),
+                   .write_engine = std::move(write_engine),
+                   .trace_file = std::move(trace_file)};
+    return std::make_unique<Impl>(std::move(parts), std::move(options));
   } catch (const std::exception& cause) {  // std::system_error where no thread can be started
     return std::unexpected(out_of_memory(cause).within("open " + root.string()));
   }

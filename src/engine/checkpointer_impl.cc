@@ -155,10 +155,13 @@ bool Checkpointer::Impl::take_arena() {
 // Takes the arena where it is ready.
 SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
   SaveVote vote{.run_id = writer.record().run_id, .step = request.step};
-  vote.ready = planner.accept(request);
+  try {
+    vote.ready = planner.accept(request);
+  } catch (const std::exception& cause) {  // the others must hear of it
+    vote.ready = std::unexpected(out_of_memory(cause));
+  }
   vote.has_shares = planner.has_shares();
-  if (!vote.ready) return vote;
-  if (take_arena()) return vote;
+  if (!vote.ready || take_arena()) return vote;
   vote.is_busy = options.on_busy == OnBusy::kSkip;
   if (!vote.is_busy) {
     vote.ready = fail(ErrorCode::kBusy, "the save before it did not finish in time");

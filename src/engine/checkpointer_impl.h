@@ -39,6 +39,8 @@ struct Checkpointer::Impl {
     std::unique_ptr<WriteEngine> write_engine;
     std::unique_ptr<TraceFile> trace_file;
   };
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> open(const std::filesystem::path& path,
+                                                          Options options, const JobRanks& ranks);
   Impl(Parts parts, Options chosen)
       : options(std::move(chosen)),
         ranks(std::move(parts.ranks)),

@@ -60,7 +60,7 @@ Result<SaveVerdict> decide_alone(const SaveVote& own,
 Result<JobRanks> JobRanks::join(std::shared_ptr<RankGroup> group) {
   if (!group || group->world_size() == 1) return JobRanks(nullptr);
   if (group->rank() < group->world_size()) {
-    return JobRanks(std::make_unique<RanksInStep>(std::move(group)));
+    return JobRanks(std::make_shared<RanksInStep>(std::move(group)));
   }
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("ranks: rank {} of {}", group->rank(), group->world_size()));

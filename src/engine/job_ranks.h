@@ -34,9 +34,9 @@ class JobRanks {
   [[nodiscard]] Result<std::vector<Point>> points_of_rank0(Result<std::vector<Point>> own);
 
  private:
-  explicit JobRanks(std::unique_ptr<RanksInStep> group) : group_(std::move(group)) {}
+  explicit JobRanks(std::shared_ptr<RanksInStep> group) : group_(std::move(group)) {}
 
-  std::unique_ptr<RanksInStep> group_;
+  std::shared_ptr<RanksInStep> group_;  // of all copies
 };
 
 }  // namespace deepfreeze

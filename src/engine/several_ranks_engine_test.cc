@@ -385,6 +385,17 @@ TEST_F(SeveralRanksTest, WhereOneRankIsBusyAllSkip) {
   });
 }
 
+TEST_F(SeveralRanksTest, WhereOneCanNotOpenTheRunNoneHasIt) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Options options;
+    options.ranks = group;
+    if (rank == 1) options.keep.last = 0;
+    const auto run = Checkpointer::open(run_dir(), options);
+    ASSERT_EQ(code_of(run), ErrorCode::kInvalidArgument);
+    EXPECT_TRUE(run.error().message().contains("rank 1")) << run.error().message();
+  });
+}
+
 TEST_F(SeveralRanksTest, RanksInDifferentDirectoriesAreToldSo) {
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
     Options options;

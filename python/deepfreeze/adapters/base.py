@@ -27,6 +27,9 @@ class Entry:
     address: int
     bytes: int
     guard: int = 0  # which fence stands before its next change; 0: none does
+    # Of a part of a tensor: where it begins, and the shape of the whole.
+    box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    of_rank0: bool = False  # other ranks don't store it
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class Place:
     stored: Layout | None = None  # and how the same elements lie in the entry,
     offset: int = 0  # from this byte on
     device: str = "cpu"
+    # Where the live memory is a part of the entry: where that begins, and its extent.
+    box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     touch: Callable[[], object] | None = None  # tells its framework that memory is written
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deepfreeze.adapters.base import Remake
 from deepfreeze.errors import EncodeError
-from deepfreeze.names import shown
+from deepfreeze.names import Owner, shown
 from deepfreeze.tree import Node, tag_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ def is_stateful(value: object) -> bool:
     )
 
 
+def is_loader(value: object) -> bool:
+    """Whether it is known to give each rank other data."""
+    return type(value).__module__.partition(".")[0] == "torchdata"
+
+
 class StatefulAdapter:
     """Takes what the object itself gives, and gives it back whole."""
 
@@ -32,6 +37,8 @@ class StatefulAdapter:
 
     def encode(self, value: Any, path: str, capture: Capture) -> Node:
         capture.refuse_inside(value, path)
+        if is_loader(value):
+            capture.keys.own(path, Owner.EACH)
         return object_node("stateful", call_state_dict(value, path), path, capture)
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:

@@ -15,7 +15,12 @@ from torch.optim import Optimizer
 
 from deepfreeze.adapters.base import Remake
 from deepfreeze.adapters.torch_memo import TensorMemo
-from deepfreeze.adapters.torch_modules import encode_module, is_module, match_module
+from deepfreeze.adapters.torch_modules import (
+    encode_module,
+    is_module,
+    match_module,
+    own_buffers,
+)
 from deepfreeze.adapters.torch_optimizers import (
     ParameterNames,
     encode_optimizer,
@@ -34,6 +39,7 @@ from deepfreeze.adapters.torch_recall import (
     Recalls,
     Seen,
 )
+from deepfreeze.adapters.torch_sharded import Box, shard_of
 from deepfreeze.adapters.torch_special import (
     SPECIAL_TAGS,
     decode_special,
@@ -69,6 +75,7 @@ class TorchAdapter:
         self._seen = Seen()
         self._recalls = Recalls()
         self._names: ParameterNames | None = None  # of a restore
+        self._boxes: dict[int, Box] = {}  # of DTensors, by the id of their node
 
     def claims(self, value: object) -> bool:
         if isinstance(value, (torch.Tensor, *_DETAILS)):
@@ -92,9 +99,7 @@ class TorchAdapter:
 
     def _encode_tensor(self, value: torch.Tensor, path: str, capture: Capture) -> Node:
         if type(value) not in _TENSORS:
-            raise EncodeError(
-                f"{shown(path)}: a tensor of the type {type(value).__qualname__} can't be stored"
-            )
+            return self._encode_shard(value, path)
         if value.is_meta:
             raise EncodeError(f"{shown(path)}: a tensor on the meta device has no data to store")
         if is_special(value):
@@ -106,7 +111,24 @@ class TorchAdapter:
         self._seen.add(node, value, path)
         return node
 
+    def _encode_shard(self, value: torch.Tensor, path: str) -> Node:
+        try:
+            shard = shard_of(value)
+        except EncodeError as cause:
+            raise EncodeError(f"{shown(path)}: {cause}") from cause
+        if shard is None:
+            raise EncodeError(
+                f"{shown(path)}: a tensor of the type {type(value).__qualname__} can't be stored"
+            )
+        node: Node = {"$": "tensor", "k": ""}
+        if not shard.local.is_cpu:
+            node["device"] = str(shard.local.device)
+        self._boxes[id(node)] = shard.box
+        self._seen.add(node, shard.local, path)
+        return node
+
     def _encode_module(self, module: nn.Module, path: str, capture: Capture) -> Node:
+        own_buffers(module, path, capture)
         recall = self._recalls.last(path)
         again = recall.again(module) if isinstance(recall, ModuleRecall) else None
         if again is not None:
@@ -179,15 +201,19 @@ class TorchAdapter:
         memo: TensorMemo = capture.memo.tensors or TensorMemo()
         # Whatever ends this in the middle leaves nodes half filled, which nobody may recall.
         capture.memo.tensors = capture.memo.recalls = None
-        if not memo.replay(self._seen, capture):
+        if self._boxes or not memo.replay(self._seen, capture):
             capture.memo.text = TextMemo()  # it knows nodes by identity, and these change
             for node in self._seen.nodes:
                 node.pop("view", None)
             keys, before = capture.keys.taken(), len(capture.entries)
-            waiting = [*map(pending, self._seen.nodes, self._seen.tensors, self._seen.paths)]
+            seen = zip(self._seen.nodes, self._seen.tensors, self._seen.paths, strict=True)
+            waiting = [pending(*one, self._boxes.get(id(one[0]))) for one in seen]
             store_all(waiting, capture)
             memo.record(self._seen, waiting, keys, capture.entries[before:])
         self._seen = Seen()
+        if self._boxes:  # a DTensor may hold another memory the next time
+            self._boxes = {}
+            return
         self._recalls.keep()
         capture.memo.tensors, capture.memo.recalls = memo, self._recalls
 

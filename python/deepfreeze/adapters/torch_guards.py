@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from deepfreeze.adapters.torch_modules import is_module
 from deepfreeze.adapters.torch_optimizers import unwrapped
+from deepfreeze.adapters.torch_sharded import local_of
 from deepfreeze.guards import Guard, Mode
 
 Call = Callable[[int], None]  # a method, with the guard's number
@@ -40,7 +41,7 @@ class OptimizerGuard:
         for state in self._optimizer.state.values():
             if isinstance(state, dict):
                 owned += state.values()
-        return owned
+        return [*map(local_of, owned)]
 
     def can_watch(self, value: Any) -> bool:
         return _is_watchable(value)
@@ -67,7 +68,7 @@ class ModuleGuard:
         self._module = module
 
     def owned(self) -> list[Any]:
-        return list(self._module.parameters())
+        return [*map(local_of, self._module.parameters())]
 
     def can_watch(self, value: Any) -> bool:
         return _is_watchable(value)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from torch import nn
 
+from deepfreeze.adapters.base import imported
 from deepfreeze.adapters.stateful import StatefulAdapter, call_state_dict, object_node
+from deepfreeze.adapters.torch_sharded import is_sharded
 from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.adapters.torch_tensors import fill, same_tensor
 from deepfreeze.errors import MismatchError
-from deepfreeze.names import join, shown
+from deepfreeze.names import Owner, join, shown
 from deepfreeze.tree import Node, tag_of
 
 if TYPE_CHECKING:
@@ -58,6 +60,31 @@ def _without(name: str, wrappers: set[str]) -> str:
     return ".".join(p for p, head in zip(parts, heads, strict=True) if head not in wrappers)
 
 
+def own_buffers(module: nn.Module, path: str, capture: Capture) -> None:
+    """Notes whose the buffers are of a module that ranks train together.
+
+    Where DistributedDataParallel broadcasts them, rank 0's are what all go on with; where it does
+    not, and under fully_shard(), each rank has its own. Of any other module they must be equal.
+    """
+    owner = _buffers_owner(module)
+    if owner is None:
+        return
+    canonical = canonical_names(module)
+    for name, _ in module.named_buffers():
+        capture.keys.own(join(path, canonical(name)), owner)
+
+
+def _buffers_owner(module: nn.Module) -> Owner | None:
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        return Owner.RANK0 if module.broadcast_buffers else Owner.EACH
+    if not imported("torch.distributed.fsdp"):
+        return None
+    from torch.distributed.fsdp import FSDPModule
+
+    sharded = any(isinstance(inner, FSDPModule) for inner in module.modules())
+    return Owner.EACH if sharded else None
+
+
 def encode_module(module: nn.Module, path: str, capture: Capture) -> Node:
     """The node of a module: what its state_dict() gives, non-persistent buffers not among it."""
     state = call_state_dict(module, path)
@@ -97,7 +124,7 @@ class _ModuleMatch:
             self._loaded[name] = self._plan.fresh(node, path)
         elif is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
             self._plan.mismatch(path, node, f"a {live.layout} tensor on {live.device}")
-        elif live.untyped_storage().data_ptr() in self._owned:
+        elif is_sharded(live) or live.untyped_storage().data_ptr() in self._owned:
             self._filled.add(name)
             fill(node, live, path, self._plan)
         elif same_tensor(node, live, path, self._plan):
@@ -171,7 +198,11 @@ def match_module(node: Node, module: nn.Module, path: str, plan: Plan) -> None:
 
 def _owned_memory(module: nn.Module) -> set[int]:
     tensors = [*module.parameters(), *module.buffers()]
-    return {t.untyped_storage().data_ptr() for t in tensors if t.layout == torch.strided}
+    return {
+        t.untyped_storage().data_ptr()
+        for t in tensors
+        if t.layout == torch.strided and not is_sharded(t)
+    }
 
 
 def _loads_by_itself(module: nn.Module) -> bool:

@@ -18,8 +18,15 @@ from torch import nn
 from torch.optim import Optimizer
 
 from deepfreeze.adapters.torch_modules import canonical_names, is_module
+from deepfreeze.adapters.torch_sharded import is_sharded
 from deepfreeze.adapters.torch_special import is_special
-from deepfreeze.adapters.torch_tensors import copyable, dtype_name, fill, form_of
+from deepfreeze.adapters.torch_tensors import (
+    copyable,
+    dtype_from_name,
+    dtype_name,
+    fill,
+    form_of,
+)
 from deepfreeze.names import KeyTable, join
 from deepfreeze.tree import Node, tag_of
 from deepfreeze.walk import mapping_pairs
@@ -282,6 +289,9 @@ class _OptimizerMatch:
         if isinstance(live, torch.Tensor) and self._same_tensor(node, live):
             fill(node, live, path, self._plan)
             return
+        if self._is_shard(node, parameter):
+            self._fill_new_shard(parameter, key, node, path)
+            return
         make = self._plan.fresh(node, path)
         on_host = key == "step" and not (group.get("capturable") or group.get("fused"))
         device = torch.device("cpu") if on_host else parameter.device
@@ -291,6 +301,19 @@ class _OptimizerMatch:
             state[parameter][key] = _moved(make(), device, like=parameter)
 
         self._plan.apply(path, put)
+
+    def _is_shard(self, node: Node, parameter: torch.Tensor) -> bool:
+        """Whether it is to be cut as its parameter is."""
+        if tag_of(node) != "tensor" or not is_sharded(parameter):
+            return False
+        return form_of(node, self._plan)[1] == tuple(parameter.shape)
+
+    def _fill_new_shard(self, parameter: torch.Tensor, key: Any, node: Node, path: str) -> None:
+        dtype = dtype_from_name(form_of(node, self._plan)[0])
+        made = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+        fill(node, made, path, self._plan)
+        state = self._optimizer.state
+        self._plan.apply(path, lambda: state[parameter].__setitem__(key, made))
 
     def _same_tensor(self, node: Node, live: torch.Tensor) -> bool:
         if tag_of(node) != "tensor" or is_special(live):

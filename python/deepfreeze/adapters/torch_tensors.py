@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from deepfreeze.adapters.base import Entry, Layout, Place
+from deepfreeze.adapters.torch_sharded import Box, Shard, shard_of
 from deepfreeze.dtypes import COMPLEX, NATIVE, stored_form
 from deepfreeze.errors import CorruptError, EncodeError
-from deepfreeze.names import shown
+from deepfreeze.names import Owner, shown
 from deepfreeze.tree import Node
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ def empty(name: str, shape: tuple[int, ...], size: int) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
+def stored_box(box: Box, stored_shape: tuple[int, ...]) -> Box:
+    """The same of the stored elements, which have a dimension more where they stand for others."""
+    offset, whole = box
+    more = stored_shape[len(whole) :]
+    return (*offset, *(0 for _ in more)), (*whole, *more)
+
+
 @dataclass(slots=True)
 class Pending:
     """A tensor whose node waits until it is known what shares its memory."""
@@ -71,6 +79,7 @@ class Pending:
     dense: bool  # it holds its elements in order and without gaps
     low: int  # the bytes of memory that it spans
     high: int
+    box: Box | None = None  # of the tensor that it is a part of
 
     @property
     def repeats(self) -> bool:
@@ -78,7 +87,7 @@ class Pending:
         return not self.dense and repeats_elements(self.tensor)
 
 
-def pending(node: Node, tensor: torch.Tensor, path: str) -> Pending:
+def pending(node: Node, tensor: torch.Tensor, path: str, box: Box | None = None) -> Pending:
     """Where `tensor` lies. A lazy conjugate or negation is resolved into memory of its own."""
     tensor = tensor.detach() if tensor.requires_grad else tensor
     if tensor.is_conj() or tensor.is_neg():
@@ -88,7 +97,7 @@ def pending(node: Node, tensor: torch.Tensor, path: str) -> Pending:
     dense = tensor.is_contiguous()
     low = tensor.data_ptr()
     high = low + (tensor.nbytes if dense else _span(tensor) * tensor.element_size())
-    return Pending(node, tensor, path, dense, low, high)
+    return Pending(node, tensor, path, dense, low, high, box)
 
 
 def within_storage(tensor: torch.Tensor) -> bool:
@@ -147,10 +156,13 @@ def _sharing(waiting: list[Pending]) -> dict[int, list[Pending]]:
 def _store_group(group: list[Pending], capture: Capture) -> None:
     first = group[0]
     same = len(group) == 1 or len({_geometry(item.tensor) for item in group}) == 1
+    if not same and any(item.box for item in group):
+        _store_apart(group, capture)
+        return
     if not same or first.repeats:
         _store_shared(group, capture)
         return
-    key = _store(first.tensor, first.path, capture)
+    key = _store(first.tensor, first.path, capture, box=first.box)
     for item in group:
         item.node["k"] = key
 
@@ -185,7 +197,7 @@ def _store_shared(group: list[Pending], capture: Capture) -> None:
 
 def _store_apart(group: list[Pending], capture: Capture) -> None:
     for item in group:
-        item.node["k"] = _store(item.tensor, item.path, capture)
+        item.node["k"] = _store(item.tensor, item.path, capture, box=item.box)
 
 
 def _elements_between(
@@ -219,7 +231,11 @@ def _view_node(tensor: torch.Tensor, offset_bytes: int) -> Node:
 
 
 def _store(
-    tensor: torch.Tensor, path: str, capture: Capture, more_owners: Iterable[object] = ()
+    tensor: torch.Tensor,
+    path: str,
+    capture: Capture,
+    more_owners: Iterable[object] = (),
+    box: Box | None = None,
 ) -> str:
     """Adds an entry; what is not on the host, or not in order, is copied for it."""
     in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
@@ -231,6 +247,9 @@ def _store(
     # The storage too: a tensor may be given another one while its bytes are copied.
     owners = [host, host.untyped_storage(), *more_owners]
     entry = Entry(key, dtype, stored_shape, logical, host.data_ptr(), tensor.nbytes)
+    entry.of_rank0 = capture.keys.owner_of(path) is Owner.RANK0
+    if box is not None:
+        entry.box = stored_box(box, stored_shape)
     capture.add(entry, owners, (tensor,))
     return key
 
@@ -258,6 +277,10 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
     """Plans to fill a dense live tensor from a stored one of the same dtype and shape."""
     if not same_tensor(node, live, path, plan):
         return
+    shard = shard_of(live)
+    if shard is not None:
+        _fill_shard(node, shard, path, plan)
+        return
     view = node.get("view")
     if repeats_elements(live) and (view is None or tuple(view["stride"]) != live.stride()):
         plan.fault(f"{path}: its elements share memory, those that were stored do not")
@@ -281,6 +304,32 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
         touch=lambda: torch.autograd.graph.increment_version(live),
     )
     plan.fill(node["k"], place)
+
+
+def _fill_shard(node: Node, shard: Shard, path: str, plan: Plan) -> None:
+    """Plans to fill this rank's part of a tensor: no more is read of it than that."""
+    live, (offset, _) = shard.local, shard.box
+    if live.numel() == 0:
+        return
+    if node.get("view") is not None:
+        plan.fault(f"{path}: stored as a view of shared memory, live a part of a DTensor")
+        return
+    extent = tuple(live.shape)
+    place = Place(
+        path=path,
+        address=live.data_ptr(),
+        bytes=live.numel() * live.element_size(),
+        direct=live.device.type == "cpu" and live.is_contiguous(),
+        copy=lambda: _copy_into(live, tensor_of(node, path, plan)[_slices(offset, extent)]),
+        device=str(live.device),
+        box=(offset, extent),
+        touch=lambda: torch.autograd.graph.increment_version(live),
+    )
+    plan.fill(node["k"], place)
+
+
+def _slices(offset: tuple[int, ...], extent: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(first, first + size) for first, size in zip(offset, extent, strict=True))
 
 
 def _copy_into(live: torch.Tensor, value: torch.Tensor) -> None:

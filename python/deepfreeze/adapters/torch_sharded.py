@@ -1,0 +1,71 @@
+"""DTensors: the part of a tensor that this rank has, as FSDP2 and tensor parallelism make it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
+
+from deepfreeze.adapters.base import imported
+from deepfreeze.errors import EncodeError
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # its offset, and the shape of its whole
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What this rank has of one tensor."""
+
+    local: torch.Tensor
+    box: Box
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Whether it is a DTensor."""
+    if not imported("torch.distributed.tensor"):
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
+
+
+def local_of(value: object) -> object:
+    """This rank's own memory of a DTensor; anything else as it is."""
+    if isinstance(value, torch.Tensor) and is_sharded(value):
+        return _local(value)
+    return value
+
+
+def shard_of(tensor: torch.Tensor) -> Shard | None:
+    """This rank's part of a DTensor; None of other tensors. EncodeError where it is no one box."""
+    if not is_sharded(tensor):
+        return None
+    chunks = _chunks(tensor)
+    local = _local(tensor)
+    whole = tuple(tensor.shape)
+    if not chunks:  # no rank of this tensor's, or nothing left for it
+        return Shard(local.new_empty((0, *local.shape[1:])), ((0,) * len(whole), whole))
+    if len(chunks) > 1:
+        raise EncodeError(f"this rank has {len(chunks)} parts of it, and one can be stored")
+    offset, extent = chunks[0]
+    if extent != tuple(local.shape):
+        raise EncodeError(f"its part is {list(extent)}, and {list(local.shape)} is in memory")
+    return Shard(local, (offset, whole))
+
+
+def _local(tensor: DTensor | torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():  # else it is a view that autograd makes
+        return tensor.to_local().detach()  # type: ignore[union-attr]
+
+
+def _chunks(tensor: torch.Tensor) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Offsets and extents, as torch.distributed.checkpoint asks a DTensor for them."""
+    try:
+        chunks = tensor.__create_chunk_list__()  # type: ignore[attr-defined]
+    except RuntimeError as cause:  # partial sums, which no rank has whole
+        raise EncodeError(f"its placement can't be stored: {cause}") from cause
+    return [(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in chunks]
