@@ -62,6 +62,7 @@ class Plan:
         self.adapters: list[Adapter] = adapters_in_use()
         self.missing: list[str] = []
         self.unexpected: list[str] = []
+        self.optional: set[str] = set()  # stored names that the live state need not have
         self._mismatches: list[str] = []
         self._checkpoint: _core.OpenCheckpoint | None = checkpoint
         self._specs = {spec.key: spec for spec in checkpoint.tensors()}
@@ -115,6 +116,8 @@ class Plan:
 
     def surplus(self, node: Node, path: str) -> None:
         """Notes that the live state has no place for a stored node."""
+        if path in self.optional:
+            return
         self.unexpected.extend(name for name in leaf_names(node, path) if self.keys.wants(name))
 
     def mismatch(self, path: str, node: Node, live: str) -> None:

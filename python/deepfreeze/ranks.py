@@ -7,124 +7,96 @@ bytes. They are called by all ranks together, in the thread that calls the check
 from __future__ import annotations
 
 import contextlib
-import struct
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import imported
 
 if TYPE_CHECKING:
-    import torch
     from torch.distributed import ProcessGroup
-
-_FRAME_BYTES = 1024  # of each message, its length among them; what is longer follows
-_LENGTH = struct.Struct("<Q")
-_ROOM = _FRAME_BYTES - _LENGTH.size
 
 
 class TorchRanks:
     """The ranks of torch.distributed, or of one group of them.
 
-    Its messages go through a gloo group of their own, so the program may use any backend, and
-    none of its collectives waits for them. Making one is collective: all ranks of the group do.
-    A rank that does not answer within `timeout_seconds` is a TimeoutError on the others.
+    They talk through the store over which the program's ranks found each other: any backend will
+    do, and none of the program's collectives waits for them. All ranks of a group make theirs in
+    the same order. One that does not answer within `timeout_seconds` is a TimeoutError on the
+    others.
     """
+
+    _made: ClassVar[dict[str, int]] = {}  # how many, by group
 
     def __init__(
         self, group: ProcessGroup | None = None, *, timeout_seconds: float = 900.0
     ) -> None:
         import torch.distributed as dist
+        from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
-        self._timeout_seconds = timeout_seconds
         members = dist.get_process_group_ranks(group or dist.group.WORLD)
-        with self._timing("start"):
-            made = dist.new_group(
-                members,
-                backend="gloo",
-                timeout=timedelta(seconds=timeout_seconds),
-                use_local_synchronization=True,
-            )
-        self._group: ProcessGroup = made
-        self.rank = dist.get_rank(made)
-        self.world_size = dist.get_world_size(made)
+        self.rank = members.index(dist.get_rank())
+        self.world_size = len(members)
+        self._timeout = timedelta(seconds=timeout_seconds)
+        self._calls = 0
+        # Any: its stubs are those of an older store, of texts only.
+        self._store: Any = PrefixStore(self._next_name(members), _get_default_store())
+
+    @classmethod
+    def _next_name(cls, members: list[int]) -> str:
+        group = f"deepfreeze/{len(members)}-{zlib.crc32(repr(members).encode()):08x}"
+        number = cls._made[group] = cls._made.get(group, 0) + 1
+        return f"{group}/{number}"
 
     def gather(self, data: bytes) -> list[bytes] | None:
         """What all ranks gave, by rank, for rank 0."""
-        import torch
-        import torch.distributed as dist
-
-        own = _frame(data)
-        with self._timing("gather"):
+        with self._calling("gather"):
             if self.rank != 0:
-                dist.gather(own, group=self._group, group_dst=0)
-                self._send_rest(data, 0)
+                self._store.set(self._key(self.rank), data)
                 return None
-            frames = [torch.empty_like(own) for _ in range(self.world_size)]
-            dist.gather(own, frames, group=self._group, group_dst=0)
-            return [
-                data if rank == 0 else self._received(frame, rank)
-                for rank, frame in enumerate(frames)
-            ]
+            return [data, *self._take([self._key(rank) for rank in range(1, self.world_size)])]
 
     def scatter(self, data: list[bytes]) -> bytes:
         """The caller's own of what rank 0 gave for each."""
-        import torch
-        import torch.distributed as dist
-
-        own = torch.empty(_FRAME_BYTES, dtype=torch.uint8)
-        with self._timing("scatter"):
+        with self._calling("scatter"):
             if self.rank != 0:
-                dist.scatter(own, group=self._group, group_src=0)
-                return self._received(own, 0)
-            dist.scatter(own, [_frame(one) for one in data], group=self._group, group_src=0)
+                return self._take([self._key(self.rank)])[0]
             for rank, one in enumerate(data[1:], 1):
-                self._send_rest(one, rank)
+                self._store.set(self._key(rank), one)
             return data[0]
 
-    def _send_rest(self, data: bytes, rank: int) -> None:
-        import torch.distributed as dist
+    def _key(self, rank: int) -> str:
+        return f"{self._calls}/{rank}"
 
-        if len(data) > _ROOM:
-            dist.send(_tensor(data[_ROOM:]), group=self._group, group_dst=rank)
-
-    def _received(self, frame: torch.Tensor, rank: int) -> bytes:
-        import torch
-        import torch.distributed as dist
-
-        text = frame.numpy().tobytes()
-        (size,) = _LENGTH.unpack_from(text)
-        if size <= _ROOM:
-            return text[_LENGTH.size : _LENGTH.size + size]
-        rest = torch.empty(size - _ROOM, dtype=torch.uint8)
-        dist.recv(rest, group=self._group, group_src=rank)
-        return text[_LENGTH.size :] + rest.numpy().tobytes()
+    def _take(self, keys: Sequence[str]) -> list[bytes]:
+        """The values of all keys, once they are there; then they are gone."""
+        keys = list(keys)
+        self._store.wait(keys, self._timeout)
+        if self._store.has_extended_api():
+            found: list[bytes] = self._store.multi_get(keys)
+        else:
+            found = [self._store.get(key) for key in keys]
+        for key in keys:
+            self._store.delete_key(key)
+        return found
 
     @contextlib.contextmanager
-    def _timing(self, call: str) -> Iterator[None]:
-        """gloo has one type for all its errors."""
+    def _calling(self, call: str) -> Iterator[None]:
+        """torch raises a RuntimeError whatever happens."""
+        self._calls += 1
         try:
             yield
         except RuntimeError as cause:
             text = str(cause)
-            if "timed out" in text.lower() or "timeout" in text.lower():
+            if "timeout" in text.lower() or "timed out" in text.lower():
                 raise TimeoutError(
-                    f"{call}: a rank did not come within {self._timeout_seconds:g} s; every rank "
-                    f"makes the same calls, unless ranks=None is given ({text})"
+                    f"{call}: a rank did not come within {self._timeout.total_seconds():g} s; all "
+                    "ranks of a job make the same calls, unless Checkpointer(ranks=None) says "
+                    f"that this one is alone ({text.splitlines()[0]})"
                 ) from cause
             raise ConnectionError(f"{call}: {text}") from cause
-
-
-def _tensor(data: bytes) -> torch.Tensor:
-    import torch
-
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-
-def _frame(data: bytes) -> torch.Tensor:
-    head = _LENGTH.pack(len(data)) + data[:_ROOM]
-    return _tensor(head.ljust(_FRAME_BYTES, b"\0"))
 
 
 def ranks_of_job() -> _core.Ranks | None:

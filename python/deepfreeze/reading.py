@@ -23,7 +23,7 @@ from deepfreeze.names import KeyFilter
 from deepfreeze.plan import Plan
 from deepfreeze.restore_plan import RestorePlan
 from deepfreeze.tree import loads
-from deepfreeze.walk import pruned
+from deepfreeze.walk import Merged, pruned
 
 log = logging.getLogger("deepfreeze")
 T = TypeVar("T")
@@ -114,7 +114,12 @@ class Restorer:
             with together(self._engine):
                 checkpoint = _core.open_checkpoint(info)
                 plan = self._plan(checkpoint)
-                self._prepare(checkpoint, plan)
+                self._match(checkpoint, plan)
+                if plan.missing and checkpoint.info.world_size > 1:
+                    plan = self._plan(checkpoint)
+                    self._match(checkpoint, plan, of_all=True)
+                plan.check()
+                self._check_covers(plan)
                 plan.read(verify=self._verify)
             with together(self._engine):
                 _put_in_place(plan)
@@ -143,18 +148,24 @@ class Restorer:
             self._dirty |= plan.addresses
             self.touched |= plan.touched
 
-    def _prepare(self, checkpoint: _core.OpenCheckpoint, plan: RestorePlan) -> None:
+    def _match(
+        self, checkpoint: _core.OpenCheckpoint, plan: RestorePlan, *, of_all: bool = False
+    ) -> None:
         try:
             with paused_gc():
-                match_state(_tree_of(checkpoint, self._rank), self._state, plan)
-            plan.check()
+                if of_all:
+                    merged = _tree_of_all(checkpoint, self._rank)
+                    plan.optional = merged.added
+                    tree = merged.tree
+                else:
+                    tree = _tree_of(checkpoint, self._rank)
+                match_state(tree, self._state, plan)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as cause:
             # The tree verified, so it is not damaged: there is no reason to fall back.
             raise CheckpointError(
                 f"the state tree of step {checkpoint.info.step} can't be understood: {cause!r}",
                 code="unsupported",
             ) from cause
-        self._check_covers(plan)
 
     def _check_covers(self, plan: Plan) -> None:
         if self._dirty - plan.addresses:
@@ -176,7 +187,7 @@ def load_tree(info: _core.CheckpointInfo, keys: KeyFilter) -> Any:
     checkpoint = _core.open_checkpoint(info)
     plan = Plan(checkpoint, keys, state=None, strict=True)
     try:
-        make = plan.fresh(pruned(_tree_of(checkpoint), "", keys), "")
+        make = plan.fresh(pruned(_tree_of_all(checkpoint).tree, "", keys), "")
         plan.read(verify=True)
         return make()
     finally:
@@ -192,6 +203,13 @@ def _tree_of(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Any:
             code="unsupported",
         )
     return loads(text)
+
+
+def _tree_of_all(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Merged:
+    """The same with what only other ranks had, which may be this one's now."""
+    texts = map(checkpoint.objects, range(checkpoint.info.world_size))
+    others = [loads(text) for text in dict.fromkeys(texts) if text]
+    return Merged(_tree_of(checkpoint, rank), others)
 
 
 @contextmanager
@@ -215,7 +233,7 @@ def warn_of_other_ranks(
 ) -> None:
     """One warning where what each rank has for itself was saved by another number of them."""
     here = ranks.world_size if ranks else 1
-    if here == info.world_size:
+    if here == info.world_size or (ranks and ranks.rank and not left_alone):
         return
     log.warning(
         "step %d was saved by %d ranks, %d are here: what each had for itself (generators, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from deepfreeze.decoder import Decoder
@@ -118,3 +118,43 @@ def _rebuilt(node: Node, kept: list[Node]) -> Node:
         return {**node, "v": [[old[0], child] for old, child in pairs if child is not _DROPPED]}
     items = [None if child is _DROPPED else child for child in kept]
     return items if tag is None else {**node, "v": items}
+
+
+class Merged:
+    """One tree with the names of several; what more than one has is the first one's."""
+
+    def __init__(self, first: Node, others: Iterable[Node]) -> None:
+        self.added: set[str] = set()  # names that the first does not have
+        self.tree = first
+        for other in others:
+            self.tree = self._merge(self.tree, other, "")
+
+    def _merge(self, first: Node, other: Node, path: str) -> Node:
+        if type(first) is not dict or type(other) is not dict or tag_of(first) != tag_of(other):
+            return first
+        tag = tag_of(first)
+        if tag is None:
+            return dict(self._merge_pairs(first.items(), other, path))
+        if tag == "object" and first["t"] == other["t"]:
+            return {**first, "v": self._merge(first["v"], other["v"], path)}
+        if tag not in _MAPPING_TAGS:
+            return first
+        return {**first, "v": self._merge_tagged(first["v"], other["v"], path)}
+
+    def _merge_tagged(self, first: list[Node], other: list[Node], path: str) -> list[Node]:
+        """Pairs whose keys are nodes themselves."""
+        stored = {_keys.decode(key, ""): key for key, _ in [*other, *first]}
+        here = ((_keys.decode(key, ""), node) for key, node in first)
+        there = {_keys.decode(key, ""): node for key, node in other}
+        return [[stored[key], node] for key, node in self._merge_pairs(here, there, path)]
+
+    def _merge_pairs(
+        self, first: Iterable[tuple[Any, Node]], other: dict[Any, Node], path: str
+    ) -> Iterator[tuple[Any, Node]]:
+        left = dict(other)
+        for key, node in first:
+            own = join(path, key)
+            yield key, self._merge(node, left.pop(key), own) if key in left else node
+        for key, node in left.items():
+            self.added.add(join(path, key))
+            yield key, node

@@ -1,0 +1,124 @@
+"""A job of several ranks: forked children of a process that has imported torch, on loopback.
+
+The parent imports, forks, kills and waits, nothing else: it must have started no threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch._dynamo  # an optimizer's first use imports it: once, not in every child
+import torch.distributed as dist
+import torch.distributed.fsdp
+import torch.distributed.tensor
+
+from tests.e2e.fork_server import REPORT_BYTES_MAX, Say, run_child
+
+COLLECTIVE_SECONDS = 60.0  # of the job's own messages, after which a lost rank is an error
+
+Work = Callable[[int, int, Say], object]  # rank, world size, what reports to the parent
+
+
+@dataclass(frozen=True)
+class RankEnded:
+    """How one rank ended."""
+
+    status: int  # of wait(): 0 is well
+    report: str
+
+    @property
+    def killed(self) -> bool:
+        return os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGKILL
+
+
+class HungError(RuntimeError):
+    """Ranks that were still there after the deadline."""
+
+
+class Job:
+    """Its processes, from their start to their end. Only those are signalled."""
+
+    def __init__(self, world: int, work: Work) -> None:
+        self._meeting = tempfile.TemporaryDirectory(prefix="df-ranks-")
+        self._pids: dict[int, int] = {}
+        self._reports: list[int] = []
+        for rank in range(world):
+            reader, writer = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(reader)
+                run_child(lambda say, rank=rank: self._run(rank, world, work, say), writer)
+            os.close(writer)
+            self._pids[rank] = pid
+            self._reports.append(reader)
+
+    def _run(self, rank: int, world: int, work: Work, say: Say) -> None:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        torch.set_num_threads(1)
+        timeout = timedelta(seconds=COLLECTIVE_SECONDS)
+        dist.init_process_group(
+            "gloo", store=self._meet(rank, timeout), rank=rank, world_size=world, timeout=timeout
+        )
+        work(rank, world, say)
+        with contextlib.suppress(RuntimeError):  # another rank may be gone already
+            dist.destroy_process_group()
+
+    def _meet(self, rank: int, timeout: timedelta) -> dist.Store:
+        """As under torchrun, but on a port that the system chooses."""
+        note = Path(self._meeting.name) / "port"
+        if rank == 0:
+            store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timeout)
+            (written := note.with_suffix(".tmp")).write_text(str(store.port))
+            written.rename(note)
+            return store
+        while not note.exists():
+            time.sleep(0.01)
+        return dist.TCPStore("127.0.0.1", int(note.read_text()), is_master=False, timeout=timeout)
+
+    def signal(self, rank: int, number: signal.Signals) -> None:
+        """To a rank that has not been waited for, so that the number is still its own."""
+        os.kill(self._pids[rank], number)
+
+    def kill_all(self) -> None:
+        for rank in self._pids:
+            self.signal(rank, signal.SIGKILL)
+
+    def wait(self, seconds: float) -> list[RankEnded]:
+        """All ranks' ends. HungError, with every process gone, where one is late."""
+        deadline = time.monotonic() + seconds
+        late = [rank for rank in self._pids if not self._ends_by(rank, deadline)]
+        for rank in late:
+            self.signal(rank, signal.SIGKILL)
+        ended = [RankEnded(os.waitpid(pid, 0)[1], "") for pid in self._pids.values()]
+        reports = [os.read(reader, REPORT_BYTES_MAX).decode() for reader in self._reports]
+        for reader in self._reports:
+            os.close(reader)
+        self._meeting.cleanup()
+        if late:
+            raise HungError(f"ranks {late} of {len(ended)} after {seconds:g} s: {reports}")
+        return [RankEnded(one.status, report) for one, report in zip(ended, reports, strict=True)]
+
+    def _ends_by(self, rank: int, deadline: float) -> bool:
+        descriptor = os.pidfd_open(self._pids[rank])
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            return bool(select.select([descriptor], [], [], left)[0])
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def own_directory(parent: Path | None) -> Iterator[Path]:
+    """One that goes at the end."""
+    with tempfile.TemporaryDirectory(prefix="ranks-", dir=parent) as place:
+        yield Path(place)

@@ -1,0 +1,244 @@
+"""What N ranks save M restore, in any layout: `python -m tests.ranks.reshard [--all] [--json]`.
+
+One job of 8 processes on loopback; the first N of them save, the first M restore. Without --all
+each save is restored by some pairs of a number and a layout, which the seed draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+import deepfreeze as df
+from tests.e2e.command import announce_seed, conclude, make_parser, scratch
+
+from .job import Job, Say
+
+RANKS = (1, 2, 3, 4, 8)
+WORLD = max(RANKS)
+DRAWN = 3  # restores of each save, without --all
+WAIT_SECONDS = 1200.0
+
+Placements: TypeAlias = list[Any]
+State: TypeAlias = dict[str, Any]
+
+
+def values() -> dict[str, torch.Tensor]:
+    """Whole tensors; every element of each is different from its neighbours."""
+
+    def made(number: int, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+        count = torch.arange(int(torch.Size(shape).numel()), dtype=torch.int64)
+        return ((count * 7919 + number) % 251).to(dtype).reshape(shape)
+
+    return {
+        "embedding": made(1, torch.float32, 301, 1024),  # large enough to be cut among replicas
+        "weight": made(2, torch.bfloat16, 37, 12),
+        "bias": made(3, torch.float64, 9),
+        "phase": made(4, torch.complex64, 10, 6),
+        "flags": made(5, torch.bool, 5, 3),
+        "count": made(6, torch.int64),
+        "nothing": made(7, torch.float32, 0, 4),
+    }
+
+
+class Meshes:
+    """Of the first ranks, in one or two dimensions. Making them is collective: all ranks do."""
+
+    def __init__(self) -> None:
+        self.groups = {ranks: dist.new_group(list(range(ranks))) for ranks in RANKS}
+        self._meshes = {
+            (ranks, rows): DeviceMesh("cpu", torch.arange(ranks).reshape(rows, -1).squeeze(0))
+            for ranks in RANKS
+            for rows in (1, 2)
+            if ranks % rows == 0 and ranks > rows
+        }
+
+    def line(self, ranks: int) -> DeviceMesh | None:
+        return self._meshes.get((ranks, 1))
+
+    def pairs(self, ranks: int) -> DeviceMesh | None:
+        """Of two rows."""
+        return self._meshes.get((ranks, 2))
+
+
+Layout: TypeAlias = Callable[[Meshes, int, torch.Tensor], tuple[DeviceMesh, Placements] | None]
+
+
+def replicated(_: Meshes, __: int, ___: torch.Tensor) -> None:
+    """As under DistributedDataParallel: plain tensors."""
+
+
+def sharded(
+    meshes: Meshes, ranks: int, whole: torch.Tensor
+) -> tuple[DeviceMesh, Placements] | None:
+    mesh = meshes.line(ranks)
+    return (mesh, [Shard(0)]) if mesh is not None and whole.dim() else None
+
+
+def columns(
+    meshes: Meshes, ranks: int, whole: torch.Tensor
+) -> tuple[DeviceMesh, Placements] | None:
+    mesh = meshes.line(ranks)
+    return (mesh, [Shard(whole.dim() - 1)]) if mesh is not None and whole.dim() else None
+
+
+def hybrid(meshes: Meshes, ranks: int, whole: torch.Tensor) -> tuple[DeviceMesh, Placements] | None:
+    """Two replicas of each shard."""
+    mesh = meshes.pairs(ranks)
+    if mesh is None:
+        return sharded(meshes, ranks, whole)
+    return (mesh, [Replicate(), Shard(0)]) if whole.dim() else (mesh, [Replicate(), Replicate()])
+
+
+def meshed(meshes: Meshes, ranks: int, whole: torch.Tensor) -> tuple[DeviceMesh, Placements] | None:
+    """Rows over one dimension of the mesh, columns over the other."""
+    mesh = meshes.pairs(ranks)
+    if mesh is None or whole.dim() < 2:
+        return sharded(meshes, ranks, whole)
+    return mesh, [Shard(0), Shard(1)]
+
+
+LAYOUTS: dict[str, Layout] = {
+    "replicated": replicated,
+    "sharded": sharded,
+    "columns": columns,
+    "hybrid": hybrid,
+    "meshed": meshed,
+}
+STAGED = "staged"  # each tensor on one rank, as the stages of a pipeline have them
+NAMES = (*LAYOUTS, STAGED)
+
+
+def state_of(name: str, meshes: Meshes, ranks: int, rank: int) -> State:
+    """What the rank has, as the layout says."""
+    state: State = {}
+    for number, (key, whole) in enumerate(values().items()):
+        if name == STAGED:
+            if number % ranks == rank:
+                state[key] = whole
+            continue
+        placed = LAYOUTS[name](meshes, ranks, whole)
+        if placed is None:
+            state[key] = whole
+        else:
+            mesh, placements = placed
+            state[key] = distribute_tensor(whole, mesh, placements, src_data_rank=None)
+    return {"model": state, "step": 5}
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def zeroed(state: State) -> State:
+    return {"model": {k: torch.zeros_like(v) for k, v in state["model"].items()}, "step": 0}
+
+
+def differing(found: State, wanted: State) -> list[str]:
+    names = [
+        key
+        for key, tensor in wanted["model"].items()
+        if not torch.equal(local(found["model"][key]), local(tensor))
+    ]
+    return names + (["step"] if found["step"] != wanted["step"] else [])
+
+
+class Matrix:
+    """One rank's part of all saves and restores."""
+
+    def __init__(self, rank: int, place: Path) -> None:
+        self._rank = rank
+        self._place = place
+        self._meshes = Meshes()
+        self._ranks = {
+            ranks: df.TorchRanks(self._meshes.groups[ranks])
+            for ranks in RANKS
+            if rank < ranks and ranks > 1
+        }
+
+    def save(self, name: str, ranks: int) -> None:
+        if self._rank < ranks:
+            state = state_of(name, self._meshes, ranks, self._rank)
+            with df.Checkpointer(self._run(name, ranks), ranks=self._ranks.get(ranks)) as ckpt:
+                handle = ckpt.save(5, state)
+                assert handle is not None
+                handle.wait("durable")
+        dist.barrier()
+
+    def restore(self, name: str, ranks: int, to_name: str, to_ranks: int) -> list[str]:
+        """What this rank found to be wrong."""
+        faults = []
+        if self._rank < to_ranks:
+            wanted = state_of(to_name, self._meshes, to_ranks, self._rank)
+            found = zeroed(wanted)
+            with df.Checkpointer(self._run(name, ranks), ranks=self._ranks.get(to_ranks)) as ckpt:
+                strict = to_name != STAGED or to_ranks == 1  # a stage has only some of the tensors
+                step = ckpt.restore(found, strict=strict)
+            wrong = differing(found, wanted)
+            if step != 5 or wrong:
+                faults.append(
+                    f"{name} of {ranks} as {to_name} of {to_ranks}, rank {self._rank}: {wrong}"
+                )
+        dist.barrier()
+        return faults
+
+    def _run(self, name: str, ranks: int) -> Path:
+        return self._place / f"{name}-{ranks}"
+
+
+def saves() -> Iterator[tuple[str, int]]:
+    for name in NAMES:
+        for ranks in RANKS:
+            yield name, ranks
+
+
+def carry_out(rank: int, say: Say, place: Path, chosen: dict[tuple[str, int], list[Any]]) -> None:
+    matrix = Matrix(rank, place)
+    faults: list[str] = []
+    for save, restores in chosen.items():
+        matrix.save(*save)
+        for restore in restores:
+            faults += matrix.restore(*save, *restore)
+    say(json.dumps(faults[:20]))
+
+
+def choose(every: bool, draw: random.Random) -> dict[tuple[str, int], list[Any]]:
+    pairs = list(saves())
+    return {save: pairs if every else draw.sample(pairs, DRAWN) for save in pairs}
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = make_parser("tests.ranks.reshard", __doc__)
+    parser.add_argument("--all", action="store_true", help="every save by every pair")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    chosen = choose(options.all, random.Random(announce_seed(options)))
+    with scratch(options, "reshard") as place:
+        job = Job(WORLD, lambda rank, _, say: carry_out(rank, say, Path(place), chosen))
+        ended = job.wait(WAIT_SECONDS)
+    faults = [f"rank {i} failed: {e.report}" for i, e in enumerate(ended) if e.status != 0]
+    faults += [fault for one in ended if one.status == 0 for fault in json.loads(one.report)]
+    count = sum(len(restores) for restores in chosen.values())
+    text = (
+        f"reshard: {len(chosen)} saves in {len(NAMES)} layouts by {', '.join(map(str, RANKS))} "
+        f"ranks, {count} restores in any of these: {len(faults)} differ"
+    )
+    figures = {"saves": len(chosen), "restores": count, "faults": faults}
+    return conclude(options, text, figures, faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
