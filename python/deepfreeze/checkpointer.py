@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import ctypes
 import logging
-import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Literal, Self
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import Entry
+from deepfreeze.arguments import checked_step, floats, strings
 from deepfreeze.budget import policy_of
 from deepfreeze.capture import environment, paused_gc, table_of, walk
 from deepfreeze.errors import CheckpointError, code_of
@@ -148,7 +148,7 @@ class Checkpointer:
         """Saves when the policy says so; without `every`, at each step. None where it did not."""
         with self._declining():
             self._raise_failed()
-            step = _checked_step(step)
+            step = checked_step(step)
             self._policy.stepped(step)
         handle = self.save(step, state, metrics, tags) if self._is_due(step) else None
         if self._lazy.captures_early and self._is_due(step + 1):
@@ -209,9 +209,9 @@ class Checkpointer:
         """
         with self._declining():
             self._raise_failed()
-            step = _checked_step(step)
+            step = checked_step(step)
             self._refuse_half_restored(step)
-            numbers, texts = _floats(metrics or {}), _strings(tags or {})
+            numbers, texts = floats(metrics or {}), strings(tags or {})
         self._policy.saving()
         self._saving = True
         try:
@@ -490,17 +490,6 @@ class Checkpointer:
             raise error
 
 
-def _checked_step(step: int) -> int:
-    if isinstance(step, bool):
-        raise TypeError("step: a bool")
-    value = operator.index(step)
-    if value < 0:
-        raise ValueError(f"step: {value} is less than 0")
-    if value >= 1 << 64:
-        raise ValueError(f"step: {value} is beyond 64 bits")
-    return value
-
-
 def _close_engine(engine: _core.Engine, completer: Completer, owner: int) -> None:
     """For a checkpointer that was dropped: the engine's own destructor would keep the GIL."""
     if os.getpid() != owner:
@@ -512,24 +501,6 @@ def _close_engine(engine: _core.Engine, completer: Completer, owner: int) -> Non
     except CheckpointError as error:
         with contextlib.suppress(Exception):
             log.error("close: %s", error)
-
-
-def _floats(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {str(name): _float(name, value) for name, value in metrics.items()}
-
-
-def _float(name: str, value: float) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError) as cause:
-        raise TypeError(f"metrics: {name!r}: {value!r} is no number") from cause
-
-
-def _strings(tags: Mapping[str, str]) -> dict[str, str]:
-    for name, value in tags.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"tags: {name!r}: {value!r} is no pair of strings")
-    return dict(tags)
 
 
 def _close_all() -> None:

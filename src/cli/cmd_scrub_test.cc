@@ -379,8 +379,9 @@ TEST_F(Scrub, AMemoryOfTheWrongShapeCountsAsNone) {
   body["checkpoints"] = ordered_json::array({entry});
   EXPECT_EQ(decode_scrub(seal_json(body))->entries.size(), 1U);
   for (const ordered_json& list :
-       {ordered_json(7), with("directory", "../.."), with("directory", 3),
-        with("wall_micros", "soon"), with("good", 1), ordered_json::array({7})}) {
+       {ordered_json(7), ordered_json(nullptr), ordered_json{{"first", entry}},
+        with("directory", "../.."), with("directory", 3), with("wall_micros", "soon"),
+        with("good", 1), ordered_json::array({7})}) {
     body["checkpoints"] = list;
     EXPECT_EQ(code_of(decode_scrub(seal_json(body))), ErrorCode::kCorrupt) << list;
   }

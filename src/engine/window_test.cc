@@ -1,5 +1,6 @@
 // Capture beside the caller: guards, fences, confirmation, rings, early capture.
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 #include "base/log.h"
 #include "deepfreeze/deepfreeze.h"
 #include "engine/save_handle.h"
+#include "support/code_of.h"
+#include "support/deny_syscall.h"
 #include "support/scoped_dir.h"
 
 namespace deepfreeze {
@@ -396,6 +399,26 @@ TEST_F(WindowTest, AForkedChildPassesEveryFence) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(handle.wait(Level::kDurable, kDeadline));
+}
+
+// In a ring what nothing guards is parked: where there is no memory for that, nothing was copied.
+TEST_F(WindowTest, MemoryForParkingThatIsRefusedCostsThatSaveOnly) {
+  Model large(4'000'000);
+  large.plain.resize(400'000);
+  large.fill(1);
+  Checkpointer run = open({.profile = Profile::kLatency, .arena_bytes_max = 8 << 20});
+  const DeniedCall no_parking{
+      .number = SYS_mmap, .os_errno = ENOMEM, .argument = 1, .least = 1 << 20, .most = 6 << 20};
+  const bool ran = run_with_denied(no_parking, [&] {
+    const auto refused = run.save({.step = 1, .tensors = large.table()});
+    ASSERT_TRUE(refused && *refused);
+    EXPECT_EQ(code_of((*refused)->wait(Level::kDurable, kDeadline)), ErrorCode::kNoSpace);
+  });
+  if (!ran) GTEST_SKIP() << "LEFT OUT: this machine allows no seccomp filter";
+  const auto saved = run.save({.step = 2, .tensors = large.table()});
+  ASSERT_TRUE(saved && *saved);
+  run.fence();
+  EXPECT_TRUE((*saved)->wait(Level::kDurable, kDeadline));
 }
 
 }  // namespace

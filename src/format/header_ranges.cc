@@ -70,7 +70,7 @@ std::optional<std::uint64_t> non_finite_values(const ShardHeader& header) {
 Result<std::vector<ValueRange>> read_ranges(std::string_view digits,
                                             std::span<const ShardEntry> entries) {
   const std::size_t count = count_with_range(entries);
-  if (digits.size() % kRangeDigits != 0 || digits.size() / kRangeDigits != count) {
+  if (digits.size() != count * kRangeDigits) {
     return fail(ErrorCode::kCorrupt,
                 fmt::format("header: {} digits of ranges for {} tensors", digits.size(), count));
   }

@@ -80,6 +80,7 @@ TEST_F(Commit, AMissingRankEndsAtTheDeadlineAndAborts) {
   const Identity first = identity(3, {0, 2, 0, 1});
   const auto manifest = save_attempt(disk_, first);
   expect_code(manifest, ErrorCode::kIncomplete);
+  EXPECT_TRUE(manifest.error().message().starts_with("commit step 3: "));
   EXPECT_NE(manifest.error().message().find("rank-00001-of-00002"), std::string::npos);
   EXPECT_EQ(state().manifest->outcome, Outcome::kAborted);
 }

@@ -11,6 +11,7 @@
 #include "format/strict_json.h"
 #include "manifest/claims.h"
 #include "manifest/run_file.h"
+#include "support/passing_vfs.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
@@ -211,36 +212,18 @@ TEST_F(RunDirectory, ABadRunFileAloneIsCorruptForReadersAndStartsAnewForWriters)
 }
 
 // A disk on which another process acts once the root has been listed.
-class BusyDisk final : public Vfs {
+class BusyDisk final : public PassingVfs {
  public:
   BusyDisk(SimDisk& disk, std::function<void()> once_listed)
-      : disk_(disk), once_listed_(std::move(once_listed)) {}
+      : PassingVfs(disk), once_listed_(std::move(once_listed)) {}
 
   Result<std::vector<DirEntry>> list(std::string_view name) override {
     auto entries = disk_.list(name);
     if (name.empty() && once_listed_) std::exchange(once_listed_, {})();
     return entries;
   }
-  Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
-    return disk_.create(name, access);
-  }
-  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
-    return disk_.open_read(name, access);
-  }
-  Status make_dir(std::string_view name) override { return disk_.make_dir(name); }
-  Status rename_no_replace(std::string_view from, std::string_view to) override {
-    return disk_.rename_no_replace(from, to);
-  }
-  Status rename_replacing(std::string_view from, std::string_view to) override {
-    return disk_.rename_replacing(from, to);
-  }
-  Status remove_file(std::string_view name) override { return disk_.remove_file(name); }
-  Status remove_dir(std::string_view name) override { return disk_.remove_dir(name); }
-  Status sync_dir(std::string_view name) override { return disk_.sync_dir(name); }
-  std::string path_of(std::string_view name) const override { return disk_.path_of(name); }
 
  private:
-  SimDisk& disk_;
   std::function<void()> once_listed_;
 };
 

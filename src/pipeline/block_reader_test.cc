@@ -11,6 +11,7 @@
 #include "base/checked_math.h"
 #include "codec/crc32c.h"
 #include "storage/posix_vfs.h"
+#include "support/passing_vfs.h"
 #include "support/scoped_dir.h"
 #include "support/sim_disk.h"
 
@@ -265,34 +266,16 @@ class BadSectorFile final : public File {
   const std::uint64_t bad_;
 };
 
-class BadSectorVfs final : public Vfs {
+class BadSectorVfs final : public PassingVfs {
  public:
-  BadSectorVfs(SimDisk& disk, std::uint64_t bad) : disk_(disk), bad_(bad) {}
+  BadSectorVfs(SimDisk& disk, std::uint64_t bad) : PassingVfs(disk), bad_(bad) {}
   Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
     auto file = disk_.open_read(name, access);
     if (!file) return file;
     return std::make_unique<BadSectorFile>(std::move(*file), bad_);
   }
-  Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
-    return disk_.create(name, access);
-  }
-  Status make_dir(std::string_view name) override { return disk_.make_dir(name); }
-  Status rename_no_replace(std::string_view from, std::string_view to) override {
-    return disk_.rename_no_replace(from, to);
-  }
-  Status rename_replacing(std::string_view from, std::string_view to) override {
-    return disk_.rename_replacing(from, to);
-  }
-  Status remove_file(std::string_view name) override { return disk_.remove_file(name); }
-  Status remove_dir(std::string_view name) override { return disk_.remove_dir(name); }
-  Status sync_dir(std::string_view name) override { return disk_.sync_dir(name); }
-  Result<std::vector<DirEntry>> list(std::string_view name) override { return disk_.list(name); }
-  [[nodiscard]] std::string path_of(std::string_view name) const override {
-    return disk_.path_of(name);
-  }
 
  private:
-  SimDisk& disk_;
   const std::uint64_t bad_;
 };
 

@@ -16,6 +16,7 @@
 #include "manifest/claims.h"
 #include "manifest/run_directory.h"
 #include "support/code_of.h"
+#include "support/passing_vfs.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
@@ -187,7 +188,7 @@ TEST_F(RepairManifest, AManifestThatWasTakenAwayMeanwhileIsNotBroughtBack) {
   const auto planned = plan(disk_);
   ASSERT_TRUE(planned.has_value());
   ASSERT_TRUE(disk_.remove_file(path(kManifestFile)).has_value());
-  EXPECT_FALSE(repair_manifest(disk_, *planned, {}).has_value());
+  EXPECT_EQ(code_of(repair_manifest(disk_, *planned, {})), ErrorCode::kCancelled);
   EXPECT_EQ(text_of(disk_, kManifestFile), "(none)");
 }
 
@@ -238,32 +239,17 @@ TEST_F(RepairManifest, WithoutAnyClaimNothingIsNewer) {
 
 // A disk on which another process acts as the second temporary file, the new manifest's, is made:
 // after step 6, and before the last look of step 8.
-class BusyDisk final : public Vfs {
+class BusyDisk final : public PassingVfs {
  public:
-  BusyDisk(SimDisk& disk, std::function<void()> action) : disk_(disk), action_(std::move(action)) {}
+  BusyDisk(SimDisk& disk, std::function<void()> action)
+      : PassingVfs(disk), action_(std::move(action)) {}
 
   Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
     if (++created_ == 2) action_();
     return disk_.create(name, access);
   }
-  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
-    return disk_.open_read(name, access);
-  }
-  Status make_dir(std::string_view name) override { return disk_.make_dir(name); }
-  Status rename_no_replace(std::string_view from, std::string_view to) override {
-    return disk_.rename_no_replace(from, to);
-  }
-  Status rename_replacing(std::string_view from, std::string_view to) override {
-    return disk_.rename_replacing(from, to);
-  }
-  Status remove_file(std::string_view name) override { return disk_.remove_file(name); }
-  Status remove_dir(std::string_view name) override { return disk_.remove_dir(name); }
-  Status sync_dir(std::string_view name) override { return disk_.sync_dir(name); }
-  Result<std::vector<DirEntry>> list(std::string_view name) override { return disk_.list(name); }
-  std::string path_of(std::string_view name) const override { return disk_.path_of(name); }
 
  private:
-  SimDisk& disk_;
   std::function<void()> action_;
   int created_ = 0;
 };
@@ -324,6 +310,7 @@ TEST_F(RepairManifest, AHeaderOrARankThatIsLostEndsIt) {
   expect_refused("a missing rank", ErrorCode::kIncomplete);
   ASSERT_TRUE(disk_.remove_file(path(sealed_file_name({0, 2, 0, 1}))).has_value());
   expect_refused("no file at all", ErrorCode::kIncomplete);
+  EXPECT_TRUE(plan(disk_).error().message().contains("no file of it has a readable header"));
 }
 
 TEST_F(RepairManifest, AFailedRankOrOneOfAnotherWorldEndsIt) {
@@ -342,7 +329,9 @@ TEST_F(RepairManifest, FilesOfAnotherRunEndIt) {
 
 TEST_F(RepairManifest, AManifestThatVerifiesIsNotReplaced) {
   disk_.plant(path(kManifestFile), good_);
-  EXPECT_EQ(code_of(plan(disk_)), ErrorCode::kInvalidArgument);
+  const auto refused = plan(disk_);
+  ASSERT_EQ(code_of(refused), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(refused.error().message().contains("verifies")) << refused.error().message();
   EXPECT_EQ(text_of(disk_, kManifestFile), good_);
 }
 

@@ -7,8 +7,12 @@
 #include <iterator>
 #include <random>
 
+#include "base/try.h"
 #include "restore/run_fixture.h"
 #include "restore/shard_file.h"
+#include "support/code_of.h"
+#include "support/passing_vfs.h"
+#include "tensor/region.h"
 
 namespace deepfreeze {
 namespace {
@@ -206,6 +210,60 @@ TEST(Snapshot, FileTruncatedAfterOpeningIsCorrupt) {
   const auto snapshot = open(run, manifest);
   std::filesystem::resize_file(run.file_path(manifest, manifest.files[0].name), 8192);
   EXPECT_EQ(read_one(*snapshot, "a.weight").error().code(), ErrorCode::kCorrupt);
+}
+
+TEST(Snapshot, ABoxOfAnotherNumberOfDimensionsIsAMismatch) {
+  RunFixture run;
+  const auto snapshot = open(run, run.save(two_ranks(1)));
+  const TensorSpec& spec = snapshot->tensors().front();
+  std::vector<std::byte> into(spec_bytes(spec).value());
+  const Box whole = stored_box(spec);
+  Box fewer = whole;
+  fewer.extent.pop_back();
+  EXPECT_EQ(code_of(snapshot->read(std::vector<ReadTarget>{{spec.key, into, fewer}}, {})),
+            ErrorCode::kMismatch);
+  fewer = whole;
+  fewer.offset.pop_back();
+  EXPECT_EQ(code_of(snapshot->read(std::vector<ReadTarget>{{spec.key, into, fewer}}, {})),
+            ErrorCode::kMismatch);
+}
+
+// Its second reading of a file gives a byte less than there is.
+class ShrinkingFile final : public File {
+ public:
+  explicit ShrinkingFile(std::unique_ptr<File> file) : file_(std::move(file)) {}
+  Status write_at(std::uint64_t, std::span<const std::byte>) override { return {}; }
+  Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
+    DF_TRY(const std::size_t count, file_->read_at(offset, into));
+    return into.size() > 8 ? count - 1 : count;
+  }
+  Status preallocate(std::uint64_t) override { return {}; }
+  Status truncate(std::uint64_t) override { return {}; }
+  Result<std::uint64_t> size() override { return file_->size(); }
+  Status sync() override { return {}; }
+  Status close() override { return file_->close(); }
+  [[nodiscard]] Access access() const override { return file_->access(); }
+
+ private:
+  std::unique_ptr<File> file_;
+};
+
+class ShrinkingVfs final : public PassingVfs {
+ public:
+  using PassingVfs::PassingVfs;
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    DF_TRY(auto file, disk_.open_read(name, access));
+    return std::make_unique<ShrinkingFile>(std::move(file));
+  }
+};
+
+TEST(Snapshot, AFileThatShrinksWhileItsHeaderIsReadIsCorrupt) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(1));
+  ShrinkingVfs vfs(run.vfs());
+  const auto opened = Snapshot::open(vfs, manifest);
+  ASSERT_EQ(code_of(opened), ErrorCode::kCorrupt);
+  EXPECT_TRUE(opened.error().message().contains("shrank")) << opened.error().message();
 }
 
 TEST(Snapshot, RefusesAFileOfAnotherStep) {

@@ -145,6 +145,16 @@ TEST_F(PosixVfsTest, AFileSystemWithoutPreallocationIsNoError) {
        [&] { EXPECT_TRUE(file->preallocate(kBytesMax)); });
 }
 
+TEST_F(PosixVfsTest, AFailedCloseIsReported) {
+  auto file = vfs_->create("file", Access::kBuffered).value();
+  const auto fd = static_cast<std::uint32_t>(file->native_fd().value());
+  deny({.number = SYS_close, .os_errno = EIO, .argument = 0, .least = fd, .most = fd}, [&] {
+    const Status closed = file->close();
+    ASSERT_EQ(code_of(closed), ErrorCode::kIo);
+    EXPECT_TRUE(closed.error().message().contains("close ")) << closed.error().message();
+  });
+}
+
 TEST_F(PosixVfsTest, AFailedSyncIsReported) {
   auto file = vfs_->create("file", Access::kBuffered).value();
   deny({.number = SYS_fdatasync, .os_errno = EIO}, [&] {

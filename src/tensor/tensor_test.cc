@@ -53,6 +53,10 @@ TEST(CheckTable, NamesTheKeyThatIsNot) {
   EXPECT_NE(refusal({tensor(std::string(kKeyBytesMax + 1, 'k'), {1}, 4)}), "accepted");
 }
 
+TEST(CheckSpec, RefusesWhatHasNoSize) {
+  EXPECT_FALSE(check_spec(tensor("a", {1ULL << 62}, 0).spec));
+}
+
 TEST(CheckTable, RefusesKeysThatAreNotUtf8) {
   for (const char* bad : {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"}) {
     EXPECT_NE(refusal({tensor(bad, {1}, 4)}), "accepted");

@@ -1,0 +1,42 @@
+// A disk that passes everything on to another one: what a test does otherwise it overrides.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+class PassingVfs : public Vfs {
+ public:
+  explicit PassingVfs(Vfs& disk) : disk_(disk) {}
+
+  Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
+    return disk_.create(name, access);
+  }
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    return disk_.open_read(name, access);
+  }
+  Status make_dir(std::string_view name) override { return disk_.make_dir(name); }
+  Status rename_no_replace(std::string_view from, std::string_view to) override {
+    return disk_.rename_no_replace(from, to);
+  }
+  Status rename_replacing(std::string_view from, std::string_view to) override {
+    return disk_.rename_replacing(from, to);
+  }
+  Status remove_file(std::string_view name) override { return disk_.remove_file(name); }
+  Status remove_dir(std::string_view name) override { return disk_.remove_dir(name); }
+  Status sync_dir(std::string_view name) override { return disk_.sync_dir(name); }
+  Result<std::vector<DirEntry>> list(std::string_view name) override { return disk_.list(name); }
+  [[nodiscard]] std::string path_of(std::string_view name) const override {
+    return disk_.path_of(name);
+  }
+
+ protected:
+  Vfs& disk_;  // NOLINT: for those who derive
+};
+
+}  // namespace deepfreeze
