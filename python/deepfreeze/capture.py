@@ -31,6 +31,7 @@ class Capture:
         self.tensors: list[Sequence[Any]] = []  # of the framework, whose memory each entry is
         # What keeps that memory alive, in one flat list: the collector has to visit it.
         self.owners: list[object] = []
+        self._rank = rank
         self.keys = KeyTable(rank)
         self._adapters: list[Adapter] = adapters_in_use()
         self.direct = {
@@ -54,6 +55,12 @@ class Capture:
         self.text = self.memo.text.dumps(tree)
         # They refer back here: with them only the cyclic collector would let the state go.
         del self._encoder, self.direct, self._adapters
+
+    def own_entries(self) -> list[Entry]:
+        """Those that this rank gives, alone or with others."""
+        if not self._rank:
+            return self.entries
+        return [entry for entry in self.entries if not entry.of_rank0]
 
     def encode(self, value: object, path: str) -> Node:
         """The node of what belongs to an object of the state, for adapters."""

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from deepfreeze import _core
-from deepfreeze.adapters.base import Entry
 from deepfreeze.arguments import checked_step, floats, strings
 from deepfreeze.budget import policy_of
 from deepfreeze.capture import environment, paused_gc, table_of, walk
@@ -31,6 +30,7 @@ from deepfreeze.reading import (
     at_step,
     load_tree,
     newest_good,
+    report_of,
     together,
     warn_of_other_environment,
     warn_of_other_ranks,
@@ -266,14 +266,8 @@ class Checkpointer:
         with paused_gc():
             capture = walk(state, self._memo, self._ranks.rank if self._ranks else None)
             watches = self._lazy.watch(capture)
-            table = table_of(self._own(capture.entries), self._memo)
+            table = table_of(capture.own_entries(), self._memo)
             return capture.text, capture.owners, table, watches
-
-    def _own(self, entries: list[Entry]) -> list[Entry]:
-        """Those that this rank gives, alone or with others."""
-        if self._ranks is None or self._ranks.rank == 0:
-            return entries
-        return [entry for entry in entries if not entry.of_rank0]
 
     def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
         self._policy.saved()
@@ -330,15 +324,7 @@ class Checkpointer:
             self._half_restored = None
             self._half_touched = set()
         self._policy.saved()
-        self.last_restore = RestoreReport(
-            step=info.step,
-            generation=info.generation,
-            fell_back_from=passed_over,
-            missing=plan.missing,
-            unexpected=plan.unexpected,
-            left_alone=plan.left_alone,
-            verified=verify,
-        )
+        self.last_restore = report_of(info, plan, passed_over, verify=verify)
         warn_of_other_ranks(info, self._ranks, plan.left_alone)
         warn_of_other_environment(info)
         warn_of_values(info)

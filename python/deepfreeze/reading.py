@@ -42,6 +42,25 @@ class RestoreReport:
     verified: bool = True
 
 
+def report_of(
+    info: _core.CheckpointInfo,
+    plan: RestorePlan,
+    passed_over: list[tuple[int, str]],
+    *,
+    verify: bool,
+) -> RestoreReport:
+    """Of a restore that went well."""
+    return RestoreReport(
+        step=info.step,
+        generation=info.generation,
+        fell_back_from=passed_over,
+        missing=plan.missing,
+        unexpected=plan.unexpected,
+        left_alone=plan.left_alone,
+        verified=verify,
+    )
+
+
 def at_step(infos: list[_core.CheckpointInfo], step: int | None) -> list[_core.CheckpointInfo]:
     """All checkpoints, or the newest one of a step, of whichever line; error where none is."""
     if step is None:
