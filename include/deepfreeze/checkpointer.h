@@ -64,7 +64,7 @@ struct SaveStatus {
 
 class SaveHandle {
  public:
-  // The save's own error, or kTimeout. Any thread.
+  // The save's own error, which is never kTimeout, or kTimeout. Any thread.
   [[nodiscard]] Status wait(Level level,
                             std::optional<std::chrono::milliseconds> timeout = {}) const;
   [[nodiscard]] SaveStatus status() const;

@@ -6,6 +6,7 @@ The parent imports, forks, kills and waits, nothing else: it must have started n
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import select
 import signal
@@ -63,6 +64,7 @@ class Job:
             self._reports.append(reader)
 
     def _run(self, rank: int, world: int, work: Work, say: Say) -> None:
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.set_num_threads(1)
         timeout = timedelta(seconds=COLLECTIVE_SECONDS)
@@ -98,6 +100,8 @@ class Job:
         deadline = time.monotonic() + seconds
         late = [rank for rank in self._pids if not self._ends_by(rank, deadline)]
         for rank in late:
+            self.signal(rank, signal.SIGUSR1)  # shows where each of its threads is
+            time.sleep(0.2)
             self.signal(rank, signal.SIGKILL)
         ended = [RankEnded(os.waitpid(pid, 0)[1], "") for pid in self._pids.values()]
         reports = [os.read(reader, REPORT_BYTES_MAX).decode() for reader in self._reports]
