@@ -19,6 +19,7 @@ endfunction()
 function(df_module name)
   cmake_parse_arguments(M "ONE_THREAD" "" "SOURCES;DEPS;LIBS;TESTS;TEST_DEPS" ${ARGN})
   add_library(df_${name} STATIC ${M_SOURCES})
+  set_property(GLOBAL APPEND PROPERTY df_libraries df_${name})
   list(TRANSFORM M_DEPS PREPEND df_)
   target_link_libraries(df_${name} PUBLIC df_options ${M_DEPS} ${M_LIBS})
   df_precompile(df_${name} library <algorithm> <chrono> <expected> <filesystem> <fmt/format.h>
