@@ -236,6 +236,11 @@ def test_a_change_below_a_header_compiles_it_again(tmp_path: Path) -> None:
     assert [f.path for f in found] == ["src/storage/b.h"]
 
 
+def test_a_header_of_mpi_is_left_to_those_who_have_mpi(tmp_path: Path) -> None:
+    above = {"include/deepfreeze/b.h": "#pragma once\n#include <mpi.h>\nint one(Unknown);\n"}
+    assert check(tmp_path, above, compile_headers=True) == []
+
+
 def test_literals_and_comments_are_blanked_in_place() -> None:
     text = 'a("x // y"); // new\nb(R"(delete\nz)"); c = \'"\'; /* 1\n2 */ d'
     blanked = blank_literals(text)

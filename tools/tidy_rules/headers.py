@@ -50,8 +50,10 @@ def _load(text: str) -> dict[str, str]:
 
 
 def _is_checked(source: Source) -> bool:
-    """Binding headers need Python's and nanobind's folders; the build compiles those."""
-    return source.suffix == ".h" and not source.path.startswith("python/")
+    """Binding headers need Python's and nanobind's folders, others MPI's: their builds compile
+    those."""
+    mine = not source.path.startswith("python/") and "#include <mpi.h>" not in source.text
+    return source.suffix == ".h" and mine
 
 
 def _closure_hash(tree: Tree, header: Source, compiler: str) -> str:
