@@ -32,9 +32,6 @@ from deepfreeze.reading import (
     newest_good,
     report_of,
     together,
-    warn_of_other_environment,
-    warn_of_other_ranks,
-    warn_of_values,
 )
 from deepfreeze.textfile import textfile_of
 from deepfreeze.window import Watch
@@ -327,10 +324,7 @@ class Checkpointer:
             self._half_restored = None
             self._half_touched = set()
         self._policy.saved()
-        self.last_restore = report_of(info, plan, passed_over, verify=verify)
-        warn_of_other_ranks(info, self._ranks, plan.left_alone)
-        warn_of_other_environment(info)
-        warn_of_values(info)
+        self.last_restore = report_of(info, plan, passed_over, self._ranks, verify=verify)
         return info.step
 
     def _parent_point(self) -> list[_core.CheckpointInfo]:

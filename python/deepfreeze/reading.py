@@ -46,10 +46,14 @@ def report_of(
     info: _core.CheckpointInfo,
     plan: RestorePlan,
     passed_over: list[tuple[int, str]],
+    ranks: _core.Ranks | None,
     *,
     verify: bool,
 ) -> RestoreReport:
-    """Of a restore that went well."""
+    """Of a restore that went well; warns where what follows can't be as it was."""
+    warn_of_other_ranks(info, ranks, plan.left_alone)
+    warn_of_other_environment(info)
+    warn_of_values(info)
     return RestoreReport(
         step=info.step,
         generation=info.generation,
