@@ -2,17 +2,18 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <sys/prctl.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <thread>
 
+#include "support/seccomp_filter.h"
+
 namespace deepfreeze {
 namespace {
 
-// For this thread and for good: seccomp filters are never taken off.
+// For this thread and for good.
 bool deny_here(DeniedCall denied) {
   const auto number = static_cast<std::uint32_t>(denied.number);
   const std::uint32_t refusal = SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(denied.os_errno);
@@ -27,9 +28,7 @@ bool deny_here(DeniedCall denied) {
       {BPF_RET | BPF_K, 0, 0, refusal},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
   }};
-  const sock_fprog filter = {.len = program.size(), .filter = program.data()};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+  return add_seccomp_filter(program).has_value();
 }
 
 }  // namespace

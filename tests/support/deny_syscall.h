@@ -17,7 +17,7 @@ struct DeniedCall {
 };
 
 // `body` runs in a thread of its own, so that the refusal ends with it. False where this machine
-// allows no seccomp filter: `body` has not run.
+// allows no seccomp filter: `body` has not run. A call that no filter can deny ends the process.
 [[nodiscard]] bool run_with_denied(DeniedCall denied, const std::function<void()>& body);
 
 }  // namespace deepfreeze

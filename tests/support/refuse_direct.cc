@@ -5,7 +5,6 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <thread>
 
 #include "base/unique_fd.h"
+#include "support/seccomp_filter.h"
 
 namespace deepfreeze {
 namespace {
@@ -32,10 +32,8 @@ UniqueFd ask_about_access() {
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF},
       {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
   }};
-  const sock_fprog filter = {.len = program.size(), .filter = program.data()};
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return {};
-  return UniqueFd(static_cast<int>(
-      ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter)));
+  const auto listener = add_seccomp_filter(program, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+  return listener ? UniqueFd(*listener) : UniqueFd();
 }
 
 void answer_one(int listener) {
