@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .block_disk import BlockDisk, DamagedError, NotHereError, have_mounts_of_our_own
-from .trainer import Running, call, faults_of
+from .trainer import EndedError, Running, call, faults_in, faults_of
 
 ERRORS = (["error"], ["error=EIO", "error-pwrite-rate=100%"])
 SLOW = (["rate"], ["rate=8M"])  # bits: 1 MB/s
@@ -52,12 +52,13 @@ def _remounted_faults(disk: BlockDisk, acknowledged: int) -> list[str]:
 
 
 def errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """Every write fails for some milliseconds; the trainer outlives it."""
+    """Every write fails until a save has, and some milliseconds more; the trainer outlives it."""
     disk.attach(ERRORS[0], [*ERRORS[1], f"error-file={disk.trigger}"])
-    with Running("save", disk.path / "run", "60") as trainer:
-        trainer.must_say("durable")
-        time.sleep(draw.uniform(0, 0.2))
+    with Running("save", disk.path / "run", "200") as trainer:
+        trainer.must_say("durable", draw.randrange(1, 40))
+        time.sleep(draw.uniform(0, 0.02))  # to somewhere within a save
         disk.trigger.touch()
+        trainer.must_say("failed")
         time.sleep(draw.uniform(0.001, 0.1))
         disk.trigger.unlink()
         trainer.wait_for_end()
@@ -141,7 +142,7 @@ def lying(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
     checked = call("check", disk.path / "run")
     tally.add("checkpoints that are good", len(checked.steps("good")))
     tally.add("refused", len(checked.steps("bad")))
-    return faults_of(disk.path / "run", 0, may_be_bad=True)
+    return faults_in(checked, 0, may_be_bad=True)
 
 
 SCENARIOS: tuple[tuple[Scenario, int, int], ...] = (  # and how often: quick, else
@@ -159,6 +160,8 @@ def one(scenario: Scenario, seed: int, tally: Tally) -> list[str]:
             return scenario(disk, random.Random(seed), tally)
         except subprocess.TimeoutExpired as cause:
             return [f"it hangs: {cause}"]
+        except EndedError as cause:
+            return [f"it ended too soon: {cause}"]
 
 
 def main(arguments: list[str]) -> int:

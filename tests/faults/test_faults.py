@@ -50,6 +50,14 @@ def test_the_kernel_kills_for_want_of_memory() -> None:
     assert found["faults"] == [], found["seed"]
 
 
+def test_waiting_for_a_word_ends_with_the_program(tmp_path: Path) -> None:
+    with trainer.Running("save", tmp_path / "run", "2") as running:
+        running.must_say("durable", 2)
+        assert not running.wait_for("durable", 3)
+        with pytest.raises(trainer.EndedError, match="closed"):
+            running.must_say("durable", 3)
+
+
 def test_what_is_missing_wrong_or_late_is_a_fault(tmp_path: Path) -> None:
     """The check itself can fail."""
     run = tmp_path / "run"

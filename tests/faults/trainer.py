@@ -59,7 +59,11 @@ def call(
 
 def faults_of(run: Path, acknowledged: int, *, may_be_bad: bool = False) -> list[str]:
     """What its run breaks of the promises; `acknowledged`: the newest step that was durable."""
-    checked = call("check", run)
+    return faults_in(call("check", run), acknowledged, may_be_bad=may_be_bad)
+
+
+def faults_in(checked: Said, acknowledged: int, *, may_be_bad: bool = False) -> list[str]:
+    """The same, of what the reader has said."""
     faults = [line for line in checked.lines if line.startswith("wrong")]
     if not checked.ended_by_itself:
         faults.append(f"the reader ended with {checked.exit_status}")
@@ -71,6 +75,10 @@ def faults_of(run: Path, acknowledged: int, *, may_be_bad: bool = False) -> list
     return faults
 
 
+class EndedError(Exception):
+    """It came to its end and had not said what was awaited."""
+
+
 class Running:
     """faults_trainer while it runs; killed at the end of `with`."""
 
@@ -80,6 +88,7 @@ class Running:
             stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         self._lines: list[str] = []
+        self._is_silent = False  # for good: it has ended
         self._said = threading.Condition()
         self._listener = threading.Thread(target=self._listen)
         self._listener.start()
@@ -90,6 +99,9 @@ class Running:
             with self._said:
                 self._lines.append(line.rstrip("\n"))
                 self._said.notify_all()
+        with self._said:
+            self._is_silent = True
+            self._said.notify_all()
 
     def said(self) -> Said:
         """All that it has said so far."""
@@ -97,16 +109,22 @@ class Running:
             return Said(tuple(self._lines), self.process.poll() or 0)
 
     def wait_for(self, word: str, count: int = 1) -> bool:
-        """Until it has said so many lines with this first word; False where it does not."""
+        """Until it has said so many lines with this first word, or has ended; whether it has."""
         with self._said:
-            return self._said.wait_for(
-                lambda: sum(line.startswith(word) for line in self._lines) >= count, SECONDS_MAX
-            )
+            self._said.wait_for(lambda: self._is_silent or self._has_said(word, count), SECONDS_MAX)
+            return self._has_said(word, count)
+
+    def _has_said(self, word: str, count: int) -> bool:
+        return sum(line.startswith(word) for line in self._lines) >= count
 
     def must_say(self, word: str, count: int = 1) -> None:
-        """TimeoutExpired where it does not."""
-        if not self.wait_for(word, count):
-            raise subprocess.TimeoutExpired(f"faults_trainer: {word}", SECONDS_MAX)
+        """TimeoutExpired where it does not, EndedError where it has ended without it."""
+        if self.wait_for(word, count):
+            return
+        with self._said:
+            if self._is_silent:
+                raise EndedError(f"{count} {word!r} were awaited, its last: {self._lines[-3:]}")
+        raise subprocess.TimeoutExpired(f"faults_trainer: {word}", SECONDS_MAX)
 
     def wait_for_end(self) -> None:
         """TimeoutExpired where it has none."""
