@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .block_disk import BlockDisk, DamagedError, NotHereError, have_mounts_of_our_own
+from .block_disk import BlockDisk, DamagedError, NotHereError, have_mounts_of_our_own, missing
 from .trainer import EndedError, Running, call, faults_in, faults_of
 
 ERRORS = (["error"], ["error=EIO", "error-pwrite-rate=100%"])
@@ -173,9 +173,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     try:
-        have_mounts_of_our_own()
-    except (NotHereError, OSError) as cause:
-        print(json.dumps({"left_out": str(cause)}) if options.json else f"LEFT OUT: {cause}")
+        lacking = missing()
+        if not lacking:
+            have_mounts_of_our_own()
+    except NotHereError as cause:
+        lacking = str(cause)
+    if lacking:
+        print(json.dumps({"left_out": lacking}) if options.json else f"LEFT OUT: {lacking}")
         return 0
     tally = Tally()
     for scenario, quick, thorough in SCENARIOS:

@@ -12,15 +12,18 @@ import random
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 DISK_BYTES = 192 << 20
 BLOCK_BYTES = 4096
 _NEW_MOUNTS = 0x20000  # CLONE_NEWNS
 _READY_SECONDS = 10.0
+PROGRAMS = ("nbdkit", "nbdfuse", "losetup", "mkfs.ext4", "e2fsck", "mount", "umount")
+DEVICES = (Path("/dev/fuse"), Path("/dev/loop-control"))
+FILTERS = ("error", "rate")  # of nbdkit, where they may be a package of their own
 
 
 class NotHereError(Exception):
@@ -48,16 +51,38 @@ def _wait_until(ready: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def missing() -> str:
+    """What this machine lacks for such a disk; empty where nothing."""
+    if lacking := [each for each in PROGRAMS if shutil.which(each) is None]:
+        return f"not installed: {', '.join(lacking)}"
+    if os.geteuid() != 0:
+        return "it takes root"
+    if lacking := [str(each) for each in DEVICES if not os.access(each, os.R_OK | os.W_OK)]:
+        return f"no access to {', '.join(lacking)}"
+    try:
+        _run("nbdkit", "--dump-plugin", *(f"--filter={each}" for each in FILTERS), "file")
+        _try_a_loop_device()
+    except OSError as cause:
+        return str(cause)
+    return ""
+
+
+def _try_a_loop_device() -> None:
+    """A container may have /dev/loop-control and yet no device."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.truncate(BLOCK_BYTES)
+        loop = _run("losetup", "--find", "--show", file.name)
+        _run("losetup", "--detach", loop)
+
+
 def have_mounts_of_our_own() -> None:
-    """Once in a process. NotHereError where it may not, or a program is missing."""
-    programs = ("nbdkit", "nbdfuse", "losetup", "mkfs.ext4", "e2fsck")
-    if lacking := [each for each in programs if shutil.which(each) is None]:
-        raise NotHereError(f"not installed: {', '.join(lacking)}")
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK) or os.geteuid() != 0:
-        raise NotHereError("it takes root and /dev/fuse")
+    """Once in a process. NotHereError where it may not."""
     if ctypes.CDLL(None, use_errno=True).unshare(_NEW_MOUNTS) != 0:
         raise NotHereError(f"unshare: {os.strerror(ctypes.get_errno())}")
-    _run("mount", "--make-rprivate", "/")
+    try:
+        _run("mount", "--make-rprivate", "/")
+    except OSError as cause:
+        raise NotHereError(str(cause)) from cause
 
 
 class BlockDisk:
@@ -79,21 +104,10 @@ class BlockDisk:
 
     def attach(self, filters: Sequence[str] = (), parameters: Sequence[str] = ()) -> None:
         """Repairs the file system as a start of the machine would, and mounts it."""
-        chosen = [f"--filter={each}" for each in filters]
         self._socket.unlink(missing_ok=True)
-        self._start(
-            [
-                "nbdkit",
-                "-f",
-                "--exit-with-parent",
-                "-U",
-                self._socket,
-                *chosen,
-                "file",
-                self._image,
-                *parameters,
-            ]
-        )
+        server = ["nbdkit", "-f", "--exit-with-parent", "-U", str(self._socket)]
+        server += [f"--filter={each}" for each in filters]
+        self._start([*server, "file", self._image, *parameters])
         _wait_until(self._socket.exists, "nbdkit")
         self._start(["nbdfuse", self._shown, f"nbd+unix:///?socket={self._socket}"])
         _wait_until(lambda: self._shown.stat().st_size > 0, "nbdfuse")
@@ -171,10 +185,5 @@ class BlockDisk:
     def __enter__(self) -> BlockDisk:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.detach()

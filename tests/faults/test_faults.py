@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from . import block_device, trainer
+from . import block_device, block_disk, trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,6 +43,18 @@ def test_a_disk_that_fails_stalls_is_slow_or_lies() -> None:
     assert tried["skipped saves"] > 0
     assert tried["failed saves"] > 0
     assert tried["who stood still"] > 0
+
+
+def test_a_machine_without_what_a_disk_takes_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(block_disk, "DEVICES", (tmp_path / "loop-control",))
+    assert block_disk.missing() in (
+        f"no access to {tmp_path / 'loop-control'}",
+        "it takes root",
+    )
+    monkeypatch.setattr(block_disk, "PROGRAMS", ("sh", "nbdfuse-2"))
+    assert block_disk.missing() == "not installed: nbdfuse-2"
 
 
 def test_the_kernel_kills_for_want_of_memory() -> None:
