@@ -8,19 +8,20 @@ status 1 where one was broken. `--quick` tries each kind a few times.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.e2e.command import announce_seed, conclude, make_parser, progress, scratch
+
 from .block_disk import BlockDisk, DamagedError, NotHereError, have_mounts_of_our_own, missing
 from .trainer import EndedError, Running, call, faults_in, faults_of
 
+MODULE = "tests.faults.block_device"
 ERRORS = (["error"], ["error=EIO", "error-pwrite-rate=100%"])
 SLOW = (["rate"], ["rate=8M"])  # bits: 1 MB/s
 STALL_STEPS = 100  # while the disk stands still
@@ -154,8 +155,8 @@ SCENARIOS: tuple[tuple[Scenario, int, int], ...] = (  # and how often: quick, el
 )
 
 
-def one(scenario: Scenario, seed: int, tally: Tally) -> list[str]:
-    with tempfile.TemporaryDirectory(prefix="df-disk-") as place, BlockDisk(Path(place)) as disk:
+def one(scenario: Scenario, seed: int, place: Path, tally: Tally) -> list[str]:
+    with BlockDisk(place) as disk:
         try:
             return scenario(disk, random.Random(seed), tally)
         except subprocess.TimeoutExpired as cause:
@@ -164,13 +165,27 @@ def one(scenario: Scenario, seed: int, tally: Tally) -> list[str]:
             return [f"it ended too soon: {cause}"]
 
 
+def prove(options: argparse.Namespace, first_seed: int) -> Tally:
+    """All that was asked for, a disk for each."""
+    tally = Tally()
+    chosen = [each for each in SCENARIOS if each[0].__name__ in options.only]
+    for scenario, quick, thorough in chosen:
+        count = quick if options.quick else thorough
+        for number in range(count):
+            seed = first_seed + number
+            tally.add(scenario.__name__)
+            with scratch(options, "df-disk") as place:
+                broken = one(scenario, seed, Path(place), tally)
+            tally.faults += [f"{scenario.__name__}, seed {seed}: {each}" for each in broken]
+            progress(number + 1, count, scenario.__name__)
+    return tally
+
+
 def main(arguments: list[str]) -> int:
     names = [scenario.__name__ for scenario, _, _ in SCENARIOS]
-    parser = argparse.ArgumentParser(prog="block_device", description=__doc__)
-    parser.add_argument("--quick", action="store_true")
+    parser = make_parser(MODULE, __doc__)
+    parser.add_argument("--quick", action="store_true", help="each kind a few times")
     parser.add_argument("--only", nargs="+", choices=names, default=names)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     try:
         lacking = missing()
@@ -179,28 +194,12 @@ def main(arguments: list[str]) -> int:
     except NotHereError as cause:
         lacking = str(cause)
     if lacking:
-        print(json.dumps({"left_out": lacking}) if options.json else f"LEFT OUT: {lacking}")
-        return 0
-    tally = Tally()
-    for scenario, quick, thorough in SCENARIOS:
-        for number in range(quick if options.quick else thorough):
-            if scenario.__name__ not in options.only:
-                continue
-            seed = options.seed + number
-            tally.add(scenario.__name__)
-            broken = [
-                f"{scenario.__name__}, seed {seed}: {each}" for each in one(scenario, seed, tally)
-            ]
-            print(*broken, sep="\n", end="\n" if broken else "", file=sys.stderr, flush=True)
-            tally.faults += broken
-    if options.json:
-        print(json.dumps({"seed": options.seed, "tried": tally.tried, "faults": tally.faults}))
-    else:
-        tried = ", ".join(
-            f"{count} {name.replace('_', ' ')}" for name, count in tally.tried.items()
-        )
-        print(f"block device: {tried}; {len(tally.faults)} faults; seed {options.seed}")
-    return 1 if tally.faults else 0
+        return conclude(options, f"LEFT OUT: {lacking}", {"left_out": lacking}, [])
+    seed = announce_seed(options)
+    tally = prove(options, seed)
+    tried = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in tally.tried.items())
+    text = f"block device: {tried}; {len(tally.faults)} faults; seed {seed}"
+    return conclude(options, text, {"seed": seed, **vars(tally)}, tally.faults)
 
 
 if __name__ == "__main__":

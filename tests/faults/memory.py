@@ -7,18 +7,17 @@ works. Exit status 1 where not.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from types import TracebackType
+
+from tests.e2e.command import announce_seed, conclude, make_parser, progress, scratch
 
 from .trainer import Running, call, faults_of
 
+MODULE = "tests.faults.memory"
 ROOTS = (  # with memory's control, and the name of its limit: version 1, version 2
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
     (Path("/sys/fs/cgroup"), "memory.max"),
@@ -62,12 +61,7 @@ class ControlGroup:
     def __enter__(self) -> ControlGroup:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for each in self._members:
             each.kill()
             each.wait()
@@ -105,26 +99,21 @@ def missing() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="memory", description=__doc__)
+    parser = make_parser(MODULE, __doc__)
     parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     if lacking := missing():
-        print(json.dumps({"left_out": lacking}) if options.json else f"LEFT OUT: {lacking}")
-        return 0
+        return conclude(options, f"LEFT OUT: {lacking}", {"left_out": lacking}, [])
+    first_seed = announce_seed(options)
     faults: list[str] = []
     for number in range(options.kills):
-        with tempfile.TemporaryDirectory(prefix="df-memory-") as place:
-            seed = options.seed + number
+        seed = first_seed + number
+        with scratch(options, "df-memory") as place:
             faults += [f"seed {seed}: {each}" for each in one(Path(place), random.Random(seed))]
-    if options.json:
-        tried = {"kills": options.kills}
-        print(json.dumps({"seed": options.seed, "tried": tried, "faults": faults}))
-    else:
-        print(*faults, sep="\n", end="\n" if faults else "")
-        print(f"memory: {options.kills} kills, {len(faults)} faults; seed {options.seed}")
-    return 1 if faults else 0
+        progress(number + 1, options.kills, "kills")
+    text = f"memory: {options.kills} kills, {len(faults)} faults; seed {first_seed}"
+    figures = {"seed": first_seed, "tried": {"kills": options.kills}, "faults": faults}
+    return conclude(options, text, figures, faults)
 
 
 if __name__ == "__main__":

@@ -10,22 +10,22 @@ broken.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.e2e.command import announce_seed, conclude, make_parser, progress, scratch
+
 from .trainer import call, faults_of
 
+MODULE = "tests.faults.system_calls"
 CALLS = (
     "openat2", "mkdirat", "getdents64", "newfstatat", "fallocate", "ftruncate", "pwrite64",
     "fdatasync", "fsync", "renameat2", "unlinkat", "pread64", "close",
@@ -121,33 +121,26 @@ def faults(injection: Injection, place: Path) -> tuple[int, list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="system_calls", description=__doc__)
+    parser = make_parser(MODULE, __doc__)
     parser.add_argument("--quick", action="store_true", help="of each kind one, drawn at random")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     if lacking := missing():
-        print(json.dumps({"left_out": lacking}) if options.json else f"LEFT OUT: {lacking}")
-        return 0
+        return conclude(options, f"LEFT OUT: {lacking}", {"left_out": lacking}, [])
+    seed = announce_seed(options)
     found: list[str] = []
     hits = 0
-    with tempfile.TemporaryDirectory(prefix="df-calls-") as place:
+    with scratch(options, "df-calls") as place:
         tried = list(injections(Path(place)))
         if options.quick:
-            tried = one_of_each(tried, random.Random(options.seed))
+            tried = one_of_each(tried, random.Random(seed))
         for number, injection in enumerate(tried, 1):
             hit, broken = faults(injection, Path(place))
             hits += hit
             found += [f"{injection}: {fault}" for fault in broken]
-            if sys.stderr.isatty() or broken or number % 500 == 0:
-                print(f"{number}/{len(tried)} {injection} {broken}", file=sys.stderr, flush=True)
-    if options.json:
-        print(json.dumps({"seed": options.seed, "hits": hits, "faults": found}))
-    else:
-        print(*found, sep="\n", end="\n" if found else "")
-        lives = f"{hits} failed in {len(tried)} lives"
-        print(f"system calls: {lives}, {len(found)} faults; seed {options.seed}")
-    return 1 if found else 0
+            progress(number, len(tried), f"{injection}, {len(found)} faults")
+    lives = f"{hits} failed in {len(tried)} lives"
+    text = f"system calls: {lives}, {len(found)} faults; seed {seed}"
+    return conclude(options, text, {"seed": seed, "hits": hits, "faults": found}, found)
 
 
 if __name__ == "__main__":
