@@ -39,7 +39,7 @@ enum class DType : std::uint8_t {
 
 using Shape = std::vector<std::uint64_t>;
 
-// A part of a tensor: `extent` elements from `offset` in every dimension.
+// Some of a tensor, or all: `extent` elements from `offset` in every dimension.
 struct Box {
   Shape offset;
   Shape extent;
@@ -54,7 +54,7 @@ struct TensorSpec {
   // Set where `dtype` stands for another type, e.g. "complex64" stored as F32[..., 2].
   // The logical shape is `shape` without its last dimension.
   std::string logical_dtype;
-  // Set where only a part is stored here: shape == box->extent.
+  // Set where only some of it is stored here: shape == box->extent.
   std::optional<Box> box;
   Shape global_shape;  // of the whole tensor; empty when `box` is not set
   bool operator==(const TensorSpec&) const = default;

@@ -110,9 +110,9 @@ class StoredKeys {
 
   [[nodiscard]] Status check() const {
     for (const auto& [key, specs] : seen_) {
-      std::vector<const TensorSpec*> parts;
-      for (const TensorSpec& spec : specs) parts.push_back(&spec);
-      const auto fault = fault_of_parts(parts);
+      std::vector<const TensorSpec*> stored;
+      for (const TensorSpec& spec : specs) stored.push_back(&spec);
+      const auto fault = fault_of_boxes(stored);
       if (fault) return fail(ErrorCode::kMismatch, fmt::format("tensor {}: {}", key, *fault));
     }
     return {};

@@ -22,7 +22,7 @@ constexpr std::uint32_t kNone = UINT32_MAX;
 
 // One key of the state.
 struct Key {
-  std::uint32_t first_part = kNone;
+  std::uint32_t first_box = kNone;
   std::uint32_t last_table = kNone;
 };
 
@@ -46,30 +46,30 @@ bool is_same_box(const TensorSpec& a, const TensorSpec& b) {
   return is_whole(a) ? is_whole(b) : !is_whole(b) && *a.box == *b.box;
 }
 
-// Parts by their hash: open addressing, since a job may have millions.
-class PartTable {
+// Boxes by their hash: open addressing, since a job may have millions.
+class BoxTable {
  public:
-  explicit PartTable(std::size_t parts_max) : slots_(std::bit_ceil(2 * parts_max + 1)) {}
+  explicit BoxTable(std::size_t boxes_max) : slots_(std::bit_ceil(2 * boxes_max + 1)) {}
 
-  // The part of that hash of which `is_it` says so, else kNone.
+  // The box of that hash of which `is_it` says so, else kNone.
   template <class IsIt>
   [[nodiscard]] std::uint32_t find(std::uint64_t hash, IsIt is_it) const {
-    for (std::size_t i = place_of(hash); slots_[i].part != kNone; i = after(i)) {
-      if (slots_[i].hash == short_of(hash) && is_it(slots_[i].part)) return slots_[i].part;
+    for (std::size_t i = place_of(hash); slots_[i].box != kNone; i = after(i)) {
+      if (slots_[i].hash == short_of(hash) && is_it(slots_[i].box)) return slots_[i].box;
     }
     return kNone;
   }
 
-  void add(std::uint64_t hash, std::uint32_t part) {
+  void add(std::uint64_t hash, std::uint32_t box) {
     std::size_t i = place_of(hash);
-    while (slots_[i].part != kNone) i = after(i);
-    slots_[i] = {short_of(hash), part};
+    while (slots_[i].box != kNone) i = after(i);
+    slots_[i] = {short_of(hash), box};
   }
 
  private:
   struct Slot {
     std::uint32_t hash = 0;
-    std::uint32_t part = kNone;
+    std::uint32_t box = kNone;
   };
 
   [[nodiscard]] std::size_t place_of(std::uint64_t hash) const {
@@ -134,7 +134,7 @@ Holders distinct_tables(std::span<const RankState> ranks) {
   for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
     const auto* tensors = ranks[rank].tensors;
     const auto [place, is_new] = known.try_emplace(tensors, holders.tables.size());
-    if (is_new) holders.tables.push_back({.tensors = tensors, .ranks = {}, .parts = {}});
+    if (is_new) holders.tables.push_back({.tensors = tensors, .ranks = {}, .boxes = {}});
     holders.tables[place->second].ranks.push_back(rank);
   }
   return holders;
@@ -149,7 +149,7 @@ std::size_t tensor_count(const Holders& holders) {
 class Finder {
  public:
   Finder(std::span<const RankState> ranks, Holders tables)
-      : ranks_(ranks), holders_(std::move(tables)), part_numbers_(tensor_count(holders_)) {}
+      : ranks_(ranks), holders_(std::move(tables)), box_numbers_(tensor_count(holders_)) {}
 
   Result<Holders> find() {
     for (std::uint32_t table = 0; table < holders_.tables.size(); ++table) {
@@ -163,7 +163,7 @@ class Finder {
  private:
   Status add_table(std::uint32_t table) {
     TableUsers& users = holders_.tables[table];
-    users.parts.reserve(users.tensors->size());
+    users.boxes.reserve(users.tensors->size());
     for (std::size_t i = 0; i < users.tensors->size(); ++i) {
       const TensorSpec& spec = (*users.tensors)[i];
       const std::uint32_t key = key_of(spec, i);
@@ -172,9 +172,9 @@ class Finder {
                     fmt::format("tensor \"{}\": its key is used twice on rank {}", spec.key,
                                 users.ranks.front()));
       }
-      DF_TRY(const std::uint32_t part, part_of(key, spec, table));
-      holders_.parts[part].group = sets_.with(holders_.parts[part].group, table);
-      users.parts.push_back(part);
+      DF_TRY(const std::uint32_t box, box_of(key, spec, table));
+      holders_.boxes[box].group = sets_.with(holders_.boxes[box].group, table);
+      users.boxes.push_back(box);
     }
     return {};
   }
@@ -191,64 +191,64 @@ class Finder {
   }
 
   [[nodiscard]] const TensorSpec& first_spec(const Key& key) const {
-    return *holders_.parts[key.first_part].spec;
+    return *holders_.boxes[key.first_box].spec;
   }
 
-  Result<std::uint32_t> part_of(std::uint32_t key, const TensorSpec& spec, std::uint32_t table) {
-    if (keys_[key].first_part != kNone) {
-      const std::uint32_t first = keys_[key].first_part;
-      DF_TRY_VOID(check_same_whole(*holders_.parts[first].spec, rank_of_part_[first], spec,
+  Result<std::uint32_t> box_of(std::uint32_t key, const TensorSpec& spec, std::uint32_t table) {
+    if (keys_[key].first_box != kNone) {
+      const std::uint32_t first = keys_[key].first_box;
+      DF_TRY_VOID(check_same_whole(*holders_.boxes[first].spec, rank_of_box_[first], spec,
                                    holders_.tables[table].ranks.front()));
     }
     const std::uint64_t hash = hash_of(key, spec);
-    const std::uint32_t known = part_numbers_.find(hash, [&](std::uint32_t part) {
-      return key_of_part_[part] == key && is_same_box(*holders_.parts[part].spec, spec);
+    const std::uint32_t known = box_numbers_.find(hash, [&](std::uint32_t box) {
+      return key_of_box_[box] == key && is_same_box(*holders_.boxes[box].spec, spec);
     });
-    return known != kNone ? known : new_part(key, spec, table, hash);
+    return known != kNone ? known : new_box(key, spec, table, hash);
   }
 
-  std::uint32_t new_part(std::uint32_t key, const TensorSpec& spec, std::uint32_t table,
-                         std::uint64_t hash) {
-    const auto part = static_cast<std::uint32_t>(holders_.parts.size());
-    holders_.parts.push_back({.spec = &spec, .group = kNone});
-    rank_of_part_.push_back(holders_.tables[table].ranks.front());
-    key_of_part_.push_back(key);
-    part_numbers_.add(hash, part);
-    if (keys_[key].first_part == kNone) keys_[key].first_part = part;
-    return part;
+  std::uint32_t new_box(std::uint32_t key, const TensorSpec& spec, std::uint32_t table,
+                        std::uint64_t hash) {
+    const auto box = static_cast<std::uint32_t>(holders_.boxes.size());
+    holders_.boxes.push_back({.spec = &spec, .group = kNone});
+    rank_of_box_.push_back(holders_.tables[table].ranks.front());
+    key_of_box_.push_back(key);
+    box_numbers_.add(hash, box);
+    if (keys_[key].first_box == kNone) keys_[key].first_box = box;
+    return box;
   }
 
-  // Parts that are boxes, or that are not the only ones of their key, must tile its whole.
+  // The boxes of a key must tile its whole; a tensor without a box is all of it.
   Status check_tilings() {
-    std::vector<std::vector<std::uint32_t>> parts_of(keys_.size());
-    for (std::uint32_t part = 0; part < holders_.parts.size(); ++part) {
-      parts_of[key_of_part_[part]].push_back(part);
+    std::vector<std::vector<std::uint32_t>> boxes_of(keys_.size());
+    for (std::uint32_t box = 0; box < holders_.boxes.size(); ++box) {
+      boxes_of[key_of_box_[box]].push_back(box);
     }
-    for (const std::vector<std::uint32_t>& parts : parts_of) {
-      const TensorSpec& spec = *holders_.parts[parts.front()].spec;
-      if (parts.size() == 1 && !spec.box) continue;
-      const auto fault = fault_of(parts, whole_shape(spec));
+    for (const std::vector<std::uint32_t>& boxes : boxes_of) {
+      const TensorSpec& spec = *holders_.boxes[boxes.front()].spec;
+      if (boxes.size() == 1 && !spec.box) continue;
+      const auto fault = fault_of(boxes, whole_shape(spec));
       if (!fault) continue;
       return fail(ErrorCode::kMismatch, fmt::format("tensor \"{}\": {}", spec.key, *fault));
     }
     return {};
   }
 
-  [[nodiscard]] std::optional<std::string> fault_of(const std::vector<std::uint32_t>& parts,
+  [[nodiscard]] std::optional<std::string> fault_of(const std::vector<std::uint32_t>& boxes,
                                                     const Shape& whole) const {
     const Box all{.offset = Shape(whole.size()), .extent = whole};
-    std::vector<const Box*> boxes;
-    for (const std::uint32_t part : parts) {
-      const TensorSpec& spec = *holders_.parts[part].spec;
-      boxes.push_back(spec.box ? &*spec.box : &all);
+    std::vector<const Box*> tiles;
+    for (const std::uint32_t box : boxes) {
+      const TensorSpec& spec = *holders_.boxes[box].spec;
+      tiles.push_back(spec.box ? &*spec.box : &all);
     }
-    return fault_of_tiling(std::move(boxes), whole);
+    return fault_of_tiling(std::move(tiles), whole);
   }
 
   void name_groups() {
     holders_.groups.resize(sets_.size());
     std::vector<bool> is_used(sets_.size());
-    for (const Part& part : holders_.parts) is_used[part.group] = true;
+    for (const HeldBox& box : holders_.boxes) is_used[box.group] = true;
     for (GroupId group = 0; group < sets_.size(); ++group) {
       if (is_used[group]) holders_.groups[group] = ranks_of(group);
     }
@@ -270,9 +270,9 @@ class Finder {
   TableSets sets_;
   std::vector<Key> keys_;
   std::unordered_map<std::string_view, std::uint32_t> key_numbers_;
-  PartTable part_numbers_;                   // by hash_of()
-  std::vector<std::uint32_t> rank_of_part_;  // the first that has it
-  std::vector<std::uint32_t> key_of_part_;
+  BoxTable box_numbers_;                    // by hash_of()
+  std::vector<std::uint32_t> rank_of_box_;  // the first that has it
+  std::vector<std::uint32_t> key_of_box_;
 };
 
 }  // namespace

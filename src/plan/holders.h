@@ -1,4 +1,4 @@
-// Who has what: of every distinct part of the state, the ranks that have a copy of it.
+// Who holds what: of every distinct box of the state, the ranks that have a copy of it.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct RankState {
   std::uint32_t node = 0;
 };
 
-// Ranks that have copies of the same parts.
+// Ranks that have copies of the same boxes.
 using GroupId = std::uint32_t;
 
-// A part of the state that some ranks have equally: a key's whole or one box of it.
-struct Part {
+// A box of a tensor that some ranks have alike, most often all of it.
+struct HeldBox {
   const TensorSpec* spec = nullptr;  // as the first of them has it
   GroupId group = 0;
 };
@@ -29,12 +29,12 @@ struct Part {
 struct TableUsers {
   const std::vector<TensorSpec>* tensors = nullptr;
   std::vector<std::uint32_t> ranks;  // ascending
-  std::vector<std::uint32_t> parts;  // by tensor: index into Holders::parts
+  std::vector<std::uint32_t> boxes;  // by tensor: index into Holders::boxes
 };
 
 struct Holders {
   std::vector<TableUsers> tables;
-  std::vector<Part> parts;                         // in the order of the first table that has them
+  std::vector<HeldBox> boxes;                      // in the order of the first table that has them
   std::vector<std::vector<std::uint32_t>> groups;  // by GroupId: the ranks, by node, then rank
 };
 

@@ -11,9 +11,9 @@ namespace {
 using Ranks = std::vector<std::uint32_t>;
 
 Ranks holders_of(const Holders& holders, const std::string& key, std::uint64_t row = 0) {
-  for (const Part& part : holders.parts) {
-    const std::uint64_t first = part.spec->box ? part.spec->box->offset[0] : 0;
-    if (part.spec->key == key && first == row) return holders.groups[part.group];
+  for (const HeldBox& held : holders.boxes) {
+    const std::uint64_t first = held.spec->box ? held.spec->box->offset[0] : 0;
+    if (held.spec->key == key && first == row) return holders.groups[held.group];
   }
   return {};
 }
@@ -23,7 +23,7 @@ TEST(Holders, OfReplicatedTensorsAreAll) {
   for (std::size_t i : {0U, 1U}) job.table(i) = {whole("w", {4}), whole("b", {})};
   for (std::size_t i : {0U, 1U, 0U}) job.add_rank(i);
   const Holders holders = find_holders(job.ranks()).value();
-  EXPECT_EQ(holders.parts.size(), 2U);
+  EXPECT_EQ(holders.boxes.size(), 2U);
   EXPECT_EQ(holders_of(holders, "w"), (Ranks{0, 1, 2}));
   EXPECT_EQ(holders_of(holders, "b"), (Ranks{0, 1, 2}));
 }
@@ -113,9 +113,9 @@ TEST(Holders, MustAgree) {
 
 TEST(Holders, MustHaveEachElementOnce) {
   EXPECT_EQ(refusal(rows("w", {4}, 0, 2), rows("w", {4}, 3, 4)),
-            "tensor \"w\": its parts have 3 of 4 elements");
+            "tensor \"w\": its boxes have 3 of 4 elements");
   EXPECT_EQ(refusal(rows("w", {4}, 0, 3), rows("w", {4}, 2, 4)),
-            "tensor \"w\": a part at [2] of [2] overlaps one at [0] of [3]");
+            "tensor \"w\": a box at [2] of [2] overlaps one at [0] of [3]");
   EXPECT_TRUE(refusal(whole("w", {4}), rows("w", {4}, 2, 4)).contains("overlaps"));
 }
 

@@ -29,9 +29,9 @@ inline TensorSpec rows(std::string key, Shape shape, std::uint64_t first, std::u
 }
 
 // As fully_shard() cuts the first dimension: ceil(rows / shards) each, the last ones fewer.
-inline TensorSpec shard(std::string key, Shape shape, std::uint64_t part, std::uint64_t parts) {
-  const std::uint64_t each = (shape[0] + parts - 1) / parts;
-  const std::uint64_t first = std::min(shape[0], part * each);
+inline TensorSpec shard(std::string key, Shape shape, std::uint64_t index, std::uint64_t shards) {
+  const std::uint64_t each = (shape[0] + shards - 1) / shards;
+  const std::uint64_t first = std::min(shape[0], index * each);
   const std::uint64_t end = std::min(shape[0], first + each);
   return rows(std::move(key), std::move(shape), first, end);
 }

@@ -22,13 +22,13 @@ Rows rows_of(const TensorSpec& spec) {
 TensorSpec spec_of_share(const TensorSpec& spec, const Share& share) {
   const Rows rows = rows_of(spec);
   if (share.rows == rows.count) return spec;
-  TensorSpec part = spec;
-  part.global_shape = whole_shape(spec);
-  part.box = stored_box(spec);
-  part.box->offset[rows.dimension] += share.first_row;
-  part.box->extent[rows.dimension] = share.rows;
-  part.shape = part.box->extent;
-  return part;
+  TensorSpec written = spec;
+  written.global_shape = whole_shape(spec);
+  written.box = stored_box(spec);
+  written.box->offset[rows.dimension] += share.first_row;
+  written.box->extent[rows.dimension] = share.rows;
+  written.shape = written.box->extent;
+  return written;
 }
 
 }  // namespace deepfreeze

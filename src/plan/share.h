@@ -1,5 +1,5 @@
-// The part of a tensor that a rank is given to write: whole rows, so that it is one box and its
-// bytes lie together.
+// What of a tensor a rank is given to write: whole rows, so that it is one box and its bytes lie
+// together.
 #pragma once
 
 #include <cstdint>

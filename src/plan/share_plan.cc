@@ -10,30 +10,30 @@
 namespace deepfreeze {
 namespace {
 
-// Rows of a part of Holders::parts.
-struct PartShare {
-  std::uint32_t part = 0;
+// Rows of one of Holders::boxes.
+struct BoxShare {
+  std::uint32_t box = 0;
   std::uint64_t first_row = 0;
   std::uint64_t rows = 0;
 };
 
-// Lays the parts of a group end to end and cuts the line where one rank's quota ends and the
+// Lays the boxes of a group end to end and cuts the line where one rank's quota ends and the
 // next one's begins: at the nearest row, or at an end of what is too small to be cut.
 class Line {
  public:
-  Line(const Holders& holders, std::span<const std::uint32_t> parts)
-      : holders_(holders), parts_(parts) {}
+  Line(const Holders& holders, std::span<const std::uint32_t> boxes)
+      : holders_(holders), boxes_(boxes) {}
 
   // What lies before `place` on the line and was not taken yet.
-  void take_until(std::uint64_t place, std::vector<PartShare>& taken) {
-    while (next_ < parts_.size()) {
-      const Rows rows = rows_of(*holders_.parts[parts_[next_]].spec);
+  void take_until(std::uint64_t place, std::vector<BoxShare>& taken) {
+    while (next_ < boxes_.size()) {
+      const Rows rows = rows_of(*holders_.boxes[boxes_[next_]].spec);
       const std::uint64_t until = std::max(row_at(rows, place), row_);
-      if (until > row_) taken.push_back({parts_[next_], row_, until - row_});
+      if (until > row_) taken.push_back({boxes_[next_], row_, until - row_});
       row_ = until;
       if (until < rows.count) return;
-      // A part without elements goes to whoever comes by.
-      if (rows.count == 0) taken.push_back({parts_[next_], 0, 0});
+      // A box without elements goes to whoever comes by.
+      if (rows.count == 0) taken.push_back({boxes_[next_], 0, 0});
       begin_ += rows.count * rows.bytes;
       row_ = 0;
       ++next_;
@@ -41,7 +41,7 @@ class Line {
   }
 
  private:
-  // The row of the next part at which a cut at `place` falls.
+  // The row of the next box at which a cut at `place` falls.
   [[nodiscard]] std::uint64_t row_at(const Rows& rows, std::uint64_t place) const {
     const std::uint64_t bytes = rows.count * rows.bytes;
     if (place >= begin_ + bytes) return rows.count;
@@ -52,9 +52,9 @@ class Line {
   }
 
   const Holders& holders_;
-  std::span<const std::uint32_t> parts_;
+  std::span<const std::uint32_t> boxes_;
   std::size_t next_ = 0;
-  std::uint64_t begin_ = 0;  // of the next part, on the line
+  std::uint64_t begin_ = 0;  // of the next box, on the line
   std::uint64_t row_ = 0;    // of it, the first that was not taken
 };
 
@@ -72,18 +72,18 @@ class Divider {
   }
 
  private:
-  // Those with the fewest ranks first: what they leave uneven, the larger ones make even. Parts are
+  // Those with the fewest ranks first: what they leave uneven, the larger ones make even. Boxes are
   // numbered alike wherever the plan is made; groups are not, by which tables are one object.
   std::vector<GroupId> groups_in_order() {
-    parts_of_.resize(holders_.groups.size());
-    for (std::uint32_t part = 0; part < holders_.parts.size(); ++part) {
-      parts_of_[holders_.parts[part].group].push_back(part);
+    boxes_of_.resize(holders_.groups.size());
+    for (std::uint32_t box = 0; box < holders_.boxes.size(); ++box) {
+      boxes_of_[holders_.boxes[box].group].push_back(box);
     }
     std::vector<GroupId> order(holders_.groups.size());
     std::iota(order.begin(), order.end(), GroupId{0});
-    std::erase_if(order, [this](GroupId group) { return parts_of_[group].empty(); });
+    std::erase_if(order, [this](GroupId group) { return boxes_of_[group].empty(); });
     std::ranges::sort(order, {}, [this](GroupId group) {
-      return std::pair(holders_.groups[group].size(), parts_of_[group].front());
+      return std::pair(holders_.groups[group].size(), boxes_of_[group].front());
     });
     return order;
   }
@@ -93,7 +93,7 @@ class Divider {
     std::vector<std::uint64_t> loads;
     for (const std::uint32_t rank : ranks) loads.push_back(loads_[rank]);
     const auto quotas = fill_quotas(loads, bytes_of(group));
-    Line line(holders_, parts_of_[group]);
+    Line line(holders_, boxes_of_[group]);
     std::uint64_t place = 0;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       place += quotas[i];
@@ -105,8 +105,8 @@ class Divider {
 
   [[nodiscard]] std::uint64_t bytes_of(GroupId group) const {
     std::uint64_t bytes = 0;
-    for (const std::uint32_t part : parts_of_[group]) {
-      bytes += spec_bytes(*holders_.parts[part].spec).value_or(0);
+    for (const std::uint32_t box : boxes_of_[group]) {
+      bytes += spec_bytes(*holders_.boxes[box].spec).value_or(0);
     }
     return bytes;
   }
@@ -114,17 +114,17 @@ class Divider {
   [[nodiscard]] std::uint64_t bytes_since(std::uint32_t rank, std::size_t first) const {
     std::uint64_t bytes = 0;
     for (std::size_t i = first; i < taken_[rank].size(); ++i) {
-      bytes += taken_[rank][i].rows * rows_of(*holders_.parts[taken_[rank][i].part].spec).bytes;
+      bytes += taken_[rank][i].rows * rows_of(*holders_.boxes[taken_[rank][i].box].spec).bytes;
     }
     return bytes;
   }
 
   void name_by_table(const TableUsers& table, SharePlan& plan) {
-    tensor_of_part_.resize(holders_.parts.size());
-    for (std::uint32_t i = 0; i < table.parts.size(); ++i) tensor_of_part_[table.parts[i]] = i;
+    tensor_of_box_.resize(holders_.boxes.size());
+    for (std::uint32_t i = 0; i < table.boxes.size(); ++i) tensor_of_box_[table.boxes[i]] = i;
     for (const std::uint32_t rank : table.ranks) {
-      for (const PartShare& share : taken_[rank]) {
-        plan.ranks[rank].push_back({tensor_of_part_[share.part], share.first_row, share.rows});
+      for (const BoxShare& share : taken_[rank]) {
+        plan.ranks[rank].push_back({tensor_of_box_[share.box], share.first_row, share.rows});
       }
       std::ranges::sort(plan.ranks[rank], {}, &Share::tensor);
     }
@@ -132,9 +132,9 @@ class Divider {
 
   Holders holders_;
   std::vector<std::uint64_t> loads_;                  // by rank: bytes
-  std::vector<std::vector<PartShare>> taken_;         // by rank
-  std::vector<std::vector<std::uint32_t>> parts_of_;  // by group
-  std::vector<std::uint32_t> tensor_of_part_;         // of the table at hand
+  std::vector<std::vector<BoxShare>> taken_;          // by rank
+  std::vector<std::vector<std::uint32_t>> boxes_of_;  // by group
+  std::vector<std::uint32_t> tensor_of_box_;          // of the table at hand
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ struct SharePlan {
 };
 
 // What only one rank has stays with it. What several have is divided among them alone, so that the
-// greatest load is as small as it can be but for the cuts: ranks with copies of the same parts then
+// greatest load is as small as it can be but for the cuts: ranks with copies of the same boxes then
 // differ by at most two of kCutBytesMin, or two rows where those are longer. So do all where one
 // group's ranks are all in the other group, or none, as in data-parallel, sharded and hybrid jobs;
 // groups that overlap otherwise are filled one after the other. The same ranks and tables give the

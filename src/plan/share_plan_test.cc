@@ -48,9 +48,9 @@ void expect_sound(const Job& job, const SharePlan& plan) {
   }
   for (const auto& [key, shape] : shapes) {
     EXPECT_FALSE(boxes[key].empty()) << key << " is written by nobody";
-    std::vector<const Box*> parts;
-    for (const Box& box : boxes[key]) parts.push_back(&box);
-    EXPECT_EQ(fault_of_tiling(parts, shape), std::nullopt) << key;
+    std::vector<const Box*> tiles;
+    for (const Box& box : boxes[key]) tiles.push_back(&box);
+    EXPECT_EQ(fault_of_tiling(tiles, shape), std::nullopt) << key;
   }
 }
 
@@ -212,10 +212,10 @@ TEST(SharePlan, IsSoundAndEvenForAnyLayout) {
       const Shape shape = {random() % 3'000, 1 + random() % 900};
       const std::string key = "t" + std::to_string(i);
       const std::uint64_t kind = random() % 3;
-      for (std::size_t part = 0; part < shards; ++part) {
-        if (kind == 0) job.table(part).push_back(shard(key, shape, part, shards));
-        if (kind == 1) job.table(part).push_back(whole(key, shape));
-        if (kind == 2 && part == i % shards) job.table(part).push_back(whole(key, shape));
+      for (std::size_t index = 0; index < shards; ++index) {
+        if (kind == 0) job.table(index).push_back(shard(key, shape, index, shards));
+        if (kind == 1) job.table(index).push_back(whole(key, shape));
+        if (kind == 2 && index == i % shards) job.table(index).push_back(whole(key, shape));
       }
     }
     for (std::size_t rank = 0; rank < shards * replicas; ++rank) {

@@ -81,7 +81,7 @@ TEST_F(HandMade, AKeyStoredAsAPartAndAsAWhole) {
 
 TEST_F(HandMade, HalfOfATensor) {
   add({0, 1, 0, 1}, make_it_half_of_w);
-  expect_refused(ErrorCode::kCorrupt, "tensor w: its parts have 1500 of 3000 elements");
+  expect_refused(ErrorCode::kCorrupt, "tensor w: its boxes have 1500 of 3000 elements");
 }
 
 TEST_F(HandMade, AnAbortedOneHoldsNothing) {

@@ -16,15 +16,15 @@
 namespace deepfreeze {
 namespace {
 
-// The part of a whole tensor that lies in the box.
+// What of a whole tensor lies in the box.
 std::vector<std::byte> cut(const OwnedTensor& whole, const Box& box) {
   const std::size_t element = dtype_bytes(whole.spec.dtype);
-  std::vector<std::byte> part(element_count(box.extent) * element);
+  std::vector<std::byte> bytes(element_count(box.extent) * element);
   for (const BoxRun& run : runs_of(box, stored_box(whole.spec), box)) {
-    std::memcpy(part.data() + run.to * element, whole.data.data() + run.from * element,
+    std::memcpy(bytes.data() + run.to * element, whole.data.data() + run.from * element,
                 run.elements * element);
   }
-  return part;
+  return bytes;
 }
 
 // Vectors of bytes compare slowly where nothing is optimized.
@@ -57,9 +57,9 @@ std::optional<Box> replicated(const TensorSpec& whole, std::size_t, std::size_t,
   return stored_box(whole);
 }
 
-Box cut_along(Box box, std::size_t dimension, std::size_t part, std::size_t parts) {
-  const std::uint64_t each = (box.extent[dimension] + parts - 1) / parts;
-  const std::uint64_t first = std::min<std::uint64_t>(box.extent[dimension], part * each);
+Box cut_along(Box box, std::size_t dimension, std::size_t index, std::size_t count) {
+  const std::uint64_t each = (box.extent[dimension] + count - 1) / count;
+  const std::uint64_t first = std::min<std::uint64_t>(box.extent[dimension], index * each);
   box.extent[dimension] = std::min<std::uint64_t>(each, box.extent[dimension] - first);
   box.offset[dimension] += first;
   return box;
@@ -95,7 +95,7 @@ std::optional<Box> staged(const TensorSpec& whole, std::size_t number, std::size
 constexpr Layout kLayouts[] = {replicated, sharded, meshed, hybrid, staged};
 constexpr std::size_t kRanks[] = {1, 2, 3, 4, 8};
 
-// As a DTensor's part is: a box, also where it is all of it.
+// As a DTensor's shard is: a box, also where it is all of it.
 TensorSpec spec_of(const TensorSpec& whole, const Box& box) {
   TensorSpec spec = whole;
   spec.global_shape = whole.shape;
@@ -203,7 +203,7 @@ TEST(Reshard, WhatIsWantedMustLieWithinTheTensor) {
   };
   EXPECT_TRUE(refusal({{37, 0}, {1, 12}}).contains("1 from 37 on in dimension 0"));
   EXPECT_TRUE(refusal({{0, UINT64_MAX}, {1, 12}}).contains("in dimension 1"));
-  EXPECT_TRUE(refusal({{0}, {12}}).contains("a part of 1 dimensions is wanted, it has 2"));
+  EXPECT_TRUE(refusal({{0}, {12}}).contains("a box of 1 dimensions is wanted, it has 2"));
   EXPECT_TRUE(refusal({{0, 0}, {2, 12}}).contains("48 bytes are stored, 24 wanted"));
 }
 

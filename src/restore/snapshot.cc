@@ -94,7 +94,7 @@ Status check_wanted(const ReadTarget& target, const Box& wanted, const TensorSpe
   const std::size_t dimensions = spec.shape.size();
   if (wanted.offset.size() != dimensions || wanted.extent.size() != dimensions) {
     return fail(ErrorCode::kMismatch,
-                fmt::format("tensor {}: a part of {} dimensions is wanted, it has {}", spec.key,
+                fmt::format("tensor {}: a box of {} dimensions is wanted, it has {}", spec.key,
                             wanted.extent.size(), dimensions));
   }
   for (std::size_t i = 0; i < dimensions; ++i) {
@@ -172,13 +172,13 @@ std::span<const Snapshot::Place> Snapshot::places_of(std::size_t spec) const {
 }
 
 Status Snapshot::check_places(std::size_t spec) const {
-  std::vector<const TensorSpec*> parts;
-  for (const Place& place : places_of(spec)) parts.push_back(&entry_at(place).spec);
-  const auto fault = fault_of_parts(parts);
+  std::vector<const TensorSpec*> stored;
+  for (const Place& place : places_of(spec)) stored.push_back(&entry_at(place).spec);
+  const auto fault = fault_of_boxes(stored);
   if (!fault) return {};
   return fail(ErrorCode::kCorrupt, fmt::format("tensor {}: {}, in {}{}", specs_[spec].key, *fault,
                                                files_[places_of(spec).front().file].name,
-                                               parts.size() == 1 ? "" : " and others"));
+                                               stored.size() == 1 ? "" : " and others"));
 }
 
 const TensorSpec* Snapshot::find(std::string_view key) const {

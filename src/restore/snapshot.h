@@ -18,7 +18,7 @@
 
 namespace deepfreeze {
 
-// Where a key's bytes go, or those of a part of it; `into` is exactly as large.
+// Where a key's bytes go, or those of a box of it; `into` is exactly as large.
 struct ReadTarget {
   std::string key;
   std::span<std::byte> into;

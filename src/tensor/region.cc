@@ -107,7 +107,7 @@ std::optional<std::string> overlap_among(Boxes boxes) {
   for (std::size_t i = 0; i < boxes.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (!intersect(*boxes[i], *boxes[j])) continue;
-      return fmt::format("a part at {} of {} overlaps one at {} of {}", boxes[i]->offset,
+      return fmt::format("a box at {} of {} overlaps one at {} of {}", boxes[i]->offset,
                          boxes[i]->extent, boxes[j]->offset, boxes[j]->extent);
     }
   }
@@ -164,23 +164,23 @@ std::optional<std::string> fault_of_tiling(std::vector<const Box*> boxes, const 
   std::uint64_t stored = 0;
   for (const Box* box : boxes) stored += element_count(box->extent);
   if (stored != element_count(whole)) {
-    return fmt::format("its parts have {} of {} elements", stored, element_count(whole));
+    return fmt::format("its boxes have {} of {} elements", stored, element_count(whole));
   }
   if (boxes.size() <= kOddBoxesMax) return std::nullopt;
-  return fmt::format("its {} parts overlap, or are too many for their layout", boxes.size());
+  return fmt::format("its {} boxes overlap, or are too many for their layout", boxes.size());
 }
 
-std::optional<std::string> fault_of_parts(std::span<const TensorSpec* const> parts) {
-  const TensorSpec& first = *parts.front();
-  if (parts.size() == 1 && !first.box) return std::nullopt;
+std::optional<std::string> fault_of_boxes(std::span<const TensorSpec* const> specs) {
+  const TensorSpec& first = *specs.front();
+  if (specs.size() == 1 && !first.box) return std::nullopt;
   std::vector<const Box*> boxes;
-  for (const TensorSpec* part : parts) {
-    if (!part->box || !first.box) return "it is stored twice";
-    if (part->dtype != first.dtype || part->logical_dtype != first.logical_dtype ||
-        part->global_shape != first.global_shape) {
+  for (const TensorSpec* spec : specs) {
+    if (!spec->box || !first.box) return "it is stored twice";
+    if (spec->dtype != first.dtype || spec->logical_dtype != first.logical_dtype ||
+        spec->global_shape != first.global_shape) {
       return "it is stored twice, with another dtype or shape";
     }
-    boxes.push_back(&*part->box);
+    boxes.push_back(&*spec->box);
   }
   return fault_of_tiling(std::move(boxes), first.global_shape);
 }

@@ -14,11 +14,11 @@ namespace deepfreeze {
 // What both have; nothing where that is no element. Both of the same dimensions.
 [[nodiscard]] std::optional<Box> intersect(const Box& a, const Box& b);
 
-// The part of its whole that the spec stores: its box, or all of it.
+// What of its whole the spec stores: its box, or all of it.
 [[nodiscard]] Box stored_box(const TensorSpec& spec);
 [[nodiscard]] const Shape& whole_shape(const TensorSpec& spec);
 
-// What of `common` lies together in both boxes, which it is a part of: so many elements, from which
+// What of `common`, which is within both boxes, lies together in each: so many elements, from which
 // one on in each of them, row-major.
 struct BoxRun {
   std::uint64_t from = 0;
@@ -38,6 +38,6 @@ struct BoxRun {
                                                          const Shape& whole);
 
 // Why specs of one key, all that are stored, are not one tensor with each element stored once.
-[[nodiscard]] std::optional<std::string> fault_of_parts(std::span<const TensorSpec* const> parts);
+[[nodiscard]] std::optional<std::string> fault_of_boxes(std::span<const TensorSpec* const> specs);
 
 }  // namespace deepfreeze

@@ -11,9 +11,9 @@ namespace deepfreeze {
 namespace {
 
 std::optional<std::string> fault_of(const std::vector<Box>& boxes, const Shape& whole) {
-  std::vector<const Box*> parts;
-  for (const Box& box : boxes) parts.push_back(&box);
-  return fault_of_tiling(parts, whole);
+  std::vector<const Box*> tiles;
+  for (const Box& box : boxes) tiles.push_back(&box);
+  return fault_of_tiling(tiles, whole);
 }
 
 TEST(Intersect, HasWhatBothHave) {
@@ -96,7 +96,7 @@ TEST(StoredBox, IsTheBoxOrAllOfIt) {
   EXPECT_EQ(whole_shape(spec), (Shape{8, 3}));
 }
 
-TEST(Tiling, OfAGridOfUnevenPartsHasNoFault) {
+TEST(Tiling, OfAGridOfUnevenBoxesHasNoFault) {
   std::vector<Box> boxes;
   for (const auto& [row, rows] : {std::pair{0, 3}, {3, 1}, {4, 4}}) {
     for (const auto& [column, columns] : {std::pair{0, 5}, {5, 2}}) {
@@ -141,9 +141,9 @@ TEST(Tiling, OfOneElementOrNone) {
 
 TEST(Tiling, SaysWhatOverlapsAndHowMuchIsMissing) {
   const Box first{{0, 0}, {2, 2}};
-  EXPECT_EQ(fault_of({first}, {3, 2}), "its parts have 4 of 6 elements");
+  EXPECT_EQ(fault_of({first}, {3, 2}), "its boxes have 4 of 6 elements");
   EXPECT_EQ(fault_of({first, first}, {2, 2}),
-            "a part at [0, 0] of [2, 2] overlaps one at [0, 0] of [2, 2]");
+            "a box at [0, 0] of [2, 2] overlaps one at [0, 0] of [2, 2]");
   const Box second{{1, 1}, {2, 1}};
   const auto fault = fault_of({first, second}, {3, 2});
   ASSERT_TRUE(fault.has_value());
@@ -151,17 +151,17 @@ TEST(Tiling, SaysWhatOverlapsAndHowMuchIsMissing) {
 }
 
 // Cuts a box along a random dimension, and its halves again.
-void split(const Box& box, std::mt19937_64& random, std::vector<Box>& parts) {
+void split(const Box& box, std::mt19937_64& random, std::vector<Box>& boxes) {
   const std::size_t dimension = random() % box.extent.size();
-  if (box.extent[dimension] < 2 || random() % 5 == 0) return parts.push_back(box);
+  if (box.extent[dimension] < 2 || random() % 5 == 0) return boxes.push_back(box);
   const std::uint64_t at = 1 + random() % (box.extent[dimension] - 1);
   Box first = box;
   Box second = box;
   first.extent[dimension] = at;
   second.offset[dimension] += at;
   second.extent[dimension] -= at;
-  split(first, random, parts);
-  split(second, random, parts);
+  split(first, random, boxes);
+  split(second, random, boxes);
 }
 
 // By marking each element.
@@ -211,7 +211,7 @@ TEST(Tiling, IsRightAboutRandomOnes) {
   EXPECT_LT(tilings, 1'700);
 }
 
-TEST(Parts, AreOfOneTensorAndHaveAllOfIt) {
+TEST(Boxes, AreOfOneTensorAndHaveAllOfIt) {
   const auto rows = [](std::uint64_t first, std::uint64_t end, std::uint64_t all) {
     return TensorSpec{.key = "w",
                       .dtype = DType::kF32,
@@ -220,9 +220,9 @@ TEST(Parts, AreOfOneTensorAndHaveAllOfIt) {
                       .global_shape = {all}};
   };
   const auto fault_of = [](const std::vector<TensorSpec>& specs) {
-    std::vector<const TensorSpec*> parts;
-    for (const TensorSpec& spec : specs) parts.push_back(&spec);
-    return fault_of_parts(parts).value_or("");
+    std::vector<const TensorSpec*> all;
+    for (const TensorSpec& spec : specs) all.push_back(&spec);
+    return fault_of_boxes(all).value_or("");
   };
   const TensorSpec whole{.key = "w", .dtype = DType::kF32, .shape = {4}};
   EXPECT_EQ(fault_of({whole}), "");
@@ -231,7 +231,7 @@ TEST(Parts, AreOfOneTensorAndHaveAllOfIt) {
   EXPECT_EQ(fault_of({rows(0, 4, 4), whole}), "it is stored twice");
   EXPECT_EQ(fault_of({rows(0, 4, 4)}), "");
   EXPECT_EQ(fault_of({rows(0, 3, 4), rows(3, 4, 4), rows(4, 4, 4)}), "");
-  EXPECT_EQ(fault_of({rows(0, 3, 4)}), "its parts have 3 of 4 elements");
+  EXPECT_EQ(fault_of({rows(0, 3, 4)}), "its boxes have 3 of 4 elements");
   EXPECT_TRUE(std::string_view(fault_of({rows(0, 3, 4), rows(2, 4, 4)})).contains("overlaps"));
   TensorSpec other = rows(3, 4, 4);
   other.dtype = DType::kI32;

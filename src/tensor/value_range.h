@@ -25,7 +25,7 @@ struct ValueRange {
 // `bytes` holds whole elements of a floating-point type; no element where it is another.
 [[nodiscard]] ValueRange value_range(DType dtype, std::span<const std::byte> bytes);
 
-// That of two parts of a tensor together.
+// That of two sets of a tensor's elements together.
 [[nodiscard]] ValueRange joined(const ValueRange& a, const ValueRange& b);
 
 }  // namespace deepfreeze
