@@ -11,7 +11,7 @@
 // (the same key, dtype, shape and box) is divided among them, the rest stays with whoever has it.
 // Boxes of one key make up its whole. Before a save all agree in their callers' threads, after it
 // nobody waits for anybody but through the files: rank 0 commits when all are sealed.
-// That equals are equal to the byte is checked at the first save of such tensors: kMismatch.
+// That equals are equal is checked, by CRC-32C, at the first save of such tensors: kMismatch.
 #pragma once
 
 #include <chrono>
@@ -216,8 +216,9 @@ class Checkpointer {
   [[nodiscard]] Result<bool> as_rank0(bool own);
 
   // Collective: nothing where all ranks give nothing; else, on all of them, the error of the first
-  // that gives one, with its rank in front. For restores: all fall back together, or none.
-  [[nodiscard]] Status agree(const Status& own);
+  // that gives one, with its rank in front; kMismatch where their subjects differ. For restores:
+  // all fall back together, or none.
+  [[nodiscard]] Status agree(std::string_view subject, const Status& own);
 
   // Waits for the save in flight; its error is in its handle.
   void wait();

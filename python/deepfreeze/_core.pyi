@@ -160,7 +160,7 @@ class Engine:
         """In place of save() or prewarm(), which fail on the other ranks; alone it does nothing."""
     def as_rank0(self, own: bool) -> bool:
         """Collective: what rank 0 gives."""
-    def agree(self, code: str = "", message: str = "") -> None:
+    def agree(self, subject: str, code: str = "", message: str = "") -> None:
         """Collective: raises, on all ranks, the error of the first that has one."""
     def wait(self) -> None: ...
     def close(self) -> None: ...

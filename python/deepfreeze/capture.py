@@ -31,7 +31,6 @@ class Capture:
         self.tensors: list[Sequence[Any]] = []  # of the framework, whose memory each entry is
         # What keeps that memory alive, in one flat list: the collector has to visit it.
         self.owners: list[object] = []
-        self._rank = rank
         self.keys = KeyTable(rank)
         self._adapters: list[Adapter] = adapters_in_use()
         self.direct = {
@@ -58,9 +57,9 @@ class Capture:
 
     def own_entries(self) -> list[Entry]:
         """Those that this rank gives, alone or with others."""
-        if not self._rank:
+        if not self.keys.owners:
             return self.entries
-        return [entry for entry in self.entries if not entry.of_rank0]
+        return [entry for entry in self.entries if not entry.is_anothers]
 
     def encode(self, value: object, path: str) -> Node:
         """The node of what belongs to an object of the state, for adapters."""

@@ -146,11 +146,13 @@ class Checkpointer:
         tags: Mapping[str, str] | None = None,
     ) -> SaveHandle | None:
         """Saves when the policy says so; without `every`, at each step. None where it did not."""
-        with self._declining():
+        self._check_usable()
+        step = checked_step(step)
+        self._policy.stepped(step)
+        due = self._is_due(step)
+        if not due:  # the other ranks make no call now that could be told of it
             self._raise_failed()
-            step = checked_step(step)
-            self._policy.stepped(step)
-        handle = self.save(step, state, metrics, tags) if self._is_due(step) else None
+        handle = self.save(step, state, metrics, tags) if due else None
         if self._lazy.captures_early and self._is_due(step + 1):
             self._arm(state)
         return handle
@@ -159,14 +161,17 @@ class Checkpointer:
         due = self._policy.due(step)
         if self._ranks is None or self._policy.counts_steps_alone:
             return due
-        return self._engine.as_rank0(due)
+        try:
+            return self._engine.as_rank0(due)
+        except CheckpointError:  # the ranks are lost: the save will say it
+            return True
 
     @contextlib.contextmanager
     def _declining(self) -> Iterator[None]:
         """What fails here, before the engine is asked, is told to the other ranks."""
         try:
             yield
-        except Exception as error:
+        except BaseException as error:  # an interrupt, too, must not leave them a save apart
             if self._ranks is not None:
                 self._engine.decline(code_of(error), str(error) or type(error).__name__)
             raise
@@ -299,10 +304,11 @@ class Checkpointer:
         self.fence()  # what is restored is written in place
         infos = self._engine.candidates()
         from_parent = not infos and self._parent is not None
-        with together(self._engine):
+        with together(self._engine, "the checkpoint to restore") as subject:
             if from_parent:
                 infos = self._parent_point()
             infos = at_step(infos, step)
+            subject += [f"step {info.step}, attempt {info.attempt_id}" for info in infos[:1]]
         if not infos:
             return None
         restorer = Restorer(

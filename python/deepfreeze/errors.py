@@ -82,9 +82,11 @@ _TYPES: dict[str, type[CheckpointError]] = {
 }
 
 
-def code_of(error: Exception) -> str:
+def code_of(error: BaseException) -> str:
     """The native engine's name of what an exception says."""
-    return error.code if isinstance(error, CheckpointError) else "internal"
+    if isinstance(error, CheckpointError):
+        return error.code
+    return "internal" if isinstance(error, Exception) else "cancelled"
 
 
 def make_error(code: str, message: str) -> CheckpointError:

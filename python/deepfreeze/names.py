@@ -35,7 +35,7 @@ class Owner(Enum):
     """Whose the value at a place of the state is, where ranks may differ in it."""
 
     EACH = "each"  # every rank stores its own
-    RANK0 = "rank0"  # only rank 0's counts
+    ANOTHER = "another"  # another rank's counts, and is stored by it
 
 
 class KeyTable:
@@ -53,6 +53,11 @@ class KeyTable:
         """From now on the place called `path`, and what lies within it, is the owner's."""
         if self._rank is not None:
             self._owners[path] = owner
+
+    @property
+    def owners(self) -> dict[str, Owner]:
+        """What own() was told so far."""
+        return dict(self._owners)
 
     def owner_of(self, path: str) -> Owner | None:
         """Whose it is; None: all have the same."""

@@ -134,7 +134,7 @@ class Restorer:
         """
         plan: RestorePlan | None = None
         try:
-            with together(self._engine):
+            with together(self._engine, f"reading attempt {info.attempt_id}"):
                 checkpoint = _core.open_checkpoint(info)
                 plan = self._plan(checkpoint)
                 self._match(checkpoint, plan)
@@ -144,7 +144,7 @@ class Restorer:
                 plan.check()
                 self._check_covers(plan)
                 plan.read(verify=self._verify)
-            with together(self._engine):
+            with together(self._engine, f"applying attempt {info.attempt_id}"):
                 _put_in_place(plan)
         except BaseException as error:
             self._note(plan)
@@ -236,19 +236,23 @@ def _tree_of_all(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Merged:
 
 
 @contextmanager
-def together(engine: _core.Engine) -> Iterator[None]:
-    """Ends well on all ranks, or with one and the same error on all."""
+def together(engine: _core.Engine, subject: str) -> Iterator[list[str]]:
+    """Ends well on all ranks, or with one and the same error on all.
+
+    The subject must be the same too, and what is added to the list: MismatchError otherwise.
+    """
+    subjects = [subject]
     try:
-        yield
-    except Exception as error:
+        yield subjects
+    except BaseException as error:
         try:
-            engine.agree(code_of(error), str(error) or type(error).__name__)
+            engine.agree(subject, code_of(error), str(error) or type(error).__name__)
         except CheckpointError as agreed:
-            if str(agreed) == str(error):
-                raise error from None  # alone
+            if str(agreed) == str(error) or not isinstance(error, Exception):
+                raise error from None  # alone, or interrupted
             raise agreed from error
         raise
-    engine.agree()
+    engine.agree(": ".join(subjects))
 
 
 def warn_of_other_ranks(

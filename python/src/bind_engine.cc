@@ -288,11 +288,12 @@ void bind_engine(nb::module_& module) {
           "own"_a)
       .def(
           "agree",
-          [](Checkpointer& self, const std::string& code, const std::string& message) {
+          [](Checkpointer& self, const std::string& subject, const std::string& code,
+             const std::string& message) {
             const Status own = status_of(code, message);
-            without_gil([&] { return self.agree(own); });
+            without_gil([&] { return self.agree(subject, own); });
           },
-          "code"_a = "", "message"_a = "")
+          "subject"_a, "code"_a = "", "message"_a = "")
       .def("wait", &Checkpointer::wait, nb::call_guard<nb::gil_scoped_release>())
       .def("close", [](Checkpointer& self) { without_gil([&self] { return self.close(); }); });
 }

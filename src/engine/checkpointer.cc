@@ -48,7 +48,7 @@ Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Optio
   DF_TRY(JobRanks ranks, JobRanks::join(options.ranks));
   auto own = Impl::open(path, std::move(options), ranks);
   const Status opened = own ? Status{} : std::unexpected(own.error());
-  DF_TRY_VOID(ranks.agree(opened));
+  DF_TRY_VOID(ranks.agree("open", opened));
   return Checkpointer(*std::move(own));
 }
 
@@ -148,9 +148,9 @@ Result<bool> Checkpointer::as_rank0(bool own) {
   return impl_->ranks.as_rank0(own);
 }
 
-Status Checkpointer::agree(const Status& own) {
+Status Checkpointer::agree(std::string_view subject, const Status& own) {
   DF_TRY_VOID(check_usable("agree"));
-  return impl_->ranks.agree(own);
+  return impl_->ranks.agree(subject, own);
 }
 
 Status Checkpointer::continue_from(const CheckpointInfo& info) {

@@ -160,7 +160,7 @@ SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
   } catch (const std::exception& cause) {  // the others must hear of it
     vote.ready = std::unexpected(out_of_memory(cause));
   }
-  vote.has_shares = planner.has_shares();
+  vote.has_shares = planner.has_shares() && are_replicas_proven;
   if (!vote.ready || take_arena()) return vote;
   vote.is_busy = options.on_busy == OnBusy::kSkip;
   if (!vote.is_busy) {
@@ -180,6 +180,7 @@ Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request,
                                                const SaveVerdict& verdict) {
   const trace::Span span("plan");
   if (verdict.share_anew) DF_TRY_VOID(ranks.share_out(request.tensors, planner));
+  are_replicas_proven = true;
   return planner.plan_save(request, verdict.identity, writer.record().parent);
 }
 
@@ -267,6 +268,7 @@ Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveReq
   const Status saved = save(request, *verdict, handle);
   if (!saved) {
     if (!ranks.is_alone()) withdraw(*vfs, verdict->identity, saved.error());
+    leaves_aborted = true;
     return refused(saved.error(), handle);
   }
   // Where nothing is left to copy, the last checksum may still be under way on another thread.
@@ -288,10 +290,15 @@ Result<std::optional<SaveHandle>> Checkpointer::Impl::refused(
 Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
   const trace::Span span("prewarm");
   SaveVote own{.run_id = writer.record().run_id, .step = request.step, .is_save = false};
-  own.ready = planner.accept(request);
+  try {
+    own.ready = planner.accept(request);
+  } catch (const std::exception& cause) {  // as in prepare()
+    own.ready = std::unexpected(out_of_memory(cause));
+  }
   own.has_shares = planner.has_shares();
   DF_TRY(const SaveVerdict verdict, agree_on_save(own));
   if (verdict.share_anew) DF_TRY_VOID(ranks.share_out(request.tensors, planner));
+  are_replicas_proven = false;  // before training all ranks are equal by construction
   capturer.discard_early();
   if (!capturer.take_arena(std::min(options.busy_wait_max, kWaitMax))) {
     return fail(ErrorCode::kBusy, "prewarm: the save before it did not finish in time");
@@ -331,7 +338,7 @@ Result<std::vector<CheckpointInfo>> Checkpointer::Impl::candidates() {
   DF_TRY(const std::vector<Point> points, ranks.points_of_rank0(points_of(own)));
   if (!ranks.commits()) own = listed_candidates();
   auto chosen = own ? pick(*std::move(own), points) : std::move(own);
-  DF_TRY_VOID(ranks.agree(status_of(chosen)));
+  DF_TRY_VOID(ranks.agree("candidates", status_of(chosen)));
   return chosen;
 }
 

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -102,7 +103,8 @@ struct Checkpointer::Impl {
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
   const pid_t owner = ::getpid();
   bool closed = false;
-  bool leaves_aborted = false;  // attempts of ours, for the next commit to remove; the worker's
+  std::atomic<bool> leaves_aborted = false;  // attempts of ours, for the next commit to remove
+  bool are_replicas_proven = true;           // false after a prewarm; see agree_on_save()
   std::weak_ptr<SaveJob> last_job;
   SaveHandle last_handle{make_handle_state(0)};
 

@@ -79,11 +79,13 @@ Status JobRanks::share_out(const TensorTable& tensors, SavePlanner& planner) {
   return planner.take_shares(shares);
 }
 
-Status JobRanks::agree(const Status& own) { return deepfreeze::agree(group_.get(), own); }
+Status JobRanks::agree(std::string_view subject, const Status& own) {
+  return deepfreeze::agree(group_.get(), subject, own);
+}
 
 Result<bool> JobRanks::as_rank0(bool own) {
   if (!group_) return own;
-  DF_TRY(const std::string said, share_rank0s(*group_, own ? "yes" : "no"));
+  DF_TRY(const std::string said, share_rank0s(*group_, "as rank 0", own ? "yes" : "no"));
   return said == "yes";
 }
 
@@ -95,7 +97,7 @@ Result<std::vector<Point>> JobRanks::points_of_rank0(Result<std::vector<Point>> 
   } else {
     text = std::unexpected(own.error());
   }
-  DF_TRY(const std::string shared, share_rank0s(*group_, std::move(text)));
+  DF_TRY(const std::string shared, share_rank0s(*group_, "candidates", std::move(text)));
   return decode_points(shared);
 }
 

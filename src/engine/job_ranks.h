@@ -28,7 +28,7 @@ class JobRanks {
       const SaveVote& own, const std::function<Result<Identity>()>& make_identity);
   // Who writes what of the tensors, which the planner has accepted. Reads all of them once.
   [[nodiscard]] Status share_out(const TensorTable& tensors, SavePlanner& planner);
-  [[nodiscard]] Status agree(const Status& own);
+  [[nodiscard]] Status agree(std::string_view subject, const Status& own);
   [[nodiscard]] Result<bool> as_rank0(bool own);
   // Those of rank 0. Others give what they like.
   [[nodiscard]] Result<std::vector<Point>> points_of_rank0(Result<std::vector<Point>> own);

@@ -155,7 +155,8 @@ Result<RestoreReport> restore_newest(Checkpointer& run, std::span<const RestoreT
   DF_TRY(const auto candidates, run.candidates());
   RestoreReport report;
   for (const CheckpointInfo& info : candidates) {
-    const Status filled = run.agree(fill(info, targets));
+    const Status filled =
+        run.agree(attempt_dir_name({info.step, info.attempt_id}), fill(info, targets));
     if (filled) {
       report.restored = info;
       DF_TRY_VOID(run.continue_from(info));

@@ -143,7 +143,7 @@ Result<std::vector<std::string>> divide(const std::vector<std::string>& given) {
 Result<SaveVerdict> agree_on_save(RankGroup& ranks, const SaveVote& own,
                                   const std::function<Result<Identity>()>& make_identity) {
   DF_TRY(const std::string answer,
-         ask_rank0(ranks, encode(own),
+         ask_rank0(ranks, "save", encode(own),
                    [&](const std::vector<std::string>& given) -> Result<std::vector<std::string>> {
                      DF_TRY(const std::vector<SaveVote> votes, decode_votes(given));
                      DF_TRY(const SaveVerdict verdict, judge(votes, make_identity));
@@ -156,7 +156,8 @@ Result<SaveVerdict> agree_on_save(RankGroup& ranks, const SaveVote& own,
 }
 
 Result<std::vector<Share>> share_out(RankGroup& ranks, const RankTensors& own) {
-  DF_TRY(const std::string answer, ask_rank0(ranks, GivenTensors::encode(own), divide));
+  DF_TRY(const std::string answer,
+         ask_rank0(ranks, "share out", GivenTensors::encode(own), divide));
   return decode_shares(answer);
 }
 

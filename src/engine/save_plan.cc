@@ -149,6 +149,7 @@ bool SavePlanner::has_tensors_of(const TensorTable& tensors) const {
 }
 
 Status SavePlanner::take_shares(std::span<const Share> shares) {
+  table_.reset();  // what other ranks write is no longer what it was planned with
   for (const Share& share : shares) DF_TRY_VOID(check_share(share, specs_));
   DF_TRY(TablePlan table, plan_table(specs_, shares, budget_));
   table_ = std::make_shared<const TablePlan>(std::move(table));

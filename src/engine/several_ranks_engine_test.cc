@@ -286,11 +286,11 @@ TEST_F(SeveralRanksTest, WhereOneRankFailsAllHearOfItAndTheNextIsSaved) {
       if (rank == 0) {
         ASSERT_TRUE(fail_points::arm(std::string(step) + "=error:EIO@1"));
       }
-      ASSERT_TRUE(run.agree({}));
+      ASSERT_TRUE(run.agree("", {}));
       EXPECT_FALSE(save(run, rank, number + 1)) << step << " rank " << rank;
-      ASSERT_TRUE(run.agree({}));
+      ASSERT_TRUE(run.agree("", {}));
       if (rank == 0) fail_points::disarm();
-      ASSERT_TRUE(run.agree({}));
+      ASSERT_TRUE(run.agree("", {}));
       const Status saved = save(run, rank, number + 2);
       EXPECT_TRUE(saved) << step << " rank " << rank << ": " << saved.error().message();
     });
@@ -416,10 +416,10 @@ TEST_F(SeveralRanksTest, RanksOfAnOlderIncarnationAreFencedOff) {
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
     Checkpointer old = open(group);
     ASSERT_TRUE(save(old, rank, 2));
-    ASSERT_TRUE(old.agree({}));
+    ASSERT_TRUE(old.agree("", {}));
     Checkpointer next = open(group);  // all of them again, as after a restart
     ASSERT_TRUE(save(next, rank, 3));
-    ASSERT_TRUE(old.agree({}));
+    ASSERT_TRUE(old.agree("", {}));
     EXPECT_EQ(code_of(save(old, rank, 4)), ErrorCode::kFenced);
   });
   EXPECT_EQ(newest().step, 3U);
@@ -433,6 +433,40 @@ TEST_F(SeveralRanksTest, PrewarmsTogether) {
     ASSERT_TRUE(warm) << warm.error().message();
     EXPECT_TRUE(save(run, rank, 1));
   });
+}
+
+// Before training all ranks have the same, whatever it is.
+TEST_F(SeveralRanksTest, APrewarmProvesNothingOfReplicas) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    State state = state_at(1, rank);
+    ASSERT_TRUE(run.prewarm({.tensors = table_of(state, rank)}));
+    state.bias[3] += static_cast<float>(rank);
+    const auto saved = run.save({.step = 1, .tensors = table_of(state, rank)});
+    EXPECT_EQ(code_of(saved), ErrorCode::kMismatch);
+  });
+}
+
+// The last rank's last sync fails when rank 0 has published already.
+TEST_F(SeveralRanksTest, WhatRank0HasPublishedStaysWhole) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    ASSERT_TRUE(save(run, rank, 1));
+    ASSERT_TRUE(run.agree("", {}));
+    // The second rank to come by sleeps after its rename, then fails: the other one may publish.
+    if (rank == 0) {
+      ASSERT_TRUE(fail_points::arm("commit.sealed=sleep:300@2;commit.seal_synced=error:EIO@2"));
+    }
+    ASSERT_TRUE(run.agree("", {}));
+    std::ignore = save(run, rank, 2);
+    ASSERT_TRUE(run.agree("", {}));
+  });
+  fail_points::disarm();
+  const auto listed = list_checkpoints(run_dir());
+  for (const CheckpointInfo& info : *listed) {
+    const auto faults = verify_checkpoint(info);
+    EXPECT_TRUE(faults && faults->empty()) << info.path;
+  }
 }
 
 TEST_F(SeveralRanksTest, CapturesWhatItWritesBeforeTheSave) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "base/fail_point.h"
@@ -78,6 +79,20 @@ void give_attempt_up(Vfs& vfs, const Identity& own) {
   std::ignore = remove_attempt(vfs, attempt_of(own));
 }
 
+// By a rank that does not commit: once its files have their final names rank 0 may publish them.
+bool is_surely_aborted(Vfs& vfs, const Identity& own) {
+  const auto outcome = abort_attempt(vfs, aborted(own));
+  return outcome && outcome->outcome == Outcome::kAborted;
+}
+
+bool has_sealed_files(Vfs& vfs, const Identity& own) {
+  const auto entries = vfs.list(attempt_dir_name(attempt_of(own)));
+  if (!entries) return true;  // nobody knows
+  return std::ranges::any_of(*entries, [&](const DirEntry& entry) {
+    return is_of_rank(parse_sealed_file_name(entry.name), own.part);
+  });
+}
+
 }  // namespace
 
 Status join_attempt(Vfs& vfs, const AttemptName& name) {
@@ -90,7 +105,7 @@ Status join_attempt(Vfs& vfs, const AttemptName& name) {
 }
 
 // The rank that commits may have been cut off between its rename and its sync: a name that can be
-// read is not one that lasts.
+// read need not last, until a sync of ours says so too.
 Result<Manifest> await_outcome(Vfs& vfs, const Identity& identity,
                                std::chrono::milliseconds deadline) {
   DF_TRY(Manifest manifest, wait_for_outcome(vfs, identity, deadline));
@@ -113,9 +128,11 @@ void remove_own_files(Vfs& vfs, const Identity& own) {
 
 void withdraw(Vfs& vfs, const Identity& own, const Error& error) {
   std::ignore = join_attempt(vfs, attempt_of(own));
+  const bool commits = own.part.rank == 0;
+  if (!commits && has_sealed_files(vfs, own) && !is_surely_aborted(vfs, own)) return;
   remove_own_files(vfs, own);
   report_failed_part(vfs, attempt_of(own), own.part, error);
-  if (own.part.rank == 0) give_attempt_up(vfs, own);
+  if (commits) give_attempt_up(vfs, own);
 }
 
 }  // namespace deepfreeze

@@ -20,8 +20,9 @@ namespace deepfreeze {
                                              std::chrono::milliseconds deadline);
 
 // A rank whose part is not or will not be there: takes its files away, which fill the disk, and
-// tells the others why; rank 0 gives the attempt up. Best effort: who hears nothing waits for his
-// deadline. `own.part` is its first file.
+// tells the others why; rank 0 gives the attempt up. Where the files have their final names already
+// the attempt is aborted first; if it is committed after all, or nobody knows, they stay. Best
+// effort: who hears nothing waits for his deadline. `own.part` is its first file.
 void withdraw(Vfs& vfs, const Identity& own, const Error& error);
 
 // Of an attempt that is aborted: the rank's own files are of no use.

@@ -124,11 +124,29 @@ TEST_F(SeveralRanks, AnAttemptThatIsGoneWasGivenUp) {
 TEST_F(SeveralRanks, WhoWithdrawsTakesItsFilesAndSaysWhy) {
   ASSERT_TRUE(seal(0) && seal(1));
   withdraw(disk_, identity(1), Error(ErrorCode::kNoSpace, "the disk of rank 1 is full"));
-  EXPECT_EQ(names(), (std::vector<std::string>{"rank-00000-of-00002-0-of-1.safetensors",
-                                               "rank-00001-of-00002-0-of-1.failed"}));
-  const auto committed = commit();
-  ASSERT_EQ(code_of(committed), ErrorCode::kIncomplete);
-  EXPECT_TRUE(committed.error().message().contains("the disk of rank 1 is full"));
+  EXPECT_EQ(names(),
+            (std::vector<std::string>{"manifest.json", "rank-00000-of-00002-0-of-1.safetensors",
+                                      "rank-00001-of-00002-0-of-1.failed"}));
+  EXPECT_EQ(code_of(commit()), ErrorCode::kCancelled);
+  const auto reported = reported_failure(disk_, kAttempt);
+  ASSERT_TRUE(reported);
+  EXPECT_TRUE(reported->message().contains("the disk of rank 1 is full"));
+}
+
+// Its own last sync has failed, and rank 0 has not waited for that.
+TEST_F(SeveralRanks, FilesOfACommittedAttemptStay) {
+  ASSERT_TRUE(seal(0) && seal(1));
+  const auto published = commit();
+  ASSERT_TRUE(published);
+  withdraw(disk_, identity(1), Error(ErrorCode::kIo, "the sync of the directory failed"));
+  EXPECT_TRUE(verify_attempt(disk_, *published)) << "whole";
+  EXPECT_EQ(names().size(), 3U);
+}
+
+TEST_F(SeveralRanks, SealedFilesGoOnlyFromAnAttemptThatIsAborted) {
+  ASSERT_TRUE(seal(0) && seal(1));
+  withdraw(disk_, identity(1), Error(ErrorCode::kIo, "the sync of the directory failed"));
+  EXPECT_EQ(code_of(commit()), ErrorCode::kCancelled);
 }
 
 TEST_F(SeveralRanks, UnsealedFilesAreTakenToo) {

@@ -17,7 +17,7 @@ using Group = std::shared_ptr<RankGroup>;
 TEST(Collective, Rank0AnswersEachRank) {
   ThreadRanks(3).run([](std::uint32_t rank, const Group& group) {
     const auto answer =
-        ask_rank0(*group, std::to_string(rank), [](const std::vector<std::string>& given) {
+        ask_rank0(*group, "x", std::to_string(rank), [](const std::vector<std::string>& given) {
           return Result<std::vector<std::string>>({given[2], given[0], given[1]});
         });
     ASSERT_TRUE(answer);
@@ -28,7 +28,7 @@ TEST(Collective, Rank0AnswersEachRank) {
 TEST(Collective, AnErrorOfTheAnswerIsEveryRanks) {
   ThreadRanks(2).run([](std::uint32_t, const Group& group) {
     const auto answer = ask_rank0(
-        *group, "", [](const std::vector<std::string>&) -> Result<std::vector<std::string>> {
+        *group, "x", "", [](const std::vector<std::string>&) -> Result<std::vector<std::string>> {
           return fail(ErrorCode::kMismatch, "they differ");
         });
     ASSERT_EQ(code_of(answer), ErrorCode::kMismatch);
@@ -37,9 +37,9 @@ TEST(Collective, AnErrorOfTheAnswerIsEveryRanks) {
 }
 
 TEST(Collective, AllAgreeWhereAllAreWell) {
-  EXPECT_TRUE(agree(nullptr, {}));
+  EXPECT_TRUE(agree(nullptr, "", {}));
   ThreadRanks(3).run(
-      [](std::uint32_t, const Group& group) { EXPECT_TRUE(agree(group.get(), {})); });
+      [](std::uint32_t, const Group& group) { EXPECT_TRUE(agree(group.get(), "x", {})); });
 }
 
 TEST(Collective, TheFirstErrorIsTheSameOnAllRanks) {
@@ -47,7 +47,7 @@ TEST(Collective, TheFirstErrorIsTheSameOnAllRanks) {
     Status own;
     if (rank == 1) own = fail(ErrorCode::kCorrupt, "block 7", 5);
     if (rank == 3) own = fail(ErrorCode::kIo, "gone");
-    const Status agreed = agree(group.get(), own);
+    const Status agreed = agree(group.get(), "x", own);
     ASSERT_EQ(code_of(agreed), ErrorCode::kCorrupt);
     EXPECT_EQ(agreed.error().message(), "rank 1: block 7");
     EXPECT_EQ(agreed.error().os_errno(), 5);
@@ -56,9 +56,31 @@ TEST(Collective, TheFirstErrorIsTheSameOnAllRanks) {
 
 TEST(Collective, WhatRank0HasOrItsErrorIsShared) {
   ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
-    EXPECT_EQ(share_rank0s(*group, rank == 0 ? "all" : "none").value(), "all");
-    const auto failed = share_rank0s(*group, fail(ErrorCode::kFenced, "taken over"));
+    EXPECT_EQ(share_rank0s(*group, "x", rank == 0 ? "all" : "none").value(), "all");
+    const auto failed = share_rank0s(*group, "x", fail(ErrorCode::kFenced, "taken over"));
     EXPECT_EQ(code_of(failed), ErrorCode::kFenced);
+  });
+}
+
+TEST(Collective, RanksInDifferentCallsOrAtDifferentSubjectsAreAMismatch) {
+  ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
+    const Status at = agree(group.get(), rank == 0 ? "step 1" : "step 2", {});
+    ASSERT_EQ(code_of(at), ErrorCode::kMismatch);
+    EXPECT_EQ(at.error().message(), "rank 1 is at \"step 2\", rank 0 at \"step 1\"");
+    const auto call = share_rank0s(*group, rank == 0 ? "a" : "b", "");
+    ASSERT_EQ(code_of(call), ErrorCode::kMismatch);
+    EXPECT_TRUE(call.error().message().contains("ranks make different calls"));
+  });
+}
+
+TEST(Collective, MemoryThatIsRefusedToTheAnswerIsEveryRanksError) {
+  ThreadRanks(2).run([](std::uint32_t, const Group& group) {
+    const auto answer = ask_rank0(
+        *group, "x", "", [](const std::vector<std::string>&) -> Result<std::vector<std::string>> {
+          throw std::bad_alloc();
+        });
+    EXPECT_EQ(code_of(answer), ErrorCode::kNoSpace);
+    EXPECT_TRUE(agree(group.get(), "x", {})) << "still in step";
   });
 }
 
@@ -68,8 +90,8 @@ TEST(RanksInStep, ALostRankIsAnErrorInTimeAndForGood) {
   ranks.run([&](std::uint32_t rank, const Group& group) {
     if (rank == 2) return;  // never comes
     RanksInStep in_step(group);
-    EXPECT_EQ(code_of(agree(&in_step, {})), ErrorCode::kTimeout);
-    const Status again = agree(&in_step, {});
+    EXPECT_EQ(code_of(agree(&in_step, "x", {})), ErrorCode::kTimeout);
+    const Status again = agree(&in_step, "x", {});
     ASSERT_EQ(code_of(again), ErrorCode::kUnsupported);
     EXPECT_TRUE(again.error().message().contains("not all ranks came"));
     ++refused;
@@ -92,7 +114,7 @@ class ShortGroup final : public RankGroup {
 
 TEST(RanksInStep, AGroupThatGathersTooLittleIsFoundOut) {
   RanksInStep in_step(std::make_shared<ShortGroup>());
-  EXPECT_EQ(code_of(agree(&in_step, {})), ErrorCode::kInternal);
+  EXPECT_EQ(code_of(agree(&in_step, "x", {})), ErrorCode::kInternal);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class Entry:
     guard: int = 0  # which fence stands before its next change; 0: none does
     # Of a part of a tensor: where it begins, and the shape of the whole.
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    of_rank0: bool = False  # other ranks don't store it
+    is_anothers: bool = False  # another rank stores it
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ class TorchAdapter:
             seen = zip(self._seen.nodes, self._seen.tensors, self._seen.paths, strict=True)
             waiting = [pending(*one, self._boxes.get(id(one[0]))) for one in seen]
             store_all(waiting, capture)
-            memo.record(self._seen, waiting, keys, capture.entries[before:])
+            memo.record(self._seen, waiting, keys, capture.entries[before:], capture.keys.owners)
         self._seen = Seen()
         if self._boxes:  # a DTensor may hold another memory the next time
             self._boxes = {}

@@ -18,6 +18,7 @@ from deepfreeze import _core
 from deepfreeze.adapters.base import Entry
 from deepfreeze.adapters.torch_recall import Seen, roll_call
 from deepfreeze.adapters.torch_tensors import Pending, host_copy
+from deepfreeze.names import Owner
 from deepfreeze.tree import Node
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class TensorMemo:
         self._all_alone = False  # each has made the entry of its own number
         self._entries: list[Entry] = []
         self._keys_before: frozenset[str] = frozenset()  # taken before by other adapters
+        self._owners: dict[str, Owner] = {}  # of places where ranks differ
         self._lows: list[int] = []  # of the tensors that have not moved so far, in order
         self._highs: list[int] = []  # the highest of each and those before it
 
@@ -76,6 +78,7 @@ class TensorMemo:
         waiting: list[Pending],
         keys: frozenset[str],
         made: list[Entry],
+        owners: dict[str, Owner],
     ) -> None:
         """Notes what store_all() has made of `waiting`."""
         places = {entry.key: index for index, entry in enumerate(made)}
@@ -103,6 +106,7 @@ class TensorMemo:
             )
         self._entries = made
         self._keys_before = keys
+        self._owners = owners
         self._paths = seen.paths
         self._forms = [*map(_form_of, seen.tensors)]
         self._places = [item.low for item in waiting]
@@ -127,7 +131,7 @@ class TensorMemo:
         """Fills the nodes and adds the entries as the last time; False where that may be wrong."""
         if not self._known or seen.paths != self._paths:
             return False
-        if capture.keys.taken() != self._keys_before:
+        if capture.keys.taken() != self._keys_before or capture.keys.owners != self._owners:
             return False
         if not self._all_answer(seen) and not self._is_alike(seen):
             return False

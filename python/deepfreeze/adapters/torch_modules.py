@@ -63,26 +63,39 @@ def _without(name: str, wrappers: set[str]) -> str:
 def own_buffers(module: nn.Module, path: str, capture: Capture) -> None:
     """Notes whose the buffers are of a module that ranks train together.
 
-    Where DistributedDataParallel broadcasts them, rank 0's are what all go on with; where it does
-    not, and under fully_shard(), each rank has its own. Of any other module they must be equal.
+    Where DistributedDataParallel broadcasts them, those of its first rank are what all go on with;
+    where it does not, and under fully_shard(), each rank has its own. Of any other module they must
+    be equal.
     """
-    owner = _buffers_owner(module)
-    if owner is None:
+    if capture.keys.owner_of(path) is Owner.EACH:
         return
+    sharded = _has_shards(module)
     canonical = canonical_names(module)
-    for name, _ in module.named_buffers():
-        capture.keys.own(join(path, canonical(name)), owner)
+    for prefix, inner in module.named_modules():
+        is_parallel = isinstance(inner, nn.parallel.DistributedDataParallel)
+        owner = _parallel_owner(inner) if is_parallel else Owner.EACH if sharded else None
+        if owner is None or not (is_parallel or inner is module):
+            continue
+        for name, _ in inner.named_buffers(prefix):
+            capture.keys.own(join(path, canonical(name)), owner)
 
 
-def _buffers_owner(module: nn.Module) -> Owner | None:
-    if isinstance(module, nn.parallel.DistributedDataParallel):
-        return Owner.RANK0 if module.broadcast_buffers else Owner.EACH
+def _parallel_owner(module: Any) -> Owner | None:
+    """None where this is the rank whose buffers the others are given."""
+    if not module.broadcast_buffers:
+        return Owner.EACH
+    import torch.distributed as dist
+
+    first = dist.get_process_group_ranks(module.process_group)[0]
+    return None if dist.get_rank() == first else Owner.ANOTHER
+
+
+def _has_shards(module: nn.Module) -> bool:
     if not imported("torch.distributed.fsdp"):
-        return None
+        return False
     from torch.distributed.fsdp import FSDPModule
 
-    sharded = any(isinstance(inner, FSDPModule) for inner in module.modules())
-    return Owner.EACH if sharded else None
+    return any(isinstance(inner, FSDPModule) for inner in module.modules())
 
 
 def encode_module(module: nn.Module, path: str, capture: Capture) -> Node:

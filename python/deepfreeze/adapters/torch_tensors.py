@@ -155,7 +155,7 @@ def _sharing(waiting: list[Pending]) -> dict[int, list[Pending]]:
 
 def _store_group(group: list[Pending], capture: Capture) -> None:
     first = group[0]
-    same = len(group) == 1 or len({_geometry(item.tensor) for item in group}) == 1
+    same = len(group) == 1 or len({(*_geometry(item.tensor), item.box) for item in group}) == 1
     if not same and any(item.box for item in group):
         _store_apart(group, capture)
         return
@@ -247,7 +247,7 @@ def _store(
     # The storage too: a tensor may be given another one while its bytes are copied.
     owners = [host, host.untyped_storage(), *more_owners]
     entry = Entry(key, dtype, stored_shape, logical, host.data_ptr(), tensor.nbytes)
-    entry.of_rank0 = capture.keys.owner_of(path) is Owner.RANK0
+    entry.is_anothers = capture.keys.owner_of(path) is Owner.ANOTHER
     if box is not None:
         entry.box = stored_box(box, stored_shape)
     capture.add(entry, owners, (tensor,))
@@ -307,7 +307,7 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
 
 
 def _fill_shard(node: Node, shard: Shard, path: str, plan: Plan) -> None:
-    """Plans to fill this rank's part of a tensor: no more is read of it than that."""
+    """Plans to fill this rank's part of a tensor; no more is read where that lies in order."""
     live, (offset, _) = shard.local, shard.box
     if live.numel() == 0:
         return
