@@ -8,7 +8,7 @@ import ctypes
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -17,13 +17,13 @@ from deepfreeze import _core
 from deepfreeze.arguments import checked_step, floats, strings
 from deepfreeze.budget import policy_of
 from deepfreeze.capture import environment, paused_gc, table_of, walk
-from deepfreeze.errors import CheckpointError, code_of
+from deepfreeze.errors import CheckpointError
 from deepfreeze.handle import Completer, SaveHandle, check_process
 from deepfreeze.lazy import LazyCapture
 from deepfreeze.memo import Memo
 from deepfreeze.names import KeyFilter
 from deepfreeze.policy import Every, Keep, SavePolicy
-from deepfreeze.ranks import ranks_of_job
+from deepfreeze.ranks import declining, ranks_of_job
 from deepfreeze.reading import (
     Restorer,
     RestoreReport,
@@ -166,15 +166,8 @@ class Checkpointer:
         except CheckpointError:  # the ranks are lost: the save will say it
             return True
 
-    @contextlib.contextmanager
-    def _declining(self) -> Iterator[None]:
-        """What fails here, before the engine is asked, is told to the other ranks."""
-        try:
-            yield
-        except BaseException as error:  # an interrupt, too, must not leave them a save apart
-            if self._ranks is not None:
-                self._engine.decline(code_of(error), str(error) or type(error).__name__)
-            raise
+    def _declining(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._ranks is None else declining(self._engine)
 
     def _arm(self, state: object) -> None:
         try:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import imported
+from deepfreeze.errors import code_of
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -108,3 +109,13 @@ def ranks_of_job() -> _core.Ranks | None:
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return None
     return TorchRanks()
+
+
+@contextlib.contextmanager
+def declining(engine: _core.Engine) -> Iterator[None]:
+    """What fails here, before the engine is asked to save, is told to the other ranks."""
+    try:
+        yield
+    except BaseException as error:  # an interrupt, too, must not leave them a save apart
+        engine.decline(code_of(error), str(error) or type(error).__name__)
+        raise
