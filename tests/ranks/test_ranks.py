@@ -68,7 +68,7 @@ def test_two_ranks(tmp_path: Path, case: str) -> None:
 IN_ONE_PROCESS = """
 import sys
 import deepfreeze as df
-loaded = df.Checkpointer(sys.argv[1]).load()
+loaded = df.Checkpointer(sys.argv[1]).load(keys=["model.[!w]*"])  # NumPy has no bfloat16
 assert "torch" not in sys.modules
 print({name: getattr(value, "shape", value) for name, value in sorted(loaded["model"].items())})
 """
