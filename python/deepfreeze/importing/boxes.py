@@ -1,0 +1,64 @@
+"""Whether the parts of a tensor make a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from deepfreeze.dtypes import Shape
+
+
+@dataclass(frozen=True)
+class Box:
+    """Offset and extent of a part of a tensor."""
+
+    offset: Shape
+    shape: Shape
+
+    @property
+    def volume(self) -> int:
+        """Elements in it."""
+        return prod(self.shape)
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """What of the whole it is."""
+        pairs = zip(self.offset, self.shape, strict=True)
+        return tuple(slice(begin, begin + size) for begin, size in pairs)
+
+    def overlaps(self, other: Box) -> bool:
+        """Whether both have an element."""
+        return all(
+            a.start < b.stop and b.start < a.stop
+            for a, b in zip(self.slices, other.slices, strict=True)
+        )
+
+
+def tiling_fault(shape: Shape, boxes: list[Box]) -> str:
+    """Why the boxes do not cover a tensor of that shape exactly once; empty where they do."""
+    for box in boxes:
+        if not len(box.offset) == len(box.shape) == len(shape):
+            return f"a part of {list(box.shape)} in a tensor of {list(shape)}"
+        pairs = zip(box.slices, shape, strict=True)
+        if any(part.start < 0 or part.stop > size for part, size in pairs):
+            return f"the part at {list(box.offset)} goes beyond the tensor's {list(shape)}"
+    full = [box for box in boxes if box.volume]
+    if sum(box.volume for box in full) != prod(shape):
+        return f"its {len(full)} parts are not as many elements as its shape {list(shape)}"
+    return _overlap(full) if shape else ""
+
+
+def _overlap(boxes: list[Box]) -> str:
+    """Sweeps along the dimension that is cut most often: few parts are open at one time."""
+    if not boxes:
+        return ""
+    axes = range(len(boxes[0].shape))
+    axis = max(axes, key=lambda one: len({box.offset[one] for box in boxes}))
+    opened: list[Box] = []
+    for box in sorted(boxes, key=lambda box: box.offset[axis]):
+        opened = [one for one in opened if one.slices[axis].stop > box.offset[axis]]
+        for other in opened:
+            if box.overlaps(other):
+                return f"the parts at {list(other.offset)} and {list(box.offset)} overlap"
+        opened.append(box)
+    return ""

@@ -1,0 +1,43 @@
+"""Memory in which tensors are put together from their parts.
+
+It is a file without a name on the disk where the checkpoint will be, mapped: what fits into memory
+is never written, what does not is, and no more memory is needed than there is.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from pathlib import Path
+
+from deepfreeze.errors import make_error
+
+_ALIGNMENT_BYTES = 64
+
+
+def aligned(size: int) -> int:
+    """What `size` bytes take here."""
+    return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+
+
+class Scratch:
+    """Room for as many bytes as it is asked for at first."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self._used = 0
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # a full disk would end us later
+                self._map = mmap.mmap(file.fileno(), size)
+        except OSError as cause:
+            raise make_error(
+                "no_space",
+                f"take {size} bytes of scratch space in {folder}: {cause.strerror or cause}",
+            ) from cause
+
+    def take(self, size: int) -> memoryview:
+        """The next `size` bytes."""
+        begin = self._used
+        self._used += aligned(size)
+        return memoryview(self._map)[begin : begin + size]

@@ -1,0 +1,114 @@
+"""Files of a source, mapped and read-only; what is wrong with them."""
+
+from __future__ import annotations
+
+import errno
+import io
+import mmap
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deepfreeze.errors import CheckpointError, make_error
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Called with the bytes that have been dealt with since the last call.
+Done = Callable[[int], None]
+
+
+def fault(path: Path, place: str, cause: object, code: str = "corrupt") -> CheckpointError:
+    """The error for a source that can't be imported; `place` is where in the file, or empty."""
+    where = f"{path} {place}" if place else str(path)
+    return make_error(code, f"read {where}: {cause}")
+
+
+def os_fault(path: Path, cause: OSError) -> CheckpointError:
+    """The error for a file that the system does not give."""
+    code = "not_found" if cause.errno in (errno.ENOENT, errno.ENOTDIR) else "io"
+    return fault(path, "", cause.strerror or cause, code)
+
+
+class SourceFile:
+    """One file. Its memory stays mapped as long as this, or an array of it, is kept.
+
+    A file that is cut while it is mapped ends the process with SIGBUS: nothing was committed then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait
+                raise fault(path, "", "it is no regular file", "unsupported")
+            with path.open("rb") as file:
+                self._identity = _identity(os.fstat(file.fileno()))
+                self.bytes = os.fstat(file.fileno()).st_size
+                self._map: Any = b""
+                if self.bytes:  # an empty file can't be mapped
+                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    self._map.madvise(mmap.MADV_SEQUENTIAL)
+        except OSError as cause:
+            raise os_fault(path, cause) from cause
+
+    @property
+    def memory(self) -> memoryview:
+        """All its bytes."""
+        return memoryview(self._map)
+
+    def array(self, begin: int, size: int) -> NDArray[np.uint8]:
+        """`size` of its bytes, which must be there."""
+        import numpy as np
+
+        return np.frombuffer(self._map, dtype=np.uint8, count=size, offset=begin)
+
+    def check_unchanged(self) -> None:
+        """CheckpointError where the file is not the one that was mapped, or was written since."""
+        try:
+            now = _identity(self.path.stat())
+        except OSError as cause:
+            raise os_fault(self.path, cause) from cause
+        if now != self._identity:
+            raise fault(self.path, "", "it changed while it was imported", "torn_capture")
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def stream_of(memory: memoryview) -> io.BufferedReader:
+    """Bytes as a stream, without a copy of them all."""
+    return io.BufferedReader(_Window(memory))
+
+
+class _Window(io.RawIOBase):
+    def __init__(self, memory: memoryview) -> None:
+        super().__init__()
+        self._memory = memory
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: len(self._memory)}[whence]
+        if start + offset < 0:
+            raise OSError(errno.EINVAL, "a place before the beginning")
+        self._place = start + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        into = memoryview(buffer).cast("B")
+        found = self._memory[self._place : self._place + len(into)]
+        into[: len(found)] = found
+        self._place += len(found)
+        return len(found)

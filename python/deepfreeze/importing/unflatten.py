@@ -1,0 +1,59 @@
+"""Flat names back to the tree that they were made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from deepfreeze.encoder import DEPTH_MAX
+from deepfreeze.errors import CorruptError
+
+_HOLES_MAX = 1 << 20  # of one list: places of which nothing was stored
+
+Keys = tuple[str | int, ...]
+
+
+class _Branch(dict[str | int, Any]):
+    """A container of the tree; a leaf may be a plain dict."""
+
+
+def unflatten(leaves: Iterable[tuple[Keys, object]]) -> dict[str, Any]:
+    """Dicts, and lists where the keys are numbers.
+
+    What was empty was not stored: in a list None stands for it. CorruptError where paths collide.
+    """
+    root = _Branch()
+    for keys, value in leaves:
+        if len(keys) > DEPTH_MAX:
+            raise CorruptError(f"{_shown(keys[:3])}…: nested more than {DEPTH_MAX} deep")
+        branch = root
+        for key in keys[:-1]:
+            branch = branch.setdefault(key, _Branch())
+            if not isinstance(branch, _Branch):
+                raise CorruptError(f"{_shown(keys)}: it lies within a value")
+        if keys[-1] in branch:
+            raise CorruptError(f"{_shown(keys)}: it is there twice")
+        branch[keys[-1]] = value
+    tree = _finished(root, ())
+    if not isinstance(tree, dict):
+        raise CorruptError("the state is a list, where DCP stores a dict")
+    return tree
+
+
+def _finished(branch: _Branch, path: Keys) -> Any:
+    done = {
+        key: _finished(value, (*path, key)) if isinstance(value, _Branch) else value
+        for key, value in branch.items()
+    }
+    if all(type(key) is str for key in done):
+        return done
+    if not all(type(key) is int and key >= 0 for key in done):
+        raise CorruptError(f"{_shown(path)}: keys of a dict and of a list")
+    length = 1 + max(int(key) for key in done)
+    if length > len(done) + _HOLES_MAX:
+        raise CorruptError(f"{_shown(path)}: a list of {length} with {len(done)} items")
+    return [done.get(index) for index in range(length)]
+
+
+def _shown(keys: Keys) -> str:
+    return ".".join(map(str, keys)) or "the state"
