@@ -42,9 +42,16 @@ void Verb::flag(const char* name, bool& value, const char* help) {
 
 void Verb::footer(const char* text) { app_.footer(text); }
 
+void Verb::takes_anything() {
+  app_.allow_extras();
+  app_.set_help_flag();
+}
+
 const std::string& Verb::name() const { return app_.get_name(); }
 
 bool Verb::given() const { return app_.parsed(); }
+
+std::vector<std::string> Verb::rest() const { return app_.remaining(); }
 
 Program::Program(const char* name, const char* what, const std::string& version, const char* footer)
     : app_(std::make_unique<CLI::App>(what, name)) {

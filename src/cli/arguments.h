@@ -39,9 +39,13 @@ class Verb {
   Argument values(const char* name, std::vector<std::string>& values, const char* help);
   void flag(const char* name, bool& value, const char* help);
   void footer(const char* text);
+  // For a verb that another program does: whatever is no flag of it is rest(), help included.
+  void takes_anything();
 
   [[nodiscard]] const std::string& name() const;
-  [[nodiscard]] bool given() const;  // on the command line, after Program::parse()
+  // After Program::parse():
+  [[nodiscard]] bool given() const;  // on the command line
+  [[nodiscard]] std::vector<std::string> rest() const;
 
  private:
   CLI::App& app_;

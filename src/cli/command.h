@@ -24,5 +24,6 @@ struct Command {
 [[nodiscard]] Command add_doctor(Program& program);
 [[nodiscard]] Command add_gc(Program& program);
 [[nodiscard]] Command add_export(Program& program);
+[[nodiscard]] Command add_import(Program& program);
 
 }  // namespace deepfreeze

@@ -1,0 +1,47 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/test_run.h"
+#include "restore/run_fixture.h"
+
+namespace deepfreeze {
+namespace {
+
+// A PATH of one directory, until it goes.
+class Import : public testing::Test {
+ protected:
+  void SetUp() override { ::setenv("PATH", run_.text().c_str(), 1); }
+  void TearDown() override { ::setenv("PATH", path_.c_str(), 1); }
+  void put_python(const std::string& script) {
+    const auto program = run_.path() / "python3";
+    std::ofstream(program) << "#!/bin/sh\n" << script << '\n';
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  }
+  RunFixture run_;
+  const std::string path_ = std::getenv("PATH");
+};
+
+TEST_F(Import, IsDoneByPythonWithTheSameArguments) {
+  put_python("echo \"[$*]\" >&2; exit 7");
+  EXPECT_EXIT(call({"import", "a b", "run", "--step", "7"}), testing::ExitedWithCode(7),
+              "\\[-P -m deepfreeze import a b run --step 7\\]");
+  EXPECT_EXIT(call({"import", "--from", "dcp", "a", "--json", "run"}), testing::ExitedWithCode(7),
+              "\\[-P -m deepfreeze import --json --from dcp a run\\]");
+  EXPECT_EXIT(call({"import", "--help"}), testing::ExitedWithCode(7),
+              "\\[-P -m deepfreeze import --help\\]");
+  EXPECT_EXIT(call({"import", "ls", "gc"}), testing::ExitedWithCode(7),
+              "\\[-P -m deepfreeze import ls gc\\]");
+}
+
+TEST_F(Import, WithoutPythonIsAFailure) {
+  const Answer answer = call_json({"import", "a", "run"});
+  EXPECT_EQ(answer.code, 3);
+  EXPECT_EQ(answer.json()["error"]["code"], "not_found");
+  EXPECT_NE(answer.err.find("run python3 -m deepfreeze import"), std::string::npos) << answer.err;
+}
+
+}  // namespace
+}  // namespace deepfreeze
