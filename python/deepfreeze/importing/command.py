@@ -1,0 +1,161 @@
+"""The verb: its arguments, what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from deepfreeze import _core
+from deepfreeze.errors import CheckpointError
+from deepfreeze.importing.content import Content, Reading
+from deepfreeze.importing.progress import Progress, human_bytes
+from deepfreeze.importing.recognise import KINDS, kind_of, reader_of
+from deepfreeze.importing.saving import check_step, save
+from deepfreeze.importing.source_files import fault
+
+_GOOD, _USAGE, _FAILURE, _INTERRUPTED = 0, 2, 3, 130
+_STEP_MAX = (1 << 64) - 1
+_JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
+
+_DESCRIPTION = "Make a checkpoint of a run out of one that another library wrote."
+_EPILOG = """\
+SOURCE is one of
+  dcp          a directory of torch.distributed.checkpoint
+  torch        a file of torch.save; nothing in it is run: what weights_only=True of torch.load
+               does not take is refused by its name
+  safetensors  such a file, or a directory with one, or with an index as of Hugging Face
+RUN is made where there is none. Its newest step must be older than N, and nobody else may be
+saving to it. What the step holds, and how it is restored: docs/import.md.
+
+--json: {source, kind, run, checkpoint: {generation, step, save, attempt}, tensors, bytes, warnings}
+Exit: 0 good, 2 usage, 3 any other failure. After a failure the run is as it was.
+"""
+
+
+def add_to(verbs: Any) -> None:
+    """Adds the verb to the parsers of a program."""
+    parser = verbs.add_parser(
+        "import",
+        help=_DESCRIPTION,
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="What to import")
+    parser.add_argument("run", metavar="RUN", type=_run, help="The run's directory")
+    parser.add_argument(
+        "--step", metavar="N", type=_step, default=0, help="The step that it becomes; default: 0"
+    )
+    parser.add_argument(
+        "--from", dest="kind", choices=KINDS, help="What SOURCE is; default: found by its content"
+    )
+    parser.add_argument("--json", action="store_true", help="Print one JSON document")
+    parser.set_defaults(main=_main)
+
+
+def _run(text: str) -> Path:
+    # As src/cli/run_ref.h reads it: an existing directory is taken whole, '@' or not.
+    if "@" in text and not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole run is needed, without '@'")
+    return Path(text)
+
+
+def _step(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > _STEP_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no step")
+    return int(text)
+
+
+def _main(options: argparse.Namespace) -> int:
+    _open_as_many_files_as_can_be()
+    try:
+        done = _import(options)
+    except CheckpointError as error:
+        print(f"deepfreeze import: {printable(str(error))}", file=sys.stderr)
+        if options.json:
+            _print_json({"error": {"code": error.code, "message": str(error)}})
+        return _USAGE if error.code == "invalid_argument" else _FAILURE
+    except KeyboardInterrupt:
+        print("deepfreeze import: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    for warning in done["warnings"]:
+        print(f"warning: {printable(warning)}", file=sys.stderr)
+    if options.json:
+        _print_json(done)
+    else:
+        amount = f"{done['tensors']} tensors, {human_bytes(done['bytes'])}"
+        step = done["checkpoint"]["step"]
+        print(f"{amount}, from {done['kind']}, to {printable(done['run'])}, step {step}")
+    return _GOOD
+
+
+def _open_as_many_files_as_can_be() -> None:
+    """A file of each of a thousand ranks may be mapped at one time."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _import(options: argparse.Namespace) -> dict[str, Any]:
+    run: Path = options.run
+    check_step(run, options.step)
+    kind: str = options.kind or kind_of(options.source)
+    content = _read(options.source, kind, Reading(_existing(run), Progress))
+    size = sum(entry.bytes for entry in content.entries)
+    with Progress("import", size) as progress:
+        info = save(content, run, options.step, _tags(options.source, kind), progress)
+    return {
+        "source": os.fspath(options.source),
+        "kind": kind,
+        "run": os.fspath(run),
+        "checkpoint": _point(info),
+        "tensors": len(content.entries),
+        "bytes": size,
+        "warnings": content.warnings,
+    }
+
+
+def _read(source: Path, kind: str, reading: Reading) -> Content:
+    read = reader_of(kind)
+    try:
+        return read(source, reading)
+    except CheckpointError:
+        raise
+    except Exception as cause:  # of torch or Python, for bytes that nobody foresaw
+        raise fault(source, "", repr(cause), "internal") from cause
+
+
+def _tags(source: Path, kind: str) -> dict[str, str]:
+    path = os.path.abspath(source)
+    return {"imported_from": path.encode(errors="replace").decode(), "imported_kind": kind}
+
+
+def _point(info: _core.CheckpointInfo) -> dict[str, Any]:
+    return {
+        "generation": info.generation,
+        "step": info.step,
+        "save": info.save_index,
+        "attempt": info.attempt_id,
+    }
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder that is there."""
+    path = path.absolute()
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
+
+
+def _print_json(members: dict[str, Any]) -> None:
+    print(json.dumps({"format": _JSON_FORMAT, "command": "import", **members}, indent=2))
+
+
+def printable(text: str) -> str:
+    """Control characters escaped: what is in a file must not steer the terminal."""
+    return "".join(
+        char if char >= " " and not "\x7f" <= char < "\xa0" else f"\\x{ord(char):02x}"
+        for char in text.encode(errors="backslashreplace").decode()
+    )

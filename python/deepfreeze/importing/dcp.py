@@ -1,0 +1,145 @@
+"""Directories of torch.distributed.checkpoint.
+
+A tensor that was written in one piece stays in its file. One of several parts is put together in
+scratch memory, part by part.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from deepfreeze.adapters.torch_files import (
+    RefusedError,
+    Tensor,
+    copy_part,
+    describe,
+    empty_in,
+    load,
+    tensor_bytes,
+    view_of,
+)
+from deepfreeze.capture import walk
+from deepfreeze.errors import CorruptError
+from deepfreeze.importing.content import Content, Reading
+from deepfreeze.importing.dcp_index import Chunk, Index, Item, StoredTensor, read_index
+from deepfreeze.importing.scratch import Scratch, aligned
+from deepfreeze.importing.source_files import Done, SourceFile, fault
+from deepfreeze.importing.torch_file import refused
+from deepfreeze.importing.unflatten import unflatten
+from deepfreeze.importing.zip_records import Archive
+
+
+def read(folder: Path, reading: Reading) -> Content:
+    """The state that was saved, as the tree that it was where the planner kept that."""
+    index, index_file = read_index(folder)
+    reader = _Reader(folder, index, reading)
+    with reading.progress("check", reader.bytes) as progress:
+        values = {
+            name: reader.value(name, leaf, progress.add) for name, leaf in index.leaves.items()
+        }
+    try:
+        state = unflatten((index.paths[name], value) for name, value in values.items())
+    except CorruptError as cause:
+        raise fault(index_file.path, "", cause) from cause
+    capture = walk(state)
+    return Content(capture.text, capture.entries, [capture], [index_file, *reader.files])
+
+
+class _Reader:
+    def __init__(self, folder: Path, index: Index, reading: Reading) -> None:
+        self._folder = folder
+        self._files: dict[str, SourceFile] = {}
+        items = {name: _items(leaf) for name, leaf in index.leaves.items()}
+        for name, places in items.items():
+            for place in places:
+                self._check_within(name, place)
+        self.bytes = sum(place.bytes for places in items.values() for place in places)
+        room = sum(
+            aligned(_bytes_of(leaf))
+            for leaf in index.leaves.values()
+            if isinstance(leaf, StoredTensor) and not _in_one_piece(leaf)
+        )
+        # Checked against the files before it is taken: elements are stored as they are.
+        if room > self.bytes:
+            raise CorruptError(f"read {folder}: its tensors are larger than its files")
+        self._scratch = Scratch(reading.scratch_folder, room) if room else None
+
+    @property
+    def files(self) -> list[SourceFile]:
+        """All that were opened."""
+        return list(self._files.values())
+
+    def value(self, name: str, leaf: StoredTensor | Item, done: Done) -> Any:
+        """The tensor or object of that name."""
+        if isinstance(leaf, Item):
+            return self._object(name, leaf, done)
+        if _in_one_piece(leaf):
+            return self._part(name, leaf, leaf.chunks[0], done)
+        return self._assembled(name, leaf, done)
+
+    def _assembled(self, name: str, tensor: StoredTensor, done: Done) -> Tensor:
+        size = _bytes_of(tensor)
+        memory = self._scratch.take(size) if self._scratch else memoryview(b"")
+        whole = empty_in(memory, tensor.dtype, tensor.shape)
+        for chunk in tensor.chunks:
+            copy_part(whole, chunk.box.slices, self._part(name, tensor, chunk, done))
+        return whole
+
+    def _part(self, name: str, tensor: StoredTensor, chunk: Chunk, done: Done) -> Tensor:
+        """A chunk, in the memory of its file."""
+        archive = self._verified(name, chunk.item, done)
+        if archive.is_big_endian:  # torch would swap bytes that describe() does not read
+            raise archive.fault("it was written on a big-endian machine", "unsupported")
+        try:
+            found = describe(archive.stream())
+        except RefusedError as cause:
+            raise refused(archive, cause) from cause
+        if (found.dtype, found.shape) != (tensor.dtype, chunk.box.shape):
+            raise archive.fault(
+                f"a {found.dtype}{list(found.shape)}, where the metadata has "
+                f"{tensor.dtype}{list(chunk.box.shape)}"
+            )
+        data = [record for key, record in archive.records.items() if key.startswith("data/")]
+        if len(data) != 1 or data[0].bytes != found.storage_bytes:
+            raise archive.fault(f"it has not one record of {found.storage_bytes} bytes")
+        return view_of(archive.file.array(data[0].begin, data[0].bytes), found)
+
+    def _object(self, name: str, item: Item, done: Done) -> Any:
+        archive = self._verified(name, item, done)
+        try:
+            return load(archive.stream())
+        except RefusedError as cause:
+            raise refused(archive, cause) from cause
+
+    def _verified(self, name: str, item: Item, done: Done) -> Archive:
+        archive = Archive(self._file(item.file), item.offset, item.bytes, name)
+        archive.verify(done)
+        return archive
+
+    def _check_within(self, name: str, item: Item) -> None:
+        file = self._file(item.file)
+        if item.offset + item.bytes > file.bytes:
+            raise fault(
+                file.path,
+                f"at {item.offset} ({name})",
+                f"{item.bytes} bytes should be there, the file ends at {file.bytes}: it is cut",
+            )
+
+    def _file(self, name: str) -> SourceFile:
+        if name not in self._files:
+            self._files[name] = SourceFile(self._folder / name)
+        return self._files[name]
+
+
+def _items(leaf: StoredTensor | Item) -> list[Item]:
+    return [leaf] if isinstance(leaf, Item) else [chunk.item for chunk in leaf.chunks]
+
+
+def _in_one_piece(tensor: StoredTensor) -> bool:
+    """Whether one chunk is all of it."""
+    return len(tensor.chunks) == 1 and tensor.chunks[0].box.shape == tensor.shape
+
+
+def _bytes_of(tensor: StoredTensor) -> int:
+    return tensor_bytes(tensor.dtype, tensor.shape)

@@ -1,0 +1,77 @@
+"""Which kind of source a path is, by what it holds."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from deepfreeze.errors import make_error
+from deepfreeze.importing import zip_records
+from deepfreeze.importing.content import Content, Reading
+from deepfreeze.importing.dcp_index import NAME as DCP_INDEX
+from deepfreeze.importing.safetensors_files import INDEX_SUFFIX, SUFFIX
+from deepfreeze.importing.safetensors_header import header_bytes
+from deepfreeze.importing.source_files import SourceFile, fault, os_fault
+
+# The modules that read them: those of torch are imported when they are needed.
+KINDS = {"dcp": "dcp", "torch": "torch_file", "safetensors": "safetensors_files"}
+
+_DCP_OF_ONE_RANK = "__0.metadata"
+# What torch.save wrote before 1.6 begins with this number, pickled by any protocol.
+_OLD_TORCH_NUMBER = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+
+
+def kind_of(source: Path) -> str:
+    """One of KINDS; CheckpointError where it is none of them."""
+    try:
+        names = set(os.listdir(source)) if source.is_dir() else None
+    except OSError as cause:
+        raise os_fault(source, cause) from cause
+    return _kind_of_file(SourceFile(source)) if names is None else _kind_of_folder(source, names)
+
+
+def _kind_of_folder(source: Path, names: set[str]) -> str:
+    if DCP_INDEX in names:
+        return "dcp"
+    if any(name.endswith((INDEX_SUFFIX, SUFFIX)) for name in names):
+        return "safetensors"
+    if _DCP_OF_ONE_RANK in names:
+        raise fault(
+            source,
+            "",
+            "a DCP directory saved with use_collectives=False: no rank has noted what the others "
+            "wrote",
+            "unsupported",
+        )
+    raise fault(
+        source, "", f"it has neither {DCP_INDEX} (DCP) nor safetensors files", "unsupported"
+    )
+
+
+def _kind_of_file(file: SourceFile) -> str:
+    start = bytes(file.memory[:32])
+    if start.startswith(zip_records.MAGIC):
+        return "torch"
+    if start.startswith(b"\x80") and _OLD_TORCH_NUMBER in start:
+        return "torch"
+    if header_bytes(file):
+        return "safetensors"
+    shown = start[:8].hex(" ") or "nothing"
+    raise fault(
+        file.path,
+        "at 0",
+        f"it begins with {shown}, as neither torch.save nor safetensors begins, or it is cut",
+        "unsupported",
+    )
+
+
+def reader_of(kind: str) -> Callable[[Path, Reading], Content]:
+    """What reads sources of a kind."""
+    try:
+        module = importlib.import_module(f"deepfreeze.importing.{KINDS[kind]}")
+    except ImportError as cause:
+        raise make_error("unsupported", f"import from {kind}: {cause}") from cause
+    read: Callable[[Path, Reading], Content] = module.read
+    return read

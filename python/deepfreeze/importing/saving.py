@@ -1,0 +1,109 @@
+"""Streams what a reader found into a run, through a small part of memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from deepfreeze import _core
+from deepfreeze.capture import table_of
+from deepfreeze.errors import CheckpointError, CheckpointTimeoutError, make_error
+from deepfreeze.importing.content import Content
+from deepfreeze.importing.progress import Progress
+from deepfreeze.importing.source_files import SourceFile
+from deepfreeze.memo import Memo
+
+ARENA_BYTES_MAX = 256 << 20
+_POLL_SECONDS = 0.1
+_GUARD = 1  # of everything: save() returns at once, and its progress can be watched
+
+
+def check_step(run: Path, step: int) -> None:
+    """CheckpointError where the run has that step, or a newer one on its line."""
+    try:
+        infos = _core.list_checkpoints(os.fspath(run))
+    except CheckpointError as error:
+        if error.code == "not_found":
+            return  # the import will make it
+        raise
+    _check_step(run, step, infos)
+
+
+def _check_step(run: Path, step: int, infos: list[_core.CheckpointInfo]) -> None:
+    if any(info.step == step for info in infos):
+        raise make_error("exists", f"import step {step} into {run}: it has that step already")
+    newest = max((info.step for info in infos if not info.abandoned), default=-1)
+    if newest > step:
+        raise make_error(
+            "exists",
+            f"import step {step} into {run}: it has the newer step {newest}, which would come "
+            "before it",
+        )
+
+
+def save(
+    content: Content, run: Path, step: int, tags: dict[str, str], progress: Progress
+) -> _core.CheckpointInfo:
+    """Commits the content as a step of the run's line. Returns once that is durable."""
+    engine = _core.Engine(os.fspath(run), profile="latency", arena_bytes_max=ARENA_BYTES_MAX)
+    try:
+        infos = engine.candidates()
+        _check_step(run, step, infos)
+        newest = next((info for info in infos if not info.fault), None)
+        if newest is not None:
+            engine.continue_from(newest)
+        _save(engine, content, step, tags, progress)
+    finally:
+        engine.close()
+    return next(info for info in _core.list_checkpoints(os.fspath(run)) if info.step == step)
+
+
+def _save(
+    engine: _core.Engine, content: Content, step: int, tags: dict[str, str], progress: Progress
+) -> None:
+    for entry in content.entries:
+        entry.guard = _GUARD
+    table = table_of(content.entries, Memo())
+    # No environment: where the state was made is not known, and a restore would compare with it.
+    handle = engine.save(step, table, content.tree, {}, tags, {}, confirm=True)
+    assert handle is not None  # only on_busy="skip" gives none
+    with _Saving(handle, progress) as saving:
+        del handle
+        saving.finish(content.files)
+
+
+class _Saving:
+    """The save under way. Its engine's handle is nowhere else: without it, it is given up."""
+
+    def __init__(self, handle: _core.SaveHandle, progress: Progress) -> None:
+        self._handle: _core.SaveHandle | None = handle
+        self._progress = progress
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handle = None
+
+    @property
+    def _now(self) -> _core.SaveHandle:
+        assert self._handle is not None
+        return self._handle
+
+    def finish(self, files: list[SourceFile]) -> None:
+        """Returns once it is durable; nothing is committed where a file has changed meanwhile."""
+        if self._now.status().guarded_bytes:  # else nothing is left to confirm
+            self._watch(lambda: self._now.wait_copied(_POLL_SECONDS))
+            for file in files:
+                file.check_unchanged()
+            self._now.confirm([])
+        self._watch(lambda: self._now.wait("durable", _POLL_SECONDS))
+
+    def _watch(self, wait: Callable[[], None]) -> None:
+        while True:
+            try:
+                return wait()
+            except CheckpointTimeoutError:
+                self._progress.update(self._now.status().bytes_copied)

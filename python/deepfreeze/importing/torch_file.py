@@ -1,0 +1,76 @@
+"""Files of torch.save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from deepfreeze.adapters.torch_files import RefusedError, allowed, load, storage_item_bytes
+from deepfreeze.capture import walk
+from deepfreeze.errors import CheckpointError
+from deepfreeze.importing.content import Content, Reading
+from deepfreeze.importing.pickle_names import names_in
+from deepfreeze.importing.source_files import SourceFile, fault, stream_of
+from deepfreeze.importing.storages import storages_in
+from deepfreeze.importing.zip_records import MAGIC, Archive
+
+_OLD_PICKLES = 5  # that the old format begins with
+
+
+def read(path: Path, reading: Reading) -> Content:
+    """The file's value. Its tensors stay in the file, unless it is of the old format."""
+    file = SourceFile(path)
+    is_zip = bytes(file.memory[: len(MAGIC)]) == MAGIC
+    state = _mapped(Archive(file, 0, file.bytes), reading) if is_zip else _old(file)
+    capture = walk(state)
+    return Content(capture.text, capture.entries, [capture], [file])
+
+
+def _mapped(archive: Archive, reading: Reading) -> Any:
+    if "constants.pkl" in archive.records:
+        raise archive.fault(
+            "a TorchScript archive holds code; import what torch.save made of its state_dict()",
+            "unsupported",
+        )
+    total = sum(record.bytes for record in archive.records.values())
+    with reading.progress("check", total) as progress:
+        archive.verify(progress.add)
+    try:
+        state = load(archive.file.path, mapped=True)
+    except RefusedError as cause:
+        raise refused(archive, cause) from cause
+    _check_storages(archive)
+    return state
+
+
+def _check_storages(archive: Archive) -> None:
+    """CorruptError where a tensor would show more than its record."""
+    for key, (kind, count) in storages_in(archive.read("data.pkl")).items():
+        record = archive.records.get(f"data/{key}")
+        if record is None or record.bytes != count * storage_item_bytes(kind):
+            raise archive.fault(f"record data/{key} has not the {count} elements that it should")
+
+
+def _old(file: SourceFile) -> Any:
+    try:
+        return load(file.path)
+    except RefusedError as cause:
+        names = names_in(stream_of(file.memory), _OLD_PICKLES)
+        raise _refused(file.path, "", names, cause) from cause
+
+
+def refused(archive: Archive, cause: RefusedError) -> CheckpointError:
+    """The error for an archive that weights_only does not load."""
+    names = names_in(stream_of(memoryview(archive.read("data.pkl"))))
+    return _refused(archive.file.path, archive.place, names, cause)
+
+
+def _refused(path: Path, place: str, names: list[str], cause: RefusedError) -> CheckpointError:
+    foreign = [name for name in names if not allowed(name)]
+    if not foreign:
+        return fault(path, place, cause)
+    text = (
+        f"to load it, Python would have to run {', '.join(foreign)}; only tensors and plain "
+        "values are imported (torch.load with weights_only=True)"
+    )
+    return fault(path, place, text, "unsupported")
