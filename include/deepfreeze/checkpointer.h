@@ -95,7 +95,8 @@ struct SaveRequest {
   std::map<std::string, std::string> tags;
   std::map<std::string, std::string> environment;
   // The save counts as captured, and can be committed, only after SaveHandle::confirm(): the
-  // caller has a witness of its own for the tensors that are captured later.
+  // caller has a witness of its own for the tensors that are captured later. Where none is
+  // (guarded_bytes is 0), nothing waits for it.
   bool confirm = false;
 };
 

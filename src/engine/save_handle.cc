@@ -120,7 +120,8 @@ Status SaveHandle::wait(Level level, std::optional<std::chrono::milliseconds> ti
 }
 
 Status SaveHandle::wait_copied(std::optional<std::chrono::milliseconds> timeout) const {
-  return state_->wait_until([this] { return state_->is_copied; }, timeout);
+  const auto is_copied = [this] { return state_->is_copied || state_->status.captured; };
+  return state_->wait_until(is_copied, timeout);
 }
 
 void SaveHandle::confirm(std::vector<std::string> torn) const {

@@ -172,6 +172,13 @@ TEST_F(WindowTest, NothingIsCapturedBeforeItsConfirmation) {
   EXPECT_TRUE(handle.wait(Level::kDurable, kDeadline));
 }
 
+TEST_F(WindowTest, WhatIsCopiedAtOnceNeedsNoConfirmation) {
+  Checkpointer run = open({.profile = Profile::kThroughput});
+  const SaveHandle handle = save(run, 1, true);
+  EXPECT_TRUE(handle.wait_copied(kDeadline));
+  EXPECT_TRUE(handle.wait(Level::kDurable, kDeadline));
+}
+
 TEST_F(WindowTest, WhatTheCallerFoundTornIsNotCommitted) {
   Checkpointer run = open();
   const SaveHandle handle = save(run, 1, true);
