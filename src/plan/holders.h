@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct RankState {
 
 // Ranks that have copies of the same boxes.
 using GroupId = std::uint32_t;
+// In place of one: no other rank has a copy.
+inline constexpr GroupId kNoCopies = std::numeric_limits<GroupId>::max();
 
 // A box of a tensor that some ranks have alike, most often all of it.
 struct HeldBox {

@@ -67,6 +67,7 @@ class Divider {
     for (const GroupId group : groups_in_order()) give(group);
     SharePlan plan;
     plan.ranks.resize(loads_.size());
+    plan.groups.resize(loads_.size());
     for (const TableUsers& table : holders_.tables) name_by_table(table, plan);
     return plan;
   }
@@ -122,12 +123,24 @@ class Divider {
   void name_by_table(const TableUsers& table, SharePlan& plan) {
     tensor_of_box_.resize(holders_.boxes.size());
     for (std::uint32_t i = 0; i < table.boxes.size(); ++i) tensor_of_box_[table.boxes[i]] = i;
+    const std::vector<GroupId> groups = groups_of(table);
     for (const std::uint32_t rank : table.ranks) {
       for (const BoxShare& share : taken_[rank]) {
         plan.ranks[rank].push_back({tensor_of_box_[share.box], share.first_row, share.rows});
       }
       std::ranges::sort(plan.ranks[rank], {}, &Share::tensor);
+      plan.groups[rank] = groups;
     }
+  }
+
+  [[nodiscard]] std::vector<GroupId> groups_of(const TableUsers& table) const {
+    std::vector<GroupId> groups;
+    groups.reserve(table.boxes.size());
+    for (const std::uint32_t box : table.boxes) {
+      const GroupId group = holders_.boxes[box].group;
+      groups.push_back(holders_.groups[group].size() > 1 ? group : kNoCopies);
+    }
+    return groups;
   }
 
   Holders holders_;

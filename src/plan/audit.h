@@ -1,0 +1,56 @@
+// Which bytes of what ranks have alike a rank looks at in one save, so that all ranks look at the
+// same ones and, within so many saves, at all of them. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/holders.h"
+
+namespace deepfreeze {
+
+// A piece is looked at as a whole, and never goes beyond a multiple of this of its tensor.
+inline constexpr std::uint64_t kAuditPieceBytes = 1024 * 1024;
+
+// The same on all ranks but for the groups, which are those of SharePlan.
+struct AuditPlan {
+  std::uint32_t saves = 0;      // within which all is looked at; 0: nothing ever is
+  std::vector<GroupId> groups;  // by tensor of the rank's table
+  bool operator==(const AuditPlan&) const = default;
+};
+
+struct AuditPiece {
+  std::size_t tensor = 0;        // of the rank's table
+  std::uint64_t first_byte = 0;  // of that tensor as the rank has it
+  std::uint64_t bytes = 0;
+  bool operator==(const AuditPiece&) const = default;
+};
+
+class Audit {
+ public:
+  Audit() = default;
+  // `plan.groups` is as long as `specs`, each of which check_spec() has accepted.
+  Audit(std::span<const TensorSpec> specs, const AuditPlan& plan);
+
+  // In one order on all ranks of a group, whatever the order of their tables.
+  [[nodiscard]] std::vector<AuditPiece> pieces(std::uint64_t save_index) const;
+  // Of the pieces of any save, together.
+  [[nodiscard]] std::uint64_t bytes_max() const;
+
+ private:
+  struct Copy {
+    std::size_t tensor = 0;
+    std::uint64_t bytes = 0;
+  };
+  struct Line {  // the tensors of a group, end to end
+    std::vector<Copy> copies;
+    std::uint64_t bytes = 0;
+  };
+
+  std::uint64_t saves_ = 0;
+  std::vector<Line> lines_;
+};
+
+}  // namespace deepfreeze
