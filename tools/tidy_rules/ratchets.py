@@ -19,7 +19,7 @@ TEST_FILE_MAX = 800
 # Starts of a line that open no function.
 _NO_FUNCTION = re.compile(
     r"\s*(?:namespace|class|struct|enum|union|extern|using|typedef|if|for|while|switch|do|else|"
-    r"try|catch|return|case|default|public|private|protected|#|\}|//)\b|\s*[#}{/]|\s*$"
+    r"try|catch|return|case|default|public|private|protected|#|\}|//)\b|\s*[#}{/:]|\s*$"
 )
 _NAME = re.compile(r"([\w:~]+)\s*\(")
 _HEADER_LINES_MAX = 20
@@ -75,7 +75,8 @@ def functions(source: Source) -> Iterator[tuple[str, int, int]]:
 def _cpp_functions(lines: list[str]) -> Iterator[tuple[str, int, int]]:
     """Relies on clang-format: a body closes at the indent at which its header began."""
     for start, line in enumerate(lines):
-        if _NO_FUNCTION.match(line):
+        goes_on = start > 0 and lines[start - 1].rstrip().endswith(",")  # a header's second line
+        if goes_on or _NO_FUNCTION.match(line):
             continue
         indent = line[: len(line) - len(line.lstrip())]
         opening = _opening_line(lines, start)
