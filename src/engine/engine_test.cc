@@ -225,6 +225,8 @@ TEST_F(EngineTest, AClosedOneRefusesEveryCall) {
     EXPECT_EQ(result.error().code(), ErrorCode::kUnsupported) << result.error().message();
   };
   expect_refused(run.candidates());
+  expect_refused(run.as_rank0(true));
+  expect_refused(run.agree("", {}));
   expect_refused(run.continue_from(info));
   expect_refused(run.save({.step = 2, .tensors = state.table()}));
   expect_refused(run.begin_capture(state.table()));

@@ -58,12 +58,12 @@ Result<std::string> read_damaged(Vfs& vfs, const AttemptName& name) {
 
 // Step 2.
 Result<Manifest> manifest_of_files(Vfs& vfs, const std::string& run_id, const AttemptName& name) {
-  const std::optional<Identity> identity = find_identity(vfs, name);
-  if (!identity || identity->run_id != run_id) {
+  const Identity identity = find_identity(vfs, name).value_or(Identity{});
+  if (identity.run_id != run_id) {
     return fail(ErrorCode::kIncomplete, "no file of it has a readable header that names this run");
   }
   const CommitRequest request{
-      .identity = *identity, .world_size = identity->part.world_size, .own = {}};
+      .identity = identity, .world_size = identity.part.world_size, .own = {}};
   DF_TRY(const std::vector<PartName> parts, present_parts(vfs, request));
   DF_TRY(CheckedParts checked, check_parts(vfs, request, parts));
   return committed_manifest(request, std::move(checked));
@@ -123,7 +123,7 @@ Status check_unchanged(Vfs& vfs, const RepairPlan& plan) {
   DF_TRY_VOID(check_on_line(listing, plan.manifest.point));
   DF_TRY(const std::vector<DirEntry> entries, vfs.list(attempt_dir_name(plan.name)));
   const auto text = read_file(vfs, manifest_path(plan.name), kManifestBytesMax);
-  if (text && *text == plan.damaged && !has_name(entries, kDeletedManifestFile)) return {};
+  if (text == plan.damaged && !has_name(entries, kDeletedManifestFile)) return {};
   return fail(ErrorCode::kCancelled, "somebody else has changed the attempt meanwhile");
 }
 
