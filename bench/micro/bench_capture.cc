@@ -29,7 +29,7 @@ struct Stage {
     for (Tensor& tensor : stage.sample.request.tensors) tensor.guard = guard;
     SavePlanner planner;
     DF_TRY_VOID(planner.accept(stage.sample.request.tensors));
-    stage.plan = planner.plan_capture(stage.sample.request.tensors);
+    stage.plan = planner.plan_capture(stage.sample.request.tensors, 1);
     DF_TRY_VOID(stage.arena.reserve(stage.bytes()));
     return stage;
   }

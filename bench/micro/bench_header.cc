@@ -23,7 +23,8 @@ struct Planned {
     DF_TRY_VOID(planner.accept(sample.request));
     DF_TRY(SavePlan plan, planner.plan_save(sample.request, sample_identity(), {}));
     std::vector<std::uint32_t> block_crcs(block_count(plan.data_bytes()));
-    DF_TRY(EncodedHeader header, encode_header(plan.header(0, plan.identity), block_crcs));
+    DF_TRY(EncodedHeader header,
+           encode_header(plan.header(0, plan.identity), {.block_crcs = block_crcs}));
     return Planned{std::move(plan), std::move(block_crcs), std::move(header)};
   }
 };
@@ -46,8 +47,8 @@ void encode(benchmark::State& state, std::size_t tensor_count) {
   const auto planned = Planned::make(tensor_count);
   if (!planned) return refuse(state, planned.error());
   for (auto _ : state) {
-    const auto encoded =
-        encode_header(planned->plan.header(0, planned->plan.identity), planned->block_crcs);
+    const auto encoded = encode_header(planned->plan.header(0, planned->plan.identity),
+                                       {.block_crcs = planned->block_crcs});
     if (!encoded) return refuse(state, encoded.error());
     benchmark::DoNotOptimize(encoded->crc);
   }

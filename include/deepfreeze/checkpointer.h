@@ -59,6 +59,7 @@ struct SaveStatus {
   bool durable = false;
   std::optional<std::uint64_t> non_finite;  // values, once written; absent without statistics
   std::vector<std::string> torn;            // keys that changed while they were captured
+  std::vector<Divergence> diverged;         // once durable: see Options::audit_saves
   std::optional<Error> error;
 };
 
@@ -117,6 +118,7 @@ struct CheckpointInfo {
   std::map<std::string, std::string> tags;
   std::map<std::string, std::string> environment;
   std::optional<std::uint64_t> non_finite;  // NaN and infinite values; absent: not counted
+  std::vector<Divergence> diverged;         // of its replicas, as far as this save compared them
   std::string fault;                        // empty: the commit record verifies
 };
 

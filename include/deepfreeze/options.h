@@ -61,6 +61,9 @@ struct Options {
   // NaN or infinite, into the checkpoint: one more pass over it, behind training. A checkpoint that
   // holds such values is then never Keep::Best, and does not push out the newest that holds none.
   bool statistics = false;
+  // What ranks have alike is compared, a part with every save, and all of it within so many saves
+  // of the run; 0: never. Costs each rank that part of a copy. Rank 0's counts.
+  std::uint32_t audit_saves = 100;
   std::chrono::milliseconds busy_wait_max{600'000};    // then kBusy
   std::chrono::milliseconds commit_wait_max{600'000};  // for other ranks' parts
   std::size_t copy_threads = 0;                        // 0: one per core the process may use

@@ -69,6 +69,15 @@ struct Tensor {
   std::uint32_t guard = 0;  // at most kGuardsMax
 };
 
+// A tensor that ranks should have alike, and have not: a machine has changed a bit, or they have
+// computed differently.
+struct Divergence {
+  std::string key;
+  // Those that differ from most; where there are no most, all that have it. Ascending.
+  std::vector<std::uint32_t> ranks;
+  bool operator==(const Divergence&) const = default;
+};
+
 // Fences of one save: one for all tensors of an optimizer, or one for each tensor.
 inline constexpr std::uint32_t kGuardsMax = 1'000'000;
 

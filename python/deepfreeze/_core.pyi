@@ -69,6 +69,7 @@ class CheckpointInfo:
     tags: dict[str, str]
     environment: dict[str, str]
     non_finite: int | None
+    diverged: list[tuple[str, list[int]]]  # keys, and the ranks that differ from most
     fault: str  # "" where the commit record verifies; opening a faulty one raises CorruptError
 
 class SaveStatus:
@@ -89,6 +90,7 @@ class SaveStatus:
     local: bool
     durable: bool
     non_finite: int | None
+    diverged: list[tuple[str, list[int]]]
     torn: list[str]
     error: BaseException | None  # an instance of the matching CheckpointError
 
@@ -133,6 +135,7 @@ class Engine:
         statistics: bool = False,
         ranks: Ranks | None = None,
         commit_wait_max_seconds: float = 600.0,
+        audit_saves: int = 100,
     ) -> None: ...
     def prewarm(self, table: Table, objects: str) -> None:
         """Sets up what the first save of this would."""

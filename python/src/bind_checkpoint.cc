@@ -10,6 +10,7 @@
 #include <string>
 
 #include "deepfreeze/checkpointer.h"
+#include "divergence.h"
 #include "errors.h"
 
 namespace nb = nanobind;
@@ -84,6 +85,7 @@ void bind_info(nb::module_& module) {
       .def_ro("tags", &CheckpointInfo::tags)
       .def_ro("environment", &CheckpointInfo::environment)
       .def_ro("non_finite", &CheckpointInfo::non_finite)
+      .def_prop_ro("diverged", [](const CheckpointInfo& info) { return pairs_of(info.diverged); })
       .def_ro("fault", &CheckpointInfo::fault);
 }
 

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "deepfreeze/checkpointer.h"
+#include "divergence.h"
 #include "errors.h"
 #include "python_ranks.h"
 
@@ -125,8 +126,10 @@ Checkpointer open_engine(const std::string& path, std::optional<std::size_t> kee
                          std::optional<std::pair<std::string, std::uint64_t>> parent,
                          const std::string& on_busy, double busy_wait_max_seconds,
                          const std::string& profile, std::optional<std::size_t> arena_bytes_max,
-                         bool statistics, nb::object ranks, double commit_wait_max_seconds) {
+                         bool statistics, nb::object ranks, double commit_wait_max_seconds,
+                         std::uint32_t audit_saves) {
   Options options;
+  options.audit_saves = audit_saves;
   options.ranks = make_ranks(std::move(ranks));
   options.commit_wait_max = milliseconds_of(commit_wait_max_seconds);
   options.keep.last = keep_last;
@@ -211,6 +214,7 @@ void bind_handle(nb::module_& module) {
       .def_ro("local", &SaveStatus::local)
       .def_ro("durable", &SaveStatus::durable)
       .def_ro("non_finite", &SaveStatus::non_finite)
+      .def_prop_ro("diverged", [](const SaveStatus& status) { return pairs_of(status.diverged); })
       .def_ro("torn", &SaveStatus::torn)
       .def_prop_ro("error", &status_error);
   nb::class_<SaveHandle>(module, "SaveHandle")
@@ -225,6 +229,32 @@ void bind_handle(nb::module_& module) {
       .def("status", &SaveHandle::status);
 }
 
+void bind_agreement(nb::class_<Checkpointer>& engine) {
+  engine
+      .def(
+          "decline",
+          [](Checkpointer& self, const std::string& code, const std::string& message) {
+            const Status own = status_of(code, message);
+            const nb::gil_scoped_release released;
+            if (!own) self.decline(own.error());
+          },
+          "code"_a, "message"_a)
+      .def(
+          "as_rank0",
+          [](Checkpointer& self, bool own) {
+            return without_gil([&] { return self.as_rank0(own); });
+          },
+          "own"_a)
+      .def(
+          "agree",
+          [](Checkpointer& self, const std::string& subject, const std::string& code,
+             const std::string& message) {
+            const Status own = status_of(code, message);
+            without_gil([&] { return self.agree(subject, own); });
+          },
+          "subject"_a, "code"_a = "", "message"_a = "");
+}
+
 }  // namespace
 
 void bind_engine(nb::module_& module) {
@@ -232,7 +262,9 @@ void bind_engine(nb::module_& module) {
   nb::class_<Table>(module, "Table")
       .def(nb::init<std::vector<Form>>(), "forms"_a)
       .def("place", &Table::place, "addresses"_a, "guards"_a);
-  nb::class_<Checkpointer>(module, "Engine")
+  nb::class_<Checkpointer> engine(module, "Engine");
+  bind_agreement(engine);
+  engine
       .def(
           "__init__",
           [](Checkpointer* self, const std::string& path, std::optional<std::size_t> keep_last,
@@ -240,16 +272,17 @@ void bind_engine(nb::module_& module) {
              std::optional<std::pair<std::string, std::uint64_t>> parent,
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
              std::optional<std::size_t> arena_bytes_max, bool statistics, nb::object ranks,
-             double commit_wait_max_seconds) {
-            new (self)
-                Checkpointer(open_engine(path, keep_last, keep_every, keep_best, std::move(parent),
-                                         on_busy, busy_wait_max_seconds, profile, arena_bytes_max,
-                                         statistics, std::move(ranks), commit_wait_max_seconds));
+             double commit_wait_max_seconds, std::uint32_t audit_saves) {
+            new (self) Checkpointer(
+                open_engine(path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
+                            busy_wait_max_seconds, profile, arena_bytes_max, statistics,
+                            std::move(ranks), commit_wait_max_seconds, audit_saves));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
-          "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0)
+          "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0,
+          "audit_saves"_a = 100)
       .def("prewarm", &prewarm, "table"_a, "objects"_a)
       .def("save", &save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a, "environment"_a,
            "confirm"_a = false)
@@ -272,28 +305,6 @@ void bind_engine(nb::module_& module) {
            [](Checkpointer& self) { return without_gil([&self] { return self.candidates(); }); })
       .def("continue_from",
            [](Checkpointer& self, const CheckpointInfo& info) { unwrap(self.continue_from(info)); })
-      .def(
-          "decline",
-          [](Checkpointer& self, const std::string& code, const std::string& message) {
-            const Status own = status_of(code, message);
-            const nb::gil_scoped_release released;
-            if (!own) self.decline(own.error());
-          },
-          "code"_a, "message"_a)
-      .def(
-          "as_rank0",
-          [](Checkpointer& self, bool own) {
-            return without_gil([&] { return self.as_rank0(own); });
-          },
-          "own"_a)
-      .def(
-          "agree",
-          [](Checkpointer& self, const std::string& subject, const std::string& code,
-             const std::string& message) {
-            const Status own = status_of(code, message);
-            without_gil([&] { return self.agree(subject, own); });
-          },
-          "subject"_a, "code"_a = "", "message"_a = "")
       .def("wait", &Checkpointer::wait, nb::call_guard<nb::gil_scoped_release>())
       .def("close", [](Checkpointer& self) { without_gil([&self] { return self.close(); }); });
 }

@@ -39,8 +39,14 @@ std::string flag_of(const RunListing& listing, const AttemptState& attempt, cons
 
 // For people: what it holds, beside the flag.
 std::string remark_on(const AttemptState& attempt, const std::string& flag) {
-  if (!attempt.manifest || attempt.manifest->non_finite.value_or(0) == 0) return flag;
-  return flag.empty() ? "not finite" : flag + ", not finite";
+  std::string text = flag;
+  const auto add = [&text](bool is_so, std::string_view remark) {
+    if (is_so) text += fmt::format("{}{}", text.empty() ? "" : ", ", remark);
+  };
+  if (!attempt.manifest) return text;
+  add(attempt.manifest->non_finite.value_or(0) > 0, "not finite");
+  add(!attempt.manifest->diverged.empty(), "ranks differ");
+  return text;
 }
 
 nlohmann::ordered_json attempt_json(const AttemptState& attempt, const std::string& flag) {
@@ -60,6 +66,9 @@ nlohmann::ordered_json attempt_json(const AttemptState& attempt, const std::stri
   json["metrics"] = metric_members(manifest.annotations.metrics);
   json["tags"] = manifest.annotations.tags;
   if (manifest.non_finite) json["non_finite"] = *manifest.non_finite;
+  for (const Divergence& one : manifest.diverged) {
+    json["diverged"].push_back({{"tensor", one.key}, {"ranks", one.ranks}});
+  }
   return json;
 }
 
@@ -136,7 +145,8 @@ Command add_ls(Program& program) {
   verb.value("RUN", *run, "The run's directory").required();
   verb.footer(
       "--json: {run: {path, id}, checkpoints: [{step, attempt, directory, state, flag, fault?,\n"
-      "  generation, save, bytes, world_size, time_micros, metrics, tags, non_finite?}]}");
+      "  generation, save, bytes, world_size, time_micros, metrics, tags, non_finite?,\n"
+      "  diverged?: [{tensor, ranks}]}]}");
   return {verb, [run](Console& console) { return run_ls(*run, console); }};
 }
 

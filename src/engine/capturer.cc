@@ -52,7 +52,7 @@ bool same_capture(const SavePlan& early, const SavePlan& now) {
   return same_table &&
          std::ranges::equal(
              early.items, now.items, [](const CaptureItem& one, const CaptureItem& other) {
-               return one.guard == other.guard &&
+               return one.guard == other.guard && one.source.size() == other.source.size() &&
                       (one.guard == kUnguarded || one.source.data() == other.source.data());
              });
 }
@@ -136,7 +136,7 @@ Status Capturer::reserve(std::uint64_t bytes) {
 
 Image Capturer::image(const SavePlan& plan) const {
   const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
-  return {arena_.bytes().first(bytes), plan.sections, kSlabBytes};
+  return {arena_.bytes().first(bytes), plan.image_sections(), kSlabBytes};
 }
 
 CapturePlan Capturer::capture_plan(const SavePlan& plan) const {

@@ -116,7 +116,7 @@ Result<bool> Checkpointer::begin_capture(const TensorTable& tensors) {
   try {
     DF_TRY_VOID(impl_->planner.accept(tensors));
     if (!impl_->planner.has_shares()) return false;  // the next save tells
-    return impl_->capturer.begin_early(impl_->planner.plan_capture(tensors));
+    return impl_->capturer.begin_early(impl_->planner.plan_capture(tensors, impl_->save_index + 1));
   } catch (const std::exception& cause) {
     return std::unexpected(out_of_memory(cause).within("begin a capture"));
   }

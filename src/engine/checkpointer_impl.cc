@@ -176,11 +176,16 @@ Result<SaveVerdict> Checkpointer::Impl::agree_on_save(const SaveVote& own) {
   });
 }
 
+Status Checkpointer::Impl::share_out(const TensorTable& tensors) {
+  return ranks.share_out(tensors, options.audit_saves, planner);
+}
+
 Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request,
                                                const SaveVerdict& verdict) {
   const trace::Span span("plan");
-  if (verdict.share_anew) DF_TRY_VOID(ranks.share_out(request.tensors, planner));
+  if (verdict.share_anew) DF_TRY_VOID(share_out(request.tensors));
   are_replicas_proven = true;
+  save_index = verdict.identity.save_index;
   return planner.plan_save(request, verdict.identity, writer.record().parent);
 }
 
@@ -297,14 +302,14 @@ Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
   }
   own.has_shares = planner.has_shares();
   DF_TRY(const SaveVerdict verdict, agree_on_save(own));
-  if (verdict.share_anew) DF_TRY_VOID(ranks.share_out(request.tensors, planner));
+  if (verdict.share_anew) DF_TRY_VOID(share_out(request.tensors));
   are_replicas_proven = false;  // before training all ranks are equal by construction
   capturer.discard_early();
   if (!capturer.take_arena(std::min(options.busy_wait_max, kWaitMax))) {
     return fail(ErrorCode::kBusy, "prewarm: the save before it did not finish in time");
   }
   const ScopeExit free_arena([this] { capturer.free_arena(); });
-  DF_TRY_VOID(capturer.prewarm(planner.plan_capture(request.tensors)));
+  DF_TRY_VOID(capturer.prewarm(planner.plan_capture(request.tensors, save_index + 1)));
   wait_for_jobs();  // a claim would fence them
   return ranks.commits() ? writer.prepare() : Status{};
 }

@@ -73,6 +73,7 @@ struct Checkpointer::Impl {
   [[nodiscard]] bool take_arena();
   [[nodiscard]] SaveVote prepare(const SaveRequest& request);
   [[nodiscard]] Result<SaveVerdict> agree_on_save(const SaveVote& own);
+  [[nodiscard]] Status share_out(const TensorTable& tensors);
   [[nodiscard]] Result<SavePlan> make_plan(const SaveRequest& request, const SaveVerdict& verdict);
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> make_capture(const SavePlan& plan);
   [[nodiscard]] std::shared_ptr<SaveJob> start_job(SavePlan plan,
@@ -104,6 +105,7 @@ struct Checkpointer::Impl {
   const pid_t owner = ::getpid();
   bool closed = false;
   std::atomic<bool> leaves_aborted = false;  // attempts of ours, for the next commit to remove
+  std::uint64_t save_index = 0;              // of the last save that all agreed on
   bool are_replicas_proven = true;           // false after a prewarm; see agree_on_save()
   std::weak_ptr<SaveJob> last_job;
   SaveHandle last_handle{make_handle_state(0)};

@@ -72,11 +72,15 @@ Result<SaveVerdict> JobRanks::agree_on_save(
   return deepfreeze::agree_on_save(*group_, own, make_identity);
 }
 
-Status JobRanks::share_out(const TensorTable& tensors, SavePlanner& planner) {
-  RankTensors own{.node = node_name(group_->rank()), .specs = planner.specs(), .crcs = {}};
+Status JobRanks::share_out(const TensorTable& tensors, std::uint32_t audit_saves,
+                           SavePlanner& planner) {
+  RankTensors own{.node = node_name(group_->rank()),
+                  .specs = planner.specs(),
+                  .crcs = {},
+                  .audit_saves = audit_saves};
   for (const Tensor& tensor : tensors) own.crcs.push_back(crc32c(tensor.data));
-  DF_TRY(const std::vector<Share> shares, deepfreeze::share_out(*group_, own));
-  return planner.take_shares(shares);
+  DF_TRY(const RankDuties duties, deepfreeze::share_out(*group_, own));
+  return planner.take_shares(duties.shares, duties.audit);
 }
 
 Status JobRanks::agree(std::string_view subject, const Status& own) {

@@ -26,8 +26,10 @@ class JobRanks {
   // All below are collective; see save_agreement.h, ranks/collective.h.
   [[nodiscard]] Result<SaveVerdict> agree_on_save(
       const SaveVote& own, const std::function<Result<Identity>()>& make_identity);
-  // Who writes what of the tensors, which the planner has accepted. Reads all of them once.
-  [[nodiscard]] Status share_out(const TensorTable& tensors, SavePlanner& planner);
+  // Who writes and who compares what of the tensors, which the planner has accepted. Reads all of
+  // them once.
+  [[nodiscard]] Status share_out(const TensorTable& tensors, std::uint32_t audit_saves,
+                                 SavePlanner& planner);
   [[nodiscard]] Status agree(std::string_view subject, const Status& own);
   [[nodiscard]] Result<bool> as_rank0(bool own);
   // Those of rank 0. Others give what they like.

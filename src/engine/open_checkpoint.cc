@@ -52,7 +52,8 @@ CheckpointInfo describe(Vfs& vfs, const Manifest& manifest) {
           .metrics = manifest.annotations.metrics,
           .tags = manifest.annotations.tags,
           .environment = manifest.annotations.environment,
-          .non_finite = manifest.non_finite};
+          .non_finite = manifest.non_finite,
+          .diverged = manifest.diverged};
 }
 
 // Where the header can't tell either, the attempt is taken for the newest of its step.

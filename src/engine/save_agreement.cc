@@ -106,35 +106,45 @@ Result<SaveVerdict> judge(const std::vector<SaveVote>& votes,
   return verdict;
 }
 
-std::string encode(const std::vector<Share>& shares) {
+std::string encode(const std::vector<Share>& shares, const AuditPlan& audit) {
   MessageWriter message;
   message.number(static_cast<std::uint64_t>(shares.size()));
   for (const Share& share : shares) {
     message.number(share.tensor).number(share.first_row).number(share.rows);
   }
+  message.number(audit.saves).number(static_cast<std::uint64_t>(audit.groups.size()));
+  for (const GroupId group : audit.groups) message.number(group);
   return message.take();
 }
 
-Result<std::vector<Share>> decode_shares(std::string_view bytes) {
+Result<RankDuties> decode_duties(std::string_view bytes) {
   constexpr std::size_t kShareBytes = 4 + 8 + 8;
   MessageReader message(bytes);
-  std::vector<Share> shares(message.count(kShareBytes));
-  for (Share& share : shares) {
+  RankDuties duties;
+  duties.shares.resize(message.count(kShareBytes));
+  for (Share& share : duties.shares) {
     share.tensor = message.number<std::uint32_t>();
     share.first_row = message.number<std::uint64_t>();
     share.rows = message.number<std::uint64_t>();
   }
+  duties.audit.saves = message.number<std::uint32_t>();
+  duties.audit.groups.resize(message.count(sizeof(GroupId)));
+  for (GroupId& group : duties.audit.groups) group = message.number<GroupId>();
   DF_TRY_VOID(message.end());
-  return shares;
+  return duties;
 }
 
-Result<std::vector<std::string>> divide(const std::vector<std::string>& given) {
+Result<std::vector<std::string>> divide(const std::vector<std::string>& given,
+                                        std::uint32_t audit_saves) {
   GivenTensors tensors;
   for (const std::string& bytes : given) DF_TRY_VOID(tensors.add(bytes));
-  DF_TRY(const SharePlan plan, plan_shares(tensors.ranks()));
+  DF_TRY(SharePlan plan, plan_shares(tensors.ranks()));
   DF_TRY_VOID(tensors.check_replicas());
   std::vector<std::string> answers;
-  for (const auto& shares : plan.ranks) answers.push_back(encode(shares));
+  for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
+    const AuditPlan audit{.saves = audit_saves, .groups = std::move(plan.groups[rank])};
+    answers.push_back(encode(plan.ranks[rank], audit));
+  }
   return answers;
 }
 
@@ -155,10 +165,12 @@ Result<SaveVerdict> agree_on_save(RankGroup& ranks, const SaveVote& own,
   return verdict;
 }
 
-Result<std::vector<Share>> share_out(RankGroup& ranks, const RankTensors& own) {
-  DF_TRY(const std::string answer,
-         ask_rank0(ranks, "share out", GivenTensors::encode(own), divide));
-  return decode_shares(answer);
+Result<RankDuties> share_out(RankGroup& ranks, const RankTensors& own) {
+  DF_TRY(const std::string answer, ask_rank0(ranks, "share out", GivenTensors::encode(own),
+                                             [&](const std::vector<std::string>& given) {
+                                               return divide(given, own.audit_saves);
+                                             }));
+  return decode_duties(answer);
 }
 
 }  // namespace deepfreeze

@@ -10,6 +10,7 @@
 
 #include "deepfreeze/ranks.h"
 #include "format/shard_header.h"
+#include "plan/audit.h"
 #include "plan/share.h"
 
 namespace deepfreeze {
@@ -42,11 +43,18 @@ struct RankTensors {
   std::string node;  // the same for ranks of one machine
   std::vector<TensorSpec> specs;
   std::vector<std::uint32_t> crcs;  // CRC-32C of the bytes of each
+  std::uint32_t audit_saves = 0;    // AuditPlan::saves; rank 0's counts
+};
+
+// What it is told.
+struct RankDuties {
+  std::vector<Share> shares;  // to write
+  AuditPlan audit;            // to compare
 };
 
 // Collective: the caller's part of what all have (plan/share_plan.h). Errors are every rank's:
 // kMismatch where tables contradict each other, or where two ranks have different bytes under one
 // key and box: only one of them could be kept.
-[[nodiscard]] Result<std::vector<Share>> share_out(RankGroup& ranks, const RankTensors& own);
+[[nodiscard]] Result<RankDuties> share_out(RankGroup& ranks, const RankTensors& own);
 
 }  // namespace deepfreeze

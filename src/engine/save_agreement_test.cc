@@ -106,7 +106,7 @@ TEST(ShareOut, EachRankLearnsItsPartOfWhatAllHave) {
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
     const SpecTable table = {whole("w", {kRows, 1024}),
                              whole("@rank0000" + std::to_string(rank) + ".rng", {16})};
-    shares[rank] = share_out(*group, {"node", table, {1, 2 + rank}}).value();
+    shares[rank] = share_out(*group, {"node", table, {1, 2 + rank}}).value().shares;
   });
   ASSERT_EQ(shares[0].size(), 2U);
   ASSERT_EQ(shares[1].size(), 2U);
@@ -118,8 +118,8 @@ TEST(ShareOut, EachRankLearnsItsPartOfWhatAllHave) {
 TEST(ShareOut, RanksOfOneNodeComeOneAfterTheOther) {
   std::vector<std::vector<Share>> shares(4);
   ThreadRanks(4).run([&](std::uint32_t rank, const Group& group) {
-    shares[rank] =
-        share_out(*group, {rank % 2 != 0 ? "b" : "a", {whole("w", {4096, 1024})}, {1}}).value();
+    const RankTensors own{rank % 2 != 0 ? "b" : "a", {whole("w", {4096, 1024})}, {1}};
+    shares[rank] = share_out(*group, own).value().shares;
   });
   EXPECT_LT(shares[0][0].first_row, shares[2][0].first_row);
   EXPECT_LT(shares[2][0].first_row, shares[1][0].first_row);

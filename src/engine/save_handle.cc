@@ -114,6 +114,11 @@ void SaveHandle::State::committed_in(double seconds) {
   status.commit_seconds = seconds;
 }
 
+void SaveHandle::State::found_diverged(std::vector<Divergence> diverged) {
+  const std::lock_guard lock(mutex);
+  status.diverged = std::move(diverged);
+}
+
 Status SaveHandle::wait(Level level, std::optional<std::chrono::milliseconds> timeout) const {
   const auto is_reached = [this, level] { return reached(state_->status, level); };
   return state_->wait_until(is_reached, timeout);

@@ -28,6 +28,7 @@ struct SaveHandle::State {
   void end_capture();
   void counted_non_finite(std::uint64_t values);
   void committed_in(double seconds);
+  void found_diverged(std::vector<Divergence> diverged);
 
   // Until `reached`, or the save has failed; the save's own error, or kTimeout.
   [[nodiscard]] Status wait_until(const std::function<bool()>& reached,

@@ -48,6 +48,7 @@ SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings se
       settings_(settings),
       capture_(std::move(capture)),
       handle_(std::move(handle)),
+      audit_(plan_, image_),
       header_crcs_(plan_.file_count()),
       non_finite_(plan_.file_count()) {
   if (plan_.has_ranges()) scan_.emplace(*plan_.table, image_);
@@ -62,7 +63,7 @@ void SaveJob::copied() {
 
 void SaveJob::captured(std::vector<std::string> torn) {
   for (const std::size_t item : capture_->session().torn_items()) {
-    torn.push_back(plan_.table->key_of(item));
+    torn.push_back(plan_.key_of(item));
   }
   if (!torn.empty()) {
     torn = sorted_once(std::move(torn));
@@ -146,9 +147,8 @@ Status SaveJob::write_part() {
 }
 
 PartPlan SaveJob::part_plan() {
-  PartPlan part{.files = {}, .image = image_, .on_released = [this](std::size_t slab) {
-                  capture_->slab_released(slab);
-                }};
+  PartPlan part{.files = {}, .image = image_.first(plan_.file_count()), .on_released = {}};
+  part.on_released = [this](std::size_t slab) { capture_->slab_released(slab); };
   for (std::size_t file = 0; file < plan_.file_count(); ++file) {
     const PartName name = plan_.identity_of(file).part;
     part.files.push_back({.name = attempt_dir_name(attempt()) + "/" + part_file_name(name),
@@ -159,6 +159,11 @@ PartPlan SaveJob::part_plan() {
 
 Status SaveJob::push_slabs(PartWriter& writer) {
   while (const auto slab = capture_->next_slab()) {
+    if (audit_.has(*slab)) {
+      audit_.take(*slab);
+      capture_->slab_released(*slab);
+      continue;
+    }
     if (scan_) scan_->take(*slab);
     writer.push(*slab);
   }
@@ -183,6 +188,7 @@ Status SaveJob::commit() {
                                   .own = own_parts()})
           : await_outcome(vfs_, identity, kOutcomeWaits * settings_.commit_wait_max);
   if (!manifest) return std::unexpected(manifest.error());
+  if (!manifest->diverged.empty()) handle_->found_diverged(manifest->diverged);
   return {};
 }
 
@@ -209,8 +215,9 @@ std::vector<OwnPart> SaveJob::own_parts() const {
 Result<std::vector<std::byte>> SaveJob::final_header(std::size_t file) {
   const Identity identity = plan_.identity_of(file);
   const auto ranges = scan_ ? scan_->ranges_of(file) : std::vector<ValueRange>();
-  DF_TRY(EncodedHeader encoded,
-         encode_header(plan_.header(file, identity), block_crcs_of(file), ranges));
+  HeaderSums sums{.block_crcs = block_crcs_of(file), .ranges = ranges};
+  if (file == 0) sums.audit_crcs = audit_.crcs();
+  DF_TRY(EncodedHeader encoded, encode_header(plan_.header(file, identity), sums));
   header_crcs_[file] = encoded.crc;
   non_finite_[file] = non_finite_values(ranges);
   return std::move(encoded.bytes);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/audit_scan.h"
 #include "engine/live_capture.h"
 #include "engine/range_scan.h"
 #include "engine/save_handle.h"
@@ -78,7 +79,8 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   const std::shared_ptr<LiveCapture> capture_;
   const std::shared_ptr<SaveHandle::State> handle_;  // also held by the caller's handles
 
-  std::optional<RangeScan> scan_;           // where statistics are wanted
+  std::optional<RangeScan> scan_;  // where statistics are wanted
+  AuditScan audit_;
   std::vector<std::uint32_t> header_crcs_;  // by file, each from final_header() on
   std::vector<std::uint64_t> non_finite_;   // the same, of values
   std::vector<std::uint32_t> block_crcs_;   // written by captured(), read after the slabs' end

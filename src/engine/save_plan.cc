@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "base/clock.h"
 #include "base/try.h"
 #include "format/state_tree.h"
+#include "tensor/region.h"
 #include "tensor/tensor_table.h"
 
 namespace deepfreeze {
@@ -98,7 +100,29 @@ std::uint64_t SavePlan::data_bytes() const {
 
 bool SavePlan::has_ranges() const { return table->files.front().range_count.has_value(); }
 
-std::uint64_t SavePlan::image_bytes() const { return sections.back().end; }
+std::uint64_t SavePlan::image_bytes() const {
+  const std::uint64_t bytes = sections.back().end;
+  const std::uint64_t audited = table->audit.bytes_max();
+  if (audited == 0) return bytes;
+  // A slab is left when the next piece does not fit: it is full but for less than a piece.
+  const std::uint64_t slabs = audited / (kSlabBytes - kAuditPieceBytes) + 1;
+  return round_up(bytes, kSlabBytes) + slabs * kSlabBytes;
+}
+
+std::vector<Section> SavePlan::image_sections() const {
+  std::vector<Section> all = sections;
+  all.insert(all.end(), audit_sections.begin(), audit_sections.end());
+  return all;
+}
+
+std::span<const CaptureItem> SavePlan::audit_items() const {
+  return std::span(items).last(audit.size());
+}
+
+const std::string& SavePlan::key_of(std::size_t item) const {
+  const std::size_t stored = items.size() - audit.size();
+  return item < stored ? table->key_of(item) : audit[item - stored].key;
+}
 
 Identity SavePlan::identity_of(std::size_t file) const {
   Identity own = identity;
@@ -120,7 +144,8 @@ HeaderParts SavePlan::header(std::size_t file, const Identity& own) const {
   return {.identity = own,
           .annotations = annotations_of(file),
           .tree_member = file < tree->members.size() ? tree->members[file] : std::string_view(),
-          .table = file < table->files.size() ? table->files[file] : none};
+          .table = file < table->files.size() ? table->files[file] : none,
+          .audit = file == 0 ? &audit_text : nullptr};
 }
 
 Status SavePlanner::accept(const SaveRequest& request) {
@@ -148,10 +173,14 @@ bool SavePlanner::has_tensors_of(const TensorTable& tensors) const {
   return true;
 }
 
-Status SavePlanner::take_shares(std::span<const Share> shares) {
+Status SavePlanner::take_shares(std::span<const Share> shares, const AuditPlan& audit) {
   table_.reset();  // what other ranks write is no longer what it was planned with
   for (const Share& share : shares) DF_TRY_VOID(check_share(share, specs_));
+  if (!audit.groups.empty() && audit.groups.size() != specs_.size()) {
+    return fail(ErrorCode::kInternal, "an audit of other tensors than this rank has");
+  }
   DF_TRY(TablePlan table, plan_table(specs_, shares, budget_));
+  table.audit = Audit(specs_, audit);
   table_ = std::make_shared<const TablePlan>(std::move(table));
   return {};
 }
@@ -165,7 +194,33 @@ Status SavePlanner::accept_tree(const std::string& objects) {
   return {};
 }
 
-SavePlan SavePlanner::plan_capture(const TensorTable& tensors) const {
+// Pieces are put into slab after slab, none across two.
+void SavePlanner::add_audit(const TensorTable& tensors, std::uint64_t save_index,
+                            SavePlan& plan) const {
+  const std::vector<AuditPiece> pieces = table_->audit.pieces(save_index);
+  for (const AuditPiece& piece : pieces) {
+    const TensorSpec& spec = specs_[piece.tensor];
+    plan.audit.push_back({spec.key, stored_box(spec).offset, piece.first_byte, piece.bytes});
+  }
+  plan.audit_text = write_audit(plan.audit);
+  plan.audit.resize(plan.audit_text.count);
+  std::uint64_t slab_end = round_up(plan.sections.back().end, kSlabBytes);
+  for (std::size_t i = 0; i < plan.audit.size(); ++i) {
+    const Tensor& tensor = tensors[pieces[i].tensor];
+    if (plan.audit_sections.empty() ||
+        plan.audit_sections.back().end + pieces[i].bytes > slab_end) {
+      plan.audit_sections.push_back({.begin = slab_end, .end = slab_end});
+      slab_end += kSlabBytes;
+    }
+    std::uint64_t& end = plan.audit_sections.back().end;
+    plan.items.push_back({.source = tensor.data.subspan(pieces[i].first_byte, pieces[i].bytes),
+                          .offset = end,
+                          .guard = tensor.guard});
+    end += pieces[i].bytes;
+  }
+}
+
+SavePlan SavePlanner::plan_capture(const TensorTable& tensors, std::uint64_t save_index) const {
   SavePlan plan{.table = table_, .sections = sections_of(table_->files, table_->files.size())};
   plan.items.reserve(tensors.size());
   auto source = table_->sources.begin();
@@ -179,12 +234,13 @@ SavePlan SavePlanner::plan_capture(const TensorTable& tensors) const {
       ++source;
     }
   }
+  add_audit(tensors, save_index, plan);
   return plan;
 }
 
 Result<SavePlan> SavePlanner::plan_save(const SaveRequest& request, const Identity& identity,
                                         const std::optional<ParentPoint>& parent) const {
-  SavePlan plan = plan_capture(request.tensors);
+  SavePlan plan = plan_capture(request.tensors, identity.save_index);
   plan.tree = tree_;
   plan.identity = identity;
   if (identity.part.rank == 0) plan.annotations = annotate(request, parent);

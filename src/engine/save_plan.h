@@ -9,6 +9,7 @@
 
 #include "deepfreeze/checkpointer.h"
 #include "format/header_parts.h"
+#include "plan/audit.h"
 #include "plan/share.h"
 #include "staging/capture_session.h"
 #include "staging/image.h"
@@ -25,6 +26,7 @@ struct EntrySource {
 struct TablePlan {
   std::vector<TableText> files;      // one at least
   std::vector<EntrySource> sources;  // of the entries of all files
+  Audit audit;
 
   // Of the entry of that place in `sources`.
   [[nodiscard]] const std::string& key_of(std::size_t item) const;
@@ -32,8 +34,12 @@ struct TablePlan {
 
 struct SavePlan {
   std::shared_ptr<const TablePlan> table;
-  std::vector<CaptureItem> items;  // in file order
+  std::vector<CaptureItem> items;  // in file order, then those of `audit`
   std::vector<Section> sections;   // of the image, by file
+  // What is captured only to be compared with other ranks' copies; checksums are missing.
+  std::vector<AuditRecord> audit;
+  AuditText audit_text;
+  std::vector<Section> audit_sections;  // behind those of the files, one for a slab
   // The rest is missing in the plan of a capture that begins before its save.
   std::shared_ptr<const TreeText> tree;
   Identity identity;
@@ -42,9 +48,14 @@ struct SavePlan {
   std::vector<std::uint64_t> header_bytes;
 
   [[nodiscard]] std::size_t file_count() const { return sections.size(); }
-  [[nodiscard]] bool has_ranges() const;            // every header has those of its tensors
-  [[nodiscard]] std::uint64_t data_bytes() const;   // of all files
-  [[nodiscard]] std::uint64_t image_bytes() const;  // with what lies unused between them
+  [[nodiscard]] bool has_ranges() const;           // every header has those of its tensors
+  [[nodiscard]] std::uint64_t data_bytes() const;  // of all files
+  // With what lies unused between them, and as much as any save's audit may need: memory that grows
+  // is memory that is touched for the first time.
+  [[nodiscard]] std::uint64_t image_bytes() const;
+  [[nodiscard]] std::vector<Section> image_sections() const;
+  [[nodiscard]] std::span<const CaptureItem> audit_items() const;
+  [[nodiscard]] const std::string& key_of(std::size_t item) const;
   [[nodiscard]] Identity identity_of(std::size_t file) const;
   [[nodiscard]] const Annotations& annotations_of(std::size_t file) const;
   // `identity`: identity_of() the same file. Borrows both.
@@ -67,10 +78,10 @@ class SavePlanner {
   [[nodiscard]] const std::vector<TensorSpec>& specs() const { return specs_; }
   [[nodiscard]] bool has_shares() const { return table_ != nullptr; }
   // In the order of specs(), each within its tensor. kInternal where one is not.
-  [[nodiscard]] Status take_shares(std::span<const Share> shares);
+  [[nodiscard]] Status take_shares(std::span<const Share> shares, const AuditPlan& audit = {});
 
-  // Of what was accepted last, and has shares.
-  [[nodiscard]] SavePlan plan_capture(const TensorTable& tensors) const;
+  // Of what was accepted last, and has shares. `save_index`: of the save that it belongs to.
+  [[nodiscard]] SavePlan plan_capture(const TensorTable& tensors, std::uint64_t save_index) const;
   // kInvalidArgument where a header would be larger than readers take.
   [[nodiscard]] Result<SavePlan> plan_save(const SaveRequest& request, const Identity& identity,
                                            const std::optional<ParentPoint>& parent) const;
@@ -78,6 +89,7 @@ class SavePlanner {
  private:
   [[nodiscard]] bool has_tensors_of(const TensorTable& tensors) const;
   [[nodiscard]] Status accept_tree(const std::string& objects);
+  void add_audit(const TensorTable& tensors, std::uint64_t save_index, SavePlan& plan) const;
 
   const HeaderBudget budget_;
   const bool among_ranks_;

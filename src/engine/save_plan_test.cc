@@ -55,7 +55,7 @@ TEST_F(SavePlannerTest, TheSizeIsThatOfTheHeaderThatIsWritten) {
                                 .objects = R"({"epoch":3})",
                                 .metrics = {{"loss", loss}}});
     const std::array<std::uint32_t, 1> crcs{0xdeadbeef};
-    const auto encoded = encode_header(made.header(0, made.identity), crcs);
+    const auto encoded = encode_header(made.header(0, made.identity), {.block_crcs = crcs});
     ASSERT_TRUE(encoded);
     EXPECT_EQ(encoded->bytes.size(), made.header_bytes.at(0));
   }
@@ -123,7 +123,7 @@ std::vector<ShardHeader> headers_of(const SavePlan& made) {
   for (std::size_t file = 0; file < made.file_count(); ++file) {
     const Identity own = made.identity_of(file);
     const std::vector<std::uint32_t> crcs(block_count(made.sections[file].size()));
-    const auto encoded = encode_header(made.header(file, own), crcs);
+    const auto encoded = encode_header(made.header(file, own), {.block_crcs = crcs});
     EXPECT_TRUE(encoded.has_value()) << encoded.error().message();
     EXPECT_EQ(encoded->bytes.size(), made.header_bytes.at(file));
     std::uint32_t crc = 0;

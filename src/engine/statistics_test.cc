@@ -140,7 +140,7 @@ TEST(RangeScanTest, FindsWhatALookAtTheWholeFinds) {
   }
   SavePlanner planner({.table_bytes = 3'000, .with_ranges = true});
   ASSERT_TRUE(planner.accept(table));
-  const SavePlan plan = planner.plan_capture(table);
+  const SavePlan plan = planner.plan_capture(table, 1);
   ASSERT_GT(plan.file_count(), 2U);
 
   std::vector<std::byte> memory(plan.image_bytes());

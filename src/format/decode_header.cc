@@ -6,6 +6,7 @@
 #include "base/hex.h"
 #include "base/try.h"
 #include "deepfreeze/version.h"
+#include "format/header_audit.h"
 #include "format/header_ranges.h"
 #include "format/header_text.h"
 #include "format/json_parts.h"
@@ -31,6 +32,8 @@ struct Metadata {
   std::string_view tensors;
   std::string_view blocks;
   std::optional<std::string_view> ranges;
+  std::string_view audit;
+  std::string_view audit_crcs;
 };
 
 std::string_view* text_of(Metadata& metadata, std::string_view key) {
@@ -41,6 +44,8 @@ std::string_view* text_of(Metadata& metadata, std::string_view key) {
   if (key == kTensorsKey) return &metadata.tensors;
   if (key == kBlocksKey) return &metadata.blocks;
   if (key == kRangesKey) return &metadata.ranges.emplace();
+  if (key == kAuditKey) return &metadata.audit;
+  if (key == kAuditCrcsKey) return &metadata.audit_crcs;
   return nullptr;
 }
 
@@ -152,21 +157,6 @@ Status read_extras(std::string_view text, std::vector<ShardEntry>& entries) {
   return reader.finish();
 }
 
-Result<std::vector<std::uint32_t>> read_blocks(std::string_view digits, std::uint64_t data_bytes) {
-  const std::uint64_t count = block_count(data_bytes);
-  if (digits.size() % kCrcDigits != 0 || digits.size() / kCrcDigits != count) {
-    return corrupt(fmt::format("{} digits of checksums for {} blocks", digits.size(), count));
-  }
-  std::vector<std::uint32_t> crcs;
-  crcs.reserve(count);
-  for (; !digits.empty(); digits.remove_prefix(kCrcDigits)) {
-    const auto crc = parse_hex32(digits.substr(0, kCrcDigits));
-    if (!crc) return corrupt("a block's checksum is not hexadecimal digits");
-    crcs.push_back(*crc);
-  }
-  return crcs;
-}
-
 // Everything but the entries themselves, which are read already.
 Status read_rest(const Metadata& metadata, ShardHeader& header) {
   DF_TRY(const nlohmann::json identity, parse_strict(metadata.identity));
@@ -175,9 +165,12 @@ Status read_rest(const Metadata& metadata, ShardHeader& header) {
   DF_TRY(header.annotations, annotations_of(annotations));
   header.tree = metadata.tree;
   if (!metadata.tensors.empty()) DF_TRY_VOID(read_extras(metadata.tensors, header.entries));
-  DF_TRY(header.block_crcs, read_blocks(metadata.blocks, header.data_bytes));
+  DF_TRY(header.block_crcs, read_crcs(metadata.blocks, block_count(header.data_bytes), "blocks"));
   const Status sound = check_entries(header.entries, header.data_bytes);
   if (!sound) return corrupt(sound.error().message());
+  if (!metadata.audit.empty()) {
+    DF_TRY(header.audit, read_audit(metadata.audit, metadata.audit_crcs));
+  }
   if (!metadata.ranges) return {};
   DF_TRY(header.ranges, read_ranges(*metadata.ranges, header.entries));
   return {};

@@ -75,28 +75,29 @@ void append_beginning(fmt::memory_buffer& out, const HeaderParts& parts) {
   append_metadata_member(out, kAnnotationsKey, annotations_text(parts.annotations));
 }
 
-// By hand: there are sixteen thousand of them in a gigabyte.
-void append_hex32(fmt::memory_buffer& out, std::uint32_t value) {
-  for (int shift = 28; shift >= 0; shift -= 4)
-    out.push_back("0123456789abcdef"[value >> shift & 15]);
-}
-
 constexpr std::string_view kMemberBegin = ",\"";
 constexpr std::string_view kMemberMiddle = "\":\"";
 constexpr std::string_view kTextEnd = "\"";
 constexpr std::string_view kMetadataEnd = "}";
 
-void append_blocks(fmt::memory_buffer& out, std::span<const std::uint32_t> crcs) {
+void append_crcs_member(fmt::memory_buffer& out, std::string_view key,
+                        std::span<const std::uint32_t> crcs) {
   append_text(out, kMemberBegin);
-  append_text(out, kBlocksKey);
+  append_text(out, key);
   append_text(out, kMemberMiddle);
-  for (const std::uint32_t crc : crcs) append_hex32(out, crc);
+  append_crcs(out, crcs);
   append_text(out, kTextEnd);
 }
 
-std::uint64_t blocks_bytes(std::uint64_t count) {
-  return kMemberBegin.size() + kBlocksKey.size() + kMemberMiddle.size() + kCrcDigits * count +
+std::uint64_t crcs_bytes(std::string_view key, std::uint64_t count) {
+  return kMemberBegin.size() + key.size() + kMemberMiddle.size() + kCrcDigits * count +
          kTextEnd.size();
+}
+
+// Of both members, checksums and all; nothing where nothing is audited.
+std::uint64_t audit_bytes(const AuditText* audit) {
+  if (audit == nullptr || audit->count == 0) return 0;
+  return audit->member.size() + crcs_bytes(kAuditCrcsKey, audit->count);
 }
 
 void append_ranges_member(fmt::memory_buffer& out, std::span<const ValueRange> ranges) {
@@ -111,6 +112,22 @@ std::uint64_t ranges_bytes(std::optional<std::size_t> count) {
   if (!count) return 0;
   return kMemberBegin.size() + kRangesKey.size() + kMemberMiddle.size() + kRangeDigits * *count +
          kTextEnd.size();
+}
+
+Status check_sums(const HeaderParts& parts, const HeaderSums& sums) {
+  const std::size_t blocks = block_count(parts.table.data_bytes);
+  if (sums.block_crcs.size() != blocks) {
+    return refuse_header(
+        fmt::format("{} block checksums for {} blocks", sums.block_crcs.size(), blocks));
+  }
+  const std::size_t ranges = parts.table.range_count.value_or(0);
+  if (sums.ranges.size() != ranges) {
+    return refuse_header(fmt::format("{} ranges for {} tensors", sums.ranges.size(), ranges));
+  }
+  const std::size_t audited = parts.audit == nullptr ? 0 : parts.audit->count;
+  if (sums.audit_crcs.size() == audited) return {};
+  return refuse_header(
+      fmt::format("{} checksums for {} records of an audit", sums.audit_crcs.size(), audited));
 }
 
 // With the spaces up to a page, so that the data section begins at one.
@@ -140,30 +157,25 @@ Result<std::uint64_t> encoded_header_bytes(const HeaderParts& parts) {
   append_beginning(beginning, parts);
   constexpr std::uint64_t kClosingBrace = 1;
   return padded_bytes(beginning.size() + parts.tree_member.size() + parts.table.extras.size() +
-                          blocks_bytes(block_count(parts.table.data_bytes)) +
-                          ranges_bytes(parts.table.range_count) + kMetadataEnd.size() +
-                          parts.table.members.size() + kClosingBrace,
+                          crcs_bytes(kBlocksKey, block_count(parts.table.data_bytes)) +
+                          ranges_bytes(parts.table.range_count) + audit_bytes(parts.audit) +
+                          kMetadataEnd.size() + parts.table.members.size() + kClosingBrace,
                       parts.table);
 }
 
-Result<EncodedHeader> encode_header(const HeaderParts& parts,
-                                    std::span<const std::uint32_t> block_crcs,
-                                    std::span<const ValueRange> ranges) {
+Result<EncodedHeader> encode_header(const HeaderParts& parts, const HeaderSums& sums) {
   DF_TRY_VOID(check_parts(parts));
-  if (block_crcs.size() != block_count(parts.table.data_bytes)) {
-    return refuse_header(fmt::format("{} block checksums for {} blocks", block_crcs.size(),
-                                     block_count(parts.table.data_bytes)));
-  }
-  if (ranges.size() != parts.table.range_count.value_or(0)) {
-    return refuse_header(fmt::format("{} ranges for {} tensors", ranges.size(),
-                                     parts.table.range_count.value_or(0)));
-  }
+  DF_TRY_VOID(check_sums(parts, sums));
   fmt::memory_buffer text;
   append_beginning(text, parts);
   append_text(text, parts.tree_member);
   append_text(text, parts.table.extras);
-  append_blocks(text, block_crcs);
-  if (parts.table.range_count) append_ranges_member(text, ranges);
+  append_crcs_member(text, kBlocksKey, sums.block_crcs);
+  if (parts.table.range_count) append_ranges_member(text, sums.ranges);
+  if (!sums.audit_crcs.empty()) {
+    append_text(text, parts.audit->member);
+    append_crcs_member(text, kAuditCrcsKey, sums.audit_crcs);
+  }
   append_text(text, kMetadataEnd);
   append_text(text, parts.table.members);
   text.push_back('}');
@@ -176,13 +188,17 @@ Result<EncodedHeader> encode_header(const ShardHeader& header) {
   DF_TRY(const TreeText tree, write_tree(header.tree, {.tree_bytes = kTreeBytesMax}));
   const bool with_ranges = header.ranges.has_value();
   DF_TRY(const TableText table, write_table(header.entries, header.data_bytes, with_ranges));
-  return encode_header(
-      {.identity = header.identity,
-       .annotations = header.annotations,
-       .tree_member = tree.members.empty() ? "" : tree.members.front(),
-       .table = table},
-      header.block_crcs,
-      with_ranges ? std::span<const ValueRange>(*header.ranges) : std::span<const ValueRange>());
+  const AuditText audit = write_audit(header.audit);
+  std::vector<std::uint32_t> audit_crcs;
+  for (const AuditRecord& record : header.audit) audit_crcs.push_back(record.crc);
+  HeaderSums sums{.block_crcs = header.block_crcs, .ranges = {}, .audit_crcs = audit_crcs};
+  if (with_ranges) sums.ranges = *header.ranges;
+  return encode_header({.identity = header.identity,
+                        .annotations = header.annotations,
+                        .tree_member = tree.members.empty() ? "" : tree.members.front(),
+                        .table = table,
+                        .audit = &audit},
+                       sums);
 }
 
 }  // namespace deepfreeze

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "format/header_audit.h"
 #include "format/shard_header.h"
 
 namespace deepfreeze {
@@ -57,14 +58,18 @@ struct HeaderParts {
   const Annotations& annotations;
   std::string_view tree_member;  // one of TreeText::members, or empty
   const TableText& table;
+  const AuditText* audit = nullptr;  // null: none
 };
 
 // The size of the encoding, whatever the checksums will be; errors as those of encode_header().
 [[nodiscard]] Result<std::uint64_t> encoded_header_bytes(const HeaderParts& parts);
 
-// `block_crcs`: block_count() of the table's data. `ranges`: the table's range_count, or none.
-[[nodiscard]] Result<EncodedHeader> encode_header(const HeaderParts& parts,
-                                                  std::span<const std::uint32_t> block_crcs,
-                                                  std::span<const ValueRange> ranges = {});
+// What is known only once the data is there.
+struct HeaderSums {
+  std::span<const std::uint32_t> block_crcs;       // block_count() of the table's data
+  std::span<const ValueRange> ranges = {};         // the table's range_count, or none
+  std::span<const std::uint32_t> audit_crcs = {};  // as many as AuditText::count says
+};
+[[nodiscard]] Result<EncodedHeader> encode_header(const HeaderParts& parts, const HeaderSums& sums);
 
 }  // namespace deepfreeze

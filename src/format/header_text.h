@@ -27,6 +27,8 @@ inline constexpr std::string_view kTreeKey = "deepfreeze.tree";
 inline constexpr std::string_view kTensorsKey = "deepfreeze.tensors";
 inline constexpr std::string_view kBlocksKey = "deepfreeze.blocks";
 inline constexpr std::string_view kRangesKey = "deepfreeze.ranges";
+inline constexpr std::string_view kAuditKey = "deepfreeze.audit";
+inline constexpr std::string_view kAuditCrcsKey = "deepfreeze.audit_crc32c";
 
 // Of a whole header, its own digits taken as '0'. `header` is longer than the prefix.
 [[nodiscard]] std::uint32_t header_crc(std::span<const std::byte> header);

@@ -80,7 +80,33 @@ TEST(HostileHeader, RangesMustBeThoseOfItsTensors) {
       {zero + zero + count, zero + zero + "000000000000000d"},
       {one + two + count, one + two + "000000000000000c"},  // all, and yet there is a least
       {one + two, one + two.substr(1) + "g"},
-      {one + two, one + two + one + two + count}};
+      {one + two, one + two + one + two + count},
+      {zero + zero + count, zero + zero + count + zero + zero + zero}};  // sound, of no tensor
+  for (const auto& [from, to] : changes) {
+    EXPECT_NE(refusal(replaced(good, from, to)), "accepted") << to;
+  }
+}
+
+TEST(HostileHeader, AnAuditHasWhatItsRecordsNeed) {
+  ShardHeader header = small_header();
+  header.audit = {{"scale", {}, 0, 4, 0x11112222}, {"model.weight", {8, 0}, 0, 48, 0x33334444}};
+  const std::string good = json_of(encode_header(header)->bytes);
+  EXPECT_EQ(refusal(good), "accepted");
+  std::string many_dimensions;
+  for (std::size_t i = 0; i <= kRankMax; ++i) many_dimensions += "0,";
+  const std::pair<std::string, std::string> changes[] = {
+      {"1111222233334444", "11112222"},
+      {"1111222233334444", "111122223333444455556666"},
+      {"1111222233334444", "111122223333444g"},
+      {"[8,0],0,48]", "[8,0],0]"},
+      {"[8,0],0,48]", "[8,0],0,48,1]"},
+      {"[8,0],0,48]", "[8,0],0,-1]"},
+      {"[8,0],0,48]", "[8,0],0,18446744073709551616]"},
+      {"[8,0],0,48]", "8,0,48]"},
+      {"[8,0],0,48]", "[[8],0],0,48]"},
+      {"[8,0],0,48]", "[" + many_dimensions + "0],0,48]"},
+      {"[8,0],0,48]]", "[8,0],0,48]"},
+      {"[8,0],0,48]]", "[8,0],0,48]]]"}};
   for (const auto& [from, to] : changes) {
     EXPECT_NE(refusal(replaced(good, from, to)), "accepted") << to;
   }

@@ -1,6 +1,7 @@
 #include "format/records.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <unordered_set>
 
@@ -105,6 +106,47 @@ Result<Annotations> manifest_annotations_of(const json& record) {
   return annotations_of(object == nullptr ? json::object() : *object);
 }
 
+std::string diverged_text(const std::vector<Divergence>& diverged) {
+  std::string text = "[";
+  for (const Divergence& one : diverged) {
+    ObjectText object;
+    object.add("tensor", one.key);
+    object.add_text("ranks", fmt::format("[{}]", fmt::join(one.ranks, ",")));
+    if (text.size() > 1) text += ',';
+    text += object.text();
+  }
+  return text + ']';
+}
+
+Result<Divergence> divergence_of(const json& object) {
+  Divergence one;
+  DF_TRY(one.key, get_string(object, "tensor"));
+  const json* ranks = find_member(object, "ranks");
+  if (ranks == nullptr || !ranks->is_array()) {
+    return fail(ErrorCode::kCorrupt, "member \"ranks\" is not an array");
+  }
+  for (const json& rank : *ranks) {
+    if (!rank.is_number_unsigned() || rank.get<std::uint64_t>() > UINT32_MAX) {
+      return fail(ErrorCode::kCorrupt, "member \"ranks\" holds what is no rank");
+    }
+    one.ranks.push_back(rank.get<std::uint32_t>());
+  }
+  return one;
+}
+
+Result<std::vector<Divergence>> diverged_of(const json& record) {
+  const json* list = find_member(record, "diverged");
+  if (list == nullptr) return {};
+  if (!list->is_array() || list->size() > kDivergencesMax) {
+    return fail(ErrorCode::kCorrupt, "member \"diverged\" is not an array, or too long");
+  }
+  std::vector<Divergence> diverged;
+  for (const json& object : *list) {
+    DF_TRY(diverged.emplace_back(), divergence_of(object));
+  }
+  return diverged;
+}
+
 Result<Manifest> manifest_of(std::string_view text) {
   DF_TRY(const json object, parse_record(text, "manifest"));
   Manifest manifest;
@@ -119,6 +161,7 @@ Result<Manifest> manifest_of(std::string_view text) {
   if (find_member(object, "non_finite") != nullptr) {
     DF_TRY(manifest.non_finite, get_u64(object, "non_finite"));
   }
+  DF_TRY(manifest.diverged, diverged_of(object));
   if (manifest.outcome == Outcome::kAborted && !manifest.files.empty()) {
     return fail(ErrorCode::kCorrupt, "it is aborted and yet lists files");
   }
@@ -162,6 +205,7 @@ std::string encode_manifest(const Manifest& manifest) {
   object.add_text("annotations", annotations_text(manifest.annotations));
   object.add_text("files", files_text(manifest.files));
   if (manifest.non_finite) object.add("non_finite", whole_json(*manifest.non_finite));
+  if (!manifest.diverged.empty()) object.add_text("diverged", diverged_text(manifest.diverged));
   return seal_text(object.text());
 }
 

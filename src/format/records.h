@@ -49,6 +49,8 @@ struct ManifestFile {
   bool operator==(const ManifestFile&) const = default;
 };
 
+inline constexpr std::size_t kDivergencesMax = 100;
+
 // manifest.json: the commit record of one attempt. Aborted ones list no files.
 struct Manifest {
   Outcome outcome = Outcome::kCommitted;
@@ -60,6 +62,7 @@ struct Manifest {
   std::vector<ManifestFile> files;
   // NaN and infinite values of all floating-point tensors; absent where nobody has counted.
   std::optional<std::uint64_t> non_finite;
+  std::vector<Divergence> diverged;  // of replicas; kDivergencesMax at most
   bool operator==(const Manifest&) const = default;
 };
 

@@ -175,6 +175,23 @@ TEST(Manifest, CountsValuesThatAreNotFiniteOrDoesNot) {
   EXPECT_FALSE(decode_manifest(odd).has_value());
 }
 
+TEST(Manifest, NamesReplicasThatDiffer) {
+  Manifest found = manifest();
+  found.diverged = {{"a \"quoted\" key", {0, 4294967295}}, {"w", {3}}};
+  const std::string good = encode_manifest(found);
+  EXPECT_EQ(decode_manifest(good), found);
+  const std::pair<std::string_view, std::string_view> changes[] = {
+      {"\"ranks\":[3]", "\"ranks\":[-3]"},    {"\"ranks\":[3]", "\"ranks\":[4294967296]"},
+      {"\"ranks\":[3]", "\"ranks\":[\"3\"]"}, {"\"ranks\":[3]", "\"ranks\":3"},
+      {"\"ranks\":[3]", "\"were\":[3]"},      {"\"tensor\":\"w\"", "\"tensor\":7"},
+      {"\"diverged\":[", "\"diverged\":[1,"}, {"\"diverged\":", "\"diverged\":{},\"was\":"}};
+  for (const auto& [from, to] : changes) {
+    EXPECT_FALSE(decode_manifest(changed(good, from, to)).has_value()) << to;
+  }
+  found.diverged.resize(kDivergencesMax + 1, found.diverged.front());
+  EXPECT_FALSE(decode_manifest(encode_manifest(found)).has_value()) << "more than is ever written";
+}
+
 TEST(Manifest, RefusesContentThatCanNotBe) {
   const std::string good = encode_manifest(manifest());
   const std::pair<std::string_view, std::string_view> changes[] = {

@@ -45,6 +45,16 @@ struct ShardEntry {
   bool operator==(const ShardEntry&) const = default;
 };
 
+// The checksum of some bytes that other ranks should have alike, as this rank has them.
+struct AuditRecord {
+  std::string key;
+  Shape offset;                  // of the rank's box, in the whole tensor
+  std::uint64_t first_byte = 0;  // within that box
+  std::uint64_t bytes = 0;
+  std::uint32_t crc = 0;
+  bool operator==(const AuditRecord&) const = default;
+};
+
 struct ShardHeader {
   Identity identity;
   Annotations annotations;
@@ -54,6 +64,7 @@ struct ShardHeader {
   std::vector<std::uint32_t> block_crcs;  // block_count(data_bytes) of them
   // Of each entry of a floating-point type, in file order; absent where they were not asked for.
   std::optional<std::vector<ValueRange>> ranges;
+  std::vector<AuditRecord> audit;  // in a rank's first file
   bool operator==(const ShardHeader&) const = default;
 };
 

@@ -21,11 +21,13 @@ Result<ShardHeader> decode(const std::vector<std::byte>& bytes, std::uint64_t da
 // Before any checksum is known.
 std::uint64_t foretold_bytes(const ShardHeader& header) {
   const auto tree = write_tree(header.tree);
+  const AuditText audit = write_audit(header.audit);
   return *encoded_header_bytes(
       {.identity = header.identity,
        .annotations = header.annotations,
        .tree_member = tree->members.empty() ? "" : tree->members.front(),
-       .table = *write_table(header.entries, header.data_bytes, header.ranges.has_value())});
+       .table = *write_table(header.entries, header.data_bytes, header.ranges.has_value()),
+       .audit = &audit});
 }
 
 // What comes back is what was stored, and the size was known before.
@@ -164,6 +166,36 @@ TEST(ShardHeader, EveryPartCountsForItsSize) {
     header.data_bytes = 48 + 512 * kBlockBytes;
     header.block_crcs.assign(block_count(header.data_bytes), 7);
   });
+}
+
+TEST(ShardHeader, KeepsWhatWasAudited) {
+  ShardHeader header = small_header();
+  header.audit = {{"scale", {}, 0, 4, 0}, {"model.\"weight\"", {8, 0}, 1 << 20, 7, 0xfedcba98}};
+  expect_round_trip(header);
+}
+
+TEST(ShardHeader, HasRoomForAnAuditOfALimitedSize) {
+  const std::vector<AuditRecord> many(2 * kAuditRecordsMax, {.key = "w", .bytes = 1});
+  EXPECT_EQ(write_audit(many).count, kAuditRecordsMax);
+  const std::vector<AuditRecord> wordy(1'000, {.key = std::string(4'000, 'k'), .bytes = 1});
+  const AuditText text = write_audit(wordy);
+  EXPECT_LE(text.member.size(), kAuditTextBytesMax + 4'000);
+  EXPECT_GT(text.count, 90U);
+  EXPECT_LT(text.count, 100U);
+  EXPECT_EQ(write_audit({}).member, "");
+}
+
+TEST(EncodeHeader, WantsAChecksumForEachRecordOfAnAudit) {
+  const ShardHeader header = small_header();
+  const AuditText audit = write_audit(std::vector<AuditRecord>{{.key = "w", .bytes = 4}});
+  const auto encoded = encode_header({.identity = header.identity,
+                                      .annotations = header.annotations,
+                                      .tree_member = {},
+                                      .table = *write_table(header.entries, 52, false),
+                                      .audit = &audit},
+                                     {.block_crcs = header.block_crcs});
+  ASSERT_FALSE(encoded);
+  EXPECT_EQ(encoded.error().message(), "header: 0 checksums for 1 records of an audit");
 }
 
 TEST(ShardHeader, KeepsMetricsThatAreNotNumbers) {

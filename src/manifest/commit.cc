@@ -143,6 +143,7 @@ Manifest committed_manifest(const CommitRequest& request, CheckedParts checked) 
   manifest.files = std::move(checked.files);
   manifest.annotations = std::move(checked.annotations);
   manifest.non_finite = checked.non_finite;
+  manifest.diverged = std::move(checked.diverged);
   return manifest;
 }
 

@@ -218,6 +218,27 @@ TEST_F(Commit, SumsUpWhatIsNotFiniteWhereAllPartsHaveCounted) {
   EXPECT_EQ(commit_attempt(disk_, make_request(first))->non_finite, 4U);
 }
 
+// Rank 2 has other bytes than the others.
+Status write_audited_part(Vfs& vfs, const std::string& path, const ShardHeader& header,
+                          std::span<const std::byte> data) {
+  ShardHeader audited = header;
+  audited.audit = {{"shared", {}, 0, 8, header.identity.part.rank == 2 ? 9U : 4U}};
+  return write_part(vfs, path, audited, data);
+}
+
+TEST_F(Commit, TellsWhichRanksHaveOtherBytesThanMost) {
+  Identity identity_of_rank = identity(3, {0, 3, 0, 1});
+  const Identity first = identity_of_rank;
+  ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    identity_of_rank.part.rank = rank;
+    ASSERT_TRUE(write_and_seal(disk_, identity_of_rank, write_audited_part).has_value());
+  }
+  const auto committed = commit_attempt(disk_, make_request(first));
+  ASSERT_TRUE(committed) << committed.error().message();
+  EXPECT_EQ(committed->diverged, (std::vector<Divergence>{{"shared", {2}}}));
+}
+
 TEST_F(Commit, TakesTheCountOfItsOwnPartsAsItWasGiven) {
   ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
   ASSERT_TRUE(write_and_seal(disk_, identity(3), write_counted_part).has_value());

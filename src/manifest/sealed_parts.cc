@@ -13,6 +13,7 @@
 #include "base/polling.h"
 #include "base/try.h"
 #include "manifest/record_file.h"
+#include "manifest/replica_audit.h"
 #include "manifest/run_directory.h"
 #include "tensor/region.h"
 
@@ -237,6 +238,7 @@ Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
   const std::string directory = directory_of(request);
   CheckedParts checked{.files = {}, .annotations = {}, .non_finite = 0};
   StoredKeys keys;
+  ReplicaAudit audit;
   for (const PartName& name : parts) {
     const std::string path = join_name(directory, sealed_file_name(name));
     DF_TRY(PartHeader part, read_part_header(vfs, path));
@@ -246,7 +248,9 @@ Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
     add_count(checked.non_finite, non_finite_values(part.header));
     if (name.rank == 0 && name.file == 0) checked.annotations = part.header.annotations;
     for (const ShardEntry& entry : part.header.entries) keys.add(entry.spec);
+    audit.add(name.rank, part.header.audit);
   }
+  checked.diverged = audit.divergences();
   const Status once = keys.check();
   if (!once) return std::unexpected(once.error().within("check " + vfs.path_of(directory)));
   return checked;

@@ -38,6 +38,7 @@ struct CheckedParts {
   std::vector<ManifestFile> files;
   Annotations annotations;                       // of rank 0's first part
   std::optional<std::uint64_t> non_finite = {};  // of all; absent where one has not counted
+  std::vector<Divergence> diverged = {};
 };
 
 // kCorrupt, kMismatch: a header does not verify, is of another attempt, or stores a key that

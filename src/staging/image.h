@@ -56,6 +56,13 @@ class Image {
     return is_ring() ? memory_.size() / slab_bytes_ : slab_count();
   }
 
+  // The same memory with the first so many sections only.
+  [[nodiscard]] Image first(std::size_t sections) const {
+    return {memory_,
+            {sections_.begin(), sections_.begin() + static_cast<std::ptrdiff_t>(sections)},
+            slab_bytes_};
+  }
+
   // The index of the section that has bytes in a slab.
   [[nodiscard]] std::size_t section_of(std::uint64_t slab) const {
     const auto behind =
