@@ -70,8 +70,9 @@ class Checkpointer:
     torch.distributed where the program has more than one, None this process alone. All of them
     open the run, and make the same calls of this class in the same order. What they have alike is
     divided among them; what differs must be RNG, df.per_rank(), a shard of a DTensor, or have
-    another name on each. A save whose ranks have not all written within `commit_wait_seconds` of
-    rank 0 fails.
+    another name on each; within `audit_saves` saves all of it is compared once (0: never), and a
+    difference is in the save's status(). A save whose ranks have not all written within
+    `commit_wait_seconds` of rank 0 fails.
 
     For one thread at a time; handles for any. In a forked child it refuses every call.
     """
@@ -91,6 +92,7 @@ class Checkpointer:
         prometheus_textfile: str | os.PathLike[str] | None = None,
         ranks: _core.Ranks | Literal["auto"] | None = "auto",
         commit_wait_seconds: float = 600.0,
+        audit_saves: int = 100,
     ) -> None:
         rules = keep or Keep(None, None, None)
         self._parent = None if parent is None else (os.fspath(parent[0]), parent[1])
@@ -110,6 +112,7 @@ class Checkpointer:
             statistics=statistics,
             ranks=self._ranks,
             commit_wait_max_seconds=commit_wait_seconds,
+            audit_saves=audit_saves,
         )
         self._lazy = LazyCapture(self._engine)
         self._policy = policy_of(every)

@@ -49,6 +49,9 @@ class SaveStatus:
     durable: bool
     non_finite: int | None  # NaN and infinite values, once written; None without statistics
     torn: tuple[str, ...]  # keys that changed while they were captured
+    # Keys that ranks should have alike and have not, once durable, and those of the ranks that
+    # differ from most; of two all. See Checkpointer(audit_saves=).
+    diverged: tuple[tuple[str, tuple[int, ...]], ...]
     error: BaseException | None
 
 
@@ -159,14 +162,16 @@ class SaveHandle:
 def _status_of(now: _core.SaveStatus) -> SaveStatus:
     names = [field.name for field in fields(SaveStatus)]
     values = {name: getattr(now, name) for name in names}
-    return SaveStatus(**{**values, "torn": tuple(now.torn)})
+    values["torn"] = tuple(now.torn)
+    values["diverged"] = tuple((key, tuple(ranks)) for key, ranks in now.diverged)
+    return SaveStatus(**values)
 
 
 def _nothing_done(step: int, error: BaseException | None) -> SaveStatus:
     nothing: dict[str, Any] = {field.name: 0 for field in fields(SaveStatus)}
     nothing.update(
         early=False, captured=False, local=False, durable=False, torn=(), step=step, error=error,
-        non_finite=None,
+        non_finite=None, diverged=(),
     )  # fmt: skip
     return SaveStatus(**nothing)
 
@@ -337,6 +342,7 @@ class Completer:
         try:
             handle.complete(self._deadline)
             self._look_at_values(handle)
+            _warn_of_replicas(handle)
         except BaseException as error:
             self.gave_up = self.gave_up or isinstance(error, ExitDeadlineError)
             self.failed(handle, error)
@@ -352,6 +358,17 @@ class Completer:
                 values,
             )
         self._finite = not values
+
+
+def _warn_of_replicas(handle: SaveHandle) -> None:
+    for key, ranks in handle.status().diverged:
+        _log(
+            logging.WARNING,
+            "step %d: %s is not the same on all ranks: %s differ",
+            handle.step,
+            key,
+            ", ".join(f"rank {rank}" for rank in ranks),
+        )
 
 
 def _log_error(text: str, *arguments: object) -> None:

@@ -54,6 +54,7 @@ def report_of(
     warn_of_other_ranks(info, ranks, plan.left_alone)
     warn_of_other_environment(info)
     warn_of_values(info)
+    warn_of_replicas(info)
     return RestoreReport(
         step=info.step,
         generation=info.generation,
@@ -297,4 +298,15 @@ def warn_of_values(info: _core.CheckpointInfo) -> None:
             "step %d holds %d values that are NaN or infinite; restore(step=) takes an older one",
             info.step,
             info.non_finite,
+        )
+
+
+def warn_of_replicas(info: _core.CheckpointInfo) -> None:
+    """One warning for each tensor that the ranks which saved it did not have alike."""
+    for key, ranks in info.diverged:
+        log.warning(
+            "step %d: %s was not the same on all ranks that saved it: %s differed",
+            info.step,
+            key,
+            ", ".join(f"rank {rank}" for rank in ranks),
         )

@@ -66,6 +66,20 @@ def replicas_differ(rank: int, run: Path) -> list[str]:
     return [] if found == "MismatchError" else [found]
 
 
+def a_replica_that_drifts_is_named(rank: int, run: Path) -> list[str]:
+    weights = torch.zeros(100_000)
+    found = []
+    with df.Checkpointer(run, audit_saves=2) as ckpt:
+        saved(ckpt, 1, {"w": weights})
+        weights[99_999 * rank] += rank
+        for step in (2, 3):
+            handle = ckpt.save(step, {"w": weights})
+            assert handle is not None
+            handle.wait("durable")
+            found += handle.status().diverged
+    return [] if found == [("w", (0, 1))] else [f"found {found}"]
+
+
 class Wrapper(nn.Module):
     """Has a DistributedDataParallel somewhere within."""
 
@@ -116,6 +130,7 @@ CASES = {
         ranks_ask_for_different_steps,
         a_value_becomes_each_ranks_own,
         replicas_differ,
+        a_replica_that_drifts_is_named,
         buffers_are_rank0s,
         what_one_rank_can_not_store_is_told_to_both,
         a_clock_of_rank0_decides,
