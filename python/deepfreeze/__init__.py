@@ -17,7 +17,7 @@ from deepfreeze.errors import (
 from deepfreeze.handle import SaveHandle, SaveStatus
 from deepfreeze.per_rank import PerRank, per_rank
 from deepfreeze.policy import every, keep
-from deepfreeze.ranks import TorchRanks
+from deepfreeze.ranks import DirectoryRanks, MPIRanks, TorchRanks
 from deepfreeze.reading import RestoreReport
 from deepfreeze.registry import register_type
 from deepfreeze.rng import RNG
@@ -29,9 +29,11 @@ __all__ = [
     "CheckpointTimeoutError",
     "Checkpointer",
     "CorruptError",
+    "DirectoryRanks",
     "EncodeError",
     "FencedError",
     "IncompleteError",
+    "MPIRanks",
     "MismatchError",
     "NoSpaceError",
     "PerRank",

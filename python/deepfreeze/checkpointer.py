@@ -67,12 +67,12 @@ class Checkpointer:
     because what waits for one save there keeps the next from being confirmed.
 
     `ranks` are the processes of one job, that save and restore together: "auto" those of
-    torch.distributed where the program has more than one, None this process alone. All of them
-    open the run, and make the same calls of this class in the same order. What they have alike is
-    divided among them; what differs must be RNG, df.per_rank(), a shard of a DTensor, or have
-    another name on each; within `audit_saves` saves all of it is compared once (0: never), and a
-    difference is in the save's status(). A save whose ranks have not all written within
-    `commit_wait_seconds` of rank 0 fails.
+    torch.distributed where the program has more than one, None this process alone; or TorchRanks,
+    MPIRanks (mpi4py), DirectoryRanks (nothing but a directory). All of them open the run, and make
+    the same calls of this class in the same order. What they have alike is divided among them, and
+    compared within `audit_saves` saves (0: never; see SaveStatus.diverged); what differs must be
+    RNG, df.per_rank(), a shard of a DTensor, or have another name on each. A save whose ranks have
+    not all written within `commit_wait_seconds` of rank 0 fails.
 
     For one thread at a time; handles for any. In a forked child it refuses every call.
     """

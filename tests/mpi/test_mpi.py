@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,15 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     build(ROOT / "examples/mpi_heat", place / "heat", place / "installed")
     build(ROOT / "tests/mpi", place / "cases", place / "installed")
     return Programs(place / "heat/mpi_heat", place / "cases/mpi_ranks_cases")
+
+
+def test_python_has_them_by_mpi4py(tmp_path: Path) -> None:
+    if missing := lacking():
+        pytest.skip(f"LEFT OUT: {missing}")
+    program = Path(__file__).parent / "save_with_mpi4py.py"
+    with Job(3, sys.executable, program, tmp_path / "run") as job:
+        assert job.read_to_end() == 0, job.lines
+    assert "good" in job.lines
 
 
 @dataclass(frozen=True)

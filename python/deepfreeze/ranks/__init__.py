@@ -1,0 +1,12 @@
+"""The other processes of the job, and how they talk to each other around a save or restore.
+
+What a checkpointer needs of them is `_core.Ranks`: a rank, a world size, gather and scatter of
+bytes. They are called by all ranks together, in the thread that calls the checkpointer.
+"""
+
+from deepfreeze.ranks.directory_ranks import DirectoryRanks
+from deepfreeze.ranks.job import declining, ranks_of_job
+from deepfreeze.ranks.mpi_ranks import MPIRanks
+from deepfreeze.ranks.torch_ranks import TorchRanks
+
+__all__ = ["DirectoryRanks", "MPIRanks", "TorchRanks", "declining", "ranks_of_job"]

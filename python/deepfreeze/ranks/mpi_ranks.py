@@ -1,0 +1,82 @@
+"""The ranks of an MPI job, by mpi4py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from deepfreeze.ranks.polling import polls
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+_TAGS = 32_768  # every MPI has so many
+
+
+class MPIRanks:
+    """Those of a communicator, MPI.COMM_WORLD by default. Collective over it.
+
+    Nothing waits inside MPI: a rank that does not answer within `timeout_seconds` is a
+    TimeoutError on the others, and the ranks are not used any more. For the thread that may call
+    MPI.
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm | None = None, *, timeout_seconds: float = 900.0
+    ) -> None:
+        from mpi4py import MPI
+
+        self._mpi = MPI
+        self._comm = (comm or MPI.COMM_WORLD).Dup()  # our messages meet no others
+        self.rank: int = self._comm.Get_rank()
+        self.world_size: int = self._comm.Get_size()
+        self.timeout_seconds = timeout_seconds
+        self._calls = 0
+        self._lent: list[tuple[Any, bytes]] = []  # what MPI may still read
+
+    def gather(self, data: bytes) -> list[bytes] | None:
+        """What all ranks gave, by rank, for rank 0."""
+        self._calls += 1
+        if self.rank == 0:
+            return [data, *(self._receive("gather", rank) for rank in range(1, self.world_size))]
+        self._send(0, data)
+        self._finish("gather")
+        return None
+
+    def scatter(self, data: list[bytes]) -> bytes:
+        """The caller's own of what rank 0 gave for each."""
+        self._calls += 1
+        if self.rank != 0:
+            return self._receive("scatter", 0)
+        for rank, one in enumerate(data[1:], 1):
+            self._send(rank, one)
+        self._finish("scatter")
+        return data[0]
+
+    @property
+    def _tag(self) -> int:
+        return self._calls % _TAGS
+
+    def _send(self, rank: int, data: bytes) -> None:
+        request = self._comm.Isend([data, self._mpi.BYTE], dest=rank, tag=self._tag)
+        self._lent.append((request, data))
+
+    def _finish(self, call: str) -> None:
+        self._await(call, lambda: all(request.Test() for request, _ in self._lent))
+        self._lent.clear()
+
+    def _receive(self, call: str, rank: int) -> bytes:
+        status = self._mpi.Status()
+        message = self._await(
+            call, lambda: self._comm.Improbe(source=rank, tag=self._tag, status=status)
+        )
+        data = bytearray(status.Get_count(self._mpi.BYTE))
+        message.Recv([data, self._mpi.BYTE])
+        return bytes(data)
+
+    def _await(self, call: str, look: Callable[[], Any]) -> Any:
+        """The first result that is not empty."""
+        for _ in polls(self.timeout_seconds):
+            if (seen := look()) is not None and seen is not False:
+                return seen
+        raise TimeoutError(f"{call}: a rank did not come within {self.timeout_seconds:g} s")

@@ -1,0 +1,71 @@
+"""The ranks of torch.distributed."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from deepfreeze.ranks.store_ranks import LateError, StoreRanks
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+class TorchRanks(StoreRanks):
+    """The ranks of torch.distributed, or of one group of them.
+
+    They talk through the store over which the program's ranks found each other: any backend will
+    do, and none of the program's collectives waits for them. All ranks of a group make theirs in
+    the same order. One that does not answer within `timeout_seconds` is a TimeoutError on the
+    others.
+    """
+
+    _made: ClassVar[dict[str, int]] = {}  # how many, by group
+
+    def __init__(
+        self, group: ProcessGroup | None = None, *, timeout_seconds: float = 900.0
+    ) -> None:
+        import torch.distributed as dist
+        from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+
+        members = dist.get_process_group_ranks(group or dist.group.WORLD)
+        super().__init__(members.index(dist.get_rank()), len(members), timeout_seconds)
+        # Any: its stubs are those of an older store, of texts only.
+        self._store: Any = PrefixStore(self._next_name(members), _get_default_store())
+
+    @classmethod
+    def _next_name(cls, members: list[int]) -> str:
+        group = f"deepfreeze/{len(members)}-{zlib.crc32(repr(members).encode()):08x}"
+        number = cls._made[group] = cls._made.get(group, 0) + 1
+        return f"{group}/{number}"
+
+    def _set(self, key: str, value: bytes) -> None:
+        with _as_our_errors():
+            self._store.set(key, value)
+
+    def _take(self, keys: Sequence[str]) -> list[bytes]:
+        keys = list(keys)
+        with _as_our_errors():
+            self._store.wait(keys, timedelta(seconds=self.timeout_seconds))
+            if self._store.has_extended_api():
+                found: list[bytes] = self._store.multi_get(keys)
+            else:
+                found = [self._store.get(key) for key in keys]
+            for key in keys:
+                self._store.delete_key(key)
+        return found
+
+
+@contextlib.contextmanager
+def _as_our_errors() -> Iterator[None]:
+    """torch raises a RuntimeError whatever happens."""
+    try:
+        yield
+    except RuntimeError as cause:
+        text = str(cause)
+        if "timeout" in text.lower() or "timed out" in text.lower():
+            raise LateError(text.splitlines()[0]) from cause
+        raise ConnectionError(text) from cause

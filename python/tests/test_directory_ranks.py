@@ -1,0 +1,111 @@
+"""Ranks that have nothing but a directory. They are threads here."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+import deepfreeze as df
+
+T = TypeVar("T")
+SECONDS = 60.0  # a deadline for what must not hang
+
+
+def as_ranks(world_size: int, work: Callable[[int], T]) -> list[T]:
+    with ThreadPoolExecutor(world_size) as pool:
+        return list(pool.map(work, range(world_size)))
+
+
+def met(place: Path, world_size: int) -> list[df.DirectoryRanks]:
+    def meet(rank: int) -> df.DirectoryRanks:
+        return df.DirectoryRanks(place, rank=rank, world_size=world_size, timeout_seconds=SECONDS)
+
+    return as_ranks(world_size, meet)
+
+
+def test_all_hear_what_they_are_told(tmp_path: Path) -> None:
+    ranks = met(tmp_path / "ranks", 4)
+    given = [b"", b"x", b"y" * 1_000_000, bytes(range(256))]
+    for _ in range(5):
+        gathered = as_ranks(4, lambda rank: ranks[rank].gather(given[rank]))
+        assert gathered == [given, None, None, None]
+        answers = as_ranks(4, lambda rank: ranks[rank].scatter(given if rank == 0 else []))
+        assert answers == given
+    assert [(one.rank, one.world_size) for one in ranks] == [(rank, 4) for rank in range(4)]
+
+
+def test_what_an_earlier_job_left_is_in_no_meeting(tmp_path: Path) -> None:
+    later = time.time_ns() + 10**9
+    for name in ("rank-1.dead", "rank-7.dead", "rank-x.dead"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, ns=(later, later))  # as if it had only just died
+    for name in ("meeting-0", "meeting-1"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "meeting-0" / "begun.json").write_text(json.dumps(["dead", "dead"]))
+    (tmp_path / "meeting-1" / "called.json").write_text("{")
+    ranks = met(tmp_path, 2)
+    assert as_ranks(2, lambda rank: ranks[rank].gather(b"%d" % rank))[0] == [b"0", b"1"]
+    assert len(list(tmp_path.iterdir())) == 1, "the meeting itself"
+
+
+def test_the_next_job_takes_the_directory(tmp_path: Path) -> None:
+    before = met(tmp_path, 2)
+    after = met(tmp_path, 2)
+    for rank in range(2):
+        with pytest.raises(ConnectionError, match="another job has met"):
+            before[rank].gather(b"")
+    assert as_ranks(2, lambda rank: after[rank].gather(b"%d" % rank))[0] == [b"0", b"1"]
+
+
+def test_who_does_not_come_is_named(tmp_path: Path) -> None:
+    def come(rank: int) -> str:
+        if rank == 1:
+            return ""
+        with pytest.raises(TimeoutError) as raised:
+            df.DirectoryRanks(tmp_path, rank=rank, world_size=3, timeout_seconds=0.3)
+        return str(raised.value)
+
+    said = as_ranks(3, come)
+    assert "ranks: [1] of 3" in said[0]
+    assert "no meeting" in said[2]
+
+
+def test_who_does_not_answer_is_an_error_in_time(tmp_path: Path) -> None:
+    ranks = met(tmp_path, 2)
+    ranks[0].timeout_seconds = 0.1
+    with pytest.raises(TimeoutError, match=r"gather: a rank did not come within 0\.1 s"):
+        ranks[0].gather(b"")
+
+
+@pytest.mark.parametrize(("rank", "world_size"), [(-1, 2), (2, 2), (0, 0)])
+def test_a_rank_that_can_not_be(tmp_path: Path, rank: int, world_size: int) -> None:
+    with pytest.raises(ValueError, match=f"rank {rank} of {world_size}"):
+        df.DirectoryRanks(tmp_path, rank=rank, world_size=world_size)
+
+
+def test_they_save_and_restore_together(tmp_path: Path) -> None:
+    ranks = met(tmp_path / "ranks", 3)
+
+    def save(rank: int) -> bool:
+        state = {"w": np.arange(3_000_000.0), "own": df.per_rank(np.full(3, rank))}
+        with df.Checkpointer(tmp_path / "run", ranks=ranks[rank]) as ckpt:
+            handle = ckpt.save(1, state)
+            assert handle is not None
+            handle.wait("durable", SECONDS)
+            live = {"w": np.zeros(3_000_000), "own": df.per_rank(np.zeros(3, dtype=np.int64))}
+            ckpt.restore(live)
+        own = live["own"]
+        assert isinstance(own, df.PerRank)
+        return np.array_equal(live["w"], state["w"]) and bool((own.value == rank).all())
+
+    assert as_ranks(3, save) == [True] * 3
+    info = df._core.list_checkpoints(str(tmp_path / "run"))[0]
+    assert info.world_size == 3
