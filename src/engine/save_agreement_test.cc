@@ -5,8 +5,12 @@
 #include <atomic>
 
 #include "base/try.h"
+#include "engine/given_tensors.h"
+#include "engine/job_ranks.h"
 #include "engine/spec_message.h"
 #include "plan/layouts.h"
+#include "ranks/collective.h"
+#include "ranks/message.h"
 #include "support/code_of.h"
 #include "support/thread_ranks.h"
 
@@ -192,6 +196,36 @@ TEST(SpecMessage, WhatNoTableHoldsIsRefused) {
   table = {rows("w", {7, 3}, 2, 5)};
   table[0].box->extent[0] = 70;
   EXPECT_FALSE(decode_specs(encode_specs(table)));
+}
+
+// What another version of us might send: more than this one reads.
+TEST(ShareOut, AnAnswerThatGoesOnIsRefused) {
+  ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
+    const RankTensors own{"n", {whole("w", {8})}, {1}};
+    if (rank == 1) {
+      EXPECT_EQ(code_of(share_out(*group, own)), ErrorCode::kInternal);
+      return;
+    }
+    const Answer no_duties_and_more = [](const std::vector<std::string>& given) {
+      MessageWriter message;
+      message.number(std::uint64_t{0}).number(std::uint32_t{0}).number(std::uint64_t{0}).flag(true);
+      return std::vector<std::string>(given.size(), message.take());
+    };
+    EXPECT_TRUE(ask_rank0(*group, "share out", GivenTensors::encode(own), no_duties_and_more));
+  });
+}
+
+TEST(JobRanks, PointsOfRank0ThatGoOnAreRefused) {
+  ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
+    if (rank == 1) {
+      auto ranks = JobRanks::join(group);
+      EXPECT_EQ(code_of(ranks->points_of_rank0({})), ErrorCode::kInternal);
+      return;
+    }
+    MessageWriter message;
+    message.number(std::uint64_t{0}).flag(true);
+    EXPECT_TRUE(share_rank0s(*group, "candidates", message.take()));
+  });
 }
 
 }  // namespace

@@ -117,6 +117,23 @@ TEST_F(SavePlannerTest, ARepeatedRequestIsRefusedAllTheSame) {
   EXPECT_TRUE(refusal_after_good([](auto& bad) { bad.objects = "[1"; }).starts_with("objects: "));
 }
 
+TEST(SavePlannerShares, AreOfTensorsThatTheRankHas) {
+  SavePlanner planner({}, true);
+  ASSERT_TRUE(planner.accept(small_table()));
+  const auto refused = [&](const Share& share, const AuditPlan& audit = {}) {
+    const Status taken = planner.take_shares(std::vector{share}, audit);
+    return taken ? "accepted" : taken.error().message();
+  };
+  const auto count = static_cast<std::uint32_t>(planner.specs().size());
+  EXPECT_EQ(refused({count, 0, 0}), "a share of a tensor that this rank does not have");
+  EXPECT_TRUE(refused({0, 0, 1'000}).starts_with("a share beyond the end of tensor"));
+  EXPECT_TRUE(refused({0, 1'000, 0}).starts_with("a share beyond the end of tensor"));
+  EXPECT_EQ(refused({0, 0, 1}, {.saves = 1, .groups = {0}}),
+            "an audit of other tensors than this rank has");
+  EXPECT_FALSE(planner.has_shares());
+  EXPECT_EQ(refused({0, 0, 1}, {.saves = 1, .groups = std::vector<GroupId>(count)}), "accepted");
+}
+
 // What its headers say, read as from files of the planned sizes.
 std::vector<ShardHeader> headers_of(const SavePlan& made) {
   std::vector<ShardHeader> headers;

@@ -425,6 +425,20 @@ TEST_F(SeveralRanksTest, RanksInDifferentDirectoriesAreToldSo) {
   });
 }
 
+TEST_F(SeveralRanksTest, WhatOneRankDoesNotSeeNoneIsOffered) {
+  save_durably(2, {1});
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Options options;
+    options.ranks = group;
+    auto run = Checkpointer::open(rank == 0 ? run_dir() : dir_.path() / "elsewhere", options);
+    ASSERT_TRUE(run);
+    const auto offered = run->candidates();
+    ASSERT_EQ(code_of(offered), ErrorCode::kMismatch);
+    EXPECT_TRUE(offered.error().message().contains("rank 1: step 1 is there for rank 0"))
+        << offered.error().message();
+  });
+}
+
 TEST_F(SeveralRanksTest, RanksOfAnOlderIncarnationAreFencedOff) {
   save_durably(2, {1});
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
