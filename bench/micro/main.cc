@@ -47,6 +47,7 @@ void add_all(const Suite& suite) {
   add_capture(suite);
   add_plan(suite);
   add_header(suite);
+  add_commit(suite);
   add_records(suite);
   add_shares(suite);
   add_queue(suite);

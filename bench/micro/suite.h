@@ -34,6 +34,7 @@ class Suite {
 
 void add_capture(const Suite& suite);
 void add_codec(const Suite& suite);
+void add_commit(const Suite& suite);
 void add_header(const Suite& suite);
 void add_plan(const Suite& suite);
 void add_queue(const Suite& suite);
