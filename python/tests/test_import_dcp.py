@@ -32,6 +32,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 import deepfreeze as df
+from deepfreeze.adapters.torch_files import copy_part
 from deepfreeze.errors import CorruptError
 from deepfreeze.importing.boxes import Box, tiling_fault
 from deepfreeze.importing.unflatten import unflatten
@@ -63,6 +64,23 @@ def test_every_dtype_is_the_same_bit_for_bit(folder: Path, run: Path) -> None:
     assert set(found) == set(state)
     for name, tensor in state.items():
         assert_same(found[name], tensor)
+
+
+def test_a_lazy_conjugate_or_negation_is_not_lost(folder: Path, run: Path) -> None:
+    z, x = torch.tensor([1 + 2j, 3 - 4j]), torch.tensor([5.0, -6.0])
+    state = {"conjugate": z.conj(), "negative": torch._neg_view(x)}
+    write(folder, state)
+    found = imported(folder, run)
+    assert found["conjugate"].tolist() == [1 - 2j, 3 + 4j]
+    assert found["negative"].tolist() == [-5.0, 6.0]
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
+def test_a_lazy_conjugate_is_put_into_its_place(dtype: torch.dtype) -> None:
+    whole = torch.zeros(4, dtype=dtype)
+    copy_part(whole, (slice(1, 3),), torch.tensor([1 + 2j, 3 - 4j]).to(dtype).conj())
+    assert whole.tolist() == [0, 1 - 2j, 3 + 4j, 0]
 
 
 def test_the_tree_is_as_it_was(folder: Path, run: Path) -> None:

@@ -81,6 +81,8 @@ class Described:
     stride: tuple[int, ...]
     offset: int  # elements
     storage_bytes: int
+    conjugated: bool  # lazily: its elements are not what lies in the storage
+    negated: bool
 
 
 def describe(stream: IO[bytes]) -> Described:
@@ -94,6 +96,8 @@ def describe(stream: IO[bytes]) -> Described:
         tuple(found.stride()),
         int(found.storage_offset()),
         found.untyped_storage().nbytes(),
+        found.is_conj(),
+        found.is_neg(),
     )
 
 
@@ -102,7 +106,9 @@ def view_of(array: NDArray[np.uint8], what: Described) -> torch.Tensor:
     dtype = dtype_from_name(what.dtype)
     raw = _bytes_of(array)
     elements = raw[: raw.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-    return elements.as_strided(what.shape, what.stride, what.offset)
+    found = elements.as_strided(what.shape, what.stride, what.offset)
+    found = found.conj() if what.conjugated else found
+    return torch._neg_view(found) if what.negated else found
 
 
 def _bytes_of(array: NDArray[np.uint8]) -> torch.Tensor:
@@ -126,4 +132,4 @@ def empty_in(memory: memoryview, dtype: str, shape: Shape) -> torch.Tensor:
 
 def copy_part(whole: torch.Tensor, slices: tuple[slice, ...], part: torch.Tensor) -> None:
     """Puts a part into its place, bit by bit."""
-    copyable(whole)[slices].copy_(copyable(part))
+    copyable(whole)[slices].copy_(copyable(part.resolve_conj().resolve_neg()))
