@@ -2,6 +2,7 @@
 
 import zipfile
 from collections import OrderedDict
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,54 @@ def test_archives_that_torch_does_not_write_are_refused(
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("other/data.pkl", b"\x80\x02}.")
     assert "two records of one name" in refusal(path, run, capsys)[1]
+
+
+def test_an_archive_that_torch_would_read_otherwise_is_refused(
+    path: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two saves into one open file: torch finds the first, zipfile the second."""
+    (tmp_path / "two").mkdir()
+    both = b""
+    for place, epoch in ((path, 1), (tmp_path / "two" / path.name, 2)):
+        torch.save({"w": torch.arange(8.0), "epoch": epoch}, place)
+        both += place.read_bytes()
+    path.write_bytes(both)
+    assert torch.load(path)["epoch"] == 1
+    flip(path, both.index(torch.arange(8.0).numpy().tobytes()))  # what torch would read
+    code, message = refusal(path, run, capsys)
+    assert code == "corrupt"
+    assert f"something else before byte {len(both) // 2}" in message
+
+
+def test_records_are_found_by_torch_in_any_case(
+    path: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which of the two its binary search comes upon depends on the others."""
+    torch.save({"epoch": 2}, path)
+    with zipfile.ZipFile(path) as archive:
+        other = archive.read("model/data.pkl")
+    torch.save({"epoch": 1}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("model/DATA.PKL", other)
+    assert "two records of one name" in refusal(path, run, capsys)[1]
+
+
+def test_records_that_overlap_or_a_comment_are_refused(
+    path: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"w": torch.zeros(1000)}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = b"x"
+    assert "the archive has a comment" in refusal(path, run, capsys)[1]
+    torch.save({"w": torch.zeros(1000)}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        (big,) = (info for info in archive.infolist() if info.filename.endswith("data/0"))
+        for number in range(1, 9):  # a checksum of nine times what is there
+            info = copy(big)
+            info.filename = f"model/data/{number}"
+            archive.filelist.append(info)
+        archive.writestr("model/last", b"")
+    assert "its records overlap" in refusal(path, run, capsys)[1]
 
 
 def test_torchscript_is_refused(path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:

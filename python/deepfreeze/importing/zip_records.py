@@ -1,6 +1,9 @@
 """The zip archives that torch.save writes: where each record lies, and its checksum.
 
 torch itself checks none. Its records are stored as they are, so that they can be mapped.
+
+What is checked here is read by torch's own reader afterwards, which counts from the beginning of
+the file and takes names in any case. An archive in which it could find other records is refused.
 """
 
 from __future__ import annotations
@@ -77,15 +80,25 @@ class Archive:
     def _read_directory(self) -> dict[str, Record]:
         try:
             with zipfile.ZipFile(self.stream()) as archive:
-                found = [self._record(info) for info in archive.infolist()]
+                infos = archive.infolist()
+                self._check_alone(infos, archive.comment)
+                found = [self._record(info) for info in infos]
         except CheckpointError:
             raise
         except Exception as cause:  # zipfile raises many kinds for bytes that are none of a zip
             raise self.fault(f"it is no whole zip archive ({cause})") from cause
-        records = {record.name: record for record in found}
-        if len(records) != len(found):
+        if len({record.name.lower() for record in found}) != len(found):
             raise self.fault("the archive has two records of one name")
-        return records
+        if sum(record.bytes for record in found) > self._size:
+            raise self.fault("its records overlap")
+        return {record.name: record for record in found}
+
+    def _check_alone(self, infos: list[zipfile.ZipInfo], comment: bytes) -> None:
+        """zipfile finds an archive behind anything; torch would read what that is."""
+        begin = min((info.header_offset for info in infos), default=0)
+        if begin or comment:
+            what = f"something else before byte {begin}" if begin else "a comment"
+            raise self.fault(f"the archive has {what}, as torch.save writes none")
 
     def _record(self, info: zipfile.ZipInfo) -> Record:
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _IS_ENCRYPTED:
