@@ -3,6 +3,7 @@
 import io
 import random
 import textwrap
+import tracemalloc
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
@@ -317,6 +318,24 @@ def test_a_flipped_bit_in_a_tensor_is_found(
     assert (code, message) == (
         "corrupt", f"read {path} at 0 (w): record data/0: its CRC-32 does not match",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x02]r" + (20_000_000).to_bytes(4, "little") + b".",  # a memo of 320 MB
+        b"\x80\x05\x96" + (200_000_000).to_bytes(8, "little") + b".",
+    ],
+)
+def test_no_memory_is_taken_for_what_the_metadata_only_says(
+    small: Path, run: Path, data: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (small / ".metadata").write_bytes(data)
+    tracemalloc.start()
+    assert refusal(small, run, capsys)[0] == "corrupt"
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50_000_000
 
 
 def test_files_that_are_cut_or_missing_are_refused(

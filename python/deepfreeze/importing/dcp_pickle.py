@@ -7,13 +7,13 @@ other name ends the reading before anything is looked up or called.
 from __future__ import annotations
 
 import io
-import pickle
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.source_files import fault
+from deepfreeze.importing.unpickler import Unpickler
 
 _CLASSES = {
     "torch.distributed.checkpoint.metadata": (
@@ -68,7 +68,7 @@ _STAND_INS: dict[tuple[str, str], type[Kept]] = {
 }
 
 
-class _Reader(pickle.Unpickler):
+class _Reader(Unpickler):
     def __init__(self, data: bytes, path: Path) -> None:
         super().__init__(io.BytesIO(data))
         self._path = path
