@@ -81,6 +81,20 @@ def repack(path: Path, change: Callable[[str, bytes], bytes | None], **options: 
                 new.writestr(name, changed)
 
 
+def put_pickle(path: Path, value: bytes) -> None:
+    """Has a file of torch.save hold a dict with the value of these operations under "x"."""
+    torch.save({"x": torch.arange(8.0), "more": torch.arange(1000.0)}, path)
+    data = b"\x80\x02}" + pickled(b"x") + value + b"s."
+    repack(path, lambda name, old: data if name == "data.pkl" else old)
+
+
+def pickled(value: bytes | int) -> bytes:
+    """The operations that push a text or a small number."""
+    if isinstance(value, int):
+        return b"J" + value.to_bytes(4, "little", signed=True)
+    return b"X" + len(value).to_bytes(4, "little") + value
+
+
 def record_place(path: Path, name: str) -> int:
     """Where the data of a record begins."""
     data = path.read_bytes()

@@ -267,6 +267,18 @@ def test_code_in_an_item_is_named_and_not_run(
     assert not mark.exists()
 
 
+def test_an_object_that_claims_more_than_its_record_is_refused(
+    small: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def claim(name: str, data: bytes) -> bytes:
+        return data.replace(b"K\x08", b"M\x00\x40") if name == "data.pkl" else data
+
+    replace_item(small, "epoch", {"t": torch.arange(8.0)}, claim)
+    code, message = refusal(small, run, capsys)
+    assert code == "corrupt"
+    assert "at 0 (epoch): record data/0 has not the 16384 elements" in message
+
+
 def test_an_item_that_is_another_than_the_metadata_says_is_refused(
     small: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

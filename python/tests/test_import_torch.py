@@ -1,5 +1,6 @@
 """Files of torch.save: what comes through, and what is refused without being run."""
 
+import tracemalloc
 import zipfile
 from collections import OrderedDict
 from copy import copy
@@ -14,6 +15,8 @@ from import_kit import (
     Runs,
     import_it,
     imported,
+    pickled,
+    put_pickle,
     random_tensor,
     record_place,
     refusal,
@@ -292,6 +295,65 @@ def test_names_are_read_from_all_kinds_of_pickles() -> None:
         assert [name.replace("__builtin__", "builtins") for name in names] == ["builtins.eval"]
     assert names_in(io.BytesIO(b"(S'x'\nios\nsystem\n.")) == ["os.system"]
     assert names_in(io.BytesIO(b"cos\nsystem\n\xff\xff")) == ["os.system"]
+
+
+def claimed(count: int) -> bytes:
+    """A tensor of all elements of storage 0, which has eight."""
+    return (
+        b"ctorch._utils\n_rebuild_tensor_v2\n((" + pickled(b"storage") + b"ctorch\nFloatStorage\n"
+        + pickled(b"0") + pickled(b"cpu") + pickled(count) + b"tQ" + pickled(0)
+        + pickled(count) + b"\x85" + pickled(1) + b"\x85" + b"\x89ccollections\nOrderedDict\n)RtR"
+    )  # fmt: skip
+
+
+def test_a_storage_is_claimed_only_once(
+    path: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torch believes the first claim, and would show the file from there on."""
+    put_pickle(path, claimed(8))
+    assert imported(path, run, "--step", "1")["x"].tolist() == list(range(8))
+    put_pickle(path, b"(" + claimed(500) + claimed(8) + b"t")
+    code, message = refusal(path, run.with_name("other"), capsys)
+    assert (code, "claims storage 0 twice" in message) == ("corrupt", True)
+
+
+@pytest.mark.parametrize(
+    ("operations", "kind"),
+    [
+        (b"ctorch\nFloatTensor\n" + pickled(1000) + b"\x85R", "FloatTensor"),
+        (b"ctorch\nTensor\n" + pickled(1000) + b"\x85\x81", "Tensor"),
+        (b"ctorch.storage\nTypedStorage\n" + pickled(1000) + b"\x85R", "TypedStorage"),
+        (b"c__builtin__\nbytearray\n" + pickled(1 << 30) + b"\x85R", "bytearray"),
+    ],
+)
+def test_memory_that_nothing_fills_is_not_imported(
+    path: Path, run: Path, operations: bytes, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """weights_only makes them, of whatever the process has had there before."""
+    put_pickle(path, operations)
+    code, message = refusal(path, run, capsys)
+    assert (code, message) == (
+        "corrupt", f"read {path}: it makes a {kind} without saying what is in it",
+    )  # fmt: skip
+    torch.save({"x": 1}, path, _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes().replace(b"K\x01s", operations + b"s"))
+    assert refusal(path, run, capsys) == (code, message)
+
+
+def test_bytearrays_keep_their_contents(path: Path, run: Path) -> None:
+    torch.save({"a": bytearray(b"\xff\x00"), "b": bytearray()}, path)
+    assert imported(path, run) == {"a": bytearray(b"\xff\x00"), "b": bytearray()}
+
+
+def test_no_memory_is_taken_for_what_a_pickle_only_says(
+    path: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_pickle(path, b"Nr" + (20_000_000).to_bytes(4, "little"))  # a memo of 320 MB
+    tracemalloc.start()
+    assert import_it(path, run) == 0
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50_000_000
 
 
 def test_a_file_of_a_big_endian_machine(path: Path, run: Path) -> None:

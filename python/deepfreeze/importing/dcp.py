@@ -25,7 +25,7 @@ from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.dcp_index import Chunk, Index, Item, StoredTensor, read_index
 from deepfreeze.importing.scratch import Scratch, aligned
 from deepfreeze.importing.source_files import Done, SourceFile, fault
-from deepfreeze.importing.torch_file import refused
+from deepfreeze.importing.torch_file import refused, value_of
 from deepfreeze.importing.unflatten import unflatten
 from deepfreeze.importing.zip_records import Archive
 
@@ -107,10 +107,7 @@ class _Reader:
 
     def _object(self, name: str, item: Item, done: Done) -> Any:
         archive = self._verified(name, item, done)
-        try:
-            return load(archive.stream())
-        except RefusedError as cause:
-            raise refused(archive, cause) from cause
+        return value_of(archive, lambda: load(archive.stream()))
 
     def _verified(self, name: str, item: Item, done: Done) -> Archive:
         archive = Archive(self._file(item.file), item.offset, item.bytes, name)

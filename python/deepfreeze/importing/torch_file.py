@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.pickle_names import names_in
 from deepfreeze.importing.source_files import SourceFile, fault, stream_of
-from deepfreeze.importing.storages import storages_in
+from deepfreeze.importing.storages import ClaimError, storages_in
 from deepfreeze.importing.zip_records import MAGIC, Archive
 
 _OLD_PICKLES = 5  # that the old format begins with
@@ -35,28 +37,55 @@ def _mapped(archive: Archive, reading: Reading) -> Any:
     total = sum(record.bytes for record in archive.records.values())
     with reading.progress("check", total) as progress:
         archive.verify(progress.add)
+    return value_of(archive, lambda: load(archive.file.path, mapped=True))
+
+
+def value_of(archive: Archive, load_it: Callable[[], Any]) -> Any:
+    """What `load_it` makes of an archive; CheckpointError where that would show more than it."""
     try:
-        state = load(archive.file.path, mapped=True)
+        unclear = _unclear(lambda: _check_storages(archive))
+        value = load_it()
+    except ClaimError as cause:
+        raise archive.fault(cause) from cause
     except RefusedError as cause:
         raise refused(archive, cause) from cause
-    _check_storages(archive)
-    return state
+    if unclear is not None:
+        raise archive.fault(f"its pickle is none of torch.save ({unclear!r})") from unclear
+    return value
+
+
+def _unclear(check: Callable[[], object]) -> Exception | None:
+    """What keeps pickles from being looked through, if anything; load() mostly says it better."""
+    try:
+        check()
+    except (CheckpointError, ClaimError):
+        raise
+    except Exception as cause:  # bytes that are no pickle raise anything
+        return cause
+    return None
 
 
 def _check_storages(archive: Archive) -> None:
-    """CorruptError where a tensor would show more than its record."""
-    for key, (kind, count) in storages_in(archive.read("data.pkl")).items():
+    """ClaimError where a tensor would show more than its record."""
+    claims = storages_in(io.BytesIO(archive.read("data.pkl")))
+    for key, (kind, count) in claims.items():
         record = archive.records.get(f"data/{key}")
         if record is None or record.bytes != count * storage_item_bytes(kind):
-            raise archive.fault(f"record data/{key} has not the {count} elements that it should")
+            raise ClaimError(f"record data/{key} has not the {count} elements that it should")
 
 
 def _old(file: SourceFile) -> Any:
     try:
-        return load(file.path)
+        unclear = _unclear(lambda: storages_in(stream_of(file.memory), _OLD_PICKLES))
+        value = load(file.path)
+    except ClaimError as cause:
+        raise fault(file.path, "", cause) from cause
     except RefusedError as cause:
         names = names_in(stream_of(file.memory), _OLD_PICKLES)
         raise _refused(file.path, "", names, cause) from cause
+    if unclear is not None:
+        raise fault(file.path, "", f"its pickles are none of torch.save ({unclear!r})")
+    return value
 
 
 def refused(archive: Archive, cause: RefusedError) -> CheckpointError:
