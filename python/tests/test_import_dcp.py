@@ -567,3 +567,16 @@ def test_flat_names_become_a_tree() -> None:
         unflatten([(("a",), {}), (("a", "b"), 1)])
     with pytest.raises(CorruptError, match="a: it is there twice"):
         unflatten([(("a", "b"), {}), (("a",), 1)])
+
+
+def test_holes_are_counted_together() -> None:
+    assert len(unflatten([(("l", 1 << 18), 1)])["l"]) == 262145
+    with pytest.raises(CorruptError, match="a list of 262145 with 1 items"):
+        unflatten([((f"l{number}", 1 << 18), 1) for number in range(5)])
+
+
+def test_as_deep_as_may_be() -> None:
+    tree = unflatten([(("a",) * 512, 1)])
+    for _ in range(512):
+        tree = tree["a"]
+    assert tree == 1

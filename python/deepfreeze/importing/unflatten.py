@@ -8,7 +8,7 @@ from typing import Any
 from deepfreeze.encoder import DEPTH_MAX
 from deepfreeze.errors import CorruptError
 
-_HOLES_MAX = 1 << 20  # of one list: places of which nothing was stored
+_HOLES_MAX = 1 << 20  # of all lists: places of which nothing was stored
 
 Keys = tuple[str | int, ...]
 
@@ -34,25 +34,33 @@ def unflatten(leaves: Iterable[tuple[Keys, object]]) -> dict[str, Any]:
         if keys[-1] in branch:
             raise CorruptError(f"{_shown(keys)}: it is there twice")
         branch[keys[-1]] = value
-    tree = _finished(root, ())
+    tree = _Finishing().finished(root, ())
     if not isinstance(tree, dict):
         raise CorruptError("the state is a list, where DCP stores a dict")
     return tree
 
 
-def _finished(branch: _Branch, path: Keys) -> Any:
-    done = {
-        key: _finished(value, (*path, key)) if isinstance(value, _Branch) else value
-        for key, value in branch.items()
-    }
-    if all(type(key) is str for key in done):
-        return done
-    if not all(type(key) is int and key >= 0 for key in done):
-        raise CorruptError(f"{_shown(path)}: keys of a dict and of a list")
-    length = 1 + max(int(key) for key in done)
-    if length > len(done) + _HOLES_MAX:
-        raise CorruptError(f"{_shown(path)}: a list of {length} with {len(done)} items")
-    return [done.get(index) for index in range(length)]
+class _Finishing:
+    """Makes plain dicts and lists of branches."""
+
+    def __init__(self) -> None:
+        self._holes_left = _HOLES_MAX
+
+    # One frame per level: as many as may be fit into Python's own limit.
+    def finished(self, branch: _Branch, path: Keys) -> Any:
+        done: dict[str | int, Any] = {}
+        for key, value in branch.items():
+            is_inner = isinstance(value, _Branch)
+            done[key] = self.finished(value, (*path, key)) if is_inner else value
+        if all(type(key) is str for key in done):
+            return done
+        if not all(type(key) is int and key >= 0 for key in done):
+            raise CorruptError(f"{_shown(path)}: keys of a dict and of a list")
+        length = 1 + max(int(key) for key in done)
+        self._holes_left -= length - len(done)
+        if self._holes_left < 0:
+            raise CorruptError(f"{_shown(path)}: a list of {length} with {len(done)} items")
+        return [done.get(index) for index in range(length)]
 
 
 def _shown(keys: Keys) -> str:
