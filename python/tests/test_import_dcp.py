@@ -33,7 +33,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 import deepfreeze as df
-from deepfreeze.adapters.torch_files import copy_part
+from deepfreeze.adapters.torch_files import copy_box
 from deepfreeze.errors import CorruptError
 from deepfreeze.importing.boxes import Box, tiling_fault
 from deepfreeze.importing.unflatten import unflatten
@@ -80,7 +80,7 @@ def test_a_lazy_conjugate_or_negation_is_not_lost(folder: Path, run: Path) -> No
 @pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.complex128])
 def test_a_lazy_conjugate_is_put_into_its_place(dtype: torch.dtype) -> None:
     whole = torch.zeros(4, dtype=dtype)
-    copy_part(whole, (slice(1, 3),), torch.tensor([1 + 2j, 3 - 4j]).to(dtype).conj())
+    copy_box(whole, (slice(1, 3),), torch.tensor([1 + 2j, 3 - 4j]).to(dtype).conj())
     assert whole.tolist() == [0, 1 - 2j, 3 + 4j, 0]
 
 
@@ -432,7 +432,7 @@ def rechunk(metadata: Any, *boxes: tuple[torch.Size, torch.Size]) -> None:
             lambda m: rechunk(m, (size(0, 0), size(2, 2)), (size(0, 2), size(2, 2))),
             "corrupt", "beyond",
         ),
-        (lambda m: rechunk(m, (size(0), size(6))), "corrupt", "a part of [6]"),
+        (lambda m: rechunk(m, (size(0), size(6))), "corrupt", "a box of [6]"),
         (rechunk, "corrupt", "not as many elements"),
         (
             lambda m: rechunk(m, (size(0, 0), size(1, 3)), (size(1, 0), size(1, 3))),

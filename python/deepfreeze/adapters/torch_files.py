@@ -130,6 +130,6 @@ def empty_in(memory: memoryview, dtype: str, shape: Shape) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=torch.uint8).view(kind).view(shape)
 
 
-def copy_part(whole: torch.Tensor, slices: tuple[slice, ...], part: torch.Tensor) -> None:
-    """Puts a part into its place, bit by bit."""
-    copyable(whole)[slices].copy_(copyable(part.resolve_conj().resolve_neg()))
+def copy_box(whole: torch.Tensor, slices: tuple[slice, ...], box: torch.Tensor) -> None:
+    """Puts a box into its place, bit by bit."""
+    copyable(whole)[slices].copy_(copyable(box.resolve_conj().resolve_neg()))

@@ -1,4 +1,4 @@
-"""Whether the parts of a tensor make a whole."""
+"""Whether boxes make a whole tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deepfreeze.dtypes import Shape
 
 @dataclass(frozen=True)
 class Box:
-    """Offset and extent of a part of a tensor."""
+    """Offset and extent within a tensor."""
 
     offset: Shape
     shape: Shape
@@ -38,18 +38,18 @@ def tiling_fault(shape: Shape, boxes: list[Box]) -> str:
     """Why the boxes do not cover a tensor of that shape exactly once; empty where they do."""
     for box in boxes:
         if not len(box.offset) == len(box.shape) == len(shape):
-            return f"a part of {list(box.shape)} in a tensor of {list(shape)}"
+            return f"a box of {list(box.shape)} in a tensor of {list(shape)}"
         pairs = zip(box.slices, shape, strict=True)
-        if any(part.start < 0 or part.stop > size for part, size in pairs):
-            return f"the part at {list(box.offset)} goes beyond the tensor's {list(shape)}"
+        if any(cut.start < 0 or cut.stop > size for cut, size in pairs):
+            return f"the box at {list(box.offset)} goes beyond the tensor's {list(shape)}"
     full = [box for box in boxes if box.volume]
     if sum(box.volume for box in full) != prod(shape):
-        return f"its {len(full)} parts are not as many elements as its shape {list(shape)}"
+        return f"its {len(full)} boxes are not as many elements as its shape {list(shape)}"
     return _overlap(full) if shape else ""
 
 
 def _overlap(boxes: list[Box]) -> str:
-    """Sweeps along the dimension that is cut most often: few parts are open at one time."""
+    """Sweeps along the dimension that is cut most often: few boxes are open at one time."""
     if not boxes:
         return ""
     axes = range(len(boxes[0].shape))
@@ -59,6 +59,6 @@ def _overlap(boxes: list[Box]) -> str:
         opened = [one for one in opened if one.slices[axis].stop > box.offset[axis]]
         for other in opened:
             if box.overlaps(other):
-                return f"the parts at {list(other.offset)} and {list(box.offset)} overlap"
+                return f"the boxes at {list(other.offset)} and {list(box.offset)} overlap"
         opened.append(box)
     return ""

@@ -1,7 +1,7 @@
 """Directories of torch.distributed.checkpoint.
 
-A tensor that was written in one piece stays in its file. One of several parts is put together in
-scratch memory, part by part.
+A tensor that was written in one piece stays in its file. One of several boxes is put together in
+scratch memory, box by box.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from deepfreeze.adapters.torch_files import (
     RefusedError,
     Tensor,
-    copy_part,
+    copy_box,
     describe,
     empty_in,
     load,
@@ -75,7 +75,7 @@ class _Reader:
         if isinstance(leaf, Item):
             return self._object(name, leaf, done)
         if _in_one_piece(leaf):
-            return self._part(name, leaf, leaf.chunks[0], done)
+            return self._chunk(name, leaf, leaf.chunks[0], done)
         return self._assembled(name, leaf, done)
 
     def _assembled(self, name: str, tensor: StoredTensor, done: Done) -> Tensor:
@@ -83,10 +83,10 @@ class _Reader:
         memory = self._scratch.take(size) if self._scratch else memoryview(b"")
         whole = empty_in(memory, tensor.dtype, tensor.shape)
         for chunk in tensor.chunks:
-            copy_part(whole, chunk.box.slices, self._part(name, tensor, chunk, done))
+            copy_box(whole, chunk.box.slices, self._chunk(name, tensor, chunk, done))
         return whole
 
-    def _part(self, name: str, tensor: StoredTensor, chunk: Chunk, done: Done) -> Tensor:
+    def _chunk(self, name: str, tensor: StoredTensor, chunk: Chunk, done: Done) -> Tensor:
         """A chunk, in the memory of its file."""
         archive = self._verified(name, chunk.item, done)
         if archive.is_big_endian:  # torch would swap bytes that describe() does not read

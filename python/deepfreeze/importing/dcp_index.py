@@ -26,7 +26,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of a tensor, and where it was written."""
+    """A box of a tensor, and where it was written."""
 
     box: Box
     item: Item
@@ -34,7 +34,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor, of parts that tile it."""
+    """A tensor, of boxes that tile it."""
 
     dtype: str
     shape: Shape

@@ -101,7 +101,7 @@ def _check_metadata(metadata: Any, file: SourceFile) -> None:
         raise fault(
             file.path,
             "",
-            "it holds parts of tensors; torch.distributed.checkpoint's "
+            "it holds boxes of tensors; torch.distributed.checkpoint's "
             "consolidate_safetensors_files() makes whole ones of them",
             "unsupported",
         )

@@ -1,4 +1,4 @@
-"""Memory in which tensors are put together from their parts.
+"""Memory in which tensors are put together from their boxes.
 
 It is a file without a name on the disk where the checkpoint will be, mapped: what fits into memory
 is never written, what does not is, and no more memory is needed than there is.
