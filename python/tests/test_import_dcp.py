@@ -319,6 +319,33 @@ def test_metadata_of_other_shapes_that_say_the_same(small: Path, run: Path) -> N
     assert (found["empty"].dtype, found["empty"].shape) == (torch.float32, (0, 3))
 
 
+def test_what_only_some_tables_have_is_told(
+    small: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def edit(metadata: Any) -> None:
+        del metadata.state_dict_metadata["epoch"]
+        metadata.planner_data["rank 1's"] = ("rank 1's",)
+
+    change(small, edit)
+    assert list(imported(small, run)) == ["model"]
+    said = capsys.readouterr().err
+    assert f"{small / '.metadata'}: of 2 (epoch, rank 1's) nothing was stored" in said
+    assert f"{small / '.metadata'} does not say what 1 (epoch) is: left out" in said
+
+
+def test_a_place_that_stands_twice_is_refused(
+    small: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def edit(metadata: Any) -> None:
+        (info,) = (info for index, info in metadata.storage_data.items() if index.offset)
+        twin = MetadataIndex("model.w", size(1, 1))
+        metadata.storage_data[twin] = info
+        object.__setattr__(twin, "offset", size(0, 0))
+
+    change(small, edit)
+    assert "(model.w): the box at [0, 0] stands twice" in refusal(small, run, capsys)[1]
+
+
 def test_a_flipped_bit_in_a_tensor_is_found(
     folder: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -368,6 +395,14 @@ def test_files_that_are_cut_or_missing_are_refused(
         assert refusal(small, run, capsys)[0] == "corrupt"
 
 
+def laughs() -> list[Any]:
+    """Of which a message would have a gigabyte."""
+    nested: list[Any] = ["lol"]
+    for _ in range(28):
+        nested = [nested, nested]
+    return nested
+
+
 def move(metadata: Any, **where: Any) -> None:
     for info in metadata.storage_data.values():
         for name, value in where.items():
@@ -414,6 +449,8 @@ def rechunk(metadata: Any, *boxes: tuple[torch.Size, torch.Size]) -> None:
         (lambda m: setattr(m, "state_dict_metadata", [1]), "corrupt", "lacks"),
         (lambda m: m.state_dict_metadata.update({3: None}), "corrupt", "a name is a int"),
         (lambda m: m.state_dict_metadata.update(x=None), "corrupt", "neither a tensor nor"),
+        (lambda m: m.planner_data.update({5: ("x",)}), "corrupt", "a name is a int"),
+        (lambda m: move(m, transform_descriptors=laughs()), "unsupported", "through something"),
         (lambda m: m.planner_data.update(epoch="epoch"), "corrupt", "no tuple of keys"),
         (lambda m: m.planner_data.update(epoch=()), "corrupt", "no tuple of keys"),
         (lambda m: m.planner_data.update(epoch=(1.5,)), "corrupt", "no tuple of keys"),
@@ -435,7 +472,10 @@ def rechunk(metadata: Any, *boxes: tuple[torch.Size, torch.Size]) -> None:
         (lambda m: rechunk(m, (size(0), size(6))), "corrupt", "a box of [6]"),
         (rechunk, "corrupt", "not as many elements"),
         (
-            lambda m: rechunk(m, (size(0, 0), size(1, 3)), (size(1, 0), size(1, 3))),
+            lambda m: (
+                setattr(m.state_dict_metadata["model.w"], "size", size(3, 2)),
+                rechunk(m, (size(0, 0), size(3, 2))),
+            ),
             "corrupt", "where the metadata has",
         ),
     ],
@@ -462,7 +502,21 @@ def test_a_tensor_larger_than_its_files_takes_no_memory(
         rechunk(metadata, (size(0, 0), size(half, 1)), (size(half, 0), size(half, 1)))
 
     change(small, grow)
-    assert "its tensors are larger than its files" in refusal(small, run, capsys)[1]
+    assert "its items are larger than its files" in refusal(small, run, capsys)[1]
+
+
+def test_an_item_counts_only_once(
+    small: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else a file of a megabyte makes tensors of any size."""
+
+    def repeat(metadata: Any) -> None:
+        boxes = [(size(2 * row, 0), size(2, 3)) for row in range(40)]
+        metadata.state_dict_metadata["model.w"].size = size(80, 3)
+        rechunk(metadata, *boxes)
+
+    change(small, repeat)
+    assert "its items are larger than its files" in refusal(small, run, capsys)[1]
 
 
 def test_a_disk_without_room_for_scratch_is_an_error(

@@ -43,7 +43,8 @@ def read(folder: Path, reading: Reading) -> Content:
     except CorruptError as cause:
         raise fault(index_file.path, "", cause) from cause
     capture = walk(state)
-    return Content(capture.text, capture.entries, [capture], [index_file, *reader.files])
+    files = [index_file, *reader.files]
+    return Content(capture.text, capture.entries, [capture], files, index.warnings)
 
 
 class _Reader:
@@ -60,9 +61,12 @@ class _Reader:
             for leaf in index.leaves.values()
             if isinstance(leaf, StoredTensor) and not _in_one_piece(leaf)
         )
-        # Checked against the files before it is taken: elements are stored as they are.
-        if room > self.bytes:
-            raise CorruptError(f"read {folder}: its tensors are larger than its files")
+        # Checked before it is taken: elements are stored as they are, and each only once.
+        there = sum(file.bytes for file in self._files.values())
+        if max(room, self.bytes) > there:
+            raise fault(
+                folder, "", f"its items are larger than its files, which have {there} bytes"
+            )
         self._scratch = Scratch(reading.scratch_folder, room) if room else None
 
     @property

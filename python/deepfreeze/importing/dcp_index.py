@@ -9,7 +9,7 @@ from typing import Any
 from deepfreeze.dtypes import Shape
 from deepfreeze.importing.boxes import Box, tiling_fault
 from deepfreeze.importing.dcp_pickle import is_a, read_pickle, size_of
-from deepfreeze.importing.source_files import SourceFile, fault
+from deepfreeze.importing.source_files import SourceFile, fault, first_few
 from deepfreeze.importing.unflatten import Keys
 
 NAME = ".metadata"
@@ -47,6 +47,7 @@ class Index:
 
     leaves: dict[str, StoredTensor | Item] = field(default_factory=dict)
     paths: dict[str, Keys] = field(default_factory=dict)  # of the same in the state's tree
+    warnings: list[str] = field(default_factory=list)
 
 
 class _Parser:
@@ -70,8 +71,25 @@ class _Parser:
             if not isinstance(name, str):
                 raise self.bad("", f"a name is a {type(name).__name__}")
             index.leaves[name] = self._leaf(name, entry)
+        index.warnings += self._left_out(index)
+        for name in index.leaves:
             index.paths.setdefault(name, (name,))
         return index
+
+    def _left_out(self, index: Index) -> list[str]:
+        """What only some of the tables have. Of objects DCP stores those of one rank."""
+        unstored = [name for name in index.paths if name not in index.leaves]
+        unknown = [
+            name
+            for name in dict.fromkeys(name for name, _ in self._items)
+            if name not in index.leaves
+        ]
+        warnings = []
+        if unstored:
+            warnings.append(f"{self._path}: of {first_few(unstored)} nothing was stored")
+        if unknown:
+            warnings.append(f"{self._path} does not say what {first_few(unknown)} is: left out")
+        return warnings
 
     def _note_item(self, key: Any, info: Any) -> None:
         name = key.member("fqn") if is_a(key, "MetadataIndex") else None
@@ -80,7 +98,9 @@ class _Parser:
         offset = key.member("offset")
         place = None if offset is None else size_of(offset)
         if offset is not None and place is None:
-            raise self.bad(name, "the offset of a part is no list of numbers")
+            raise self.bad(name, "the offset of a box is no list of numbers")
+        if (name, place) in self._items:
+            raise self.bad(name, f"{_what(place)} stands twice in storage_data")
         self._items[name, place] = self._item(name, info)
 
     def _item(self, name: str, info: Any) -> Item:
@@ -93,8 +113,10 @@ class _Parser:
             raise self.bad(name, "its offset or length is negative")
         if file != Path(file).name or file in ("", "..") or "\0" in file:
             raise self.bad(name, f"it names {file!r}, which is no file of that directory")
-        if info.member("transform_descriptors"):
-            kinds = info.member("transform_descriptors")
+        transforms = info.member("transform_descriptors")
+        if transforms:
+            known = isinstance(transforms, list) and all(type(one) is str for one in transforms)
+            kinds = first_few(transforms) if known else "something"  # else it may be of any size
             raise self.bad(name, f"it is stored through {kinds}", "unsupported")
         return Item(file, offset, size)
 
@@ -124,8 +146,7 @@ class _Parser:
     def _found(self, name: str, offset: Shape | None) -> Item:
         item = self._items.get((name, offset))
         if item is None:
-            part = "it" if offset is None else f"the part at {list(offset)}"
-            raise self.bad(name, f"{part} has no place in storage_data", "incomplete")
+            raise self.bad(name, f"{_what(offset)} has no place in storage_data", "incomplete")
         return item
 
     def _paths(self, data: Any) -> dict[str, Keys]:
@@ -134,9 +155,15 @@ class _Parser:
             return {}
         for name, path in data.items():
             fine = isinstance(path, tuple) and path and all(type(key) in (str, int) for key in path)
-            if not isinstance(name, str) or not fine:
-                raise self.bad(str(name), "its path in the state is no tuple of keys")
+            if not isinstance(name, str):
+                raise self.bad("", f"a name is a {type(name).__name__}")
+            if not fine:
+                raise self.bad(name, "its path in the state is no tuple of keys")
         return dict(data)
+
+
+def _what(offset: Shape | None) -> str:
+    return "it" if offset is None else f"the box at {list(offset)}"
 
 
 def _dtype_of(properties: Any) -> str | None:

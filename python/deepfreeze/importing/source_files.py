@@ -7,7 +7,7 @@ import io
 import mmap
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_NAMES_SHOWN_MAX = 5
+
 # Called with the bytes that have been dealt with since the last call.
 Done = Callable[[int], None]
 
@@ -25,6 +27,12 @@ def fault(path: Path, place: str, cause: object, code: str = "corrupt") -> Check
     """The error for a source that can't be imported; `place` is where in the file, or empty."""
     where = f"{path} {place}" if place else str(path)
     return make_error(code, f"read {where}: {cause}")
+
+
+def first_few(names: Sequence[str]) -> str:
+    """How many, and what the first of them are."""
+    shown = ", ".join(names[:_NAMES_SHOWN_MAX])
+    return f"{len(names)} ({shown}{', …' if len(names) > _NAMES_SHOWN_MAX else ''})"
 
 
 def os_fault(path: Path, cause: OSError) -> CheckpointError:
