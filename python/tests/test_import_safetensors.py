@@ -138,6 +138,8 @@ def entry(begin: int, end: int, dtype: Any = "U8", shape: Any = None) -> dict[st
         ({"a": entry(0, 8, shape=[-8])}, "no lists of sizes"),
         ({"a": entry(0, 8, shape=[8.0])}, "no lists of sizes"),
         ({"a": entry(0, 0, shape=[0, 1 << 70])}, "no lists of sizes"),
+        ({"a": entry(0, 0, "F64", [1 << 62, 1 << 62, 0])}, "is too large"),
+        ({"a": entry(0, 0, "F64", [0, 1 << 61])}, "is too large"),
         ({"a": entry(0, 8, shape=8)}, "no lists of sizes"),
         ({"a": {"dtype": "U8", "shape": [8], "data_offsets": [0]}}, "no lists of sizes"),
         ({"a": entry(0, 8, shape=[9])}, "8 bytes are no U8[9]"),
@@ -177,9 +179,9 @@ def test_files_whose_tensors_are_not_what_they_seem_are_refused(
     with df.Checkpointer(tmp_path / "other") as ckpt:
         save(ckpt, 1, {"z": torch.ones(2, dtype=torch.complex64)})
     assert "DeepFreeze run" in refusal(data_file(tmp_path / "other", 1), run, capsys)[1]
-    shard = tmp_path / "shard-00001-model-00001-of-00001.safetensors"
-    save_file({"a": torch.ones(2)}, shard, {"DCP_SHARDING_INFO": "{}"})
-    assert "consolidate_safetensors_files" in refusal(shard, run, capsys)[1]
+    for name in ("shard-00001-model-00001-of-00001.safetensors", "renamed.safetensors"):
+        save_file({"a": torch.ones(2)}, tmp_path / name, {"DCP_SHARDING_INFO": "{}"})
+        assert "consolidate_safetensors_files" in refusal(tmp_path / name, run, capsys)[1]
 
 
 # Directories

@@ -97,7 +97,7 @@ def _check_metadata(metadata: Any, file: SourceFile) -> None:
             "`deepfreeze export` first, or restore the run",
             "unsupported",
         )
-    if "DCP_SHARDING_INFO" in texts and file.path.name.startswith("shard-"):
+    if "DCP_SHARDING_INFO" in texts:  # by whatever name: what was made whole is without
         raise fault(
             file.path,
             "",
@@ -116,6 +116,10 @@ def _tensor(file: SourceFile, data_begin: int, name: str, entry: Any) -> FileTen
     if not _are_sizes(shape) or not _are_sizes(place) or len(place) != 2:
         raise _HeaderError(f"{name!r}: its shape or data_offsets are no lists of sizes")
     begin, end = place
+    if (
+        prod(size or 1 for size in shape) > _SIZE_MAX // BITS[dtype]
+    ):  # of the strides of an empty one
+        raise _HeaderError(f"{name!r}: its shape {shape} is too large")
     if (end - begin) * 8 != prod(shape) * BITS[dtype]:
         raise _HeaderError(f"{name!r}: {end - begin} bytes are no {dtype}{shape}")
     return FileTensor(file, dtype, tuple(shape), data_begin + begin, end - begin)
