@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from testkit import assert_same, save
 
 import deepfreeze as df
-from deepfreeze.importing import command, saving, source_files
+from deepfreeze.importing import command, saving, source_files, torch_file
 from deepfreeze.importing.progress import Progress, human_bytes
 
 
@@ -167,6 +167,38 @@ def test_a_source_that_changes_meanwhile_makes_no_checkpoint(
     assert (code, message) == ("torn_capture", f"read {source}: it changed while it was imported")
     monkeypatch.undo()
     assert import_it(source, run) == 0
+
+
+def test_a_change_is_seen_whose_time_was_set_back(
+    source: Path, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = saving._Saving._watch
+    before = source.stat()
+
+    def write_and_watch(self: Any, wait: Any) -> None:
+        with source.open("r+b") as file:
+            file.write(file.read(1))
+        os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+        original(self, wait)
+
+    monkeypatch.setattr(saving._Saving, "_watch", write_and_watch)
+    assert refusal(source, run, capsys)[0] == "torn_capture"
+
+
+def test_a_source_without_tensors_is_not_exchanged_either(
+    source: Path, run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"epoch": 1}, source)
+    torch.save({"epoch": 2}, source.with_name("other"))
+    original = torch_file.load
+
+    def exchange_and_load(path: Any, *, mapped: bool = False) -> Any:
+        source.with_name("other").rename(source)
+        return original(path, mapped=mapped)
+
+    monkeypatch.setattr(torch_file, "load", exchange_and_load)
+    assert refusal(source, run, capsys)[0] == "torn_capture"
+    assert not run.exists()
 
 
 def test_an_interrupt_gives_the_save_up(

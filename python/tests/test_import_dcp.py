@@ -161,6 +161,7 @@ SHARDED = textwrap.dedent(
     dcp.save({"model": state, "optim": optim, "epoch": 2}, checkpoint_id=folder)
     if rank == 0:
         torch.save(whole, folder + ".pt")
+        torch.save(state, folder + ".rank0.pt")
     dist.barrier()
     dist.destroy_process_group()
     """
@@ -210,6 +211,15 @@ def test_it_reads_what_dcp_itself_reads(sharded: Path, run: Path, tmp_path: Path
     assert list(ours) == list(theirs)
     for name, tensor in theirs["model"].items():
         assert_same(ours["model"][name], tensor)
+
+
+def test_one_ranks_file_of_a_shared_state_is_no_state(
+    sharded: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """torch loads it, where the program has imported DTensors."""
+    code, message = refusal(Path(f"{sharded}.rank0.pt"), run, capsys)
+    assert code == "unsupported"
+    assert "rows is a box of a tensor that several ranks share" in message
 
 
 # Hostile and broken directories

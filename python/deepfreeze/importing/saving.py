@@ -17,6 +17,8 @@ from deepfreeze.memo import Memo
 
 ARENA_BYTES_MAX = 256 << 20
 _POLL_SECONDS = 0.1
+# What values may take more than the source has of them, where several are one there.
+_SHARED_BYTES_MAX = 64 << 20
 _GUARD = 1  # of everything: save() returns at once, and its progress can be watched
 
 
@@ -47,6 +49,7 @@ def save(
     content: Content, run: Path, step: int, tags: dict[str, str], progress: Progress
 ) -> _core.CheckpointInfo:
     """Commits the content as a step of the run's line. Returns once that is durable."""
+    _check(content)
     engine = _core.Engine(os.fspath(run), profile="latency", arena_bytes_max=ARENA_BYTES_MAX)
     try:
         infos = engine.candidates()
@@ -58,6 +61,20 @@ def save(
     finally:
         engine.close()
     return next(info for info in _core.list_checkpoints(os.fspath(run)) if info.step == step)
+
+
+def _check(content: Content) -> None:
+    for file in content.files:  # what is in memory by now was read of what was checked
+        file.check_unchanged()
+    part = next((entry.key for entry in content.entries if entry.box is not None), None)
+    if part is not None:
+        text = f"import: {part} is a box of a tensor that several ranks share, not all of it"
+        raise make_error("unsupported", text)
+    size = sum(entry.bytes for entry in content.entries)
+    there = sum(file.bytes for file in content.files)
+    if size > there + _SHARED_BYTES_MAX:
+        text = f"import: its arrays would take {size} bytes, its files have {there}"
+        raise make_error("unsupported", text)
 
 
 def _save(

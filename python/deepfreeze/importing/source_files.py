@@ -84,7 +84,8 @@ class SourceFile:
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    # The time of the last change of any kind too: the other one can be set back.
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def stream_of(memory: memoryview) -> io.BufferedReader:
