@@ -152,7 +152,22 @@ def test_a_value_that_no_restore_could_fill_is_refused(
     torch.save({"a": torch.ones(3).untyped_storage()}, path)
     code, message = refusal(path, run, capsys)
     assert code == "encode"
-    assert message.startswith("a: ")
+    assert message.startswith(f"read {path}: a: ")
+    torch.save({"w": torch.ones([1] * 65), "also": torch.ones(2)}, path)
+    code, message = refusal(path, run, capsys)
+    assert (code, "too many dimensions" in message) == ("unsupported", True)
+
+
+def test_values_that_are_one_in_the_file_do_not_fill_the_disk(
+    path: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = bytes(1_000_000)
+    torch.save({"x": [shared] * 20}, path)
+    assert len(imported(path, run)["x"]) == 20
+    torch.save({"x": [shared] * 200}, path)
+    code, message = refusal(path, run.with_name("other"), capsys)
+    assert code == "unsupported"
+    assert "its arrays would take 200000000 bytes, its files have 100" in message
 
 
 def test_a_flipped_bit_in_a_tensor_is_found(

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deepfreeze.adapters.base import Entry
+from deepfreeze.capture import walk
+from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.progress import Progress
-from deepfreeze.importing.source_files import SourceFile
+from deepfreeze.importing.source_files import SourceFile, fault
 
 
 @dataclass
@@ -20,6 +22,15 @@ class Content:
     owners: list[object]  # of the memory that the entries point into
     files: list[SourceFile]
     warnings: list[str] = field(default_factory=list)
+
+
+def content_of(state: object, source: Path, files: list[SourceFile]) -> Content:
+    """A state that was read; CheckpointError where it holds what can't be stored."""
+    try:
+        capture = walk(state)
+    except CheckpointError as cause:
+        raise fault(source, "", cause, cause.code) from cause
+    return Content(capture.text, capture.entries, [capture], files)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from deepfreeze.adapters.torch_files import (
     tensor_bytes,
     view_of,
 )
-from deepfreeze.capture import walk
 from deepfreeze.errors import CorruptError
-from deepfreeze.importing.content import Content, Reading
+from deepfreeze.importing.content import Content, Reading, content_of
 from deepfreeze.importing.dcp_index import Chunk, Index, Item, StoredTensor, read_index
 from deepfreeze.importing.scratch import Scratch, aligned
 from deepfreeze.importing.source_files import Done, SourceFile, fault
@@ -42,9 +41,9 @@ def read(folder: Path, reading: Reading) -> Content:
         state = unflatten((index.paths[name], value) for name, value in values.items())
     except CorruptError as cause:
         raise fault(index_file.path, "", cause) from cause
-    capture = walk(state)
-    files = [index_file, *reader.files]
-    return Content(capture.text, capture.entries, [capture], files, index.warnings)
+    content = content_of(state, folder, [index_file, *reader.files])
+    content.warnings += index.warnings
+    return content
 
 
 class _Reader:

@@ -84,7 +84,12 @@ def _save(
         entry.guard = _GUARD
     table = table_of(content.entries, Memo())
     # No environment: where the state was made is not known, and a restore would compare with it.
-    handle = engine.save(step, table, content.tree, {}, tags, {}, confirm=True)
+    try:
+        handle = engine.save(step, table, content.tree, {}, tags, {}, confirm=True)
+    except CheckpointError as cause:
+        if cause.code != "invalid_argument":
+            raise
+        raise make_error("unsupported", f"import: {cause}") from cause  # the source's, not the call
     assert handle is not None  # only on_busy="skip" gives none
     with _Saving(handle, progress) as saving:
         del handle

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze.adapters.torch_files import RefusedError, allowed, load, storage_item_bytes
-from deepfreeze.capture import walk
 from deepfreeze.errors import CheckpointError
-from deepfreeze.importing.content import Content, Reading
+from deepfreeze.importing.content import Content, Reading, content_of
 from deepfreeze.importing.pickle_names import names_in
 from deepfreeze.importing.source_files import SourceFile, fault, stream_of
 from deepfreeze.importing.storages import ClaimError, storages_in
@@ -24,8 +23,7 @@ def read(path: Path, reading: Reading) -> Content:
     file = SourceFile(path)
     is_zip = bytes(file.memory[: len(MAGIC)]) == MAGIC
     state = _mapped(Archive(file, 0, file.bytes), reading) if is_zip else _old(file)
-    capture = walk(state)
-    return Content(capture.text, capture.entries, [capture], [file])
+    return content_of(state, path, [file])
 
 
 def _mapped(archive: Archive, reading: Reading) -> Any:
