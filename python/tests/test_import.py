@@ -129,6 +129,10 @@ def test_what_is_no_source_is_refused(
     assert "use_collectives=False" in refusal(empty, run, capsys)[1]
     os.mkfifo(tmp_path / "pipe")
     assert "no regular file" in refusal(tmp_path / "pipe", run, capsys)[1]
+    long = tmp_path / ("n" * 300)
+    for more in ([], ["--from", "safetensors"], ["--from", "torch"], ["--from", "dcp"]):
+        code, message = refusal(long, run, capsys, *more)
+        assert (code, message.endswith(": File name too long")) == ("io", True)
     assert not run.exists()
 
 

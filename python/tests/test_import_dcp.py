@@ -1,6 +1,8 @@
 """Directories of torch.distributed.checkpoint, of one process, of two, and hostile ones."""
 
+import errno
 import io
+import os
 import random
 import textwrap
 import tracemalloc
@@ -529,19 +531,20 @@ def test_an_item_counts_only_once(
     assert "its items are larger than its files" in refusal(small, run, capsys)[1]
 
 
-def test_a_disk_without_room_for_scratch_is_an_error(
-    sharded: Path, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import errno
-    import os
+@pytest.mark.parametrize(("cause", "code"), [("ENOSPC", "no_space"), ("EACCES", "io")])
+def test_a_disk_that_gives_no_scratch_space_is_an_error(
+    sharded: Path, run: Path, cause: str, code: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    number = getattr(errno, cause)
 
     def refuse(*_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    code, message = refusal(sharded, run, capsys)
-    assert code == "no_space"
-    assert message.endswith(f"of scratch space in {run.parent}: No space left on device")
+    found, message = refusal(sharded, run, capsys)
+    assert found == code
+    assert message.endswith(f"of scratch space in {run.parent}: {os.strerror(number)}")
 
 
 def test_flipped_bytes_of_the_metadata_are_refused_or_harmless(

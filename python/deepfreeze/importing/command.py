@@ -16,7 +16,7 @@ from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.progress import Progress, human_bytes
 from deepfreeze.importing.recognise import KINDS, kind_of, reader_of
 from deepfreeze.importing.saving import check_step, save
-from deepfreeze.importing.source_files import fault
+from deepfreeze.importing.source_files import fault, os_fault
 
 _GOOD, _USAGE, _FAILURE, _INTERRUPTED = 0, 2, 3, 130
 _STEP_MAX = (1 << 64) - 1
@@ -125,6 +125,8 @@ def _read(source: Path, kind: str, reading: Reading) -> Content:
         return read(source, reading)
     except CheckpointError:
         raise
+    except OSError as cause:
+        raise os_fault(source, cause) from cause
     except Exception as cause:  # of torch or Python, for bytes that nobody foresaw
         raise fault(source, "", repr(cause), "internal") from cause
 

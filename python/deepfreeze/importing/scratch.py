@@ -6,6 +6,7 @@ is never written, what does not is, and no more memory is needed than there is.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from deepfreeze.errors import make_error
 
 _ALIGNMENT_BYTES = 64
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
 
 def aligned(size: int) -> int:
@@ -32,7 +34,7 @@ class Scratch:
                 self._map = mmap.mmap(file.fileno(), size)
         except OSError as cause:
             raise make_error(
-                "no_space",
+                "no_space" if cause.errno in _FULL else "io",
                 f"take {size} bytes of scratch space in {folder}: {cause.strerror or cause}",
             ) from cause
 
