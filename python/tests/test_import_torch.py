@@ -289,6 +289,19 @@ def test_records_that_overlap_or_a_comment_are_refused(
     assert "its records overlap" in refusal(path, run, capsys)[1]
 
 
+def test_a_record_beyond_the_end_is_refused(
+    path: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a file of DCP, the bytes of the next item are there."""
+    torch.save({"w": torch.zeros(8)}, path)
+    data = bytearray(path.read_bytes())
+    last = data.rindex(b"PK\1\2")
+    for place in (last + 20, last + 24):  # its sizes, packed and not
+        data[place : place + 4] = (800).to_bytes(4, "little")
+    path.write_bytes(data)
+    assert "ends beyond the archive" in refusal(path, run, capsys)[1]
+
+
 def test_torchscript_is_refused(path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save({}, path)
     with zipfile.ZipFile(path, "a") as archive:
