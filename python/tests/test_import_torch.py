@@ -302,6 +302,19 @@ def test_a_record_beyond_the_end_is_refused(
     assert "ends beyond the archive" in refusal(path, run, capsys)[1]
 
 
+def test_a_text_in_many_places_takes_no_memory(
+    path: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"x": ["t" * 1_000_000] * 300}, path)
+    tracemalloc.start()
+    code, message = refusal(path, run, capsys)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert code == "unsupported"
+    assert message == f"read {path}: its texts have more than 268435456 characters"
+    assert peak < 50_000_000
+
+
 def test_torchscript_is_refused(path: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save({}, path)
     with zipfile.ZipFile(path, "a") as archive:

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from deepfreeze.adapters.base import Entry
 from deepfreeze.capture import walk
+from deepfreeze.encoder import NODES_MAX
 from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.progress import Progress
 from deepfreeze.importing.source_files import SourceFile, fault
+
+_TEXT_MAX = 256 << 20  # what the engine takes of all plain values
 
 
 @dataclass
@@ -26,11 +29,31 @@ class Content:
 
 def content_of(state: object, source: Path, files: list[SourceFile]) -> Content:
     """A state that was read; CheckpointError where it holds what can't be stored."""
+    if _has_more_text(state):
+        raise fault(source, "", f"its texts have more than {_TEXT_MAX} characters", "unsupported")
     try:
         capture = walk(state)
     except CheckpointError as cause:
         raise fault(source, "", cause, cause.code) from cause
     return Content(capture.text, capture.entries, [capture], files)
+
+
+def _has_more_text(state: object) -> bool:
+    """Than could be stored. One text of a file may stand in a million places."""
+    waiting, found, seen = [state], 0, 0
+    while waiting and seen < NODES_MAX:  # beyond it, the walk refuses
+        value = waiting.pop()
+        seen += 1
+        if isinstance(value, str):
+            found += len(value)
+            if found > _TEXT_MAX:
+                return True
+        elif isinstance(value, dict):
+            waiting += value.keys()
+            waiting += value.values()
+        elif isinstance(value, (list, tuple, set)):
+            waiting += value
+    return False
 
 
 @dataclass(frozen=True)
