@@ -1,0 +1,163 @@
+"""What saving costs a data-parallel training: `python -m bench.ranks.beside`.
+
+All ranks of one job under torchrun train the same segments: in each round every saver once, in an
+order shuffled anew, from the same weights. A segment's time is that of its steps and of the wait
+until its last save is committed, over that of the same round without checkpoints. A stall is what
+the worst rank waits in one save and its fence; what rank 0 alone does stalls the others in their
+next step, which only the run time shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from bench.e2e import machine
+from bench.e2e.files import scratch, sync_directory
+from bench.e2e.measure import Experiment, Segment, save_and_train
+from bench.e2e.savers import Saver
+from bench.e2e.workloads import WORKLOADS, Parts, Workload
+from bench.ranks.savers import SAVERS
+from bench.ranks.torchrun import gathered, join, report, run_job
+
+
+def data_parallel(workload: Workload) -> Workload:
+    def make_parts() -> Parts:
+        parts = workload.make_parts()
+        return replace(parts, model=DistributedDataParallel(parts.model))
+
+    return replace(workload, make_parts=make_parts)
+
+
+def experiment_of(arguments: dict[str, Any]) -> Experiment:
+    name = arguments["workload"]
+    return Experiment(
+        name, data_parallel(WORKLOADS[name]), arguments["every"], SAVERS, arguments["rounds"],
+        arguments["steps"], arguments["seed"],
+    )  # fmt: skip
+
+
+def be_rank(arguments: dict[str, Any]) -> None:
+    rank = join()
+    experiment = experiment_of(arguments)
+    shared = Path(arguments["directory"])
+    segments = []
+    for number in range(experiment.rounds):
+        for position, saver in enumerate(experiment.order(number)):
+            place = shared / f"{number}-{position}"
+            if rank == 0:
+                place.mkdir()
+            dist.barrier()
+            segments.append(train(experiment, saver, Segment(saver.name, number, position), place))
+            dist.barrier()
+            if rank == 0:
+                shutil.rmtree(place)
+                sync_directory(shared)
+    report(arguments, gathered([told(segment) for segment in segments]))
+
+
+def train(experiment: Experiment, saver: type[Saver], segment: Segment, place: Path) -> Segment:
+    training = experiment.workload.build(experiment.seed, in_backward=False)
+    segment.saves_expected = 0 if saver.is_baseline else experiment.saves
+    try:
+        save_and_train(segment, experiment, training, saver, place / "run", lambda _: None)
+    finally:
+        training.release()
+        gc.collect()
+    if segment.fault:
+        raise RuntimeError(f"{segment.saver}: {segment.fault}")
+    return segment
+
+
+def told(segment: Segment) -> dict[str, Any]:
+    return {
+        "saver": segment.saver,
+        "round": segment.round_index,
+        "seconds": segment.seconds,
+        "stalls": [record.stall_seconds for record in segment.saves],
+        "durable": [record.durable_seconds for record in segment.saves],
+    }
+
+
+def table(by_rank: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """A row for each saver, of the segments in which it trained."""
+    alone = {one["round"]: one["seconds"] for one in by_rank[0] if one["saver"] == Saver.name}
+    rows = []
+    for saver in SAVERS[1:]:
+        indices = [i for i, one in enumerate(by_rank[0]) if one["saver"] == saver.name]
+        own = [by_rank[0][i] for i in indices]
+        stalls = [
+            max(each) for i in indices
+            for each in zip(*(rank[i]["stalls"] for rank in by_rank), strict=True)
+        ]  # fmt: skip
+        rows.append({
+            "saver": saver.title,
+            "run_time": sorted(one["seconds"] / alone[one["round"]] for one in own),
+            "stall_ms": sorted(1000 * stall for stall in stalls),
+            "durable": sorted(seconds for one in own for seconds in one["durable"]),
+        })  # fmt: skip
+    return rows
+
+
+def show(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    print(f"{options.workload}, {options.ranks} ranks, a save every {options.every} steps")
+    print(f"{'':34}{'run time':>24}{'stall ms':>12}{'worst':>9}{'committed s':>13}")
+    for one in rows:
+        times, stalls = one["run_time"], one["stall_ms"]
+        print(
+            f"{one['saver']:34}{median(times):8.3f} [{times[0]:.3f}, {times[-1]:.3f}]"
+            f"{median(stalls):12.1f}{stalls[-1]:9.1f}{median(one['durable']):13.2f}"
+        )
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.ranks.beside", description=__doc__)
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="resnet50")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--every", type=int, default=4, help="steps between saves")
+    parser.add_argument("--steps", type=int, default=16, help="of a segment")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--smoke", action="store_true", help="tiny and quick: does it work?")
+    parser.add_argument("--directory", type=Path, default=Path(), help="for the checkpoints")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--as-rank", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.smoke:
+        options.workload, options.every, options.steps, options.rounds = "tiny", 2, 4, 1
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    if options.as_rank:
+        be_rank(json.loads(options.as_rank))
+        return 0
+    ran_on = machine.describe(options.directory, 1)
+    names = ("workload", "every", "steps", "rounds", "seed")
+    given = {name: getattr(options, name) for name in names}
+    with scratch(options.directory, "ranks-") as place:
+        by_rank = run_job(
+            options.ranks, "bench.ranks.beside", {**given, "directory": str(place.resolve())}
+        )
+    rows = table(by_rank)
+    show(options, rows)
+    if options.json is not None:
+        result = {"ran_on": ran_on, "ranks": options.ranks, **given, "rows": rows}
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,86 @@
+"""Ways in which the ranks of one data-parallel job save: one for all, or all together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+
+from bench.e2e.peers import DcpAsync, Peer, Retention, TorchSave
+from bench.e2e.savers import Saver, SaveRecord, Window, WindowLatency
+from bench.e2e.workloads import Training
+
+
+class OthersRetention(Retention):
+    """Of the ranks that don't delete, because rank 0 does."""
+
+    def committed(self, path: Path) -> None:
+        """Nothing."""
+
+
+class OneOfAll(TorchSave):
+    """Rank 0 saves for all, which wait for it in their next step."""
+
+    title = "torch.save + fsync by rank 0"
+
+    def __init__(self, training: Training, directory: Path, every: int) -> None:
+        directory.mkdir(exist_ok=True)
+        super().__init__(training, directory / f"rank-{dist.get_rank()}", every)
+
+    def save(self, record: SaveRecord, began: float) -> None:
+        if dist.get_rank() == 0:
+            super().save(record, began)
+        else:
+            record.committed = True
+
+
+class DcpSave(Peer):
+    """dcp.save by all ranks, each what the planner gives it."""
+
+    name = "dcp-save"
+    title = "dcp.save"
+    synced = "files, no directory"
+
+    def __init__(self, training: Training, directory: Path, every: int) -> None:
+        directory.mkdir(exist_ok=True)
+        super().__init__(training, directory / f"rank-{dist.get_rank()}", every)
+        self.retention = Retention() if dist.get_rank() == 0 else OthersRetention()
+        self.shared = directory
+
+    def save(self, record: SaveRecord, began: float) -> None:
+        path = self.shared / f"step-{record.step}"
+        dcp.save(self.values(record.step), checkpoint_id=path)
+        self.commit(record, began, path, path / ".metadata")
+
+
+class DcpAsyncTogether(DcpAsync):
+    """dcp.async_save by all ranks, over a group of its own: its thread has collectives too."""
+
+    def __init__(self, training: Training, directory: Path, every: int) -> None:
+        directory.mkdir(exist_ok=True)
+        super().__init__(training, directory / f"rank-{dist.get_rank()}", every)
+        self.retention = Retention() if dist.get_rank() == 0 else OthersRetention()
+        self.group = dist.new_group(backend="gloo")
+        self.shared = directory
+
+    def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
+        started: Any = dcp.async_save(
+            self.values(record.step),
+            storage_writer=FileSystemWriter(self.shared / path.name),
+            async_stager=self.stager,
+            process_group=self.group,
+        )
+        return started.result  # type: ignore[no-any-return]
+
+    def commit(self, record: SaveRecord, began: float, path: Path, marker: Path) -> None:
+        shared = self.shared / path.name
+        super().commit(record, began, shared, shared / marker.name)
+
+
+SAVERS: tuple[type[Saver], ...] = (
+    Saver, Window, WindowLatency, OneOfAll, DcpSave, DcpAsyncTogether,
+)  # fmt: skip
