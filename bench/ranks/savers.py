@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 from bench.e2e.peers import DcpAsync, Peer, Retention, TorchSave
 from bench.e2e.savers import Saver, SaveRecord, Window, WindowLatency
@@ -53,7 +53,7 @@ class DcpSave(Peer):
 
     def save(self, record: SaveRecord, began: float) -> None:
         path = self.shared / f"step-{record.step}"
-        dcp.save(self.values(record.step), checkpoint_id=path)
+        save(self.values(record.step), checkpoint_id=path)
         self.commit(record, began, path, path / ".metadata")
 
 
@@ -68,7 +68,7 @@ class DcpAsyncTogether(DcpAsync):
         self.shared = directory
 
     def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
-        started: Any = dcp.async_save(
+        started: Any = async_save(
             self.values(record.step),
             storage_writer=FileSystemWriter(self.shared / path.name),
             async_stager=self.stager,

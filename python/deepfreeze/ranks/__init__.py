@@ -7,6 +7,14 @@ bytes. They are called by all ranks together, in the thread that calls the check
 from deepfreeze.ranks.directory_ranks import DirectoryRanks
 from deepfreeze.ranks.job import declining, ranks_of_job
 from deepfreeze.ranks.mpi_ranks import MPIRanks
-from deepfreeze.ranks.torch_ranks import TorchRanks
+from deepfreeze.ranks.torch_ranks import TorchRanks, TorchStoreRanks, store_errors
 
-__all__ = ["DirectoryRanks", "MPIRanks", "TorchRanks", "declining", "ranks_of_job"]
+__all__ = [
+    "DirectoryRanks",
+    "MPIRanks",
+    "TorchRanks",
+    "TorchStoreRanks",
+    "declining",
+    "ranks_of_job",
+    "store_errors",
+]

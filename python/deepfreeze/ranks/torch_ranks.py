@@ -14,33 +14,26 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 
-class TorchRanks(StoreRanks):
-    """The ranks of torch.distributed, or of one group of them.
+class TorchStoreRanks(StoreRanks):
+    """Ranks that talk through a store of torch.distributed, under a name that is theirs alone.
 
-    They talk through the store over which the program's ranks found each other: any backend will
-    do, and none of the program's collectives waits for them. All ranks of a group make theirs in
-    the same order. One that does not answer within `timeout_seconds` is a TimeoutError on the
-    others.
+    Any backend will do, and none of the program's collectives waits for them. One that does not
+    answer within `timeout_seconds` is a TimeoutError on the others.
     """
 
-    _made: ClassVar[dict[str, int]] = {}  # how many, by group
-
+    # The store is Any: its stubs are those of an older one, of texts only.
     def __init__(
-        self, group: ProcessGroup | None = None, *, timeout_seconds: float = 900.0
+        self, store: Any, name: str, rank: int, world_size: int, *, timeout_seconds: float = 900.0
     ) -> None:
-        import torch.distributed as dist
-        from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+        super().__init__(rank, world_size, timeout_seconds)
+        self._name = name
+        self.connect(store)
 
-        members = dist.get_process_group_ranks(group or dist.group.WORLD)
-        super().__init__(members.index(dist.get_rank()), len(members), timeout_seconds)
-        # Any: its stubs are those of an older store, of texts only.
-        self._store: Any = PrefixStore(self._next_name(members), _get_default_store())
+    def connect(self, store: Any) -> None:
+        """From now on they talk through another connection to the same store."""
+        from torch.distributed.distributed_c10d import PrefixStore
 
-    @classmethod
-    def _next_name(cls, members: list[int]) -> str:
-        group = f"deepfreeze/{len(members)}-{zlib.crc32(repr(members).encode()):08x}"
-        number = cls._made[group] = cls._made.get(group, 0) + 1
-        return f"{group}/{number}"
+        self._store: Any = PrefixStore(self._name, store)
 
     def _set(self, key: str, value: bytes) -> None:
         with _as_our_errors():
@@ -57,6 +50,52 @@ class TorchRanks(StoreRanks):
             for key in keys:
                 self._store.delete_key(key)
         return found
+
+
+class TorchRanks(TorchStoreRanks):
+    """The ranks of torch.distributed, or of one group of them.
+
+    They talk through the store over which the program's ranks found each other. All ranks of a
+    group make theirs in the same order.
+    """
+
+    _made: ClassVar[dict[str, int]] = {}  # how many, by group
+
+    def __init__(
+        self, group: ProcessGroup | None = None, *, timeout_seconds: float = 900.0
+    ) -> None:
+        import torch.distributed as dist
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        members = dist.get_process_group_ranks(group or dist.group.WORLD)
+        super().__init__(
+            _get_default_store(),
+            self._next_name(members),
+            members.index(dist.get_rank()),
+            len(members),
+            timeout_seconds=timeout_seconds,
+        )
+
+    @classmethod
+    def _next_name(cls, members: list[int]) -> str:
+        group = f"deepfreeze/{len(members)}-{zlib.crc32(repr(members).encode()):08x}"
+        number = cls._made[group] = cls._made.get(group, 0) + 1
+        return f"{group}/{number}"
+
+
+@contextlib.contextmanager
+def store_errors(call: str, timeout: timedelta) -> Iterator[None]:
+    """TimeoutError or ConnectionError, which name the call, for what a store raises."""
+    try:
+        with _as_our_errors():
+            yield
+    except LateError as cause:
+        raise TimeoutError(
+            f"{call}: a rank did not come within {timeout.total_seconds():g} s; all ranks of a job "
+            f"make the same calls ({cause})"
+        ) from cause
+    except ConnectionError as cause:
+        raise ConnectionError(f"{call}: {cause}") from cause
 
 
 @contextlib.contextmanager
