@@ -117,6 +117,31 @@ RUNS = (
         r".*torn.*",
     ),
     Run(
+        "rank_faults",
+        "ranks that are killed or stopped in any phase of a save",
+        (PYTHON, "-m", "tests.ranks.rank_faults", "--trials", "500"),
+        r"rank faults: .*",
+    ),
+    Run(
+        "rank_identity",
+        "all ranks killed, resumed, and compared with a training that was not disturbed",
+        (PYTHON, "-m", "tests.ranks.resume_identity", "--runs", "50"),
+        r"ranks: .*",
+    ),
+    Run(
+        "reshard",
+        "what any layout of 1 to 8 ranks has saved, restored by any other",
+        (PYTHON, "-m", "tests.ranks.reshard", "--all"),
+        r"reshard: .*",
+    ),
+    Run(
+        "audit",
+        "bits that flip in one rank's copy of the state",
+        ("build/release/src/engine/engine_test", "--gtest_filter=*NamesAFlippedBit*"),
+        r"audit: .*",
+        {"DEEPFREEZE_AUDIT_FLIPS": "100"},
+    ),
+    Run(
         "soak",
         "10,000 saves, some torn, some refused by the disk",
         (PYTHON, "-m", "tests.e2e.soak", "--saves", "10000"),
