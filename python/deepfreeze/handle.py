@@ -24,6 +24,7 @@ LEVELS: tuple[Level, ...] = ("captured", "local", "durable")
 EXIT_SECONDS_MAX = 600.0  # how long the end of the interpreter waits for a save in flight
 _LINGER_SECONDS = 5.0  # how long the thread waits for another save
 _END_NOTICED_SECONDS = 0.05  # how soon it notices, then, that the program has ended
+_NAMED_MAX = 5  # tensors, and ranks of each, in a warning
 _POLL_SECONDS = 0.5  # how soon a waiting thread notices that the interpreter is ending
 
 
@@ -361,14 +362,25 @@ class Completer:
 
 
 def _warn_of_replicas(handle: SaveHandle) -> None:
-    for key, ranks in handle.status().diverged:
+    diverged = handle.status().diverged
+    if diverged:
         _log(
             logging.WARNING,
-            "step %d: %s is not the same on all ranks: %s differ",
+            "step %d is not the same on all ranks: %s",
             handle.step,
-            key,
-            ", ".join(f"rank {rank}" for rank in ranks),
+            named_divergences(diverged),
         )
+
+
+def named_divergences(diverged: Sequence[tuple[str, Sequence[int]]]) -> str:
+    """Tensors and ranks, the first few of them."""
+    named = [
+        f"{key} (rank {', '.join(map(str, ranks[:_NAMED_MAX]))}"
+        f"{', ...' if len(ranks) > _NAMED_MAX else ''})"
+        for key, ranks in diverged[:_NAMED_MAX]
+    ]
+    more = len(diverged) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
 
 
 def _log_error(text: str, *arguments: object) -> None:

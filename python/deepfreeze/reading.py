@@ -18,6 +18,7 @@ from deepfreeze.errors import (
     MismatchError,
     code_of,
 )
+from deepfreeze.handle import named_divergences
 from deepfreeze.matching import match_state
 from deepfreeze.names import KeyFilter
 from deepfreeze.plan import Plan
@@ -302,11 +303,10 @@ def warn_of_values(info: _core.CheckpointInfo) -> None:
 
 
 def warn_of_replicas(info: _core.CheckpointInfo) -> None:
-    """One warning for each tensor that the ranks which saved it did not have alike."""
-    for key, ranks in info.diverged:
+    """One warning where the ranks that saved it did not have alike what they should."""
+    if info.diverged:
         log.warning(
-            "step %d: %s was not the same on all ranks that saved it: %s differed",
+            "step %d was not the same on all ranks that saved it: %s",
             info.step,
-            key,
-            ", ".join(f"rank {rank}" for rank in ranks),
+            named_divergences(info.diverged),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -42,18 +41,50 @@ def test_all_hear_what_they_are_told(tmp_path: Path) -> None:
     assert [(one.rank, one.world_size) for one in ranks] == [(rank, 4) for rank in range(4)]
 
 
+DEAD = "e3b0c442.0123456789abcdef"  # of the job without a name
+
+
 def test_what_an_earlier_job_left_is_in_no_meeting(tmp_path: Path) -> None:
-    later = time.time_ns() + 10**9
-    for name in ("rank-1.dead", "rank-7.dead", "rank-x.dead"):
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, ns=(later, later))  # as if it had only just died
-    for name in ("meeting-0", "meeting-1"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "meeting-0" / "begun.json").write_text(json.dumps(["dead", "dead"]))
-    (tmp_path / "meeting-1" / "called.json").write_text("{")
+    later = time.time_ns() + 3600 * 10**9
+    for rank in (1, 7):
+        (tmp_path / f"rank-{rank}.{DEAD}").touch()
+        os.utime(tmp_path / f"rank-{rank}.{DEAD}", ns=(later, later))  # by another clock
+    for number, text in enumerate(("null", "{", '["dead", "dead"]')):
+        meeting = tmp_path / f"meeting-e3b0c442.{number:016x}"
+        meeting.mkdir()
+        (meeting / "begun.json").write_text(text)
+        (meeting / "called.json").write_text(text)
     ranks = met(tmp_path, 2)
     assert as_ranks(2, lambda rank: ranks[rank].gather(b"%d" % rank))[0] == [b"0", b"1"]
     assert len(list(tmp_path.iterdir())) == 1, "the meeting itself"
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.log").write_text("mine")
+    (tmp_path / "meeting-notes").mkdir()
+    met(tmp_path, 2)
+    assert (tmp_path / "rank-0.log").read_text() == "mine"
+    assert (tmp_path / "meeting-notes").is_dir()
+
+
+def test_jobs_with_names_of_their_own_do_not_mix(tmp_path: Path) -> None:
+    def meet(number: int) -> df.DirectoryRanks:
+        return df.DirectoryRanks(
+            tmp_path, rank=number // 2, world_size=3, job="ab"[number % 2], timeout_seconds=SECONDS
+        )
+
+    ranks = as_ranks(6, meet)
+    gathered = as_ranks(6, lambda number: ranks[number].gather(b"ab"[number % 2 :][:1]))
+    assert gathered[:2] == [[b"a"] * 3, [b"b"] * 3]
+
+
+def test_a_rank_that_is_there_twice_is_said_so(tmp_path: Path) -> None:
+    def come(number: int) -> str:
+        with pytest.raises(TimeoutError) as raised:
+            df.DirectoryRanks(tmp_path, rank=min(number, 1), world_size=2, timeout_seconds=0.5)
+        return str(raised.value)
+
+    assert "ranks [1] are there more than once" in as_ranks(3, come)[0]
 
 
 def test_the_next_job_takes_the_directory(tmp_path: Path) -> None:
@@ -74,7 +105,7 @@ def test_who_does_not_come_is_named(tmp_path: Path) -> None:
         return str(raised.value)
 
     said = as_ranks(3, come)
-    assert "ranks: [1] of 3" in said[0]
+    assert "ranks [1] of 3 did not come" in said[0]
     assert "no meeting" in said[2]
 
 

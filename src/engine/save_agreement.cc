@@ -112,7 +112,8 @@ std::string encode(const std::vector<Share>& shares, const AuditPlan& audit) {
   for (const Share& share : shares) {
     message.number(share.tensor).number(share.first_row).number(share.rows);
   }
-  message.number(audit.saves).number(static_cast<std::uint64_t>(audit.groups.size()));
+  message.number(audit.saves).number(audit.groups_of_rank_max);
+  message.number(static_cast<std::uint64_t>(audit.groups.size()));
   for (const GroupId group : audit.groups) message.number(group);
   return message.take();
 }
@@ -128,6 +129,7 @@ Result<RankDuties> decode_duties(std::string_view bytes) {
     share.rows = message.number<std::uint64_t>();
   }
   duties.audit.saves = message.number<std::uint32_t>();
+  duties.audit.groups_of_rank_max = message.number<std::uint32_t>();
   duties.audit.groups.resize(message.count(sizeof(GroupId)));
   for (GroupId& group : duties.audit.groups) group = message.number<GroupId>();
   DF_TRY_VOID(message.end());
@@ -142,7 +144,9 @@ Result<std::vector<std::string>> divide(const std::vector<std::string>& given,
   DF_TRY_VOID(tensors.check_replicas());
   std::vector<std::string> answers;
   for (std::size_t rank = 0; rank < plan.ranks.size(); ++rank) {
-    const AuditPlan audit{.saves = audit_saves, .groups = std::move(plan.groups[rank])};
+    const AuditPlan audit{.saves = audit_saves,
+                          .groups_of_rank_max = plan.groups_of_rank_max,
+                          .groups = std::move(plan.groups[rank])};
     answers.push_back(encode(plan.ranks[rank], audit));
   }
   return answers;

@@ -208,10 +208,53 @@ TEST(ShareOut, AnAnswerThatGoesOnIsRefused) {
     }
     const Answer no_duties_and_more = [](const std::vector<std::string>& given) {
       MessageWriter message;
-      message.number(std::uint64_t{0}).number(std::uint32_t{0}).number(std::uint64_t{0}).flag(true);
+      message.number(std::uint64_t{0}).number(std::uint32_t{0}).number(std::uint32_t{1});
+      message.number(std::uint64_t{0}).flag(true);
       return std::vector<std::string>(given.size(), message.take());
     };
     EXPECT_TRUE(ask_rank0(*group, "share out", GivenTensors::encode(own), no_duties_and_more));
+  });
+}
+
+TEST(SaveAgreement, AVoteThatGoesOnIsRefused) {
+  ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
+    const SaveVote own = vote();
+    if (rank == 0) {
+      EXPECT_EQ(code_of(agree_on_save(*group, own, some_identity)), ErrorCode::kInternal);
+      return;
+    }
+    MessageWriter message;
+    message.text(own.run_id).number(own.step).flag(true).flag(true).flag(false).status({});
+    const std::string more = message.flag(true).take();
+    EXPECT_EQ(code_of(ask_rank0(*group, "save", more, nullptr)), ErrorCode::kInternal);
+  });
+}
+
+TEST(SaveAgreement, AVerdictThatGoesOnIsRefused) {
+  ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
+    if (rank == 1) {
+      EXPECT_EQ(code_of(agree_on_save(*group, vote(), some_identity)), ErrorCode::kInternal);
+      return;
+    }
+    const Answer verdict_and_more = [](const std::vector<std::string>& given) {
+      MessageWriter message;
+      message.flag(false).flag(false).text("0123456789abcdef");
+      for (int number = 0; number < 4; ++number) message.number(std::uint64_t{1});
+      return std::vector<std::string>(given.size(), message.flag(true).take());
+    };
+    EXPECT_TRUE(ask_rank0(*group, "save", "", verdict_and_more));
+  });
+}
+
+TEST(ShareOut, ATableThatGoesOnIsRefused) {
+  ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
+    const RankTensors own{"n", {whole("w", {8})}, {1}};
+    if (rank == 0) {
+      EXPECT_EQ(code_of(share_out(*group, own)), ErrorCode::kInternal);
+      return;
+    }
+    const std::string more = GivenTensors::encode(own) + "x";
+    EXPECT_EQ(code_of(ask_rank0(*group, "share out", more, nullptr)), ErrorCode::kInternal);
   });
 }
 

@@ -439,6 +439,18 @@ TEST_F(SeveralRanksTest, WhatOneRankDoesNotSeeNoneIsOffered) {
   });
 }
 
+TEST_F(SeveralRanksTest, WhatRank0CanNotListIsEveryRanksError) {
+  save_durably(2, {1});
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    if (rank == 0) fs::remove_all(run_dir());
+    ASSERT_TRUE(run.agree("", {}));
+    const auto offered = run.candidates();
+    ASSERT_FALSE(offered);
+    EXPECT_TRUE(offered.error().message().contains("rank 0")) << offered.error().message();
+  });
+}
+
 TEST_F(SeveralRanksTest, RanksOfAnOlderIncarnationAreFencedOff) {
   save_durably(2, {1});
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {

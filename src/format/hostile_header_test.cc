@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "format/header_audit.h"
 #include "format/header_fixture.h"
 
 namespace deepfreeze {
@@ -110,6 +111,22 @@ TEST(HostileHeader, AnAuditHasWhatItsRecordsNeed) {
   for (const auto& [from, to] : changes) {
     EXPECT_NE(refusal(replaced(good, from, to)), "accepted") << to;
   }
+}
+
+TEST(HostileHeader, AnAuditHasNoMoreRecordsThanAreWritten) {
+  const auto refused = [](std::size_t count) {
+    ShardHeader header = small_header();
+    header.audit = {{"k", {}, 0, 1, 0}};
+    const std::string record = R"([\"k\",[],0,1])";
+    std::string records = record;
+    for (std::size_t i = 1; i < count; ++i) records += "," + record;
+    const std::string good = json_of(encode_header(header)->bytes);
+    const std::string digits = "audit_crc32c\":\"";
+    return refusal(replaced(replaced(good, record, records), digits + "00000000",
+                            digits + std::string(8 * count, '0')));
+  };
+  EXPECT_EQ(refused(kAuditRecordsMax), "accepted");
+  EXPECT_NE(refused(kAuditRecordsMax + 1), "accepted");
 }
 
 // The JSON of a good header, one text of whose metadata is another.

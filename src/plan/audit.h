@@ -14,10 +14,17 @@ namespace deepfreeze {
 // A piece is looked at as a whole, and never goes beyond a multiple of this of its tensor.
 inline constexpr std::uint64_t kAuditPieceBytes = 1024 * 1024;
 
+// Of the pieces of one save, and of the bytes of their keys: a header has room for so many.
+inline constexpr std::uint64_t kAuditPiecesMax = 2'000;
+inline constexpr std::uint64_t kAuditKeyBytesMax = 30'000;
+
 // The same on all ranks but for the groups, which are those of SharePlan.
 struct AuditPlan {
-  std::uint32_t saves = 0;      // within which all is looked at; 0: nothing ever is
-  std::vector<GroupId> groups;  // by tensor of the rank's table
+  // Within which all is looked at; 0: nothing ever is. Of a group's tensors it takes more saves
+  // where its pieces are too many for so few: from about 200,000 tensors, or 200 GB, for 100 saves.
+  std::uint32_t saves = 0;
+  std::uint32_t groups_of_rank_max = 1;  // of any rank: they share the room
+  std::vector<GroupId> groups;           // by tensor of the rank's table
   bool operator==(const AuditPlan&) const = default;
 };
 
@@ -43,13 +50,18 @@ class Audit {
   struct Copy {
     std::size_t tensor = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t key_bytes = 0;
+    std::uint64_t length = 0;  // on the line
   };
   struct Line {  // the tensors of a group, end to end
     std::vector<Copy> copies;
-    std::uint64_t bytes = 0;
+    std::uint64_t length = 0;
+    std::uint64_t saves = 0;
   };
 
-  std::uint64_t saves_ = 0;
+  static void append_turn(const Line& line, std::uint64_t turn, std::vector<AuditPiece>& pieces);
+  [[nodiscard]] static bool has_room(const Line& line, std::uint32_t lines);
+
   std::vector<Line> lines_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/try.h"
@@ -124,6 +125,9 @@ class Divider {
     tensor_of_box_.resize(holders_.boxes.size());
     for (std::uint32_t i = 0; i < table.boxes.size(); ++i) tensor_of_box_[table.boxes[i]] = i;
     const std::vector<GroupId> groups = groups_of(table);
+    const std::set<GroupId> distinct(groups.begin(), groups.end());
+    plan.groups_of_rank_max =
+        std::max(plan.groups_of_rank_max, static_cast<std::uint32_t>(distinct.size()));
     for (const std::uint32_t rank : table.ranks) {
       for (const BoxShare& share : taken_[rank]) {
         plan.ranks[rank].push_back({tensor_of_box_[share.box], share.first_row, share.rows});

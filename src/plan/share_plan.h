@@ -16,6 +16,7 @@ inline constexpr std::uint64_t kCutBytesMin = 1024 * 1024;
 struct SharePlan {
   std::vector<std::vector<Share>> ranks;     // by rank, in the order of its table
   std::vector<std::vector<GroupId>> groups;  // by rank and tensor: who has it alike, or kNoCopies
+  std::uint32_t groups_of_rank_max = 1;      // how many of them any rank is in
 };
 
 // What only one rank has stays with it. What several have is divided among them alone, so that the

@@ -1,6 +1,7 @@
 """A job's rank: exchanges, saves and restores over mpi4py. Prints one word, from rank 0."""
 
 import sys
+import time
 
 import numpy as np
 from mpi4py import MPI
@@ -16,17 +17,31 @@ def exchange(ranks: df.MPIRanks) -> None:
 
 
 def be_late(ranks: df.MPIRanks) -> None:
-    """Only rank 0 waits."""
+    """The others begin to send more than MPI takes at once, and then make no call of it."""
+    ranks.timeout_seconds = 0.2
     if ranks.rank == 0:
-        ranks.timeout_seconds = 0.2
-        try:
-            ranks.gather(b"")
-        except TimeoutError:
-            return
-        raise AssertionError("nobody came, and nobody was missed")
+        time.sleep(0.5)
+    began = time.monotonic()
+    try:
+        ranks.gather(b"x" * 10_000_000)
+    except TimeoutError:
+        seconds = time.monotonic() - began
+        time.sleep(3.0 if ranks.rank else 0.0)
+        assert seconds < 2.5, seconds  # a deadline: inside MPI it would be the others' sleep
+        return
+    raise AssertionError("nobody came in time, and nobody was missed")
+
+
+def refuse_no_group() -> None:
+    try:
+        df.MPIRanks(MPI.COMM_NULL)  # type: ignore[arg-type]
+    except ValueError:
+        return
+    raise AssertionError("a communicator that is none was taken")
 
 
 def main(run: str) -> None:
+    refuse_no_group()
     ranks = df.MPIRanks(timeout_seconds=60)
     exchange(ranks)
     w, own = np.zeros(2_000_000), df.per_rank(np.zeros(2, dtype=np.int64))
@@ -39,9 +54,8 @@ def main(run: str) -> None:
     assert np.array_equal(w, np.arange(2_000_000.0))
     assert (own.value == ranks.rank).all()
     be_late(df.MPIRanks())
-    MPI.COMM_WORLD.Barrier()
-    if ranks.rank == 0:
-        print("good", flush=True)
+    print("good", flush=True)
+    MPI.COMM_WORLD.Abort(0)  # MPI can not take back what was begun
 
 
 if __name__ == "__main__":

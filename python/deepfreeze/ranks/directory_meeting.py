@@ -1,16 +1,18 @@
-"""How processes that know no more than their ranks and a directory find each other.
+"""How processes that know no more than their ranks, a job and a directory find each other.
 
 A rank says that it is there by a file with a number of its own, which it touches as long as it
-waits. Rank 0 takes the newest of each and calls a meeting of these numbers; each rank that finds
-its own answers; once all have, rank 0 begins. So what an earlier job has left, or a process of it
-that still runs, is in no meeting of this one.
+waits. Rank 0 takes those that are being touched, calls a meeting of their numbers, and begins once
+each of them has answered. So a dead process is in no meeting. One of an earlier job that still
+waits could be: jobs have names against that, and where two say that they are one rank none begins.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import time
@@ -18,67 +20,119 @@ from pathlib import Path
 
 from deepfreeze.ranks.polling import polls
 
-_TOUCH_SECONDS = 1.0
+_TOUCH_SECONDS = 0.05
+_ALIVE_SECONDS = 2.0  # without a touch; it may be long on a disk far away
 _CALLED = "called.json"  # the numbers that are wanted, by rank
 _BEGUN = "begun.json"  # the same, for good
+_SIGN = re.compile(r"rank-(\d+)\.([0-9a-f]{8})\.([0-9a-f]{16})")
+_MEETING = re.compile(r"meeting-([0-9a-f]{8})\.[0-9a-f]{16}")
 
 
-def meet(place: Path, rank: int, world_size: int, timeout_seconds: float) -> Path:
+def meet(place: Path, job: str, rank: int, world_size: int, timeout_seconds: float) -> Path:
     """The meeting's directory. TimeoutError names who did not come."""
-    sign = _Sign(place, rank)
+    name = hashlib.sha256(job.encode()).hexdigest()[:8]
+    sign = _Sign(place, name, rank)
     if rank == 0:
         meeting = _call(place, sign, world_size, timeout_seconds)
-        _remove_others(place, meeting)
+        _remove_others(place, name, meeting)
         return meeting
     return _answer(place, sign, timeout_seconds)
 
 
 class _Sign:
-    """That a rank is there."""
+    """That a rank of a job is there."""
 
-    def __init__(self, place: Path, rank: int) -> None:
+    def __init__(self, place: Path, job: str, rank: int) -> None:
+        self.job = job
         self.rank = rank
         self.number = secrets.token_hex(8)
-        self._path = place / f"rank-{rank}.{self.number}"
-        self._touched = 0.0
-        self.touch()
+        self._path = place / f"rank-{rank}.{job}.{self.number}"
+        self._touched = time.monotonic()
+        self._path.touch()
 
     def touch(self) -> None:
         if time.monotonic() - self._touched < _TOUCH_SECONDS:
             return
         self._touched = time.monotonic()
-        self._path.touch()
+        with contextlib.suppress(FileNotFoundError):  # a meeting has begun
+            os.utime(self._path)
+
+
+class _Signs:
+    """Those of a job that were seen to change: who is there. Clocks are not compared."""
+
+    def __init__(self, place: Path, job: str) -> None:
+        self._place = place
+        self._job = job
+        self._times: dict[tuple[int, str], int] = {}  # of the last touch, by rank and number
+        self._changed: dict[tuple[int, str], float] = {}  # when that was seen
+        self._look()
+        self._changed.clear()  # what was there before us may be dead
+
+    def _look(self) -> None:
+        for name in os.listdir(self._place):
+            found = _SIGN.fullmatch(name)
+            if found is None or found[2] != self._job:
+                continue
+            sign = (int(found[1]), found[3])
+            with contextlib.suppress(FileNotFoundError):
+                touched = (self._place / name).stat().st_mtime_ns
+                if self._times.get(sign) != touched:
+                    self._times[sign] = touched
+                    self._changed[sign] = time.monotonic()
+
+    def alive(self) -> dict[int, list[str]]:
+        """The numbers of each rank; more than one where it is there more than once."""
+        self._look()
+        found: dict[int, list[str]] = {}
+        for (rank, number), seen in self._changed.items():
+            if time.monotonic() - seen < _ALIVE_SECONDS:
+                found.setdefault(rank, []).append(number)
+        return found
 
 
 def _call(place: Path, sign: _Sign, world_size: int, timeout_seconds: float) -> Path:
-    meeting = place / f"meeting-{sign.number}"
+    meeting = place / f"meeting-{sign.job}.{sign.number}"
+    signs = _Signs(place, sign.job)
     meeting.mkdir()
     called: list[str] = []
-    numbers: dict[int, str] = {}
+    why = ""
     for _ in polls(timeout_seconds):
         sign.touch()
-        numbers = {**_newest(place), 0: sign.number}
-        wanted = [numbers[rank] for rank in range(world_size) if rank in numbers]
-        if len(wanted) < world_size:
+        alive = {**signs.alive()}
+        alive[0] = sorted({*alive.get(0, []), sign.number})
+        why = _obstacle(alive, world_size)
+        if why:
             continue
+        wanted = [alive[rank][0] for rank in range(world_size)]
         if wanted != called:
             called = wanted
             _write(meeting / _CALLED, called)
-        if all((meeting / number).exists() for number in called[1:]):
+        silent = [rank for rank in range(1, world_size) if not (meeting / called[rank]).exists()]
+        if not silent:
             _write(meeting / _BEGUN, called)
             return meeting
-    missing = [rank for rank in range(1, world_size) if rank not in numbers]
+        why = f"ranks {silent} of {world_size} have not answered"
     shutil.rmtree(meeting, ignore_errors=True)
-    raise TimeoutError(
-        f"ranks: {missing or 'some'} of {world_size} did not come to {place} within "
-        f"{timeout_seconds:g} s"
-    )
+    raise TimeoutError(f"ranks: {why}, in {place} within {timeout_seconds:g} s")
+
+
+def _obstacle(alive: dict[int, list[str]], world_size: int) -> str:
+    """Why no meeting can be called now; empty where it can."""
+    several = [rank for rank in range(world_size) if len(alive.get(rank, [])) > 1]
+    if several:
+        return (
+            f"ranks {several} are there more than once (jobs that share a directory need names: "
+            "DirectoryRanks(job=))"
+        )
+    missing = [rank for rank in range(world_size) if rank not in alive]
+    return f"ranks {missing} of {world_size} did not come" if missing else ""
 
 
 def _answer(place: Path, sign: _Sign, timeout_seconds: float) -> Path:
     for _ in polls(timeout_seconds):
         sign.touch()
-        for meeting in place.glob("meeting-*"):
+        for meeting in _meetings(place, sign.job):
             if _is_for(meeting / _BEGUN, sign):
                 return meeting
             if _is_for(meeting / _CALLED, sign):
@@ -90,15 +144,9 @@ def _answer(place: Path, sign: _Sign, timeout_seconds: float) -> Path:
     )
 
 
-def _newest(place: Path) -> dict[int, str]:
-    """The number of each rank that was touched last."""
-    found: dict[int, tuple[int, str]] = {}
-    for path in place.glob("rank-*.*"):
-        rank, _, number = path.name.removeprefix("rank-").partition(".")
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            seen = (path.stat().st_mtime_ns, number)
-            found[int(rank)] = max(seen, found.get(int(rank), seen))
-    return {rank: number for rank, (_, number) in found.items()}
+def _meetings(place: Path, job: str) -> list[Path]:
+    found = ((_MEETING.fullmatch(name), name) for name in os.listdir(place))
+    return [place / name for match, name in found if match is not None and match[1] == job]
 
 
 def _is_for(path: Path, sign: _Sign) -> bool:
@@ -106,19 +154,27 @@ def _is_for(path: Path, sign: _Sign) -> bool:
         numbers = json.loads(path.read_text())
     except (OSError, ValueError):
         return False
-    return sign.rank < len(numbers) and numbers[sign.rank] == sign.number
+    return (
+        isinstance(numbers, list) and sign.rank < len(numbers) and numbers[sign.rank] == sign.number
+    )
 
 
 def _write(path: Path, numbers: list[str]) -> None:
     unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(numbers))
-    os.replace(unfinished, path)
+    try:
+        unfinished.write_text(json.dumps(numbers))
+        os.replace(unfinished, path)
+    except FileNotFoundError as cause:
+        raise ConnectionError(f"ranks: {path.parent} is gone: another job has met") from cause
 
 
-def _remove_others(place: Path, meeting: Path) -> None:
-    """What earlier jobs left, and the signs of this one."""
-    for path in [*place.glob("rank-*.*"), *place.glob("meeting-*")]:
-        if path.is_dir() and path != meeting:
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.is_file():
-            path.unlink(missing_ok=True)
+def _remove_others(place: Path, job: str, meeting: Path) -> None:
+    """What earlier jobs of that name left, and the signs of this one. It may stay: all have met."""
+    for old in _meetings(place, job):
+        if old != meeting:
+            shutil.rmtree(old, ignore_errors=True)
+    for name in os.listdir(place):
+        found = _SIGN.fullmatch(name)
+        if found is not None and found[2] == job:
+            with contextlib.suppress(OSError):
+                (place / name).unlink()

@@ -14,13 +14,17 @@ from deepfreeze.ranks.store_ranks import LateError, StoreRanks
 
 
 class DirectoryRanks(StoreRanks):
-    """`world_size` processes that talk through small files in a directory of their own.
+    """`world_size` processes that talk through small files in a directory, not the run's.
 
-    They find each other there when they are made, whatever an earlier job left. The directory is
-    not the run's (but may lie beside it), and is for one group at a time: who meets there later
-    takes it from those who met before, which is a ConnectionError for them. Nothing of it is needed
-    once the job has ended. ValueError for a rank that can't be, TimeoutError naming the ranks that
-    don't come within `timeout_seconds`, OSError where the directory refuses.
+    They find each other there when they are made, whatever dead processes have left. `job` is what
+    tells one start of the job from another, its number in the scheduler's queue say, and is the
+    same on all ranks: without it a process of an earlier start that still waits may be met, or be
+    in the way (a TimeoutError that says so). Who meets in a job's name later takes it from those
+    who met before, which is a ConnectionError for them. Nothing of the directory is needed once the
+    job has ended.
+
+    ValueError for a rank that can't be, TimeoutError naming the ranks that don't come within
+    `timeout_seconds`, OSError where the directory refuses.
     """
 
     def __init__(
@@ -29,6 +33,7 @@ class DirectoryRanks(StoreRanks):
         *,
         rank: int,
         world_size: int,
+        job: str = "",
         timeout_seconds: float = 900.0,
     ) -> None:
         if not 0 <= rank < world_size:
@@ -36,7 +41,7 @@ class DirectoryRanks(StoreRanks):
         super().__init__(rank, world_size, timeout_seconds)
         place = Path(directory)
         place.mkdir(parents=True, exist_ok=True)
-        self._place = meet(place, rank, world_size, timeout_seconds)
+        self._place = meet(place, job, rank, world_size, timeout_seconds)
 
     def _set(self, key: str, value: bytes) -> None:
         unfinished = self._place / f".{secrets.token_hex(8)}"

@@ -18,7 +18,8 @@ class MPIRanks:
 
     Nothing waits inside MPI: a rank that does not answer within `timeout_seconds` is a
     TimeoutError on the others, and the ranks are not used any more. For the thread that may call
-    MPI.
+    MPI. Make one and keep it: its communicator is freed with MPI itself. ValueError for a
+    communicator that has no ranks of one job.
     """
 
     def __init__(
@@ -26,13 +27,17 @@ class MPIRanks:
     ) -> None:
         from mpi4py import MPI
 
+        given = MPI.COMM_WORLD if comm is None else comm
+        if given == MPI.COMM_NULL or given.Is_inter():
+            raise ValueError("ranks: the communicator is null, or joins two groups")
         self._mpi = MPI
-        self._comm = (comm or MPI.COMM_WORLD).Dup()  # our messages meet no others
-        self.rank: int = self._comm.Get_rank()
-        self.world_size: int = self._comm.Get_size()
         self.timeout_seconds = timeout_seconds
         self._calls = 0
-        self._lent: list[tuple[Any, bytes]] = []  # what MPI may still read
+        self._lent: list[tuple[Any, Any]] = []  # requests, and what MPI may still read or write
+        self._comm, request = given.Idup()  # our messages meet no others
+        self._await("duplicate the communicator", request.Test)
+        self.rank: int = self._comm.Get_rank()
+        self.world_size: int = self._comm.Get_size()
 
     def gather(self, data: bytes) -> list[bytes] | None:
         """What all ranks gave, by rank, for rank 0."""
@@ -71,7 +76,8 @@ class MPIRanks:
             call, lambda: self._comm.Improbe(source=rank, tag=self._tag, status=status)
         )
         data = bytearray(status.Get_count(self._mpi.BYTE))
-        message.Recv([data, self._mpi.BYTE])
+        self._lent.append((message.Irecv([data, self._mpi.BYTE]), data))
+        self._finish(call)  # the sender may have stopped in the middle
         return bytes(data)
 
     def _await(self, call: str, look: Callable[[], Any]) -> Any:
