@@ -238,20 +238,26 @@ def _store(
     box: Box | None = None,
 ) -> str:
     """Adds an entry; what is not on the host, or not in order, is copied for it."""
+    entry, host = entry_of(tensor, capture.keys.take(path), box)
+    entry.is_anothers = capture.keys.owner_of(path) is Owner.ANOTHER
+    # The storage too: a tensor may be given another one while its bytes are copied.
+    capture.add(entry, [host, host.untyped_storage(), *more_owners], (tensor,))
+    return entry.key
+
+
+def entry_of(tensor: torch.Tensor, key: str, box: Box | None = None) -> tuple[Entry, torch.Tensor]:
+    """The entry of a dense tensor, and what it points into: the tensor itself, or a host copy.
+
+    The tensor is as pending() gives it, `box` what it is a part of.
+    """
     in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
     host = tensor if in_place else host_copy(tensor)
-    shape = tuple(tensor.shape)
     name = dtype_name(tensor.dtype)
-    dtype, stored_shape, logical = stored_form(name, shape, tensor.element_size())
-    key = capture.keys.take(path)
-    # The storage too: a tensor may be given another one while its bytes are copied.
-    owners = [host, host.untyped_storage(), *more_owners]
-    entry = Entry(key, dtype, stored_shape, logical, host.data_ptr(), tensor.nbytes)
-    entry.is_anothers = capture.keys.owner_of(path) is Owner.ANOTHER
+    dtype, shape, logical = stored_form(name, tuple(tensor.shape), tensor.element_size())
+    entry = Entry(key, dtype, shape, logical, host.data_ptr(), tensor.nbytes)
     if box is not None:
-        entry.box = stored_box(box, stored_shape)
-    capture.add(entry, owners, (tensor,))
-    return key
+        entry.box = stored_box(box, shape)
+    return entry, host
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
