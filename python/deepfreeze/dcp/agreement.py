@@ -1,0 +1,78 @@
+"""Whether what all ranks have read may be given to their planners."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+from deepfreeze.errors import CorruptError, IncompleteError, code_of, make_error
+from deepfreeze.ranks import TorchStoreRanks
+
+log = logging.getLogger("deepfreeze")
+_FAULTS = (CorruptError.code, IncompleteError.code)
+
+
+@dataclass(frozen=True)
+class Report:
+    """How one rank's reading went."""
+
+    code: str = ""
+    message: str = ""
+    error: BaseException | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, error: BaseException) -> Report:
+        """Of one that failed."""
+        return cls(code_of(error), str(error) or type(error).__name__, error)
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What all do: all went well, or all try that attempt, or all raise."""
+
+    attempt_id: str = ""
+    code: str = ""
+    message: str = ""
+
+
+class Agreement:
+    """Of the ranks of one load; `ranks` is None where it is of one alone."""
+
+    def __init__(self, ranks: TorchStoreRanks | None) -> None:
+        self._ranks = ranks
+
+    def next_attempt(self, own: Report, next_older: Callable[[], str]) -> str:
+        """Collective: "" where all went well, else the attempt that all read next.
+
+        Raises, on all ranks, what no older checkpoint mends. `next_older` is rank 0's.
+        """
+        verdict = self._verdict(own, next_older)
+        if verdict.attempt_id:
+            log.warning("falling back to attempt %s: %s", verdict.attempt_id, verdict.message)
+        elif verdict.code:
+            raise own.error or make_error(verdict.code, verdict.message)
+        return verdict.attempt_id
+
+    def _verdict(self, own: Report, next_older: Callable[[], str]) -> _Verdict:
+        if self._ranks is None:
+            return _judge([own], next_older)
+        given = self._ranks.gather(json.dumps([own.code, own.message]).encode())
+        answers: list[bytes] = []
+        if given is not None:
+            verdict = _judge([Report(*json.loads(one)) for one in given], next_older)
+            answers = [json.dumps(asdict(verdict)).encode()] * len(given)
+        return _Verdict(**json.loads(self._ranks.scatter(answers)))
+
+
+def _judge(reports: list[Report], next_older: Callable[[], str]) -> _Verdict:
+    """By rank 0. What is not damage comes first: an older checkpoint would not mend it."""
+    bad = [(rank, one) for rank, one in enumerate(reports) if one.code]
+    if not bad:
+        return _Verdict()
+    hard = [(rank, one) for rank, one in bad if one.code not in _FAULTS]
+    rank, report = (hard or bad)[0]
+    attempt_id = "" if hard else next_older()
+    message = report.message if len(reports) == 1 else f"rank {rank}: {report.message}"
+    return _Verdict(attempt_id, report.code, message)
