@@ -1,9 +1,16 @@
 """DeepFreeze under torch.distributed.checkpoint (DCP).
 
 StorageWriter and StorageReader keep what dcp.save() and dcp.load() are given as steps of a run.
+With checkpoint ids that begin with deepfreeze:// nothing else need change: DCP's own streams are
+kept, versioned and committed.
 """
 
+from fsspec import register_implementation
+
+from deepfreeze.dcp.filesystem import DeepFreezeFileSystem
 from deepfreeze.dcp.reader import StorageReader
 from deepfreeze.dcp.writer import StorageWriter
 
-__all__ = ["StorageReader", "StorageWriter"]
+__all__ = ["DeepFreezeFileSystem", "StorageReader", "StorageWriter"]
+
+register_implementation("deepfreeze", DeepFreezeFileSystem, clobber=True)

@@ -1,0 +1,179 @@
+"""The directory of one deepfreeze:// id: a run for each stream, and one for the metadata.
+
+    files/__0_0.distcp/   a version for each time that the stream was written
+    metadata/             a version for each commit: DCP's metadata, and which version of each
+                          stream it goes with
+
+1. Each rank writes its streams: new versions, durable, which nothing refers to yet.
+2. Rank 0 writes the metadata and renames it: a version of metadata/, with the versions of all
+   streams that it names. That is the commit. A process that dies before it changes nothing.
+3. Rank 0 deletes what neither of the two newest metadata refers to, as far as it was there when
+   the older of these was committed: what another process may be writing now is newer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from deepfreeze import _core
+from deepfreeze.dcp.metadata_names import streams_in
+from deepfreeze.dcp.streams import size_of_version
+from deepfreeze.dcp.versions import commit, forget, versions
+from deepfreeze.errors import CheckpointError, CorruptError, IncompleteError
+from deepfreeze.names import KeyFilter
+from deepfreeze.reading import load_tree, newest_good
+
+log = logging.getLogger("deepfreeze")
+
+METADATA = ".metadata"
+_METADATA_KEPT = 2
+_FOLDERS = _FILES_FOLDER, _METADATA_FOLDER = "files", "metadata"
+
+Verify = Literal["records", "blocks"]
+
+
+@dataclass(frozen=True)
+class Committed:
+    """One version of the metadata, and what it goes with."""
+
+    metadata: bytes
+    streams: dict[str, _core.CheckpointInfo]
+
+
+class Identity:
+    """One id. Reads anew whenever it is asked. CheckpointError of any kind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def check_name(self) -> None:
+        """ValueError where its streams could be taken for those of the directory above."""
+        if self.folder.name in _FOLDERS:
+            name = self.folder.name
+            raise ValueError(f"deepfreeze://{self.folder}: the name of an id can't be {name!r}")
+
+    @property
+    def inner_folders(self) -> list[Path]:
+        """Directories in it that are not its own: of other ids."""
+        folders = (one for one in self.folder.iterdir() if one.is_dir())
+        return sorted(one for one in folders if not self.exists or one.name not in _FOLDERS)
+
+    @property
+    def exists(self) -> bool:
+        """Whether something was written under it."""
+        runs = [self._metadata_run, *self._stream_runs()]
+        return any((run / "deepfreeze.json").exists() for run in runs)
+
+    @property
+    def _metadata_run(self) -> Path:
+        return self.folder / _METADATA_FOLDER
+
+    def _stream_run(self, name: str) -> Path:
+        return self.folder / _FILES_FOLDER / name
+
+    def _stream_runs(self) -> list[Path]:
+        files = self.folder / _FILES_FOLDER
+        return sorted(files.iterdir()) if files.is_dir() else []
+
+    def write_stream(self, name: str, data: Any) -> None:
+        """Step 1: one more version."""
+        commit(self._stream_run(name), {"data": data})
+
+    def commit_metadata(self, data: bytes) -> None:
+        """Steps 2 and 3."""
+        path = self.folder / METADATA
+        pins = {name: self._pin(name, size) for name, size in streams_in(data, path).items()}
+        present = {
+            run.name: [_id_of(info) for info in versions(run)] for run in self._stream_runs()
+        }
+        state = {"metadata": data, "pins": pins, "present": present}
+        commit(self._metadata_run, state, _METADATA_KEPT)
+        self._collect()
+
+    def _pin(self, name: str, size: int) -> list[Any]:
+        """The newest version of the stream, which its rank has written before."""
+        infos = versions(self._stream_run(name))
+        if not infos or infos[0].fault:
+            cause = infos[0].fault if infos else "was never written"
+            raise IncompleteError(f"commit {self.folder}: {name} {cause}")
+        found = size_of_version(infos[0])
+        if found < size:
+            raise IncompleteError(
+                f"commit {self.folder}: {name} has {found} bytes, its metadata needs {size}"
+            )
+        return _id_of(infos[0])
+
+    def committed(self, verify: Verify) -> Committed:
+        """The newest that verifies; FileNotFoundError where nothing was ever committed."""
+        infos = versions(self._metadata_run)
+        if not infos:
+            raise FileNotFoundError(f"{self.folder / METADATA}: nothing is committed")
+        _, found, _ = newest_good(infos, lambda info: self._whole(info, verify), may_fall_back=True)
+        return found
+
+    def _whole(self, info: _core.CheckpointInfo, verify: Verify) -> Committed:
+        """CorruptError, IncompleteError where one of its streams does not verify or is gone."""
+        state = load_tree(info, KeyFilter(None))
+        streams = {name: self._pinned(name, pin) for name, pin in state["pins"].items()}
+        for name, stream in streams.items():
+            size_of_version(stream)  # opens it, which verifies its index
+            faults = _core.verify_checkpoint(stream) if verify == "blocks" else []
+            if faults:
+                raise CorruptError(f"{self.folder / name}: {faults[0].file}: {faults[0].cause}")
+        return Committed(state["metadata"], streams)
+
+    def _pinned(self, name: str, pin: list[Any]) -> _core.CheckpointInfo:
+        found = [info for info in versions(self._stream_run(name)) if _id_of(info) == pin]
+        if not found:
+            raise IncompleteError(f"{self.folder / name}: version {pin[0]} is gone")
+        return found[0]
+
+    def _collect(self) -> None:
+        """Step 3. What can't be deleted stays for the next time."""
+        try:
+            newest = versions(self._metadata_run)[:_METADATA_KEPT]
+            kept = [load_tree(info, KeyFilter(None)) for info in newest]
+            older = kept[-1]["present"] if len(kept) == _METADATA_KEPT else {}
+            for name, present in older.items():
+                pinned = [state["pins"].get(name) for state in kept]
+                for info in versions(self._stream_run(name)):
+                    if _id_of(info) in present and _id_of(info) not in pinned:
+                        _delete(info)
+        except CheckpointError as error:
+            log.warning("%s: old versions stay: %s", self.folder, error)
+
+    def remove(self) -> None:
+        """All of it, at once for whoever looks, then piece by piece."""
+        forget(self.folder)
+        gone = self.folder.with_name(f"{self.folder.name}.{secrets.token_hex(4)}.removed")
+        self.folder.rename(gone)
+        _sync(gone.parent)
+        shutil.rmtree(gone)
+
+
+def _id_of(info: _core.CheckpointInfo) -> list[Any]:
+    """What tells a version from all others, those of the same number after a deletion too."""
+    return [info.step, info.attempt_id]
+
+
+def _delete(info: _core.CheckpointInfo) -> None:
+    delete: Callable[[_core.CheckpointInfo], None] | None = getattr(
+        _core, "delete_checkpoint", None
+    )
+    if delete is not None:
+        delete(info)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
