@@ -10,7 +10,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -54,11 +54,11 @@ def values() -> dict[str, torch.Tensor]:
 class Meshes:
     """Of the first ranks, in one or two dimensions. Making them is collective: all ranks do."""
 
-    def __init__(self) -> None:
-        self.groups = {ranks: dist.new_group(list(range(ranks))) for ranks in RANKS}
+    def __init__(self, numbers: Sequence[int] = RANKS) -> None:
+        self.groups = {ranks: dist.new_group(list(range(ranks))) for ranks in numbers}
         self._meshes = {
             (ranks, rows): DeviceMesh("cpu", torch.arange(ranks).reshape(rows, -1).squeeze(0))
-            for ranks in RANKS
+            for ranks in numbers
             for rows in (1, 2)
             if ranks % rows == 0 and ranks > rows
         }
