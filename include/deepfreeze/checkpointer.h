@@ -164,6 +164,10 @@ struct FaultInfo {
 // Reads and checks every byte; empty means good.
 [[nodiscard]] Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info);
 
+// Whatever rules keep it, the newest too; durable once it returns, and well where it is gone
+// already. Not of a run whose writer may be going back to it.
+[[nodiscard]] Status delete_checkpoint(const CheckpointInfo& info);
+
 class Checkpointer {
  public:
   // Makes the run where there is none. Starts threads; takes no memory yet. Collective.

@@ -172,6 +172,9 @@ def list_checkpoints(run: str) -> list[CheckpointInfo]:
     """All checkpoints of any run, newest first, faulty ones too. Claims and writes nothing."""
 
 def open_checkpoint(info: CheckpointInfo) -> OpenCheckpoint: ...
+def delete_checkpoint(info: CheckpointInfo) -> None:
+    """Durably, whatever rules keep it, the newest too."""
+
 def verify_checkpoint(info: CheckpointInfo) -> list[Fault]:
     """Reads and checks every byte; empty means good."""
 

@@ -105,6 +105,9 @@ void bind_checkpoint(nb::module_& module) {
   module.def("open_checkpoint", [](const CheckpointInfo& info) {
     return without_gil([&info] { return open_checkpoint(info); });
   });
+  module.def("delete_checkpoint", [](const CheckpointInfo& info) {
+    return without_gil([&info] { return delete_checkpoint(info); });
+  });
   module.def("verify_checkpoint", [](const CheckpointInfo& info) {
     return without_gil([&info] { return verify_checkpoint(info); });
   });

@@ -214,6 +214,23 @@ TEST_F(EngineTest, AnAbortedAttemptIsNoCheckpoint) {
   EXPECT_EQ(opened.error().code(), ErrorCode::kNotFound) << opened.error().message();
 }
 
+TEST_F(EngineTest, DeletesWhatIsNamed) {
+  {
+    Checkpointer run = open();
+    for (std::uint64_t step = 1; step <= 3; ++step) save_durably(run, step);
+  }
+  const auto before = list_checkpoints(run_dir());
+  ASSERT_EQ(before->size(), 3U);
+  EXPECT_TRUE(delete_checkpoint((*before)[1]));
+  EXPECT_TRUE(delete_checkpoint((*before)[1])) << "gone already";
+  const auto after = list_checkpoints(run_dir());
+  ASSERT_EQ(after->size(), 2U);
+  EXPECT_EQ(after->front().step, 3U);
+  EXPECT_EQ(after->back().step, 1U);
+  EXPECT_TRUE(delete_checkpoint(after->front())) << "the newest, too";
+  EXPECT_EQ(list_checkpoints(run_dir())->front().step, 1U);
+}
+
 TEST_F(EngineTest, AClosedOneRefusesEveryCall) {
   Checkpointer run = open();
   save_durably(run, 1);

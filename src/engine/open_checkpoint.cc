@@ -4,7 +4,9 @@
 #include <filesystem>
 
 #include "base/try.h"
+#include "manifest/commit.h"
 #include "manifest/history.h"
+#include "manifest/retention.h"
 #include "manifest/sealed_parts.h"
 #include "storage/posix_vfs.h"
 
@@ -150,6 +152,14 @@ Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info) {
     infos.push_back({fault.file, fault.cause, fault.blocks, fault.tensors});
   }
   return infos;
+}
+
+// What is newest is made durable first: its process may have died before its last sync.
+Status delete_checkpoint(const CheckpointInfo& info) {
+  DF_TRY(const auto vfs, open_posix_vfs(std::filesystem::path(info.path).parent_path()));
+  DF_TRY(const RunListing listing, read_run(*vfs));
+  DF_TRY_VOID(settle_newest(*vfs, listing, 1));
+  return remove_attempt(*vfs, {info.step, info.attempt_id});
 }
 
 Result<RestoreReport> restore_newest(Checkpointer& run, std::span<const RestoreTarget> targets) {

@@ -94,7 +94,8 @@ TEST(Audit, TakesMoreSavesWhereAHeaderHasNoRoomForSoFew) {
     table.push_back(whole(std::string(50, 'k') + std::to_string(i), {10}, DType::kU8));
   }
   table.push_back(whole("w", {5'000'000'000}, DType::kU8));
-  const AuditPlan plan{.saves = 3, .groups_of_rank_max = 2, .groups = std::vector<GroupId>(table.size(), kAll)};
+  const AuditPlan plan{
+      .saves = 3, .groups_of_rank_max = 2, .groups = std::vector<GroupId>(table.size(), kAll)};
   const Audit audit(table, plan);
   std::map<std::size_t, std::uint64_t> seen;
   std::uint64_t saves = 0;

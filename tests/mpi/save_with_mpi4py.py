@@ -55,6 +55,7 @@ def main(run: str) -> None:
     assert (own.value == ranks.rank).all()
     be_late(df.MPIRanks())
     print("good", flush=True)
+    time.sleep(5.0)  # until all have said so
     MPI.COMM_WORLD.Abort(0)  # MPI can not take back what was begun
 
 

@@ -17,7 +17,6 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -145,7 +144,7 @@ class Identity:
                 pinned = [state["pins"].get(name) for state in kept]
                 for info in versions(self._stream_run(name)):
                     if _id_of(info) in present and _id_of(info) not in pinned:
-                        _delete(info)
+                        _core.delete_checkpoint(info)
         except CheckpointError as error:
             log.warning("%s: old versions stay: %s", self.folder, error)
 
@@ -161,14 +160,6 @@ class Identity:
 def _id_of(info: _core.CheckpointInfo) -> list[Any]:
     """What tells a version from all others, those of the same number after a deletion too."""
     return [info.step, info.attempt_id]
-
-
-def _delete(info: _core.CheckpointInfo) -> None:
-    delete: Callable[[_core.CheckpointInfo], None] | None = getattr(
-        _core, "delete_checkpoint", None
-    )
-    if delete is not None:
-        delete(info)
 
 
 def _sync(folder: Path) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from deepfreeze.ranks.polling import polls
 
 _TOUCH_SECONDS = 0.05
+_LOOK_SECONDS = 0.25  # before a meeting is called: time for all that are there to touch once
 _ALIVE_SECONDS = 2.0  # without a touch; it may be long on a disk far away
 _CALLED = "called.json"  # the numbers that are wanted, by rank
 _BEGUN = "begun.json"  # the same, for good
@@ -96,10 +97,13 @@ def _call(place: Path, sign: _Sign, world_size: int, timeout_seconds: float) -> 
     signs = _Signs(place, sign.job)
     meeting.mkdir()
     called: list[str] = []
-    why = ""
+    why = "the time is too short to look for them"
+    may_call = time.monotonic() + _LOOK_SECONDS
     for _ in polls(timeout_seconds):
         sign.touch()
-        alive = {**signs.alive()}
+        alive = signs.alive()
+        if time.monotonic() < may_call:
+            continue
         alive[0] = sorted({*alive.get(0, []), sign.number})
         why = _obstacle(alive, world_size)
         if why:
