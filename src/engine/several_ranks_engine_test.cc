@@ -375,6 +375,43 @@ TEST_F(SeveralRanksTest, AllFallBackTogether) {
   });
 }
 
+// Between the list of all and the look of each.
+class DeletingRanks final : public RankGroup {
+ public:
+  DeletingRanks(Group group, fs::path run) : group_(std::move(group)), run_(std::move(run)) {}
+  [[nodiscard]] std::uint32_t rank() const override { return group_->rank(); }
+  [[nodiscard]] std::uint32_t world_size() const override { return group_->world_size(); }
+  [[nodiscard]] Result<std::vector<std::string>> gather(std::string bytes) override {
+    return group_->gather(std::move(bytes));
+  }
+  [[nodiscard]] Result<std::string> scatter(std::vector<std::string> bytes) override {
+    constexpr int kListAgreedOn = 3;  // after: open, candidates
+    if (++scatters_ == kListAgreedOn && rank() == 0) {
+      EXPECT_TRUE(delete_checkpoint(list_checkpoints(run_)->front()));
+    }
+    return group_->scatter(std::move(bytes));
+  }
+
+ private:
+  Group group_;
+  fs::path run_;
+  int scatters_ = 0;
+};
+
+TEST_F(SeveralRanksTest, WhatIsDeletedMeanwhileIsFallenBackFrom) {
+  save_durably(2, {1, 2});
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(std::make_shared<DeletingRanks>(group, run_dir()));
+    State state;
+    const auto restored = restore_newest(run, targets_of(state, rank));
+    ASSERT_TRUE(restored) << restored.error().message();
+    EXPECT_EQ(restored->restored.step, 1U);
+    ASSERT_EQ(restored->fell_back_from.size(), 1U);
+    EXPECT_EQ(restored->fell_back_from[0].second.code(), ErrorCode::kIncomplete);
+    EXPECT_EQ(state, state_at(1, rank));
+  });
+}
+
 TEST_F(SeveralRanksTest, WhereOneRankIsBusyAllSkip) {
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
     Options options;

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <tuple>
 
 #include "base/try.h"
+#include "ranks/message.h"
 #include "ranks/ranks_in_step.h"
 #include "support/code_of.h"
 #include "support/thread_ranks.h"
@@ -84,6 +86,23 @@ TEST(Collective, MemoryThatIsRefusedToTheAnswerIsEveryRanksError) {
   });
 }
 
+// What another version of us might send: more than this one reads.
+TEST(Collective, AMessageThatGoesOnIsRefused) {
+  ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
+    if (rank == 0) {
+      const Answer none = [](const std::vector<std::string>& given) { return given; };
+      EXPECT_EQ(code_of(ask_rank0(*group, "x", "", none)), ErrorCode::kInternal);
+      EXPECT_EQ(code_of(agree(group.get(), "x", {})), ErrorCode::kInternal);
+      return;
+    }
+    MessageWriter question, vote;
+    std::ignore = group->gather(question.text("x").text("own").flag(true).take());
+    std::ignore = group->scatter({});
+    std::ignore = group->gather(vote.status({}).text("x").flag(true).take());
+    std::ignore = group->scatter({});
+  });
+}
+
 TEST(RanksInStep, ALostRankIsAnErrorInTimeAndForGood) {
   const ThreadRanks ranks(3, std::chrono::milliseconds(50));
   std::atomic<int> refused = 0;
@@ -115,6 +134,33 @@ class ShortGroup final : public RankGroup {
 TEST(RanksInStep, AGroupThatGathersTooLittleIsFoundOut) {
   RanksInStep in_step(std::make_shared<ShortGroup>());
   EXPECT_EQ(code_of(agree(&in_step, "x", {})), ErrorCode::kInternal);
+}
+
+// Its ranks can be asked, and never answered.
+class DeafGroup final : public RankGroup {
+ public:
+  [[nodiscard]] std::uint32_t rank() const override { return 1; }
+  [[nodiscard]] std::uint32_t world_size() const override { return 2; }
+  [[nodiscard]] Result<std::vector<std::string>> gather(std::string) override {
+    return std::vector<std::string>();
+  }
+  [[nodiscard]] Result<std::string> scatter(std::vector<std::string>) override {
+    ++scatters;
+    return fail(ErrorCode::kTimeout, "no answer");
+  }
+
+  int scatters = 0;
+};
+
+TEST(RanksInStep, NoAnswerIsAnErrorForGoodToo) {
+  const auto group = std::make_shared<DeafGroup>();
+  RanksInStep in_step(group);
+  const auto first = in_step.scatter({});
+  ASSERT_EQ(code_of(first), ErrorCode::kTimeout);
+  EXPECT_TRUE(first.error().message().contains("rank 1 of 2")) << first.error().message();
+  EXPECT_EQ(code_of(in_step.scatter({})), ErrorCode::kUnsupported);
+  EXPECT_EQ(code_of(in_step.gather("")), ErrorCode::kUnsupported);
+  EXPECT_EQ(group->scatters, 1) << "who is out of step asks nobody";
 }
 
 }  // namespace
