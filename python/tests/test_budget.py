@@ -119,7 +119,7 @@ class Training:
         self.policy.saving()
         setup = 20.0 if not self.saves else 1.0
         self._spend(0, self.costs.stall * setup)
-        self._status = SimpleNamespace(torn=(), fence_seconds=0.0, durable_seconds=0.0)
+        self._status = SimpleNamespace(torn=(), diverged=(), fence_seconds=0.0, durable_seconds=0.0)
         native: Any = SimpleNamespace(status=lambda status=self._status: filled(status))
         self.handle = df.SaveHandle(self.step, native)
         self._durable_at, self._fence = self.now + self.costs.durable, self.costs.fence

@@ -13,7 +13,13 @@ from deepfreeze.step_meter import StepMeter
 def status(durable: float = 0.0, fence: float = 0.0) -> Any:
     nothing = dict.fromkeys(df.SaveStatus.__dataclass_fields__, 0)
     return SimpleNamespace(
-        **{**nothing, "torn": (), "durable_seconds": durable, "fence_seconds": fence}
+        **{
+            **nothing,
+            "torn": (),
+            "diverged": (),
+            "durable_seconds": durable,
+            "fence_seconds": fence,
+        }
     )
 
 
