@@ -76,7 +76,7 @@ def _cpp_functions(lines: list[str]) -> Iterator[tuple[str, int, int]]:
     """Relies on clang-format: a body closes at the indent at which its header began."""
     for start, line in enumerate(lines):
         goes_on = start > 0 and lines[start - 1].rstrip().endswith(",")  # a header's second line
-        if goes_on or _NO_FUNCTION.match(line):
+        if goes_on or line.rstrip().endswith("=") or _NO_FUNCTION.match(line):
             continue
         indent = line[: len(line) - len(line.lstrip())]
         opening = _opening_line(lines, start)
