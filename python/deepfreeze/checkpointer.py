@@ -208,14 +208,14 @@ class Checkpointer:
         EncodeError, before anything is written, names what can't be stored. A later failure, or
         one for want of memory, is the handle's.
         """
-        with self._declining():
-            self._raise_failed()
-            step = checked_step(step)
-            self._refuse_half_restored(step)
-            numbers, texts = floats(metrics or {}), strings(tags or {})
-        self._policy.saving()
         self._saving = True
         try:
+            with self._declining():
+                self._raise_failed()
+                step = checked_step(step)
+                self._refuse_half_restored(step)
+                numbers, texts = floats(metrics or {}), strings(tags or {})
+            self._policy.saving()
             return self._save(step, state, numbers, texts)
         finally:
             try:

@@ -90,6 +90,7 @@ def test_a_save_that_is_refused_leaves_no_early_capture(
 ) -> None:
     weight = nn.Parameter(torch.randn(ROWS, WIDTH))
     state, _ = early(ckpt, weight)
+    ckpt._engine.fence_all()  # it is captured, and stays so
     with pytest.raises((ValueError, TypeError, UnicodeEncodeError)):
         ckpt.save(**{"step": 2, "state": state, **wrong})
     weight.data[7].fill_(7)
