@@ -62,7 +62,7 @@ struct Options {
   // holds such values is then never Keep::Best, and does not push out the newest that holds none.
   bool statistics = false;
   // What ranks have alike is compared, a part with every save, and all of it within so many saves
-  // of the run (more where it is over 200,000 tensors or 200 GB); 0: never. Costs each rank that
+  // of the run (more where it is over 60 GB or 240,000 tensors); 0: never. Costs each rank that
   // part of a copy, also of arena_bytes_max. Rank 0's counts.
   std::uint32_t audit_saves = 100;
   std::chrono::milliseconds busy_wait_max{600'000};    // then kBusy

@@ -134,6 +134,25 @@ TEST(SavePlannerShares, AreOfTensorsThatTheRankHas) {
   EXPECT_EQ(refused({0, 0, 1}, {.saves = 1, .groups = std::vector<GroupId>(count)}), "accepted");
 }
 
+// The planner of the audit counts what a header takes; the header is written elsewhere.
+TEST(SavePlannerShares, NothingOfAnAuditIsLeftOut) {
+  for (const char* stem : {"layers.", "\"\\\n"}) {
+    SavePlanner planner({}, true);
+    SaveRequest request;
+    for (int i = 0; i < 20'000; ++i) {
+      request.tensors.push_back(tensor(stem + std::to_string(i), {4, 4}, 64));
+    }
+    ASSERT_TRUE(planner.accept(request));
+    const AuditPlan audit{.saves = 1, .groups = std::vector<GroupId>(request.tensors.size())};
+    ASSERT_TRUE(planner.take_shares({}, audit));
+    const SavePlan made = planner.plan_save(request, identity(), std::nullopt).value();
+    EXPECT_GT(made.audit.size(), 50U);
+    EXPECT_EQ(made.audit.size(), made.table->audit.pieces(identity().save_index).size());
+    const std::uint64_t with_crcs = made.audit_text.member.size() + 8 * made.audit.size();
+    EXPECT_LE(with_crcs, kAuditTextBytesMax);
+  }
+}
+
 // What its headers say, read as from files of the planned sizes.
 std::vector<ShardHeader> headers_of(const SavePlan& made) {
   std::vector<ShardHeader> headers;

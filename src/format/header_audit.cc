@@ -65,7 +65,7 @@ AuditText write_audit(std::span<const AuditRecord> records) {
   for (const AuditRecord& record : records) {
     const std::size_t before = list.size();
     append_record(list, record);
-    if (list.size() > kAuditTextBytesMax || written.count == kAuditRecordsMax) {
+    if (list.size() > kAuditListBytesMax || written.count == kAuditRecordsMax) {
       list.resize(before);
       break;
     }

@@ -14,9 +14,9 @@
 
 namespace deepfreeze {
 
-// More is left out, which only keys full of escapes can bring about (plan/audit.h): as a string the
-// text is up to twice as long, and HeaderBudget leaves a megabyte for it and all else.
-inline constexpr std::size_t kAuditTextBytesMax = 250'000;
+// More is left out, which plan/audit.h sees to that it does not come to, unless a rank has a thousand
+// groups of copies. HeaderBudget leaves a megabyte for it and all else.
+inline constexpr std::size_t kAuditListBytesMax = 400'000;
 inline constexpr std::size_t kAuditRecordsMax = 10'000;
 
 // The first so many of the records as a member of the metadata; without their checksums.

@@ -179,8 +179,8 @@ TEST(ShardHeader, HasRoomForAnAuditOfALimitedSize) {
   EXPECT_EQ(write_audit(many).count, kAuditRecordsMax);
   const std::vector<AuditRecord> wordy(1'000, {.key = std::string(4'000, 'k'), .bytes = 1});
   const AuditText text = write_audit(wordy);
-  EXPECT_LE(text.member.size(), kAuditTextBytesMax + 4'000);
-  EXPECT_EQ(text.count, 62U);
+  EXPECT_LE(text.member.size(), kAuditListBytesMax + 4'000);
+  EXPECT_EQ(text.count, 99U);
   EXPECT_EQ(write_audit({}).member, "");
 }
 

@@ -29,9 +29,7 @@ std::vector<Divergence> ReplicaAudit::divergences() const {
   std::map<std::string_view, std::set<std::uint32_t>> ranks_of;
   for (const auto& [place, copies] : copies_) {
     const std::vector<std::uint32_t> ranks = outvoted(copies);
-    if (copies.size() > 1 && !ranks.empty()) {
-      ranks_of[std::get<0>(place)].insert(ranks.begin(), ranks.end());
-    }
+    if (!ranks.empty()) ranks_of[std::get<0>(place)].insert(ranks.begin(), ranks.end());
   }
   std::vector<Divergence> found;
   for (const auto& [key, ranks] : ranks_of) {

@@ -1,6 +1,7 @@
 #include "plan/audit.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "base/checked_math.h"
@@ -16,12 +17,15 @@ struct Window {
 };
 
 // The place of turn `turn` of `turns` on a line: turns are as long as each other but for a byte.
-std::uint64_t place_of(std::uint64_t turn, std::uint64_t turns, std::uint64_t bytes) {
-  return bytes / turns * turn + bytes % turns * turn / turns;
+std::uint64_t place_of(std::uint64_t turn, std::uint64_t turns, std::uint64_t length) {
+  return length / turns * turn + length % turns * turn / turns;
 }
 
+// place_of() multiplies two of them.
+constexpr std::uint64_t kSavesMax = std::numeric_limits<std::uint32_t>::max();
+
 // Small tensors count as more than they are, so that not all of them come in one turn.
-constexpr std::uint64_t kLengthMin = 64 * 1024;
+constexpr std::uint64_t kLengthMin = 256 * 1024;
 
 std::uint64_t length_of(std::uint64_t bytes) {
   return bytes == 0 ? 0 : std::max(bytes, kLengthMin);
@@ -30,6 +34,16 @@ std::uint64_t length_of(std::uint64_t bytes) {
 // How many of a tensor's bytes lie before that place of its length.
 std::uint64_t bytes_until(std::uint64_t bytes, std::uint64_t place) {
   return bytes >= kLengthMin ? place : place * bytes / kLengthMin;
+}
+
+// For a line of that length, where no header has room for more than `pieces_max` in one turn. A
+// tensor of `n` pieces is longer than n - 1 of them and no shorter than kLengthMin, so that no more
+// than kPiecesMax come from as much as one piece may be; a turn's two ends each cut one more.
+std::uint64_t turns_needed(std::uint64_t length, std::uint64_t pieces_max) {
+  constexpr std::uint64_t kPiecesMax = kAuditPieceBytes / kLengthMin;
+  constexpr std::uint64_t kCut = 2;
+  const std::uint64_t whole = std::max(pieces_max, kCut + 1) - kCut;
+  return ceil_div(length, whole * (kAuditPieceBytes / kPiecesMax));
 }
 
 void append_pieces(std::vector<AuditPiece>& pieces, std::size_t tensor, Window window) {
@@ -43,6 +57,15 @@ void append_pieces(std::vector<AuditPiece>& pieces, std::size_t tensor, Window w
 
 }  // namespace
 
+std::uint64_t audit_text_bytes(const TensorSpec& spec) {
+  constexpr std::uint64_t kFrame = 64;    // two numbers, the checksum, quotes and brackets
+  constexpr std::uint64_t kNumber = 21;   // a u64 and its comma
+  constexpr std::uint64_t kEscaped = 12;  // \u0000, whose backslash is escaped again
+  const auto is_plain = [](unsigned char c) { return c >= ' ' && c != '"' && c != '\\'; };
+  const std::uint64_t each = std::ranges::all_of(spec.key, is_plain) ? 1 : kEscaped;
+  return kFrame + each * spec.key.size() + kNumber * spec.shape.size();
+}
+
 Audit::Audit(std::span<const TensorSpec> specs, const AuditPlan& plan) {
   std::map<GroupId, std::vector<std::size_t>> members;
   for (std::size_t i = 0; i < plan.groups.size() && plan.saves > 0; ++i) {
@@ -53,41 +76,16 @@ Audit::Audit(std::span<const TensorSpec> specs, const AuditPlan& plan) {
       return std::pair<std::string_view, Shape>(specs[i].key, stored_box(specs[i]).offset);
     });
     Line& line = lines_.emplace_back();
+    std::uint64_t text_bytes = 1;
     for (const std::size_t i : tensors) {
       const std::uint64_t bytes = spec_bytes(specs[i]).value_or(0);
-      line.copies.push_back({i, bytes, specs[i].key.size(), length_of(bytes)});
+      line.copies.push_back({i, bytes, length_of(bytes)});
       line.length += line.copies.back().length;
+      text_bytes = std::max(text_bytes, audit_text_bytes(specs[i]));
     }
-    line.saves = plan.saves;
-    while (!has_room(line, plan.groups_of_rank_max)) line.saves *= 2;
-  }
-}
-
-bool Audit::has_room(const Line& line, std::uint32_t lines) {
-  for (std::uint64_t turn = 0; turn < line.saves; ++turn) {
-    std::vector<AuditPiece> pieces;
-    append_turn(line, turn, pieces);
-    std::uint64_t key_bytes = 0;
-    for (const AuditPiece& piece : pieces) key_bytes += line.copies[piece.tensor].key_bytes;
-    if (pieces.size() <= 1) continue;  // no fewer are possible
-    if (pieces.size() * lines > kAuditPiecesMax || key_bytes * lines > kAuditKeyBytesMax) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// Pieces name the place of the tensor on the line.
-void Audit::append_turn(const Line& line, std::uint64_t turn, std::vector<AuditPiece>& pieces) {
-  const Window window{place_of(turn, line.saves, line.length),
-                      place_of(turn + 1, line.saves, line.length)};
-  std::uint64_t begin = 0;  // of the copy, on the line
-  for (std::size_t i = 0; i < line.copies.size() && begin < window.end; ++i) {
-    const Copy& copy = line.copies[i];
-    const std::uint64_t first = std::clamp(window.begin, begin, begin + copy.length) - begin;
-    const std::uint64_t last = std::clamp(window.end, begin, begin + copy.length) - begin;
-    append_pieces(pieces, i, {bytes_until(copy.bytes, first), bytes_until(copy.bytes, last)});
-    begin += copy.length;
+    const std::uint64_t room = kAuditTextBytesMax / plan.groups_of_rank_max / text_bytes;
+    const std::uint64_t needed = turns_needed(line.length, room);
+    line.saves = std::clamp<std::uint64_t>(needed, plan.saves, kSavesMax);
   }
 }
 
@@ -100,10 +98,16 @@ std::uint64_t Audit::bytes_max() const {
 std::vector<AuditPiece> Audit::pieces(std::uint64_t save_index) const {
   std::vector<AuditPiece> pieces;
   for (const Line& line : lines_) {
-    const std::size_t before = pieces.size();
-    append_turn(line, save_index % line.saves, pieces);
-    for (std::size_t i = before; i < pieces.size(); ++i) {
-      pieces[i].tensor = line.copies[pieces[i].tensor].tensor;
+    const std::uint64_t turn = save_index % line.saves;
+    const Window window{place_of(turn, line.saves, line.length),
+                        place_of(turn + 1, line.saves, line.length)};
+    std::uint64_t begin = 0;  // of the copy, on the line
+    for (const Copy& copy : line.copies) {
+      const std::uint64_t first = std::clamp(window.begin, begin, begin + copy.length) - begin;
+      const std::uint64_t last = std::clamp(window.end, begin, begin + copy.length) - begin;
+      append_pieces(pieces, copy.tensor,
+                    {bytes_until(copy.bytes, first), bytes_until(copy.bytes, last)});
+      begin += copy.length;
     }
   }
   return pieces;

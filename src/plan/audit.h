@@ -14,14 +14,17 @@ namespace deepfreeze {
 // A piece is looked at as a whole, and never goes beyond a multiple of this of its tensor.
 inline constexpr std::uint64_t kAuditPieceBytes = 1024 * 1024;
 
-// Of the pieces of one save, and of the bytes of their keys: a header has room for so many.
-inline constexpr std::uint64_t kAuditPiecesMax = 2'000;
-inline constexpr std::uint64_t kAuditKeyBytesMax = 30'000;
+// Of what a header says of the pieces of one save, when each takes the longest key.
+inline constexpr std::uint64_t kAuditTextBytesMax = 400'000;
+
+// No less than a header takes for a piece of that tensor.
+[[nodiscard]] std::uint64_t audit_text_bytes(const TensorSpec& spec);
 
 // The same on all ranks but for the groups, which are those of SharePlan.
 struct AuditPlan {
-  // Within which all is looked at; 0: nothing ever is. Of a group's tensors it takes more saves
-  // where its pieces are too many for so few: from about 200,000 tensors, or 200 GB, for 100 saves.
+  // Within which all is looked at; 0: nothing ever is. A group takes more saves where a header
+  // would have no room for its pieces: with keys of 60 bytes from 60 GB on, or from 240,000
+  // tensors, where 100 are wanted.
   std::uint32_t saves = 0;
   std::uint32_t groups_of_rank_max = 1;  // of any rank: they share the room
   std::vector<GroupId> groups;           // by tensor of the rank's table
@@ -50,7 +53,6 @@ class Audit {
   struct Copy {
     std::size_t tensor = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t key_bytes = 0;
     std::uint64_t length = 0;  // on the line
   };
   struct Line {  // the tensors of a group, end to end
@@ -58,9 +60,6 @@ class Audit {
     std::uint64_t length = 0;
     std::uint64_t saves = 0;
   };
-
-  static void append_turn(const Line& line, std::uint64_t turn, std::vector<AuditPiece>& pieces);
-  [[nodiscard]] static bool has_room(const Line& line, std::uint32_t lines);
 
   std::vector<Line> lines_;
 };
