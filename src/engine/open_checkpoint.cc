@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "base/try.h"
-#include "manifest/commit.h"
 #include "manifest/history.h"
 #include "manifest/retention.h"
 #include "manifest/sealed_parts.h"
@@ -154,12 +153,9 @@ Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info) {
   return infos;
 }
 
-// What is newest is made durable first: its process may have died before its last sync.
 Status delete_checkpoint(const CheckpointInfo& info) {
   DF_TRY(const auto vfs, open_posix_vfs(std::filesystem::path(info.path).parent_path()));
-  DF_TRY(const RunListing listing, read_run(*vfs));
-  DF_TRY_VOID(settle_newest(*vfs, listing, 1));
-  return remove_attempt(*vfs, {info.step, info.attempt_id});
+  return delete_checkpoint(*vfs, {info.step, info.attempt_id});
 }
 
 Result<RestoreReport> restore_newest(Checkpointer& run, std::span<const RestoreTarget> targets) {

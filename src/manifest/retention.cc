@@ -128,6 +128,13 @@ Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last) {
   return {};
 }
 
+Status delete_checkpoint(Vfs& vfs, const AttemptName& name) {
+  DF_TRY(RunListing remaining, read_run(vfs));
+  std::erase_if(remaining.attempts, [&](const AttemptState& one) { return one.name == name; });
+  DF_TRY_VOID(settle_newest(vfs, remaining, 1));
+  return remove_attempt(vfs, name);
+}
+
 Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run) {
   DF_TRY(const RunListing listing, read_run(vfs));
   std::vector<AttemptName> names = listing.half_deleted;

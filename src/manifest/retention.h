@@ -23,6 +23,10 @@ namespace deepfreeze {
 // collector was faster.
 [[nodiscard]] Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last);
 
+// Deletes one, whatever rules keep it; what is gone already is well. The newest that remain are
+// made durable first.
+[[nodiscard]] Status delete_checkpoint(Vfs& vfs, const AttemptName& name);
+
 // Reads the run, deletes what has expired and finishes deletions that were interrupted;
 // `dry_run` only tells. Attempts with a fault, and undecided ones, are left alone. Safe beside
 // other collectors and readers. The first error ends it.

@@ -228,6 +228,22 @@ TEST(CollectGarbage, FinishesWhatAnotherOneBegan) {
   EXPECT_TRUE(read_run(disk)->half_deleted.empty());
 }
 
+TEST(DeleteCheckpoint, DeletesNothingWhereTheNewestThatRemainsCantBeMadeDurable) {
+  for (const AttemptName& name : {AttemptName{1, 1}, AttemptName{3, 3}}) {
+    SimDisk disk;
+    make_run(disk, 3);
+    const auto whole = disk.clone();
+    disk.fail_at(disk.operation_count(), 5);  // the sync of step 3's directory, or of step 2's
+    const Status refused = delete_checkpoint(disk, name);
+    ASSERT_FALSE(refused);
+    EXPECT_TRUE(refused.error().message().contains("sync")) << refused.error().message();
+    EXPECT_EQ(read_run(disk)->attempts.size(), 3U);
+    EXPECT_TRUE(delete_checkpoint(*whole, name));
+    EXPECT_EQ(read_run(*whole)->attempts.size(), 2U);
+    EXPECT_TRUE(delete_checkpoint(*whole, name)) << "gone already";
+  }
+}
+
 TEST(CollectGarbage, DeletesNothingWhereTheNewestCantBeMadeDurable) {
   SimDisk disk;
   make_run(disk, 2);
