@@ -156,6 +156,7 @@ Status Checkpointer::agree(std::string_view subject, const Status& own) {
 Status Checkpointer::continue_from(const CheckpointInfo& info) {
   DF_TRY_VOID(check_usable("continue from " + info.path));
   impl_->writer.continue_from(point_of(info));
+  impl_->save_index = info.save_index;
   return {};
 }
 

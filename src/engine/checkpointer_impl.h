@@ -105,7 +105,7 @@ struct Checkpointer::Impl {
   const pid_t owner = ::getpid();
   bool closed = false;
   std::atomic<bool> leaves_aborted = false;  // attempts of ours, for the next commit to remove
-  std::uint64_t save_index = 0;              // of the last save that all agreed on
+  std::uint64_t save_index = 0;              // of the save that the next one follows
   bool are_replicas_proven = true;           // false after a prewarm; see agree_on_save()
   std::weak_ptr<SaveJob> last_job;
   SaveHandle last_handle{make_handle_state(0)};

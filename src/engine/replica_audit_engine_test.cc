@@ -1,6 +1,8 @@
 // The audit of replicas through the public interface: ranks are threads here.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -51,8 +53,8 @@ class ReplicaAuditTest : public testing::Test {
   // What a durable save of that step found.
   static std::vector<Divergence> save(Checkpointer& run, std::uint64_t step, TensorTable table) {
     const auto handle = run.save({.step = step, .tensors = std::move(table)});
-    EXPECT_TRUE(handle && *handle);
-    const Status saved = (*handle)->wait(Level::kDurable, kDeadline);
+    EXPECT_TRUE(handle) << handle.error().message();
+    const Status saved = handle.value()->wait(Level::kDurable, kDeadline);
     EXPECT_TRUE(saved) << saved.error().message();
     return (*handle)->status().diverged;
   }
@@ -155,6 +157,74 @@ TEST_F(ReplicaAuditTest, GoesOnInACaptureThatBeganEarly) {
       found += (*handle)->status().diverged.size();
     }
     EXPECT_EQ(found, 1U);
+  });
+}
+
+// After a resume, too, it is known which bytes the next save looks at.
+TEST_F(ReplicaAuditTest, ResumesWithACaptureThatBeganEarly) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    const Options options{.profile = Profile::kLatency, .audit_saves = 7};
+    State state(rank);
+    const TensorTable table = state.table(rank, 1);
+    {
+      Checkpointer run = open(group, options);
+      for (std::uint64_t step = 1; step < 4; ++step) EXPECT_TRUE(save(run, step, table).empty());
+    }
+    Checkpointer run = open(group, options);
+    ASSERT_TRUE(restore_newest(
+        run, std::array{RestoreTarget{"w", std::as_writable_bytes(std::span(state.weights))}}));
+    ASSERT_TRUE(run.prewarm({.tensors = table}));
+    ASSERT_TRUE(run.begin_capture(table).value());
+    run.release(1);
+    const auto handle = run.save({.step = 4, .tensors = table});
+    ASSERT_TRUE(handle && *handle);
+    ASSERT_TRUE((*handle)->wait(Level::kDurable, kDeadline));
+    EXPECT_TRUE((*handle)->status().early);
+  });
+}
+
+// What one rank captured for other bytes than the save then looks at is no difference.
+TEST_F(ReplicaAuditTest, ACaptureThatBeganForAnotherSaveIsMadeAnew) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    const Options options{.profile = Profile::kLatency, .audit_saves = 2};
+    State state(rank);
+    std::ranges::generate(state.weights, std::minstd_rand(1));
+    TensorTable table = state.table(rank, 1);
+    table.front().guard = 0;  // the weights: each save looks at three pieces, of other lengths
+    table.pop_back();
+    {
+      Checkpointer run = open(group, options);
+      EXPECT_TRUE(save(run, 1, table).empty());
+    }
+    Checkpointer run = open(group, options);  // and no word of where it goes on
+    ASSERT_TRUE(run.prewarm({.tensors = table}));
+    if (rank == 0) {
+      EXPECT_TRUE(run.begin_capture(table).value());
+      run.release(1);
+    }
+    const auto handle = run.save({.step = 2, .tensors = table});
+    ASSERT_TRUE(handle && *handle);
+    ASSERT_TRUE((*handle)->wait(Level::kDurable, kDeadline));
+    EXPECT_FALSE((*handle)->status().early);
+    EXPECT_TRUE((*handle)->status().diverged.empty());
+  });
+}
+
+TEST_F(ReplicaAuditTest, WorksThroughARingBehindTraining) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Options options{.profile = Profile::kLatency, .audit_saves = 1};
+    options.arena_bytes_max = 8 << 20;
+    Checkpointer run = open(group, options);
+    State state(rank);
+    state.weights.resize(40'000'000, 9);
+    for (std::uint64_t step = 1; step < 3; ++step) {
+      const auto handle = run.save({.step = step, .tensors = state.table(rank, 1)});
+      ASSERT_TRUE(handle && *handle);
+      run.fence();
+      ASSERT_TRUE((*handle)->wait(Level::kDurable, kDeadline));
+      EXPECT_EQ((*handle)->status().diverged.size(), step - 1);
+      if (rank == 1) state.weights[39'999'999] ^= 1;
+    }
   });
 }
 
