@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 
 from .children import ViolationError
-from .fail_points import fail_points
+from .fail_points import fail_points_of_one
 from .on_disk import DAMAGES, Held, damage
 from .small_disk import SmallDisk
 from .supervisor import Supervisor, Trainer
@@ -24,7 +24,9 @@ KEEP_ALL = 1_000_000
 WHOLE_MIN = 3  # undamaged checkpoints before one is damaged
 
 COMMITTED = b'"outcome":"committed"'  # what doctor --repair looks for
-POINTS = [name for name in fail_points() if not name.startswith(("debris.", "repair.", "scrub."))]
+POINTS = [
+    name for name in fail_points_of_one() if not name.startswith(("debris.", "repair.", "scrub."))
+]
 # Where an error can be given, not only a kill: capturing can't fail.
 ERROR_POINTS = [name for name in POINTS if not name.startswith("capture.")]
 

@@ -15,11 +15,10 @@ _RECORD = re.compile(r"\bRecordFailPoints\s+k\w+\s*=\s*\{([^}]*)\}")
 _LITERAL = re.compile(r'"([a-z_.]+)"')
 _OF_RECORD = re.compile(r"points\.(?:written|renamed|synced)")
 _DEFINITION = "fail_point.h"
-_OF_SEVERAL_RANKS = "await."  # tests/ranks/rank_faults.py kills there
 
 
 def fail_points() -> list[str]:
-    """Their names, in order: those that a process alone can pass."""
+    """Their names, in order."""
     names: set[str] = set()
     for path in sorted((ROOT / "src").rglob("*.[ch]*")):
         if path.name == _DEFINITION or path.stem.endswith("_test"):
@@ -29,7 +28,17 @@ def fail_points() -> list[str]:
             names |= _named(path, use)
         for record in _RECORD.findall(text):
             names |= set(_LITERAL.findall(record))
-    return sorted(name for name in names if not name.startswith(_OF_SEVERAL_RANKS))
+    return sorted(names)
+
+
+def fail_points_of_ranks() -> list[str]:
+    """Those that no process passes alone; tests/ranks kills there."""
+    return [name for name in fail_points() if name.startswith("await.")]
+
+
+def fail_points_of_one() -> list[str]:
+    """All others."""
+    return sorted(set(fail_points()) - set(fail_points_of_ranks()))
 
 
 def _named(path: Path, use: str) -> set[str]:

@@ -29,7 +29,7 @@ import torch._dynamo  # noqa: F401  an optimizer's first use imports it: once, n
 from tests.e2e.command import announce_seed, conclude, make_parser, progress
 
 from .children import Event, ViolationError, compile_once, open_log
-from .fail_points import fail_points
+from .fail_points import fail_points_of_one
 from .oracle import Oracle
 from .state import Point, World
 from .ways import KEEP, STEPS, WAYS, Case, Way, ways_of
@@ -234,7 +234,7 @@ class Trials:
 
 def prove(trials: Trials, kills: int) -> Tally:
     """All fail points first, then random moments until there were so many kills."""
-    for point in fail_points():
+    for point in fail_points_of_one():
         trials.at_point(point, ways_of(point), [1, trials.later_pass()])
         progress(trials.tally.kills, kills, "kills")
     while trials.tally.kills < kills:
@@ -245,7 +245,7 @@ def prove(trials: Trials, kills: int) -> Tally:
 
 def prove_quickly(trials: Trials) -> Tally:
     """Each fail point once, on one way; some random moments. A negative control ends early."""
-    points = fail_points()
+    points = fail_points_of_one()
     for point in points:
         trials.at_point(point, trials.one_way(point), [1])
         if trials.lie and trials.tally.faults:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .fail_points import fail_points
+from .fail_points import fail_points_of_one
 from .ways import ways_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,11 +38,11 @@ def test_what_was_acknowledged_is_restored_after_a_kill_at_every_fail_point(
     for each in tally["left_out"]:
         warnings.warn(f"LEFT OUT: {each}", stacklevel=1)
     left_out = {each.split(":")[0] for each in tally["left_out"]}
-    assert set(fail_points()) - left_out <= reached
+    assert set(fail_points_of_one()) - left_out <= reached
 
 
 def test_every_fail_point_has_a_way_that_leads_there() -> None:
-    assert [point for point in fail_points() if not ways_of(point)] == []
+    assert [point for point in fail_points_of_one() if not ways_of(point)] == []
 
 
 @pytest.mark.parametrize("lie", ["byte", "early"])

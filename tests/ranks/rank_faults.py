@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from tests.chaos.fail_points import fail_points_of_ranks
 from tests.e2e.command import announce_seed, conclude, make_parser, progress, scratch
 
 from .job import HungError, Job, RankEnded, Say
@@ -70,6 +71,7 @@ class Fault:
 class Tally:
     trials: int = 0
     killed: int = 0
+    killed_at: dict[str, int] = field(default_factory=dict)  # the fail points among them
     stopped: int = 0
     came_to_nothing: int = 0  # the job had ended, or its rank does not pass that point
     resumed_from: dict[int, int] = field(default_factory=dict)
@@ -111,6 +113,11 @@ def describe(state: dict[str, Any], rank: int) -> str:
     return "" if same and torch.equal(state["own"].value, wanted["own"].value) else "mixture\n"
 
 
+def first_faults() -> list[Fault]:
+    """Where rank 0 never is, and a process alone neither: each has its turn in every run."""
+    return [Fault(1, False, point, 1, 0.0) for point in fail_points_of_ranks()]
+
+
 def draw_fault(draw: random.Random) -> Fault:
     return Fault(
         rank=draw.randrange(WORLD),
@@ -140,7 +147,10 @@ def lines(ended: list[RankEnded], word: str) -> list[str]:
 def one_trial(tally: Tally, run: Path, fault: Fault) -> None:
     ended = disturbed(run, fault)
     tally.trials += 1
-    tally.killed += any(one.killed for one in ended)
+    killed = any(one.killed for one in ended)
+    tally.killed += killed
+    if killed and fault.point:
+        tally.killed_at[fault.point] = tally.killed_at.get(fault.point, 0) + 1
     tally.stopped += fault.stops
     tally.came_to_nothing += all(one.report.endswith(f"durable {STEPS}\n") for one in ended)
     acknowledged = max((int(step) for step in lines(ended, "durable")), default=0)
@@ -161,9 +171,10 @@ def one_trial(tally: Tally, run: Path, fault: Fault) -> None:
 
 def carry_out(trials: int, place: Path, draw: random.Random) -> Tally:
     tally = Tally()
+    certain = first_faults()
     for number in range(trials):
         progress(number, trials, "trials")
-        fault = draw_fault(draw)
+        fault = certain[number] if number < len(certain) else draw_fault(draw)
         try:
             one_trial(tally, place / str(number), fault)
         except HungError as hung:

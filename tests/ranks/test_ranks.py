@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.chaos.fail_points import fail_points_of_ranks
+
+from .cases import CASES
+from .rank_faults import POINTS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -48,16 +53,8 @@ def test_any_number_of_ranks_restores_any_layout(tmp_path: Path) -> None:
 def test_a_rank_that_is_lost_costs_what_was_not_acknowledged(tmp_path: Path) -> None:
     figures = proof("rank_faults", tmp_path, "--trials", "4")
     assert (figures["trials"], figures["faults"]) == (4, [])
-
-
-CASES = (
-    "ranks_ask_for_different_steps",
-    "a_value_becomes_each_ranks_own",
-    "replicas_differ",
-    "buffers_are_rank0s",
-    "what_one_rank_can_not_store_is_told_to_both",
-    "a_clock_of_rank0_decides",
-)
+    assert set(fail_points_of_ranks()) == {"await.published", "await.synced"} <= set(POINTS)
+    assert figures["killed_at"].keys() >= set(fail_points_of_ranks())
 
 
 @pytest.mark.parametrize("case", CASES)
