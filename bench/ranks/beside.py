@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import random
 import shutil
 import sys
@@ -23,11 +22,11 @@ from typing import Any
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from bench.e2e import machine
-from bench.e2e.files import scratch, sync_directory
+from bench.e2e.files import sync_directory
 from bench.e2e.measure import Experiment, Segment, save_and_train
 from bench.e2e.savers import Saver
 from bench.e2e.workloads import WORKLOADS, Parts, Workload
+from bench.ranks.options import carry_out, make_parser, with_ranks
 from bench.ranks.savers import SAVERS
 from bench.ranks.torchrun import gathered, join, report, run_job
 
@@ -122,41 +121,34 @@ def show(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.ranks.beside", description=__doc__)
+    parser = with_ranks(make_parser("beside", __doc__))
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="resnet50")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--every", type=int, default=4, help="steps between saves")
     parser.add_argument("--steps", type=int, default=16, help="of a segment")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--smoke", action="store_true", help="tiny and quick: does it work?")
-    parser.add_argument("--directory", type=Path, default=Path(), help="for the checkpoints")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--as-rank", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.smoke:
         options.workload, options.every, options.steps, options.rounds = "tiny", 2, 4, 1
     return options
 
 
+def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    names = ("workload", "every", "steps", "rounds", "seed")
+    given = {name: getattr(options, name) for name in names}
+    told = {**given, "directory": str(place.resolve())}
+    rows = table(run_job(options.ranks, "bench.ranks.beside", told))
+    show(options, rows)
+    return {"ranks": options.ranks, **given, "rows": rows}
+
+
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if options.as_rank:
-        be_rank(json.loads(options.as_rank))
+        be_rank(options.as_rank)
         return 0
-    ran_on = machine.describe(options.directory, 1)
-    names = ("workload", "every", "steps", "rounds", "seed")
-    given = {name: getattr(options, name) for name in names}
-    with scratch(options.directory, "ranks-") as place:
-        by_rank = run_job(
-            options.ranks, "bench.ranks.beside", {**given, "directory": str(place.resolve())}
-        )
-    rows = table(by_rank)
-    show(options, rows)
-    if options.json is not None:
-        result = {"ran_on": ran_on, "ranks": options.ranks, **given, "rows": rows}
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
-    return 0
+    return carry_out(options, lambda place: measure(options, place))
 
 
 if __name__ == "__main__":

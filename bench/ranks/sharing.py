@@ -9,7 +9,6 @@ turns; each makes one save that is not counted, then some that are.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -20,8 +19,7 @@ import torch
 import torch.distributed as dist
 
 import deepfreeze as df
-from bench.e2e import machine
-from bench.e2e.files import scratch
+from bench.ranks.options import carry_out, make_parser, with_ranks
 from bench.ranks.torchrun import gathered, join, report, run_job
 from bench.storage.layout import Layout, equal_tensors
 from bench.storage.layouts import LAYOUTS
@@ -94,16 +92,12 @@ def show(result: dict[str, Any]) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.ranks.sharing", description=__doc__)
+    parser = with_ranks(make_parser("sharing", __doc__))
     parser.add_argument("--layout", nargs="+", default=["resnet50", "nt3"])
     parser.add_argument("--ranks", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--saves", type=int, default=3, help="of each job, besides the first")
     parser.add_argument("--pause", type=int, default=80, help="ms before each slab of 4 MiB")
-    parser.add_argument("--smoke", action="store_true", help="small and quick: does it work?")
-    parser.add_argument("--directory", type=Path, default=Path(), help="for the checkpoints")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--as-rank", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.smoke:
         options.layout, options.rounds, options.saves, options.pause = ["smoke"], 1, 1, 5
@@ -112,20 +106,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
+def measure_all(options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    results = []
+    for name in options.layout:
+        results.append(measure(options, name, place))
+        show(results[-1])
+    return {"results": results}
+
+
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if options.as_rank:
-        be_rank(json.loads(options.as_rank))
+        be_rank(options.as_rank)
         return 0
-    ran_on = machine.describe(options.directory, 1)
-    results = []
-    with scratch(options.directory, "ranks-") as place:
-        for name in options.layout:
-            results.append(measure(options, name, place))
-            show(results[-1])
-    if options.json is not None:
-        options.json.write_text(json.dumps({"ran_on": ran_on, "results": results}, indent=1) + "\n")
-    return 0
+    return carry_out(options, lambda place: measure_all(options, place))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ all: /proc/self/io, with the same reads by pread everywhere.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -17,8 +16,7 @@ from typing import Any
 import numpy as np
 
 import deepfreeze as df
-from bench.e2e import machine
-from bench.e2e.files import scratch
+from bench.ranks.options import carry_out, make_parser
 from bench.ranks.sharing import chosen_layout, state_of
 
 Box = tuple[list[int], list[int]]
@@ -91,30 +89,27 @@ def show(result: dict[str, Any]) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="bench.ranks.slices", description=__doc__)
+    parser = make_parser("slices", __doc__)
     parser.add_argument("--layout", nargs="+", default=["nt3", "resnet50"])
     parser.add_argument("--counts", nargs="+", type=int, default=[2, 4, 8])
-    parser.add_argument("--smoke", action="store_true", help="small and quick: does it work?")
-    parser.add_argument("--directory", type=Path, default=Path(), help="for the checkpoints")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     if options.smoke:
         options.layout = ["smoke"]
     return options
 
 
+def measure_all(options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    results = []
+    for name in options.layout:
+        results.append(measure(name, place / name, options.counts))
+        show(results[-1])
+    return {"results": results}
+
+
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     os.environ["DEEPFREEZE_IO"] = "buffered"
-    ran_on = machine.describe(options.directory, 1)
-    results = []
-    with scratch(options.directory, "ranks-") as place:
-        for name in options.layout:
-            results.append(measure(name, place / name, options.counts))
-            show(results[-1])
-    if options.json is not None:
-        options.json.write_text(json.dumps({"ran_on": ran_on, "results": results}, indent=1) + "\n")
-    return 0
+    return carry_out(options, lambda place: measure_all(options, place))
 
 
 if __name__ == "__main__":
