@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 
 import deepfreeze as df
 from deepfreeze.__main__ import main
@@ -32,6 +34,14 @@ def random_tensor(dtype: torch.dtype, *shape: int, seed: int = 7) -> torch.Tenso
         return torch.randint(2, shape, generator=generator).to(torch.bool)
     raw = torch.randint(256, (*shape, dtype.itemsize), dtype=torch.uint8, generator=generator)
     return raw.view(dtype).reshape(shape)
+
+
+def write_dcp(folder: Path, state: dict[str, Any], **options: Any) -> Path:
+    """A directory of torch.distributed.checkpoint, by this process alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that no process group is there
+        dcp.save(state, checkpoint_id=folder, no_dist=True, **options)
+    return folder
 
 
 def import_it(source: Path, run: Path, *more: str) -> int:
