@@ -14,8 +14,8 @@
 
 namespace deepfreeze {
 
-// More is left out, which plan/audit.h sees to that it does not come to, unless a rank has a thousand
-// groups of copies. HeaderBudget leaves a megabyte for it and all else.
+// More is left out, which plan/audit.h sees to that it does not come to, unless a rank has a
+// thousand groups of copies. HeaderBudget leaves a megabyte for it and all else.
 inline constexpr std::size_t kAuditListBytesMax = 400'000;
 inline constexpr std::size_t kAuditRecordsMax = 10'000;
 
