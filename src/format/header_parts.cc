@@ -12,6 +12,7 @@
 #include "format/header_text.h"
 #include "format/json_writer.h"
 #include "format/state_tree.h"
+#include "tensor/region.h"
 #include "tensor/utf8.h"
 
 namespace deepfreeze {
@@ -38,6 +39,24 @@ void append_extra(fmt::memory_buffer& out, const TensorSpec& spec) {
   out.push_back('}');
 }
 
+bool has_box(const ShardEntry& entry) { return entry.spec.box.has_value(); }
+
+// Where each entry lies, for torch's readers of sharded safetensors: where they find it they want
+// it of all keys of the file.
+void append_sharding(fmt::memory_buffer& out, const std::vector<ShardEntry>& entries) {
+  if (std::ranges::none_of(entries, has_box)) return;
+  fmt::memory_buffer text;
+  for (const ShardEntry& entry : entries) {
+    text.push_back(text.size() == 0 ? '{' : ',');
+    append_json_string(text, entry.spec.key);
+    append_text(text, ":{\"saved_offsets\":");
+    append_json_array(text, stored_box(entry.spec).offset);
+    text.push_back('}');
+  }
+  text.push_back('}');
+  append_metadata_member(out, kShardingKey, {text.data(), text.size()});
+}
+
 std::string extras_of(const std::vector<ShardEntry>& entries) {
   fmt::memory_buffer extras;
   for (const ShardEntry& entry : entries) append_extra(extras, entry.spec);
@@ -45,6 +64,7 @@ std::string extras_of(const std::vector<ShardEntry>& entries) {
   extras.push_back('}');
   fmt::memory_buffer out;
   append_metadata_member(out, kTensorsKey, {extras.data(), extras.size()});
+  append_sharding(out, entries);
   return fmt::to_string(out);
 }
 
@@ -73,25 +93,28 @@ std::uint64_t escaped_bytes_at_most(std::string_view text) {
   return text.size() + kMore * static_cast<std::uint64_t>(std::ranges::count_if(text, is_escaped));
 }
 
-// No less than an entry takes in the members and the extras.
-std::uint64_t text_bytes_at_most(const ShardEntry& entry) {
+// No less than an entry takes in the members and the extras; `with_boxes`: some entry has a box.
+std::uint64_t text_bytes_at_most(const ShardEntry& entry, bool with_boxes) {
   constexpr std::uint64_t kFrame = 64;   // names of members, quotes, braces
   constexpr std::uint64_t kNumber = 21;  // a u64 and its comma
   const TensorSpec& spec = entry.spec;
   const std::uint64_t key_bytes = escaped_bytes_at_most(spec.key);
-  const auto bytes = kFrame + key_bytes + (spec.shape.size() + 2) * kNumber;
+  const std::uint64_t shape_bytes = spec.shape.size() * kNumber;
+  const std::uint64_t sharding = with_boxes ? 2 * (kFrame + key_bytes + shape_bytes) : 0;
+  const std::uint64_t bytes = kFrame + key_bytes + shape_bytes + 2 * kNumber + sharding;
   if (spec.logical_dtype.empty() && !spec.box) return bytes;
-  return bytes + 2 * (kFrame + key_bytes + escaped_bytes_at_most(spec.logical_dtype) +
-                      2 * spec.shape.size() * kNumber);
+  return bytes +
+         2 * (kFrame + key_bytes + escaped_bytes_at_most(spec.logical_dtype) + 2 * shape_bytes);
 }
 
 // The index behind the entries of the file that begins with entry `first`.
 std::size_t end_of_file(const std::vector<ShardEntry>& entries, std::size_t first,
                         const HeaderBudget& budget) {
   const std::uint64_t range_bytes = budget.with_ranges ? kRangeDigits : 0;
+  const bool with_boxes = std::any_of(entries.begin() + first, entries.end(), has_box);
   std::uint64_t text_bytes = 0;
   for (std::size_t i = first; i < entries.size(); ++i) {
-    text_bytes += text_bytes_at_most(entries[i]) + range_bytes;
+    text_bytes += text_bytes_at_most(entries[i], with_boxes) + range_bytes;
     const std::uint64_t data_bytes = entries[i].extent.end - entries[first].extent.begin;
     if (i > first && text_bytes + kCrcDigits * block_count(data_bytes) > budget.table_bytes) {
       return i;

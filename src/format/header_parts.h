@@ -19,7 +19,7 @@ struct TableText {
   std::vector<ShardEntry> entries;  // in file order
   std::uint64_t data_bytes = 0;
   std::string members;  // of the header's JSON, one per tensor
-  std::string extras;   // a member of its metadata; empty for most
+  std::string extras;   // members of its metadata; empty for most
   // How many entries have a ValueRange; absent where none is stored.
   std::optional<std::size_t> range_count;
 };

@@ -25,6 +25,7 @@ inline constexpr std::string_view kIdentityKey = "deepfreeze.identity";
 inline constexpr std::string_view kAnnotationsKey = "deepfreeze.annotations";
 inline constexpr std::string_view kTreeKey = "deepfreeze.tree";
 inline constexpr std::string_view kTensorsKey = "deepfreeze.tensors";
+inline constexpr std::string_view kShardingKey = "DCP_SHARDING_INFO";  // torch's name
 inline constexpr std::string_view kBlocksKey = "deepfreeze.blocks";
 inline constexpr std::string_view kRangesKey = "deepfreeze.ranges";
 inline constexpr std::string_view kAuditKey = "deepfreeze.audit";

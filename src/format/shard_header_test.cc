@@ -7,6 +7,7 @@
 
 #include "format/header_fixture.h"
 #include "format/header_parts.h"
+#include "format/header_ranges.h"
 #include "format/state_tree.h"
 
 namespace deepfreeze {
@@ -134,6 +135,44 @@ TEST(ShardHeader, RoundTripsWhateverItHolds) {
   SCOPED_TRACE(testing::Message() << "seed=" << seed);
   RandomHeaders headers(seed);
   for (int round = 0; round < 300; ++round) expect_round_trip(headers.next());
+}
+
+// How many files these are; none of several tensors takes more than the budget.
+std::size_t expect_within(const HeaderBudget& budget, const std::vector<ShardEntry>& entries) {
+  const auto tables = write_tables(entries, budget);
+  EXPECT_TRUE(tables) << tables.error().message();
+  std::size_t count = 0;
+  for (const TableText& table : *tables) {
+    const std::uint64_t bytes = table.members.size() + table.extras.size() +
+                                kCrcDigits * block_count(table.data_bytes) +
+                                kRangeDigits * table.range_count.value_or(0);
+    EXPECT_TRUE(bytes <= budget.table_bytes || table.entries.size() == 1) << bytes;
+    count += table.entries.size();
+  }
+  EXPECT_EQ(count, entries.size());
+  return tables->size();
+}
+
+TEST(WriteTables, NoFileTakesMoreThanTheBudget) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed=" << seed);
+  RandomHeaders headers(seed);
+  for (std::uint64_t round = 0; round < 300; ++round) {
+    expect_within({.table_bytes = 500 + 10 * round, .with_ranges = round % 2 == 0},
+                  headers.next().entries);
+  }
+}
+
+// Torch's readers want each key again where one tensor of the file is a part.
+TEST(WriteTables, KeysCountAgainWhereATensorHasABox) {
+  std::vector<ShardEntry> entries;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    entries.push_back(entry(std::string(1'000, 'k') + std::to_string(i), {1}, 4 * i, 4 * i + 4));
+  }
+  EXPECT_EQ(expect_within({.table_bytes = 12'000}, entries), 4U);
+  entries.front().spec.box = Box{.offset = {2}, .extent = {1}};
+  entries.front().spec.global_shape = {3};
+  EXPECT_GT(expect_within({.table_bytes = 12'000}, entries), 4U);
 }
 
 TEST(ShardHeader, RoundTripsTenThousandTensors) {

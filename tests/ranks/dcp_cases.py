@@ -23,7 +23,9 @@ from typing import Any, TypeAlias
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file
 from torch.distributed.checkpoint import HuggingFaceStorageReader
+from torch.distributed.checkpoint._consolidate_hf_safetensors import consolidate_safetensors_files
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
@@ -201,6 +203,40 @@ def torchs_reader_of_safetensors_takes_what_is_whole(rank: int, place: Path) -> 
     return [] if found["w"].eq(1).all() and found["half"].eq(1).all() else [f"rank {rank}"]
 
 
+def torchs_readers_of_safetensors_put_shards_together(rank: int, place: Path) -> Faults:
+    """By rows and by columns, unevenly, and what all ranks have alike and share the writing of."""
+    whole = {
+        "rows": torch.arange(35.0).view(7, 5),
+        "columns": torch.arange(35.0).view(7, 5).half() + 100,
+        "same": torch.arange(420_000.0).view(600, 700),
+        "scale": torch.tensor(3.0),
+    }
+    mesh = init_device_mesh("cpu", (WORLD,))
+
+    def cut(name: str, dimension: int) -> DTensor:
+        return distribute_tensor(whole[name], mesh, [Shard(dimension)], src_data_rank=None)
+
+    folder, merged = place / "shards", place / "merged"
+    with StorageWriter(folder) as writer:
+        state = {**whole, "rows": cut("rows", 0), "columns": cut("columns", 1)}
+        dcp.save(state, storage_writer=writer)
+    (attempt,) = folder.glob("step-*")
+    found: State = {name: torch.zeros_like(tensor) for name, tensor in whole.items()}
+    found["columns"] = cut("columns", 0)  # another sharding than it was saved in
+    found["columns"].to_local().zero_()
+    dcp.load(found, storage_reader=HuggingFaceStorageReader(str(attempt)))
+    found["columns"] = found["columns"].full_tensor()
+    faults = [f"rank {rank}: {name}" for name in whole if not torch.equal(found[name], whole[name])]
+    if rank == 0:
+        merged.mkdir()
+        consolidate_safetensors_files(str(attempt), str(merged), dict.fromkeys(whole, 1))
+        (file,) = merged.glob("*.safetensors")
+        once = load_file(file)
+        once["scale"] = whole["scale"]  # torch 2.13 copies nothing of a tensor without dimensions
+        faults += [f"merged {name}" for name in whole if not torch.equal(once[name], whole[name])]
+    return faults
+
+
 def what_one_rank_can_not_give_is_an_error_on_all(rank: int, place: Path) -> Faults:
     folder = place / "failing"
     faults: Faults = []
@@ -353,6 +389,7 @@ TOGETHER = (
     names_that_only_one_rank_escapes,
     a_sharded_training_state,
     torchs_reader_of_safetensors_takes_what_is_whole,
+    torchs_readers_of_safetensors_put_shards_together,
     what_one_rank_can_not_give_is_an_error_on_all,
     a_rank_that_does_not_come_is_an_error_and_the_next_save_works,
     ranks_that_have_not_the_same_open_open_it_anew,
