@@ -209,7 +209,9 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(results: dict[str, dict[str, Any]]) -> None:
+def write(result: dict[str, Any]) -> None:
+    """Beside what is stored by then: another torture may have run meanwhile."""
+    results = stored() | {str(result["name"]): result}
     ordered = [results[run.name] for run in RUNS if run.name in results]
     JSON.write_text(json.dumps(ordered, indent=1) + "\n")
     TABLE.write_text(table(ordered))
@@ -221,15 +223,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME",
                         help=", ".join(names))  # fmt: skip
     options = parser.parse_args(arguments)
-    results, failed = stored(), 0
+    failed = 0
     for run in RUNS:
         if run.name not in options.only:
             continue
         print(f"torture: {run.name}: {run.what}", flush=True)
-        results[run.name] = carry_out(run)
-        failed += not results[run.name]["passed"]
-        print(f"torture: {run.name}: {'; '.join(results[run.name]['found'])}", flush=True)
-        write(results)
+        result = carry_out(run)
+        failed += not result["passed"]
+        print(f"torture: {run.name}: {'; '.join(result['found'])}", flush=True)
+        write(result)
     print(f"torture: {len(options.only)} runs, {failed} failed")
     return 1 if failed else 0
 
