@@ -17,10 +17,12 @@ from typing import Any
 from tests.e2e.command import announce_seed, conclude, make_parser, progress, scratch
 
 from .job import Job, Work
-from .training import KINDS, train
+from .training import KINDS, STEPS, train
 
 WAIT_SECONDS = 120.0
 KILLS_MAX = 4
+ADVANCE_MAX = 4  # steps from one kill to the next
+ATTEMPTS_MAX = 5  # at a run that was not over before it could be killed
 
 
 @dataclass
@@ -56,17 +58,45 @@ def saving(kind: str, run: Path) -> Work:
     return lambda rank, world, say: say(train(kind, run, rank, world))
 
 
+def newest_begun(run: Path) -> int:
+    """The newest step whose save has begun."""
+    return max((int(path.name.split("-")[1]) for path in run.glob("step-*")), default=0)
+
+
+def wait_for_step(run: Path, step: int) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while newest_begun(run) < step and time.monotonic() < deadline:
+        time.sleep(0.002)
+
+
+def killed(tally: Tally, seconds: float, run: Path, draw: random.Random) -> int:
+    """How often it was: some steps on, however slow they are here, or at any time at all."""
+    times = 0
+    for number in range(draw.randint(1, KILLS_MAX)):
+        begun = newest_begun(run)
+        if begun == STEPS:
+            break
+        steps = draw.randint(number == 0, ADVANCE_MAX)
+        job = Job(tally.world, saving(tally.kind, run))
+        wait_for_step(run, min(begun + steps, STEPS - 1))
+        time.sleep(draw.uniform(0, seconds / STEPS if steps else seconds))
+        job.kill_all()
+        times += all(one.killed for one in job.wait(WAIT_SECONDS))
+    return times
+
+
 def one_run(
     tally: Tally, wanted: list[str], seconds: float, run: Path, draw: random.Random
 ) -> None:
     """Killed until it is not."""
-    work = saving(tally.kind, run)
-    for _ in range(draw.randint(1, KILLS_MAX)):
-        job = Job(tally.world, work)
-        time.sleep(draw.uniform(0.1, 0.95) * seconds)
-        job.kill_all()
-        tally.kills += all(one.killed for one in job.wait(WAIT_SECONDS))
-    ended = Job(tally.world, work).wait(WAIT_SECONDS)
+    times = 0
+    for attempt in range(ATTEMPTS_MAX):
+        place = run / str(attempt)  # after one that came to its end nothing is left to be killed
+        times = killed(tally, seconds, place, draw)
+        if times:
+            break
+    tally.kills += times
+    ended = Job(tally.world, saving(tally.kind, place)).wait(WAIT_SECONDS)
     tally.runs += 1
     found = [one.report.split() for one in ended]
     if any(one.status != 0 for one in ended) or any(len(each) != 2 for each in found):

@@ -40,7 +40,7 @@ def test_killed_jobs_resume_to_the_undisturbed_end(tmp_path: Path, kind: str, wo
     figures = proof("resume_identity", tmp_path, "--runs", "2", "--kinds", kind, "--worlds", world)
     (job,) = figures["jobs"]
     assert (job["runs"], job["identical"], job["faults"]) == (2, 2, [])
-    assert job["kills"] > 0
+    assert job["kills"] >= job["runs"]
 
 
 def test_any_number_of_ranks_restores_any_layout(tmp_path: Path) -> None:
