@@ -14,8 +14,9 @@
 
 namespace deepfreeze {
 
-// More is left out, which plan/audit.h sees to that it does not come to, unless a rank has a
-// thousand groups of copies. HeaderBudget leaves a megabyte for it and all else.
+// More is left out, and never compared; plan/audit.h sees to that it does not come to it, unless a
+// rank has so many groups of copies with such long keys that three pieces of each are too many.
+// HeaderBudget leaves a megabyte for it and all else.
 inline constexpr std::size_t kAuditListBytesMax = 400'000;
 inline constexpr std::size_t kAuditRecordsMax = 10'000;
 

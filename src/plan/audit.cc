@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <vector>
 
 #include "base/checked_math.h"
 #include "tensor/region.h"
@@ -35,6 +36,46 @@ std::uint64_t length_of(std::uint64_t bytes) {
 std::uint64_t bytes_until(std::uint64_t bytes, std::uint64_t place) {
   return bytes >= kLengthMin ? place : place * bytes / kLengthMin;
 }
+
+// The copies of a line, by where they begin and by how many bytes lie before them.
+class Places {
+ public:
+  void add(std::uint64_t bytes, std::uint64_t length) {
+    places_.push_back(places_.back() + length);
+    bytes_.push_back(bytes_.back() + bytes);
+  }
+
+  // Of any part of so much of the line. Between two places the bytes rise evenly: the most are in
+  // a part that begins or ends at one.
+  [[nodiscard]] std::uint64_t bytes_max(std::uint64_t length) const {
+    std::uint64_t most = 0;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      const std::uint64_t place = places_[i];
+      const std::uint64_t behind = std::min(place + length, places_.back());
+      const std::uint64_t ahead = place - std::min(place, length);
+      most = std::max(
+          {most, bytes_before(behind, kUp) - bytes_[i], bytes_[i] - bytes_before(ahead, kDown)});
+    }
+    return most;
+  }
+
+ private:
+  static constexpr std::uint64_t kDown = 0;  // what a fraction of a byte is rounded by
+  static constexpr std::uint64_t kUp = kLengthMin - 1;
+
+  [[nodiscard]] std::uint64_t bytes_before(std::uint64_t place, std::uint64_t rounding) const {
+    const auto after = std::ranges::upper_bound(places_, place);
+    if (after == places_.end()) return bytes_.back();
+    const auto i = static_cast<std::size_t>(after - places_.begin()) - 1;
+    const std::uint64_t bytes = bytes_[i + 1] - bytes_[i];
+    const std::uint64_t within = place - places_[i];
+    if (bytes >= kLengthMin) return bytes_[i] + within;
+    return bytes_[i] + (within * bytes + rounding) / kLengthMin;
+  }
+
+  std::vector<std::uint64_t> places_ = {0};
+  std::vector<std::uint64_t> bytes_ = {0};
+};
 
 // For a line of that length, where no header has room for more than `pieces_max` in one turn. A
 // tensor of `n` pieces is longer than n - 1 of them and no shorter than kLengthMin, so that no more
@@ -76,22 +117,25 @@ Audit::Audit(std::span<const TensorSpec> specs, const AuditPlan& plan) {
       return std::pair<std::string_view, Shape>(specs[i].key, stored_box(specs[i]).offset);
     });
     Line& line = lines_.emplace_back();
+    Places places;
     std::uint64_t text_bytes = 1;
     for (const std::size_t i : tensors) {
       const std::uint64_t bytes = spec_bytes(specs[i]).value_or(0);
       line.copies.push_back({i, bytes, length_of(bytes)});
       line.length += line.copies.back().length;
+      places.add(bytes, line.copies.back().length);
       text_bytes = std::max(text_bytes, audit_text_bytes(specs[i]));
     }
     const std::uint64_t room = kAuditTextBytesMax / plan.groups_of_rank_max / text_bytes;
     const std::uint64_t needed = turns_needed(line.length, room);
     line.saves = std::clamp<std::uint64_t>(needed, plan.saves, kSavesMax);
+    line.bytes_max = places.bytes_max(ceil_div(line.length, line.saves));
   }
 }
 
 std::uint64_t Audit::bytes_max() const {
   std::uint64_t bytes = 0;
-  for (const Line& line : lines_) bytes += ceil_div(line.length, line.saves);
+  for (const Line& line : lines_) bytes += line.bytes_max;
   return bytes;
 }
 

@@ -46,7 +46,7 @@ class Audit {
 
   // In one order on all ranks of a group, whatever the order of their tables.
   [[nodiscard]] std::vector<AuditPiece> pieces(std::uint64_t save_index) const;
-  // Of the pieces of any save, together.
+  // No less than the pieces of any save have together, and hardly more.
   [[nodiscard]] std::uint64_t bytes_max() const;
 
  private:
@@ -59,6 +59,7 @@ class Audit {
     std::vector<Copy> copies;
     std::uint64_t length = 0;
     std::uint64_t saves = 0;
+    std::uint64_t bytes_max = 0;  // of one save
   };
 
   std::vector<Line> lines_;

@@ -81,6 +81,35 @@ TEST(Audit, IsTheSameOnAllRanksOfAGroup) {
   }
 }
 
+// It is memory that is taken for every save.
+TEST(Audit, SmallTensorsTakeNoMoreThanTheyAre) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (int trial = 0; trial < 200; ++trial) {
+    SpecTable table;
+    for (std::uint64_t i = 0, count = 1 + random() % 60; i < count; ++i) {
+      const std::uint64_t length = random() % (random() % 3 == 0 ? 2'000'000 : 3'000);
+      table.push_back(whole(std::to_string(i), {length}, DType::kU8));
+    }
+    const auto saves = static_cast<std::uint32_t>(1 + random() % 20);
+    const Audit audit(table, {.saves = saves, .groups = std::vector<GroupId>(table.size(), kAll)});
+    std::uint64_t most = 0;
+    std::uint64_t all = 0;
+    for (std::uint64_t save = 0; save < saves; ++save) {
+      std::uint64_t bytes = 0;
+      for (const AuditPiece& piece : audit.pieces(save)) bytes += piece.bytes;
+      most = std::max(most, bytes);
+      all += bytes;
+    }
+    EXPECT_GE(audit.bytes_max(), most);
+    EXPECT_LE(audit.bytes_max(), all);
+    if (saves == 1) {
+      EXPECT_EQ(audit.bytes_max(), all);
+    }
+  }
+}
+
 TEST(Audit, PiecesEndAtMultiplesOfTheirSize) {
   const SpecTable table = {whole("w", {3 * kAuditPieceBytes + 5}, DType::kU8)};
   const Audit audit(table, {.saves = 1, .groups = {kAll}});
