@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "base/trace.h"
@@ -156,7 +157,7 @@ Status Checkpointer::agree(std::string_view subject, const Status& own) {
 Status Checkpointer::continue_from(const CheckpointInfo& info) {
   DF_TRY_VOID(check_usable("continue from " + info.path));
   impl_->writer.continue_from(point_of(info));
-  impl_->save_index = info.save_index;
+  impl_->save_index = std::max(impl_->writer.save_index(), info.save_index);
   return {};
 }
 

@@ -32,6 +32,9 @@ class RunWriter {
   // Claims a generation where the first save would; else nothing.
   [[nodiscard]] Status prepare();
 
+  // Of the newest save that is known of, of any line: the next one has a greater one.
+  [[nodiscard]] std::uint64_t save_index() const { return save_index_; }
+
   // The identity of the next save. Claims a generation first where must_claim() says so: before
   // the first save, after continue_from(), and where the step went back without it (the new line
   // then goes on from the newest step). kFenced where another process has taken the run over.

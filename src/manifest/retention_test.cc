@@ -229,14 +229,17 @@ TEST(CollectGarbage, FinishesWhatAnotherOneBegan) {
 }
 
 TEST(DeleteCheckpoint, DeletesNothingWhereTheNewestThatRemainsCantBeMadeDurable) {
-  for (const AttemptName& name : {AttemptName{1, 1}, AttemptName{3, 3}}) {
+  const std::pair<AttemptName, AttemptName> cases[] = {{{1, 1}, {3, 3}}, {{3, 3}, {2, 2}}};
+  for (const auto& [name, newest_that_remains] : cases) {
     SimDisk disk;
     make_run(disk, 3);
     const auto whole = disk.clone();
-    disk.fail_at(disk.operation_count(), 5);  // the sync of step 3's directory, or of step 2's
+    disk.fail_at(disk.operation_count(), 5);
     const Status refused = delete_checkpoint(disk, name);
     ASSERT_FALSE(refused);
-    EXPECT_TRUE(refused.error().message().contains("sync")) << refused.error().message();
+    const std::string message = refused.error().message();
+    EXPECT_TRUE(message.contains("sync")) << message;
+    EXPECT_TRUE(message.contains(attempt_dir_name(newest_that_remains))) << message;
     EXPECT_EQ(read_run(disk)->attempts.size(), 3U);
     EXPECT_TRUE(delete_checkpoint(*whole, name));
     EXPECT_EQ(read_run(*whole)->attempts.size(), 2U);
