@@ -95,11 +95,24 @@ TEST(Collective, AMessageThatGoesOnIsRefused) {
       EXPECT_EQ(code_of(agree(group.get(), "x", {})), ErrorCode::kInternal);
       return;
     }
-    MessageWriter question, vote;
+    MessageWriter question, vote, call;
     std::ignore = group->gather(question.text("x").text("own").flag(true).take());
     std::ignore = group->scatter({});
-    std::ignore = group->gather(vote.status({}).text("x").flag(true).take());
+    const std::string longer = vote.status({}).text("x").flag(true).take();
+    std::ignore = group->gather(call.text("agree").text(longer).take());
     std::ignore = group->scatter({});
+  });
+}
+
+TEST(Collective, AReplyThatGoesOnIsRefused) {
+  ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
+    if (rank == 1) {
+      EXPECT_EQ(code_of(agree(group.get(), "x", {})), ErrorCode::kInternal);
+      return;
+    }
+    MessageWriter reply;
+    std::ignore = group->gather("");
+    std::ignore = group->scatter({"", reply.status({}).text("").flag(true).take()});
   });
 }
 
