@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import logging
@@ -16,8 +15,11 @@ from typing import Any, Literal, Self
 from deepfreeze import _core
 from deepfreeze.arguments import checked_step, floats, strings
 from deepfreeze.budget import policy_of
+from deepfreeze.calls import Calls, alone
 from deepfreeze.capture import environment, paused_gc, table_of, walk
+from deepfreeze.closing import close_engine, closed, opened
 from deepfreeze.errors import CheckpointError
+from deepfreeze.half_restored import HalfRestored
 from deepfreeze.handle import Completer, SaveHandle, check_process
 from deepfreeze.lazy import LazyCapture
 from deepfreeze.memo import Memo
@@ -37,7 +39,6 @@ from deepfreeze.textfile import textfile_of
 from deepfreeze.window import Watch
 
 log = logging.getLogger("deepfreeze")
-_open: weakref.WeakSet[Checkpointer] = weakref.WeakSet()
 
 
 class Checkpointer:
@@ -119,17 +120,15 @@ class Checkpointer:
         self._strict_saves = strict_saves
         self._completer = Completer(None if self._textfile is None else self._textfile.settled)
         self._memo = Memo()
-        self._half_restored: str | None = None  # why save() refuses
-        self._half_touched: set[str] = set()  # what the failed restore may have modified
-        self._saving = False
-        self._deferred: list[Callable[[], object]] = []
+        self._half_restored = HalfRestored()
+        self._calls = Calls()
         self._closed = False
         self._owner = os.getpid()
         self._finalizer = weakref.finalize(
-            self, _close_engine, self._engine, self._completer, self._owner
+            self, close_engine, self._engine, self._completer, self._owner
         )
-        self._finalizer.atexit = False  # _close_all does it, with a deadline
-        _open.add(self)
+        self._finalizer.atexit = False  # closing does it, with a deadline
+        opened(self)
 
     @property
     def failed_saves(self) -> int:
@@ -141,6 +140,7 @@ class Checkpointer:
         """What decides in step(); str() of it says when, and why where it has measured."""
         return self._policy
 
+    @alone()
     def step(
         self,
         step: int,
@@ -149,14 +149,17 @@ class Checkpointer:
         tags: Mapping[str, str] | None = None,
     ) -> SaveHandle | None:
         """Saves when the policy says so; without `every`, at each step. None where it did not."""
-        self._check_usable()
-        step = checked_step(step)
-        self._policy.stepped(step)
-        due = self._is_due(step)
+        try:
+            step = checked_step(step)
+            self._policy.stepped(step)
+            due = self._is_due(step)
+            handle = self._checked_save(step, state, metrics, tags) if due else None
+        finally:
+            self._lazy.discard_early()  # nothing, unless no save has taken it
+        arms = self._lazy.captures_early and self._is_due(step + 1)
         if not due:  # the other ranks make no call now that could be told of it
             self._raise_failed()
-        handle = self.save(step, state, metrics, tags) if due else None
-        if self._lazy.captures_early and self._is_due(step + 1):
+        if arms:
             self._arm(state)
         return handle
 
@@ -180,6 +183,7 @@ class Checkpointer:
         except CheckpointError as error:  # the save itself will say it
             log.debug("no early capture: %s", error)
 
+    @alone()
     def prewarm(self, state: object) -> None:
         """Sets up now what the first save() of such a state would, so that it takes no longer.
 
@@ -194,6 +198,7 @@ class Checkpointer:
         self._engine.prewarm(table, text)
         self._policy.interrupted()
 
+    @alone()
     def save(
         self,
         step: int,
@@ -204,34 +209,30 @@ class Checkpointer:
         """Saves `state` as `step`; None where it was skipped.
 
         Returns once all is captured that is not attached: the rest follows while training runs.
+        A signal handler's that comes into another call of this checkpointer is skipped.
 
         EncodeError, before anything is written, names what can't be stored. A later failure, or
         one for want of memory, is the handle's.
         """
-        self._saving = True
+        return self._checked_save(step, state, metrics, tags)
+
+    def _checked_save(
+        self,
+        step: int,
+        state: object,
+        metrics: Mapping[str, float] | None,
+        tags: Mapping[str, str] | None,
+    ) -> SaveHandle | None:
         try:
             with self._declining():
                 self._raise_failed()
                 step = checked_step(step)
-                self._refuse_half_restored(step)
+                self._half_restored.refuse(step)
                 numbers, texts = floats(metrics or {}), strings(tags or {})
             self._policy.saving()
             return self._save(step, state, numbers, texts)
         finally:
-            try:
-                self._lazy.discard_early()  # nothing, unless no save has taken it
-            finally:
-                self._saving = False
-                self._run_deferred()
-
-    def _refuse_half_restored(self, step: int) -> None:
-        if self._half_restored is None:
-            return
-        raise CheckpointError(
-            f"save step {step}: refused until a restore succeeds, because one that failed "
-            f"left the state half restored ({self._half_restored})",
-            code="invalid_argument",
-        )
+            self._lazy.discard_early()  # nothing, unless no save has taken it
 
     def _save(
         self, step: int, state: object, metrics: dict[str, float], tags: dict[str, str]
@@ -255,11 +256,16 @@ class Checkpointer:
             if self._textfile is not None:
                 self._textfile.skipped()
             return None
-        # Copied at once: nothing can be torn any more, and the engine asks for no confirmation.
-        late = native.status().guarded_bytes > 0
-        window = self._lazy.open_window(owners, watches) if late else None
-        handle = SaveHandle(step, native, window)
-        self._completer.add(handle)
+        handle = None
+        try:
+            # Copied at once: nothing can be torn any more, and the engine asks for no confirmation.
+            late = native.status().guarded_bytes > 0
+            window = self._lazy.open_window(owners, watches) if late else None
+            handle = SaveHandle(step, native, window)
+            self._completer.add(handle)
+        except BaseException:
+            native = handle = None  # else who keeps the exception has them, and the save never ends
+            raise
         self._policy.saved(handle)
         return handle
 
@@ -276,6 +282,7 @@ class Checkpointer:
         self._completer.failed_at_once(handle, error)
         return handle
 
+    @alone(refused=True)
     def restore(
         self,
         state: object,
@@ -296,7 +303,6 @@ class Checkpointer:
         say, is data: it becomes what was saved, whatever its keys. Names are compared at the top
         level and wherever tensors or objects are.
         """
-        self._check_usable()
         self.fence()  # what is restored is written in place
         infos = self._engine.candidates()
         from_parent = not infos and self._parent is not None
@@ -315,16 +321,11 @@ class Checkpointer:
                 infos, restorer.restore, may_fall_back=step is None
             )
         except BaseException as error:
-            if restorer.modified:
-                self._half_restored = str(error) or type(error).__name__
-                self._half_touched |= restorer.touched
+            self._half_restored.failed(restorer, error)
             raise
         if not from_parent:
             self._engine.continue_from(info)
-        # A part of the state does not make good what another part suffered.
-        if keys is None or self._half_touched <= plan.touched:
-            self._half_restored = None
-            self._half_touched = set()
+        self._half_restored.restored(plan, whole=keys is None)
         self._policy.saved()
         self.last_restore = report_of(info, plan, passed_over, self._ranks, verify=verify)
         return info.step
@@ -409,15 +410,8 @@ class Checkpointer:
         return self._completer.in_flight()
 
     def defer(self, action: Callable[[], object]) -> bool:
-        """Has `action` called at the end of the save() that is running; False where none is."""
-        if not self._saving:
-            return False
-        self._deferred.append(action)
-        return True
-
-    def _run_deferred(self) -> None:
-        while self._deferred:
-            self._deferred.pop(0)()
+        """Has `action` called at the end of the save() or step() that is running, if one is."""
+        return self._calls.defer(action)
 
     def wait(self) -> None:
         """Returns once no save is in flight; a failure is in its handle."""
@@ -437,7 +431,7 @@ class Checkpointer:
         self._closed = True
         self._lazy.detach(None)
         self._completer.join_or_give_up()
-        _open.discard(self)
+        closed(self)
         self._finalizer.detach()
         if self._completer.gave_up:
             # Joining the engine's threads could wait for ever: leave them to the process's end.
@@ -473,27 +467,3 @@ class Checkpointer:
         error = self._completer.take_unraised() if self._strict_saves else None
         if error is not None:
             raise error
-
-
-def _close_engine(engine: _core.Engine, completer: Completer, owner: int) -> None:
-    """For a checkpointer that was dropped: the engine's own destructor would keep the GIL."""
-    if os.getpid() != owner:
-        return
-    try:
-        engine.fence_all()
-        completer.join_or_give_up()  # it confirms the save in flight
-        engine.close()
-    except CheckpointError as error:
-        with contextlib.suppress(Exception):
-            log.error("close: %s", error)
-
-
-def _close_all() -> None:
-    for checkpointer in list(_open):
-        try:
-            checkpointer.close()
-        except CheckpointError as error:
-            log.error("close %s: %s", checkpointer.path, error)
-
-
-atexit.register(_close_all)

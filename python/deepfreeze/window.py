@@ -38,11 +38,11 @@ class Watch:
 
     def same_as(self, other: Watch) -> bool:
         """Whether both watch the same tensors, and found them alike."""
-        return (
-            self._keys == other._keys
-            and self._versions == other._versions
-            and self._places == other._places
-        )
+        return self._found() == other._found()
+
+    def _found(self) -> set[tuple[str, int, int]]:
+        """Without doubles: of a tensor and its detach(), which a first walk finds, both are one."""
+        return set(zip(self._keys, self._versions, self._places, strict=True))
 
 
 class Window:
@@ -76,9 +76,11 @@ class Window:
     def compare(self, guard: int) -> None:
         """Once nothing of the guard's tensors is read any more, and before they change."""
         with self._lock:
-            watch = self._watches.pop(guard, None)
-            if watch is not None:
-                self._torn += watch.changed()
+            watch = self._watches.get(guard)
+            if watch is None:
+                return
+            self._torn += watch.changed()
+            del self._watches[guard]  # not before: an interrupt would lose what it says
 
     def finish(self) -> list[str]:
         """Compares the rest, after the last copy; the keys of all that were torn."""

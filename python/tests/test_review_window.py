@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,18 +86,103 @@ def test_fence_ends_an_early_capture(ckpt: df.Checkpointer) -> None:
     assert torch.equal(ckpt.load(2)["w"], weight)
 
 
+def refused_or_nothing(call: Callable[..., Any], *given: Any, **more: Any) -> None:
+    with contextlib.suppress(ValueError, TypeError, UnicodeEncodeError):
+        assert call(*given, **more) is None
+
+
+@pytest.mark.parametrize("call", ["save", "step"])
 @pytest.mark.parametrize("wrong", [{"step": 1 << 64}, {"tags": {"host": "caf\udce9"}}])
 def test_a_save_that_is_refused_leaves_no_early_capture(
-    ckpt: df.Checkpointer, wrong: dict[str, Any]
+    ckpt: df.Checkpointer, wrong: dict[str, Any], call: str
 ) -> None:
     weight = nn.Parameter(torch.randn(ROWS, WIDTH))
     state, _ = early(ckpt, weight)
     ckpt._engine.fence_all()  # it is captured, and stays so
-    with pytest.raises((ValueError, TypeError, UnicodeEncodeError)):
-        ckpt.save(**{"step": 2, "state": state, **wrong})
+    refused_or_nothing(getattr(ckpt, call), **{"step": 2, "state": state, **wrong})
     weight.data[7].fill_(7)
     save(ckpt, 3, state)
     assert torch.equal(ckpt.load(3)["w"], weight)
+
+
+def test_a_step_that_is_not_saved_leaves_no_early_capture(run: Path) -> None:
+    weight = nn.Parameter(torch.randn(ROWS, WIDTH))
+    state = {"w": weight}
+    optim = trained(weight)
+    with df.Checkpointer(run, every=df.every(steps=10), profile="latency") as ckpt:
+        ckpt.attach(optim, mode="after_update")
+        ckpt.prewarm(state)
+        assert ckpt.step(9, state) is None
+        optim.step()
+        ckpt._engine.fence_all()
+        assert ckpt.step(11, state) is None  # step 10, which would have been saved, was left out
+        weight.data[7].fill_(7)
+        save(ckpt, 12, state)
+        assert torch.equal(ckpt.load(12)["w"], weight)
+
+
+def test_the_first_capture_of_all_may_begin_early(run: Path) -> None:
+    weight = nn.Parameter(torch.randn(ROWS, WIDTH))
+    optim = trained(weight)
+    with df.Checkpointer(run, every=df.every(steps=2), profile="latency") as ckpt:
+        ckpt.attach(optim, mode="after_update")
+        for step in (1, 2):
+            optim.step()
+            handle = ckpt.step(step, {"w": weight})
+        assert handle is not None
+        handle.wait()
+        assert handle.status().early
+        assert torch.equal(ckpt.load(2)["w"], weight)
+
+
+def test_an_interrupt_in_a_fence_does_not_lose_what_it_saw(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch)
+    weight = nn.Parameter(torch.randn(ROWS, WIDTH))
+    optim = trained(weight)
+    ckpt.attach(optim)
+    handle = ckpt.save(1, {"w": weight})
+    assert handle is not None
+    with torch.no_grad():
+        weight[3] += 1  # without a fence
+
+    def interrupted(_: Watch) -> list[str]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Watch, "changed", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            optim.step()
+    held.go.set()
+    assert isinstance(handle.durable.exception(), df.TornCaptureError)
+
+
+def test_a_save_that_is_interrupted_ends_while_its_exception_is_kept(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = nn.Parameter(torch.randn(ROWS, WIDTH))
+    ckpt.attach(trained(weight))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ckpt._lazy, "open_window", interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            ckpt.save(1, {"w": weight})
+    ends_soon(ckpt.wait)
+    assert kept.value.__traceback__ is not None
+    save(ckpt, 2, {"w": weight})
+    assert ckpt.steps() == [2]
+
+
+def ends_soon(call: Callable[[], object]) -> None:
+    """Fails where it hangs, with a thread that is left."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def test_none_after_a_state_that_was_refused(

@@ -124,6 +124,23 @@ def a_clock_of_rank0_decides(rank: int, run: Path) -> list[str]:
     return [] if handle is not None else ["rank 1 has gone by its own clock"]
 
 
+def a_failure_that_one_rank_knows_first(rank: int, run: Path) -> list[str]:
+    """It is raised in step(), between two questions that ranks ask of each other."""
+    model = nn.Linear(400, 400)
+    optimizer = torch.optim.SGD(model.parameters())
+    state = {"model": model, "optim": optimizer}
+    policy = df.every(seconds=1000)
+    with df.Checkpointer(run, every=policy, strict_saves=True) as ckpt:
+        ckpt.attach(optimizer, mode="after_update")
+        if rank == 0:
+            ckpt._completer._unraised = df.CheckpointError("an earlier save")
+        found = refusal(lambda: ckpt.step(1, state))
+        later = refusal(lambda: ckpt.step(2, state))
+        saved(ckpt, 3, state)
+    wanted = "nothing" if rank else "CheckpointError"
+    return [] if (found, later) == (wanted, "nothing") else [f"{found}, then {later}"]
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -134,6 +151,7 @@ CASES = {
         buffers_are_rank0s,
         what_one_rank_can_not_store_is_told_to_both,
         a_clock_of_rank0_decides,
+        a_failure_that_one_rank_knows_first,
     )
 }
 

@@ -1,0 +1,82 @@
+"""Which call of a checkpointer is running: a signal handler may come into it with another."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from deepfreeze.errors import CheckpointError
+
+log = logging.getLogger("deepfreeze")
+
+_DEFERRING = ("save", "step")
+
+
+class Calls:
+    """Of one checkpointer, for its thread. Two calls would use the same memory of the last walk."""
+
+    def __init__(self) -> None:
+        self.running = ""  # its name
+        self._deferred: list[Callable[[], object]] = []
+
+    def defer(self, action: Callable[[], object]) -> bool:
+        """Has `action` called at the end of the save() or step() that is running, if one is."""
+        if self.running not in _DEFERRING:
+            return False
+        self._deferred.append(action)
+        return True
+
+    def end(self) -> None:
+        """The call is over; now what was deferred."""
+        self.running = ""
+        while self._deferred:
+            self._deferred.pop(0)()
+
+
+class Called(Protocol):
+    """What makes such calls."""
+
+    _calls: Calls
+
+    def _check_usable(self) -> None: ...
+
+
+C = TypeVar("C", bound=Called)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def alone(
+    *, refused: bool = False
+) -> Callable[[Callable[Concatenate[C, P], R]], Callable[Concatenate[C, P], R]]:
+    """A method that does nothing, and returns None, where it has come into another such one.
+
+    `refused`: that is a CheckpointError.
+    """
+
+    def decorate(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
+        name = method.__name__
+
+        @functools.wraps(method)
+        def call(self: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            self._check_usable()
+            calls = self._calls
+            if calls.running:
+                return cast("R", _left_out(f"{name}() inside {calls.running}()", refused=refused))
+            calls.running = name
+            try:  # before it no interrupt can come
+                return method(self, *args, **kwargs)
+            finally:
+                calls.end()
+
+        return call
+
+    return decorate
+
+
+def _left_out(what: str, *, refused: bool) -> None:
+    if refused:
+        raise CheckpointError(f"{what} is refused", code="invalid_argument")
+    log.warning("%s is left out", what)
