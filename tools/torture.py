@@ -119,7 +119,7 @@ RUNS = (
     Run(
         "rank_faults",
         "ranks that are killed or stopped in any phase of a save",
-        (PYTHON, "-m", "tests.ranks.rank_faults", "--trials", "500"),
+        (PYTHON, "-m", "tests.ranks.rank_faults", "--disturbances", "500"),
         r"rank faults: .*",
     ),
     Run(

@@ -87,6 +87,9 @@ class Job:
             time.sleep(0.01)
         return dist.TCPStore("127.0.0.1", int(note.read_text()), is_master=False, timeout=timeout)
 
+    def is_running(self, rank: int) -> bool:
+        return not self._ends_by(rank, 0)
+
     def signal(self, rank: int, number: signal.Signals) -> None:
         """To a rank that has not been waited for, so that the number is still its own."""
         os.kill(self._pids[rank], number)

@@ -1,4 +1,4 @@
-"""Ranks killed or stopped anywhere: `python -m tests.ranks.rank_faults --trials 500 [--json]`.
+"""Ranks killed or stopped anywhere: `python -m tests.ranks.rank_faults --disturbances 500`.
 
 In each trial one rank of three is killed, or stopped for longer than any deadline, at a durable
 step or at a random time. The others must come to an end in time; what was acknowledged must be
@@ -8,6 +8,7 @@ there, whole, of one step; and the next job must resume from it and save.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import signal
@@ -128,10 +129,11 @@ def draw_fault(draw: random.Random) -> Fault:
     )
 
 
-def disturbed(run: Path, fault: Fault) -> list[RankEnded]:
+def disturbed(tally: Tally, run: Path, fault: Fault) -> list[RankEnded]:
     job = Job(WORLD, lambda r, _, say: train(run, r, STEPS, fault.armed(r), say))
     if fault.stops or not fault.point:
         time.sleep(fault.seconds)
+        tally.stopped += fault.stops and job.is_running(fault.rank)
         job.signal(fault.rank, signal.SIGSTOP if fault.stops else signal.SIGKILL)
     if fault.stops:
         time.sleep(3 * RANK_SECONDS)
@@ -145,13 +147,12 @@ def lines(ended: list[RankEnded], word: str) -> list[str]:
 
 
 def one_trial(tally: Tally, run: Path, fault: Fault) -> None:
-    ended = disturbed(run, fault)
+    ended = disturbed(tally, run, fault)
     tally.trials += 1
     killed = any(one.killed for one in ended)
     tally.killed += killed
     if killed and fault.point:
         tally.killed_at[fault.point] = tally.killed_at.get(fault.point, 0) + 1
-    tally.stopped += fault.stops
     tally.came_to_nothing += all(one.report.endswith(f"durable {STEPS}\n") for one in ended)
     acknowledged = max((int(step) for step in lines(ended, "durable")), default=0)
     again = Job(WORLD, lambda r, _, say: train(run, r, 1, "", say)).wait(END_SECONDS)
@@ -169,16 +170,21 @@ def one_trial(tally: Tally, run: Path, fault: Fault) -> None:
         tally.resumed_from[step] = tally.resumed_from.get(step, 0) + 1
 
 
-def carry_out(trials: int, place: Path, draw: random.Random) -> Tally:
+def carry_out(disturbances: int, place: Path, draw: random.Random) -> Tally:
+    """Until so many kills and stops have come: a job may have ended before its own."""
     tally = Tally()
     certain = first_faults()
-    for number in range(trials):
-        progress(number, trials, "trials")
+    for number in itertools.count():
+        done = tally.killed + tally.stopped
+        if done >= disturbances:
+            break
+        progress(done, disturbances, "kills and stops")
         fault = certain[number] if number < len(certain) else draw_fault(draw)
         try:
             one_trial(tally, place / str(number), fault)
         except HungError as hung:
             tally.faults.append(f"{fault}: {hung}")
+            break  # where all hang it would not end
     return tally
 
 
@@ -192,7 +198,7 @@ def report(tally: Tally) -> str:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = make_parser("tests.ranks.rank_faults", __doc__)
-    parser.add_argument("--trials", type=int, default=500)
+    parser.add_argument("--disturbances", type=int, default=500, help="kills and stops")
     return parser.parse_args(arguments)
 
 
@@ -200,7 +206,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     draw = random.Random(announce_seed(options))
     with scratch(options, "rank-faults") as place:
-        tally = carry_out(options.trials, Path(place), draw)
+        tally = carry_out(options.disturbances, Path(place), draw)
     return conclude(options, report(tally), asdict(tally), tally.faults)
 
 
