@@ -41,7 +41,7 @@ Result<RunWriter> RunWriter::open(Vfs& vfs, std::optional<ParentPoint> parent) {
 
 // For a claim that only decides: the line goes on as it stands.
 std::optional<Point> RunWriter::claim_point(const RunListing& listing) const {
-  if (last_issued_) return last_issued_;
+  if (stands_at_) return stands_at_;
   const auto committed = newest_first(listing);
   return committed.empty() ? std::nullopt : std::optional(committed.front().point);
 }
@@ -52,7 +52,7 @@ Result<RunListing> RunWriter::decide() {
   const Status decided = claim(claim_point(listing));
   if (decided) {
     // The caller has not said yet that it goes on from there.
-    claim_due_ = !last_issued_;
+    claim_due_ = !stands_at_;
     return read_run(*vfs_);
   }
   log_warning("undecided attempts are left as they are: " + decided.error().message());
@@ -61,40 +61,42 @@ Result<RunListing> RunWriter::decide() {
 
 void RunWriter::continue_from(const Point& point) {
   const bool claimed_it = claimed_ && claimed_->resumed_from == point;
-  const bool issued = last_issued_ && claimed_ && last_issued_->generation == claimed_->generation;
-  claim_due_ = !claimed_it || issued;
-  resumed_from_ = point;
+  claim_due_ = !claimed_it || has_issued_;
+  stands_at_ = point;
 }
 
 bool RunWriter::must_claim(std::uint64_t step) const {
-  return claim_due_ || (last_issued_ && step < last_issued_->step);
+  return claim_due_ || (has_issued_ && step < stands_at_->step);
 }
 
-Status RunWriter::prepare() { return claim_due_ ? claim(resumed_from_) : Status{}; }
+Status RunWriter::prepare() { return claim_due_ ? claim(stands_at_) : Status{}; }
 
 Result<Identity> RunWriter::next_identity(std::uint64_t step) {
-  if (claim_due_) {
-    DF_TRY_VOID(prepare());
-  } else if (must_claim(step)) {
-    DF_TRY_VOID(claim(last_issued_));
+  if (must_claim(step)) {
+    DF_TRY_VOID(claim(stands_at_));
   } else {
     // Before a byte is written: a process that lost its run must not fill the disk.
     DF_TRY_VOID(check_not_fenced(*vfs_, claimed_->generation));
   }
-  last_issued_ = Point{.generation = claimed_->generation,
-                       .step = step,
-                       .save_index = ++save_index_,
-                       .attempt_id = random_id()};
+  stands_at_ = Point{.generation = claimed_->generation,
+                     .step = step,
+                     .save_index = ++save_index_,
+                     .attempt_id = random_id()};
+  has_issued_ = true;
   Identity identity;
   identity.run_id = record_.run_id;
-  identity.attempt_id = last_issued_->attempt_id;
-  identity.generation = last_issued_->generation;
+  identity.attempt_id = stands_at_->attempt_id;
+  identity.generation = stands_at_->generation;
   identity.step = step;
-  identity.save_index = last_issued_->save_index;
+  identity.save_index = stands_at_->save_index;
   return identity;
 }
 
-Status RunWriter::claim(const std::optional<Point>& resumed_from) {
+Status RunWriter::claim(std::optional<Point> resumed_from) {
+  // Until all of it is done none holds: one that fails may be on the disk, and fence the last.
+  claimed_.reset();
+  claim_due_ = true;
+  has_issued_ = false;
   DF_TRY(const RunListing before, read_run(*vfs_));
   warn_of_new_line(before, resumed_from);
   DF_TRY(GenerationRecord claimed, claim_generation(*vfs_, record_.run_id, resumed_from));

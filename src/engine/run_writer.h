@@ -44,17 +44,17 @@ class RunWriter {
   RunWriter(Vfs& vfs, RunRecord record, std::uint64_t save_index)
       : vfs_(&vfs), record_(std::move(record)), save_index_(save_index) {}
 
-  [[nodiscard]] Status claim(const std::optional<Point>& resumed_from);
+  [[nodiscard]] Status claim(std::optional<Point> resumed_from);
   void remove_aborted() const;
   [[nodiscard]] std::optional<Point> claim_point(const RunListing& listing) const;
 
   Vfs* vfs_;
   RunRecord record_;
-  std::uint64_t save_index_;           // of the newest save
-  std::optional<Point> resumed_from_;  // as the caller told
+  std::uint64_t save_index_;        // of the newest save
+  std::optional<Point> stands_at_;  // what was issued or continued from last; none yet
   std::optional<GenerationRecord> claimed_;
-  bool claim_due_ = true;
-  std::optional<Point> last_issued_;  // of this process
+  bool claim_due_ = true;    // before the next save
+  bool has_issued_ = false;  // since the last claim
 };
 
 }  // namespace deepfreeze

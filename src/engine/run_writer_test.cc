@@ -1,0 +1,122 @@
+#include "engine/run_writer.h"
+
+#include <gtest/gtest.h>
+
+#include "base/log.h"
+#include "manifest/commit.h"
+#include "support/sim_disk.h"
+
+namespace deepfreeze {
+namespace {
+
+Point point_of(const Identity& identity) {
+  return {.generation = identity.generation,
+          .step = identity.step,
+          .save_index = identity.save_index,
+          .attempt_id = identity.attempt_id};
+}
+
+class RunWriterTest : public testing::Test {
+ protected:
+  RunWriterTest() {
+    set_log_sink([](std::string_view) {});
+  }
+  ~RunWriterTest() override { set_log_sink({}); }
+
+  RunWriter open() { return RunWriter::open(disk_, std::nullopt).value(); }
+  std::optional<Point> newest_claim() {
+    return read_run(disk_).value().claims.back().record.value().resumed_from;
+  }
+  void leave_undecided() { ASSERT_TRUE(begin_attempt(disk_, {70, 7})); }
+
+  SimDisk disk_;
+};
+
+TEST_F(RunWriterTest, WhatIsPreparedAfterARollbackDoesNotUndoIt) {
+  RunWriter writer = open();
+  const Point old = point_of(writer.next_identity(50).value());
+  ASSERT_TRUE(writer.next_identity(100));
+  writer.continue_from(old);
+  ASSERT_TRUE(writer.prepare());
+  EXPECT_FALSE(writer.must_claim(60));
+  EXPECT_EQ(writer.next_identity(60)->generation, 2U);
+  EXPECT_EQ(newest_claim(), old);
+}
+
+TEST_F(RunWriterTest, DecidingAfterARollbackDoesNotUndoIt) {
+  for (const bool prepares : {false, true}) {
+    RunWriter writer = open();
+    const Point old = point_of(writer.next_identity(50).value());
+    ASSERT_TRUE(writer.next_identity(100));
+    writer.continue_from(old);
+    if (prepares) {
+      ASSERT_TRUE(writer.prepare());
+    }
+    leave_undecided();
+    ASSERT_TRUE(writer.decide());
+    EXPECT_EQ(newest_claim(), old);
+    ASSERT_TRUE(writer.next_identity(60));
+    EXPECT_EQ(newest_claim(), old);
+  }
+}
+
+TEST_F(RunWriterTest, DecidingGoesOnFromTheNewestSave) {
+  RunWriter writer = open();
+  ASSERT_TRUE(writer.next_identity(50));
+  const Point newest = point_of(writer.next_identity(100).value());
+  for (int times = 0; times < 2; ++times) {
+    leave_undecided();
+    ASSERT_TRUE(writer.decide());
+    EXPECT_EQ(newest_claim(), newest);
+  }
+  EXPECT_FALSE(writer.must_claim(110));
+}
+
+TEST_F(RunWriterTest, WhereNothingWasRestoredTheFirstSaveClaimsForItself) {
+  ASSERT_TRUE(open().next_identity(50));
+  RunWriter writer = open();
+  leave_undecided();
+  ASSERT_TRUE(writer.decide());
+  EXPECT_TRUE(writer.must_claim(51));
+  ASSERT_TRUE(writer.next_identity(51));
+  EXPECT_EQ(newest_claim(), std::nullopt);
+}
+
+TEST_F(RunWriterTest, ASecondRollbackToTheSameStepAbandonsWhatCameBetween) {
+  RunWriter writer = open();
+  const Point old = point_of(writer.next_identity(50).value());
+  for (std::uint64_t generation = 2; generation < 5; ++generation) {
+    writer.continue_from(old);
+    EXPECT_EQ(writer.next_identity(60)->generation, generation);
+    EXPECT_EQ(newest_claim(), old);
+  }
+}
+
+TEST_F(RunWriterTest, AStepThatWentBackGoesOnFromTheNewestSave) {
+  RunWriter writer = open();
+  const Point newest = point_of(writer.next_identity(100).value());
+  EXPECT_TRUE(writer.must_claim(60));
+  ASSERT_TRUE(writer.next_identity(60));
+  EXPECT_EQ(newest_claim(), newest);
+  EXPECT_FALSE(writer.must_claim(61));
+}
+
+// It may be on the disk, and newer than the one that was held.
+TEST_F(RunWriterTest, AClaimThatFailedAnywhereFencesNobody) {
+  std::uint64_t operation = 0;
+  for (;; ++operation) {
+    SimDisk disk;
+    RunWriter writer = RunWriter::open(disk, std::nullopt).value();
+    const Point newest = point_of(writer.next_identity(100).value());
+    disk.fail_at(disk.operation_count() + operation, EIO);
+    if (writer.next_identity(60)) break;  // claims, because the step went back
+    const auto next = writer.next_identity(101);
+    ASSERT_TRUE(next) << operation << ": " << next.error().message();
+    writer.continue_from(newest);
+    EXPECT_TRUE(writer.next_identity(102)) << operation;
+  }
+  EXPECT_GT(operation, 3U);
+}
+
+}  // namespace
+}  // namespace deepfreeze
