@@ -111,7 +111,7 @@ std::uint64_t text_bytes_at_most(const ShardEntry& entry, bool with_boxes) {
 std::size_t end_of_file(const std::vector<ShardEntry>& entries, std::size_t first,
                         const HeaderBudget& budget) {
   const std::uint64_t range_bytes = budget.with_ranges ? kRangeDigits : 0;
-  const bool with_boxes = std::any_of(entries.begin() + first, entries.end(), has_box);
+  const bool with_boxes = std::ranges::any_of(std::span(entries).subspan(first), has_box);
   std::uint64_t text_bytes = 0;
   for (std::size_t i = first; i < entries.size(); ++i) {
     text_bytes += text_bytes_at_most(entries[i], with_boxes) + range_bytes;
