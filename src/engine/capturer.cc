@@ -8,6 +8,7 @@
 
 #include "base/cores.h"
 #include "base/random_id.h"
+#include "base/scope_exit.h"
 #include "base/trace.h"
 #include "base/try.h"
 #include "format/layout.h"
@@ -226,17 +227,20 @@ Result<bool> Capturer::begin_early(SavePlan plan) {
   const bool fits = !arena_bytes_max_ || plan.image_bytes() <= *arena_bytes_max_;
   if (!fits || last_guard(plan.items) == kUnguarded || !take_arena(std::chrono::milliseconds{0}))
     return false;
-  auto capture = prepare(plan);
-  if (!capture) {
-    free_arena();
-    return std::unexpected(capture.error());
-  }
-  (*capture)->mark_early();
-  set_current({*capture, nullptr});
-  early_ = {.plan = std::move(plan), .capture = *capture, .guards = {}, .held = {}};
-  for (const CaptureItem& item : early_->plan.items) early_->guards.insert(item.guard);
-  early_->guards.erase(kUnguarded);
-  early_->held = early_->guards;
+  bool has_begun = false;
+  const ScopeExit free_unused_arena([&] {
+    if (!has_begun) free_arena();
+  });
+  Early early;
+  for (const CaptureItem& item : plan.items) early.guards.insert(item.guard);
+  early.guards.erase(kUnguarded);
+  early.held = early.guards;
+  DF_TRY(early.capture, prepare(plan));
+  early.capture->mark_early();
+  early.plan = std::move(plan);
+  set_current({early.capture, nullptr});
+  early_ = std::move(early);
+  has_begun = true;
   return true;
 }
 
@@ -253,13 +257,17 @@ std::shared_ptr<LiveCapture> Capturer::take_early(const SavePlan& plan) {
   Early early = std::move(*early_);
   early_.reset();
   CaptureSession& session = early.capture->session();
+  bool is_taken = false;
+  const ScopeExit cancel_unless_taken([&] {
+    if (!is_taken) early.capture->cancel();
+  });
   if (!early.held.empty() || !same_capture(early.plan, plan) || !session.unchanged()) {
-    early.capture->cancel();
     return nullptr;
   }
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
     if (plan.items[i].guard == kUnguarded) session.bind(i, plan.items[i].source.data());
   }
+  is_taken = true;
   return early.capture;
 }
 

@@ -79,8 +79,8 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
 
 Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request) {
   const trace::Span span("save");
-  DF_TRY_VOID(check_usable(fmt::format("save step {}", request.step)));
   try {
+    DF_TRY_VOID(check_usable(fmt::format("save step {}", request.step)));
     return impl_->checked_save(request);
   } catch (const std::exception& cause) {
     impl_->capturer.discard_early();

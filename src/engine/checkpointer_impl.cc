@@ -206,7 +206,7 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
     SavePlan plan, const std::shared_ptr<LiveCapture>& capture,
     const std::shared_ptr<SaveHandle::State>& handle, bool confirm) {
   const SaveJobSettings settings = {.write_engine = *write_engine,
-                                    .commit_wait_max = options.commit_wait_max,
+                                    .commit_wait_max = std::min(options.commit_wait_max, kWaitMax),
                                     .confirm = confirm};
   const Image image = capturer.image(plan);
   auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
@@ -215,8 +215,9 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
   if (confirm) {
     const std::lock_guard lock(handle->mutex);
     handle->on_abandon = [job, capture] {
-      capture->cancel();
+      // Before the slabs end: the worker must know why.
       job->capture_failed(Error(ErrorCode::kCancelled, "nobody is left to confirm the save"));
+      capture->cancel();
     };
   }
   last_job = job;
@@ -262,14 +263,17 @@ Status Checkpointer::Impl::save(const SaveRequest& request, const SaveVerdict& v
 Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveRequest& request) {
   auto handle = make_handle_state(request.step);
   const SaveVote own = prepare(request);
-  const auto verdict = agree_on_save(own);
-  if (!verdict || verdict->skip) {
+  bool is_agreed = false;
+  const ScopeExit give_arena_back([&] {
+    if (is_agreed) return;
     if (own.ready && !own.is_busy) capturer.abandon();
     capturer.discard_early();  // it was for a save that will not be
-    if (!verdict) return refused(verdict.error(), handle);
-    return std::nullopt;
-  }
+  });
+  const auto verdict = agree_on_save(own);
+  if (!verdict) return refused(verdict.error(), handle);
+  if (verdict->skip) return std::nullopt;
   SaveHandle result = handle_of(handle);
+  is_agreed = true;
   const Status saved = save(request, *verdict, handle);
   if (!saved) {
     if (!ranks.is_alone()) withdraw(*vfs, verdict->identity, saved.error());

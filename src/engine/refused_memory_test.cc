@@ -59,8 +59,8 @@ class RefusedMemoryTest : public testing::Test {
   }
 
   Checkpointer open() {
-    auto opened =
-        Checkpointer::open(run_dir(), {.on_busy = OnBusy::kSkip, .profile = Profile::kLatency});
+    auto opened = Checkpointer::open(
+        run_dir(), {.keep = {.last = 1}, .on_busy = OnBusy::kSkip, .profile = Profile::kLatency});
     EXPECT_TRUE(opened) << opened.error().message();
     return std::move(*opened);
   }
@@ -181,6 +181,46 @@ TEST_F(RefusedMemoryTest, OfACommitDoesNotTakeTheArenaFromTheNextSave) {
   save_durably(run);
 }
 
+// Each allocation of `act` is refused in turn. How many there are.
+int sweep(const std::function<void()>& act, const std::function<void()>& check) {
+  int all = 0;
+  for (int at = 0; at <= all && !testing::Test::HasFailure(); ++at) {
+    SCOPED_TRACE(at);
+    int allocations = 0;
+    {
+      const MemoryRefusal refusal(::gettid(), [&] { return ++allocations == at; });
+      EXPECT_NO_THROW(act());
+    }
+    if (at == 0) all = allocations;
+    check();
+  }
+  return all;
+}
+
+TEST_F(RefusedMemoryTest, AnywhereInASaveGivesTheArenaBack) {
+  Checkpointer run = open();
+  save_durably(run);
+  SaveRequest request{.tensors = source_.table()};
+  const auto act = [&] {
+    request.step = ++step_;
+    std::ignore = run.save(request);
+  };
+  const auto check = [&] {
+    run.fence();
+    run.wait();
+    save_durably(run);
+  };
+  EXPECT_GT(sweep(act, check), 30);
+}
+
+TEST_F(RefusedMemoryTest, AnywhereInBeginCaptureGivesTheArenaBack) {
+  Checkpointer run = open();
+  save_durably(run);
+  const TensorTable table = source_.table();
+  const auto act = [&] { std::ignore = run.begin_capture(table); };
+  EXPECT_GT(sweep(act, [&] { save_durably(run); }), 5);
+}
+
 // Begins a capture, saves when some of it is copied, and has one allocation of save() refused.
 class EarlySave {
  public:
@@ -189,8 +229,9 @@ class EarlySave {
     EXPECT_TRUE(run.begin_capture(table).value());
     run.release(kGuard);
     EXPECT_TRUE(comes_true([] { return !fail_points::recorded().empty(); }));  // the copier's
+    const SaveRequest request{.step = step, .tensors = table};
     const MemoryRefusal refusal(::gettid(), [&] { return ++allocations == refused_at; });
-    const auto saved = run.save({.step = step, .tensors = table});
+    const auto saved = run.save(request);
     if (saved) handle = *saved;
   }
 
@@ -222,6 +263,32 @@ TEST_F(RefusedMemoryTest, OfASaveThatBeganEarlyLetsItsSourcesGo) {
     save_durably(run);
   }
   EXPECT_GT(refused, 0);
+}
+
+// Paranoid, it compares what was captured early, piece by piece, when the save has taken it.
+TEST_F(RefusedMemoryTest, WhileAnEarlyCaptureIsComparedLetsItsSourcesGo) {
+  auto run = Checkpointer::open(run_dir(), {.keep = {.last = 1},
+                                            .on_busy = OnBusy::kSkip,
+                                            .profile = Profile::kLatency,
+                                            .paranoid = true});
+  ASSERT_TRUE(run);
+  save_durably(*run);
+  ASSERT_TRUE(fail_points::arm("capture.piece=sleep:2"));
+  int all = 0;
+  int refused = 0;
+  for (int at = 0; at <= all && !HasFailure(); ++at) {
+    SCOPED_TRACE(at);
+    Source source;
+    const EarlySave saved(*run, ++step_, source.table(), at);
+    if (at == 0) all = saved.allocations;
+    if (saved.handle) {
+      refused += saved.handle->wait(Level::kDurable, kDeadline) ? 0 : 1;
+    }
+    source.forbid();
+    run->wait();
+    save_durably(*run);
+  }
+  EXPECT_GT(refused, 10);
 }
 
 // It is called in the hooks of an update, which must go on. Paranoid, it sums piece by piece.

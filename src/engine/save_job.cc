@@ -118,6 +118,7 @@ void SaveJob::end_capture() {
   if (image_.is_ring() || has_capture_failed()) return capture_->cancel();
   while (capture_->next_slab()) {
   }
+  if (has_capture_failed()) capture_->cancel();  // it ended the slabs meanwhile
 }
 
 void SaveJob::settle_failed(Error error) {
@@ -169,6 +170,7 @@ Status SaveJob::push_slabs(PartWriter& writer) {
   }
   const std::lock_guard lock(mutex_);
   if (capture_error_) return std::unexpected(*capture_error_);
+  if (!settled_) return fail(ErrorCode::kCancelled, "its capture was ended");
   return {};
 }
 

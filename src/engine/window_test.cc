@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 #include <numeric>
+#include <random>
 #include <sstream>
 #include <thread>
 
@@ -345,6 +346,22 @@ TEST_F(WindowTest, AnEarlyCaptureOfOtherMemoryOrUnderOtherGuardsIsMadeAnew) {
   EXPECT_TRUE(early_of(3, model_.table()));
   EXPECT_FALSE(early_of(4, other.table()));
   expect_restores(2);
+}
+
+// Its worker may be anywhere when the last handle goes.
+TEST_F(WindowTest, ASaveThatNobodyCanConfirmFailsAndTheNextOneWorks) {
+  Checkpointer run = open({.on_busy = OnBusy::kBlock, .profile = Profile::kLatency});
+  model_ = Model(20'000);
+  model_.fill(1);
+  std::mt19937 random(1);
+  for (std::uint64_t step = 1; step <= 200; ++step) {
+    const auto abandoned = run.save({.step = step, .tensors = model_.table(), .confirm = true});
+    ASSERT_TRUE(abandoned && *abandoned);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1'000));
+  }
+  run.wait();
+  EXPECT_EQ(steps(), std::vector<std::uint64_t>{});
+  EXPECT_TRUE(save(run, 201).wait(Level::kDurable, kDeadline));
 }
 
 TEST_F(WindowTest, GuardsNeedNotFollowEachOtherAndThoseWithoutTensorsAreNobodys) {
