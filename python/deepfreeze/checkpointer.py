@@ -325,7 +325,7 @@ class Checkpointer:
             raise
         if not from_parent:
             self._engine.continue_from(info)
-        self._half_restored.restored(plan, whole=keys is None)
+        self._half_restored.restored(plan, whole=keys is None and strict)
         self._policy.saved()
         self.last_restore = report_of(info, plan, passed_over, self._ranks, verify=verify)
         return info.step

@@ -636,9 +636,9 @@ def test_what_has_not_changed_is_recalled() -> None:
     first = memo.recalls
     train(state)
     walk(state, memo)
-    kinds = {path: type(recall) for path, recall in first._objects.items()}
-    assert kinds == {"net": ModuleRecall, "optim": OptimizerRecall}
-    assert all(memo.recalls._objects[path] is first._objects[path] for path in kinds)
+    kinds = {at: type(recall) for at, recall in first._objects.items()}
+    assert kinds == {(0, "net"): ModuleRecall, (9, "optim"): OptimizerRecall}
+    assert all(memo.recalls._objects[at] is first._objects[at] for at in kinds)
     walk(state, memo)
     assert memo.tensors._moved == []
     entries = walk(state, memo).entries

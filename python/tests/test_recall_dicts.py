@@ -110,9 +110,9 @@ def test_a_state_dict_is_recalled_though_its_tensors_are_new_objects() -> None:
     memo = Memo()
     for _ in range(3):
         walk({"net": net.state_dict()}, memo)
-    before = memo.recalls._dicts["net"]
+    before = memo.recalls._dicts[0, "net"]
     walk({"net": net.state_dict()}, memo)
-    assert memo.recalls._dicts["net"] is before
+    assert memo.recalls._dicts[0, "net"] is before
 
 
 def many_tensors() -> dict[str, torch.Tensor]:

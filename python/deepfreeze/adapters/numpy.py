@@ -27,7 +27,8 @@ _EXTENDED = frozenset({  # known to ml_dtypes alone
     "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
     "float8_e8m0fnu",
 })  # fmt: skip
-_NAMES = (frozenset({*NATIVE, *COMPLEX}) - _EXTENDED) | {"float128", "complex256"}
+_SHAREABLE = frozenset({*NATIVE, *COMPLEX}) - _EXTENDED
+_NAMES = _SHAREABLE | {"float128", "complex256"}
 # Of strings, dates and scalars, as dtype.str gives it. "O" is not among them: it holds pointers.
 _CODE = re.compile(r"[<>|=](?:[biufcSU][0-9]+|[mM]8(?:\[[0-9]*[A-Za-z]+\])?)")
 _TORCH_ONLY = re.compile(r"complex32|u?int[1-7]|bits\w+|quint\w+|qint\w+|float4_\w+")
@@ -135,7 +136,7 @@ def _check_dtype(dtype: np.dtype[Any], path: str) -> None:
 
 def shareable(array: NDArray[Any]) -> bool:
     """Whether torch can hold the array's memory as a tensor."""
-    known = array.dtype.isnative and array.dtype.name in _NAMES and array.itemsize <= 16
+    known = array.dtype.isnative and array.dtype.name in _SHAREABLE
     return (
         known
         and array.size > 0

@@ -32,6 +32,7 @@ from deepfreeze.adapters.torch_optimizers import (
     unwrapped,
 )
 from deepfreeze.adapters.torch_recall import (
+    At,
     DictRecall,
     ModuleRecall,
     ObjectRecall,
@@ -129,45 +130,50 @@ class TorchAdapter:
 
     def _encode_module(self, module: nn.Module, path: str, capture: Capture) -> Node:
         own_buffers(module, path, capture)
-        recall = self._recalls.last(path)
+        at = self._at(path)
+        recall = self._recalls.last(at)
         again = recall.again(module) if isinstance(recall, ModuleRecall) else None
         if again is not None:
-            return self._recalled(path, *again)
-        begin = len(self._seen)
+            return self._recalled(at, *again)
         node = encode_module(module, path, capture)
-        self._recalls.note(path, ModuleRecall.of(module, node, self._seen.since(begin)))
+        self._recalls.note(at, ModuleRecall.of(module, node, self._seen.since(at[0])))
         return node
 
     def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Capture) -> Node:
         run_state_hooks(optimizer)
         named = self._recalls.parameter_names(capture.state).of(optimizer)
-        recall = self._recalls.last(path)
+        at = self._at(path)
+        recall = self._recalls.last(at)
         again = recall.again(optimizer, named) if isinstance(recall, OptimizerRecall) else None
         if again is not None:
-            state = self._recalled(path, *again)
+            state = self._recalled(at, *again)
         else:
-            begin = len(self._seen)
             state = encode_state(optimizer, path, capture, named)
-            recall = OptimizerRecall.of(optimizer, named, state, self._seen.since(begin))
-            self._recalls.note(path, recall)
+            recall = OptimizerRecall.of(optimizer, named, state, self._seen.since(at[0]))
+            self._recalls.note(at, recall)
         return encode_optimizer(optimizer, path, capture, named, state)
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        known = self._recalls.last_dict(path)
+        at = self._at(path)
+        known = self._recalls.last_dict(at)
         again = known and known.again(mapping)
         if not again:
             return None
         recall, node, seen = again
-        self._recalls.note_dict(path, recall)
+        self._recalls.note_dict(at, recall)
         self._seen.extend(seen)
         return node
 
     def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
         begin = max(0, len(self._seen) - len(mapping))
-        self._recalls.note_dict(path, DictRecall.of(mapping, node, self._seen.since(begin)))
+        recall = DictRecall.of(mapping, node, self._seen.since(begin))
+        self._recalls.note_dict((begin, path), recall)
 
-    def _recalled(self, path: str, recall: ObjectRecall, node: Node, seen: Seen) -> Node:
-        self._recalls.note(path, recall)
+    def _at(self, path: str) -> At:
+        return len(self._seen), path
+
+    def _recalled(self, at: At, recall: ObjectRecall, node: Node, seen: Seen) -> Node:
+        self._recalls.note(at, recall)
         self._seen.extend(seen)
         return node
 

@@ -288,6 +288,10 @@ class DictRecall(_OfTensors):
 
 ObjectRecall: TypeAlias = ModuleRecall | OptimizerRecall
 
+# How many tensors come before, and the path: several objects can have one path, as "a.b" and "b" in
+# "a" do, and each one's nodes are those of its own place in the walk.
+At: TypeAlias = tuple[int, str]
+
 
 class Recalls:
     """Of one checkpointer: what the last complete walk found, and what the present one does."""
@@ -296,8 +300,8 @@ class Recalls:
         self._structures: dict[int, Structure] = {}
         self._places: list[tuple[tuple[str, ...], Structure]] = []
         self._names: ParameterNames | None = None
-        self._objects: dict[str, ObjectRecall] = {}
-        self._dicts: dict[str, DictRecall] = {}
+        self._objects: dict[At, ObjectRecall] = {}
+        self._dicts: dict[At, DictRecall] = {}
         self._last: Recalls | None = None
 
     def next(self) -> Recalls:
@@ -329,25 +333,23 @@ class Recalls:
             self._names = self._names or ParameterNames(found)
         return self._names
 
-    def last(self, path: str) -> ObjectRecall | None:
+    def last(self, at: At) -> ObjectRecall | None:
         """What was noted there by the last walk."""
-        return self._last._objects.get(path) if self._last else None
+        return self._last._objects.get(at) if self._last else None
 
-    def note(self, path: str, recall: ObjectRecall | None) -> None:
+    def note(self, at: At, recall: ObjectRecall | None) -> None:
         """For the next walk."""
         if recall is not None:
-            self._objects[path] = recall
+            self._objects[at] = recall
 
-    def last_dict(self, path: str) -> DictRecall | None:
-        """The same for a dict; for the first of those that have one path, as they can."""
-        if self._last is None or path in self._dicts:
-            return None
-        return self._last._dicts.get(path)
+    def last_dict(self, at: At) -> DictRecall | None:
+        """The same for a dict."""
+        return self._last._dicts.get(at) if self._last else None
 
-    def note_dict(self, path: str, recall: DictRecall | None) -> None:
+    def note_dict(self, at: At, recall: DictRecall | None) -> None:
         """For the next walk."""
         if recall is not None:
-            self._dicts[path] = recall
+            self._dicts[at] = recall
 
 
 def _are_named_by_torch(places: list[tuple[tuple[str, ...], Structure]]) -> bool:

@@ -123,7 +123,9 @@ def _span(tensor: torch.Tensor) -> int:
 
 def repeats_elements(tensor: torch.Tensor) -> bool:
     """Whether some elements share memory with others of the same tensor, as after expand()."""
-    return _span(tensor) < tensor.numel()
+    count = tensor.numel()
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return _span(tensor) < count or (count > 0 and any(s > 1 and not step for s, step in sizes))
 
 
 def store_all(waiting: list[Pending], capture: Capture) -> None:
@@ -339,6 +341,9 @@ def _slices(offset: tuple[int, ...], extent: tuple[int, ...]) -> tuple[slice, ..
 
 
 def _copy_into(live: torch.Tensor, value: torch.Tensor) -> None:
+    if repeats_elements(live):  # then both lie alike
+        once = tuple(slice(None) if step else slice(1) for step in live.stride())
+        live, value = live[once], value[once]
     if repeats_elements(live):
         count = _span(live)
         live, value = (tensor.as_strided((count,), (1,)) for tensor in (live, value))
