@@ -127,3 +127,75 @@ def test_long_doubles_are_stored(ckpt: df.Checkpointer) -> None:
     found = ckpt.load(1)["a"]
     assert found.dtype == array.dtype
     assert (found == array).all()
+
+
+def momentum(parameters: list[nn.Parameter], values: list[float]) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    for parameter, value in zip(parameters, values, strict=True):
+        parameter.grad = torch.full_like(parameter, value)
+    optimizer.step()
+    return optimizer
+
+
+def test_an_optimizers_state_does_not_follow_the_order_of_groups(ckpt: df.Checkpointer) -> None:
+    one, other = nn.Linear(3, 3), nn.Linear(3, 3)
+    optimizer = momentum([*one.parameters(), *other.parameters()], [1, 2, 3, 4])
+    save(ckpt, 1, {1: one, "1": other, "optim": optimizer})
+    again = momentum([*other.parameters(), *one.parameters()], [9, 9, 9, 9])
+    ckpt.restore({1: one, "1": other, "optim": again})
+    found = [again.state[p]["momentum_buffer"].mean() for p in [*one.parameters()]]
+    assert found == [1, 2]
+
+
+def test_groups_without_parameters_keep_their_order(ckpt: df.Checkpointer) -> None:
+    net = nn.Linear(2, 2)
+
+    def made(*rates: float) -> torch.optim.Optimizer:
+        empty = [{"params": [], "lr": rate} for rate in rates]
+        return torch.optim.SGD([{"params": net.parameters()}, *empty], lr=0.1)
+
+    save(ckpt, 1, {"net": net, "optim": made(0.2, 0.3)})
+    live = made(9, 9)
+    ckpt.restore({"net": net, "optim": live})
+    assert [group["lr"] for group in live.param_groups] == [0.1, 0.2, 0.3]
+    more = made(9, 9, 9)
+    ckpt.restore({"net": net, "optim": more}, strict=False)
+    assert [group["lr"] for group in more.param_groups] == [0.1, 0.2, 0.3, 9]
+    assert ckpt.last_restore is not None
+    assert ckpt.last_restore.missing == ["optim.param_groups.3"]
+
+
+def test_state_that_belongs_to_no_parameter_is_dropped_with_the_rest(
+    ckpt: df.Checkpointer,
+) -> None:
+    net = nn.Linear(2, 2)
+    optimizer: Any = torch.optim.SGD(net.parameters(), lr=0.1)
+    save(ckpt, 1, {"net": net, "optim": optimizer})
+    optimizer.state["calls"] = {"x": 1}
+    ckpt.restore({"net": net, "optim": optimizer})
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize(
+    ("stored", "live", "said"),
+    [
+        (torch.eye(5).to_sparse(), torch.eye(3).to_sparse(), "float32[5, 5], live a sparse_coo"),
+        (torch.eye(3).to_sparse_csr(), torch.eye(3).to_sparse_csc(), "stored a sparse_csr"),
+        (torch.eye(3).to_sparse(), torch.eye(3).double().to_sparse(), "float64[3, 3]"),
+        (
+            torch.eye(3).to_sparse_csr(),
+            torch.quantize_per_tensor(torch.eye(3), 0.1, 0, torch.qint8),
+            "live a quantized tensor of qint8",
+        ),
+    ],
+)
+def test_another_kind_of_special_tensor_is_a_mismatch(
+    ckpt: df.Checkpointer, stored: torch.Tensor, live: torch.Tensor, said: str
+) -> None:
+    save(ckpt, 1, {"s": stored})
+    with pytest.raises(df.MismatchError) as raised:
+        ckpt.restore({"s": live})
+    assert said in str(raised.value)
+    same = {"s": torch.zeros_like(stored)}
+    assert ckpt.restore(same) == 1
+    assert torch.equal(same["s"].to_dense(), stored.to_dense())

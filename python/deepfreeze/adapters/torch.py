@@ -43,9 +43,12 @@ from deepfreeze.adapters.torch_recall import (
 from deepfreeze.adapters.torch_sharded import Box, shard_of
 from deepfreeze.adapters.torch_special import (
     SPECIAL_TAGS,
+    SpecialForm,
     decode_special,
     encode_special,
+    form_of_special,
     is_special,
+    stored_form_of_special,
 )
 from deepfreeze.adapters.torch_tensors import (
     dtype_from_name,
@@ -235,7 +238,11 @@ class TorchAdapter:
         if not isinstance(live, torch.Tensor):
             return plan.fresh(node, path)
         if is_special(live) and tag_of(node) == "ext" and node["t"] in SPECIAL_TAGS:
-            return plan.fresh(node, path)
+            stored, wanted = stored_form_of_special(node, plan), form_of_special(live)
+            if stored == wanted:
+                return plan.fresh(node, path)
+            plan.fault(f"{shown(path)}: stored {_described(stored)}, live {_described(wanted)}")
+            return None
         if is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
             plan.mismatch(path, node, f"a {live.layout} tensor on {live.device}")
             return None
@@ -258,3 +265,8 @@ class TorchAdapter:
 
     def environment(self) -> dict[str, str]:
         return {"torch": torch.__version__, "num_threads": str(torch.get_num_threads())}
+
+
+def _described(form: SpecialForm) -> str:
+    kind, dtype, shape = form
+    return f"a {kind} tensor of {dtype}{list(shape)}"

@@ -8,7 +8,7 @@ they give or take, is treated like any other object.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -105,10 +105,13 @@ class ParameterNames:
                 places[id(parameter)] = self._names.get(id(parameter), fallback)
         counts = Counter(place[-1] for place in places.values())
         table = KeyTable()
-        # Sorted, so that the suffixes of equal names do not depend on any order but this.
+        # Sorted, and equal ones as the modules come, so that the suffixes of equal names do not
+        # depend on the order of the groups.
+        order = {key: i for i, key in enumerate(self._names)}
+        by_place = sorted(places.items(), key=lambda item: (item[1], order.get(item[0], 0)))
         names = {
             key: table.take(place[-1] if counts[place[-1]] == 1 else _full_name(place))
-            for key, place in sorted(places.items(), key=lambda item: item[1])
+            for key, place in by_place
         }
         assert len(set(names.values())) == len(names)
         return names
@@ -221,9 +224,9 @@ class _OptimizerMatch:
         self._stored = dict(mapping_pairs(tree["state"]) or [])
         self._groups: list[Node] = tree["param_groups"]
         self._other: Node = tree.get("other")
-        self._by_members: dict[frozenset[str], Node] = {}
+        self._by_members: dict[frozenset[str], deque[Node]] = defaultdict(deque)
         for group in self._groups:
-            self._by_members.setdefault(frozenset(group["params"]), group)
+            self._by_members[frozenset(group["params"])].append(group)
         self._shapes = {
             name: shape
             for group in self._groups
@@ -321,15 +324,18 @@ class _OptimizerMatch:
         return form_of(node, self._plan) == (dtype_name(live.dtype), tuple(live.shape))
 
     def _match_options(self, index: int, group: dict[str, Any]) -> None:
-        """The saved group with the same parameters, or the one at the same place."""
+        """Those of the saved group with the same parameters; of empty ones, the next."""
         wanted = frozenset(self._names[id(parameter)] for parameter in group["params"])
-        stored = self._by_members.get(wanted)
+        same = self._by_members[wanted]
         path = join(join(self._path, "param_groups"), index)
-        if stored is None:
+        if not same:
             chosen = any(self._plan.keys.wants(join(path, key)) for key in group)
             if self._plan.strict and chosen:
                 self._plan.fault(f"{path}: no stored group has the same parameters")
+            else:
+                self._plan.miss(path)
             return
+        stored = same.popleft()
         for key, node in mapping_pairs(stored["options"]) or []:
             place = join(path, key)
             if not self._plan.keys.wants(place):
@@ -343,12 +349,15 @@ class _OptimizerMatch:
             self._plan.apply(place, _setter(group, key, make, device))
 
     def _match_other(self) -> None:
-        """State that belongs to no parameter."""
-        if self._other is None:
-            return
+        """State that belongs to no parameter; what the saved optimizer did not have is dropped."""
         state: dict[Any, Any] = self._optimizer.state
         path = join(self._path, "other")
-        for key, node in mapping_pairs(self._other) or []:
+        pairs = (mapping_pairs(self._other) if self._other is not None else None) or []
+        gone = {key for key in state if not isinstance(key, torch.Tensor)} - {k for k, _ in pairs}
+        gone = {key for key in gone if self._plan.keys.wants(join(path, key))}
+        if gone:
+            self._plan.apply(path, lambda: [state.pop(key, None) for key in gone])
+        for key, node in pairs:
             place = join(path, key)
             if self._plan.keys.wants_whole(path) or self._plan.keys.wants_whole(place):
                 make = self._plan.fresh(node, place)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from deepfreeze.adapters.torch_tensors import dtype_from_name, dtype_name
+from deepfreeze.adapters.torch_tensors import dtype_from_name, dtype_name, form_of
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import shown
 from deepfreeze.tree import Node
+from deepfreeze.walk import mapping_pairs
 
 if TYPE_CHECKING:
     from deepfreeze.capture import Capture
+    from deepfreeze.plan import Plan
+
+SpecialForm: TypeAlias = tuple[str, str, tuple[int, ...]]
 
 _COLUMN_LAYOUTS = (torch.sparse_csc, torch.sparse_bsc)
 _LAYOUTS = {
@@ -25,6 +29,21 @@ SPECIAL_TAGS = frozenset({"torch.sparse_coo", "torch.sparse_compressed", "torch.
 def is_special(tensor: torch.Tensor) -> bool:
     """Whether a tensor has no plain strided memory."""
     return tensor.layout is not torch.strided or tensor.is_quantized
+
+
+def form_of_special(tensor: torch.Tensor) -> SpecialForm:
+    """Its kind, dtype and shape."""
+    kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+    return kind, dtype_name(tensor.dtype), tuple(tensor.shape)
+
+
+def stored_form_of_special(node: Node, plan: Plan) -> SpecialForm:
+    """The same of what is stored."""
+    parts = dict(mapping_pairs(node["v"]) or [])
+    if node["t"] == "torch.quantized":
+        return "quantized", parts["dtype"], form_of(parts["integers"], plan)[1]
+    dtype, _ = form_of(parts["values"], plan)
+    return parts.get("layout", "sparse_coo"), dtype, tuple(parts["size"])
 
 
 def encode_special(tensor: torch.Tensor, path: str, capture: Capture) -> Node:
