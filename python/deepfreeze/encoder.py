@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import join, shown
 from deepfreeze.tree import FACTORIES, Node
+from deepfreeze.walk import is_plain
 
-DEPTH_MAX = 512  # nested JSON values
+DEPTH_MAX = 200  # nested JSON values: to match them takes several frames for each
 NODES_MAX = 1 << 23  # items of lists and dicts, tensors among them
 INLINE_BYTES_MAX = 4096  # longer bytes become an entry of their own
 _LARGE = 16  # items from which on it pays to know a dict again
@@ -77,7 +78,7 @@ class Encoder:
         self._depth = 0
         self._nodes = 0
 
-    # One frame per level of lists and dicts: 512 levels fit into Python's own limit.
+    # One frame per level of lists and dicts.
     def encode(self, value: Any, path: str) -> Node:
         """The node of `value`, which messages call `path`."""
         kind = type(value)
@@ -138,8 +139,7 @@ class Encoder:
         if kind in _PAIRS:
             return {"$": _PAIRS[kind], **_factory_of(value, path), "v": self.pairs(value, path)}
         if kind in (set, frozenset):
-            items = self.items(value, path)
-            return {"$": kind.__name__, "v": sorted(items, key=json.dumps)}
+            return {"$": kind.__name__, "v": self._members(value, path)}
         if kind is bytes:
             return self._bytes(value, path)
         if kind is complex:
@@ -149,6 +149,14 @@ class Encoder:
     def items(self, values: Iterable[object], path: str) -> list[Node]:
         """The nodes of `values`."""
         return [self.encode(value, join(path, index)) for index, value in enumerate(values)]
+
+    def _members(self, values: Iterable[object], path: str) -> list[Node]:
+        nodes = self.items(values, path)
+        if not is_plain(nodes):  # told apart by identity alone, nothing could be put in place again
+            raise EncodeError(
+                f"{shown(path)[:200]}: a set of more than plain values can't be stored"
+            )
+        return sorted(nodes, key=json.dumps)
 
     def pairs(self, mapping: dict[object, object], path: str) -> list[Node]:
         """The nodes of a mapping's keys and values."""

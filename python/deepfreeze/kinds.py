@@ -21,7 +21,7 @@ _KINDS: dict[type, str] = {
 }
 _TAG_KINDS = {
     "odict": "dict", "counter": "dict", "defaultdict": "dict",
-    "int": _NUMBER, "float": _NUMBER, "np": _NUMBER, "blob": "bytes",
+    "int": _NUMBER, "float": _NUMBER, "blob": "bytes",
 }  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def kind_of_live(live: Any) -> str:
     if known is not None:
         return known.name
     if _is_instance(live, "numpy", "generic"):
-        return _NUMBER if live.dtype.kind in "iuf" else str(live.dtype.str)
+        return _numpy_kind(live.dtype.name if live.dtype.kind == "V" else live.dtype.str)
     if is_detail(live):
         return type(live).__name__.lower()
     return _KINDS.get(type(live), type(live).__name__)
@@ -44,9 +44,17 @@ def kind_of_node(node: Node) -> str:
         return _KINDS.get(type(node), type(node).__name__)
     if tag == "ext":
         return str(node["t"])
-    if tag == "np" and str(node["d"])[1:2] not in ("i", "u", "f"):
-        return str(node["d"])
+    if tag == "np":
+        return _numpy_kind(str(node["d"]))
     return _TAG_KINDS.get(tag, tag)
+
+
+def _numpy_kind(dtype: str) -> str:
+    """All numbers are of one kind, and texts of any length."""
+    letter = dtype[1:2]
+    if letter in ("i", "u", "f"):
+        return _NUMBER
+    return letter if letter in ("S", "U") else dtype
 
 
 def _is_instance(value: object, module: str, *names: str) -> bool:

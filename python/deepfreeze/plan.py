@@ -161,9 +161,8 @@ class Plan:
 
     def check(self) -> None:
         """MismatchError where the state and the checkpoint don't fit. Nothing is modified yet."""
-        faults = list(self._mismatches)
-        if self.strict:
-            faults += sharing_faults(self._places)
+        # Several threads would fill shared memory at once, with a mixture of what is stored.
+        faults = [*self._mismatches, *sharing_faults(self._places)]
         if self.keys.unused:
             faults.append(f"keys {_listed(self.keys.unused)} match nothing")
         if self.strict and self.missing:

@@ -143,10 +143,14 @@ class Merged:
 
     def _merge_tagged(self, first: list[Node], other: list[Node], path: str) -> list[Node]:
         """Pairs whose keys are nodes themselves."""
-        stored = {_keys.decode(key, ""): key for key, _ in [*other, *first]}
-        here = ((_keys.decode(key, ""), node) for key, node in first)
-        there = {_keys.decode(key, ""): node for key, node in other}
-        return [[stored[key], node] for key, node in self._merge_pairs(here, there, path)]
+        # Each is decoded once: a NaN is found again by its identity alone.
+        here = [(_keys.decode(key, ""), key, node) for key, node in first]
+        there = [(_keys.decode(key, ""), key, node) for key, node in other]
+        stored = {key: stored for key, stored, _ in [*there, *here]}
+        merged = self._merge_pairs(
+            ((key, node) for key, _, node in here), {key: node for key, _, node in there}, path
+        )
+        return [[stored[key], node] for key, node in merged]
 
     def _merge_pairs(
         self, first: Iterable[tuple[Any, Node]], other: dict[Any, Node], path: str
@@ -156,5 +160,6 @@ class Merged:
             own = join(path, key)
             yield key, self._merge(node, left.pop(key), own) if key in left else node
         for key, node in left.items():
-            self.added.add(join(path, key))
-            yield key, node
+            if key == key:  # else it is NaN, and may be the same one
+                self.added.add(join(path, key))
+                yield key, node

@@ -13,6 +13,8 @@ from testkit import save
 from torch import nn
 
 import deepfreeze as df
+from deepfreeze import _core
+from deepfreeze.encoder import DEPTH_MAX
 
 
 def module(value: float) -> nn.Module:
@@ -26,6 +28,12 @@ def module(value: float) -> nn.Module:
 def table(value: float) -> dict[str, torch.Tensor]:
     """So many that the next walk knows it again."""
     return {f"t{i}": torch.full((100_000,), value + i) for i in range(20)}
+
+
+def stored(ckpt: df.Checkpointer, step: int) -> int:
+    """How many tensors that checkpoint has."""
+    (info,) = [info for info in _core.list_checkpoints(str(ckpt.path)) if info.step == step]
+    return len(_core.open_checkpoint(info).tensors())
 
 
 def assert_loads(ckpt: df.Checkpointer, step: int, *expected: tuple[Any, Any]) -> None:
@@ -48,9 +56,9 @@ def test_places_that_have_one_path_are_not_taken_for_each_other(
         assert_loads(ckpt, step, (found["net"]["ema"], inner), (found["net.ema"], outer))
 
 
-@pytest.mark.parametrize("make", [module, table])
+@pytest.mark.parametrize(("make", "tensors"), [(module, 2), (table, 20)])
 def test_memory_that_is_gone_is_not_read_for_another_place(
-    ckpt: df.Checkpointer, make: Any
+    ckpt: df.Checkpointer, make: Any, tensors: int
 ) -> None:
     first, second = make(1), make(2)
     for step in (1, 2):
@@ -60,6 +68,7 @@ def test_memory_that_is_gone_is_not_read_for_another_place(
     save(ckpt, 3, {1: second, "1": second})
     found = ckpt.load(3)
     assert_loads(ckpt, 3, (found[1], second), (found["1"], second))
+    assert stored(ckpt, 3) == tensors
 
 
 def test_a_module_beside_a_dict_of_its_names(ckpt: df.Checkpointer) -> None:
@@ -199,3 +208,76 @@ def test_another_kind_of_special_tensor_is_a_mismatch(
     same = {"s": torch.zeros_like(stored)}
     assert ckpt.restore(same) == 1
     assert torch.equal(same["s"].to_dense(), stored.to_dense())
+
+
+@pytest.mark.parametrize("value", [np.str_(""), np.bytes_(b""), np.str_("a"), np.bytes_(b"b")])
+def test_empty_texts_of_numpy(ckpt: df.Checkpointer, value: np.generic) -> None:
+    save(ckpt, 1, {"text": value})
+    found = ckpt.load(1)["text"]
+    assert (type(found), found) == (type(value), value)
+    live = {"text": type(value)()}
+    assert ckpt.restore(live) == 1
+    assert live["text"] == value
+
+
+def test_nan_as_a_key_of_plain_values(ckpt: df.Checkpointer) -> None:
+    save(ckpt, 1, {"counted": {float("nan"): 4, 1.0: 5}, "x": torch.ones(2)})
+    found = ckpt.load(1)["counted"]
+    assert list(found.values()) == [4, 5]
+    assert next(iter(found)) != next(iter(found))
+
+
+def test_sets_of_plain_values(ckpt: df.Checkpointer) -> None:
+    plain = {"numbers": {np.int64(1), np.int64(2)}, "kinds": frozenset({torch.float16, None})}
+    save(ckpt, 1, plain)
+    assert ckpt.load(1) == plain
+    live = {"numbers": {np.int64(5)}, "kinds": frozenset[object]()}
+    assert ckpt.restore(live) == 1
+    assert live == plain
+
+
+def nested_in_dicts(inner: object, depth: int) -> Any:
+    for _ in range(depth):
+        inner = {"in": inner}
+    return inner
+
+
+@pytest.mark.parametrize("inner", [1, torch.ones(2)])
+def test_as_deep_as_can_be_saved_can_be_restored(ckpt: df.Checkpointer, inner: object) -> None:
+    state = nested_in_dicts(inner, DEPTH_MAX - 5)
+    save(ckpt, 1, state)
+    ckpt.load(1)
+    assert ckpt.restore(state) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({torch.ones(3)}, r"^a\.b: a set of more than plain values"),
+        (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), r"^a\.b: a nested tensor"),
+    ],
+)
+def test_what_would_not_come_back_is_not_saved(
+    ckpt: df.Checkpointer, value: object, said: str
+) -> None:
+    with pytest.raises(df.EncodeError, match=said):
+        ckpt.save(1, {"a": {"b": value}})
+
+
+def test_a_lazy_module_is_named(ckpt: df.Checkpointer) -> None:
+    trained = nn.LazyLinear(3)
+    trained(torch.ones(2, 5))
+    save(ckpt, 1, {"net": trained})
+    with pytest.raises(df.MismatchError, match=r"net\.weight: .*run a forward pass first"):
+        ckpt.restore({"net": nn.LazyLinear(3)})
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("make", [torch.zeros, lambda n: np.zeros(n, ">f4")])
+def test_one_memory_can_not_hold_what_was_stored_apart(
+    ckpt: df.Checkpointer, make: Any, strict: bool
+) -> None:
+    save(ckpt, 1, {"a": make(10), "b": make(10)})
+    both = make(10)
+    with pytest.raises(df.MismatchError, match="b shares its memory with a"):
+        ckpt.restore({"a": both, "b": both}, strict=strict)

@@ -31,6 +31,7 @@ _SHAREABLE = frozenset({*NATIVE, *COMPLEX}) - _EXTENDED
 _NAMES = _SHAREABLE | {"float128", "complex256"}
 # Of strings, dates and scalars, as dtype.str gives it. "O" is not among them: it holds pointers.
 _CODE = re.compile(r"[<>|=](?:[biufcSU][0-9]+|[mM]8(?:\[[0-9]*[A-Za-z]+\])?)")
+_EMPTY_TEXTS: dict[object, np.generic] = {"<U0": np.str_(), "|S0": np.bytes_()}
 _TORCH_ONLY = re.compile(r"complex32|u?int[1-7]|bits\w+|quint\w+|qint\w+|float4_\w+")
 
 # Lets torch's adapter store an array, so that it finds tensors in the same memory.
@@ -119,6 +120,8 @@ class NumpyAdapter:
 
     def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
         if tag == "np":
+            if node["d"] in _EMPTY_TEXTS:
+                return _EMPTY_TEXTS[node["d"]]
             data = base64.b64decode(node["v"], validate=True)
             return np.frombuffer(data, dtype=numpy_dtype(node["d"]), count=1)[0]
         return _array_of(plan, node, path)

@@ -18,11 +18,30 @@ _Keyed: TypeAlias = tuple[str, Place]  # an entry's key, and what it fills
 
 def sharing_faults(places: dict[str, list[Place]]) -> list[str]:
     """Places that share memory, but whose stored elements do not share theirs likewise."""
-    faults: list[str] = []
+    faults = list(_faults_of_twins(places))
     for group in _overlapping(places):
         if len({_origin(*item) for item in group}) > 1:
             faults += _faults_in(group)
     return faults
+
+
+def _faults_of_twins(places: dict[str, list[Place]]) -> Iterator[str]:
+    """Of those without a layout nothing is known but that one memory was stored under one key."""
+    seen: dict[tuple[str, int, int], _Keyed] = {}
+    for key, filled in places.items():
+        for place in filled:
+            if place.live is not None or place.bytes == 0:
+                continue
+            other_key, other = seen.setdefault(
+                (place.device, place.address, place.bytes), (key, place)
+            )
+            if other_key != key:
+                yield _fault_text(place, other)
+
+
+def _fault_text(one: Place, other: Place) -> str:
+    first, second = sorted((one.path, other.path))
+    return f"{second} shares its memory with {first}, but they were stored apart"
 
 
 def _overlapping(places: dict[str, list[Place]]) -> Iterator[list[_Keyed]]:
@@ -64,8 +83,7 @@ def _faults_in(group: list[_Keyed]) -> Iterator[str]:
         origin = _origin(key, place)
         for other_key, other in group[:index]:
             if _origin(other_key, other) != origin and _overlap(place, other):
-                first, second = sorted((place.path, other.path))
-                yield f"{second} shares its memory with {first}, but they were stored apart"
+                yield _fault_text(place, other)
                 break
 
 

@@ -106,6 +106,8 @@ class TorchAdapter:
             return self._encode_shard(value, path)
         if value.is_meta:
             raise EncodeError(f"{shown(path)}: a tensor on the meta device has no data to store")
+        if value.is_nested:
+            raise EncodeError(f"{shown(path)}: a nested tensor can't be stored")
         if is_special(value):
             return encode_special(value, path, capture)
         # The key is filled in by finish(), but "k" keeps its place behind the tag.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from deepfreeze.adapters.base import imported
 from deepfreeze.adapters.stateful import StatefulAdapter, call_state_dict, object_node
@@ -133,6 +134,8 @@ class _ModuleMatch:
                 self._plan.mismatch(path, node, f"a {type(live).__qualname__}")
             else:
                 self._loaded[name] = self._plan.fresh(node, path)
+        elif is_lazy(live):
+            self._plan.mismatch(path, node, "a lazy parameter: run a forward pass first")
         elif is_special(live) and tag_of(node) == "ext":
             self._loaded[name] = self._plan.fresh(node, path)
         elif is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
@@ -214,7 +217,7 @@ def _owned_memory(module: nn.Module) -> set[int]:
     return {
         t.untyped_storage().data_ptr()
         for t in tensors
-        if t.layout == torch.strided and not is_sharded(t)
+        if t.layout == torch.strided and not is_sharded(t) and not is_lazy(t)
     }
 
 

@@ -352,7 +352,7 @@ class _OptimizerMatch:
         """State that belongs to no parameter; what the saved optimizer did not have is dropped."""
         state: dict[Any, Any] = self._optimizer.state
         path = join(self._path, "other")
-        pairs = (mapping_pairs(self._other) if self._other is not None else None) or []
+        pairs = mapping_pairs(self._other) or []
         gone = {key for key in state if not isinstance(key, torch.Tensor)} - {k for k, _ in pairs}
         gone = {key for key in gone if self._plan.keys.wants(join(path, key))}
         if gone:
