@@ -289,3 +289,33 @@ def test_the_native_program_and_the_module_are_one(source: Path, run: Path) -> N
     shown = subprocess.run([program, "import", "--help"], stdout=-1, text=True, check=True)
     assert "SOURCE is one of" in shown.stdout
     assert command._EPILOG.strip() in shown.stdout
+
+
+def into(stream: str, source: Path, run: Path, *more: str) -> tuple[int, str]:
+    """The exit status and what was said, of a program whose standard output is that."""
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "deepfreeze", "import", str(source), str(run), *more]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    with open(stream, "w") as output:
+        done = subprocess.run(
+            command, stdout=output, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_output_that_can_not_be_written_is_a_failure(
+    source: Path, run: Path, more: tuple[str, ...]
+) -> None:
+    code, said = into("/dev/full", source, run, *more)
+    assert code == 3
+    assert said.count("\n") == 1
+    assert "write standard output" in said
+    assert df.Checkpointer(run).steps() == [0], "it is there all the same"
+
+
+def test_a_name_that_the_terminal_can_not_show(source: Path, tmp_path: Path) -> None:
+    assert into(str(tmp_path / "said"), source, tmp_path / "l\u00fc") == (0, "")
+    assert "l\\xfc, step 0" in (tmp_path / "said").read_text()

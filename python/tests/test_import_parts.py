@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from deepfreeze.encoder import DEPTH_MAX
 from deepfreeze.errors import CorruptError
 from deepfreeze.importing.boxes import Box, tiling_fault
 from deepfreeze.importing.unflatten import unflatten
@@ -77,7 +78,7 @@ def test_holes_are_counted_together() -> None:
 
 
 def test_as_deep_as_may_be() -> None:
-    tree = unflatten([(("a",) * 512, 1)])
-    for _ in range(512):
+    tree = unflatten([(("a",) * DEPTH_MAX, 1)])
+    for _ in range(DEPTH_MAX):
         tree = tree["a"]
     assert tree == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import resource
@@ -33,7 +34,8 @@ RUN is made where there is none. Its newest step must be older than N, and nobod
 saving to it. What the step holds, and how it is restored: docs/import.md.
 
 --json: {source, kind, run, checkpoint: {generation, step, save, attempt}, tensors, bytes, warnings}
-Exit: 0 good, 2 usage, 3 any other failure. After a failure the run is as it was.
+Exit: 0 good, 2 usage, 3 any other failure. After a failure the run is as it was,
+unless only the output could not be written.
 """
 
 
@@ -85,13 +87,25 @@ def _main(options: argparse.Namespace) -> int:
         return _INTERRUPTED
     for warning in done["warnings"]:
         print(f"warning: {printable(warning)}", file=sys.stderr)
-    if options.json:
+    try:
+        _tell(done, as_json=options.json)
+    except OSError as cause:
+        print(f"deepfreeze import: write standard output: {cause}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python still writes at its end
+        return _FAILURE
+    return _GOOD
+
+
+def _tell(done: dict[str, Any], *, as_json: bool) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    if as_json:
         _print_json(done)
     else:
         amount = f"{done['tensors']} tensors, {human_bytes(done['bytes'])}"
         step = done["checkpoint"]["step"]
         print(f"{amount}, from {done['kind']}, to {printable(done['run'])}, step {step}")
-    return _GOOD
+    sys.stdout.flush()
 
 
 def _open_as_many_files_as_can_be() -> None:
