@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <csignal>
 #include <thread>
 
 #include "base/bounded_queue.h"
@@ -7,6 +9,7 @@
 #include "base/fail_point.h"
 #include "base/hex.h"
 #include "base/mapped_memory.h"
+#include "base/named_threads.h"
 #include "base/random_id.h"
 #include "base/try.h"
 
@@ -85,6 +88,16 @@ TEST(MappedMemory, RefusesWhatTheMachineCantGive) {
   const auto memory = MappedMemory::allocate(1ULL << 62);
   ASSERT_FALSE(memory.has_value());
   EXPECT_EQ(memory.error().code(), ErrorCode::kNoSpace);
+}
+
+TEST(OwnThreads, HandleNoSignalButThoseOfTheirOwnMistakes) {
+  sigset_t blocked;
+  std::ignore =
+      start_threads(1, "df-test", [&] { ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked); });
+  for (const int signal : {SIGTERM, SIGINT, SIGXFSZ, SIGCHLD}) {
+    EXPECT_EQ(::sigismember(&blocked, signal), 1) << signal;
+  }
+  EXPECT_EQ(::sigismember(&blocked, SIGSEGV), 0);
 }
 
 TEST(RandomId, DoesNotRepeat) { EXPECT_NE(random_id(), random_id()); }

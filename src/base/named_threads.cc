@@ -3,11 +3,20 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <csignal>
 #include <system_error>
 
 #include "base/log.h"
 
 namespace deepfreeze {
+
+void enter_own_thread(const std::string& name) {
+  ::pthread_setname_np(::pthread_self(), name.c_str());
+  sigset_t blocked;
+  ::sigfillset(&blocked);
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) ::sigdelset(&blocked, own);
+  ::pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+}
 
 std::vector<std::jthread> start_threads(std::size_t count, const std::string& name,
                                         const std::function<void()>& body) {
@@ -16,7 +25,7 @@ std::vector<std::jthread> start_threads(std::size_t count, const std::string& na
   try {
     while (threads.size() < count) {
       threads.emplace_back([name, body] {
-        ::pthread_setname_np(::pthread_self(), name.c_str());
+        enter_own_thread(name);
         body();
       });
     }

@@ -112,13 +112,12 @@ bool SaveJob::run(const std::function<void()>& on_sealed) {
   return false;
 }
 
-// After a failure copiers may still be filling the arena. A ring has no room for all, and an end
-// that was called is one.
+// After a failure copiers may still be filling the arena: a ring has no room for all, and whoever
+// ended the slabs before the last may not have stopped them yet.
 void SaveJob::end_capture() {
-  if (image_.is_ring() || has_capture_failed()) return capture_->cancel();
-  while (capture_->next_slab()) {
+  while (!image_.is_ring() && capture_->next_slab()) {
   }
-  if (has_capture_failed()) capture_->cancel();  // it ended the slabs meanwhile
+  capture_->cancel();
 }
 
 void SaveJob::settle_failed(Error error) {
@@ -170,13 +169,7 @@ Status SaveJob::push_slabs(PartWriter& writer) {
   }
   const std::lock_guard lock(mutex_);
   if (capture_error_) return std::unexpected(*capture_error_);
-  if (!settled_) return fail(ErrorCode::kCancelled, "its capture was ended");
   return {};
-}
-
-bool SaveJob::has_capture_failed() {
-  const std::lock_guard lock(mutex_);
-  return capture_error_.has_value();
 }
 
 Status SaveJob::commit() {

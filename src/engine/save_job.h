@@ -68,7 +68,6 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   [[nodiscard]] AttemptName attempt() const;
   [[nodiscard]] bool is_alone() const { return plan_.identity.part.world_size == 1; }
   void end_capture();
-  [[nodiscard]] bool has_capture_failed();
   void give_up(const Error& error);
   void remove_if_aborted();
 
