@@ -136,8 +136,8 @@ class OpenCheckpoint {
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const;
   // As that rank of info().world_size gave them; empty where there was no such rank.
   [[nodiscard]] const std::string& objects(std::uint32_t rank = 0) const;
-  // kNotFound, kMismatch: nothing written. kCorrupt: names file, blocks, tensors; targets may
-  // have been written. Reads are verified unless `verify` is false.
+  // kNotFound, kMismatch: nothing written. Else targets may have been: kCorrupt names file, blocks
+  // and tensors; kGone where it was deleted meanwhile. Reads are verified unless `verify` is false.
   [[nodiscard]] Status read(std::span<const RestoreTarget> targets, bool verify = true) const;
 
   struct State;
@@ -211,9 +211,9 @@ class Checkpointer {
   // Gives up what begin_capture() began; nothing where save() has taken it.
   void discard_capture();
 
-  // Committed checkpoints, newest first: the order in which a restore tries them. Decides
-  // attempts that a dead predecessor left undecided, which claims the run for this process.
-  // Collective: the same list on all ranks.
+  // Committed checkpoints, newest first: the order in which a restore tries them. Nothing is
+  // claimed or written, so that a run may be read while another process writes it. Collective: the
+  // same list on all ranks.
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
   // Tells the engine from where the run goes on. Without it the first save starts a new line.
   // What this process saved before is abandoned where it lies beyond that point.

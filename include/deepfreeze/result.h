@@ -16,6 +16,7 @@ enum class ErrorCode : std::uint8_t {
   kExists,           // a name that must be new is taken
   kCorrupt,          // stored bytes do not verify
   kIncomplete,       // an attempt lacks a part
+  kGone,             // a checkpoint was deleted while it was read: list anew
   kNoSpace,          // the disk or quota is full
   kMismatch,         // stored and wanted shapes, dtypes or keys differ
   kEncode,           // a value of the state can't be stored

@@ -11,7 +11,7 @@ from deepfreeze.errors import CheckpointError
 
 log = logging.getLogger("deepfreeze")
 
-_DEFERRING = ("save", "step")
+_DEFERRING = ("save", "step", "fence")
 
 
 class Calls:
@@ -22,15 +22,28 @@ class Calls:
         self._deferred: list[Callable[[], object]] = []
 
     def defer(self, action: Callable[[], object]) -> bool:
-        """Has `action` called at the end of the save() or step() that is running, if one is."""
+        """Has `action` called at the end of the save(), step() or fence that is running.
+
+        False where none is.
+        """
         if self.running not in _DEFERRING:
             return False
         self._deferred.append(action)
         return True
 
-    def end(self) -> None:
-        """The call is over; now what was deferred."""
-        self.running = ""
+    def in_fence(self, compare: Callable[[int], object], guard: int) -> None:
+        """Calls it; a save() that a signal handler made meanwhile would wait for its end."""
+        outer = self.running
+        self.running = "fence"
+        try:
+            compare(guard)
+        finally:
+            self.running = outer
+            if not outer:
+                self.run_deferred()
+
+    def run_deferred(self) -> None:
+        """Once the call is over."""
         while self._deferred:
             self._deferred.pop(0)()
 
@@ -69,7 +82,8 @@ def alone(
             try:  # before it no interrupt can come
                 return method(self, *args, **kwargs)
             finally:
-                calls.end()
+                calls.running = ""  # no interrupt can come before this either
+                calls.run_deferred()
 
         return call
 

@@ -30,6 +30,7 @@ from deepfreeze.reading import (
     Restorer,
     RestoreReport,
     at_step,
+    list_anew_while_gone,
     load_tree,
     newest_good,
     report_of,
@@ -97,6 +98,7 @@ class Checkpointer:
     ) -> None:
         rules = keep or Keep(None, None, None)
         self._parent = None if parent is None else (os.fspath(parent[0]), parent[1])
+        self._is_of_parent = False  # what restore() tries
         self.path = Path(path)
         self.last_restore: RestoreReport | None = None
         self._textfile = textfile_of(path, prometheus_textfile)
@@ -115,14 +117,15 @@ class Checkpointer:
             commit_wait_max_seconds=commit_wait_seconds,
             audit_saves=audit_saves,
         )
-        self._lazy = LazyCapture(self._engine)
+        self._calls = Calls()
+        self._lazy = LazyCapture(self._engine, self._calls)
         self._policy = policy_of(every)
         self._strict_saves = strict_saves
         self._completer = Completer(None if self._textfile is None else self._textfile.settled)
         self._memo = Memo()
         self._half_restored = HalfRestored()
-        self._calls = Calls()
-        self._closed = False
+        self._closed = False  # no more calls
+        self._ended = False  # close() has come to its end
         self._owner = os.getpid()
         self._finalizer = weakref.finalize(
             self, close_engine, self._engine, self._completer, self._owner
@@ -295,40 +298,46 @@ class Checkpointer:
 
         None where nothing was ever committed; a new branch starts from its parent's step. A
         checkpoint that does not verify is passed over with a warning, unless `step` asks for
-        that one; `last_restore` tells. `keys` are shell patterns on dotted names: what they don't
-        choose stays as it is. With strict, missing and unexpected names and other kinds of values
-        are a MismatchError, raised before anything is modified.
+        that one; `last_restore` tells. Nothing is claimed before the next save(), so that a run
+        which another process writes may be restored from. `keys` are shell patterns on dotted
+        names: what they don't choose stays as it is. With strict, missing and unexpected names and
+        other kinds of values are a MismatchError, raised before anything is modified.
 
         Containers keep their identity. One with only plain values in it, a history of metrics
         say, is data: it becomes what was saved, whatever its keys. Names are compared at the top
         level and wherever tensors or objects are.
         """
         self.fence()  # what is restored is written in place
-        infos = self._engine.candidates()
-        from_parent = not infos and self._parent is not None
-        with together(self._engine, "the checkpoint to restore") as subject:
-            if from_parent:
-                infos = self._parent_point()
-            infos = at_step(infos, step)
-            subject += [f"step {info.step}, attempt {info.attempt_id}" for info in infos[:1]]
-        if not infos:
-            return None
         restorer = Restorer(
             state, KeyFilter(keys), self._engine, self._ranks, strict=strict, verify=verify
         )
         try:
-            info, plan, passed_over = newest_good(
-                infos, restorer.restore, may_fall_back=step is None
+            found = newest_good(
+                lambda: self._candidates(step), restorer.restore, may_fall_back=step is None
             )
         except BaseException as error:
             self._half_restored.failed(restorer, error)
             raise
-        if not from_parent:
+        if found is None:
+            return None
+        info, plan, passed_over = found
+        if not self._is_of_parent:
             self._engine.continue_from(info)
         self._half_restored.restored(plan, whole=keys is None and strict)
         self._policy.saved()
         self.last_restore = report_of(info, plan, passed_over, self._ranks, verify=verify)
         return info.step
+
+    def _candidates(self, step: int | None) -> list[_core.CheckpointInfo]:
+        """What restore() tries, in this order; of the parent where the run has none yet."""
+        infos = self._engine.candidates()
+        self._is_of_parent = not infos and self._parent is not None
+        with together(self._engine, "the checkpoint to restore") as subject:
+            if self._is_of_parent:
+                infos = self._parent_point()
+            infos = at_step(infos, step)
+            subject += [f"step {info.step}, attempt {info.attempt_id}" for info in infos[:1]]
+        return infos
 
     def _parent_point(self) -> list[_core.CheckpointInfo]:
         assert self._parent is not None
@@ -341,14 +350,15 @@ class Checkpointer:
         Without `step`, of the newest that verifies. `keys` as in restore; in a list, None stands
         for what they don't choose.
         """
-        infos = at_step(self.checkpoints(), step)
-        if not infos:
-            raise CheckpointError(f"{self.path}: no checkpoint to load", code="not_found")
         chosen = KeyFilter(keys)
-        _, values, _ = newest_good(
-            infos, lambda info: load_tree(info, chosen), may_fall_back=step is None
+        found = newest_good(
+            lambda: at_step(self.checkpoints(), step),
+            lambda info: load_tree(info, chosen),
+            may_fall_back=step is None,
         )
-        return values
+        if found is None:
+            raise CheckpointError(f"{self.path}: no checkpoint to load", code="not_found")
+        return found[1]
 
     def checkpoints(self) -> list[_core.CheckpointInfo]:
         """All committed checkpoints, newest first, with their metrics and tags.
@@ -372,6 +382,9 @@ class Checkpointer:
 
     def verify(self, step: int | None = None) -> list[_core.Fault]:
         """Reads and checks every byte of a step, or of the newest; an empty list means good."""
+        return list_anew_while_gone(lambda: self._verified(step), wanted=step is None)
+
+    def _verified(self, step: int | None) -> list[_core.Fault]:
         infos = at_step(self.checkpoints(), step)
         if not infos:
             raise CheckpointError(f"{self.path}: no checkpoint to verify", code="not_found")
@@ -407,10 +420,11 @@ class Checkpointer:
 
     def in_flight(self) -> list[SaveHandle]:
         """Handles of the saves that are not durable yet, oldest first."""
+        check_process(self._owner)
         return self._completer.in_flight()
 
     def defer(self, action: Callable[[], object]) -> bool:
-        """Has `action` called at the end of the save() or step() that is running, if one is."""
+        """Calls `action` at the end of the running save(), step() or fence; False if none is."""
         return self._calls.defer(action)
 
     def wait(self) -> None:
@@ -426,13 +440,14 @@ class Checkpointer:
 
         A save that is still in flight after EXIT_SECONDS_MAX fails, and its threads are left.
         """
-        if self._closed or os.getpid() != self._owner:
+        if self._ended or os.getpid() != self._owner:
             return
-        self._closed = True
+        self._closed = True  # and not ended, where an interrupt comes now
         self._lazy.detach(None)
         self._completer.join_or_give_up()
         closed(self)
         self._finalizer.detach()
+        self._ended = True
         if self._completer.gave_up:
             # Joining the engine's threads could wait for ever: leave them to the process's end.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+GONE = "gone"  # the code of an error: a checkpoint was deleted after it had been listed
+
 
 class CheckpointError(Exception):
     """A save, restore or load that failed; `code` is the native engine's name of the cause."""

@@ -198,6 +198,10 @@ class ExitDeadline:
         self._ends: float | None = None
         self.over = False  # set by close(), which has waited long enough itself
 
+    def begin(self) -> None:
+        """Of one save: training may go on in another thread when the main one has ended."""
+        self._ends = None
+
     def check(self, step: int) -> None:
         """ExitDeadlineError once the deadline is over."""
         if self.over:
@@ -237,22 +241,35 @@ class Completer:
     def add(self, handle: SaveHandle) -> None:
         """Takes over a handle whose save has begun."""
         with self._lock:
-            self._todo.append(handle)
-            self._changed.notify_all()
-            needs_thread = self._thread is None
-            started = needs_thread and self._start()
+            try:
+                self._todo.append(handle)
+                self._changed.notify_all()
+                needs_thread = not self._has_thread()
+                started = needs_thread and self._start()
+            except BaseException:  # an interrupt: the handle is nobody's, and its save gives up
+                if not self._has_thread() and handle in self._todo:
+                    self._todo.remove(handle)
+                del handle
+                raise
         if needs_thread and not started:
             self._complete_all()  # slow, but the save still ends as its handle says
 
+    def _has_thread(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def _start(self) -> bool:
-        """Under the lock, without which the new thread can't end."""
+        """Under the lock, without which the new thread does nothing.
+
+        It is known before it starts: an interrupt may come when it has.
+        """
         thread = threading.Thread(target=self._run, name="df-complete", daemon=False)
+        self._thread = thread
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:
+            self._thread = None
             _log_error("no thread can wait for the save, so save() does: %s", error)
             return False
-        self._thread = thread
         return True
 
     def failed(self, handle: SaveHandle, error: BaseException) -> None:
@@ -290,22 +307,30 @@ class Completer:
         with self._lock:
             self._ending = True
             self._changed.notify_all()
-        if thread is None or thread is threading.current_thread():
+        if thread is threading.current_thread():
             return
         if not self._wait_until_idle(EXIT_SECONDS_MAX):
             self.gave_up = True
             self._deadline.over = True
-        thread.join(4 * _POLL_SECONDS)
+        if thread is not None and thread.is_alive():
+            thread.join(4 * _POLL_SECONDS)
 
     def _wait_until_idle(self, seconds_max: float | None) -> bool:
         if self._thread is threading.current_thread():
             return False
-        if self._thread is None:
-            self._complete_all()  # an interrupt came before the thread could start
+        with self._lock:
+            has_thread = self._has_thread()
+            if not has_thread:
+                self._thread = None  # one that an interrupt kept from starting finds that
+        if not has_thread:
+            self._complete_all()
         with self._changed:
             return self._changed.wait_for(lambda: not self._todo, seconds_max)
 
     def _run(self) -> None:
+        with self._lock:
+            if self._thread is not threading.current_thread():
+                return  # an interrupt came while it was started, and another took its place
         while True:
             self._complete_all()
             with self._changed:
@@ -340,6 +365,7 @@ class Completer:
     def _complete(self, handle: SaveHandle) -> None:
         if handle.durable.done():
             return  # it failed before it began
+        self._deadline.begin()
         try:
             handle.complete(self._deadline)
             self._look_at_values(handle)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import imported
+from deepfreeze.calls import Calls
 from deepfreeze.capture import Capture
 from deepfreeze.errors import CheckpointError
 from deepfreeze.guards import Guards, Mode
@@ -34,8 +35,9 @@ class _Early:
 class LazyCapture:
     """What of a state may be captured later, and who waits for it. For the training's thread."""
 
-    def __init__(self, engine: _core.Engine) -> None:
+    def __init__(self, engine: _core.Engine, calls: Calls) -> None:
         self._engine = engine
+        self._calls = calls
         self._guards = Guards()
         self._window: Window | None = None  # of the newest save, until it is captured
         self._early: _Early | None = None
@@ -78,7 +80,7 @@ class LazyCapture:
             self._engine.fence(guard)
         if window is not None and window.guarded_by(guard):
             self._engine.fence(guard)
-            window.compare(guard)
+            self._calls.in_fence(window.compare, guard)
 
     def fence_all(self) -> None:
         """Before anything that is guarded changes."""
@@ -90,7 +92,7 @@ class LazyCapture:
             return
         self._engine.fence_all()
         for guard in window.guards:
-            window.compare(guard)
+            self._calls.in_fence(window.compare, guard)
 
     def open_window(self, owners: object, watches: dict[int, Watch]) -> Window | None:
         """For a save that begins: from now on fences stand for it. None where none is needed."""

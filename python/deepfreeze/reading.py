@@ -7,11 +7,12 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from deepfreeze import _core
 from deepfreeze.capture import environment, paused_gc
 from deepfreeze.errors import (
+    GONE,
     CheckpointError,
     CorruptError,
     IncompleteError,
@@ -28,6 +29,8 @@ from deepfreeze.walk import Merged, pruned
 
 log = logging.getLogger("deepfreeze")
 T = TypeVar("T")
+
+_LISTS_MAX = 100  # as the core's kListsMax
 
 
 @dataclass
@@ -80,30 +83,71 @@ def at_step(infos: list[_core.CheckpointInfo], step: int | None) -> list[_core.C
 
 
 def newest_good(
-    infos: Iterable[_core.CheckpointInfo],
+    listed: Callable[[], Iterable[_core.CheckpointInfo]],
     attempt: Callable[[_core.CheckpointInfo], T],
     *,
     may_fall_back: bool,
-) -> tuple[_core.CheckpointInfo, T, list[tuple[int, str]]]:
-    """What `attempt` gives for the first checkpoint that verifies, and what was passed over."""
-    passed_over: list[tuple[int, str]] = []
-    modified = False
-    for info in infos:
+) -> tuple[_core.CheckpointInfo, T, list[tuple[int, str]]] | None:
+    """What `attempt` gives for the first checkpoint that verifies, and what was passed over.
+
+    None where none is listed. They are listed anew where one was deleted meanwhile.
+    """
+    search = _Search(attempt, may_fall_back=may_fall_back)
+    return list_anew_while_gone(lambda: search.through(listed()), wanted=may_fall_back)
+
+
+def list_anew_while_gone(read: Callable[[], T], *, wanted: bool) -> T:
+    """What `read` gives, which lists checkpoints and reads what it has listed.
+
+    Again where that was deleted meanwhile, if `wanted`: what allowed the deletion may be newer than
+    the list.
+    """
+    for _ in range(_LISTS_MAX):
         try:
-            return info, attempt(info), passed_over
+            return read()
         except CheckpointError as error:
-            modified = error.state_modified = modified or error.state_modified
-            if not may_fall_back or not _is_fault(error):
+            if error.code != GONE or not wanted:
                 raise
-            log.warning("step %d can't be restored, trying an older one: %s", info.step, error)
-            passed_over.append((info.step, str(error)))
-    reasons = "; ".join(f"step {step}: {reason}" for step, reason in passed_over)
-    raise CorruptError(f"no checkpoint verifies: {reasons}", state_modified=modified)
+            gone = error
+    raise gone
 
 
-def _is_fault(error: CheckpointError) -> bool:
-    # "not_found": retention took it away between the list and the read.
-    return isinstance(error, (CorruptError, IncompleteError)) or error.code == "not_found"
+class _Search(Generic[T]):
+    """For one checkpoint that verifies, through as many lists as it takes."""
+
+    def __init__(self, attempt: Callable[[_core.CheckpointInfo], T], *, may_fall_back: bool):
+        self._attempt = attempt
+        self._may_fall_back = may_fall_back
+        self._passed_over: dict[str, tuple[int, str]] = {}  # by attempt id
+        self._gone: set[str] = set()
+        self._modified = False
+
+    def through(
+        self, infos: Iterable[_core.CheckpointInfo]
+    ) -> tuple[_core.CheckpointInfo, T, list[tuple[int, str]]] | None:
+        for info in infos:
+            if info.attempt_id in self._passed_over:
+                continue
+            try:
+                return info, self._attempt(info), list(self._passed_over.values())
+            except CheckpointError as error:
+                self._modified = error.state_modified = self._modified or error.state_modified
+                if not self._may_fall_back or not self._is_fault(error, info.attempt_id):
+                    raise
+                log.warning("step %d can't be restored, trying an older one: %s", info.step, error)
+                self._passed_over[info.attempt_id] = (info.step, str(error))
+        if not self._passed_over:
+            return None
+        reasons = "; ".join(f"step {step}: {why}" for step, why in self._passed_over.values())
+        raise CorruptError(f"no checkpoint verifies: {reasons}", state_modified=self._modified)
+
+    def _is_fault(self, error: CheckpointError, attempt_id: str) -> bool:
+        """What is listed again though it was gone lacks something for good."""
+        if error.code != GONE:
+            return isinstance(error, (CorruptError, IncompleteError))
+        is_listed_again = attempt_id in self._gone
+        self._gone.add(attempt_id)
+        return is_listed_again
 
 
 class Restorer:

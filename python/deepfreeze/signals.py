@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import functools
 import logging
 import os
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from deepfreeze.checkpointer import Checkpointer
@@ -22,15 +25,21 @@ def finish_on_sigterm(*checkpointers: Checkpointer, seconds_max: float = 60.0) -
     """
     before = signal.getsignal(signal.SIGTERM)
     owner = os.getpid()
+    deadline: list[float] = []  # once a signal has come
 
     def handle(number: int, frame: FrameType | None) -> None:
         # In a forked child nothing is in flight, and a save() the fork cut short never ends.
         if os.getpid() == owner:
+            if not deadline:
+                deadline.append(time.monotonic() + seconds_max)
             # A save() that was interrupted has no handle yet: the signal comes again at its end.
             again = functools.partial(os.kill, owner, number)
-            if any(checkpointer.defer(again) for checkpointer in checkpointers):
+            may_wait = time.monotonic() < deadline[0]
+            if may_wait and any(checkpointer.defer(again) for checkpointer in checkpointers):
+                _later(deadline[0], lambda: again() if deadline else None)
                 return
-            _finish(checkpointers, time.monotonic() + seconds_max)
+            _finish(checkpointers, deadline[0])
+            deadline.clear()  # where the old handler lets the program go on
         if callable(before):
             before(number, frame)
         elif before != signal.SIG_IGN:
@@ -38,6 +47,16 @@ def finish_on_sigterm(*checkpointers: Checkpointer, seconds_max: float = 60.0) -
             os.kill(os.getpid(), number)
 
     signal.signal(signal.SIGTERM, handle)
+
+
+def _later(when: float, action: Callable[[], object]) -> None:
+    def wait() -> None:
+        time.sleep(max(0.0, when - time.monotonic()))
+        action()
+
+    # No threading.Thread: what the signal has interrupted may hold the lock that this takes.
+    with contextlib.suppress(RuntimeError):
+        _thread.start_new_thread(wait, ())
 
 
 def _finish(checkpointers: tuple[Checkpointer, ...], deadline: float) -> None:

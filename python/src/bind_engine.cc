@@ -235,8 +235,10 @@ void bind_agreement(nb::class_<Checkpointer>& engine) {
           "decline",
           [](Checkpointer& self, const std::string& code, const std::string& message) {
             const Status own = status_of(code, message);
-            const nb::gil_scoped_release released;
-            if (!own) self.decline(own.error());
+            without_gil([&]() -> Status {
+              if (!own) self.decline(own.error());
+              return {};
+            });
           },
           "code"_a, "message"_a)
       .def(

@@ -2,7 +2,9 @@
 
 #include <nanobind/stl/string.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -12,6 +14,8 @@ namespace {
 // Set once, by the package, at import. A plain handle: it must not be released by a static
 // destructor after the interpreter ended.
 nb::handle error_factory;
+
+thread_local std::optional<nb::python_error> kept;
 
 }  // namespace
 
@@ -26,6 +30,14 @@ void raise(const Error& error) {
   const nb::object exception = make_exception(error);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
+}
+
+void keep_until_return(const nb::python_error& raised) {
+  if (!kept) kept.emplace(raised);
+}
+
+void raise_kept() {
+  if (auto due = std::exchange(kept, std::nullopt)) throw nb::python_error(*std::move(due));
 }
 
 void bind_errors(nb::module_& module) {

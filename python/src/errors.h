@@ -18,6 +18,11 @@ T unwrap(Result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
+// What ends more than the call that it came into, an interrupt or SystemExit: no error of the core
+// stands for it. Kept by a callback of this thread, and raised where the core has returned.
+void keep_until_return(const nanobind::python_error& raised);
+void raise_kept();
+
 // Runs `call` without the GIL, then unwraps its result with it.
 template <class Call>
 auto without_gil(Call call) {
@@ -25,6 +30,7 @@ auto without_gil(Call call) {
     const nanobind::gil_scoped_release released;
     return call();
   }();
+  raise_kept();
   return unwrap(std::move(result));
 }
 

@@ -5,22 +5,10 @@
 namespace deepfreeze {
 
 std::string_view to_string(ErrorCode code) {
-  static constexpr std::array<std::string_view, 16> kNames = {"invalid_argument",
-                                                              "not_found",
-                                                              "exists",
-                                                              "corrupt",
-                                                              "incomplete",
-                                                              "no_space",
-                                                              "mismatch",
-                                                              "encode",
-                                                              "fenced",
-                                                              "torn_capture",
-                                                              "io",
-                                                              "unsupported",
-                                                              "busy",
-                                                              "timeout",
-                                                              "cancelled",
-                                                              "internal"};
+  static constexpr std::array<std::string_view, 17> kNames = {
+      "invalid_argument", "not_found", "exists",  "corrupt",   "incomplete",   "gone",
+      "no_space",         "mismatch",  "encode",  "fenced",    "torn_capture", "io",
+      "unsupported",      "busy",      "timeout", "cancelled", "internal"};
   return kNames.at(static_cast<std::size_t>(code));
 }
 

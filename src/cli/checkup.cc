@@ -27,7 +27,7 @@ Result<std::vector<Fault>> verify_with_progress(Vfs& vfs, const Manifest& manife
   return verify_attempt(vfs, manifest, reading);
 }
 
-// Fills in what a committed attempt holds. kNotFound: it was removed meanwhile.
+// Fills in what a committed attempt holds. kGone: it was removed meanwhile.
 Status read_committed(Vfs& vfs, const Manifest& manifest, const CheckSettings& settings,
                       const Console& console, Finding& finding) {
   finding.point = manifest.point;
@@ -38,7 +38,7 @@ Status read_committed(Vfs& vfs, const Manifest& manifest, const CheckSettings& s
   if (unlisted) {
     finding.unlisted = std::move(*unlisted);
   } else if (unlisted.error().code() == ErrorCode::kNotFound) {
-    return std::unexpected(unlisted.error());
+    return fail(ErrorCode::kGone, unlisted.error().message());
   } else {
     finding.faults.push_back(fault_of_error(finding.directory, unlisted.error()));
   }
@@ -85,7 +85,7 @@ Result<Verdict> check_attempt(Vfs& vfs, const AttemptState& attempt, const Check
     finding.faults.push_back(fault_of_error(std::string(kManifestFile), *attempt.fault));
   } else if (attempt.committed()) {
     const Status read = read_committed(vfs, *attempt.manifest, settings, console, finding);
-    if (!read && read.error().code() == ErrorCode::kNotFound) {
+    if (!read && read.error().code() == ErrorCode::kGone) {
       findings.notes.push_back(finding.directory + ": removed meanwhile");
       return Verdict::kNothing;
     }

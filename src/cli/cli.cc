@@ -25,7 +25,8 @@ std::string version_text() {
 }
 
 int report(const Error& error, const std::string& verb, Console& console) {
-  fmt::print(console.err, "deepfreeze {}: {}\n", verb, printable(error.message()));
+  fmt::print(console.err, "deepfreeze{}{}: {}\n", verb.empty() ? "" : " ", verb,
+             printable(error.message()));
   if (console.json) {
     nlohmann::ordered_json document = json_document(verb);
     document["error"] = error_json(error);
@@ -34,13 +35,17 @@ int report(const Error& error, const std::string& verb, Console& console) {
   return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
 }
 
+int flushed(int code, const std::string& verb, Console& console) {
+  console.out.flush();
+  if (console.out.good()) return code;
+  return report(Error(ErrorCode::kIo, "write standard output: failed"), verb, console);
+}
+
 int run_verb(const Command& command, Console& console) {
   const std::string verb = command.verb.name();
   const auto code = command.run(console);
   if (!code) return report(code.error(), verb, console);
-  console.out.flush();
-  if (console.out.good()) return *code;
-  return report(Error(ErrorCode::kIo, "write standard output: failed"), verb, console);
+  return flushed(*code, verb, console);
 }
 
 int parse_and_run(int argc, const char* const* argv, Console& console) {
@@ -54,7 +59,7 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
   for (Command& command : commands) {
     command.verb.flag("--json", console.json, "Print one JSON document instead of tables");
   }
-  if (const auto exit = program.parse(argc, argv, console)) return *exit;
+  if (const auto exit = program.parse(argc, argv, console)) return flushed(*exit, "", console);
   for (const Command& command : commands) {
     if (command.verb.given()) return run_verb(command, console);
   }

@@ -185,7 +185,8 @@ TEST_F(Gc, RulesThatMakeNoSenseAreUsageErrors) {
   EXPECT_EQ(call({"gc", run_.text(), "--keep-last", "0"}).code, 2);
   EXPECT_EQ(call({"gc", run_.text(), "--keep-last", "-3"}).code, 2);
   EXPECT_EQ(call({"gc", run_.text(), "--keep-last", "many"}).code, 2);
-  for (const std::string rule : {"loss", "loss:least", ":min", "loss:min:0", "min", "loss:min:x"}) {
+  for (const std::string rule :
+       {"loss", "loss:least", ":min", "loss:min:0", "min", "loss:min:x", "val:los:min"}) {
     EXPECT_EQ(call({"gc", run_.text(), "--keep-last", "1", "--keep-best", rule}).code, 2) << rule;
   }
   EXPECT_EQ(steps().size(), 6U);

@@ -105,7 +105,7 @@ Result<ExitCode> run_export(const ExportArguments& arguments, Console& console) 
   }
   if (!console.json) {
     fmt::print(console.out, "{} tensors, {}, to {}\n", specs.size(), human_bytes(layout.data_bytes),
-               arguments.out);
+               printable(arguments.out));
     return kExitGood;
   }
   nlohmann::ordered_json document = json_document("export");

@@ -1,15 +1,18 @@
 // deepfreeze gc RUN --keep-last N: deletes checkpoints that no rule keeps.
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <memory>
 #include <ostream>
+#include <set>
 
 #include "base/try.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
+#include "manifest/history.h"
 #include "manifest/retention.h"
 
 namespace deepfreeze {
@@ -76,9 +79,24 @@ void print_report(const GarbageReport& report, bool dry_run, Console& console) {
              report.removed.size(), human_bytes(report.bytes_freed));
 }
 
+// A metric that is misspelt would keep nothing.
+Status check_metric(const RunListing& listing, const Keep& keep) {
+  if (!keep.best) return {};
+  std::set<std::string> known;
+  for (const Manifest& manifest : newest_first(listing)) {
+    for (const auto& [metric, value] : manifest.annotations.metrics) known.insert(metric);
+  }
+  if (known.empty() || known.contains(keep.best->metric)) return {};
+  return fail(
+      ErrorCode::kInvalidArgument,
+      fmt::format("--keep-best: no checkpoint has a metric {}; there are {}",
+                  printable(keep.best->metric), printable(fmt::to_string(fmt::join(known, ", ")))));
+}
+
 Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
   DF_TRY(const Keep keep, keep_of(arguments));
   DF_TRY(const OpenedRun run, open_whole_run(arguments.run));
+  DF_TRY_VOID(check_metric(run.listing, keep));
   DF_TRY(const GarbageReport report, collect_garbage(*run.vfs, keep, arguments.dry_run));
   if (!console.json) {
     print_report(report, arguments.dry_run, console);

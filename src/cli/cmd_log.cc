@@ -42,7 +42,7 @@ void print_generation(const GenerationEntry& entry, Console& console) {
 
 void print_log(const OpenedRun& run, const std::vector<ParentEntry>& parents,
                const std::vector<GenerationEntry>& entries, Console& console) {
-  fmt::print(console.out, "{}  run {}\n", run.path, run.listing.run.run_id);
+  fmt::print(console.out, "{}  run {}\n", printable(run.path), run.listing.run.run_id);
   for (const ParentEntry& parent : parents) {
     fmt::print(console.out, "branched from {} step {}  {}\n", printable(parent.point.run),
                parent.point.step,

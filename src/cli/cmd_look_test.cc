@@ -284,5 +284,18 @@ TEST(Usage, NewerFormatIsRefused) {
   EXPECT_EQ(answer.json()["error"]["code"], "unsupported") << answer.out;
 }
 
+TEST(Help, ThatCanNotBeWrittenIsAFailure) {
+  for (const char* argument : {"--help", "--version"}) {
+    const std::vector<const char*> argv{"deepfreeze", argument};
+    std::ostringstream out;
+    std::ostringstream err;
+    const int arguments = static_cast<int>(argv.size());
+    EXPECT_EQ(run_cli(arguments, argv.data(), {.out = out, .err = err}), 0);
+    out.setstate(std::ios::badbit);  // as a full disk leaves it
+    EXPECT_EQ(run_cli(arguments, argv.data(), {.out = out, .err = err}), 3);
+    EXPECT_EQ(err.str(), "deepfreeze: write standard output: failed\n");
+  }
+}
+
 }  // namespace
 }  // namespace deepfreeze

@@ -52,7 +52,7 @@ void print_heading(const OpenedCheckpoint& checkpoint, Console& console) {
   const Manifest& manifest = snapshot.manifest();
   const std::uint32_t ranks = manifest.world_size;
   fmt::print(console.out, "{} step {}, generation {}, save {}, {}: {} tensors, {}, {} rank{}\n",
-             checkpoint.run.path, manifest.point.step, manifest.point.generation,
+             printable(checkpoint.run.path), manifest.point.step, manifest.point.generation,
              manifest.point.save_index, utc_time(manifest.annotations.wall_micros),
              snapshot.tensors().size(), human_bytes(snapshot.bytes()), ranks,
              ranks == 1 ? "" : "s");

@@ -35,7 +35,7 @@ Result<Findings> check_run(const OpenedRun& run, const RunRef& ref, const CheckS
     DF_TRY_VOID(check_attempt(*run.vfs, attempt, settings, console, findings));
   }
   if (step && findings.attempts.empty()) {
-    return fail(ErrorCode::kNotFound,
+    return fail(ref.step ? ErrorCode::kNotFound : ErrorCode::kGone,
                 fmt::format("{} holds no checkpoint of step {}", run.path, *step));
   }
   return findings;
@@ -71,7 +71,8 @@ Result<ExitCode> verify_deep(const RunRef& ref, Console& console) {
 
 Result<ExitCode> run_verify(const VerifyArguments& arguments, Console& console) {
   DF_TRY(const RunRef ref, parse_run_ref(arguments.run));
-  return arguments.deep ? verify_deep(ref, console) : verify(ref, console);
+  return list_anew_while_gone(
+      [&] { return arguments.deep ? verify_deep(ref, console) : verify(ref, console); });
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ void add_faults(const OpenedRun& run, const AttemptState& attempt, const ExamSet
                 const Console& console, std::vector<Complaint>& complaints) {
   const std::string directory = attempt_dir_name(attempt.name);
   const auto faults = faults_of(run, *attempt.manifest, settings, console);
-  if (!faults && faults.error().code() == ErrorCode::kNotFound) return;  // deleted meanwhile
+  if (!faults && faults.error().code() == ErrorCode::kGone) return;  // deleted meanwhile
   if (!faults) {
     complaints.push_back(
         complaint_of(words_for_unread_checkpoint(), directory, faults.error().message()));

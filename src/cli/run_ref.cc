@@ -76,10 +76,12 @@ Result<Manifest> choose(const OpenedRun& run, const RunRef& ref) {
 
 Result<OpenedCheckpoint> open_checkpoint(const std::string& text) {
   DF_TRY(const RunRef ref, parse_run_ref(text));
-  DF_TRY(OpenedRun run, open_run(ref.path));
-  DF_TRY(const Manifest manifest, choose(run, ref));
-  DF_TRY(auto snapshot, Snapshot::open(*run.vfs, manifest));
-  return OpenedCheckpoint{.run = std::move(run), .snapshot = std::move(snapshot)};
+  return list_anew_while_gone([&]() -> Result<OpenedCheckpoint> {
+    DF_TRY(OpenedRun run, open_run(ref.path));
+    DF_TRY(const Manifest manifest, choose(run, ref));
+    DF_TRY(auto snapshot, Snapshot::open(*run.vfs, manifest));
+    return OpenedCheckpoint{.run = std::move(run), .snapshot = std::move(snapshot)};
+  });
 }
 
 }  // namespace deepfreeze

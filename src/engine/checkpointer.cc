@@ -47,9 +47,11 @@ Status Checkpointer::check_usable(std::string_view operation) const {
 
 Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Options options) {
   DF_TRY(JobRanks ranks, JobRanks::join(options.ranks));
+  // Only where all have them is it known that a checkpoint is finite.
+  const std::string_view subject = options.statistics ? "open with statistics" : "open";
   auto own = Impl::open(path, std::move(options), ranks);
   const Status opened = own ? Status{} : std::unexpected(own.error());
-  DF_TRY_VOID(ranks.agree("open", opened));
+  DF_TRY_VOID(ranks.agree(subject, opened));
   return Checkpointer(*std::move(own));
 }
 
@@ -60,7 +62,7 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
   DF_TRY(auto write_engine,
          WriteEngine::open({.mode = io_mode, .writes_in_flight = options.write_threads}));
   std::error_code ignored;
-  const auto root = std::filesystem::absolute(path, ignored).lexically_normal();
+  const auto root = std::filesystem::absolute(path, ignored);
   DF_TRY_VOID(make_durable_directories(root));
   DF_TRY(auto vfs, open_posix_vfs(root));
   DF_TRY(RunWriter writer, RunWriter::open(*vfs, options.parent));

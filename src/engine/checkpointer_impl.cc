@@ -1,13 +1,13 @@
 #include "engine/checkpointer_impl.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <exception>
 
 #include "base/log.h"
+#include "base/named_threads.h"
 #include "base/scope_exit.h"
 #include "base/trace.h"
 #include "base/try.h"
@@ -78,7 +78,7 @@ Error out_of_memory(const std::exception& cause) {
 }
 
 void Checkpointer::Impl::work() {
-  ::pthread_setname_np(::pthread_self(), "df-save");
+  enter_own_thread("df-save");
   while (const auto job = jobs.pop()) {
     run_job(**job);
     if (trace_file) trace_file->flush();
@@ -329,23 +329,18 @@ SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State
   return handle;
 }
 
-Result<std::vector<CheckpointInfo>> Checkpointer::Impl::decided_candidates() {
-  DF_TRY(const RunListing listing, writer.decide());
-  return describe_all(*vfs, listing);
-}
-
-Result<std::vector<CheckpointInfo>> Checkpointer::Impl::listed_candidates() const {
+Result<std::vector<CheckpointInfo>> Checkpointer::Impl::own_candidates() const {
   DF_TRY(const RunListing listing, read_run(*vfs));
   return describe_all(*vfs, listing);
 }
 
-// Rank 0 decides what is undecided before the others look, and they take its order.
+// Rank 0 looks before the others, and they take its order.
 Result<std::vector<CheckpointInfo>> Checkpointer::Impl::candidates() {
-  if (ranks.is_alone()) return decided_candidates();
+  if (ranks.is_alone()) return own_candidates();
   Result<std::vector<CheckpointInfo>> own;
-  if (ranks.commits()) own = decided_candidates();
+  if (ranks.commits()) own = own_candidates();
   DF_TRY(const std::vector<Point> points, ranks.points_of_rank0(points_of(own)));
-  if (!ranks.commits()) own = listed_candidates();
+  if (!ranks.commits()) own = own_candidates();
   auto chosen = own ? pick(*std::move(own), points) : std::move(own);
   DF_TRY_VOID(ranks.agree("candidates", status_of(chosen)));
   return chosen;

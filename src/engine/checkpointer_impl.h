@@ -91,8 +91,7 @@ struct Checkpointer::Impl {
                                      const std::shared_ptr<SaveHandle::State>& handle);
   void push(std::shared_ptr<SaveJob> job);
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
-  [[nodiscard]] Result<std::vector<CheckpointInfo>> decided_candidates();
-  [[nodiscard]] Result<std::vector<CheckpointInfo>> listed_candidates() const;
+  [[nodiscard]] Result<std::vector<CheckpointInfo>> own_candidates() const;
 
   const Options options;
   JobRanks ranks;

@@ -1,5 +1,6 @@
 // The public interface end to end, on the real file system.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include "base/scope_exit.h"
 #include "base/thread_sanitizer.h"
 #include "deepfreeze/deepfreeze.h"
+#include "engine/open_checkpoint.h"
 #include "format/records.h"
 
 namespace deepfreeze {
@@ -211,7 +213,7 @@ TEST_F(EngineTest, AnAbortedAttemptIsNoCheckpoint) {
   std::ofstream(path, std::ios::trunc) << encode_manifest(manifest);
   const auto opened = open_checkpoint(info);
   ASSERT_FALSE(opened.has_value());
-  EXPECT_EQ(opened.error().code(), ErrorCode::kNotFound) << opened.error().message();
+  EXPECT_EQ(opened.error().code(), ErrorCode::kGone) << opened.error().message();
 }
 
 TEST_F(EngineTest, DeletesWhatIsNamed) {
@@ -362,6 +364,60 @@ CheckpointInfo candidate(Checkpointer& run, std::uint64_t step) {
   const auto found = std::ranges::find(*candidates, step, &CheckpointInfo::step);
   EXPECT_NE(found, candidates->end());
   return *found;
+}
+
+TEST_F(EngineTest, RestoringWhileAnotherProcessSavesDoesNotFenceIt) {
+  Checkpointer trainer = open();
+  save_durably(trainer, 1);
+  ASSERT_TRUE(fail_points::arm("part.data_written=sleep:200"));
+  const SaveHandle in_flight = save(trainer, 2);
+  State state;
+  Checkpointer reader = open();
+  for (int times = 0; times < 10; ++times) {
+    ASSERT_TRUE(restore_newest(reader, state.targets()));
+  }
+  EXPECT_EQ(state, state_at(1));
+  EXPECT_TRUE(in_flight.wait(Level::kDurable, kDeadline));
+  save_durably(trainer, 3);
+}
+
+TEST_F(EngineTest, WhatThisProcessMayNotOpenIsNoFaultOfTheCheckpoint) {
+  EXPECT_FALSE(is_fault(Error(ErrorCode::kIo, "open", EACCES)));
+  EXPECT_FALSE(is_fault(Error(ErrorCode::kIo, "open", EMFILE)));
+  EXPECT_FALSE(is_fault(Error(ErrorCode::kGone, "open")));
+  EXPECT_TRUE(is_fault(Error(ErrorCode::kIo, "read", EIO)));
+  EXPECT_TRUE(is_fault(Error(ErrorCode::kCorrupt, "read")));
+}
+
+TEST_F(EngineTest, ARunIsWhereTheFileSystemSaysThatItsPathIs) {
+  fs::create_directories(root_ / "elsewhere" / "deep");
+  fs::create_directory_symlink(root_ / "elsewhere" / "deep", root_ / "link");
+  const fs::path path = root_ / "link" / ".." / "run";
+  {
+    auto run = Checkpointer::open(path, {});
+    ASSERT_TRUE(run);
+    save_durably(*run, 1);
+  }
+  EXPECT_EQ(steps_of(path), std::vector<std::uint64_t>{1});
+  EXPECT_EQ(steps_of(root_ / "elsewhere" / "run"), std::vector<std::uint64_t>{1});
+}
+
+// As batch systems set it. Saves that are small enough go on.
+TEST_F(EngineTest, AFileSizeLimitFailsTheSaveAndNotTheProgram) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  const auto limit = [](rlim_t bytes) {
+    rlimit limits{};
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &limits), 0);
+    limits.rlim_cur = std::min(bytes, limits.rlim_max);
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limits), 0);
+  };
+  limit(100'000);
+  const Status saved = save(run, 2).wait(Level::kDurable, kDeadline);
+  limit(RLIM_INFINITY);
+  ASSERT_FALSE(saved);
+  EXPECT_EQ(saved.error().os_errno(), EFBIG) << saved.error().message();
+  save_durably(run, 3);
 }
 
 TEST_F(EngineTest, RollingBackTwiceToTheSameStepAbandonsTheFirstTry) {

@@ -24,14 +24,21 @@ struct Located {
   Manifest manifest;
 };
 
+// It was listed, so it was there.
+Error as_gone(Error error) {
+  if (error.code() != ErrorCode::kNotFound) return error;
+  return {ErrorCode::kGone, error.message(), error.os_errno()};
+}
+
 Result<Located> locate(const CheckpointInfo& info) {
   DF_TRY(auto vfs, open_posix_vfs(std::filesystem::path(info.path).parent_path()));
   DF_TRY(const RunListing listing, read_run(*vfs));
-  DF_TRY(Manifest manifest, read_manifest(*vfs, {info.step, info.attempt_id}, listing.run.run_id));
-  if (manifest.outcome != Outcome::kCommitted) {
-    return fail(ErrorCode::kNotFound, "open " + info.path + ": the attempt was aborted");
+  auto manifest = read_manifest(*vfs, {info.step, info.attempt_id}, listing.run.run_id);
+  if (!manifest) return std::unexpected(as_gone(std::move(manifest).error()));
+  if (manifest->outcome != Outcome::kCommitted) {
+    return fail(ErrorCode::kGone, "open " + info.path + ": the attempt was aborted");
   }
-  return Located{std::move(vfs), std::move(manifest)};
+  return Located{std::move(vfs), *std::move(manifest)};
 }
 
 // kNotFound is for a run without checkpoints: a caller may start afresh on it.
@@ -73,13 +80,25 @@ CheckpointInfo describe_faulty(Vfs& vfs, const RunListing& listing, const Attemp
 }
 
 Status fill(const CheckpointInfo& info, std::span<const RestoreTarget> targets) {
-  const auto opened = open_checkpoint(info);
-  if (opened) return opened->read(targets);
-  // Retention took it away between the list and the look.
-  if (opened.error().code() == ErrorCode::kNotFound) {
-    return fail(ErrorCode::kIncomplete, opened.error().message());
+  DF_TRY(const OpenCheckpoint opened, open_checkpoint(info));
+  return opened.read(targets);
+}
+
+// Nothing where none of `infos` verifies. kGone where one was deleted meanwhile.
+Result<std::optional<CheckpointInfo>> fill_newest(Checkpointer& run,
+                                                  std::span<const CheckpointInfo> infos,
+                                                  std::span<const RestoreTarget> targets,
+                                                  RestoreReport& report) {
+  for (const CheckpointInfo& info : infos) {
+    const auto is_same = [&](const auto& tried) { return tried.first.path == info.path; };
+    if (std::ranges::any_of(report.fell_back_from, is_same)) continue;
+    const Status filled =
+        run.agree(attempt_dir_name({info.step, info.attempt_id}), fill(info, targets));
+    if (filled) return info;
+    if (!is_fault(filled.error())) return std::unexpected(as_mismatch(filled.error()));
+    report.fell_back_from.emplace_back(info, filled.error());
   }
-  return std::unexpected(opened.error());
+  return std::nullopt;
 }
 
 }  // namespace
@@ -159,20 +178,19 @@ Status delete_checkpoint(const CheckpointInfo& info) {
 }
 
 Result<RestoreReport> restore_newest(Checkpointer& run, std::span<const RestoreTarget> targets) {
-  DF_TRY(const auto candidates, run.candidates());
   RestoreReport report;
-  for (const CheckpointInfo& info : candidates) {
-    const Status filled =
-        run.agree(attempt_dir_name({info.step, info.attempt_id}), fill(info, targets));
-    if (filled) {
-      report.restored = info;
-      DF_TRY_VOID(run.continue_from(info));
-      return report;
-    }
-    if (!is_fault(filled.error())) return std::unexpected(as_mismatch(filled.error()));
-    report.fell_back_from.emplace_back(info, filled.error());
+  DF_TRY(const auto filled, list_anew_while_gone([&]() -> Result<std::optional<CheckpointInfo>> {
+           DF_TRY(const auto infos, run.candidates());
+           return fill_newest(run, infos, targets, report);
+         }));
+  if (filled) {
+    report.restored = *filled;
+    DF_TRY_VOID(run.continue_from(*filled));
+    return report;
   }
-  if (candidates.empty()) return fail(ErrorCode::kNotFound, "restore: nothing was ever committed");
+  if (report.fell_back_from.empty()) {
+    return fail(ErrorCode::kNotFound, "restore: nothing was ever committed");
+  }
   return std::unexpected(report.fell_back_from.front().second.within("restore: no step verifies"));
 }
 

@@ -6,6 +6,7 @@
 #include "deepfreeze/checkpointer.h"
 #include "manifest/run_directory.h"
 #include "restore/snapshot.h"
+#include "storage/os_error.h"
 
 namespace deepfreeze {
 
@@ -15,10 +16,11 @@ inline constexpr std::size_t kReadThreads = 4;  // reads in flight; two already 
 [[nodiscard]] std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing);
 [[nodiscard]] Point point_of(const CheckpointInfo& info);
 
-// True for what makes a restore fall back: the checkpoint is at fault, not the request.
+// True for what makes a restore fall back: the checkpoint is at fault, not the request, nor what
+// this process may open.
 [[nodiscard]] inline bool is_fault(const Error& error) {
   return error.code() == ErrorCode::kCorrupt || error.code() == ErrorCode::kIncomplete ||
-         error.code() == ErrorCode::kIo;
+         (error.code() == ErrorCode::kIo && !is_refusal(error));
 }
 
 }  // namespace deepfreeze

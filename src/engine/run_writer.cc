@@ -31,32 +31,20 @@ void warn_of_new_line(const RunListing& listing, const std::optional<Point>& res
       listing.run.run_id, committed));
 }
 
+void warn_of_lost_claims(const RunListing& listing) {
+  for (const Claim& claim : listing.claims) {
+    if (claim.record) continue;
+    log_warning(generation_file_name(claim.generation) +
+                " can't be read: what older checkpoints belong to is not known, so they stay");
+  }
+}
+
 }  // namespace
 
 Result<RunWriter> RunWriter::open(Vfs& vfs, std::optional<ParentPoint> parent) {
   DF_TRY(RunRecord record, create_or_open_run(vfs, std::move(parent)));
   DF_TRY(const RunListing listing, read_run(vfs));
   return RunWriter(vfs, std::move(record), last_save_index(listing));
-}
-
-// For a claim that only decides: the line goes on as it stands.
-std::optional<Point> RunWriter::claim_point(const RunListing& listing) const {
-  if (stands_at_) return stands_at_;
-  const auto committed = newest_first(listing);
-  return committed.empty() ? std::nullopt : std::optional(committed.front().point);
-}
-
-Result<RunListing> RunWriter::decide() {
-  DF_TRY(RunListing listing, read_run(*vfs_));
-  if (std::ranges::none_of(listing.attempts, &AttemptState::undecided)) return listing;
-  const Status decided = claim(claim_point(listing));
-  if (decided) {
-    // The caller has not said yet that it goes on from there.
-    claim_due_ = !stands_at_;
-    return read_run(*vfs_);
-  }
-  log_warning("undecided attempts are left as they are: " + decided.error().message());
-  return listing;
 }
 
 void RunWriter::continue_from(const Point& point) {
@@ -92,13 +80,14 @@ Result<Identity> RunWriter::next_identity(std::uint64_t step) {
   return identity;
 }
 
-Status RunWriter::claim(std::optional<Point> resumed_from) {
+Status RunWriter::claim(const std::optional<Point>& resumed_from) {
   // Until all of it is done none holds: one that fails may be on the disk, and fence the last.
   claimed_.reset();
   claim_due_ = true;
   has_issued_ = false;
   DF_TRY(const RunListing before, read_run(*vfs_));
   warn_of_new_line(before, resumed_from);
+  warn_of_lost_claims(before);
   DF_TRY(GenerationRecord claimed, claim_generation(*vfs_, record_.run_id, resumed_from));
   // After the claim, so that what a predecessor still commits in between is seen.
   DF_TRY(const RunListing listing, read_run(*vfs_));

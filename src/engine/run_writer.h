@@ -16,10 +16,6 @@ class RunWriter {
 
   [[nodiscard]] const RunRecord& record() const { return record_; }
 
-  // The run as it stands, after attempts that a dead predecessor left undecided were aborted.
-  // Where that is impossible (a read-only disk) they are left, with a warning.
-  [[nodiscard]] Result<RunListing> decide();
-
   // From which point the next save goes on; without a call, from scratch. A process that has
   // saved since its last claim claims anew, also for the same point: what it saved meanwhile is
   // then abandoned, as after any rollback.
@@ -44,9 +40,8 @@ class RunWriter {
   RunWriter(Vfs& vfs, RunRecord record, std::uint64_t save_index)
       : vfs_(&vfs), record_(std::move(record)), save_index_(save_index) {}
 
-  [[nodiscard]] Status claim(std::optional<Point> resumed_from);
+  [[nodiscard]] Status claim(const std::optional<Point>& resumed_from);
   void remove_aborted() const;
-  [[nodiscard]] std::optional<Point> claim_point(const RunListing& listing) const;
 
   Vfs* vfs_;
   RunRecord record_;

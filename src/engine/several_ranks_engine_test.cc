@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 
 #include "base/fail_point.h"
@@ -375,10 +376,11 @@ TEST_F(SeveralRanksTest, AllFallBackTogether) {
   });
 }
 
-// Between the list of all and the look of each.
-class DeletingRanks final : public RankGroup {
+// Something happens between the list of all and the look of each.
+class InterruptedRanks final : public RankGroup {
  public:
-  DeletingRanks(Group group, fs::path run) : group_(std::move(group)), run_(std::move(run)) {}
+  InterruptedRanks(Group group, std::function<void()> meanwhile)
+      : group_(std::move(group)), meanwhile_(std::move(meanwhile)) {}
   [[nodiscard]] std::uint32_t rank() const override { return group_->rank(); }
   [[nodiscard]] std::uint32_t world_size() const override { return group_->world_size(); }
   [[nodiscard]] Result<std::vector<std::string>> gather(std::string bytes) override {
@@ -386,29 +388,48 @@ class DeletingRanks final : public RankGroup {
   }
   [[nodiscard]] Result<std::string> scatter(std::vector<std::string> bytes) override {
     constexpr int kListAgreedOn = 3;  // after: open, candidates
-    if (++scatters_ == kListAgreedOn && rank() == 0) {
-      EXPECT_TRUE(delete_checkpoint(list_checkpoints(run_)->front()));
-    }
+    if (++scatters_ == kListAgreedOn && rank() == 0) meanwhile_();
     return group_->scatter(std::move(bytes));
   }
 
  private:
   Group group_;
-  fs::path run_;
+  std::function<void()> meanwhile_;
   int scatters_ = 0;
 };
 
-TEST_F(SeveralRanksTest, WhatIsDeletedMeanwhileIsFallenBackFrom) {
+TEST_F(SeveralRanksTest, WhatIsDeletedMeanwhileIsNotTriedAgain) {
   save_durably(2, {1, 2});
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
-    Checkpointer run = open(std::make_shared<DeletingRanks>(group, run_dir()));
+    Checkpointer run = open(std::make_shared<InterruptedRanks>(
+        group, [&] { EXPECT_TRUE(delete_checkpoint(newest())); }));
     State state;
     const auto restored = restore_newest(run, targets_of(state, rank));
     ASSERT_TRUE(restored) << restored.error().message();
     EXPECT_EQ(restored->restored.step, 1U);
-    ASSERT_EQ(restored->fell_back_from.size(), 1U);
-    EXPECT_EQ(restored->fell_back_from[0].second.code(), ErrorCode::kIncomplete);
+    EXPECT_TRUE(restored->fell_back_from.empty()) << "it is no fault";
     EXPECT_EQ(state, state_at(1, rank));
+  });
+}
+
+// The step that allowed the deletion is newer than the list.
+TEST_F(SeveralRanksTest, WhatIsDeletedForANewerStepIsFollowedByThat) {
+  save_durably(2, {1, 2});
+  const auto save_the_third = [&] {
+    Checkpointer other = Checkpointer::open(run_dir(), {.profile = Profile::kLatency}).value();
+    EXPECT_TRUE(other.continue_from(newest()));
+    EXPECT_TRUE(save(other, 0, 3));
+    EXPECT_TRUE(delete_checkpoint(list_checkpoints(run_dir())->at(1)));
+  };
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(std::make_shared<InterruptedRanks>(group, save_the_third));
+    State state;
+    std::vector<RestoreTarget> targets = targets_of(state, rank);
+    targets.pop_back();  // of each rank its own
+    const auto restored = restore_newest(run, targets);
+    ASSERT_TRUE(restored) << restored.error().message();
+    EXPECT_EQ(restored->restored.step, 3U);
+    EXPECT_EQ(state.weights, state_at(3, 0).weights);
   });
 }
 
@@ -459,6 +480,14 @@ TEST_F(SeveralRanksTest, RanksInDifferentDirectoriesAreToldSo) {
     const auto saved = run->save({.step = 1, .tensors = table_of(state, rank)});
     ASSERT_EQ(code_of(saved), ErrorCode::kMismatch);
     EXPECT_TRUE(saved.error().message().contains("one directory")) << saved.error().message();
+  });
+}
+
+TEST_F(SeveralRanksTest, AllHaveStatisticsOrNone) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    const auto run = Checkpointer::open(run_dir(), {.ranks = group, .statistics = rank == 1});
+    ASSERT_EQ(code_of(run), ErrorCode::kMismatch);
+    EXPECT_TRUE(run.error().message().contains("open with statistics")) << run.error().message();
   });
 }
 
@@ -572,6 +601,20 @@ TEST_F(SeveralRanksTest, OnlyRank0CollectsWhatHasExpired) {
     for (std::uint64_t step = 1; step <= 3; ++step) EXPECT_TRUE(save(run, rank, step));
   });
   EXPECT_EQ(names_in_run("step-").size(), 1U);
+}
+
+TEST_F(SeveralRanksTest, TheLongestWaitIsNotBehindAllClocks) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    auto run = Checkpointer::open(run_dir(), {.ranks = group,
+                                              .profile = Profile::kLatency,
+                                              .busy_wait_max = milliseconds::max(),
+                                              .commit_wait_max = milliseconds::max()});
+    ASSERT_TRUE(run);
+    for (std::uint64_t step = 1; step < 3; ++step) {
+      const Status saved = save(*run, rank, step);
+      EXPECT_TRUE(saved) << saved.error().message();
+    }
+  });
 }
 
 TEST_F(SeveralRanksTest, AGroupOfImpossibleNumbersIsRefused) {

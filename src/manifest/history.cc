@@ -63,6 +63,8 @@ bool CurrentLine::contains(const Point& point) const {
   return std::tie(point.step, point.save_index) <= std::tie(last->step, last->save_index);
 }
 
+bool CurrentLine::knows(const Point& point) const { return point.generation >= everything_below_; }
+
 bool on_current_line(const RunListing& listing, const Point& point) {
   return CurrentLine(listing).contains(point);
 }

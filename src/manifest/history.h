@@ -24,6 +24,8 @@ class CurrentLine {
  public:
   explicit CurrentLine(const RunListing& listing);
   [[nodiscard]] bool contains(const Point& point) const;
+  // False below a claim whose record is lost: nobody knows whether the line passed through it.
+  [[nodiscard]] bool knows(const Point& point) const;
 
  private:
   // By generation: the last point that the line passed through; empty where it passed all.

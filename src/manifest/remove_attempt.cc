@@ -43,14 +43,17 @@ Result<std::string_view> mark_deleted(Vfs& vfs, const AttemptName& name,
   return kDeletedManifestFile;
 }
 
-// Step 3.
+// Step 3. A name that can't go, a foreign directory say, must not keep the data of all others.
 Status remove_files(Vfs& vfs, const std::string& directory, std::string_view last) {
   const auto entries = vfs.list(directory);
   if (!entries) return unless_gone(std::unexpected(entries.error()));
+  Status first;
   for (const DirEntry& entry : *entries) {
     if (entry.name == last) continue;
-    DF_TRY_VOID(unless_gone(vfs.remove_file(join_name(directory, entry.name))));
+    Status removed = unless_gone(vfs.remove_file(join_name(directory, entry.name)));
+    if (first && !removed) first = std::move(removed);
   }
+  DF_TRY_VOID(first);
   DF_FAIL_POINT("remove.files_removed");
   return {};
 }

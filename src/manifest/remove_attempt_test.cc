@@ -63,6 +63,14 @@ TEST_F(RemoveAttempt, StoppedAnywhereItIsNeverCommittedAndCanBeFinished) {
   }
 }
 
+TEST_F(RemoveAttempt, WhatCanNotGoKeepsNothingElse) {
+  ASSERT_TRUE(disk_.make_dir(path("foreign")));
+  disk_.plant(path("foreign/file"), "mine");
+  EXPECT_FALSE(remove_attempt(disk_, kName));
+  EXPECT_FALSE(disk_.contents(path(sealed_file_name({}))));
+  EXPECT_EQ(read_run(disk_)->half_deleted.size(), 1U) << "to be tried again";
+}
+
 TEST_F(RemoveAttempt, StoppedBeforeTheLastSyncItSaysSo) {
   ASSERT_TRUE(fail_points::arm("remove.directory_removed=error").has_value());
   EXPECT_FALSE(remove_attempt(disk_, kName).has_value());

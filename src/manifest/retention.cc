@@ -27,7 +27,8 @@ std::vector<Candidate> list_candidates(const RunListing& listing) {
   std::vector<Candidate> candidates;
   for (Manifest& manifest : newest_first(listing)) {
     const bool on_line = line.contains(manifest.point);
-    candidates.push_back({.manifest = std::move(manifest), .on_line = on_line, .kept = false});
+    const bool kept = !line.knows(manifest.point);
+    candidates.push_back({.manifest = std::move(manifest), .on_line = on_line, .kept = kept});
   }
   return candidates;
 }

@@ -117,6 +117,16 @@ TEST(Retention, AClaimAloneKeepsBothTheNewestAndItsOwnStart) {
   EXPECT_EQ(ids_of(expired(run.listing(), last(1))), ids(1, 98, 99));
 }
 
+TEST(Retention, WhatMayBeOnTheLineBelowALostClaimStays) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 1, 10).lost_claim(2).commit(2, 6, 8);
+  EXPECT_EQ(ids_of(expired(run.listing(), last(2))), ids(2, 6, 6));
+  run.claim(3, make_point(2, 7)).commit(3, 8, 9);
+  EXPECT_EQ(ids_of(expired(run.listing(), last(2))), ids(2, 6, 8));
+  EXPECT_EQ(ids_of(expired(run.listing(), best(Keep::Better::kMin, 1))),
+            (std::vector<std::uint64_t>{20006, 20007, 20008, 30008}));
+}
+
 TEST(Retention, AnAbandonedStepIsNeverBest) {
   ListingMaker run;
   run.claim(1, {}).commit(1, 1).metric("loss", 5).commit(1, 2).metric("loss", 0);

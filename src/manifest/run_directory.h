@@ -63,4 +63,16 @@ struct RunListing {
 [[nodiscard]] Result<Manifest> read_manifest(Vfs& vfs, const AttemptName& name,
                                              std::string_view run_id);
 
+// What `read` gives, which lists a run and reads what it has listed: again, where that was deleted
+// meanwhile (kGone), because what allowed the deletion may be newer than the list.
+inline constexpr int kListsMax = 100;
+
+template <class Read>
+[[nodiscard]] auto list_anew_while_gone(const Read& read) -> decltype(read()) {
+  for (int lists = 1;; ++lists) {
+    auto found = read();
+    if (found || found.error().code() != ErrorCode::kGone || lists == kListsMax) return found;
+  }
+}
+
 }  // namespace deepfreeze

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "base/log.h"
@@ -10,7 +12,9 @@
 #include "format/sealed_fixture.h"
 #include "format/strict_json.h"
 #include "manifest/claims.h"
+#include "manifest/retention.h"
 #include "manifest/run_file.h"
+#include "storage/os_error.h"
 #include "support/passing_vfs.h"
 #include "support/sim_disk.h"
 
@@ -35,9 +39,10 @@ class RunDirectory : public testing::Test {
     save(disk_, kFirst, 1);
     save(disk_, kSecond, 2);
   }
-  void save(Vfs& vfs, const AttemptName& name, std::uint64_t save_index) {
-    const auto saved =
-        save_attempt(vfs, make_identity(run_id_, {1, name.step, save_index, name.attempt_id}));
+  void save(Vfs& vfs, const AttemptName& name, std::uint64_t save_index,
+            std::uint64_t generation = 1) {
+    const auto saved = save_attempt(
+        vfs, make_identity(run_id_, {generation, name.step, save_index, name.attempt_id}));
     ASSERT_TRUE(saved.has_value()) << saved.error().message();
   }
   std::string manifest_path(const AttemptName& name) const {
@@ -156,6 +161,57 @@ TEST_F(RunDirectory, ABadClaimIsStillAClaim) {
   EXPECT_FALSE(listing->claims[2].record.has_value());
 }
 
+// Fails to open one name, as a process does that has no descriptor left.
+class RefusingVfs final : public PassingVfs {
+ public:
+  RefusingVfs(Vfs& disk, std::string_view name) : PassingVfs(disk), name_(name) {}
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    if (name == name_) return os_fail("open", name, EMFILE);
+    return PassingVfs::open_read(name, access);
+  }
+
+ private:
+  std::string name_;
+};
+
+TEST_F(RunDirectory, AClaimThatMayNotBeOpenedHasNothingOlderDeleted) {
+  make_run();
+  ASSERT_TRUE(claim_generation(disk_, run_id_, read_run(disk_)->attempts[0].manifest->point));
+  save(disk_, {2, 0x33}, 3, 2);
+  RefusingVfs refusing(disk_, generation_file_name(2));
+  const Keep keep{.last = 1, .every = {}, .best = {}};
+  EXPECT_TRUE(collect_garbage(refusing, keep, false)->removed.empty());
+  EXPECT_EQ(collect_garbage(disk_, keep, false)->removed.size(), 2U);
+}
+
+TEST_F(RunDirectory, ARunFileThatMayNotBeOpenedIsNotReplaced) {
+  make_run();
+  RefusingVfs refusing(disk_, kRunFile);
+  const auto opened = create_or_open_run(refusing, {});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().os_errno(), EMFILE);
+  EXPECT_TRUE(read_run(disk_)->run.parent);
+}
+
+TEST_F(RunDirectory, ARunFileThatIsRebuiltFromClaimsHasTheParentThatItsOpenerNames) {
+  const auto run = create_or_open_run(disk_, ParentPoint{"runs/base", 7});
+  ASSERT_TRUE(claim_generation(disk_, run->run_id, {}));
+  ASSERT_TRUE(disk_.flip_bit(kRunFile, 50));
+  const auto rebuilt = create_or_open_run(disk_, ParentPoint{"runs/base", 7});
+  ASSERT_TRUE(rebuilt) << rebuilt.error().message();
+  EXPECT_EQ(rebuilt->run_id, run->run_id);
+  EXPECT_EQ(rebuilt->parent, run->parent);
+}
+
+TEST_F(RunDirectory, ARunFileThatIsRebuiltFromManifestsHasTheParentThatTheyName) {
+  const auto run = create_or_open_run(disk_, {});
+  run_id_ = run->run_id;
+  ASSERT_TRUE(claim_generation(disk_, run_id_, {}));
+  save(disk_, kFirst, 1);
+  ASSERT_TRUE(disk_.flip_bit(kRunFile, 50));
+  EXPECT_FALSE(create_or_open_run(disk_, ParentPoint{"runs/base", 7})->parent);
+}
+
 TEST_F(RunDirectory, RebuildsALostRunFileFromTheManifests) {
   make_run();
   ASSERT_TRUE(disk_.remove_file(kRunFile).has_value());
@@ -249,6 +305,27 @@ std::string with_body(const std::string& sealed, std::string_view from, std::str
   auto json = nlohmann::ordered_json::parse(body, nullptr, false);
   json.erase("crc32c");
   return seal_json(json);
+}
+
+TEST_F(RunDirectory, IsListedAnewWhileWhatWasListedIsGoneButNotForEver) {
+  int lists = 0;
+  const auto read = [&](int gone_times) {
+    return list_anew_while_gone([&, gone_times]() -> Result<int> {
+      if (++lists <= gone_times) return fail(ErrorCode::kGone, "it was deleted");
+      return lists;
+    });
+  };
+  EXPECT_EQ(read(3).value(), 4);
+  lists = 0;
+  EXPECT_EQ(read(kListsMax).error().code(), ErrorCode::kGone);
+  EXPECT_EQ(lists, kListsMax);
+  lists = 0;
+  const auto corrupt = list_anew_while_gone([&]() -> Status {
+    ++lists;
+    return fail(ErrorCode::kCorrupt, "it is torn");
+  });
+  EXPECT_FALSE(corrupt);
+  EXPECT_EQ(lists, 1);
 }
 
 TEST_F(RunDirectory, RefusesARunThatANewerVersionHasWrittenTo) {

@@ -11,6 +11,7 @@
 #include "base/random_id.h"
 #include "base/try.h"
 #include "manifest/record_file.h"
+#include "storage/os_error.h"
 
 namespace deepfreeze {
 namespace {
@@ -96,11 +97,14 @@ Result<RunRecord> repair_run_file(Vfs& vfs, const RunRecord& rebuilt) {
 Result<RunRecord> create_or_open_run(Vfs& vfs, std::optional<ParentPoint> parent) {
   auto found = read_run_file(vfs);
   if (found || found.error().code() == ErrorCode::kUnsupported) return found;
+  if (is_refusal(found.error())) return found;  // it may be whole
   DF_TRY(const RunRecords records, read_records(vfs));
-  const auto rebuilt = rebuild_run(records);
+  auto rebuilt = rebuild_run(records);
   const ErrorCode cause = found.error().code();
-  // A file that can't be read now may be whole: only what is known anyway may take its place.
+  // Nor is one lost that the disk does not give: only what is known anyway may take its place.
   if (!rebuilt && cause != ErrorCode::kNotFound && cause != ErrorCode::kCorrupt) return found;
+  const bool is_told = std::ranges::any_of(records.attempts, &AttemptState::committed);
+  if (rebuilt && !is_told) rebuilt->parent = parent;
   if (cause != ErrorCode::kNotFound) DF_TRY_VOID(move_bad_file_aside(vfs, found.error()));
   return write_run_file(vfs, rebuilt ? *rebuilt : new_run(std::move(parent)));
 }

@@ -113,10 +113,8 @@ void RunFixture::write_part(const FixtureSave& save, const Identity& identity) {
   header.entries = std::move(image.entries);
   header.data_bytes = image.data.size();
   header.block_crcs = checksums(image.data);
-  if (identity.part.rank == 0) {
-    header.annotations = save.annotations;
-    header.tree = save.tree;
-  }
+  header.tree = identity.part.rank == 0 ? save.tree : save.tree_of_others;
+  if (identity.part.rank == 0) header.annotations = save.annotations;
   const EncodedHeader encoded = must(encode_header(header));
   const AttemptName attempt{identity.step, identity.attempt_id};
   const std::string name =

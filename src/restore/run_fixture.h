@@ -30,6 +30,7 @@ struct FixtureSave {
   std::vector<std::vector<OwnedTensor>> ranks;  // the tensors of each rank's file
   std::string tree;                             // of rank 0
   Annotations annotations = {};
+  std::string tree_of_others = {};  // of ranks but 0
 };
 
 class RunFixture {

@@ -75,7 +75,7 @@ Error explain_missing(Vfs& vfs, const Manifest& manifest, const Error& error) {
   if (error.code() != ErrorCode::kNotFound) return error;
   const auto record = vfs.open_read(attempt_path(manifest, kManifestFile), Access::kBuffered);
   if (!record && record.error().code() == ErrorCode::kNotFound) {
-    return {ErrorCode::kNotFound, "removed meanwhile by another process", error.os_errno()};
+    return {ErrorCode::kGone, "removed meanwhile by another process", error.os_errno()};
   }
   return {ErrorCode::kIncomplete, "missing: " + error.message(), error.os_errno()};
 }

@@ -52,7 +52,7 @@ using PiecesByFile = std::map<std::size_t, std::vector<ReadPiece>>;  // by place
 class Snapshot {
  public:
   // Reads and verifies manifest-listed headers: sizes, header CRCs, identity, each element of each
-  // key stored once. kCorrupt, kIncomplete (a file is missing) or kNotFound (removed meanwhile).
+  // key stored once. kCorrupt, kIncomplete (a file is missing) or kGone (removed meanwhile).
   [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> open(Vfs& vfs,
                                                                     const Manifest& manifest);
   Snapshot(Snapshot&&) noexcept;
@@ -69,8 +69,8 @@ class Snapshot {
   [[nodiscard]] std::uint64_t bytes() const;  // of all data sections
 
   // Fills the targets, from whatever boxes are stored: reads the blocks that they lie in and no
-  // others. kNotFound or kMismatch before anything is written; kCorrupt names file, blocks and
-  // tensors, and some targets may then have been written.
+  // others. kNotFound or kMismatch before anything is written; else some targets may have been:
+  // kCorrupt names file, blocks and tensors; kIncomplete, kGone as open().
   [[nodiscard]] Status read(std::span<const ReadTarget> targets,
                             const ReadSettings& settings) const;
 

@@ -184,8 +184,8 @@ TEST(Snapshot, MissingFileIsIncompleteButARemovedCheckpointIsNotFound) {
   EXPECT_EQ(read_one(*opened, "b.weight").error().code(), ErrorCode::kIncomplete);
 
   std::filesystem::remove(run.file_path(manifest, std::string(kManifestFile)));
-  EXPECT_EQ(Snapshot::open(run.vfs(), manifest).error().code(), ErrorCode::kNotFound);
-  EXPECT_EQ(read_one(*opened, "b.weight").error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(Snapshot::open(run.vfs(), manifest).error().code(), ErrorCode::kGone);
+  EXPECT_EQ(read_one(*opened, "b.weight").error().code(), ErrorCode::kGone);
 }
 
 TEST(Snapshot, TruncatedAndGrownFilesAreCorrupt) {
@@ -379,7 +379,20 @@ TEST(Verify, MissingFileIsAFaultButARemovedCheckpointIsNot) {
   std::filesystem::remove_all(run.path() / attempt_dir_name({1, manifest.point.attempt_id}));
   const auto gone = verify_attempt(run.vfs(), manifest, {.on_progress = {}});
   ASSERT_FALSE(gone.has_value());
-  EXPECT_EQ(gone.error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(gone.error().code(), ErrorCode::kGone);
+}
+
+TEST(Verify, ATreeOfAnyRankThatIsNoneIsAFault) {
+  RunFixture run;
+  FixtureSave save = two_ranks(1);
+  save.tree_of_others = R"({"$":"nonsense","v":1})";
+  const Manifest manifest = run.save(save);
+  EXPECT_TRUE(must(verify_attempt(run.vfs(), manifest, {.on_progress = {}})).empty());
+  const auto faults =
+      must(verify_attempt(run.vfs(), manifest, {.check_tree = true, .on_progress = {}}));
+  ASSERT_EQ(faults.size(), 1U);
+  EXPECT_EQ(faults[0].file, manifest.files[1].name);
+  EXPECT_TRUE(faults[0].cause.starts_with("state tree: ")) << faults[0].cause;
 }
 
 TEST(Verify, ACheckpointThatIsRemovedBetweenItsFilesIsNoFault) {
@@ -390,7 +403,7 @@ TEST(Verify, ACheckpointThatIsRemovedBetweenItsFilesIsNoFault) {
       .on_progress = [&](std::uint64_t) { std::filesystem::remove_all(directory); }};
   const auto gone = verify_attempt(run.vfs(), manifest, settings);
   ASSERT_FALSE(gone.has_value());
-  EXPECT_EQ(gone.error().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(gone.error().code(), ErrorCode::kGone);
 }
 
 TEST(Verify, ManifestThatLeavesARankOutIsAFault) {

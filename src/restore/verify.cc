@@ -84,31 +84,35 @@ Result<OpenedFiles> open_files(Vfs& vfs, const Manifest& manifest) {
   return opened;
 }
 
-// The file in which the state tree begins.
-std::string tree_file(const Manifest& manifest) {
+// The file in which a rank's state tree begins.
+std::string tree_file(const Manifest& manifest, std::uint32_t rank) {
   for (const ManifestFile& file : manifest.files) {
     const auto part = parse_sealed_file_name(file.name);
-    if (part && part->rank == 0 && part->file == 0) return file.name;
+    if (part && part->rank == rank && part->file == 0) return file.name;
   }
   return std::string(kManifestFile);
 }
 
-// What only shows in all files together: a rank that is missing, a key stored twice, the tree.
-Result<std::vector<Fault>> verify_whole(Vfs& vfs, const Manifest& manifest,
-                                        const ReadSettings& settings) {
+std::vector<Fault> faults_of_trees(const Snapshot& snapshot) {
   std::vector<Fault> faults;
-  const auto whole = Snapshot::open(vfs, manifest);
-  if (!whole && !is_fault(whole.error())) return std::unexpected(whole.error());
-  if (!whole) {
-    faults.push_back(fault_of_error(std::string(kManifestFile), whole.error()));
-  } else if (settings.check_tree && !(*whole)->tree().empty()) {
-    const Status tree = check_tree((*whole)->tree());
-    if (!tree) {
-      faults.push_back(
-          {.file = tree_file(manifest), .cause = "state tree: " + tree.error().message()});
-    }
+  const Manifest& manifest = snapshot.manifest();
+  for (std::uint32_t rank = 0; rank < manifest.world_size; ++rank) {
+    if (snapshot.tree(rank).empty()) continue;
+    const Status tree = check_tree(snapshot.tree(rank));
+    if (tree) continue;
+    faults.push_back(
+        {.file = tree_file(manifest, rank), .cause = "state tree: " + tree.error().message()});
   }
   return faults;
+}
+
+// What only shows in all files together: a rank that is missing, a key stored twice, the trees.
+Result<std::vector<Fault>> verify_whole(Vfs& vfs, const Manifest& manifest,
+                                        const ReadSettings& settings) {
+  const auto whole = Snapshot::open(vfs, manifest);
+  if (!whole && !is_fault(whole.error())) return std::unexpected(whole.error());
+  if (!whole) return std::vector{fault_of_error(std::string(kManifestFile), whole.error())};
+  return settings.check_tree ? faults_of_trees(**whole) : std::vector<Fault>();
 }
 
 }  // namespace

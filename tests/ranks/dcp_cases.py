@@ -232,7 +232,7 @@ def torchs_readers_of_safetensors_put_shards_together(rank: int, place: Path) ->
         consolidate_safetensors_files(str(attempt), str(merged), dict.fromkeys(whole, 1))
         (file,) = merged.glob("*.safetensors")
         once = load_file(file)
-        once["scale"] = whole["scale"]  # torch 2.13 copies nothing of a tensor without dimensions
+        del whole["scale"]  # of a tensor without dimensions torch 2.13 copies nothing
         faults += [f"merged {name}" for name in whole if not torch.equal(once[name], whole[name])]
     return faults
 
@@ -325,7 +325,7 @@ class LatecomersReader(StorageReader):
     def read_metadata(self, *args: Any, **options: Any) -> Any:
         metadata = super().read_metadata(*args, **options)
         if dist.get_rank() == 2:
-            self._planned = self._stored_as(self._older[0].attempt_id)
+            self._planned = self._stored_as(self._next_attempt())
         return metadata
 
 

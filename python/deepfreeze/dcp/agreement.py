@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from deepfreeze.errors import CorruptError, IncompleteError, code_of, make_error
+from deepfreeze.errors import GONE, CorruptError, IncompleteError, code_of, make_error
 from deepfreeze.ranks import TorchStoreRanks
 
 log = logging.getLogger("deepfreeze")
-_FAULTS = (CorruptError.code, IncompleteError.code)
+_FAULTS = (CorruptError.code, IncompleteError.code, GONE)
 
 
 @dataclass(frozen=True)
@@ -43,36 +43,36 @@ class Agreement:
     def __init__(self, ranks: TorchStoreRanks | None) -> None:
         self._ranks = ranks
 
-    def next_attempt(self, own: Report, next_older: Callable[[], str]) -> str:
+    def next_attempt(self, own: Report, find_next: Callable[[], str]) -> str:
         """Collective: "" where all went well, else the attempt that all read next.
 
-        Raises, on all ranks, what no older checkpoint mends. `next_older` is rank 0's.
+        Raises, on all ranks, what no other checkpoint mends. `find_next` is rank 0's.
         """
-        verdict = self._verdict(own, next_older)
+        verdict = self._verdict(own, find_next)
         if verdict.attempt_id:
             log.warning("falling back to attempt %s: %s", verdict.attempt_id, verdict.message)
         elif verdict.code:
             raise own.error or make_error(verdict.code, verdict.message)
         return verdict.attempt_id
 
-    def _verdict(self, own: Report, next_older: Callable[[], str]) -> _Verdict:
+    def _verdict(self, own: Report, find_next: Callable[[], str]) -> _Verdict:
         if self._ranks is None:
-            return _judge([own], next_older)
+            return _judge([own], find_next)
         given = self._ranks.gather(json.dumps([own.code, own.message]).encode())
         answers: list[bytes] = []
         if given is not None:
-            verdict = _judge([Report(*json.loads(one)) for one in given], next_older)
+            verdict = _judge([Report(*json.loads(one)) for one in given], find_next)
             answers = [json.dumps(asdict(verdict)).encode()] * len(given)
         return _Verdict(**json.loads(self._ranks.scatter(answers)))
 
 
-def _judge(reports: list[Report], next_older: Callable[[], str]) -> _Verdict:
-    """By rank 0. What is not damage comes first: an older checkpoint would not mend it."""
+def _judge(reports: list[Report], find_next: Callable[[], str]) -> _Verdict:
+    """By rank 0. What is not damage comes first: another checkpoint would not mend it."""
     bad = [(rank, one) for rank, one in enumerate(reports) if one.code]
     if not bad:
         return _Verdict()
     hard = [(rank, one) for rank, one in bad if one.code not in _FAULTS]
     rank, report = (hard or bad)[0]
-    attempt_id = "" if hard else next_older()
+    attempt_id = "" if hard else find_next()
     message = report.message if len(reports) == 1 else f"rank {rank}: {report.message}"
     return _Verdict(attempt_id, report.code, message)

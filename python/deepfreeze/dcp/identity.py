@@ -25,7 +25,7 @@ from deepfreeze import _core
 from deepfreeze.dcp.metadata_names import streams_in
 from deepfreeze.dcp.streams import size_of_version
 from deepfreeze.dcp.versions import commit, forget, versions
-from deepfreeze.errors import CheckpointError, CorruptError, IncompleteError
+from deepfreeze.errors import GONE, CheckpointError, CorruptError, IncompleteError
 from deepfreeze.names import KeyFilter
 from deepfreeze.reading import load_tree, newest_good
 
@@ -111,14 +111,17 @@ class Identity:
 
     def committed(self, verify: Verify) -> Committed:
         """The newest that verifies; FileNotFoundError where nothing was ever committed."""
-        infos = versions(self._metadata_run)
-        if not infos:
+        found = newest_good(
+            lambda: versions(self._metadata_run),
+            lambda info: self._whole(info, verify),
+            may_fall_back=True,
+        )
+        if found is None:
             raise FileNotFoundError(f"{self.folder / METADATA}: nothing is committed")
-        _, found, _ = newest_good(infos, lambda info: self._whole(info, verify), may_fall_back=True)
-        return found
+        return found[1]
 
     def _whole(self, info: _core.CheckpointInfo, verify: Verify) -> Committed:
-        """CorruptError, IncompleteError where one of its streams does not verify or is gone."""
+        """CorruptError where one of its streams does not verify; "gone" where one was removed."""
         state = load_tree(info, KeyFilter(None))
         streams = {name: self._pinned(name, pin) for name, pin in state["pins"].items()}
         for name, stream in streams.items():
@@ -131,7 +134,7 @@ class Identity:
     def _pinned(self, name: str, pin: list[Any]) -> _core.CheckpointInfo:
         found = [info for info in versions(self._stream_run(name)) if _id_of(info) == pin]
         if not found:
-            raise IncompleteError(f"{self.folder / name}: version {pin[0]} is gone")
+            raise CheckpointError(f"{self.folder / name}: version {pin[0]} is gone", code=GONE)
         return found[0]
 
     def _collect(self) -> None:

@@ -38,9 +38,10 @@ class LoadJob:
 class StorageReader(DcpReader):
     """Reads what StorageWriter has saved into the run in the directory `path`.
 
-    Takes the newest step that verifies, or `step`. Where one does not, it warns and takes the next
-    older one, all ranks together: also for a block that is found damaged while tensors are filled,
-    as long as the older step has the same names, dtypes and shapes (CorruptError otherwise).
+    Takes the newest step that verifies, or `step`. Where one does not, or was deleted meanwhile, it
+    warns and takes the newest other one, all ranks together: also for a block that is found damaged
+    while tensors are filled, as long as that step has the same names, dtypes and shapes
+    (CorruptError otherwise).
 
     Values that could only be saved as a pickle are refused unless `allow_pickle`: DCP's planners
     load them with weights_only=False, which runs what is in them. For one load at a time.
@@ -61,7 +62,7 @@ class StorageReader(DcpReader):
         self._timeout_seconds = timeout_seconds
         self._rank = 0
         self._planned: Stored | None = None  # what the planner has the metadata of
-        self._older: list[_core.CheckpointInfo] = []
+        self._tried: set[str] = set()  # the attempts that are not to be tried again
         self.loaded_step: int | None = None
 
     @property
@@ -80,16 +81,20 @@ class StorageReader(DcpReader):
         """The next load is of that run."""
         if checkpoint_id:
             self._path = os.fspath(checkpoint_id)
-        self._planned, self._older = None, []
+        self._planned, self._tried = None, set()
 
     # Not "kwargs": to a reader with that parameter DCP comes again for metadata of each rank.
     def read_metadata(self, *args: Any, **options: Any) -> Metadata:
         """Of the step that is going to be loaded. CheckpointError where there is none."""
-        infos = at_step(_core.list_checkpoints(self._path), self._step)
-        if not infos:
+        found = newest_good(
+            lambda: at_step(_core.list_checkpoints(self._path), self._step),
+            Stored,
+            may_fall_back=self._step is None,
+        )
+        if found is None:
             raise CheckpointError(f"{self._path}: no checkpoint to load", code="not_found")
-        info, stored, _ = newest_good(infos, Stored, may_fall_back=self._step is None)
-        self._planned, self._older = stored, infos[infos.index(info) + 1 :]
+        info, stored, _ = found
+        self._planned, self._tried = stored, {info.attempt_id}
         metadata = stored.metadata()
         metadata.storage_meta = StorageMeta(self._path, load_id=str(info.step))
         return metadata
@@ -152,7 +157,7 @@ class StorageReader(DcpReader):
                 report = Report.of(error)
                 if isinstance(error, CheckpointError):
                     error.state_modified = loading.modified
-            attempt_id = agreement.next_attempt(report, self._next_older)
+            attempt_id = agreement.next_attempt(report, self._next_attempt)
 
     def _stored_as(self, attempt_id: str) -> Stored:
         """That checkpoint, which must have what the planner has planned with."""
@@ -171,10 +176,14 @@ class StorageReader(DcpReader):
             )
         return stored
 
-    def _next_older(self) -> str:
-        """The next checkpoint that could stand for the one that was planned with; "" is none."""
-        while self._older:
-            info = self._older.pop(0)
+    def _next_attempt(self) -> str:
+        """The newest that could stand for the one that was planned with; "" is none."""
+        if self._step is not None:
+            return ""
+        for info in _core.list_checkpoints(self._path):
+            if info.attempt_id in self._tried:
+                continue
+            self._tried.add(info.attempt_id)
             try:
                 self._stored_as(info.attempt_id)
             except CheckpointError as error:
