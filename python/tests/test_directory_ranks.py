@@ -97,6 +97,17 @@ def test_the_next_job_takes_the_directory(tmp_path: Path) -> None:
     assert as_ranks(2, lambda rank: after[rank].gather(b"%d" % rank))[0] == [b"0", b"1"]
 
 
+def test_another_world_size_is_an_error(tmp_path: Path) -> None:
+    def come(rank: int) -> str:
+        with pytest.raises((ValueError, TimeoutError)) as raised:
+            df.DirectoryRanks(tmp_path, rank=rank, world_size=2 + rank, timeout_seconds=2.0)
+        return str(raised.value)
+
+    said = as_ranks(2, come)
+    assert "ranks [1] of 2 have not answered" in said[0] or "ranks [1] of 2 did not come" in said[0]
+    assert "rank 0 says that there are 2, rank 1 that there are 3" in said[1]
+
+
 def test_who_does_not_come_is_named(tmp_path: Path) -> None:
     def come(rank: int) -> str:
         if rank == 1:

@@ -30,14 +30,17 @@ _MEETING = re.compile(r"meeting-([0-9a-f]{8})\.[0-9a-f]{16}")
 
 
 def meet(place: Path, job: str, rank: int, world_size: int, timeout_seconds: float) -> Path:
-    """The meeting's directory. TimeoutError names who did not come."""
+    """The meeting's directory. TimeoutError names who did not come.
+
+    ValueError where rank 0 has another world size.
+    """
     name = hashlib.sha256(job.encode()).hexdigest()[:8]
     sign = _Sign(place, name, rank)
     if rank == 0:
         meeting = _call(place, sign, world_size, timeout_seconds)
         _remove_others(place, name, meeting)
         return meeting
-    return _answer(place, sign, timeout_seconds)
+    return _answer(place, sign, world_size, timeout_seconds)
 
 
 class _Sign:
@@ -133,13 +136,13 @@ def _obstacle(alive: dict[int, list[str]], world_size: int) -> str:
     return f"ranks {missing} of {world_size} did not come" if missing else ""
 
 
-def _answer(place: Path, sign: _Sign, timeout_seconds: float) -> Path:
+def _answer(place: Path, sign: _Sign, world_size: int, timeout_seconds: float) -> Path:
     for _ in polls(timeout_seconds):
         sign.touch()
         for meeting in _meetings(place, sign.job):
-            if _is_for(meeting / _BEGUN, sign):
+            if _is_for(meeting / _BEGUN, sign, world_size):
                 return meeting
-            if _is_for(meeting / _CALLED, sign):
+            if _is_for(meeting / _CALLED, sign, world_size):
                 with contextlib.suppress(FileNotFoundError):
                     (meeting / sign.number).touch()
     raise TimeoutError(
@@ -153,14 +156,19 @@ def _meetings(place: Path, job: str) -> list[Path]:
     return [place / name for match, name in found if match is not None and match[1] == job]
 
 
-def _is_for(path: Path, sign: _Sign) -> bool:
+def _is_for(path: Path, sign: _Sign, world_size: int) -> bool:
     try:
         numbers = json.loads(path.read_text())
     except (OSError, ValueError):
         return False
-    return (
-        isinstance(numbers, list) and sign.rank < len(numbers) and numbers[sign.rank] == sign.number
-    )
+    if not isinstance(numbers, list) or numbers[sign.rank : sign.rank + 1] != [sign.number]:
+        return False
+    if len(numbers) != world_size:
+        raise ValueError(
+            f"ranks: rank 0 says that there are {len(numbers)}, rank {sign.rank} that there are "
+            f"{world_size}, in {path.parent.parent}"
+        )
+    return True
 
 
 def _write(path: Path, numbers: list[str]) -> None:

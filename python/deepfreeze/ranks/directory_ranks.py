@@ -23,8 +23,8 @@ class DirectoryRanks(StoreRanks):
     who met before, which is a ConnectionError for them. Nothing of the directory is needed once the
     job has ended.
 
-    ValueError for a rank that can't be, TimeoutError naming the ranks that don't come within
-    `timeout_seconds`, OSError where the directory refuses.
+    ValueError for a rank that can't be and where rank 0 has another world size, TimeoutError
+    naming the ranks that don't come within `timeout_seconds`, OSError where the directory refuses.
     """
 
     def __init__(

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class TorchStoreRanks(StoreRanks):
     """Ranks that talk through a store of torch.distributed, under a name that is theirs alone.
 
-    Any backend will do, and none of the program's collectives waits for them. One that does not
-    answer within `timeout_seconds` is a TimeoutError on the others.
+    Any backend will do. Who waits holds its process's connection to the store, so that another
+    thread of the program that wants the store waits as well. A rank that does not answer within
+    `timeout_seconds` is a TimeoutError on the others.
     """
 
     # The store is Any: its stubs are those of an older one, of texts only.
@@ -68,6 +69,7 @@ class TorchRanks(TorchStoreRanks):
         from torch.distributed.distributed_c10d import _get_default_store
 
         members = dist.get_process_group_ranks(group or dist.group.WORLD)
+        # No clone of it: where rank 0 has gone already, to connect takes minutes.
         super().__init__(
             _get_default_store(),
             self._next_name(members),
