@@ -44,15 +44,20 @@ class Run:
     def __post_init__(self) -> None:
         self.optim = torch.optim.AdamW(self.model.parameters(), lr=1e-2, fused=True)
         self.state = {"model": self.model, "optim": self.optim}
+        self.new_gradients()
         self.step()
         after_update = "early" in self.mode
         self.ckpt.attach(self.optim, "after_update" if after_update else "window")
 
     def step(self) -> None:
-        """A new gradient each time, so that each step differs; waits in the fence."""
+        """Waits in the fence, at once: a busy machine must not give the copier the time."""
+        self.optim.step()
+        self.new_gradients()
+
+    def new_gradients(self) -> None:
+        """Others each time, so that each step differs."""
         for parameter in self.model.parameters():
             parameter.grad = torch.randn_like(parameter)
-        self.optim.step()
 
     def save(self, step: int) -> df.SaveHandle:
         """With the window open when it returns; says what must be restored."""
