@@ -35,6 +35,17 @@ class Guard(Protocol):
         """Takes its hooks back."""
 
 
+@dataclass(frozen=True)
+class _HeldMemory:
+    """What a Watch asks of a tensor, of memory that its framework replaces and never writes."""
+
+    address: int
+    _version: int = 0
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
 @dataclass
 class Guards:
     """All guards of one checkpointer."""
@@ -42,6 +53,7 @@ class Guards:
     eager: set[str] = field(default_factory=set)  # keys that were found torn once
     _all: list[Guard] = field(default_factory=list)
     _numbers: int = 0
+    _held: int = 0  # the number of what is held, once there is some: no fence has to stand there
 
     def __iter__(self) -> Iterator[Guard]:
         return iter(self._all)
@@ -69,12 +81,12 @@ class Guards:
         """
         for entry in entries:
             entry.guard = 0
+        watched = self._watch_held(entries)
         if not self._all:
-            return {}
+            return {number: Watch(pairs) for number, pairs in watched.items()}
         finder = _Finder(self._all)
-        watched: dict[int, list[tuple[str, Any]]] = {}
         for entry, own in zip(entries, tensors, strict=True):
-            if entry.bytes < LAZY_BYTES_MIN or entry.key in self.eager:
+            if entry.is_held or entry.bytes < LAZY_BYTES_MIN or entry.key in self.eager:
                 continue
             found = finder.find(entry, own)
             if found is not None:
@@ -82,6 +94,18 @@ class Guards:
                 entry.guard = guard.number
                 watched.setdefault(guard.number, []).extend(_pairs(entry.key, guard, tensor, own))
         return {number: Watch(pairs) for number, pairs in watched.items()}
+
+    def _watch_held(self, entries: Sequence[Entry]) -> dict[int, list[tuple[str, Any]]]:
+        held = [entry for entry in entries if entry.is_held and entry.bytes >= LAZY_BYTES_MIN]
+        if not held:
+            return {}
+        if not self._held:
+            self._numbers += 1
+            self._held = self._numbers
+        for entry in held:
+            entry.guard = self._held
+        # Their places alone: an early capture must not be taken for one of newer arrays.
+        return {self._held: [(entry.key, _HeldMemory(entry.address)) for entry in held]}
 
 
 _Found: TypeAlias = tuple[Guard, Any]  # and the tensor that it stands before

@@ -30,6 +30,7 @@ class Entry:
     # Of a part of a tensor: where it begins, and the shape of the whole.
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     is_anothers: bool = False  # another rank stores it
+    is_held: bool = False  # nothing writes to its memory while its owners live
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""What conformance.py asks of a framework: a small training, as its own users write one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+STEPS = 12  # of a whole training
+FRAMEWORKS = ("torch",)  # each is NAME_training.py, with a class of that Protocol called Own
+SEED = 20  # of data and their order: the same in every process
+
+
+@dataclass(frozen=True)
+class Options:
+    """How one process makes the training."""
+
+    run: Path | None = None  # None: nothing is saved
+    seed: int = SEED  # of the first weights and of all random numbers: a resume must not need it
+    wide: bool = False  # another architecture, into which nothing saved fits
+    forget: str = ""  # one of Own.forgettable
+
+
+class Training(Protocol):
+    """Has more than 64 KiB in some arrays, less in others; random numbers in every step.
+
+    One layer is frozen and one array is in two places of the model.
+    """
+
+    forgettable: ClassVar[tuple[str, ...]]  # parts of the state without which it ends otherwise
+    misfit: ClassVar[str]  # what the error names where a wide one is restored from one that isn't
+    large_arrays: ClassVar[int]  # of 64 KiB or more, that one checkpoint stores
+
+    def __init__(self, options: Options) -> None:
+        """Before its first step. The checkpointer keeps all steps."""
+
+    def restore(self, step: int | None) -> int:
+        """From the run, the newest or `step`; returns which, 0 where there is none."""
+
+    def train(self, until: int, saved: Callable[[int], None]) -> None:
+        """Goes on to the end of step `until`, saving each.
+
+        `saved` is called when the save of a step has begun, before anything changes again.
+        """
+
+    def digest(self) -> str:
+        """SHA-256 of all that decides how it goes on, by the framework's own means."""
+
+    def close(self) -> None:
+        """Waits for what is in flight."""
+
+
+def make(framework: str, options: Options) -> Training:
+    """That framework's training; it is imported now."""
+    module = importlib.import_module(f"tests.frameworks.{framework}_training")
+    training: Training = module.Own(options)
+    return training
