@@ -52,9 +52,16 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
   Program program("deepfreeze",
                   "Looks at, checks, tidies and imports checkpoints of training runs.",
                   version_text(), kFooter);
-  std::vector<Command> commands{add_ls(program),     add_show(program),   add_log(program),
-                                add_diff(program),   add_verify(program), add_scrub(program),
-                                add_doctor(program), add_gc(program),     add_export(program),
+  std::vector<Command> commands{add_ls(program),
+                                add_show(program),
+                                add_log(program),
+                                add_diff(program),
+                                add_explain_divergence(program),
+                                add_verify(program),
+                                add_scrub(program),
+                                add_doctor(program),
+                                add_gc(program),
+                                add_export(program),
                                 add_import(program)};
   for (Command& command : commands) {
     command.verb.flag("--json", console.json, "Print one JSON document instead of tables");

@@ -19,6 +19,7 @@ struct Command {
 [[nodiscard]] Command add_show(Program& program);
 [[nodiscard]] Command add_log(Program& program);
 [[nodiscard]] Command add_diff(Program& program);
+[[nodiscard]] Command add_explain_divergence(Program& program);
 [[nodiscard]] Command add_verify(Program& program);
 [[nodiscard]] Command add_scrub(Program& program);
 [[nodiscard]] Command add_doctor(Program& program);

@@ -14,11 +14,12 @@ namespace {
 constexpr std::size_t kShownBytesMax = 200;    // of a string
 constexpr std::size_t kShownHexBytesMax = 32;  // of bytes
 
-Status walk(std::string_view tree, std::vector<TreeLeaf>* leaves) {
+Status walk(std::string_view tree, std::vector<TreeLeaf>* leaves,
+            std::vector<TreeObject>* objects) {
   if (tree.size() > kTreeBytesMax) {
     return fail(ErrorCode::kCorrupt, fmt::format("state tree: {} bytes are too many", tree.size()));
   }
-  const Status walked = TreeWalker(tree, leaves).walk();
+  const Status walked = TreeWalker(tree, leaves, objects).walk();
   if (!walked) return std::unexpected(walked.error().within("state tree"));
   return {};
 }
@@ -29,11 +30,11 @@ std::string crc_text(std::string_view text) {
 
 }  // namespace
 
-Status check_tree(std::string_view tree) { return walk(tree, nullptr); }
+Status check_tree(std::string_view tree) { return walk(tree, nullptr, nullptr); }
 
-Result<std::vector<TreeLeaf>> walk_tree(std::string_view tree) {
+Result<std::vector<TreeLeaf>> walk_tree(std::string_view tree, std::vector<TreeObject>* objects) {
   std::vector<TreeLeaf> leaves;
-  DF_TRY_VOID(walk(tree, &leaves));
+  DF_TRY_VOID(walk(tree, &leaves, objects));
   return leaves;
 }
 

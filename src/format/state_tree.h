@@ -24,9 +24,18 @@ struct TreeLeaf {
   bool operator==(const TreeLeaf&) const = default;
 };
 
+// An object of the state, around the leaves below `path`; `type` is "module", "optimizer",
+// "stateful", or what else an adapter has named it.
+struct TreeObject {
+  std::string path;
+  std::string type;
+  bool operator==(const TreeObject&) const = default;
+};
+
 // kCorrupt: not strict JSON, an unknown tag, or a member missing.
 [[nodiscard]] Status check_tree(std::string_view tree);
 // In the order of the text. Also kCorrupt where the list would exceed kTreeListBytesMax.
-[[nodiscard]] Result<std::vector<TreeLeaf>> walk_tree(std::string_view tree);
+[[nodiscard]] Result<std::vector<TreeLeaf>> walk_tree(std::string_view tree,
+                                                      std::vector<TreeObject>* objects = nullptr);
 
 }  // namespace deepfreeze

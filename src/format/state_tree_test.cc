@@ -61,6 +61,16 @@ TEST(StateTree, ListsEveryTag) {
   for (const auto& [tree, leaf] : cases) EXPECT_EQ(leaves_of(tree), Leaves{leaf}) << tree;
 }
 
+TEST(StateTree, ListsObjectsAroundTheirLeaves) {
+  std::vector<TreeObject> objects;
+  const auto leaves = walk_tree(
+      R"({"a.b":{"$":"object","t":"module","v":{"x":{"$":"object","v":1,"t":"stateful"}}},)"
+      R"("c":{"$":"dict","v":[[{"$":"object","t":"key","v":1},2]]}})",
+      &objects);
+  ASSERT_TRUE(leaves.has_value());
+  EXPECT_EQ(objects, (std::vector<TreeObject>{{"a.b.x", "stateful"}, {"a.b", "module"}}));
+}
+
 TEST(StateTree, KeysThatAreNotTextAreShownAsPythonWould) {
   EXPECT_EQ(
       leaves_of(R"({"$":"dict","v":[[true,0],[null,1],[{"$":"tuple","v":[1,"a"]},2],[1.5,3]]})"),

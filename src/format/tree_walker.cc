@@ -7,6 +7,11 @@
 #include "format/strict_json.h"
 
 namespace deepfreeze {
+namespace {
+
+constexpr std::string_view kObjectTag = "object";
+
+}  // namespace
 
 Status TreeWalker::walk() {
   node();
@@ -76,6 +81,7 @@ void TreeWalker::tagged() {
   if (!seen[0] || (has_two && !seen[1])) {
     reader_.refuse(fmt::format("a {} without one of its members", tag->name));
   }
+  if (tag->name == kObjectTag) enclosing_object(texts[0]);
   if (is_leaf) leaf(tag->name, has_two ? texts[0] + " " + texts[1] : std::move(texts[0]));
 }
 
@@ -198,6 +204,13 @@ void TreeWalker::leaf(std::string_view kind, std::string text) {
   listed_bytes_ += sizeof(TreeLeaf) + path_.size() + text.size();
   if (listed_bytes_ > kTreeListBytesMax) return reader_.refuse("its list would be too large");
   leaves_->push_back({.path = path_, .kind = std::string(kind), .text = std::move(text)});
+}
+
+void TreeWalker::enclosing_object(std::string type) {
+  if (objects_ == nullptr || in_key_ || !reader_.ok()) return;
+  listed_bytes_ += sizeof(TreeObject) + path_.size() + type.size();
+  if (listed_bytes_ > kTreeListBytesMax) return reader_.refuse("its list would be too large");
+  objects_->push_back({.path = path_, .type = std::move(type)});
 }
 
 }  // namespace deepfreeze

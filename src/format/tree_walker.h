@@ -14,9 +14,10 @@ namespace deepfreeze {
 
 class TreeWalker {
  public:
-  // `leaves` may be null: then the tree is only checked.
-  TreeWalker(std::string_view tree, std::vector<TreeLeaf>* leaves)
-      : reader_(tree, kTreeDepthMax), leaves_(leaves) {}
+  // `leaves` may be null: then the tree is only checked. `objects` may be: they are not listed.
+  TreeWalker(std::string_view tree, std::vector<TreeLeaf>* leaves,
+             std::vector<TreeObject>* objects)
+      : reader_(tree, kTreeDepthMax), leaves_(leaves), objects_(objects) {}
 
   [[nodiscard]] Status walk();
 
@@ -37,9 +38,11 @@ class TreeWalker {
 
   void child(std::string_view component);
   void leaf(std::string_view kind, std::string text);
+  void enclosing_object(std::string type);
 
   JsonReader reader_;
   std::vector<TreeLeaf>* leaves_;
+  std::vector<TreeObject>* objects_;
   std::string path_;
   bool in_key_ = false;  // of a dict: only whether a path is empty counts there
   std::size_t listed_bytes_ = 0;

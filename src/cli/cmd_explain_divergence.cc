@@ -1,0 +1,114 @@
+// deepfreeze explain-divergence A B: where two runs that should be alike part, and why.
+#include <fmt/ostream.h>
+
+#include <memory>
+#include <ostream>
+
+#include "base/try.h"
+#include "cli/command.h"
+#include "cli/console.h"
+#include "cli/divergence.h"
+#include "cli/output.h"
+#include "cli/run_ref.h"
+
+namespace deepfreeze {
+namespace {
+
+struct DivergenceArguments {
+  std::string a;
+  std::string b;
+};
+
+void print_kinds(const FirstDifference& divergence, Console& console) {
+  using enum Column::Align;
+  Table table({{"KIND", kLeft}, {"TENSORS", kRight}, {"VALUES", kRight}, {"FIRST", kLeft}});
+  for (const KindDiff& each : divergence.kinds) {
+    table.add({std::string(name_of(each.kind)), std::to_string(each.tensors),
+               std::to_string(each.values), each.first});
+  }
+  table.print(console.out);
+}
+
+void print_divergence(const Comparison& found, Console& console) {
+  const FirstDifference& divergence = *found.divergence;
+  if (found.equal_through) {
+    fmt::print(console.out, "equal through step {}, different at step {}\n", *found.equal_through,
+               divergence.step);
+  } else {
+    fmt::print(console.out, "different at step {}, the first that both have\n", divergence.step);
+  }
+  print_kinds(divergence, console);
+  for (const EnvironmentDiff& each : divergence.environment) {
+    fmt::print(console.out, "environment: {} {} / {}\n", printable(each.name), printable(each.a),
+               printable(each.b));
+  }
+  fmt::print(console.out, "likely cause: {}\n", divergence.cause);
+}
+
+nlohmann::ordered_json divergence_json(const FirstDifference& divergence) {
+  nlohmann::ordered_json json{{"step", divergence.step},
+                              {"kinds", nlohmann::ordered_json::array()}};
+  for (const KindDiff& each : divergence.kinds) {
+    json["kinds"].push_back({{"kind", name_of(each.kind)},
+                             {"tensors", each.tensors},
+                             {"values", each.values},
+                             {"first", each.first}});
+  }
+  json["elements"] = divergence.elements;
+  json["l2_relative"] = number_json(divergence.l2_relative);
+  json["environment"] = nlohmann::ordered_json::array();
+  for (const EnvironmentDiff& each : divergence.environment) {
+    json["environment"].push_back({{"name", each.name}, {"a", each.a}, {"b", each.b}});
+  }
+  json["cause"] = divergence.cause;
+  return json;
+}
+
+nlohmann::ordered_json run_json(const OpenedRun& run) {
+  return {{"path", run.path}, {"id", run.listing.run.run_id}};
+}
+
+void print_comparison_json(const OpenedRun& a, const OpenedRun& b, const Comparison& found,
+                           Console& console) {
+  nlohmann::ordered_json document = json_document("explain-divergence");
+  document["a"] = run_json(a);
+  document["b"] = run_json(b);
+  document["common_steps"] = found.common_steps;
+  if (found.equal_through) document["equal_through"] = *found.equal_through;
+  if (found.divergence) document["divergence"] = divergence_json(*found.divergence);
+  print_json(console.out, document);
+}
+
+Result<ExitCode> explain_divergence(const DivergenceArguments& arguments, Console& console) {
+  DF_TRY(const OpenedRun a, open_whole_run(arguments.a));
+  DF_TRY(const OpenedRun b, open_whole_run(arguments.b));
+  DF_TRY(const Comparison found, find_divergence(a, b, console));
+  if (console.json) {
+    print_comparison_json(a, b, found, console);
+  } else if (found.divergence) {
+    print_divergence(found, console);
+  } else {
+    fmt::print(console.out, "equal at all {} steps that both have, through step {}\n",
+               found.common_steps, *found.equal_through);
+  }
+  return found.divergence ? kExitFault : kExitGood;
+}
+
+}  // namespace
+
+Command add_explain_divergence(Program& program) {
+  Verb verb = program.add_verb(
+      "explain-divergence",
+      "Find the first step at which two runs differ, and the likely cause; exit 1 where they do");
+  const auto arguments = std::make_shared<DivergenceArguments>();  // also held by the parser
+  verb.value("A", arguments->a, "A run").required();
+  verb.value("B", arguments->b, "Another one, that should be its equal").required();
+  verb.footer(
+      "Compares the steps that both have, oldest first, bit by bit.\n"
+      "--json: {a, b: {path, id}, common_steps, equal_through?, divergence?: {step, kinds: "
+      "[{kind,\n"
+      "  tensors, values, first}], elements, l2_relative, environment: [{name, a, b}], cause}}");
+  return {verb, [arguments](Console& console) { return explain_divergence(*arguments, console); }};
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,34 @@
+// What differs between two checkpoints: tensors bit by bit, other values by their text.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/console.h"
+#include "cli/tensor_stats.h"
+#include "restore/snapshot.h"
+
+namespace deepfreeze {
+
+// `numbers` is set where both sides have elements to compare, and they differ.
+struct TensorDiff {
+  std::string key;
+  std::string what;  // "equal", "differs", "only in A", "only in B", "F32 [3] / F32 [4]"
+  std::optional<TensorDifference> numbers;
+  [[nodiscard]] bool equal() const { return what == "equal"; }
+};
+
+struct ObjectDiff {
+  std::string path;
+  std::string a;  // "kind value"; empty where it is not there
+  std::string b;
+};
+
+// Of all tensors of both, by key. Reads and verifies all data; progress goes to `console`.
+[[nodiscard]] Result<std::vector<TensorDiff>> compare_tensors(const Snapshot& a, const Snapshot& b,
+                                                              const Console& console);
+// Of rank 0's trees, only what differs.
+[[nodiscard]] Result<std::vector<ObjectDiff>> compare_objects(const Snapshot& a, const Snapshot& b);
+
+}  // namespace deepfreeze

@@ -1,0 +1,41 @@
+// What kind of state a tensor or value is, told by the objects around it and their usual names.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+enum class StateKind : std::uint8_t {
+  kOther,
+  kWeights,
+  kForwardStatistics,  // that a forward pass writes: of batch normalisation
+  kOptimizer,
+  kHyperparameter,  // options of an optimizer, a scheduler
+  kRandom,
+  kData,  // the position of a loader or sampler
+};
+
+[[nodiscard]] std::string_view name_of(StateKind kind);  // "weights", "random generators"
+
+// Of one state, by its tree. Pure; any thread may ask.
+class StateKinds {
+ public:
+  // kCorrupt as walk_tree(). An empty tree knows no objects.
+  [[nodiscard]] static Result<StateKinds> of(std::string_view tree);
+  // `path`: of a value in the tree, or a tensor's key.
+  [[nodiscard]] StateKind of_path(std::string_view path) const;
+
+ private:
+  struct Place {
+    std::string path;  // of an object; all below it is of that kind
+    StateKind kind = StateKind::kOther;
+  };
+  std::vector<Place> places_;
+};
+
+}  // namespace deepfreeze
