@@ -2,6 +2,7 @@
 
 from deepfreeze import _core
 from deepfreeze.checkpointer import Checkpointer
+from deepfreeze.determinism import Determinism, determinism
 from deepfreeze.errors import (
     CheckpointError,
     CheckpointTimeoutError,
@@ -29,6 +30,7 @@ __all__ = [
     "CheckpointTimeoutError",
     "Checkpointer",
     "CorruptError",
+    "Determinism",
     "DirectoryRanks",
     "EncodeError",
     "FencedError",
@@ -42,6 +44,7 @@ __all__ = [
     "SaveStatus",
     "TorchRanks",
     "TornCaptureError",
+    "determinism",
     "every",
     "finish_on_sigterm",
     "keep",

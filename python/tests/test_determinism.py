@@ -1,0 +1,114 @@
+"""df.determinism(): what it sets, what it leaves, and that a run repeats itself with it."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+import deepfreeze as df
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    strict, benchmark = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.cudnn.benchmark,
+    )
+    yield
+    torch.use_deterministic_algorithms(strict)
+    torch.backends.cudnn.benchmark = benchmark
+
+
+def drawn() -> tuple[float, float, float]:
+    return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+def test_seeds_every_generator() -> None:
+    df.determinism(7)
+    first = drawn()
+    assert drawn() != first
+    df.determinism(7)
+    assert drawn() == first
+    df.determinism(8)
+    assert all(a != b for a, b in zip(drawn(), first, strict=True))
+
+
+def test_what_can_not_repeat_itself_raises() -> None:
+    torch.use_deterministic_algorithms(False)
+    torch.backends.cudnn.benchmark = True
+    report = df.determinism(7)
+    assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.backends.cudnn.benchmark
+    assert any("use_deterministic_algorithms" in text for text in report.done)
+    assert any(f"{torch.get_num_threads()} threads" in text for text in report.left)
+    assert str(report).count("\n") == len(report.done) + len(report.left) - 1
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 32, 1.0, True, None, "7"])
+def test_refuses_what_is_no_seed(seed: object) -> None:
+    before = random.getstate()
+    with pytest.raises(ValueError, match="seed"):
+        df.determinism(seed)  # type: ignore[arg-type]
+    assert random.getstate() == before
+
+
+@pytest.mark.parametrize(("hash_seed", "left"), [("0", False), ("random", True), (None, True)])
+def test_says_what_only_the_environment_can_set(hash_seed: str | None, left: bool) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONHASHSEED"}
+    if hash_seed is not None:
+        environment["PYTHONHASHSEED"] = hash_seed
+    program = (
+        "import sys, deepfreeze as df; report = df.determinism(1); "
+        "print('PYTHONHASHSEED' in str(report), 'torch' in sys.modules, 'torch' in str(report))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == [str(left), "False", "False"], "it imports no framework itself"
+
+
+class FakeCuda:
+    """What determinism() asks of torch.cuda on a machine with a device."""
+
+    def __init__(self, begun: bool) -> None:
+        self._begun = begun
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return self._begun
+
+
+@pytest.mark.parametrize(
+    ("setting", "begun", "said"),
+    [
+        (None, False, ""),
+        (":4096:8", True, ""),
+        (":16:8", False, ""),
+        (None, True, "CUDA has begun already"),
+        (":8:1", False, "it is :8:1"),
+    ],
+)
+def test_cublas(
+    monkeypatch: pytest.MonkeyPatch, setting: str | None, begun: bool, said: str
+) -> None:
+    name = "CUBLAS_WORKSPACE_CONFIG"
+    monkeypatch.setenv(name, setting or "")  # and as it was, afterwards
+    if setting is None:
+        del os.environ[name]
+    monkeypatch.setattr(torch, "cuda", FakeCuda(begun))
+    monkeypatch.setattr(torch, "manual_seed", lambda _: None)  # it asks the real CUDA
+    left = [text for text in df.determinism(1).left if name in text]
+    assert len(left) == (1 if said else 0)
+    assert all(said in text for text in left)
+    if not said:
+        assert os.environ[name] == (setting or ":4096:8")
