@@ -15,8 +15,7 @@ namespace deepfreeze {
 class TreeWalker {
  public:
   // `leaves` may be null: then the tree is only checked. `objects` may be: they are not listed.
-  TreeWalker(std::string_view tree, std::vector<TreeLeaf>* leaves,
-             std::vector<TreeObject>* objects)
+  TreeWalker(std::string_view tree, std::vector<TreeLeaf>* leaves, std::vector<TreeObject>* objects)
       : reader_(tree, kTreeDepthMax), leaves_(leaves), objects_(objects) {}
 
   [[nodiscard]] Status walk();

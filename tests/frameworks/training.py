@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 STEPS = 12  # of a whole training
-FRAMEWORKS = ("torch",)  # each is NAME_training.py, with a class of that Protocol called Own
+# Each is NAME_training.py, with a class of that Protocol called Own; and what it imports.
+FRAMEWORKS = {"torch": "torch"}
 SEED = 20  # of data and their order: the same in every process
 
 
