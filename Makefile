@@ -11,7 +11,7 @@ VENV_PYTHON = .venv/bin/python
 WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-window bench-micro test fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
+.PHONY: help setup build demo bench bench-window bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -38,6 +38,9 @@ bench-micro: build ## each part of the core by itself (BENCH_ARGS="--benchmark_f
 
 test: setup ## lint, C++ tests, Python tests, C++ tests under asan and tsan
 	@$(PYTHON) tools/run_tests.py
+
+frameworks: build ## the tests of all frameworks but torch, in build/frameworks-venv
+	@$(PYTHON) tools/run_tests.py frameworks
 
 fuzz: setup ## hostile bytes for every parser, under libFuzzer (FUZZ_SECONDS=60 for each target)
 	@$(PYTHON) tests/fuzz/run.py

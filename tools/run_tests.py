@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """`make test`: lint, then C++ and Python tests, then the C++ tests under the sanitizers.
 
-The first stage that fails ends the run (KEEP_GOING=1: go on). The last line counts test cases
-over all stages; a stage that failed without a failing case (lint, a build) counts as one.
+With names of stages (`run_tests.py frameworks`) those alone. The first stage that fails ends the
+run (KEEP_GOING=1: go on). The last line counts test cases over all stages; a stage that failed
+without a failing case (lint, a build) counts as one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from xml.etree import ElementTree
 
 import build
 import lint
+from environments import Environment, packages_of, ready
 from stamp import BUILD, ROOT, VENV
 
 
@@ -26,6 +28,11 @@ class Outcome:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+
+    def add(self, other: Outcome) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
 
 
 def broken() -> Outcome:
@@ -79,13 +86,28 @@ def run_pytest() -> Outcome:
     # A file at a time: its fixtures, runs that are killed a hundred times, are made once.
     spread = ["-n", jobs, "--dist", "loadfile"]
     command = [str(VENV / "bin" / "python"), "-m", "pytest", f"--junitxml={report}", *spread]
-    return run_reporting(command, report)
+    return run_reporting([*command, "--ignore=tests/frameworks"], report)
+
+
+def run_frameworks() -> Outcome:
+    """Each file in a process of its own: what is imported decides which adapters there are."""
+    requirements = ROOT / "tools" / "requirements-frameworks.txt"
+    wanted = Environment(BUILD / "frameworks-venv", requirements, packages_of(VENV))
+    if ready(wanted) != 0:
+        return broken()
+    total = Outcome()
+    for path in sorted((ROOT / "tests" / "frameworks").glob("test_*.py")):
+        report = BUILD / f"pytest-frameworks-{path.stem}.xml"
+        command = [wanted.python, "-m", "pytest", "-q", f"--junitxml={report}", str(path)]
+        total.add(run_reporting(command, report))
+    return total
 
 
 STAGES: dict[str, Callable[[], Outcome]] = {
     "lint": run_lint,
     "ctest release": lambda: run_ctest("release"),
     "pytest": run_pytest,
+    "frameworks": run_frameworks,
     "ctest asan": lambda: run_ctest("asan"),
     "ctest tsan": lambda: run_ctest("tsan"),
 }
@@ -98,11 +120,13 @@ def describe(outcome: Outcome) -> str:
     return ", ".join(parts)
 
 
-def main() -> int:
+def main(names: list[str]) -> int:
     keep_going = os.environ.get("KEEP_GOING", "") not in ("", "0")
     lines: list[str] = []
     total = Outcome()
     for name, stage in STAGES.items():
+        if names and name not in names:
+            continue
         if total.failed and not keep_going:
             lines.append(f"  {name:<14} not run")
             continue
@@ -111,12 +135,11 @@ def main() -> int:
         outcome = stage()
         seconds = time.monotonic() - start
         lines.append(f"  {name:<14} {seconds:5.0f} s  {describe(outcome)}")
-        total.passed += outcome.passed
-        total.failed += outcome.failed
+        total.add(outcome)
     print("\n".join(["", "summary", *lines]))
     print(f"{total.passed} passed, {total.failed} failed", flush=True)
     return 1 if total.failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

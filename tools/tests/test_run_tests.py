@@ -45,10 +45,12 @@ def test_the_last_line_counts_all_stages(
     monkeypatch.delenv("KEEP_GOING", raising=False)
     stages = {"a": lambda: Outcome(3, 0, 1), "b": lambda: Outcome(4, 2), "c": lambda: Outcome(9)}
     monkeypatch.setattr(run_tests, "STAGES", stages)
-    assert run_tests.main() == 1
+    assert run_tests.main([]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "7 passed, 2 failed"
     assert lines[-2].split() == ["c", "not", "run"]
     monkeypatch.setenv("KEEP_GOING", "1")
-    assert run_tests.main() == 1
+    assert run_tests.main([]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "16 passed, 2 failed"
+    assert run_tests.main(["c"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "9 passed, 0 failed"

@@ -1,0 +1,91 @@
+"""Further environments beside .venv: exact requirements in a folder of build/."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stamp import ROOT, VENV, Stamp, digest
+
+WHERE_PACKAGES_ARE = "import sysconfig; print(sysconfig.get_path('purelib'))"
+BUILD_TOOLS = ("setuptools", "wheel")  # before what is built from source with them
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What one is made from, by `ready`."""
+
+    venv: Path
+    requirements: Path
+    shared: str = ""  # site-packages that it also looks into
+    variables: Mapping[str, str] = field(default_factory=dict)  # for what pip builds
+
+    @property
+    def python(self) -> str:
+        return str(self.venv / "bin" / "python")
+
+    @property
+    def name(self) -> str:
+        return str(self.venv.relative_to(ROOT))
+
+
+def stop(text: str) -> int:
+    """Says why it ends; the exit status."""
+    print(f"environments: {text}", file=sys.stderr, flush=True)
+    return 1
+
+
+def packages_of(venv: Path) -> str:
+    """The path of its site-packages; empty where it does not run."""
+    command = [str(venv / "bin" / "python"), "-c", WHERE_PACKAGES_ARE]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
+def ready(wanted: Environment) -> int:
+    """0 where it is there, made now or earlier."""
+    content = digest([wanted.requirements, Path(__file__)], wanted.shared)
+    stamp = Stamp(wanted.venv / ".stamp", content)
+    if stamp.is_current():
+        return 0
+    print(f"environments: making {wanted.name}", flush=True)
+    status = _make(wanted) or _install(wanted)
+    if status == 0:
+        stamp.write()
+    return status
+
+
+def _make(wanted: Environment) -> int:
+    """A new environment that also finds what is in `shared`."""
+    shutil.rmtree(wanted.venv, ignore_errors=True)
+    command = [str(VENV / "bin" / "python"), "-m", "venv", str(wanted.venv)]
+    if subprocess.run(command, check=False).returncode != 0:
+        return stop(f"`.venv/bin/python -m venv {wanted.name}` failed (see above)")
+    if wanted.shared:
+        (Path(packages_of(wanted.venv)) / "shared.pth").write_text(wanted.shared + "\n")
+    return 0
+
+
+def _install(wanted: Environment) -> int:
+    lines = wanted.requirements.read_text().splitlines()
+    tools = [line for line in lines if line.startswith(BUILD_TOOLS)]
+    return (_pip(wanted, tools) if tools else 0) or _pip(wanted, ["-r", str(wanted.requirements)])
+
+
+def _pip(wanted: Environment, what: list[str]) -> int:
+    command = [wanted.python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    command += ["--progress-bar=off", "--no-deps", "--no-build-isolation", *what]
+    path = os.pathsep.join((str(wanted.venv / "bin"), os.environ.get("PATH", "")))
+    environment = {**os.environ, "PATH": path, **wanted.variables}
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        return stop(f"pip could not install {wanted.requirements.name} (see above)")
+    return 0
