@@ -45,7 +45,7 @@ class ExplainDivergence : public testing::Test {
  protected:
   // Both runs have steps 1 and 2 alike; the second run's step 3 is `other`.
   Answer differ_by(const Step& other) {
-    for (const std::uint64_t step : {1, 2}) save_both(step);
+    for (const std::uint64_t step : {1U, 2U}) save_both(step);
     a_.save(Step().save(3));
     b_.save(other.save(3));
     return call_json({"explain-divergence", a_.text(), b_.text()});
@@ -152,7 +152,7 @@ TEST_F(ExplainDivergence, ComparesWhatTheLinePassedThrough) {
   a_.save(Step{.epoch = 9}.save(2));  // abandoned
   a_.claim(first.point);
   a_.save(Step().save(3));
-  for (const std::uint64_t step : {1, 2, 3}) b_.save(Step().save(step));
+  for (const std::uint64_t step : {1U, 2U, 3U}) b_.save(Step().save(step));
   const Answer answer = call_json({"explain-divergence", a_.text(), b_.text()});
   EXPECT_EQ(answer.code, 0) << answer.out;
   EXPECT_EQ(answer.json()["common_steps"], 2);
