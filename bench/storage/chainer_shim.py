@@ -1,27 +1,11 @@
-"""What Chainer 7.8.1 expects of NumPy and setuptools, and newer ones no longer have."""
+"""The package's chainer_compat, in an environment that has not got the package."""
 
 from __future__ import annotations
 
-import sys
-import types
+import runpy
+from collections.abc import Callable
+from pathlib import Path
 
-import numpy
+_FILE = Path(__file__).resolve().parents[2] / "python" / "deepfreeze" / "chainer_compat.py"
 
-SCTYPES = {
-    "int": [numpy.int8, numpy.int16, numpy.int32, numpy.int64],
-    "uint": [numpy.uint8, numpy.uint16, numpy.uint32, numpy.uint64],
-    "float": [numpy.float16, numpy.float32, numpy.float64],
-    "complex": [numpy.complex64, numpy.complex128],
-    "others": [bool, object, bytes, str, numpy.void],
-}
-
-
-def install() -> None:
-    """Call it before chainer is imported."""
-    # It would only warn, and imports numpy.distutils and pkg_resources for that.
-    checks = types.ModuleType("chainer._environment_check")
-    setattr(checks, "check", lambda: None)  # noqa: B010 (a module type has no such member)
-    sys.modules.setdefault("chainer._environment_check", checks)
-    for name, value in (("sctypes", SCTYPES), ("float", float), ("bool", bool)):
-        if not hasattr(numpy, name):
-            setattr(numpy, name, value)
+install: Callable[[], None] = runpy.run_path(str(_FILE))["install"]
