@@ -5,20 +5,39 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import imported
 from deepfreeze.calls import Calls
 from deepfreeze.capture import Capture
 from deepfreeze.errors import CheckpointError
-from deepfreeze.guards import Guards, Mode
+from deepfreeze.guards import Guard, Guards, Mode
 from deepfreeze.window import Watch, Window
 
 log = logging.getLogger("deepfreeze")
 
 _MODES = ("window", "after_update")
+
+
+_Call = Callable[[int], None]
+
+
+def _guard_maker_for(target: object) -> Callable[[Any, Mode, _Call, _Call], Callable[[int], Guard]]:
+    """The make_guard() of the framework that the target is of; torch's says what is none."""
+    if imported("chainer"):
+        from deepfreeze.adapters import chainer_guard
+
+        if chainer_guard.is_optimizer(target):
+            return chainer_guard.make_guard
+    if imported("torch"):
+        from deepfreeze.adapters import torch_guards
+
+        return torch_guards.make_guard
+    kind = type(target).__qualname__
+    raise TypeError(f"attach: a {kind} is no optimizer and no module of torch")
 
 
 @dataclass
@@ -52,11 +71,7 @@ class LazyCapture:
             if known in (mode, "module"):
                 return
             self.detach(target)
-        if not imported("torch"):
-            kind = type(target).__qualname__
-            raise TypeError(f"attach: a {kind} is no optimizer and no module of torch")
-        from deepfreeze.adapters.torch_guards import make_guard
-
+        make_guard = _guard_maker_for(target)
         self._guards.add(make_guard(target, mode, self.fence, self._updated))
 
     def detach(self, target: object | None) -> None:

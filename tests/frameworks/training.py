@@ -10,7 +10,10 @@ from typing import ClassVar, Protocol
 
 STEPS = 12  # of a whole training
 # Each is NAME_training.py, with a class of that Protocol called Own; and what it imports.
-FRAMEWORKS = {"torch": "torch"}
+FRAMEWORKS = {
+    "torch": "torch",
+    "chainer": "chainer",
+}
 SEED = 20  # of data and their order: the same in every process
 
 

@@ -138,6 +138,10 @@ def adapters_in_use() -> list[Adapter]:
         from deepfreeze.adapters.numpy import NumpyAdapter
 
         found.append(NumpyAdapter(share))
+    if imported("chainer"):
+        from deepfreeze.adapters.chainer import ChainerAdapter
+
+        found.append(ChainerAdapter())
     from deepfreeze.adapters.stateful import StatefulAdapter
 
     found.append(StatefulAdapter())

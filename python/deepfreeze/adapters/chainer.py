@@ -1,0 +1,103 @@
+"""Chainer: links, optimizers, iterators and trainers, under the names of its own serializers.
+
+Arrays are entries of their own; everything else that an object serialises stands in the tree.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import chainer  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.chainer_match import ObjectMatch
+from deepfreeze.adapters.chainer_names import values_of
+from deepfreeze.adapters.chainer_optimizers import left_out
+from deepfreeze.adapters.stateful import object_node
+from deepfreeze.errors import EncodeError
+from deepfreeze.names import shown
+from deepfreeze.tree import Node, tag_of
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+    from deepfreeze.plan import Plan
+
+KIND = "chainer"
+TESTED = "7.8.1"
+_OBJECTS = (
+    chainer.Link,
+    chainer.Optimizer,
+    chainer.dataset.Iterator,
+    chainer.training.Trainer,
+    chainer.training.Updater,
+    chainer.training.Extension,
+)
+
+
+class ChainerAdapter:
+    """Asks objects what they serialise, fills their arrays in place, and has them load the rest.
+
+    For the training's thread: serialize() of an object is not safe beside its update().
+    """
+
+    def claims(self, value: object) -> bool:
+        return isinstance(value, _OBJECTS)
+
+    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+        warn_if_untested()
+        capture.refuse_inside(value, path)
+        return object_node(KIND, _all_of(value, path), path, capture)
+
+    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+        return {}
+
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        return None
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        """A walk asks the objects anew: SMORMS3 has new arrays after each update."""
+
+    def finish(self, capture: Capture) -> None:
+        """Nothing waits."""
+
+    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+        warn_if_untested()
+        plan.keys.wants_whole(path)  # so that a pattern for all of it counts as used
+        if tag_of(node) != "object" or node["t"] != KIND:
+            plan.mismatch(path, node, f"a {type(live).__qualname__}")
+            return None
+        ObjectMatch(live, _all_of(live, path), path, plan).match(node["v"])
+        return None
+
+    def decodes(self, tag: str, node: Node) -> bool:
+        return False  # what is loaded without a live object is a dict of its names
+
+    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+        raise NotImplementedError  # decodes() claims nothing
+
+    def environment(self) -> dict[str, str]:
+        return {"chainer": chainer.__version__}
+
+
+def _all_of(value: Any, path: str) -> dict[str, Any]:
+    kind = type(value).__qualname__
+    try:
+        found = values_of(value) | left_out(value)
+    except Exception as cause:
+        raise EncodeError(f"{shown(path)}: {kind}.serialize() failed: {cause!r}") from cause
+    if not found and not isinstance(value, chainer.Link):
+        raise EncodeError(f"{shown(path)}: {kind}.serialize() gives nothing that could be stored")
+    return found
+
+
+@cache
+def warn_if_untested() -> None:
+    """Once, where the program has another version than the one that is tested."""
+    if chainer.__version__ != TESTED:
+        warnings.warn(
+            f"DeepFreeze was tested with Chainer {TESTED}, this is {chainer.__version__}",
+            stacklevel=2,
+        )

@@ -1,0 +1,104 @@
+"""How a stored Chainer object gets into a live one: arrays in place, the rest by serialize()."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepfreeze.adapters.chainer_names import Restorer, is_data
+from deepfreeze.adapters.chainer_optimizers import made_later, put_left_out
+from deepfreeze.adapters.numpy import dtype_name
+from deepfreeze.kinds import kind_of_live, kind_of_node
+from deepfreeze.names import join
+from deepfreeze.tree import Node, tag_of
+
+if TYPE_CHECKING:
+    from deepfreeze.plan import Form, Plan
+
+
+class ObjectMatch:
+    """One restore of one object, whose values by name are those that it has now."""
+
+    def __init__(self, live: Any, values: dict[str, Any], path: str, plan: Plan) -> None:
+        self._live = live
+        self._values = values
+        self._path = path
+        self._plan = plan
+        self._made: dict[str, Callable[[], Any]] = {}
+        self._without_state: list[Any] = []
+
+    def match(self, stored: dict[str, Node]) -> None:
+        """Plans it; what does not fit is in the plan, before anything is modified."""
+        later = made_later(self._live, stored)
+        self._values = dict.fromkeys([*later.made, *later.gone]) | self._values
+        for name, rule in later.gone.items():
+            if self._wants(name):
+                self._values[name] = None
+                self._without_state.append(rule)
+        here = self._values | later.made
+        for name in sorted(here):
+            if name in stored:
+                self._match_one(name, stored[name], here[name], is_made=name not in later.made)
+            elif name not in later.gone and not is_data(name):
+                self._plan.miss(join(self._path, name))
+        for name in sorted(stored.keys() - here.keys()):
+            self._match_surplus(name, stored[name])
+        self._plan.apply(self._path, self._load)
+
+    def _wants(self, name: str) -> bool:
+        return self._plan.keys.wants(join(self._path, name))
+
+    def _match_one(self, name: str, node: Node, value: Any, *, is_made: bool) -> None:
+        if not self._wants(name):
+            return
+        path = join(self._path, name)
+        is_array = isinstance(value, np.ndarray) and (value.ndim or tag_of(node) == "array")
+        if is_array and is_made:
+            self._fill(name, node, value)
+        elif is_array and tag_of(node) == "array":
+            # Of what it will be nothing is live yet: it becomes what is read.
+            if self._plan.same_form(
+                path, self._form_of(node), (dtype_name(value.dtype), value.shape)
+            ):
+                self._make(name, node)
+        elif not is_array and self._may_become(node, value):
+            self._make(name, node)
+        else:
+            self._plan.mismatch(path, node, f"a {type(value).__qualname__}")
+
+    def _fill(self, name: str, node: Node, array: Any) -> None:
+        path = join(self._path, name)
+        adapter = next(each for each in self._plan.adapters if each.claims(array))
+        remake = adapter.match(node, array, path, self._plan)
+        if remake is not None:
+            self._made[name] = remake
+
+    def _form_of(self, node: Node) -> Form:
+        view = node.get("view")
+        return (view["dtype"], tuple(view["shape"])) if view else self._plan.form_of(node["k"])
+
+    def _make(self, name: str, node: Node) -> None:
+        self._made[name] = self._plan.fresh(node, join(self._path, name))
+
+    def _may_become(self, node: Node, value: Any) -> bool:
+        """Whether a value that is no array may: all numbers are alike, with no dimension too."""
+        if value is None or node is None:
+            return True
+        if tag_of(node) == "array":
+            return self._form_of(node)[1] == ()
+        return isinstance(value, np.ndarray) or kind_of_node(node) == kind_of_live(value)
+
+    def _match_surplus(self, name: str, node: Node) -> None:
+        if not is_data(name):
+            self._plan.surplus(node, join(self._path, name))
+        if self._wants(name):
+            self._make(name, node)
+
+    def _load(self) -> None:
+        for rule in self._without_state:
+            rule._state = None
+        values = self._values | {name: make() for name, make in self._made.items()}
+        self._live.serialize(Restorer(values))
+        put_left_out(self._live, values)
