@@ -139,15 +139,6 @@ class Later:
     made: dict[str, Any] = field(default_factory=dict)  # memory to fill; None: its shape is unknown
     gone: dict[str, Any] = field(default_factory=dict)  # the rules whose state was not made yet
 
-    def add(
-        self, names: dict[str, Any], rule: Any, stored: Collection[str], *, is_made: bool
-    ) -> None:
-        """Sorts in what belongs together."""
-        if not any(name in stored for name in names):
-            self.gone |= dict.fromkeys(names, rule)
-        elif not is_made:
-            self.made |= names
-
 
 def made_later(value: Any, stored: Collection[str]) -> Later:
     """Compares the optimizers' state with the stored names. Changes nothing."""

@@ -1,0 +1,93 @@
+"""Chainer's Trainer: an extension that saves all of it, without stopping it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from deepfreeze.checkpointer import Checkpointer
+from deepfreeze.policy import Every, Keep
+from deepfreeze.rng import RNG
+
+
+class DeepFreezeExtension:
+    """Saves the whole trainer, and the random generators that its own snapshots leave out.
+
+        extension = DeepFreezeExtension("runs/mlp", every=df.every(steps=100))
+        trainer.extend(extension)
+        extension.resume(trainer)
+        trainer.run()
+
+    Stored is what `trainer.serialize()` gives, as "trainer", and `df.RNG()` as "rng"; a step is an
+    iteration. It comes after all extensions of Chainer's own, so that their logs and evaluations of
+    the iteration are in. Its trigger says when it is asked, each iteration unless extend() is given
+    another, and `every` which of those are saved: without it all. Numbers that the iteration has
+    reported become metrics of the checkpoint, for df.keep(best=("main/loss", "min")).
+
+    `run` is a directory, or a Checkpointer that the caller has made and will close; then `every`
+    and `keep` are its own. run() attaches the optimizers. A save that fails does not stop the
+    training: see Checkpointer. For the trainer's thread.
+    """
+
+    name: str | None = None  # extend() writes here what it calls this one
+    default_name = "DeepFreeze"
+    trigger = (1, "iteration")
+    priority = -200  # Chainer's snapshots have -100
+
+    def __init__(
+        self,
+        run: str | os.PathLike[str] | Checkpointer,
+        *,
+        every: Every | None = None,
+        keep: Keep | None = None,
+    ) -> None:
+        self._owns = not isinstance(run, Checkpointer)
+        if isinstance(run, Checkpointer):
+            if every is not None or keep is not None:
+                raise ValueError("DeepFreezeExtension: every and keep are the Checkpointer's own")
+            self.checkpointer = run
+        else:
+            self.checkpointer = Checkpointer(run, every=every, keep=keep)
+        self._rng = RNG()
+
+    def resume(self, trainer: Any, step: int | None = None, strict: bool = True) -> int:
+        """Restores the newest checkpoint, or that of `step`; returns its iteration, 0 for none.
+
+        Call it before run(), when all extensions are there. Errors as of Checkpointer.restore().
+        """
+        return self.checkpointer.restore(self._state_of(trainer), step, strict=strict) or 0
+
+    def initialize(self, trainer: Any) -> None:
+        """Chainer calls it as run() begins."""
+        from deepfreeze.adapters.chainer_guard import has_hooks
+
+        for optimizer in trainer.updater.get_all_optimizers().values():
+            if has_hooks(optimizer):  # what others own is copied before a save returns
+                self.checkpointer.attach(optimizer)
+
+    def __call__(self, trainer: Any) -> None:
+        """Chainer calls it when the trigger says so."""
+        iteration = trainer.updater.iteration
+        metrics = _numbers_in(trainer.observation)
+        self.checkpointer.step(iteration, self._state_of(trainer), metrics)
+
+    def finalize(self) -> None:
+        """Chainer calls it at the end of run(): returns once all saves have ended."""
+        if self._owns:
+            self.checkpointer.close()
+        else:
+            self.checkpointer.wait()
+
+    def _state_of(self, trainer: Any) -> dict[str, Any]:
+        return {"trainer": trainer, "rng": self._rng}
+
+
+def _numbers_in(observation: Mapping[str, Any]) -> dict[str, float]:
+    """What was reported, but for what is no single number: as Chainer's reports have it."""
+    values = {name: getattr(value, "array", value) for name, value in observation.items()}
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, (int, float)) or getattr(value, "ndim", -1) == 0
+    }

@@ -1,0 +1,154 @@
+"""Chainer's Trainer with the extension: what is saved when, and how it is resumed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import deepfreeze as df
+from deepfreeze.chainer import DeepFreezeExtension
+
+chainer_net = pytest.importorskip("tests.frameworks.chainer_net")
+
+chainer: Any = chainer_net.chainer
+F = chainer.functions
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Counter(chainer.Chain):
+    """Each update adds 1 to all of its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.w = chainer.Parameter(np.zeros((512, 512), np.float32))
+
+    def loss(self, _: Any) -> Any:
+        return -F.sum(self.w)
+
+
+def trainer_of(net: Any, place: Path, iterations: int) -> Any:
+    optimizer = chainer.optimizers.SGD(lr=1.0).setup(net)
+    iterator = chainer.iterators.SerialIterator(np.zeros((8, 1), np.float32), 2)
+    updater = chainer.training.StandardUpdater(iterator, optimizer, loss_func=net.loss)
+    return chainer.training.Trainer(updater, (iterations, "iteration"), out=str(place))
+
+
+def test_its_asynchronous_snapshot_mixes_iterations_and_ours_does_not(tmp_path: Path) -> None:
+    """Its writer's thread comes late by two iterations, as on a slow disk."""
+    extensions = chainer.training.extensions
+    trained = threading.Event()
+
+    def save_late(path: str, target: dict[str, Any]) -> None:
+        trained.wait(60)
+        chainer.serializers.save_npz(path, target)
+
+    writer = extensions.snapshot_writers.ThreadWriter(savefun=save_late)
+    trainer = trainer_of(Counter(), tmp_path, 4)
+    theirs = extensions.snapshot(filename="theirs-{.updater.iteration}", writer=writer)
+    trainer.extend(theirs, trigger=(2, "iteration"))
+    ours = DeepFreezeExtension(tmp_path / "ours", every=df.every(steps=2))
+    trainer.extend(ours)
+    trainer.extend(lambda t: t.updater.iteration == 4 and trained.set(), name="go", priority=500)
+    trainer.run()
+    with np.load(tmp_path / "theirs-2") as file:
+        found = int(file["updater/iteration"]), float(file["updater/model:main/w"].max())
+    assert found == (2, 4.0)
+    with df.Checkpointer(tmp_path / "ours") as ckpt:
+        loaded = ckpt.load(2)["trainer"]
+    assert (loaded["updater/iteration"], loaded["updater/model:main/w"].max()) == (2, 2.0)
+
+
+class Reported(Counter):
+    def loss(self, x: Any) -> Any:
+        loss = super().loss(x)
+        chainer.report({"loss": loss, "all": self.w.array, "text": "no number"}, self)
+        chainer.report({"rate": 0.5, "diverged": np.float32("nan")})
+        return loss
+
+
+def test_metrics_are_what_the_iteration_reports(tmp_path: Path) -> None:
+    trainer = trainer_of(Reported(), tmp_path, 5)
+    trainer.extend(DeepFreezeExtension(tmp_path / "run", keep=df.keep(best=("main/loss", "max"))))
+    trainer.run()
+    with df.Checkpointer(tmp_path / "run") as ckpt:
+        (info,) = [each for each in ckpt.checkpoints() if each.step == 1]  # loss falls: 1 is best
+        metrics = dict(info.metrics)
+        diverged = metrics.pop("diverged")
+        assert metrics == {"main/loss": 0.0, "rate": 0.5}
+        assert diverged != diverged
+
+
+def test_every_save_of_the_extension_is_as_of_its_own_iteration(tmp_path: Path) -> None:
+    trainer = trainer_of(Counter(), tmp_path, 6)
+    extension = DeepFreezeExtension(tmp_path / "run")
+    assert extension.resume(trainer) == 0
+    trainer.extend(extension)
+    trainer.run()
+    with df.Checkpointer(tmp_path / "run") as ckpt:
+        found = [ckpt.load(step)["trainer"]["updater/model:main/w"].max() for step in ckpt.steps()]
+    assert found == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_given_checkpointer_stays_open_and_has_rules_of_its_own(tmp_path: Path) -> None:
+    with df.Checkpointer(tmp_path / "run", every=df.every(steps=2)) as ckpt:
+        with pytest.raises(ValueError, match="Checkpointer's own"):
+            DeepFreezeExtension(ckpt, every=df.every(steps=3))
+        trainer = trainer_of(Counter(), tmp_path, 5)
+        trainer.extend(DeepFreezeExtension(ckpt))
+        trainer.run()
+        assert ckpt.steps() == [2, 4]
+
+
+def test_an_extension_that_was_not_saved_is_named(tmp_path: Path) -> None:
+    trainer = trainer_of(Counter(), tmp_path, 1)
+    trainer.extend(DeepFreezeExtension(tmp_path / "run"))
+    trainer.run()
+    net = Counter()
+    other = trainer_of(net, tmp_path, 2)
+    other.extend(chainer.training.extensions.LogReport(), name="report")
+    extension = DeepFreezeExtension(tmp_path / "run")
+    other.extend(extension)
+    with pytest.raises(df.MismatchError, match=r"missing .*trainer\.extensions/report/_log"):
+        extension.resume(other)
+    assert net.w.array.max() == 0
+    assert extension.resume(other, strict=False) == 1
+    assert net.w.array.min() == 1
+    other.run()
+    assert net.w.array.min() == 2
+
+
+def test_the_example_of_the_documentation_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "docs" / "frameworks" / "chainer.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    for program in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        exec(program, {"__name__": "__main__"})
+        exec(program, {"__name__": "__main__"})  # resumes, and has nothing left to do
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"mlp", "loop"}
+    with df.Checkpointer("runs/mlp") as ckpt:
+        assert ckpt.latest() == 40
+    with df.Checkpointer("runs/loop") as ckpt:
+        assert ckpt.latest() == 40
+
+
+def test_the_measurement_of_its_cost_runs(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.frameworks.chainer_cost", "--rounds", "1"]
+    command += ["--saves", "1", "--directory", str(tmp_path)]
+    command += ["--savers", "deepfreeze", "ThreadWriter, not compressed"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    _, _, none, *others = done.stdout.splitlines()
+    assert none == "| none | 1.00 [1.00, 1.00] | - | - |"
+    assert [line.split(" | ")[0] for line in others] == [
+        "| deepfreeze", "| ThreadWriter, not compressed",
+    ]  # fmt: skip
+    assert not any("-" in line for line in others)
