@@ -13,6 +13,7 @@ STEPS = 12  # of a whole training
 FRAMEWORKS = {
     "torch": "torch",
     "chainer": "chainer",
+    "chainer_trainer": "chainer",
 }
 SEED = 20  # of data and their order: the same in every process
 
