@@ -413,10 +413,13 @@ class Checkpointer:
         """Returns once nothing that is attached is still to be copied.
 
         Call it before changing attached tensors otherwise than by an attached optimizer's step:
-        an average, clipped weights, load_state_dict(), an optimizer of your own.
+        an average, clipped weights, load_state_dict(), an optimizer of your own. What needs no
+        fence, as JAX's arrays, is copied as well, and no longer held.
         """
         check_process(self._owner)
         self._lazy.fence_all()
+        for handle in self._completer.in_flight():
+            handle.let_go()
 
     def in_flight(self) -> list[SaveHandle]:
         """Handles of the saves that are not durable yet, oldest first."""

@@ -62,6 +62,9 @@ class Witness(Protocol):
     def finish(self) -> Sequence[str]:
         """After the last copy: the keys of what was torn."""
 
+    def let_go(self) -> None:
+        """The engine reads no memory any more, but has not said yet what was torn."""
+
     def over(self, torn: Sequence[str]) -> None:
         """The engine reads no memory any more; `torn` is all that it and finish() found."""
 
@@ -116,6 +119,16 @@ class SaveHandle:
             future: Future[int] = getattr(self, level)
             if not future.done():
                 future.set_exception(error)
+
+    def let_go(self) -> None:
+        """After a fence: holds the state's memory no more, so that nobody copies it to write."""
+        native, witness = self._native, self._witness
+        if native is None or witness is None:
+            return
+        # A fence takes over what the background copier reads; that must have noticed.
+        with contextlib.suppress(TimeoutError, CheckpointError):
+            native.wait_copied(_POLL_SECONDS)
+            witness.let_go()
 
     def complete(self, deadline: ExitDeadline) -> None:
         """Waits in the native engine, without the GIL, and gives each future its result."""

@@ -89,6 +89,11 @@ class Window:
                 self.compare(guard)
             return self._torn
 
+    def let_go(self) -> None:
+        """Holds the state's memory no more: all of it is copied, but not yet confirmed."""
+        with self._lock:
+            self._owners = None
+
     def over(self, torn: Sequence[str]) -> None:
         """Lets the state's memory go: nothing reads it any more."""
         with self._lock:
