@@ -141,8 +141,10 @@ def _match_pairs(
         if key not in stored:
             _miss(value, join(path, key), plan)
             continue
-        remake = match(stored.pop(key), value, join(path, key), plan)
+        node = stored.pop(key)
+        remake = match(node, value, join(path, key), plan)
         if remake is not None:
+            plan.take(live, key, node, join(path, key))
             _put(live, key, remake, join(path, key), plan)
     for key, node in stored.items():
         plan.surplus(node, join(path, key))
@@ -152,6 +154,7 @@ def _match_items(items: list[Node], live: list[Any], path: str, plan: RestorePla
     for index, value in enumerate(live[: len(items)]):
         remake = match(items[index], value, join(path, index), plan)
         if remake is not None:
+            plan.take(live, index, items[index], join(path, index))
             _put(live, index, remake, join(path, index), plan)
     for index in range(len(items), len(live)):
         _miss(live[index], join(path, index), plan)

@@ -20,7 +20,8 @@ class RestorePlan(Plan):
         self._is_new_rank = is_new_rank
         self.left_alone: list[str] = []
         self.deferred: list[Callable[[], object]] = []  # matches that have to come last
-        self._values: list[_Once] = []
+        self._values: list[Once] = []
+        self._taken: dict[tuple[int, Any], tuple[Node, str]] = {}
 
     def leaves_alone(self, path: str) -> bool:
         """Whether what each rank has for itself stays as it is; notes that it does."""
@@ -28,8 +29,18 @@ class RestorePlan(Plan):
             self.left_alone.append(path)
         return self._is_new_rank
 
+    def take(self, container: Any, key: Any, node: Node, path: str) -> None:
+        """Notes that a live container gets a node's value, and a fault where it gets two.
+
+        Whoever has made a tree of arrays that never change may have given it two places.
+        """
+        first, other = self._taken.setdefault((id(container), key), (node, path))
+        if first != node:
+            kind = type(container).__qualname__
+            self.fault(f"{path} is in the same {kind} as {other}, but they were stored apart")
+
     def fresh(self, node: Node, path: str) -> Callable[[], Any]:
-        value = _Once(super().fresh(node, path))
+        value = Once(super().fresh(node, path))
         self._values.append(value)
         return value
 
@@ -54,7 +65,7 @@ class RestorePlan(Plan):
         return filled | {path for path, _ in self._applies}
 
 
-class _Once:
+class Once:
     """A function without arguments that is called no more than once."""
 
     def __init__(self, make: Callable[[], Any]) -> None:

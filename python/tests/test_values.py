@@ -220,3 +220,21 @@ def test_what_the_format_cannot_hold_is_refused_by_save(ckpt: df.Checkpointer, s
     assert ckpt.failed_saves == 0
     save(ckpt, 1, {"a": 1})
     assert ckpt.steps() == [1]
+
+
+def test_one_dict_in_two_places_does_not_take_what_was_stored_apart(
+    ckpt: df.Checkpointer,
+) -> None:
+    def both(first: int, second: int) -> dict[str, Any]:
+        pair = [{"n": n, "array": np.zeros(0)} for n in (first, second)]
+        return {"a": pair[0], "b": pair[1]}
+
+    save(ckpt, 1, both(1, 2))
+    save(ckpt, 2, both(3, 3))
+    shared = both(0, 0)["a"]
+    live = {"a": shared, "b": shared}
+    with pytest.raises(df.MismatchError, match=r"b\.n is in the same dict as a\.n"):
+        ckpt.restore(live, step=1)
+    assert shared["n"] == 0
+    ckpt.restore(live, step=2)
+    assert shared["n"] == 3
