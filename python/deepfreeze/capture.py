@@ -68,6 +68,10 @@ class Capture:
         self._inside -= 1
         return node
 
+    def encode_part(self, value: object, path: str) -> Node:
+        """The node of a part of a container that an adapter knows: it may hold objects, too."""
+        return self._encoder.encode(value, path)
+
     def refuse_inside(self, value: object, path: str) -> None:
         """EncodeError for an object within another one's state: nothing could restore it there."""
         if self._inside:

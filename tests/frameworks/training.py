@@ -14,6 +14,8 @@ FRAMEWORKS = {
     "torch": "torch",
     "chainer": "chainer",
     "chainer_trainer": "chainer",
+    "jax": "jax",
+    "flax": "flax",
 }
 SEED = 20  # of data and their order: the same in every process
 

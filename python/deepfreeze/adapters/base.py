@@ -142,6 +142,10 @@ def adapters_in_use() -> list[Adapter]:
         from deepfreeze.adapters.chainer import ChainerAdapter
 
         found.append(ChainerAdapter())
+    if imported("jax"):
+        from deepfreeze.adapters.jax import JaxAdapter
+
+        found.append(JaxAdapter())
     from deepfreeze.adapters.stateful import StatefulAdapter
 
     found.append(StatefulAdapter())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _EXTENDED = frozenset({  # known to ml_dtypes alone
     "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
-    "float8_e8m0fnu",
+    "float8_e8m0fnu", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
 })  # fmt: skip
 _SHAREABLE = frozenset({*NATIVE, *COMPLEX}) - _EXTENDED
 _NAMES = _SHAREABLE | {"float128", "complex256"}

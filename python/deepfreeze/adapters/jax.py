@@ -1,0 +1,120 @@
+"""JAX: arrays, keys and pytree objects, Flax NNX's modules among them.
+
+Shapes and dtypes are the arrays' own; nothing is converted. Sharded arrays are stored whole, so
+that they come back on any mesh. An instance serves one save or restore, in the training's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import jax  # type: ignore[import-not-found, unused-ignore]
+
+from deepfreeze.adapters.base import Remake, imported
+from deepfreeze.adapters.jax_arrays import StoredArrays, match_array
+from deepfreeze.adapters.jax_keys import KIND as KEY_KIND
+from deepfreeze.adapters.jax_keys import decode_key, encode_key, is_key, match_key
+from deepfreeze.adapters.jax_trees import encode_tree, is_tree, match_tree
+from deepfreeze.kinds import kind_of_live, kind_of_node
+from deepfreeze.tree import Node
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+    from deepfreeze.plan import Plan
+
+log = logging.getLogger("deepfreeze")
+
+_TESTED = {"jax": "0.10", "flax": "0.12"}
+
+
+class JaxAdapter:
+    """Holds arrays while they are copied; puts new ones into what holds the old."""
+
+    def __init__(self) -> None:
+        self._arrays = StoredArrays()
+        self._remakes: dict[tuple[str, int], Remake] = {}
+
+    def claims(self, value: object) -> bool:
+        # Not by its methods first: nnx.Rngs has one of any name, and would draw a key for it.
+        return isinstance(value, jax.Array) or _is_nnx(value) or is_tree(value)
+
+    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+        _warn_of_versions()
+        if not isinstance(value, jax.Array):
+            capture.refuse_inside(value, path)
+            return self._encode_object(value, path, capture)
+        if is_key(value):
+            return encode_key(value, path, capture, self._arrays)
+        return self._arrays.encode(value, path, capture)
+
+    def _encode_object(self, value: Any, path: str, capture: Capture) -> Node:
+        if _is_nnx(value):
+            from deepfreeze.adapters.jax_nnx import encode_nnx
+
+            return encode_nnx(value, path, capture)
+        return encode_tree(value, path, capture)
+
+    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+        return {}
+
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        return None
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        pass
+
+    def finish(self, capture: Capture) -> None:
+        self._arrays.clear()
+
+    def match(self, node: Node, live: Any, path: str, plan: Any) -> Remake:
+        _warn_of_versions()
+        if isinstance(live, jax.Array):
+            return self._match_leaf(node, live, path, plan) if plan.keys.wants_whole(path) else None
+        if _is_nnx(live):
+            from deepfreeze.adapters.jax_nnx import match_nnx
+
+            return match_nnx(node, live, path, plan)
+        return match_tree(node, live, path, plan)
+
+    def _match_leaf(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+        if is_key(live):
+            return match_key(node, live, path, plan)
+        if not live.shape and kind_of_node(node) == kind_of_live(0):
+            return plan.fresh(node, path)
+        remake = match_array(node, live, path, plan)
+        # What two places had in common, they have in common again.
+        return remake and self._remakes.setdefault((node["k"], id(live)), remake)
+
+    def decodes(self, tag: str, node: Node) -> bool:
+        return tag == "object" and node["t"] == KEY_KIND
+
+    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+        return decode_key(node, path, plan)
+
+    def environment(self) -> dict[str, str]:
+        names = [name for name in ("jax", "jaxlib", "flax", "optax") if imported(name)]
+        return {name: _version_of(name) for name in names}
+
+
+def _is_nnx(value: object) -> bool:
+    if not imported("flax.nnx"):
+        return False
+    from deepfreeze.adapters.jax_nnx import is_nnx
+
+    return is_nnx(value)
+
+
+def _version_of(name: str) -> str:
+    return str(getattr(sys.modules.get(name), "__version__", ""))
+
+
+@cache
+def _warn_of_versions() -> None:
+    for name, tested in _TESTED.items():
+        found = _version_of(name)
+        if found and not found.startswith(f"{tested}."):
+            log.warning("%s %s was never tried with DeepFreeze, only %s was", name, found, tested)

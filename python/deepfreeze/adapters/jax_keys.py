@@ -1,0 +1,58 @@
+"""JAX's typed random keys: their words are stored as an array, with the generator's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax  # type: ignore[import-not-found, unused-ignore]
+
+from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.jax_arrays import ANYWHERE, Home, StoredArrays, check_readable, remade
+from deepfreeze.names import join
+from deepfreeze.tree import Node, tag_of
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+    from deepfreeze.plan import Plan
+
+KIND = "prng_key"
+
+
+def is_key(array: Any) -> bool:
+    """Whether a jax.Array holds typed keys. Those of uint32 are arrays like any other."""
+    return bool(jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
+def encode_key(key: Any, path: str, capture: Capture, arrays: StoredArrays) -> Node:
+    """The node of an array of keys."""
+    check_readable(key, path)
+    data = arrays.encode(jax.random.key_data(key), join(path, "data"), capture)
+    return {"$": "object", "t": KIND, "v": {"impl": _generator_of(key), "data": data}}
+
+
+def match_key(node: Node, live: Any, path: str, plan: Plan) -> Remake:
+    """Plans new keys of the stored words, for the same generator."""
+    if tag_of(node) != "object" or node["t"] != KIND:
+        plan.mismatch(path, node, f"keys of {_generator_of(live)}")
+        return None
+    impl, data = node["v"]["impl"], node["v"]["data"]
+    if impl != _generator_of(live):
+        plan.fault(f"{path}: stored keys of {impl}, live of {_generator_of(live)}")
+        return None
+    words = jax.eval_shape(jax.random.key_data, live)
+    live_form = words.dtype.name, tuple(words.shape)
+    if not plan.same_form(path, plan.form_of(data["k"]), live_form):
+        return None
+    home = ANYWHERE if live.is_deleted() else Home.of(jax.random.key_data(live))
+    make, generator = remade(data, home, path, plan), jax.random.key_impl(live)
+    return lambda: jax.random.wrap_key_data(make(), impl=generator)
+
+
+def decode_key(node: Node, path: str, plan: Plan) -> Any:
+    """The keys of a node whose data has been read."""
+    words = plan.decoder.decode(node["v"]["data"], path)
+    return jax.random.wrap_key_data(jax.numpy.array(words), impl=node["v"]["impl"])
+
+
+def _generator_of(key: Any) -> str:
+    return str(jax.random.key_impl(key))

@@ -1,0 +1,125 @@
+"""Pytree objects: NamedTuples, Flax's dataclasses and FrozenDicts, Equinox's modules, Partials.
+
+Stored are their children by name. What the class gives JAX as auxiliary data is code or static
+and stays the live object's, and so do functions among the children.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jax import tree_util  # type: ignore[import-not-found, unused-ignore]
+
+from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.jax_arrays import ANYWHERE, remade
+from deepfreeze.adapters.stateful import is_stateful
+from deepfreeze.errors import EncodeError
+from deepfreeze.kinds import MAPPINGS
+from deepfreeze.matching import live_names, match
+from deepfreeze.names import join, shown
+from deepfreeze.registry import is_registered
+from deepfreeze.tree import Node, tag_of
+from deepfreeze.walk import is_plain, mapping_pairs, sequence_items
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+    from deepfreeze.restore_plan import RestorePlan
+
+KIND = "pytree"
+_CONTAINERS = (dict, OrderedDict, defaultdict, list, tuple)  # the state tree has them itself
+_NUMBERS = (bool, int, float, complex)
+
+
+def is_tree(value: object) -> bool:
+    """Whether `value` is an object that JAX takes apart, and nobody else's to store."""
+    kind = type(value)
+    if kind in (*MAPPINGS, list, tuple) or is_registered(kind) or is_stateful(value):
+        return False
+    return not tree_util.all_leaves([value])
+
+
+def _children(tree: Any, path: str) -> tuple[dict[Any, Any], Any]:
+    """By name those of one level, and what puts them together again."""
+    pairs, structure = tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)
+    named = {_name_of(keys[0]): child for keys, child in pairs}
+    if len(named) != len(pairs):
+        raise EncodeError(f"{shown(path)}: children of a {type(tree).__qualname__} share a name")
+    return named, structure
+
+
+def _name_of(key: Any) -> Any:
+    attributes = ("name", "key", "idx")
+    return next(getattr(key, name) for name in attributes if hasattr(key, name))
+
+
+def _is_code(value: object) -> bool:
+    return callable(value) and not is_stateful(value) and tree_util.all_leaves([value])
+
+
+def encode_tree(tree: Any, path: str, capture: Capture) -> Node:
+    """The node of a pytree object."""
+    named, _ = _children(tree, path)
+    stored = {name: child for name, child in named.items() if not _is_code(child)}
+    return {"$": "object", "t": KIND, "v": capture.encode_part(stored, path)}
+
+
+def match_tree(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+    """Plans a new object of the same class and auxiliary data, where a child is new."""
+    stored = _stored_children(node, live)
+    if stored is None:
+        plan.mismatch(path, node, f"a {type(live).__qualname__}")
+        return None
+    named, structure = _children(live, path)
+    remakes: dict[Any, Callable[[], Any]] = {}
+    for name, child in named.items():
+        if name not in stored:
+            _miss(child, join(path, name), plan)
+            continue
+        remake = _match_child(stored.pop(name), child, join(path, name), plan)
+        if remake is not None:
+            remakes[name] = remake
+    for name, left in stored.items():
+        plan.surplus(left, join(path, name))
+    if not remakes:
+        return None
+    return lambda: structure.unflatten(
+        [remakes[name]() if name in remakes else child for name, child in named.items()]
+    )
+
+
+def _miss(child: Any, path: str, plan: RestorePlan) -> None:
+    for name in [] if _is_code(child) else live_names(child, path, plan):
+        plan.miss(name)
+
+
+def _stored_children(node: Node, live: Any) -> dict[Any, Node] | None:
+    if type(live) in (list, tuple):
+        items = sequence_items(node, type(live))
+        return None if items is None else dict(enumerate(items))
+    if type(live) not in _CONTAINERS:
+        if tag_of(node) != "object" or node["t"] != KIND:
+            return None
+        node = node["v"]
+    pairs = mapping_pairs(node)
+    return None if pairs is None else dict(pairs)
+
+
+def _match_child(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+    """As match(), but a container is made anew: others often have it as a part of theirs."""
+    if type(live) in _CONTAINERS and live and not is_plain(node):
+        return match_tree(node, live, path, plan)
+    if type(live) in _NUMBERS and tag_of(node) == "array":
+        return _match_number(node, live, path, plan)
+    return match(node, live, path, plan)
+
+
+def _match_number(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+    """A step that is a number at first is an array once a jitted call has counted it."""
+    if not plan.keys.wants(path):
+        return None
+    if plan.form_of(node["k"])[1] != ():
+        plan.mismatch(path, node, f"a {type(live).__qualname__}")
+        return None
+    return remade(node, ANYWHERE, path, plan)
