@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,3 +149,23 @@ def test_it_works_beside_torch(ckpt: df.Checkpointer) -> None:
     assert bool((live["t"] == 1).all())
     assert same([live["w"], live["i"]], [state["w"], state["i"]])
     ckpt.restore({"t": jnp.zeros(3), "w": live["w"], "i": live["i"]})  # what torch has saved
+
+
+def test_the_documents_programs_run_and_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optax")
+    pytest.importorskip("flax")
+    text = (ROOT / "docs" / "frameworks" / "jax.md").read_text()
+    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    assert [run_twice(each) for each in programs] == [(0, 10), (0, 1)]
+
+
+def run_twice(program: str) -> tuple[int, int]:
+    """From which steps its two runs went on."""
+    first: dict[str, Any] = {}
+    exec(program, first)
+    second: dict[str, Any] = {}
+    exec(program, second)
+    return first["start"], second["start"]
