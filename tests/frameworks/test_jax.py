@@ -74,6 +74,32 @@ def test_a_deleted_array_can_be_restored_into(ckpt: df.Checkpointer) -> None:
     assert same(live, state)
 
 
+def test_float64_is_not_narrowed(ckpt: df.Checkpointer) -> None:
+    with jax.enable_x64(True):
+        state = {"w": jnp.full(3, 0.1, "float64")}
+        live = {"w": jnp.zeros(3, "float64")}
+        ckpt.save(1, state).wait()
+    with pytest.raises(df.MismatchError, match=r"w: JAX makes no float64 without jax_enable_x64"):
+        ckpt.restore(live)
+    with jax.enable_x64(True):
+        ckpt.restore(live)
+        assert same(live, state)
+
+
+def test_another_version_is_warned_of_once(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from deepfreeze.adapters import jax as adapter
+
+    monkeypatch.setattr(jax, "__version__", "0.99.1")
+    adapter._warn_of_versions.cache_clear()
+    for step in (1, 2):
+        ckpt.save(step, {"w": jnp.ones(3), "x": jnp.ones(3)}).wait()
+    warned = [each.getMessage() for each in caplog.records if "0.99.1" in each.getMessage()]
+    assert len(warned) == 1
+    assert "0.10" in warned[0]
+
+
 def test_keys_come_back_with_their_generator(ckpt: df.Checkpointer) -> None:
     state = {"one": jax.random.key(5), "many": jax.random.split(jax.random.key(6, impl="rbg"), 3)}
     ckpt.save(1, state).wait()
