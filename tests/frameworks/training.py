@@ -16,6 +16,7 @@ FRAMEWORKS = {
     "chainer_trainer": "chainer",
     "jax": "jax",
     "flax": "flax",
+    "tensorflow": "tensorflow",
 }
 SEED = 20  # of data and their order: the same in every process
 

@@ -1,0 +1,103 @@
+"""Arrays that nothing writes while somebody holds them, and the values of stored ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepfreeze.adapters.base import Entry
+from deepfreeze.adapters.numpy import NumpyAdapter, dtype_name, numpy_dtype
+from deepfreeze.dtypes import stored_form
+from deepfreeze.errors import CheckpointError, EncodeError
+from deepfreeze.names import shown
+from deepfreeze.tree import Node, tag_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from deepfreeze.capture import Capture
+    from deepfreeze.plan import Form, Plan
+
+log = logging.getLogger("deepfreeze")
+
+
+class HeldArrays:
+    """Of one save: makes entries of arrays, one where several have the same memory.
+
+    An array that is given must be a view that keeps its framework from writing the memory, or a
+    copy of its own.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str, tuple[int, ...]], str] = {}
+
+    def store(self, array: NDArray[Any], path: str, capture: Capture) -> Node:
+        """The node of an array; EncodeError for a dtype that could not be loaded again."""
+        name = checked_dtype(array.dtype, path)
+        if not array.flags.c_contiguous:
+            array = array.copy(order="C")
+        address = array.__array_interface__["data"][0]
+        same = (address, name, array.shape)
+        key = self._known.get(same) if array.nbytes else None
+        if key is None:
+            key = self._known[same] = capture.keys.take(path)
+            dtype, shape, logical = stored_form(name, array.shape, array.itemsize)
+            entry = Entry(key, dtype, shape, logical, address, array.nbytes, is_held=True)
+            capture.add(entry, [array])
+        return {"$": "array", "k": key}
+
+
+def checked_dtype(dtype: np.dtype[Any], path: str) -> str:
+    """The name to store; EncodeError where no array of it can be made again."""
+    name = _storable_name(dtype)
+    if name is None:
+        raise EncodeError(f"{shown(path)}: values of {dtype} can't be stored")
+    return name
+
+
+@cache
+def _storable_name(dtype: np.dtype[Any]) -> str | None:
+    if dtype.hasobject or dtype.names is not None:  # texts and handles; quantised integers
+        return None
+    name = dtype_name(dtype)
+    try:
+        return name if numpy_dtype(name) == dtype else None
+    except CheckpointError:
+        return None
+
+
+def form_in(node: Node, plan: Plan) -> Form | None:
+    """The dtype and shape of a stored array or tensor; None of anything else."""
+    if tag_of(node) not in ("array", "tensor"):
+        return None
+    view = node.get("view")
+    if view is None:
+        return plan.form_of(node["k"])
+    return str(view["dtype"]), tuple(int(size) for size in view["shape"])
+
+
+def array_maker(node: Node, path: str, plan: Plan) -> Callable[[], NDArray[Any]]:
+    """Has a stored array or tensor read; the function gives it as an array.
+
+    To be copied from, never to be kept: other places of the state may share its memory.
+    """
+    plan.fresh(node, path)  # what that makes would be a tensor where torch is imported too
+
+    def make() -> NDArray[Any]:
+        value = NumpyAdapter().decode("array", node, path, plan)
+        assert isinstance(value, np.ndarray)
+        return value
+
+    return make
+
+
+@cache
+def warn_if_untested(name: str, version: str, tested: str) -> None:
+    """One warning in a process where a framework's version is not one that the tests run with."""
+    if not version.startswith(tested):
+        log.warning("%s %s is untested with this adapter, which is tested with %s", name, version,
+                    tested + "x")  # fmt: skip

@@ -1,0 +1,194 @@
+"""TensorFlow: variables, tensors, generators, iterators, and the objects that hold them.
+
+A variable's buffer is taken by reference. While somebody refers to it, TensorFlow makes a new one
+for the next update instead of writing it: so what save() took stays as it was, for any writer.
+References are taken in the thread that calls save(), which must be between two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.ops import EagerTensor
+from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable, ResourceVariable
+from tensorflow.python.trackable.base import Trackable
+
+from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.held import (
+    HeldArrays,
+    array_maker,
+    checked_dtype,
+    form_in,
+    warn_if_untested,
+)
+from deepfreeze.adapters.tensorflow_objects import (
+    leaves_of,
+    match_generator,
+    match_iterator,
+    store_generator,
+    store_iterator,
+)
+from deepfreeze.errors import EncodeError
+from deepfreeze.names import join, shown
+from deepfreeze.registry import is_registered
+from deepfreeze.tree import Node, tag_of
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+    from deepfreeze.plan import Plan
+
+_TESTED = "2.21."
+_KIND = "tf.Module"  # of an object that is stored by what it holds
+
+
+class TensorFlowAdapter:
+    """Holds what variables have now, and assigns them what was stored."""
+
+    def __init__(self) -> None:
+        self._arrays = HeldArrays()
+        self._known: dict[int, str] = {}  # variables by id: to read one again would cost a step
+
+    def claims(self, value: object) -> bool:
+        return isinstance(value, (Trackable, tf.Tensor, tf.Variable))
+
+    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+        warn_if_untested("TensorFlow", tf.__version__, _TESTED)
+        if not tf.executing_eagerly():
+            raise EncodeError(f"{shown(path)}: within a tf.function nothing has a value to store")
+        if isinstance(value, tf.Variable):
+            return self._encode_variable(value, path, capture)
+        if isinstance(value, tf.Tensor):
+            return self._arrays.store(_array_of(value, path), path, capture)
+        capture.refuse_inside(value, path)
+        return self._encode_object(value, path, capture)
+
+    def _encode_object(self, value: Any, path: str, capture: Capture) -> Node:
+        if isinstance(value, tf.random.Generator):
+            return store_generator(value, path, capture)
+        if isinstance(value, tf.data.Iterator):
+            return store_iterator(value, path, capture)
+        nodes: dict[str, Node] = {}
+        for name, leaf in leaves_of(value, path):
+            place = join(path, name)
+            if isinstance(leaf, tf.Variable):
+                nodes[name] = self._encode_variable(leaf, place, capture)
+            else:
+                nodes[name] = self._encode_object(leaf, place, capture)
+        return {"$": "object", "t": _KIND, "v": nodes}
+
+    def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
+        key = self._known.get(id(variable))
+        if key is None:
+            node = self._arrays.store(_array_of(_read(variable, path), path), path, capture)
+            self._known[id(variable)] = node["k"]
+            return node
+        return {"$": "array", "k": key}
+
+    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+        if is_registered(ResourceVariable):
+            return {}
+        return {ResourceVariable: lambda value, path: self.encode(value, path, capture)}
+
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        return None
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        pass
+
+    def finish(self, capture: Capture) -> None:
+        """Nothing waits."""
+
+    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+        if isinstance(live, tf.Variable):
+            self._match_variable(node, live, path, plan)
+        elif isinstance(live, tf.Tensor):
+            if plan.keys.wants(path) and _fits(node, live, path, plan):
+                make = array_maker(node, path, plan)
+                return lambda: tf.constant(make().copy())  # constant() may share the memory
+        else:
+            self._match_object(node, live, path, plan)
+        return None
+
+    def _match_variable(self, node: Node, live: Any, path: str, plan: Plan) -> None:
+        if plan.keys.wants(path) and _fits(node, live, path, plan):
+            make = array_maker(node, path, plan)
+            plan.apply(path, lambda: live.assign(make()))
+
+    def _match_object(self, node: Node, live: Any, path: str, plan: Plan) -> None:
+        if isinstance(live, tf.random.Generator):
+            match_generator(node, live, path, plan)
+        elif isinstance(live, tf.data.Iterator):
+            match_iterator(node, live, path, plan)
+        elif tag_of(node) != "object" or node["t"] != _KIND:
+            plan.mismatch(path, node, f"a {type(live).__qualname__}")
+        else:
+            self._match_leaves(dict(node["v"]), live, path, plan)
+
+    def _match_leaves(self, stored: dict[str, Node], live: Any, path: str, plan: Plan) -> None:
+        for name, leaf in leaves_of(live, path):
+            place = join(path, name)
+            if name not in stored:
+                plan.miss(place)
+            elif isinstance(leaf, tf.Variable):
+                self._match_variable(stored.pop(name), leaf, place, plan)
+            else:
+                self._match_object(stored.pop(name), leaf, place, plan)
+        for name, node in stored.items():
+            plan.surplus(node, join(path, name))
+
+    def decodes(self, tag: str, node: Node) -> bool:
+        return False  # arrays and objects, which need no TensorFlow
+
+    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+        raise AssertionError(tag)
+
+    def environment(self) -> dict[str, str]:
+        threads = tf.config.threading
+        return {
+            "tensorflow": tf.__version__,
+            "tensorflow_threads": f"{threads.get_intra_op_parallelism_threads()}",
+        }
+
+
+def _array_of(tensor: Any, path: str) -> np.ndarray[Any, Any]:
+    """A view of a tensor's memory, or from a device a copy. It holds the tensor."""
+    if not isinstance(tensor, EagerTensor):
+        raise EncodeError(f"{shown(path)}: a symbolic tensor has no value to store")
+    _dtype_name(tensor.dtype, path)  # first: of texts and handles the buffer ends the process
+    return np.asarray(tensor if tensor.shape.rank else tensor.numpy())
+
+
+def _read(variable: Any, path: str) -> Any:
+    """The variable's tensor, without a copy."""
+    if not isinstance(variable, BaseResourceVariable):
+        kind = type(variable).__qualname__
+        raise EncodeError(
+            f"{shown(path)}: a {kind} can't be stored: of a distribution strategy's variables only "
+            "those of OneDeviceStrategy are known"
+        )
+    _dtype_name(variable.dtype, path)
+    try:
+        # A gather has each later read copy the whole variable, until this turns it off.
+        tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
+        return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
+    except tf.errors.OpError as cause:
+        raise EncodeError(f"{shown(path)}: read {variable.name}: {cause.message}") from cause
+
+
+def _fits(node: Node, live: Any, path: str, plan: Plan) -> bool:
+    """Whether a stored node has the dtype and shape of a variable or tensor; else a fault."""
+    form = form_in(node, plan)
+    if form is None:
+        plan.mismatch(path, node, f"a {type(live).__qualname__}")
+        return False
+    return plan.same_form(path, form, (_dtype_name(live.dtype, path), tuple(live.shape)))
+
+
+def _dtype_name(dtype: Any, path: str) -> str:
+    """The name to store; EncodeError for a dtype whose values are no numbers."""
+    if dtype in (tf.string, tf.resource, tf.variant):
+        raise EncodeError(f"{shown(path)}: values of {dtype.name} can't be stored")
+    return checked_dtype(np.dtype(dtype.as_numpy_dtype), path)
