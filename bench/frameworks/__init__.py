@@ -1,0 +1,1 @@
+"""DeepFreeze beside what each framework brings along to save with."""

@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import imported
@@ -25,19 +24,25 @@ _MODES = ("window", "after_update")
 _Call = Callable[[int], None]
 
 
-def _guard_maker_for(target: object) -> Callable[[Any, Mode, _Call, _Call], Callable[[int], Guard]]:
-    """The make_guard() of the framework that the target is of; torch's says what is none."""
+def _guard_maker(target: object, mode: Mode, before: _Call, after: _Call) -> Callable[[int], Guard]:
+    """Of the framework that the target is of; torch's says what is none."""
     if imported("chainer"):
         from deepfreeze.adapters import chainer_guard
 
         if chainer_guard.is_optimizer(target):
-            return chainer_guard.make_guard
-    if imported("torch"):
-        from deepfreeze.adapters import torch_guards
+            return chainer_guard.make_guard(target, mode, before, after)
+    if not imported("torch"):
+        kind = type(target).__qualname__
+        raise TypeError(f"attach: a {kind} is no optimizer and no module of torch")
+    if imported("keras"):
+        from deepfreeze.adapters import keras_guards
 
-        return torch_guards.make_guard
-    kind = type(target).__qualname__
-    raise TypeError(f"attach: a {kind} is no optimizer and no module of torch")
+        make = keras_guards.guard_maker(target, mode, before)
+        if make is not None:
+            return make
+    from deepfreeze.adapters import torch_guards
+
+    return torch_guards.make_guard(target, mode, before, after)
 
 
 @dataclass
@@ -71,8 +76,8 @@ class LazyCapture:
             if known in (mode, "module"):
                 return
             self.detach(target)
-        make_guard = _guard_maker_for(target)
-        self._guards.add(make_guard(target, mode, self.fence, self._updated))
+        make = _guard_maker(target, mode, self.fence, self._updated)
+        self._guards.add(make)
 
     def detach(self, target: object | None) -> None:
         """Guards one target, or all of them, no more."""

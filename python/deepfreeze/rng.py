@@ -13,13 +13,15 @@ from deepfreeze.errors import MismatchError
 if TYPE_CHECKING:
     import numpy as np
     import torch
+    from numpy.typing import NDArray
 
 
 class RNG:
     """The global generators of Python, NumPy and torch (CPU, and CUDA where it is used).
 
     Generators of the program's own come as arguments: torch.Generator, numpy.random.Generator or
-    random.Random, by position or by name. NumPy and torch count once they are imported.
+    random.Random, by position or by name. NumPy and torch count once they are imported, and so does
+    Keras's global seed generator, once something has drawn from it.
 
     Stored is the state after all other objects have given theirs, and it is restored after all
     of them, so a state_dict() or load_state_dict() that draws shifts no stream. A DataLoader
@@ -48,6 +50,9 @@ class RNG:
             state["torch"] = torch.get_rng_state()
             if torch.cuda.is_available() and torch.cuda.is_initialized():
                 state["cuda"] = torch.cuda.get_rng_state_all()
+        seed = _keras_seed()
+        if seed is not None:
+            state["keras"] = seed
         state["own"] = {name: _get(generator) for name, generator in self._own.items()}
         return state
 
@@ -56,6 +61,8 @@ class RNG:
         self._check_own(state["own"])
         if "cuda" in state:
             _set_cuda(state["cuda"])
+        if "keras" in state:
+            _set_keras_seed(state["keras"])  # before Python's, from which a new one draws
         random.setstate(_python_tuple(state["python"]))
         if "numpy" in state:
             import numpy as np
@@ -85,6 +92,22 @@ def _python_tuple(state: dict[str, Any]) -> tuple[Any, ...]:
     data = state["words"]
     words = struct.unpack(f"<{len(data) // 4}I", data)
     return state["version"], words, state["gauss_next"]
+
+
+def _keras_seed() -> NDArray[Any] | None:
+    if "keras" not in sys.modules:
+        return None
+    from deepfreeze.adapters.keras_variables import global_seed
+
+    return global_seed()
+
+
+def _set_keras_seed(seed: NDArray[Any]) -> None:
+    if "keras" not in sys.modules:
+        return
+    from deepfreeze.adapters.keras_variables import set_global_seed
+
+    set_global_seed(seed)
 
 
 def _set_cuda(states: list[torch.Tensor]) -> None:

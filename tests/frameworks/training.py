@@ -17,6 +17,9 @@ FRAMEWORKS = {
     "jax": "jax",
     "flax": "flax",
     "tensorflow": "tensorflow",
+    "keras_tensorflow": "keras",
+    "keras_torch": "keras",
+    "keras_jax": "keras",
 }
 SEED = 20  # of data and their order: the same in every process
 

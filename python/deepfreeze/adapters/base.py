@@ -129,6 +129,10 @@ def adapters_in_use() -> list[Adapter]:
     """Those of the frameworks that the program has imported, then the one for any object."""
     found: list[Adapter] = []
     share: Callable[[Any, Node, str], bool] | None = None
+    if imported("keras"):  # before its backends, which would claim its models too
+        from deepfreeze.adapters.keras import KerasAdapter
+
+        found.append(KerasAdapter())
     if imported("tensorflow"):
         from deepfreeze.adapters.tensorflow import TensorFlowAdapter
 

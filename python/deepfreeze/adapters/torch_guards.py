@@ -30,9 +30,9 @@ class OptimizerGuard:
         self.mode = mode
         self._optimizer = unwrapped(optimizer)
         _remove_dead_hooks(self._optimizer)
-        self._hooks = [self._optimizer.register_step_pre_hook(_Hook(before, number))]
+        self._hooks = [self._optimizer.register_step_pre_hook(Hook(before, number))]
         if mode == "after_update":
-            self._hooks.append(self._optimizer.register_step_post_hook(_Hook(after, number)))
+            self._hooks.append(self._optimizer.register_step_post_hook(Hook(after, number)))
 
     def owned(self) -> list[Any]:
         owned: list[Any] = []
@@ -44,13 +44,13 @@ class OptimizerGuard:
         return [*map(local_of, owned)]
 
     def can_watch(self, value: Any) -> bool:
-        return _is_watchable(value)
+        return is_watchable(value)
 
     def follower_of(self, tensor: Tensor) -> Tensor | None:
         # A fused update bumps the version of the step count, and of nothing else.
         state = self._optimizer.state.get(tensor)
         count = state.get("step") if isinstance(state, dict) else None
-        return count if _is_watchable(count) else None
+        return count if is_watchable(count) else None
 
     def detach(self) -> None:
         for hook in self._hooks:
@@ -71,7 +71,7 @@ class ModuleGuard:
         return [*map(local_of, self._module.parameters())]
 
     def can_watch(self, value: Any) -> bool:
-        return _is_watchable(value)
+        return is_watchable(value)
 
     def follower_of(self, _: Tensor) -> Tensor | None:
         return None
@@ -93,7 +93,7 @@ def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callabl
     raise TypeError(f"attach: a {type(target).__qualname__} is no optimizer and no module of torch")
 
 
-def _is_watchable(value: Any) -> bool:
+def is_watchable(value: Any) -> bool:
     """Whether it has memory to copy and a version counter: not if lazy, sparse, of inference."""
     return (
         type(value) in _KINDS
@@ -103,7 +103,7 @@ def _is_watchable(value: Any) -> bool:
     )
 
 
-class _Hook:
+class Hook:
     """Calls a guard's fence or release, while there is a checkpointer to be called."""
 
     # As torch.compiler.disable() does, without importing the compiler: a compiled step calls it.
@@ -131,7 +131,7 @@ def _remove_dead_hooks(optimizer: Optimizer) -> None:
     """Those of checkpointers that are gone. Not when they go: that may be within a step()."""
     for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         hooks = vars(optimizer).get(name, {})  # a wrapper may have none
-        for key in [key for key, hook in hooks.items() if isinstance(hook, _Hook) and hook.dead]:
+        for key in [key for key, hook in hooks.items() if isinstance(hook, Hook) and hook.dead]:
             del hooks[key]
 
 

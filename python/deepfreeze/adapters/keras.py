@@ -1,0 +1,165 @@
+"""Keras 3: models, layers, optimizers, metrics and seed generators, on each of its backends.
+
+Variables go by their place in Keras's own lists, because their paths change from one instance to
+the next. The path, without the numbers that Keras adds, is the rest of the name, and is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.held import HeldArrays, array_maker, form_in, warn_if_untested
+from deepfreeze.adapters.keras_variables import (
+    assign,
+    build_optimizer,
+    groups_of,
+    has_metrics_to_come,
+    live_form,
+    name_of,
+    sync,
+    value_of,
+)
+from deepfreeze.names import join, shown
+from deepfreeze.tree import Node, tag_of
+
+if TYPE_CHECKING:
+    from deepfreeze.capture import Capture
+    from deepfreeze.plan import Plan
+
+_TESTED = "3.15."
+_KIND = "keras"  # of an object that is stored by its variables
+
+
+class KerasAdapter:
+    """Stores variables by what their backend has for them, and assigns what was stored."""
+
+    def __init__(self) -> None:
+        self._arrays = HeldArrays()  # of the jax backend; the others' adapters have their own
+
+    def claims(self, value: object) -> bool:
+        return isinstance(value, _kinds())
+
+    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+        warn_if_untested("Keras", keras.__version__, _TESTED)
+        if isinstance(value, keras.Variable):
+            return self._encode_variable(value, path, capture)
+        capture.refuse_inside(value, path)
+        sync(value)
+        nodes = {
+            group: self._encode_group(variables, join(path, group), capture)
+            for group, variables in groups_of(value).items()
+        }
+        return {"$": "object", "t": _KIND, "v": nodes}
+
+    def _encode_group(self, variables: list[Any], path: str, capture: Capture) -> dict[str, Node]:
+        named = ((name_of(variable, index), variable) for index, variable in enumerate(variables))
+        return {
+            name: self._encode_variable(variable, join(path, name), capture)
+            for name, variable in named
+        }
+
+    def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
+        value = value_of(variable, path)
+        if keras.backend.backend() == "jax":
+            return self._arrays.store(value, path, capture)
+        return capture.encode(value, path)
+
+    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+        return {}
+
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        return None
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        pass
+
+    def finish(self, capture: Capture) -> None:
+        """Nothing waits."""
+
+    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+        if isinstance(live, keras.Variable):
+            _match_variable(node, live, path, plan)
+        elif tag_of(node) != "object" or node["t"] != _KIND:
+            plan.mismatch(path, node, f"a {type(live).__qualname__}")
+        else:
+            sync(live)
+            build_optimizer(live, len(node["v"].get("optimizer", ())))
+            _match_groups(dict(node["v"]), live, path, plan)
+        return None
+
+    def decodes(self, tag: str, node: Node) -> bool:
+        return False  # arrays, tensors and objects, which need no Keras
+
+    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+        raise AssertionError(tag)
+
+    def environment(self) -> dict[str, str]:
+        return {"keras": f"{keras.__version__} on {keras.backend.backend()}"}
+
+
+@cache
+def _kinds() -> tuple[type, ...]:
+    if not hasattr(keras, "Variable"):  # Keras 2 is another program
+        return ()
+    return (
+        keras.Variable,
+        keras.layers.Layer,  # models too
+        keras.optimizers.Optimizer,
+        keras.metrics.Metric,
+        keras.random.SeedGenerator,
+    )
+
+
+def _match_groups(stored: dict[str, Node], live: Any, path: str, plan: Plan) -> None:
+    for group, variables in groups_of(live).items():
+        nodes = stored.pop(group, {})
+        if group != "metrics" or not has_metrics_to_come(live):
+            _match_group(nodes, variables, join(path, group), plan)
+    for group, nodes in stored.items():
+        _surplus(nodes, join(path, group), plan)
+
+
+def _match_group(stored: dict[str, Node], variables: list[Any], path: str, plan: Plan) -> None:
+    """By index: the names are compared, but choose nothing."""
+    names = list(stored)
+    for index, variable in enumerate(variables):
+        live_name = name_of(variable, index)
+        if index >= len(names):
+            plan.miss(join(path, live_name))
+            continue
+        place = join(path, names[index])
+        if plan.strict and names[index] != live_name and plan.keys.wants(place):
+            plan.fault(f"{shown(place)}: in its place live is {live_name}")
+        else:
+            _match_variable(stored[names[index]], variable, place, plan)
+    if len(names) > len(variables) and not variables:
+        _surplus(stored, path, plan)
+        return
+    for name in names[len(variables) :]:
+        plan.surplus(stored[name], join(path, name))
+
+
+def _surplus(stored: dict[str, Node], path: str, plan: Plan) -> None:
+    """A whole group that the live object lacks: most often it is not built yet."""
+    wanted = [name for name in stored if plan.keys.wants(join(path, name))]
+    if wanted and plan.strict:
+        plan.fault(
+            f"{shown(path)}: {len(wanted)} variables are stored, of which {wanted[0]}, live none: "
+            "compile the model, and build it by a train_on_batch(), before it is restored"
+        )
+
+
+def _match_variable(node: Node, live: Any, path: str, plan: Plan) -> None:
+    if not plan.keys.wants(path):
+        return
+    form = form_in(node, plan)
+    if form is None:
+        plan.mismatch(path, node, "a variable of Keras")
+    elif plan.same_form(path, form, live_form(live)):
+        make = array_maker(node, path, plan)
+        plan.apply(path, lambda: assign(live, make()))

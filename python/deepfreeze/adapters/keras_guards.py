@@ -1,0 +1,99 @@
+"""The guard of a Keras optimizer on the torch backend, where updates are made in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from deepfreeze.adapters.torch_guards import Call, Hook, is_watchable
+from deepfreeze.guards import Guard, Mode
+
+# Both write: the second swaps the averages in at the end of fit().
+_WRITERS = ("apply", "finalize_variable_values")
+
+
+class KerasOptimizerGuard:
+    """Fences an optimizer's updates: its methods are wrapped, as Keras has no hook there."""
+
+    mode = "window"
+
+    def __init__(self, optimizer: Any, number: int, before: Call) -> None:
+        self.target: object = optimizer
+        self.number = number
+        self._optimizer = optimizer
+        _unwrap(optimizer)
+        self._hook = Hook(before, number)
+        for name in _WRITERS:
+            # Past Keras's __setattr__, which looks for variables in what it is given.
+            vars(optimizer)[name] = _Fenced(self._hook, getattr(optimizer, name))
+
+    def owned(self) -> list[Any]:
+        variables = [*self._optimizer._trainable_variables, *self._optimizer.variables]
+        return [each._value for each in variables]
+
+    def can_watch(self, value: Any) -> bool:
+        return is_watchable(value)
+
+    def follower_of(self, _: Any) -> None:
+        return None
+
+    def detach(self) -> None:
+        for name in _WRITERS:
+            method = vars(self._optimizer).get(name)
+            while isinstance(method, _Fenced):
+                method.release(self._hook)
+                method = method.method
+        _unwrap(self._optimizer)
+
+
+class _Fenced:
+    """A method behind a fence."""
+
+    def __init__(self, hook: Hook, method: Callable[..., Any]) -> None:
+        self._hook: Any = hook
+        self.method = method
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no checkpointer is left to be called; a copy of the optimizer has none."""
+        return bool(getattr(self._hook, "dead", True))
+
+    def release(self, hook: Hook) -> None:
+        """Calls `hook` no more, if it is its own."""
+        if self._hook is hook:
+            self._hook = None
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if self._hook is not None:
+            self._hook()
+        return self.method(*arguments, **named)
+
+
+def _unwrap(optimizer: Any) -> None:
+    """Takes off the outer wrappers that call nobody any more."""
+    for name in _WRITERS:
+        method = vars(optimizer).pop(name, None)
+        while isinstance(method, _Fenced) and method.is_over:
+            method = method.method
+        if isinstance(method, _Fenced):
+            vars(optimizer)[name] = method
+
+
+def guard_maker(target: object, mode: Mode, before: Call) -> Callable[[int], Guard] | None:
+    """What makes the guard of a Keras optimizer; None for anything else.
+
+    TypeError on the other backends, where nothing has to be guarded.
+    """
+    if not isinstance(target, keras.optimizers.Optimizer):
+        return None
+    backend = keras.backend.backend()
+    if backend != "torch":
+        raise TypeError(
+            f"attach: on the {backend} backend of Keras nothing writes what save() holds: "
+            "no optimizer need be attached"
+        )
+    if mode != "window":
+        raise ValueError(f"attach: mode {mode!r} is for optimizers of torch, this one is Keras's")
+    return lambda number: KerasOptimizerGuard(target, number, before)

@@ -1,0 +1,111 @@
+"""Variables of Keras 3: which an object has, what their values are, and how they are set."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from deepfreeze.errors import EncodeError
+from deepfreeze.names import shown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from deepfreeze.plan import Form
+
+_ADDED_NUMBERS = re.compile(r"_\d+(?=_|/|$)")  # "dense_3/kernel" is "dense/kernel" elsewhere
+
+
+def groups_of(value: Any) -> dict[str, list[Any]]:
+    """The variables of a model by group, of anything else in one, each in Keras's own order.
+
+    `variables` of a model are its weights and the states of its seed generators.
+    """
+    if isinstance(value, keras.random.SeedGenerator):
+        return {"variables": [value.state]}
+    groups = {"variables": list(value.variables)}
+    if isinstance(value, keras.Model):
+        optimizer = getattr(value, "optimizer", None)
+        if optimizer is not None:
+            groups["optimizer"] = list(optimizer.variables)
+        groups["metrics"] = list(value.metrics_variables)
+    return groups
+
+
+def has_metrics_to_come(value: Any) -> bool:
+    """Whether a model makes metrics in its first batch only. They begin anew with each epoch."""
+    parts = (getattr(value, "_compile_metrics", None), getattr(value, "_compile_loss", None))
+    return any(part is not None and not part.built for part in parts)
+
+
+def name_of(variable: Any, index: int) -> str:
+    """The place in its list, and what of its path is the same in each instance and process."""
+    return f"{index}.{_ADDED_NUMBERS.sub('', variable.path)}"
+
+
+def sync(value: Any) -> None:
+    """On the jax backend gives a model's variables back the values that fit() has taken away."""
+    if isinstance(value, keras.Model) and keras.backend.backend() == "jax":
+        value.jax_state_sync()
+
+
+def value_of(variable: Any, path: str) -> Any:
+    """The backend's own variable or tensor; of jax a view of its array, which keeps it as it is.
+
+    Not `value`: that is a cast copy under mixed precision.
+    """
+    value = variable._value
+    if value is None:
+        raise EncodeError(
+            f"{shown(path)}: {variable.path} has no value now: within fit() of the jax backend the "
+            "model itself must come first in the state, else build the model first"
+        )
+    return np.asarray(value) if keras.backend.backend() == "jax" else value
+
+
+def live_form(variable: Any) -> Form:
+    """Its own dtype, whatever it is cast to at the moment, and its shape."""
+    return str(variable._dtype), tuple(variable.shape)
+
+
+def assign(variable: Any, array: NDArray[Any]) -> None:
+    """Sets a variable to a copy of `array`."""
+    if keras.backend.backend() == "tensorflow":
+        variable._value.assign(array)
+    elif keras.backend.backend() == "jax":
+        import jax.numpy as jnp
+
+        # Ready at once: where memory is not aligned the copy is made later, from `array`.
+        variable.assign(jnp.array(array, copy=True).block_until_ready())
+    else:
+        variable.assign(array)
+
+
+def build_optimizer(value: Any, count: int) -> None:
+    """Has a compiled model's optimizer make its slots, where more variables than it has are stored.
+
+    It makes them in its first step otherwise.
+    """
+    optimizer = getattr(value, "optimizer", None) if isinstance(value, keras.Model) else None
+    if optimizer is not None and not optimizer.built and count > len(optimizer.variables):
+        optimizer.build(value.trainable_variables)
+
+
+def global_seed() -> NDArray[Any] | None:
+    """The state of the seed generator for calls of keras.random without one; None: none came."""
+    if not hasattr(keras, "Variable"):  # Keras 2 has no such thing
+        return None
+    from keras.src.backend.common.global_state import get_global_attribute
+
+    generator = get_global_attribute("global_seed_generator")
+    return None if generator is None else np.array(keras.ops.convert_to_numpy(generator.state))
+
+
+def set_global_seed(state: NDArray[Any]) -> None:
+    """Sets it, and makes one where there is none."""
+    from keras.src.random.seed_generator import global_seed_generator
+
+    assign(global_seed_generator().state, state)

@@ -1,0 +1,138 @@
+"""Keras 3: a callback that saves while fit() runs, and resumes it in the middle of an epoch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import keras
+
+from deepfreeze.checkpointer import Checkpointer
+from deepfreeze.errors import MismatchError
+from deepfreeze.keras_resume import CallbackState, PassedOver
+from deepfreeze.policy import Every, Keep
+from deepfreeze.rng import RNG
+
+Logs = Mapping[str, Any] | None
+
+
+class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
+    """Saves the run while fit() trains, and has fit() go on where the newest checkpoint was made.
+
+    `run` is a directory, or a Checkpointer that the caller closes. `every`: "epoch" saves at the
+    end of each epoch; df.every(...) after the batches that it chooses, counted over all epochs;
+    None after those that the given Checkpointer chooses, else after each. `keep` as for a
+    Checkpointer. With steps_per_execution=k one call of k batches counts as k.
+
+    Stored are the model (weights, seed generators, optimizer, metrics), df.RNG(), the place in the
+    epoch, and of each of `callbacks` what it has counted: its plain attributes that are no
+    arguments of its own. In fit()'s list this callback comes after those.
+
+    Works on the backends tensorflow, torch and jax. fit() must get the same batches in each
+    process: shuffle=False, and an order that follows from a seed and the epoch. Those that the
+    resumed epoch was trained on before are drawn again and passed over; other callbacks see them
+    with empty logs.
+
+    fit() raises MismatchError where the model is another one, or the epoch has fewer batches than
+    were trained on. For the thread that calls fit().
+    """
+
+    def __init__(
+        self,
+        run: str | os.PathLike[str] | Checkpointer,
+        *,
+        every: Every | Literal["epoch"] | None = "epoch",
+        keep: Keep | None = None,
+        callbacks: Sequence[Any] = (),
+    ) -> None:
+        super().__init__()
+        self._by_epoch = every == "epoch"
+        self._options: dict[str, Any] = {"every": None if every == "epoch" else every, "keep": keep}
+        self._path = None if isinstance(run, Checkpointer) else run
+        self._ckpt = run if isinstance(run, Checkpointer) else None
+        if self._ckpt is not None and any(self._options.values()):
+            raise ValueError("DeepFreezeCallback: a Checkpointer has its own `every` and `keep`")
+        self._callbacks = CallbackState.of_all(callbacks)
+        self._rng = RNG()
+        self._progress: dict[str, Any] = {"epoch": 0, "batch": 0, "step": 0, "stopped": False}
+        self._passed_over: PassedOver | None = None
+        self._resumes = False
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What is saved: for a Checkpointer's restore() outside fit(), after set_model()."""
+        return {
+            "model": self.model,
+            "callbacks": self._callbacks,
+            "progress": self._progress,
+            "rng": self._rng,
+        }
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        """Restores the newest checkpoint, if there is one."""
+        if self._passed_over is not None:  # of a fit() that was interrupted
+            self._passed_over.end()
+            self._passed_over = None
+        if self._ckpt is None:
+            assert self._path is not None
+            self._ckpt = Checkpointer(self._path, **self._options)
+        if keras.backend.backend() == "torch" and self.model.optimizer is not None:
+            self._ckpt.attach(self.model.optimizer)
+        self._resumes = self._ckpt.restore(self.state) is not None
+        if self._resumes:
+            done = self.params["epochs"] if self._progress["stopped"] else self._progress["epoch"]
+            self.model._initial_epoch = done
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """Passes over the batches before those that are still to be trained on."""
+        resumes, self._resumes = self._resumes, False
+        batch = self._progress["batch"] if resumes and epoch == self._progress["epoch"] else 0
+        self._progress.update(epoch=epoch, batch=batch)
+        if batch:
+            self._passed_over = PassedOver(self.model, batch, self._restore_again)
+
+    def _restore_again(self) -> None:
+        assert self._ckpt is not None
+        self._ckpt.restore(self.state, self._progress["step"])
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Saves where `every` says so."""
+        if self._passed_over is not None:
+            if self._passed_over.is_over:
+                self._passed_over = None
+            return
+        progress = self._progress
+        progress.update(step=progress["step"] + batch + 1 - progress["batch"], batch=batch + 1)
+        if not self._by_epoch:
+            assert self._ckpt is not None
+            self._ckpt.step(progress["step"], self.state, _numbers(logs))
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Saves where `every` is "epoch"."""
+        if self._passed_over is not None:
+            self._passed_over.end()
+            self._passed_over = None
+            self._restore_again()
+            if self.model.stop_training:  # another callback has, in the middle of it
+                return
+            raise MismatchError(
+                f"resume epoch {epoch}: it was saved after {self._progress['batch']} batches, and "
+                "has fewer now: fit() is given other data than then"
+            )
+        stopped = bool(self.model.stop_training)
+        self._progress.update(epoch=epoch + 1, batch=0, stopped=stopped)
+        if self._by_epoch:
+            assert self._ckpt is not None
+            self._ckpt.save(self._progress["step"], self.state, _numbers(logs))
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        """Waits for what is in flight where the Checkpointer is its own."""
+        self.model._initial_epoch = None
+        if self._path is not None and self._ckpt is not None:
+            self._ckpt.close()
+            self._ckpt = None
+
+
+def _numbers(logs: Logs) -> dict[str, float]:
+    return {name: value for name, value in (logs or {}).items() if isinstance(value, (int, float))}

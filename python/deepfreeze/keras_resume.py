@@ -1,0 +1,116 @@
+"""What a resumed fit() of Keras needs beside the model: its callbacks, its place in the epoch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+_KEPT_BY_FIT = frozenset({"model", "_model", "params", "_params", "validation_data"})
+_ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+_JAX_LISTS = (
+    "trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables",
+)  # fmt: skip
+
+
+class CallbackState:
+    """What a callback has counted: its plain attributes that are no arguments of its own."""
+
+    def __init__(self, callback: Any) -> None:
+        self._callback = callback
+        arguments = inspect.signature(type(callback).__init__).parameters
+        self._left_out = _KEPT_BY_FIT | arguments.keys()
+
+    @staticmethod
+    def of_all(callbacks: Iterable[Any]) -> dict[str, CallbackState]:
+        """By class name, the second of a class as "EarlyStopping_2"."""
+        found: dict[str, CallbackState] = {}
+        counts: dict[str, int] = {}
+        for each in callbacks:
+            name = type(each).__name__
+            counts[name] = counts.get(name, 0) + 1
+            found[name if counts[name] == 1 else f"{name}_{counts[name]}"] = CallbackState(each)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in vars(self._callback).items()
+            if name not in self._left_out and _is_plain(value)
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self._callback).update(state)
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    if type(value) is dict:
+        return all(type(key) in _ATOMS and _is_plain(each) for key, each in value.items())
+    if isinstance(value, (np.ndarray, np.generic)):
+        return not value.dtype.hasobject
+    return type(value) in _ATOMS
+
+
+class PassedOver:
+    """The batches of a resumed epoch that were trained on before: drawn, and passed over.
+
+    fit() can't begin in the middle of an epoch, but looks its train_function up for each batch. In
+    its place stands one that draws alone, until `count` batches are drawn; then `restore` is
+    called, because drawing and other callbacks may have changed the state meanwhile.
+    """
+
+    def __init__(self, model: Any, count: int, restore: Callable[[], object]) -> None:
+        self._model = model
+        self._calls_left: int = -(-count // model.steps_per_execution)
+        self._restore = restore
+        self._train: Callable[..., Any] = model.train_function
+        model.train_function = {
+            "tensorflow": self._draw_tensorflow, "jax": self._draw_jax, "torch": self._drawn,
+        }[keras.backend.backend()]  # fmt: skip
+
+    @property
+    def is_over(self) -> bool:
+        """Whether training has its own function back."""
+        return self._calls_left == 0
+
+    def end(self) -> None:
+        """Gives training its function back."""
+        self._model.train_function = self._train
+
+    def _drawn(self, _: object = None) -> dict[str, Any]:
+        """One call's batches are drawn; the logs that fit() is given for it."""
+        self._calls_left -= 1
+        if not self.is_over:
+            return {}
+        self.end()
+        self._restore()
+        metrics: dict[str, Any] = self._model.get_metrics_result()  # of an epoch that ends here
+        return metrics
+
+    def _draw(self, iterator: Iterator[Any]) -> Any:
+        first = next(iterator)
+        for _ in range(1, self._model.steps_per_execution):
+            next(iterator, None)  # the last ones may be fewer
+        return first
+
+    def _draw_tensorflow(self, iterator: Iterator[Any]) -> dict[str, Any]:
+        # The first step would make the metrics, and comes too late.
+        self._model._symbolic_build(data_batch=self._draw(iterator))
+        return self._drawn()
+
+    def _draw_jax(self, state: tuple[Any, ...], iterator: Iterator[Any]) -> tuple[Any, Any]:
+        model = self._model
+        self._draw(iterator)
+        if self._calls_left == 1:  # fit() has taken the variables' values: give them back
+            model._jax_state = dict(zip(_JAX_LISTS, state, strict=True))
+            model._jax_state_synced = False
+            model.jax_state_sync()
+        logs = self._drawn()
+        if not self.is_over:
+            return logs, state
+        return logs, model._get_jax_state(**dict.fromkeys(_JAX_LISTS, True))
