@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -14,6 +15,8 @@ from deepfreeze.keras_resume import CallbackState, PassedOver
 from deepfreeze.policy import Every, Keep
 from deepfreeze.rng import RNG
 
+log = logging.getLogger("deepfreeze")
+
 Logs = Mapping[str, Any] | None
 
 
@@ -21,9 +24,10 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
     """Saves the run while fit() trains, and has fit() go on where the newest checkpoint was made.
 
     `run` is a directory, or a Checkpointer that the caller closes. `every`: "epoch" saves at the
-    end of each epoch; df.every(...) after the batches that it chooses, counted over all epochs;
-    None after those that the given Checkpointer chooses, else after each. `keep` as for a
-    Checkpointer. With steps_per_execution=k one call of k batches counts as k.
+    end of each epoch, and where another callback stops training within one; df.every(...) after the
+    batches that it chooses, counted over all epochs; None after those that the given Checkpointer
+    chooses, else after each. `keep` as for a Checkpointer. With steps_per_execution=k one call of k
+    batches counts as k.
 
     Stored are the model (weights, seed generators, optimizer, metrics), df.RNG(), the place in the
     epoch, and of each of `callbacks` what it has counted: its plain attributes that are no
@@ -58,6 +62,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         self._progress: dict[str, Any] = {"epoch": 0, "batch": 0, "step": 0, "stopped": False}
         self._passed_over: PassedOver | None = None
         self._resumes = False
+        self._cut_short = False
 
     @property
     def state(self) -> dict[str, Any]:
@@ -81,12 +86,18 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
             self._ckpt.attach(self.model.optimizer)
         self._resumes = self._ckpt.restore(self.state) is not None
         if self._resumes:
-            done = self.params["epochs"] if self._progress["stopped"] else self._progress["epoch"]
-            self.model._initial_epoch = done
+            self.model._initial_epoch = self._first_epoch()
+
+    def _first_epoch(self) -> int:
+        epochs: int = self.params["epochs"]
+        epoch: int = self._progress["epoch"]
+        if self._progress["stopped"]:
+            log.warning("a callback stopped this run after %d epochs: fit() trains no more", epoch)
+        return epochs if self._progress["stopped"] else epoch
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Passes over the batches before those that are still to be trained on."""
-        resumes, self._resumes = self._resumes, False
+        resumes, self._resumes, self._cut_short = self._resumes, False, False
         batch = self._progress["batch"] if resumes and epoch == self._progress["epoch"] else 0
         self._progress.update(epoch=epoch, batch=batch)
         if batch:
@@ -104,9 +115,12 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
             return
         progress = self._progress
         progress.update(step=progress["step"] + batch + 1 - progress["batch"], batch=batch + 1)
+        self._cut_short = bool(self.model.stop_training)
+        assert self._ckpt is not None
         if not self._by_epoch:
-            assert self._ckpt is not None
             self._ckpt.step(progress["step"], self.state, _numbers(logs))
+        elif self._cut_short:  # by a limit of time, say: the rest of the epoch is still to come
+            self._ckpt.save(progress["step"], self.state, _numbers(logs))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Saves where `every` is "epoch"."""
@@ -120,6 +134,8 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
                 f"resume epoch {epoch}: it was saved after {self._progress['batch']} batches, and "
                 "has fewer now: fit() is given other data than then"
             )
+        if self._cut_short:
+            return
         stopped = bool(self.model.stop_training)
         self._progress.update(epoch=epoch + 1, batch=0, stopped=stopped)
         if self._by_epoch:

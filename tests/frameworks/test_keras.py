@@ -155,6 +155,23 @@ def test_what_has_stopped_early_trains_no_more(tmp_path: Path) -> None:
     assert history == {}
 
 
+class Limit(keras.callbacks.Callback):
+    """Stops within an epoch, as a limit of time does."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.stop_training = batch == 1
+
+
+def test_what_was_cut_short_goes_on_in_its_epoch(tmp_path: Path) -> None:
+    whole = make_model()
+    fit(whole)
+    history = fit(make_model(), Limit(), callback(tmp_path / "run"))
+    assert len(history["loss"]) == 1
+    resumed = make_model(seed=9)
+    assert len(fit(resumed, callback(tmp_path / "run"))["loss"]) == EPOCHS
+    assert values(resumed) == values(whole)
+
+
 @pytest.mark.skipif(BACKEND == "torch", reason="it refuses more than one")
 def test_resumes_where_several_steps_are_one_execution(tmp_path: Path) -> None:
     whole = make_model(steps_per_execution=2)
@@ -276,6 +293,28 @@ def test_mixed_precision_is_stored_as_it_is_kept(tmp_path: Path) -> None:
         opened = df._core.open_checkpoint(ckpt.checkpoints()[0])
         assert "F16" not in {each.dtype for each in opened.tensors()}
     assert values(live) == values(saved)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="it is about tf.Module")
+def test_layers_within_a_module_of_tensorflow_keep_their_seeds(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def holder(seed: int) -> Any:
+        keras.utils.set_random_seed(seed)
+        module = tf.Module()
+        module.layers = [keras.layers.Dense(3), keras.layers.Dropout(0.5)]
+        module.layers[0].build((None, 2))
+        return module
+
+    def output(module: Any) -> Any:
+        x = np.ones((4, 2), np.float32)
+        return module.layers[1](module.layers[0](x), training=True).numpy()
+
+    saved, live = holder(1), holder(2)
+    with df.Checkpointer(tmp_path / "run") as ckpt:
+        ckpt.save(1, {"net": saved})
+        ckpt.restore({"net": live})
+    assert (output(saved) == output(live)).all()
 
 
 def test_the_global_seed_generator_is_among_the_rngs(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from deepfreeze.adapters.held import (
     warn_if_untested,
 )
 from deepfreeze.adapters.tensorflow_objects import (
+    keras_adapter_of,
     leaves_of,
     match_generator,
     match_iterator,
@@ -66,6 +67,9 @@ class TensorFlowAdapter:
         return self._encode_object(value, path, capture)
 
     def _encode_object(self, value: Any, path: str, capture: Capture) -> Node:
+        keras_adapter = keras_adapter_of(value)
+        if keras_adapter is not None:
+            return keras_adapter.encode(value, path, capture)
         if isinstance(value, tf.random.Generator):
             return store_generator(value, path, capture)
         if isinstance(value, tf.data.Iterator):
@@ -118,6 +122,10 @@ class TensorFlowAdapter:
             plan.apply(path, lambda: live.assign(make()))
 
     def _match_object(self, node: Node, live: Any, path: str, plan: Plan) -> None:
+        keras_adapter = keras_adapter_of(live)
+        if keras_adapter is not None:
+            keras_adapter.match(node, live, path, plan)
+            return
         if isinstance(live, tf.random.Generator):
             match_generator(node, live, path, plan)
         elif isinstance(live, tf.data.Iterator):

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from tensorflow.python.trackable.base import Trackable
 
+from deepfreeze.adapters.base import imported
 from deepfreeze.adapters.held import array_maker, form_in
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import join, shown
 from deepfreeze.tree import Node, tag_of
 
 if TYPE_CHECKING:
+    from deepfreeze.adapters.keras import KerasAdapter
     from deepfreeze.capture import Capture
     from deepfreeze.plan import Plan
 
@@ -23,11 +25,22 @@ _ITERATOR = "tf.data.Iterator"
 
 def is_leaf(value: object) -> bool:
     """Whether it is stored by itself, and not by what it holds."""
-    return isinstance(value, (tf.Variable, tf.random.Generator, tf.data.Iterator))
+    own = isinstance(value, (tf.Variable, tf.random.Generator, tf.data.Iterator))
+    return own or keras_adapter_of(value) is not None
+
+
+def keras_adapter_of(value: object) -> KerasAdapter | None:
+    """What stores it where it is Keras's: TensorFlow does not see the seeds in a layer."""
+    if not imported("keras"):
+        return None
+    from deepfreeze.adapters.keras import KerasAdapter
+
+    adapter = KerasAdapter()
+    return adapter if adapter.claims(value) else None
 
 
 def leaves_of(root: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Variables, generators and iterators in a tracked object, each once, and their names.
+    """What is stored by itself in a tracked object, each once, and its name.
 
     Names are dotted attribute names, as tf.train.Checkpoint goes by; of several the first.
     """
