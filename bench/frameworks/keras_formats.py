@@ -27,7 +27,7 @@ def make_model(dropout: float) -> Any:
     if dropout:
         layers.append(keras.layers.Dropout(dropout))
     model = keras.Sequential([keras.layers.Input((WIDTH,)), *layers, keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss="mse")
+    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), keras.losses.MeanSquaredError())
     return model
 
 

@@ -108,7 +108,6 @@ class PassedOver:
         self._draw(iterator)
         if self._calls_left == 1:  # fit() has taken the variables' values: give them back
             model._jax_state = dict(zip(_JAX_LISTS, state, strict=True))
-            model._jax_state_synced = False
             model.jax_state_sync()
         logs = self._drawn()
         if not self.is_over:

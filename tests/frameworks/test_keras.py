@@ -246,6 +246,21 @@ def test_a_model_in_a_state(tmp_path: Path) -> None:
     assert tuple(kernel.shape) == (16, 256)
 
 
+def test_a_callback_of_ones_own_saves_within_fit(tmp_path: Path) -> None:
+    saved, live = make_model(), trained(seed=2)
+    expected = []
+    with df.Checkpointer(tmp_path / "run", profile="latency") as ckpt:
+
+        def save(batch: int, _: Any) -> None:
+            ckpt.save(batch, {"model": saved})  # not Callback.model, which syncs on jax
+            expected.append(values(saved))
+
+        fit(saved, keras.callbacks.LambdaCallback(on_train_batch_end=save), epochs=1)
+        for batch in range(BATCHES):
+            ckpt.restore({"model": live}, batch)
+            assert values(live) == expected[batch]
+
+
 def test_what_was_restored_shares_no_memory(tmp_path: Path) -> None:
     model = trained()
     with df.Checkpointer(tmp_path / "run") as ckpt:

@@ -111,7 +111,7 @@ class TensorFlowAdapter:
         elif isinstance(live, tf.Tensor):
             if plan.keys.wants(path) and _fits(node, live, path, plan):
                 make = array_maker(node, path, plan)
-                return lambda: tf.constant(make().copy())  # constant() may share the memory
+                return lambda: tf.constant(make())
         else:
             self._match_object(node, live, path, plan)
         return None
