@@ -37,7 +37,9 @@ class HeldArrays:
 
     def store(self, array: NDArray[Any], path: str, capture: Capture) -> Node:
         """The node of an array; EncodeError for a dtype that could not be loaded again."""
-        name = checked_dtype(array.dtype, path)
+        name = storable_name(array.dtype)
+        if name is None:
+            raise EncodeError(f"{shown(path)}: values of {array.dtype} can't be stored")
         if not array.flags.c_contiguous:
             array = array.copy(order="C")
         address = array.__array_interface__["data"][0]
@@ -51,16 +53,9 @@ class HeldArrays:
         return {"$": "array", "k": key}
 
 
-def checked_dtype(dtype: np.dtype[Any], path: str) -> str:
-    """The name to store; EncodeError where no array of it can be made again."""
-    name = _storable_name(dtype)
-    if name is None:
-        raise EncodeError(f"{shown(path)}: values of {dtype} can't be stored")
-    return name
-
-
 @cache
-def _storable_name(dtype: np.dtype[Any]) -> str | None:
+def storable_name(dtype: np.dtype[Any]) -> str | None:
+    """The name to store; None where no array of the dtype could be made again."""
     if dtype.hasobject or dtype.names is not None:  # texts and handles; quantised integers
         return None
     name = dtype_name(dtype)

@@ -8,6 +8,7 @@ References are taken in the thread that calls save(), which must be between two 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from deepfreeze.adapters.base import Remake
 from deepfreeze.adapters.held import (
     HeldArrays,
     array_maker,
-    checked_dtype,
     form_in,
+    storable_name,
     warn_if_untested,
 )
 from deepfreeze.adapters.tensorflow_objects import (
@@ -51,20 +52,27 @@ class TensorFlowAdapter:
     def __init__(self) -> None:
         self._arrays = HeldArrays()
         self._known: dict[int, str] = {}  # variables by id: to read one again would cost a step
+        self._began = False
 
     def claims(self, value: object) -> bool:
         return isinstance(value, (Trackable, tf.Tensor, tf.Variable))
 
     def encode(self, value: Any, path: str, capture: Capture) -> Node:
-        warn_if_untested("TensorFlow", tf.__version__, _TESTED)
-        if not tf.executing_eagerly():
-            raise EncodeError(f"{shown(path)}: within a tf.function nothing has a value to store")
+        if not self._began:
+            self._begin(path)
         if isinstance(value, tf.Variable):
             return self._encode_variable(value, path, capture)
         if isinstance(value, tf.Tensor):
-            return self._arrays.store(_array_of(value, path), path, capture)
+            return self._arrays.store(_value_of(value, path), path, capture)
         capture.refuse_inside(value, path)
         return self._encode_object(value, path, capture)
+
+    def _begin(self, path: str) -> None:
+        """Once in a save: a state may have thousands of variables."""
+        warn_if_untested("TensorFlow", tf.__version__, _TESTED)
+        if not tf.executing_eagerly():
+            raise EncodeError(f"{shown(path)}: within a tf.function nothing has a value to store")
+        self._began = True
 
     def _encode_object(self, value: Any, path: str, capture: Capture) -> Node:
         keras_adapter = keras_adapter_of(value)
@@ -86,7 +94,7 @@ class TensorFlowAdapter:
     def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
         key = self._known.get(id(variable))
         if key is None:
-            node = self._arrays.store(_array_of(_read(variable, path), path), path, capture)
+            node = self._arrays.store(_array_of(_read(variable, path)), path, capture)
             self._known[id(variable)] = node["k"]
             return node
         return {"$": "array", "k": key}
@@ -161,12 +169,22 @@ class TensorFlowAdapter:
         }
 
 
-def _array_of(tensor: Any, path: str) -> np.ndarray[Any, Any]:
-    """A view of a tensor's memory, or from a device a copy. It holds the tensor."""
+def _value_of(tensor: Any, path: str) -> np.ndarray[Any, Any]:
     if not isinstance(tensor, EagerTensor):
         raise EncodeError(f"{shown(path)}: a symbolic tensor has no value to store")
-    _dtype_name(tensor.dtype, path)  # first: of texts and handles the buffer ends the process
-    return np.asarray(tensor if tensor.shape.rank else tensor.numpy())
+    _dtype_name(tensor.dtype, path)
+    return _array_of(tensor)
+
+
+def _array_of(tensor: Any) -> np.ndarray[Any, Any]:
+    """A view of a tensor's memory, or from a device a copy. It holds the tensor.
+
+    Its dtype must have been checked: of texts and handles the buffer ends the process.
+    """
+    try:
+        return np.asarray(tensor)
+    except ValueError:  # a single bfloat16, of which TensorFlow makes no array
+        return np.asarray(tensor.numpy())
 
 
 def _read(variable: Any, path: str) -> Any:
@@ -197,6 +215,13 @@ def _fits(node: Node, live: Any, path: str, plan: Plan) -> bool:
 
 def _dtype_name(dtype: Any, path: str) -> str:
     """The name to store; EncodeError for a dtype whose values are no numbers."""
-    if dtype in (tf.string, tf.resource, tf.variant):
+    name = _name_of(dtype)
+    if name is None:
         raise EncodeError(f"{shown(path)}: values of {dtype.name} can't be stored")
-    return checked_dtype(np.dtype(dtype.as_numpy_dtype), path)
+    return name
+
+
+@cache
+def _name_of(dtype: Any) -> str | None:
+    handles = dtype in (tf.string, tf.resource, tf.variant)
+    return None if handles else storable_name(np.dtype(dtype.as_numpy_dtype))
