@@ -30,7 +30,8 @@ class OptimizerGuard:
         self.mode = mode
         self._optimizer = unwrapped(optimizer)
         _remove_dead_hooks(self._optimizer)
-        self._hooks = [self._optimizer.register_step_pre_hook(Hook(before, number))]
+        kind = _AfterClosure if _calls_closure_first(self._optimizer) else Hook
+        self._hooks = [self._optimizer.register_step_pre_hook(kind(before, number))]
         if mode == "after_update":
             self._hooks.append(self._optimizer.register_step_post_hook(Hook(after, number)))
 
@@ -125,6 +126,36 @@ class Hook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _nothing, ()  # a copy of the optimizer is not attached
+
+
+class _AfterClosure(_Hook):
+    """A fence that leaves out the closure of step(closure): forward and backward are in there.
+
+    Trainers that give one, as Lightning does, would else wait before all that a capture goes along
+    with.
+    """
+
+    def __call__(self, *step: Any) -> Any:
+        _, arguments, options = step
+        closure = arguments[1] if len(arguments) > 1 else options.get("closure")
+        if closure is None:
+            return super().__call__()
+        if len(arguments) > 1:
+            return (arguments[0], self._after(closure), *arguments[2:]), options
+        return arguments, {**options, "closure": self._after(closure)}
+
+    def _after(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def gradients() -> Any:
+            loss = closure()
+            super(_AfterClosure, self).__call__()
+            return loss
+
+        return gradients
+
+
+def _calls_closure_first(optimizer: Optimizer) -> bool:
+    """Whether its step() changes nothing before it has called its closure: all of torch's own."""
+    return type(optimizer).step.__module__.startswith("torch.optim.")
 
 
 def _remove_dead_hooks(optimizer: Optimizer) -> None:
