@@ -128,7 +128,7 @@ class Hook:
         return _nothing, ()  # a copy of the optimizer is not attached
 
 
-class _AfterClosure(_Hook):
+class _AfterClosure(Hook):
     """A fence that leaves out the closure of step(closure): forward and backward are in there.
 
     Trainers that give one, as Lightning does, would else wait before all that a capture goes along

@@ -1,0 +1,11 @@
+"""DeepFreeze in PyTorch Lightning's Trainer: docs/frameworks/lightning.md.
+
+DeepFreezeCallback saves what decides how a fit goes on, while it goes on, and resumes it;
+DeepFreezeCheckpointIO keeps the checkpoints that Lightning itself makes (ModelCheckpoint,
+Trainer.save_checkpoint) in a run.
+"""
+
+from deepfreeze.lightning.callback import DeepFreezeCallback
+from deepfreeze.lightning.checkpoint_io import DeepFreezeCheckpointIO
+
+__all__ = ["DeepFreezeCallback", "DeepFreezeCheckpointIO"]
