@@ -1,0 +1,224 @@
+"""DeepFreeze in Hugging Face's Trainer: docs/frameworks/huggingface.md.
+
+A mixin and no callback, because a callback comes too late to resume: the Trainer has decided by
+then at which epoch and batch it goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import ExportableState
+from transformers.training_args import ParallelMode
+
+import deepfreeze as df
+from deepfreeze.late_rng import LateRNG
+from deepfreeze.tested_versions import warn_where_untested
+
+log = logging.getLogger("deepfreeze")
+
+
+class DeepFreezeTrainerMixin:
+    """`class MyTrainer(DeepFreezeTrainerMixin, Trainer)`: its checkpoints are those of a run.
+
+    `run` is the run's directory, by default `deepfreeze` in `output_dir`; `run_options` are those
+    of df.Checkpointer but for `every`: `save_strategy` and `save_steps` say when. Unless `keep` is
+    given, `save_total_limit` says how many stay, and the best besides where the best is loaded at
+    the end. Metrics are what was logged at that step.
+
+    `train(resume_from_checkpoint=True)` goes on from the newest checkpoint that verifies, or begins
+    where there is none; a number is a step of the run; the path of one of the Trainer's own
+    checkpoints is read as ever.
+    """
+
+    # What it takes from the Trainer
+    args: Any
+    accelerator: Any
+    callback_handler: Any
+    control: Any
+    lr_scheduler: Any
+    model: Any
+    model_wrapped: Any
+    optimizer: Any
+    state: Any
+    store_flos: Any
+
+    def __init__(
+        self,
+        *arguments: Any,
+        run: str | os.PathLike[str] | None = None,
+        run_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        warn_where_untested("transformers")
+        super().__init__(*arguments, **options)
+        _refuse(self)
+        self.run = Path(self.args.output_dir, "deepfreeze") if run is None else Path(run)
+        self.checkpointer: df.Checkpointer | None = None  # while train() runs
+        self._run_options = {"keep": _keep_of(self.args), **(run_options or {})}
+        self._late_rng = LateRNG()
+        self._resuming: int | None = None  # the step of the run that train() goes on from
+        self._is_restored = False  # and whether all of it is in place
+
+    def train(self, resume_from_checkpoint: Any = None, *more: Any, **options: Any) -> Any:
+        """As Trainer.train(). CorruptError where nothing that is there verifies."""
+        trainer: Any = super()
+        with df.Checkpointer(self.run, **self._run_options) as self.checkpointer:
+            steps = _steps_to_try(self.checkpointer, resume_from_checkpoint)
+            for step in steps:
+                try:
+                    with self._as_directory(step) as directory:
+                        return trainer.train(directory, *more, **options)
+                except (df.CorruptError, df.IncompleteError) as error:
+                    if self._is_restored or step == steps[-1]:
+                        raise
+                    log.warning("step %d can't be resumed, trying an older one: %s", step, error)
+            begins = None if resume_from_checkpoint is True else resume_from_checkpoint
+            return trainer.train(begins, *more, **options)
+
+    @contextlib.contextmanager
+    def _as_directory(self, step: int) -> Iterator[str]:
+        """What the Trainer itself reads of a checkpoint: how far it is."""
+        self._resuming, self._is_restored = step, False
+        try:
+            stored = self._opened().load(step, keys=["trainer*"])["trainer"]
+            with tempfile.TemporaryDirectory(prefix="deepfreeze-") as directory:
+                Path(directory, TRAINER_STATE_NAME).write_text(json.dumps(stored))
+                yield directory
+        finally:
+            self._resuming = None
+
+    # What the Trainer calls
+
+    def _prepare_for_training(self, *arguments: Any, **options: Any) -> Any:
+        prepared = super()._prepare_for_training(*arguments, **options)  # type: ignore[misc]
+        self._opened().attach(self.optimizer)
+        return prepared
+
+    def _run_epoch(self, *arguments: Any, **options: Any) -> None:
+        """Not where all steps are done: the Trainer would do one more."""
+        if self.state.global_step < self.state.max_steps:
+            super()._run_epoch(*arguments, **options)  # type: ignore[misc]
+        else:
+            self._late_rng.put_back()
+            self.control.should_training_stop = True
+
+    def _load_from_checkpoint(self, *arguments: Any, **options: Any) -> None:
+        if self._resuming is None:
+            super()._load_from_checkpoint(*arguments, **options)  # type: ignore[misc]
+
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        """Restores everything: by now all of it exists, and nothing has been trained."""
+        if self._resuming is None:
+            super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+        else:
+            self._opened().restore(self._restorable(), self._resuming)
+            self._is_restored = True
+
+    def _load_scaler(self, checkpoint: Any) -> None:
+        if self._resuming is None:
+            super()._load_scaler(checkpoint)  # type: ignore[misc]
+
+    def _load_rng_state(self, checkpoint: Any) -> None:
+        """Once the batches that were trained on are skipped."""
+        if self._resuming is None:
+            super()._load_rng_state(checkpoint)  # type: ignore[misc]
+        else:
+            self._late_rng.put_back()
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if trial is not None:
+            raise df.CheckpointError(
+                "DeepFreezeTrainerMixin: a hyperparameter search needs a run for each trial",
+                code="unsupported",
+            )
+        self.store_flos()
+        _export_callbacks(self)
+        best = self.state.best_global_step
+        if best is not None:
+            self.state.best_model_checkpoint = f"{self.run}@{best}"
+        self._opened().save(self.state.global_step, self._restorable(), _metrics_of(self.state))
+
+    def _load_best_model(self) -> None:
+        best = self.state.best_global_step
+        values = self._opened().load(best, keys=["model.*"])["model"]
+        self.model.load_state_dict(values)
+
+    def _restorable(self) -> dict[str, Any]:
+        """What decides how it goes on; where it is in its data follows from the step."""
+        is_ddp = self.args.parallel_mode == ParallelMode.DISTRIBUTED
+        state = {
+            "model": self.model_wrapped if is_ddp else self.model,
+            "optimizer": self.optimizer,
+            "scheduler": self.lr_scheduler,
+            "trainer": json.loads(json.dumps(dataclasses.asdict(self.state))),
+            "rng": self._late_rng,
+        }
+        if getattr(self.accelerator, "scaler", None) is not None:
+            state["scaler"] = self.accelerator.scaler
+        return state
+
+    def _opened(self) -> df.Checkpointer:
+        assert self.checkpointer is not None
+        return self.checkpointer
+
+
+def _refuse(trainer: Any) -> None:
+    modes = (ParallelMode.NOT_PARALLEL, ParallelMode.NOT_DISTRIBUTED, ParallelMode.DISTRIBUTED)
+    mode = trainer.args.parallel_mode
+    if mode not in modes or trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+        raise df.CheckpointError(
+            "DeepFreezeTrainerMixin: it saves what DDP or one process trains, not what DeepSpeed, "
+            f"FSDP or {mode} has divided",
+            code="unsupported",
+        )
+
+
+def _keep_of(args: Any) -> df.policy.Keep | None:
+    if args.save_total_limit is None:
+        return None
+    if not args.load_best_model_at_end:
+        return df.keep(last=args.save_total_limit)
+    name = args.metric_for_best_model
+    metric = name if name.startswith("eval_") else f"eval_{name}"
+    return df.keep(
+        last=args.save_total_limit, best=(metric, "max" if args.greater_is_better else "min")
+    )
+
+
+def _steps_to_try(ckpt: df.Checkpointer, asked: Any) -> list[int]:
+    """The newest first; none where the Trainer begins, or reads a checkpoint of its own."""
+    if asked is True:
+        return ckpt.steps()[::-1]
+    return [asked] if type(asked) is int else []
+
+
+def _export_callbacks(trainer: Any) -> None:
+    """Has the state of callbacks and control in the trainer's, as in the Trainer's own saves."""
+    states = trainer.state.stateful_callbacks
+    for each in (*trainer.callback_handler.callbacks, trainer.control):
+        if isinstance(each, ExportableState):
+            name = type(each).__name__
+            if isinstance(states[name], list):
+                states[name].append(each.state())
+            else:
+                states[name] = each.state()
+
+
+def _metrics_of(state: Any) -> dict[str, float]:
+    """What was logged at this step."""
+    logged: dict[str, float] = {}
+    for entry in reversed(state.log_history):
+        if entry.get("step") != state.global_step:
+            break
+        logged |= {name: value for name, value in entry.items() if type(value) in (int, float)}
+    return logged
