@@ -28,6 +28,7 @@ FRAMEWORKS = (  # each is NAME_training.py, with a class of that Protocol called
     "torch",
     "lightning",
     "huggingface",
+    "accelerate",
 )
 >>>>>>> 3c2d3f4 (lightning: a callback that saves and resumes a fit, a CheckpointIO over a run)
 SEED = 20  # of data and their order: the same in every process

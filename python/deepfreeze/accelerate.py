@@ -1,0 +1,139 @@
+"""DeepFreeze in programs that use Hugging Face Accelerate: docs/frameworks/accelerate.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from torch import nn
+
+import deepfreeze as df
+from deepfreeze.tested_versions import warn_where_untested
+
+_TRIED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+
+
+class AcceleratorCheckpointer(df.Checkpointer):
+    """A Checkpointer that knows what `accelerator` has prepared, in place of save_state().
+
+    Models, optimizers, schedulers, loaders that have a state, what was registered by
+    register_for_checkpointing(), the scaler, the accelerator's count and the random generators. A
+    `state` of the caller's own may go with them. Optimizers are attached by themselves.
+
+    Make it after prepare(): objects are named by their order there. `models` are those that it has
+    returned; several processes must give them, because Accelerate keeps what DDP wraps and not DDP,
+    which says whose buffers count. CheckpointError (unsupported) where the accelerator is neither
+    alone nor under DDP.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        path: str | os.PathLike[str],
+        *,
+        models: Sequence[nn.Module] | None = None,
+        **options: Any,
+    ) -> None:
+        warn_where_untested("accelerate")
+        if accelerator.distributed_type not in _TRIED:
+            raise df.CheckpointError(
+                f"AcceleratorCheckpointer: {accelerator.distributed_type} is not supported",
+                code="unsupported",
+            )
+        if models is None and accelerator.num_processes > 1:
+            raise ValueError(
+                "AcceleratorCheckpointer: models=: what prepare() has returned, please"
+            )
+        super().__init__(path, **options)
+        self._accelerator = accelerator
+        self._rng = df.RNG()
+        self._models = models
+
+    def step(
+        self,
+        step: int,
+        state: object = None,
+        metrics: Mapping[str, float] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> df.SaveHandle | None:
+        """As Checkpointer.step(); None, too, while gradients accumulate: they are no state."""
+        if not self._accelerator.sync_gradients:
+            return None
+        return super().step(step, self._whole(state), metrics, tags)
+
+    def save(
+        self,
+        step: int,
+        state: object = None,
+        metrics: Mapping[str, float] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> df.SaveHandle | None:
+        """As Checkpointer.save()."""
+        return super().save(step, self._whole(state), metrics, tags)
+
+    def prewarm(self, state: object = None) -> None:
+        """As Checkpointer.prewarm()."""
+        super().prewarm(self._whole(state))
+
+    def restore(
+        self,
+        state: object = None,
+        step: int | None = None,
+        keys: Sequence[str] | None = None,
+        strict: bool = True,
+        verify: bool = True,
+    ) -> int | None:
+        """As Checkpointer.restore()."""
+        return super().restore(self._whole(state), step, keys, strict, verify)
+
+    def _whole(self, state: object) -> dict[str, Any]:
+        accelerator = self._accelerator
+        for optimizer in accelerator._optimizers:
+            self.attach(optimizer)
+        whole = {
+            "models": list(self._models or accelerator._models),
+            "optimizers": list(accelerator._optimizers),
+            "schedulers": list(accelerator._schedulers),
+            "loaders": df.per_rank([_Loader(each) for each in accelerator._dataloaders]),
+            "registered": list(accelerator._custom_objects),
+            "accelerator": _Counts(accelerator),
+            "rng": self._rng,
+        }
+        if accelerator.scaler is not None:
+            whole["scaler"] = accelerator.scaler
+        if state is not None:
+            whole["state"] = state
+        return whole
+
+
+class _Loader:
+    """How often a prepared loader was gone through, and where it is, if it can tell."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._tells = bool(getattr(loader, "use_stateful_dataloader", False))
+
+    def state_dict(self) -> dict[str, Any]:
+        position = self._loader.state_dict() if self._tells else None
+        return {"iteration": self._loader.iteration, "position": position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._loader.set_epoch(state["iteration"])
+        if self._tells and state["position"] is not None:
+            self._loader.load_state_dict(state["position"])
+
+
+class _Counts:
+    """The batches of an accumulation, which decide at which one the optimizer steps."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self._accelerator.step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._accelerator.step = state["step"]
