@@ -12,20 +12,13 @@ import pytest
 from .conformance import MODULE
 from .training import FRAMEWORKS
 
-PACKAGES = {"huggingface": "transformers"}  # where they are called otherwise
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_case(framework: str) -> None:
-<<<<<<< HEAD
     if find_spec(FRAMEWORKS[framework]) is None:
         pytest.skip(f"LEFT OUT: no {FRAMEWORKS[framework]} here; `make frameworks` has all")
-=======
-    package = PACKAGES.get(framework, framework)
-    if find_spec(package) is None:
-        pytest.skip(f"{package} is not installed here")
->>>>>>> 3c2d3f4 (lightning: a callback that saves and resumes a fit, a CheckpointIO over a run)
     command = [sys.executable, "-m", MODULE, framework, "--kills", "2"]
     done = subprocess.run(
         command, cwd=ROOT, timeout=600, capture_output=True, text=True, check=False

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 STEPS = 12  # of a whole training
-<<<<<<< HEAD
 # Each is NAME_training.py, with a class of that Protocol called Own; and what it imports.
 FRAMEWORKS = {
     "torch": "torch",
@@ -22,15 +21,9 @@ FRAMEWORKS = {
     "keras_torch": "keras",
     "keras_jax": "keras",
     "lightning": "lightning",
+    "huggingface": "transformers",
+    "accelerate": "accelerate",
 }
-=======
-FRAMEWORKS = (  # each is NAME_training.py, with a class of that Protocol called Own
-    "torch",
-    "lightning",
-    "huggingface",
-    "accelerate",
-)
->>>>>>> 3c2d3f4 (lightning: a callback that saves and resumes a fit, a CheckpointIO over a run)
 SEED = 20  # of data and their order: the same in every process
 
 
