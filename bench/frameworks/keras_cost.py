@@ -3,7 +3,7 @@
 A dense model with Adam trains the same steps without saves, with DeepFreezeCallback, and with
 Keras's BackupAndRestore, one after the other in an order drawn anew in each round. Counted is fit()
 until its last checkpoint is committed; told are the ratios to the segment without saves of the
-same round: median, least and greatest.
+same round, and how long a save keeps fit() waiting in its callback: median, least and greatest.
 """
 
 from __future__ import annotations
@@ -59,32 +59,60 @@ def state_bytes(model: Any) -> int:
 class Clock(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
     """Counts from the second epoch on: the first makes arenas, plans and graphs."""
 
-    began = 0.0
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+        self.epoch = 0
+        self.began = 0.0
+        self.blocked: list[float] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 1:
-            self.began = time.perf_counter()
+        self.epoch, self.began = epoch, time.perf_counter()
+
+    def watch(self, saver: Any) -> Any:
+        """Times what the saver does behind the batches that it saves."""
+        original = saver.on_train_batch_end
+
+        def timed(batch: int, logs: Any = None) -> None:
+            began = time.perf_counter()
+            original(batch, logs)
+            if self.epoch and (batch + 1) % self.every == 0:
+                self.blocked.append(time.perf_counter() - began)
+
+        saver.on_train_batch_end = timed
+        return saver
 
 
-def segment(model: Any, x: Any, saver: Saver, every: int) -> float:
-    """Seconds of an epoch."""
-    clock = Clock()
+def segment(model: Any, x: Any, saver: Saver, every: int) -> tuple[float, list[float]]:
+    """Seconds of an epoch, and of each save in it."""
+    clock = Clock(every)
     with tempfile.TemporaryDirectory(prefix="keras-cost-") as place:
-        callbacks = [clock, *saver(Path(place) / "run", every)]
+        callbacks = [clock, *map(clock.watch, saver(Path(place) / "run", every))]
         model.fit(x, x[:, :1], BATCH, 2, shuffle=False, verbose=0, callbacks=callbacks)
-        return time.perf_counter() - clock.began
+        return time.perf_counter() - clock.began, clock.blocked
 
 
-def rounds_of(count: int, steps: int, every: int, seed: int) -> dict[str, list[float]]:
+def rounds_of(
+    count: int, steps: int, every: int, seed: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """By saver: seconds of each segment, and of each save."""
     model = make_model()
     x = np.random.default_rng(seed).standard_normal((steps * BATCH, WIDTH), dtype=np.float32)
     seconds: dict[str, list[float]] = {name: [] for name in SAVERS}
+    blocked: dict[str, list[float]] = {name: [] for name in SAVERS}
     order = random.Random(seed)
     for _ in range(count):
         for name in order.sample(sorted(SAVERS), len(SAVERS)):
-            seconds[name].append(segment(model, x, SAVERS[name], every))
+            whole, each = segment(model, x, SAVERS[name], every)
+            seconds[name].append(whole)
+            blocked[name] += each
     print(f"{keras.backend.backend()}: {state_bytes(model) / 1e6:.0f} MB of state")
-    return seconds
+    return seconds, blocked
+
+
+def spread(values: list[float], digits: int) -> str:
+    middle = statistics.median(values)
+    return f"{middle:.{digits}f} [{min(values):.{digits}f}, {max(values):.{digits}f}]"
 
 
 def main() -> int:
@@ -95,16 +123,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    seconds = rounds_of(options.rounds, options.steps, options.every, options.seed)
+    seconds, blocked = rounds_of(options.rounds, options.steps, options.every, options.seed)
     for name, own in seconds.items():
         ratios = [a / b for a, b in zip(own, seconds["none"], strict=True)]
-        milliseconds = 1000 * statistics.median(own) / options.steps
-        print(
-            f"{name:<20} {statistics.median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
-            f"  {milliseconds:.1f} ms a step"
-        )
+        waits = [1000 * each for each in blocked[name]]
+        print(f"{name:<20} {spread(ratios, 3)}", f" {spread(waits, 1)} ms" if waits else "")
     if options.json:
-        options.json.write_text(json.dumps(seconds, indent=1) + "\n")
+        text = json.dumps({"seconds": seconds, "blocked_seconds": blocked}, indent=1)
+        options.json.write_text(text + "\n")
     return 0
 
 
