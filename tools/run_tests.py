@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -95,11 +96,20 @@ def run_frameworks() -> Outcome:
     wanted = Environment(BUILD / "frameworks-venv", requirements, packages_of(VENV))
     if ready(wanted) != 0:
         return broken()
-    total = Outcome()
-    for path in sorted((ROOT / "tests" / "frameworks").glob("test_*.py")):
+
+    def run(path: Path) -> Outcome:
         report = BUILD / f"pytest-frameworks-{path.stem}.xml"
         command = [wanted.python, "-m", "pytest", "-q", f"--junitxml={report}", str(path)]
-        total.add(run_reporting(command, report))
+        return run_reporting(command, report)
+
+    total = Outcome()
+    paths = sorted((ROOT / "tests" / "frameworks").glob("test_*.py"))
+    with ThreadPoolExecutor(int(build.environment()["CMAKE_BUILD_PARALLEL_LEVEL"])) as pool:
+        # The list of cases takes longest: it begins first.
+        for outcome in pool.map(
+            run, sorted(paths, key=lambda path: "conformance" not in path.stem)
+        ):
+            total.add(outcome)
     return total
 
 
