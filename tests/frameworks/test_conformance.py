@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_every_case(framework: str) -> None:
     if find_spec(FRAMEWORKS[framework]) is None:
         pytest.skip(f"LEFT OUT: no {FRAMEWORKS[framework]} here; `make frameworks` has all")
-    command = [sys.executable, "-m", MODULE, framework, "--kills", "2"]
+    command = [sys.executable, "-m", MODULE, framework, "--kills", "1"]
     done = subprocess.run(
         command, cwd=ROOT, timeout=600, capture_output=True, text=True, check=False
     )
