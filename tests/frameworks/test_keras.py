@@ -251,7 +251,7 @@ def test_a_callback_of_ones_own_saves_within_fit(tmp_path: Path) -> None:
     expected = []
     with df.Checkpointer(tmp_path / "run", profile="latency") as ckpt:
 
-        def save(batch: int, _: Any) -> None:
+        def save(batch: int, logs: Any) -> None:
             ckpt.save(batch, {"model": saved})  # not Callback.model, which syncs on jax
             expected.append(values(saved))
 
