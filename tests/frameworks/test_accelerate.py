@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,19 @@ pytest.importorskip("accelerate")
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import GradientState
 
 import deepfreeze as df
 from deepfreeze.accelerate import AcceleratorCheckpointer
 
 from .trainer_examples import example_of, run_python
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """Accelerators of one process share what they know of an accumulation."""
+    yield
+    GradientState._reset_state()
 
 
 def test_the_example(tmp_path: Path) -> None:
