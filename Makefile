@@ -36,7 +36,7 @@ bench-window: build ## compare ways to save beside a training (BENCH_ARGS="--smo
 bench-micro: build ## each part of the core by itself (BENCH_ARGS="--benchmark_filter=plan/")
 	@build/release/bench/micro/deepfreeze_micro $(BENCH_ARGS)
 
-test: setup ## lint, C++ tests, Python tests, C++ tests under asan and tsan
+test: setup ## lint, C++ tests, Python tests, C++ tests under asan and tsan, other frameworks
 	@$(PYTHON) tools/run_tests.py
 
 frameworks: build ## the tests of all frameworks but torch, in build/frameworks-venv

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`make test`: lint, then C++ and Python tests, then the C++ tests under the sanitizers.
+"""`make test`: lint, then C++ and Python tests, then the C++ tests under the
+sanitizers, then those of the other frameworks.
 
 With names of stages (`run_tests.py frameworks`) those alone. The first stage that fails ends the
 run (KEEP_GOING=1: go on). The last line counts test cases over all stages; a stage that failed
@@ -117,9 +118,9 @@ STAGES: dict[str, Callable[[], Outcome]] = {
     "lint": run_lint,
     "ctest release": lambda: run_ctest("release"),
     "pytest": run_pytest,
-    "frameworks": run_frameworks,
     "ctest asan": lambda: run_ctest("asan"),
     "ctest tsan": lambda: run_ctest("tsan"),
+    "frameworks": run_frameworks,
 }
 
 
