@@ -7,22 +7,47 @@ import gc
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any, Protocol
 
 import torch
 
-from bench.e2e.files import sync_directory
+from bench.e2e.files import files_in, sync_directory
 from bench.e2e.process import written_bytes
 from bench.e2e.savers import Saver, SaveRecord
-from bench.e2e.workloads import Training, Workload
 
 WARM_UP_STEPS_MIN = 2
 COPY_PASSES = 5
 
 Progress = Callable[[int], None]
+
+
+class Training(Protocol):
+    """What is trained in one segment, in whatever framework."""
+
+    def train_step(self, step: int, hooks: Any) -> float:
+        """One update, done when it returns; the loss. Tells `hooks`, a saver, where it is."""
+
+    def tensors(self) -> Sequence[Any]:
+        """All of the state, as torch's tensors or NumPy's arrays."""
+
+    def release(self) -> None:
+        """It trains no more."""
+
+
+class Workload(Protocol):
+    """What makes trainings."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    def build(self, seed: int, *, in_backward: bool) -> Training: ...
 
 
 @dataclass(frozen=True)
@@ -69,6 +94,7 @@ class Segment:
     last_loss: float = 0.0
     state_bytes: int = 0
     tensor_count: int = 0
+    file_bytes: int | None = None  # of the newest checkpoint, at the end
     copy_seconds: float | None = None  # one thread, warm copy of the state; in the baseline's only
     saves_expected: int = 0
     saves: list[SaveRecord] = field(default_factory=list)
@@ -153,6 +179,9 @@ def save_and_train(
         warm_up(segment, experiment, training, saver)
         train(segment, experiment, training, saver, progress)
         saver.settle()
+        newest = saver.newest()
+        if newest is not None:
+            segment.file_bytes = sum(one.stat().st_size for one in files_in(newest))
     finally:
         saver.close()
         segment.saves = [one for one in saver.records if one.step > experiment.warm_up_steps]
@@ -204,9 +233,9 @@ def train(
         segment.written_bytes = written_after - written
 
 
-def copy_seconds(tensors: list[torch.Tensor]) -> float:
+def copy_seconds(tensors: Sequence[Any]) -> float:
     """One thread's memcpy of all the tensors into memory that has been written before."""
-    sources = [tensor.detach().contiguous() for tensor in tensors]
+    sources = [torch.as_tensor(tensor).detach().contiguous() for tensor in tensors]
     copies = [torch.empty_like(source) for source in sources]
     moves = [
         (copy.data_ptr(), source.data_ptr(), source.nbytes)

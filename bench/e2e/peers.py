@@ -24,7 +24,6 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, asy
 
 from bench.e2e.files import delete, sync_directory
 from bench.e2e.savers import KEEP_LAST, Saver, SaveRecord
-from bench.e2e.workloads import Training
 
 
 class Retention:
@@ -40,6 +39,9 @@ class Retention:
         while len(self._kept) > KEEP_LAST:
             self._deletions.append(self._thread.submit(delete, self._kept.popleft()))
 
+    def newest(self) -> Path | None:
+        return self._kept[-1] if self._kept else None
+
     def drain(self) -> None:
         while self._deletions:
             self._deletions.pop().result()
@@ -53,7 +55,7 @@ class Peer(Saver):
 
     is_baseline = False
 
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
         super().__init__(training, directory, every)
         self.retention = Retention()
         directory.mkdir()
@@ -86,6 +88,9 @@ class Peer(Saver):
     def drain(self) -> None:
         self.retention.drain()
 
+    def newest(self) -> Path | None:
+        return self.retention.newest()
+
     def close(self) -> None:
         self.retention.close()
 
@@ -114,7 +119,7 @@ class BackgroundPeer(Peer):
 
     marker: str  # the file that its library writes last
 
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
         super().__init__(training, directory, every)
         self.completions = ThreadPoolExecutor(1, "completions")
         self.in_flight: Future[None] | None = None
@@ -173,7 +178,7 @@ class DcpAsync(BackgroundPeer):
     marker = ".metadata"
     staged_beside = False
 
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
         super().__init__(training, directory, every)
         self.stager = new_stager(beside=self.staged_beside)
 
@@ -207,7 +212,7 @@ class DcpStagedBeside(DcpAsync):
     title = "dcp.async_save, staged beside"
     staged_beside = True
 
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
         super().__init__(training, directory, every)
         self.staging: tuple[Future[None], SaveRecord] | None = None
 

@@ -25,6 +25,7 @@ HEADINGS = (
     "stall p50",
     "stall worst",
     "to commit",
+    "size",
     "committed",
     "synced",
 )
@@ -71,7 +72,7 @@ def size_line(result: Result) -> str:
 
 def cells(row: Row) -> list[str]:
     if row.rounds_good == 0:
-        middle = [row.status.upper() if row.status == "failed" else row.status] + ["-"] * 5
+        middle = [row.status.upper() if row.status == "failed" else row.status] + ["-"] * 6
     else:
         middle = [
             run_time(row),
@@ -80,6 +81,7 @@ def cells(row: Row) -> list[str]:
             milliseconds(row.stall_p50_seconds),
             worst(row),
             milliseconds(row.durable_p50_seconds),
+            "-" if row.file_bytes is None else f"{row.file_bytes.median / 1e6:,.1f} MB",
         ]
     return [row.title, *middle, committed(row), row.synced]
 

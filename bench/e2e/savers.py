@@ -9,12 +9,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch.optim import Optimizer
 
 import deepfreeze as df
-from bench.e2e.workloads import Training
 
 KEEP_LAST = 2  # checkpoints; peers delete older ones too
 
@@ -46,7 +45,8 @@ class Saver:
     in_backward: ClassVar[bool] = False  # which style of training it belongs to
     is_baseline: ClassVar[bool] = True
 
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
+    # Of a training its saver knows more than measure.Training does: it is of its own framework.
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
         self.training = training
         self.directory = directory
         self.every = every
@@ -72,6 +72,10 @@ class Saver:
     def settle(self) -> None:
         """Completes the records; not part of the measured time."""
 
+    def newest(self) -> Path | None:
+        """Where the newest committed checkpoint is, after drain()."""
+        return None
+
     def close(self) -> None:
         """Gives back threads and memory."""
 
@@ -90,7 +94,7 @@ class DeepFreezeSaver(Saver):
     synced = "all"
     is_baseline = False
 
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
         super().__init__(training, directory, every)
         self.state = {**training.state, "rng": df.RNG()}
         self.handles: list[tuple[SaveRecord, df.SaveHandle]] = []
@@ -123,6 +127,9 @@ class DeepFreezeSaver(Saver):
             record.durable_seconds = status.durable_seconds if status.durable else None
             record.error = "" if status.error is None else str(status.error)
 
+    def newest(self) -> Path | None:
+        return max(self.directory.glob("step-*"), default=None)
+
     def close(self) -> None:
         self.checkpointer.close()
 
@@ -143,7 +150,7 @@ class Window(DeepFreezeSaver):
     name = "df-default"
     title = "DeepFreeze window, default"
 
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
         super().__init__(training, directory, every)
         self.hook_began = 0.0
         for optimizer in training.optimizers.values():
@@ -210,7 +217,7 @@ class AfterUpdate(Window):
     title = "DeepFreeze after-update *"
     in_backward = True
 
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
         self.seconds_for_next = 0.0
         super().__init__(training, directory, every)
 

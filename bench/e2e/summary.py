@@ -71,6 +71,7 @@ class Row:
     copies_per_save: Spread | None  # added time in one-thread copies of the state
     added_cpu_seconds_per_save: Spread | None
     written_bytes_per_save: Spread | None
+    file_bytes: Spread | None  # of one checkpoint
     drain_seconds: Spread | None
     first_save_seconds: Spread | None
     stall_p50_seconds: float | None
@@ -137,6 +138,7 @@ def row(experiment: Experiment, saver: type[Saver], segments: list[Segment]) -> 
         written_bytes_per_save=over_segments(
             lambda one: None if one.written_bytes is None else one.written_bytes / saves
         ),
+        file_bytes=over_segments(lambda one: one.file_bytes),
         drain_seconds=over_segments(lambda one: one.drain_seconds),
         first_save_seconds=over_segments(lambda one: one.first_save_seconds),
         stall_p50_seconds=quantile(stalls, 0.5) if stalls else None,

@@ -15,20 +15,33 @@ import random
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from bench.e2e import machine, measure, report
 from bench.e2e.files import scratch
-from bench.e2e.measure import Experiment
+from bench.e2e.measure import Experiment, Workload
 from bench.e2e.peers import PEERS
 from bench.e2e.progress import Follower
 from bench.e2e.savers import DEEPFREEZE, NoneInBackward, Saver
 from bench.e2e.workloads import WORKLOADS
 
 SAVERS = {saver.name: saver for saver in (*DEEPFREEZE, *PEERS)}
+
+
+@dataclass(frozen=True)
+class Menu:
+    """What there is to choose from, with "tiny" among the workloads."""
+
+    program: str  # as python -m runs it
+    workloads: Mapping[str, Workload]
+    savers: Mapping[str, type[Saver]]
+
+
+TORCH = Menu("bench.e2e.window", WORKLOADS, SAVERS)
 SMOKE_ROUNDS = 2
 ROUNDS = 5
 
@@ -44,13 +57,13 @@ def intervals(text: str) -> list[int]:
     return [positive(part) for part in text.split(",")]
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse(arguments: list[str], menu: Menu) -> argparse.Namespace:
     cores = len(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(prog="bench.e2e.window", description=__doc__)
-    names = sorted(WORKLOADS)
+    parser = argparse.ArgumentParser(prog=menu.program, description=__doc__)
+    names = sorted(menu.workloads)
     parser.add_argument("--workload", nargs="+", choices=names, help="default: resnet50")
     parser.add_argument("--every", type=intervals, default=[4, 1], help="steps between saves: 4,1")
-    parser.add_argument("--savers", nargs="+", choices=sorted(SAVERS), help="default: all")
+    parser.add_argument("--savers", nargs="+", choices=sorted(menu.savers), help="default: all")
     parser.add_argument("--rounds", type=positive, help=f"default: {ROUNDS}")
     parser.add_argument("--steps", type=positive, help="of a segment; default: by workload")
     parser.add_argument("--threads", type=positive, default=min(2, cores), help="of the training")
@@ -65,30 +78,30 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def chosen_savers(names: list[str] | None) -> tuple[type[Saver], ...]:
+def chosen_savers(names: list[str] | None, menu: Menu = TORCH) -> tuple[type[Saver], ...]:
     """The wanted ones in the order of the menu, and the baselines that they are compared with."""
-    wanted = [saver for name, saver in SAVERS.items() if names is None or name in names]
+    wanted = [saver for name, saver in menu.savers.items() if names is None or name in names]
     baselines: list[type[Saver]] = [Saver]
     if any(saver.in_backward for saver in wanted):
         baselines.append(NoneInBackward)
     return (*baselines, *wanted)
 
 
-def experiments(options: argparse.Namespace, seed: int) -> Iterator[Experiment]:
-    savers = chosen_savers(options.savers)
+def experiments(options: argparse.Namespace, seed: int, menu: Menu) -> Iterator[Experiment]:
+    savers = chosen_savers(options.savers, menu)
     rounds = options.rounds or (SMOKE_ROUNDS if options.smoke else ROUNDS)
     for name in options.workload or ["tiny" if options.smoke else "resnet50"]:
-        workload = WORKLOADS[name]
+        workload = menu.workloads[name]
         for every in options.every:
             steps = options.steps or max(workload.steps, every)
             settle = 0.0 if options.smoke else 0.5
             yield Experiment(name, workload, every, savers, rounds, steps, seed, settle)
 
 
-def shown_command(options: argparse.Namespace, seed: int) -> str:
+def shown_command(options: argparse.Namespace, seed: int, menu: Menu) -> str:
     """What measures the same again; without places, which are this machine's."""
     every = ",".join(str(steps) for steps in options.every)
-    words = ["python", "-m", "bench.e2e.window", "--every", every, "--seed", str(seed)]
+    words = ["python", "-m", *menu.program.split(), "--every", every, "--seed", str(seed)]
     words += ["--threads", str(options.threads)]
     words += ["--smoke"] if options.smoke else []
     words += ["--workload", *options.workload] if options.workload else []
@@ -116,10 +129,10 @@ class Writer:
 
 
 def run_all(
-    options: argparse.Namespace, seed: int, place: Path, writer: Writer
+    options: argparse.Namespace, seed: int, menu: Menu, place: Path, writer: Writer
 ) -> Iterator[report.Result]:
     results: list[report.Result] = []
-    for experiment in experiments(options, seed):
+    for experiment in experiments(options, seed, menu):
         result = report.Result(experiment, [])
         results.append(result)
         follower = Follower(experiment.steps)
@@ -133,19 +146,19 @@ def run_all(
         yield result
 
 
-def main(arguments: list[str]) -> int:
-    options = parse(arguments)
+def main(arguments: list[str], menu: Menu = TORCH) -> int:
+    options = parse(arguments, menu)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is, for dcp
     gc.collect()
     gc.freeze()  # what the imports left need not be looked at again between segments
-    print(f"bench.e2e.window: seed={seed} (rerun with --seed {seed})", flush=True)
+    print(f"{menu.program}: seed={seed} (rerun with --seed {seed})", flush=True)
     failed = 0
     with scratch(options.directory, "bench-window-") as place:
-        writer = Writer(options, shown_command(options, seed), place)
+        writer = Writer(options, shown_command(options, seed, menu), place)
         try:
-            for result in run_all(options, seed, place, writer):
+            for result in run_all(options, seed, menu, place, writer):
                 failed += len(result.failed())
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
