@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import keras
 
@@ -14,6 +14,9 @@ from deepfreeze.errors import MismatchError
 from deepfreeze.keras_resume import CallbackState, PassedOver
 from deepfreeze.policy import Every, Keep
 from deepfreeze.rng import RNG
+
+if TYPE_CHECKING:
+    from deepfreeze.keras_graph import GraphCapture
 
 log = logging.getLogger("deepfreeze")
 
@@ -33,6 +36,11 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
     epoch, and of each of `callbacks` what it has counted: its plain attributes that are no
     arguments of its own. In fit()'s list this callback comes after those.
 
+    `mode`: with "window" values are taken when this callback is called; with "after_update", on
+    tensorflow, within the training graph, each variable's right after its update, at steps that
+    `every` counts; with steps_per_execution=k at any of the k. What other callbacks change after a
+    batch is not in such a checkpoint.
+
     Works on the backends tensorflow, torch and jax. fit() must get the same batches in each
     process: shuffle=False, and an order that follows from a seed and the epoch. Those that the
     resumed epoch was trained on before are drawn again and passed over; other callbacks see them
@@ -49,8 +57,16 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         every: Every | Literal["epoch"] | None = "epoch",
         keep: Keep | None = None,
         callbacks: Sequence[Any] = (),
+        mode: Literal["window", "after_update"] = "window",
     ) -> None:
         super().__init__()
+        if mode == "after_update" and (every == "epoch" or keras.backend.backend() != "tensorflow"):
+            raise ValueError(
+                "DeepFreezeCallback: mode after_update is for the backend tensorflow, and "
+                "every=None or df.every(steps=...)"
+            )
+        self._in_graph = mode == "after_update"
+        self._graph: GraphCapture | None = None
         self._by_epoch = every == "epoch"
         self._options: dict[str, Any] = {"every": None if every == "epoch" else every, "keep": keep}
         self._path = None if isinstance(run, Checkpointer) else run
@@ -84,9 +100,24 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
             self._ckpt = Checkpointer(self._path, **self._options)
         if keras.backend.backend() == "torch" and self.model.optimizer is not None:
             self._ckpt.attach(self.model.optimizer)
+        if self._in_graph:
+            self._attach_graph()
         self._resumes = self._ckpt.restore(self.state) is not None
         if self._resumes:
             self.model._initial_epoch = self._first_epoch()
+
+    def _attach_graph(self) -> None:
+        from deepfreeze.keras_graph import GraphCapture
+
+        assert self._ckpt is not None
+        if not self._ckpt.policy.counts_steps_alone:
+            raise ValueError(
+                f"DeepFreezeCallback: mode after_update, and {self._ckpt.policy}: it must be known "
+                "in advance which step is saved; take df.every(steps=...)"
+            )
+        if self._graph is not None:  # of a fit() that was interrupted
+            self._graph.detach()
+        self._graph = GraphCapture(self.model)
 
     def _first_epoch(self) -> int:
         epochs: int = self.params["epochs"]
@@ -107,20 +138,47 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         assert self._ckpt is not None
         self._ckpt.restore(self.state, self._progress["step"])
 
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """Tells the graph which of the next steps to take."""
+        if self._graph is not None and self._passed_over is None:
+            assert self._ckpt is not None
+            done, policy = self._progress["step"], self._ckpt.policy
+            offsets = range(self.model.steps_per_execution, 0, -1)
+            self._graph.want(next((each for each in offsets if policy.due(done + each)), None))
+
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Saves where `every` says so."""
         if self._passed_over is not None:
             if self._passed_over.is_over:
                 self._passed_over = None
             return
+        if self._graph is not None:
+            self._save_taken(logs)
         progress = self._progress
-        progress.update(step=progress["step"] + batch + 1 - progress["batch"], batch=batch + 1)
+        # Keras counts an epoch's last execution as a whole one, though fewer batches were left.
+        done = min(batch + 1, self.params["steps"] or batch + 1)
+        progress.update(step=progress["step"] + done - progress["batch"], batch=done)
         self._cut_short = bool(self.model.stop_training)
         assert self._ckpt is not None
+        if self._graph is not None:
+            return
         if not self._by_epoch:
             self._ckpt.step(progress["step"], self.state, _numbers(logs))
         elif self._cut_short:  # by a limit of time, say: the rest of the epoch is still to come
             self._ckpt.save(progress["step"], self.state, _numbers(logs))
+
+    def _save_taken(self, logs: Logs) -> None:
+        assert self._ckpt is not None
+        assert self._graph is not None
+        taken = self._graph.take()
+        if taken is None:
+            return
+        offset, model = taken
+        epoch, batch, step = (self._progress[name] for name in ("epoch", "batch", "step"))
+        progress = {"epoch": epoch, "batch": batch + offset, "step": step + offset}
+        state = {**self.state, "model": model, "progress": {**progress, "stopped": False}}
+        is_last = offset == self.model.steps_per_execution  # what fit() has numbers of
+        self._ckpt.save(step + offset, state, _numbers(logs if is_last else None))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Saves where `every` is "epoch"."""
@@ -145,6 +203,9 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
     def on_train_end(self, logs: Logs = None) -> None:
         """Waits for what is in flight where the Checkpointer is its own."""
         self.model._initial_epoch = None
+        if self._graph is not None:
+            self._graph.detach()
+            self._graph = None
         if self._path is not None and self._ckpt is not None:
             self._ckpt.close()
             self._ckpt = None

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from deepfreeze.errors import MismatchError
+
 _KEPT_BY_FIT = frozenset({"model", "_model", "params", "_params", "validation_data"})
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes})
 _JAX_LISTS = (
@@ -66,7 +68,7 @@ class PassedOver:
 
     def __init__(self, model: Any, count: int, restore: Callable[[], object]) -> None:
         self._model = model
-        self._calls_left: int = -(-count // model.steps_per_execution)
+        self._batches_left = count
         self._restore = restore
         self._train: Callable[..., Any] = model.train_function
         model.train_function = {
@@ -76,15 +78,15 @@ class PassedOver:
     @property
     def is_over(self) -> bool:
         """Whether training has its own function back."""
-        return self._calls_left == 0
+        return self._batches_left == 0
 
     def end(self) -> None:
         """Gives training its function back."""
         self._model.train_function = self._train
 
     def _drawn(self, _: object = None) -> dict[str, Any]:
-        """One call's batches are drawn; the logs that fit() is given for it."""
-        self._calls_left -= 1
+        """A batch is drawn, or a call's batches; the logs that fit() is given for it."""
+        self._batches_left = max(0, self._batches_left - self._model.steps_per_execution)
         if not self.is_over:
             return {}
         self.end()
@@ -94,19 +96,43 @@ class PassedOver:
 
     def _draw(self, iterator: Iterator[Any]) -> Any:
         first = next(iterator)
-        for _ in range(1, self._model.steps_per_execution):
+        for _ in range(1, min(self._batches_left, self._model.steps_per_execution)):
             next(iterator, None)  # the last ones may be fewer
         return first
 
     def _draw_tensorflow(self, iterator: Iterator[Any]) -> dict[str, Any]:
+        rest = self._model.steps_per_execution - self._batches_left
         # The first step would make the metrics, and comes too late.
         self._model._symbolic_build(data_batch=self._draw(iterator))
-        return self._drawn()
+        logs = self._drawn()
+        return self._train_rest(rest, iterator) or logs if rest > 0 else logs
+
+    def _train_rest(self, count: int, iterator: Iterator[Any]) -> dict[str, Any]:
+        """Trains on what is left of the execution in which the checkpoint was made."""
+        from tensorflow.errors import OutOfRangeError
+
+        model, steps = self._model, self._model.steps_per_execution
+        model.steps_per_execution = count
+        try:
+            model.make_train_function(force=True)
+            logs: dict[str, Any] = model.train_function(iterator)
+        except (StopIteration, OutOfRangeError):  # it was made behind the last batch of its epoch
+            return {}
+        finally:
+            model.steps_per_execution = steps
+            model.train_function = self._train
+        return logs
 
     def _draw_jax(self, state: tuple[Any, ...], iterator: Iterator[Any]) -> tuple[Any, Any]:
         model = self._model
+        left, steps = self._batches_left, model.steps_per_execution
         self._draw(iterator)
-        if self._calls_left == 1:  # fit() has taken the variables' values: give them back
+        if left < steps and next(iterator, None) is not None:
+            raise MismatchError(
+                f"resume within an epoch: of {steps} batches of one execution {left} were trained "
+                "on: give compile() another steps_per_execution"
+            )
+        if left <= steps:  # fit() has taken the variables' values: give them back
             model._jax_state = dict(zip(_JAX_LISTS, state, strict=True))
             model.jax_state_sync()
         logs = self._drawn()

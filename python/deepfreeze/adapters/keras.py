@@ -7,7 +7,7 @@ the next. The path, without the numbers that Keras adds, is the rest of the name
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -15,6 +15,7 @@ import keras
 from deepfreeze.adapters.base import Remake
 from deepfreeze.adapters.held import HeldArrays, array_maker, form_in, warn_if_untested
 from deepfreeze.adapters.keras_variables import (
+    TakenModel,
     assign,
     build_optimizer,
     groups_of,
@@ -24,6 +25,7 @@ from deepfreeze.adapters.keras_variables import (
     sync,
     value_of,
 )
+from deepfreeze.errors import EncodeError
 from deepfreeze.names import join, shown
 from deepfreeze.tree import Node, tag_of
 
@@ -42,26 +44,25 @@ class KerasAdapter:
         self._arrays = HeldArrays()  # of the jax backend; the others' adapters have their own
 
     def claims(self, value: object) -> bool:
-        return isinstance(value, _kinds())
+        return isinstance(value, (TakenModel, *_kinds()))
 
     def encode(self, value: Any, path: str, capture: Capture) -> Node:
         warn_if_untested("Keras", keras.__version__, _TESTED)
         if isinstance(value, keras.Variable):
             return self._encode_variable(value, path, capture)
         capture.refuse_inside(value, path)
-        sync(value)
+        if isinstance(value, TakenModel):
+            groups = groups_of(value.model)
+            encode = partial(_encode_taken, values=value.values, capture=capture)
+        else:
+            sync(value)
+            groups = groups_of(value)
+            encode = partial(self._encode_variable, capture=capture)
         nodes = {
-            group: self._encode_group(variables, join(path, group), capture)
-            for group, variables in groups_of(value).items()
+            group: _encode_group(variables, join(path, group), encode)
+            for group, variables in groups.items()
         }
         return {"$": "object", "t": _KIND, "v": nodes}
-
-    def _encode_group(self, variables: list[Any], path: str, capture: Capture) -> dict[str, Node]:
-        named = ((name_of(variable, index), variable) for index, variable in enumerate(variables))
-        return {
-            name: self._encode_variable(variable, join(path, name), capture)
-            for name, variable in named
-        }
 
     def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
         value = value_of(variable, path)
@@ -100,6 +101,22 @@ class KerasAdapter:
 
     def environment(self) -> dict[str, str]:
         return {"keras": f"{keras.__version__} on {keras.backend.backend()}"}
+
+
+def _encode_group(
+    variables: list[Any], path: str, encode: Callable[[Any, str], Node]
+) -> dict[str, Node]:
+    named = ((name_of(variable, index), variable) for index, variable in enumerate(variables))
+    return {name: encode(variable, join(path, name)) for name, variable in named}
+
+
+def _encode_taken(variable: Any, path: str, values: Mapping[int, Any], capture: Capture) -> Node:
+    if id(variable) not in values:
+        raise EncodeError(
+            f"{shown(path)}: {variable.path} was made after fit() had begun, and was not taken: "
+            "build the model before"
+        )
+    return capture.encode(values[id(variable)], path)
 
 
 @cache

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -17,6 +19,14 @@ if TYPE_CHECKING:
     from deepfreeze.plan import Form
 
 _ADDED_NUMBERS = re.compile(r"_\d+(?=_|/|$)")  # "dense_3/kernel" is "dense/kernel" elsewhere
+
+
+@dataclass(frozen=True)
+class TakenModel:
+    """A model whose variables have values that were taken earlier: of a state to save."""
+
+    model: Any
+    values: Mapping[int, Any]  # by the variable's id()
 
 
 def groups_of(value: Any) -> dict[str, list[Any]]:
