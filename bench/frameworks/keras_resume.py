@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 FORMATS = (
@@ -47,24 +48,25 @@ def verdict(name: str, dropout: str, reference: str, place: Path) -> str:
     return "bit-identical" if found == reference else "other weights"
 
 
-def compare(place: Path) -> dict[str, dict[str, str]]:
+def compare(place: Path, formats: Sequence[str]) -> dict[str, dict[str, str]]:
     """By format, the verdict without dropout and with it."""
-    results: dict[str, dict[str, str]] = {name: {} for name in FORMATS}
+    results: dict[str, dict[str, str]] = {name: {} for name in formats}
     for label, dropout in DROPOUTS.items():
         reference, error = run_part("whole", dropout, place)
         if error:
             raise SystemExit(f"the undisturbed training failed: {error}")
-        for index, name in enumerate(FORMATS):
+        for index, name in enumerate(formats):
             results[name][label] = verdict(name, dropout, reference, place / f"{index}-{dropout}")
     return results
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="keras-resume-") as place:
-        results = compare(Path(place))
+        results = compare(Path(place), options.formats)
     for name, verdicts in {"": {label: label for label in DROPOUTS}, **results}.items():
         print(f"{name:<36}", *(f"{text[:50]:<18}" for text in verdicts.values()))
     if options.json:

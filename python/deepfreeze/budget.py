@@ -42,6 +42,10 @@ class BudgetPolicy(SavePolicy):
             self._choose()
 
     @property
+    def has_rule(self) -> bool:
+        return True
+
+    @property
     def counts_steps_alone(self) -> bool:
         return False
 

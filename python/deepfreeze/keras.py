@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import keras
 
+from deepfreeze.adapters.keras_variables import optimizers_of
 from deepfreeze.checkpointer import Checkpointer
 from deepfreeze.errors import MismatchError
-from deepfreeze.keras_resume import CallbackState, PassedOver
+from deepfreeze.keras_resume import Batches, CallbackState, PassedOver
 from deepfreeze.policy import Every, Keep
 from deepfreeze.rng import RNG
 
@@ -28,8 +29,9 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
 
     `run` is a directory, or a Checkpointer that the caller closes. `every`: "epoch" saves at the
     end of each epoch, and where another callback stops training within one; df.every(...) after the
-    batches that it chooses, counted over all epochs; None after those that the given Checkpointer
-    chooses, else after each. `keep` as for a Checkpointer. With steps_per_execution=k one call of k
+    batches that it chooses, counted over all epochs; None after each batch, or those that the given
+    Checkpointer chooses. Unless it is given it is "epoch", but for a Checkpointer that has an
+    `every` of its own. `keep` as for a Checkpointer. With steps_per_execution=k one call of k
     batches counts as k.
 
     Stored are the model (weights, seed generators, optimizer, metrics), df.RNG(), the place in the
@@ -54,12 +56,15 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         self,
         run: str | os.PathLike[str] | Checkpointer,
         *,
-        every: Every | Literal["epoch"] | None = "epoch",
+        every: Every | Literal["epoch", "default"] | None = "default",
         keep: Keep | None = None,
         callbacks: Sequence[Any] = (),
         mode: Literal["window", "after_update"] = "window",
     ) -> None:
         super().__init__()
+        if every == "default":
+            has_own = isinstance(run, Checkpointer) and run.policy.has_rule
+            every = None if has_own else "epoch"
         if mode == "after_update" and (every == "epoch" or keras.backend.backend() != "tensorflow"):
             raise ValueError(
                 "DeepFreezeCallback: mode after_update is for the backend tensorflow, and "
@@ -75,7 +80,10 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
             raise ValueError("DeepFreezeCallback: a Checkpointer has its own `every` and `keep`")
         self._callbacks = CallbackState.of_all(callbacks)
         self._rng = RNG()
-        self._progress: dict[str, Any] = {"epoch": 0, "batch": 0, "step": 0, "stopped": False}
+        self._progress: dict[str, Any] = {
+            "epoch": 0, "batch": 0, "step": 0, "stopped": False, "drawn": None
+        }  # fmt: skip
+        self._batches: Batches | None = None
         self._passed_over: PassedOver | None = None
         self._resumes = False
         self._cut_short = False
@@ -92,19 +100,22 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Restores the newest checkpoint, if there is one."""
-        if self._passed_over is not None:  # of a fit() that was interrupted
-            self._passed_over.end()
-            self._passed_over = None
+        self._passed_over = None  # of a fit() that was interrupted
+        self.model._initial_epoch = None
+        self._batches = Batches(self.model)
         if self._ckpt is None:
             assert self._path is not None
             self._ckpt = Checkpointer(self._path, **self._options)
-        if keras.backend.backend() == "torch" and self.model.optimizer is not None:
-            self._ckpt.attach(self.model.optimizer)
+        if keras.backend.backend() == "torch":
+            for optimizer in optimizers_of(self.model):
+                self._ckpt.attach(optimizer)
         if self._in_graph:
             self._attach_graph()
         self._resumes = self._ckpt.restore(self.state) is not None
         if self._resumes:
             self.model._initial_epoch = self._first_epoch()
+            # Of this epoch later, batch by batch.
+            self._batches.pass_over((self._progress["drawn"] or 0) - self._progress["batch"])
 
     def _attach_graph(self) -> None:
         from deepfreeze.keras_graph import GraphCapture
@@ -115,8 +126,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
                 f"DeepFreezeCallback: mode after_update, and {self._ckpt.policy}: it must be known "
                 "in advance which step is saved; take df.every(steps=...)"
             )
-        if self._graph is not None:  # of a fit() that was interrupted
-            self._graph.detach()
+        GraphCapture.remove(self.model)  # of a fit() that was interrupted
         self._graph = GraphCapture(self.model)
 
     def _first_epoch(self) -> int:
@@ -128,10 +138,13 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         """Passes over the batches before those that are still to be trained on."""
+        self.model._initial_epoch = None  # fit() has it, and a later one begins anew
         resumes, self._resumes, self._cut_short = self._resumes, False, False
         batch = self._progress["batch"] if resumes and epoch == self._progress["epoch"] else 0
         self._progress.update(epoch=epoch, batch=batch)
         if batch:
+            assert self._batches is not None
+            self._batches.warn_if_shuffled()
             self._passed_over = PassedOver(self.model, batch, self._restore_again)
 
     def _restore_again(self) -> None:
@@ -139,8 +152,10 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         self._ckpt.restore(self.state, self._progress["step"])
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Tells the graph which of the next steps to take."""
-        if self._graph is not None and self._passed_over is None:
+        """Has the next batches passed over, or tells the graph which of the steps to take."""
+        if self._passed_over is not None:
+            self._passed_over.begin_batch()
+        elif self._graph is not None:
             assert self._ckpt is not None
             done, policy = self._progress["step"], self._ckpt.policy
             offsets = range(self.model.steps_per_execution, 0, -1)
@@ -148,16 +163,16 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Saves where `every` says so."""
-        if self._passed_over is not None:
-            if self._passed_over.is_over:
-                self._passed_over = None
+        if self._passed_over is not None and self._is_passed_over(self._passed_over):
             return
         if self._graph is not None:
             self._save_taken(logs)
+        assert self._batches is not None
         progress = self._progress
         # Keras counts an epoch's last execution as a whole one, though fewer batches were left.
         done = min(batch + 1, self.params["steps"] or batch + 1)
-        progress.update(step=progress["step"] + done - progress["batch"], batch=done)
+        step = progress["step"] + done - progress["batch"]
+        progress.update(step=step, batch=done, drawn=self._batches.drawn)
         self._cut_short = bool(self.model.stop_training)
         assert self._ckpt is not None
         if self._graph is not None:
@@ -167,6 +182,15 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         elif self._cut_short:  # by a limit of time, say: the rest of the epoch is still to come
             self._ckpt.save(progress["step"], self.state, _numbers(logs))
 
+    def _is_passed_over(self, passed_over: PassedOver) -> bool:
+        """Whether nothing was trained in this call of fit()'s."""
+        if not passed_over.is_over:
+            return True
+        self._passed_over = None
+        if not passed_over.has_trained:
+            self._restore_again()  # other callbacks have just counted what they had counted before
+        return not passed_over.has_trained
+
     def _save_taken(self, logs: Logs) -> None:
         assert self._ckpt is not None
         assert self._graph is not None
@@ -175,15 +199,20 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
             return
         offset, model = taken
         epoch, batch, step = (self._progress[name] for name in ("epoch", "batch", "step"))
-        progress = {"epoch": epoch, "batch": batch + offset, "step": step + offset}
-        state = {**self.state, "model": model, "progress": {**progress, "stopped": False}}
-        is_last = offset == self.model.steps_per_execution  # what fit() has numbers of
+        assert self._batches is not None
+        later = self.model.steps_per_execution - offset
+        drawn = self._batches.drawn
+        progress = {
+            "epoch": epoch, "batch": batch + offset, "step": step + offset, "stopped": False,
+            "drawn": None if drawn is None else drawn - later,
+        }  # fmt: skip
+        state = {**self.state, "model": model, "progress": progress}
+        is_last = later == 0  # what fit() has numbers of
         self._ckpt.save(step + offset, state, _numbers(logs if is_last else None))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         """Saves where `every` is "epoch"."""
         if self._passed_over is not None:
-            self._passed_over.end()
             self._passed_over = None
             self._restore_again()
             if self.model.stop_training:  # another callback has, in the middle of it
@@ -195,7 +224,9 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         if self._cut_short:
             return
         stopped = bool(self.model.stop_training)
-        self._progress.update(epoch=epoch + 1, batch=0, stopped=stopped)
+        assert self._batches is not None
+        drawn = self._batches.drawn
+        self._progress.update(epoch=epoch + 1, batch=0, stopped=stopped, drawn=drawn)
         if self._by_epoch:
             assert self._ckpt is not None
             self._ckpt.save(self._progress["step"], self.state, _numbers(logs))
@@ -203,8 +234,9 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
     def on_train_end(self, logs: Logs = None) -> None:
         """Waits for what is in flight where the Checkpointer is its own."""
         self.model._initial_epoch = None
+        self._batches = None
         if self._graph is not None:
-            self._graph.detach()
+            self._graph.remove(self.model)
             self._graph = None
         if self._path is not None and self._ckpt is not None:
             self._ckpt.close()

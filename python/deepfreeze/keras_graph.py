@@ -42,11 +42,14 @@ class GraphCapture:
             vars(model.optimizer)["update_step"] = self._update
         model.make_train_function(force=True)
 
-    def detach(self) -> None:
-        """Gives the model its own step back."""
-        vars(self._model).pop("train_step", None)
-        vars(self._model.optimizer).pop("update_step", None)
-        self._model.make_train_function(force=True)
+    @staticmethod
+    def remove(model: Any) -> None:
+        """Gives the model its own step back, if another stands in for it."""
+        own = vars(model).get("train_step")
+        if isinstance(getattr(own, "__self__", None), GraphCapture):
+            del vars(model)["train_step"]
+            vars(model.optimizer).pop("update_step", None)
+            model.make_train_function(force=True)
 
     def want(self, offset: int | None) -> None:
         """The `offset`-th step from now is to be taken; None: no step is."""

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from types import FrameType
 from typing import Any
 
 import keras
 import numpy as np
 
+from deepfreeze.adapters.keras_variables import has_metrics_to_come
 from deepfreeze.errors import MismatchError
 
 _KEPT_BY_FIT = frozenset({"model", "_model", "params", "_params", "validation_data"})
-_ATOMS = frozenset({type(None), bool, int, float, str, bytes})
+_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, bytearray})
+_NUMBERS = "biufc"  # kinds of NumPy's dtypes
 _JAX_LISTS = (
     "trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables",
 )  # fmt: skip
+
+log = logging.getLogger("deepfreeze")
 
 
 class CallbackState:
@@ -49,13 +58,58 @@ class CallbackState:
 
 
 def _is_plain(value: Any) -> bool:
-    if type(value) in (list, tuple):
+    if type(value) in (list, tuple, set, frozenset, deque):
         return all(map(_is_plain, value))
     if type(value) is dict:
         return all(type(key) in _ATOMS and _is_plain(each) for key, each in value.items())
     if isinstance(value, (np.ndarray, np.generic)):
-        return not value.dtype.hasobject
+        return value.dtype.kind in _NUMBERS
     return type(value) in _ATOMS
+
+
+class Batches:
+    """The batches of a running fit(), which it draws from one iterator in each epoch, or in all.
+
+    With steps_per_epoch it is all: an epoch begins where the one before it ended.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """Looks for fit() among the callers: Keras gives callbacks no way to its data."""
+        frame: FrameType | None = sys._getframe()
+        while frame and not (frame.f_code.co_name == "fit" and frame.f_locals.get("self") is model):
+            frame = frame.f_back
+        local = frame.f_locals if frame else {}
+        self._iterator: Any = local.get("epoch_iterator")
+        self._shuffles = bool(local.get("shuffle")) and _can_be_shuffled(local.get("x"))
+
+    @property
+    def drawn(self) -> int | None:
+        """How many the iterator has given in all epochs; None where each has one of its own."""
+        if self._iterator is None or self._iterator.steps_per_epoch is None:
+            return None
+        return int(self._iterator._steps_seen)
+
+    def pass_over(self, count: int) -> None:
+        """Draws those of earlier epochs."""
+        if self._iterator is None or self._iterator.steps_per_epoch is None or count <= 0:
+            return
+        log.warning("fit(steps_per_epoch=...): drawing %d batches of earlier epochs anew", count)
+        iterator = iter(self._iterator._get_iterator())
+        deque(islice(iterator, count), maxlen=0)
+        self._iterator._current_iterator = iterator
+        self._iterator._steps_seen = count
+
+    def warn_if_shuffled(self) -> None:
+        """Within an epoch another order means that batches are trained on twice, or never."""
+        if self._shuffles:
+            log.warning(
+                "fit(shuffle=True) goes on in the middle of an epoch: nothing restores the order "
+                "of its batches. Use shuffle=False, and an order that follows from a seed"
+            )
+
+
+def _can_be_shuffled(data: Any) -> bool:
+    return hasattr(data, "shape") or isinstance(data, (list, tuple, dict, keras.utils.PyDataset))
 
 
 class PassedOver:
@@ -71,25 +125,37 @@ class PassedOver:
         self._batches_left = count
         self._restore = restore
         self._train: Callable[..., Any] = model.train_function
-        model.train_function = {
-            "tensorflow": self._draw_tensorflow, "jax": self._draw_jax, "torch": self._drawn,
-        }[keras.backend.backend()]  # fmt: skip
+        self._has_built = False
+        self.has_trained = False  # on the rest of an execution
 
     @property
     def is_over(self) -> bool:
-        """Whether training has its own function back."""
+        """Whether all are drawn."""
         return self._batches_left == 0
 
-    def end(self) -> None:
-        """Gives training its function back."""
-        self._model.train_function = self._train
+    def begin_batch(self) -> None:
+        """fit() calls train_function next: it is to draw alone, and has its own back then.
+
+        Not for longer: a fit() that is interrupted leaves the model as it is.
+        """
+        if self.is_over:
+            return
+        by_backend: dict[str, Callable[..., Any]] = {
+            "tensorflow": self._draw_tensorflow, "jax": self._draw_jax, "torch": self._drawn,
+        }  # fmt: skip
+        draw = by_backend[keras.backend.backend()]
+
+        def once(*arguments: Any) -> Any:
+            self._model.train_function = self._train
+            return draw(*arguments)
+
+        self._model.train_function = once
 
     def _drawn(self, _: object = None) -> dict[str, Any]:
         """A batch is drawn, or a call's batches; the logs that fit() is given for it."""
         self._batches_left = max(0, self._batches_left - self._model.steps_per_execution)
         if not self.is_over:
             return {}
-        self.end()
         self._restore()
         metrics: dict[str, Any] = self._model.get_metrics_result()  # of an epoch that ends here
         return metrics
@@ -102,10 +168,19 @@ class PassedOver:
 
     def _draw_tensorflow(self, iterator: Iterator[Any]) -> dict[str, Any]:
         rest = self._model.steps_per_execution - self._batches_left
-        # The first step would make the metrics, and comes too late.
-        self._model._symbolic_build(data_batch=self._draw(iterator))
+        self._make_metrics(self._draw(iterator))
         logs = self._drawn()
         return self._train_rest(rest, iterator) or logs if rest > 0 else logs
+
+    def _make_metrics(self, batch: Any) -> None:
+        """The first step would make them, and comes too late to restore them."""
+        if self._has_built or not has_metrics_to_come(self._model):
+            return
+        self._has_built = True
+        try:
+            self._model._symbolic_build(data_batch=batch)
+        except Exception as error:  # a train_step of one's own may take what this does not
+            log.warning("metrics of the epoch so far are not restored: %s", error)
 
     def _train_rest(self, count: int, iterator: Iterator[Any]) -> dict[str, Any]:
         """Trains on what is left of the execution in which the checkpoint was made."""
@@ -121,6 +196,7 @@ class PassedOver:
         finally:
             model.steps_per_execution = steps
             model.train_function = self._train
+        self.has_trained = True
         return logs
 
     def _draw_jax(self, state: tuple[Any, ...], iterator: Iterator[Any]) -> tuple[Any, Any]:

@@ -94,6 +94,11 @@ def _reserved_escaped(path: str) -> str:
     return "%5F" + path[1:] if path == "__metadata__" else path
 
 
+def chooses(pattern: str, path: str) -> bool:
+    """Whether a shell pattern chooses the place called `path`, or something that it lies in."""
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
+
+
 class KeyFilter:
     """Chooses places of the state by shell patterns on their names; without any, all."""
 
@@ -111,7 +116,7 @@ class KeyFilter:
         """Whether the place called `path` is chosen."""
         if self._patterns is None:
             return True
-        return any(fnmatchcase(path, pattern) for pattern in self._patterns)
+        return any(chooses(pattern, path) for pattern in self._patterns)
 
     def wants_whole(self, path: str) -> bool:
         """The same for an object that is restored as one: "sched.*" means all of "sched"."""

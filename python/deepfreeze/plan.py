@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
 from typing import Any
 
 from deepfreeze import _core
@@ -19,7 +18,7 @@ from deepfreeze.buffers import Buffer, allocate
 from deepfreeze.decoder import Decoder
 from deepfreeze.dtypes import Shape, logical_form, stored_bytes
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
-from deepfreeze.names import KeyFilter, shown
+from deepfreeze.names import KeyFilter, chooses, shown
 from deepfreeze.registry import registered_as
 from deepfreeze.tree import Node, tag_of
 from deepfreeze.walk import leaf_names, tagged_nodes
@@ -40,7 +39,7 @@ class _WatchedKeys(KeyFilter):
     def wants(self, path: str) -> bool:
         if self._patterns is None:
             return True
-        found = [pattern for pattern in self._patterns if fnmatchcase(path, pattern)]
+        found = [pattern for pattern in self._patterns if chooses(pattern, path)]
         self._used.update(found)
         return bool(found)
 

@@ -110,6 +110,11 @@ class SavePolicy:
         self._last = clock()
 
     @property
+    def has_rule(self) -> bool:
+        """Whether somebody has chosen when to save."""
+        return self._rule is not None
+
+    @property
     def counts_steps_alone(self) -> bool:
         """Whether due() follows from the step, so that every rank decides alike by itself."""
         return self._rule is None or self._rule.seconds is None

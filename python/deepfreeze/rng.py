@@ -61,8 +61,7 @@ class RNG:
         self._check_own(state["own"])
         if "cuda" in state:
             _set_cuda(state["cuda"])
-        if "keras" in state:
-            _set_keras_seed(state["keras"])  # before Python's, from which a new one draws
+        _set_keras_seed(state.get("keras"))  # before Python's, from which a new one draws
         random.setstate(_python_tuple(state["python"]))
         if "numpy" in state:
             import numpy as np
@@ -102,7 +101,7 @@ def _keras_seed() -> NDArray[Any] | None:
     return global_seed()
 
 
-def _set_keras_seed(seed: NDArray[Any]) -> None:
+def _set_keras_seed(seed: NDArray[Any] | None) -> None:
     if "keras" not in sys.modules:
         return
     from deepfreeze.adapters.keras_variables import set_global_seed

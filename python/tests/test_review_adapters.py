@@ -373,6 +373,25 @@ def test_keys_reach_the_state_of_optimizers(ckpt: df.Checkpointer) -> None:
     assert module.weight in live.state
 
 
+def test_the_name_of_an_object_chooses_all_in_it(ckpt: df.Checkpointer) -> None:
+    module = nn.Linear(2, 2)
+    optim = momentum_over(module)
+    state = {"model": module, "optim": optim, "extra": {"scale": torch.ones(2)}}
+    save(ckpt, 1, state)
+    stored = module.weight.detach().clone(), optim.state[module.weight]["momentum_buffer"].clone()
+    with torch.no_grad():
+        for each in (module.weight, optim.state[module.weight]["momentum_buffer"]):
+            each.add_(1)
+        state["extra"]["scale"].add_(1)
+
+    ckpt.restore(state, keys=["model"])
+    assert torch.equal(module.weight, stored[0])
+    assert not torch.equal(optim.state[module.weight]["momentum_buffer"], stored[1])
+    ckpt.restore(state, keys=["opt*", "extra"])
+    assert torch.equal(optim.state[module.weight]["momentum_buffer"], stored[1])
+    assert torch.equal(state["extra"]["scale"], torch.ones(2))
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_keys_that_match_nothing_are_an_error(ckpt: df.Checkpointer, strict: bool) -> None:
     module = nn.Linear(2, 2)

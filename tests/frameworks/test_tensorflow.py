@@ -242,3 +242,28 @@ def test_the_example_of_its_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         exec(compile(example, "tensorflow.md", "exec"), {})
     with df.Checkpointer("runs/tensorflow") as ckpt:
         assert ckpt.latest() == 200
+
+
+def test_a_data_set_is_no_state(ckpt: df.Checkpointer) -> None:
+    with pytest.raises(df.EncodeError, match=r"ds: a data set has no position .* iter\(\)"):
+        ckpt.save(1, {"ds": tf.data.Dataset.range(10), "v": tf.Variable(1.0)})
+
+
+def test_two_attributes_of_one_name_are_told_of(ckpt: df.Checkpointer) -> None:
+    module = tf.Module()
+    module.d = {"a.b": tf.Variable(1.0), "a": {"b": tf.Variable(2.0)}}
+    with pytest.raises(df.EncodeError, match=r"m\.d\.a.*b: two attributes have this name"):
+        ckpt.save(1, {"m": module})
+
+
+@pytest.mark.parametrize("shape", [tf.TensorShape(None), tf.TensorShape([None, 4])])
+def test_dimensions_of_any_size(shape: Any, ckpt: df.Checkpointer) -> None:
+    variable = tf.Variable(tf.zeros([0, 4]), shape=shape, validate_shape=False)
+    variable.assign(tf.ones([5, 4]))
+    save(ckpt, {"v": variable})
+    variable.assign(tf.zeros([2, 4]))
+    ckpt.restore({"v": variable})
+    assert variable.numpy().tolist() == np.ones((5, 4)).tolist()
+    other = tf.Variable(tf.zeros([2, 3]), shape=tf.TensorShape([None, 3]))
+    with pytest.raises(df.MismatchError, match=r"v: stored float32\[5, 4\], live float32\[-1, 3\]"):
+        ckpt.restore({"v": other})

@@ -8,24 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
+from itertools import chain
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from deepfreeze.adapters.base import Remake
 from deepfreeze.adapters.held import HeldArrays, array_maker, form_in, warn_if_untested
+from deepfreeze.adapters.keras_untracked import untracked_of, warn_of_vocabularies
 from deepfreeze.adapters.keras_variables import (
     TakenModel,
     assign,
     build_optimizer,
+    finalizers_of,
     groups_of,
     has_metrics_to_come,
+    layers_of,
     live_form,
     name_of,
+    same_name,
     sync,
     value_of,
 )
 from deepfreeze.errors import EncodeError
+from deepfreeze.matching import match
 from deepfreeze.names import join, shown
 from deepfreeze.tree import Node, tag_of
 
@@ -35,6 +42,9 @@ if TYPE_CHECKING:
 
 _TESTED = "3.15."
 _KIND = "keras"  # of an object that is stored by its variables
+_UNTRACKED = "untracked"
+
+Finalizers = Mapping[int, Callable[[], object]]
 
 
 class KerasAdapter:
@@ -62,6 +72,7 @@ class KerasAdapter:
             group: _encode_group(variables, join(path, group), encode)
             for group, variables in groups.items()
         }
+        nodes.update(_encode_untracked(value, groups, path, capture))
         return {"$": "object", "t": _KIND, "v": nodes}
 
     def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
@@ -89,7 +100,9 @@ class KerasAdapter:
             plan.mismatch(path, node, f"a {type(live).__qualname__}")
         else:
             sync(live)
-            build_optimizer(live, len(node["v"].get("optimizer", ())))
+            stored = node["v"].get("optimizer", {})
+            if any(plan.keys.wants(join(join(path, "optimizer"), name)) for name in stored):
+                build_optimizer(live, len(stored))
             _match_groups(dict(node["v"]), live, path, plan)
         return None
 
@@ -119,6 +132,19 @@ def _encode_taken(variable: Any, path: str, values: Mapping[int, Any], capture: 
     return capture.encode(values[id(variable)], path)
 
 
+def _encode_untracked(
+    value: Any, groups: dict[str, list[Any]], path: str, capture: Capture
+) -> dict[str, Node]:
+    if isinstance(value, TakenModel):
+        return {}  # refused when fit() begins
+    layers = layers_of(value)
+    warn_of_vocabularies(layers)
+    found = untracked_of(layers, chain.from_iterable(groups.values()))
+    place = join(path, _UNTRACKED)
+    nodes = {name: capture.encode(each, join(place, name)) for name, each in found.items()}
+    return {_UNTRACKED: nodes} if nodes else {}
+
+
 @cache
 def _kinds() -> tuple[type, ...]:
     if not hasattr(keras, "Variable"):  # Keras 2 is another program
@@ -133,16 +159,39 @@ def _kinds() -> tuple[type, ...]:
 
 
 def _match_groups(stored: dict[str, Node], live: Any, path: str, plan: Plan) -> None:
-    for group, variables in groups_of(live).items():
-        nodes = stored.pop(group, {})
-        if group != "metrics" or not has_metrics_to_come(live):
-            _match_group(nodes, variables, join(path, group), plan)
+    groups, finalizers = groups_of(live), finalizers_of(live)
+    _match_untracked(stored.pop(_UNTRACKED, {}), live, groups, join(path, _UNTRACKED), plan)
+    for group, variables in groups.items():
+        nodes, place = stored.pop(group, {}), join(path, group)
+        if group == "metrics" and has_metrics_to_come(live):
+            # Those of compile() begin anew; the model's own are here already.
+            _match_by_name(nodes, variables, place, plan, leaves_rest=True)
+        elif plan.strict:
+            _match_by_index(nodes, variables, group, place, plan, finalizers)
+        else:
+            _match_by_name(nodes, variables, place, plan, finalizers)
     for group, nodes in stored.items():
         _surplus(nodes, join(path, group), plan)
 
 
-def _match_group(stored: dict[str, Node], variables: list[Any], path: str, plan: Plan) -> None:
-    """By index: the names are compared, but choose nothing."""
+def _match_untracked(
+    stored: dict[str, Node], live: Any, groups: dict[str, list[Any]], path: str, plan: Any
+) -> None:
+    found = untracked_of(layers_of(live), chain.from_iterable(groups.values()))
+    for name, each in found.items():
+        if name in stored:
+            match(stored.pop(name), each, join(path, name), plan)
+        else:
+            plan.miss(join(path, name))
+    for name, node in stored.items():
+        plan.surplus(node, join(path, name))
+
+
+def _match_by_index(
+    stored: dict[str, Node], variables: list[Any], group: str, path: str, plan: Plan,
+    finalizers: Finalizers,
+) -> None:  # fmt: skip
+    """The names are compared, but choose nothing."""
     names = list(stored)
     for index, variable in enumerate(variables):
         live_name = name_of(variable, index)
@@ -150,14 +199,34 @@ def _match_group(stored: dict[str, Node], variables: list[Any], path: str, plan:
             plan.miss(join(path, live_name))
             continue
         place = join(path, names[index])
-        if plan.strict and names[index] != live_name and plan.keys.wants(place):
+        if not same_name(names[index], live_name, group) and plan.keys.wants(place):
             plan.fault(f"{shown(place)}: in its place live is {live_name}")
         else:
-            _match_variable(stored[names[index]], variable, place, plan)
+            _match_variable(stored[names[index]], variable, place, plan, finalizers)
     if len(names) > len(variables) and not variables:
         _surplus(stored, path, plan)
         return
     for name in names[len(variables) :]:
+        plan.surplus(stored[name], join(path, name))
+
+
+def _match_by_name(
+    stored: dict[str, Node], variables: list[Any], path: str, plan: Plan,
+    finalizers: Finalizers = MappingProxyType({}), *, leaves_rest: bool = False,
+) -> None:  # fmt: skip
+    """Of several with one name in their order: places shift where a layer was added."""
+    unused: dict[str, list[str]] = {}
+    for name in stored:
+        unused.setdefault(name.partition(".")[2], []).append(name)
+    for index, variable in enumerate(variables):
+        live_name = name_of(variable, index)
+        names = unused.get(live_name.partition(".")[2])
+        if names:
+            name = names.pop(0)
+            _match_variable(stored[name], variable, join(path, name), plan, finalizers)
+        elif not leaves_rest:
+            plan.miss(join(path, live_name))
+    for name in () if leaves_rest else chain.from_iterable(unused.values()):
         plan.surplus(stored[name], join(path, name))
 
 
@@ -171,7 +240,9 @@ def _surplus(stored: dict[str, Node], path: str, plan: Plan) -> None:
         )
 
 
-def _match_variable(node: Node, live: Any, path: str, plan: Plan) -> None:
+def _match_variable(
+    node: Node, live: Any, path: str, plan: Plan, finalizers: Finalizers = MappingProxyType({})
+) -> None:
     if not plan.keys.wants(path):
         return
     form = form_in(node, plan)
@@ -180,3 +251,5 @@ def _match_variable(node: Node, live: Any, path: str, plan: Plan) -> None:
     elif plan.same_form(path, form, live_form(live)):
         make = array_maker(node, path, plan)
         plan.apply(path, lambda: assign(live, make()))
+        if id(live) in finalizers:
+            plan.apply(path, finalizers[id(live)])

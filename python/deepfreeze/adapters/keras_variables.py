@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from deepfreeze.plan import Form
 
+_MAY_LACK = ("optimizers", "states")  # groups that most objects have none of
 _ADDED_NUMBERS = re.compile(r"_\d+(?=_|/|$)")  # "dense_3/kernel" is "dense/kernel" elsewhere
 
 
@@ -30,7 +31,7 @@ class TakenModel:
 
 
 def groups_of(value: Any) -> dict[str, list[Any]]:
-    """The variables of a model by group, of anything else in one, each in Keras's own order.
+    """The variables of a model or layer by group, each in Keras's own order.
 
     `variables` of a model are its weights and the states of its seed generators.
     """
@@ -38,11 +39,38 @@ def groups_of(value: Any) -> dict[str, list[Any]]:
         return {"variables": [value.state]}
     groups = {"variables": list(value.variables)}
     if isinstance(value, keras.Model):
-        optimizer = getattr(value, "optimizer", None)
-        if optimizer is not None:
-            groups["optimizer"] = list(optimizer.variables)
+        own = getattr(value, "optimizer", None)
+        if own is not None:
+            groups["optimizer"] = list(own.variables)
+        others = [each for each in optimizers_of(value) if each is not own]
+        groups["optimizers"] = [variable for each in others for variable in each.variables]
         groups["metrics"] = list(value.metrics_variables)
-    return groups
+    groups["states"] = [state for layer in layers_of(value) for state in _states_of(layer)]
+    return {name: found for name, found in groups.items() if found or name not in _MAY_LACK}
+
+
+def layers_of(value: Any) -> list[Any]:
+    """A layer or model and all layers in it; of anything else none."""
+    return list(value._flatten_layers()) if isinstance(value, keras.layers.Layer) else []
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """Every optimizer that a model or one within it keeps, each once."""
+    found: dict[int, Any] = {}
+    for layer in layers_of(model):
+        for value in vars(layer).values():
+            inner = value.values() if isinstance(value, dict) else value
+            for each in inner if isinstance(value, (list, tuple, dict)) else (value,):
+                if isinstance(each, keras.optimizers.Optimizer):
+                    found.setdefault(id(each), each)
+    return list(found.values())
+
+
+def _states_of(layer: Any) -> list[Any]:
+    """What a stateful recurrent layer goes on from: not among its variables."""
+    if not isinstance(layer, keras.layers.RNN) or not layer.stateful:
+        return []
+    return [each for each in keras.tree.flatten(layer.states) if isinstance(each, keras.Variable)]
 
 
 def has_metrics_to_come(value: Any) -> bool:
@@ -101,7 +129,26 @@ def build_optimizer(value: Any, count: int) -> None:
     """
     optimizer = getattr(value, "optimizer", None) if isinstance(value, keras.Model) else None
     if optimizer is not None and not optimizer.built and count > len(optimizer.variables):
-        optimizer.build(value.trainable_variables)
+        with keras.name_scope(optimizer.name, caller=optimizer):  # as apply() does
+            optimizer.build(value.trainable_variables)
+
+
+def same_name(stored: str, live: str, group: str) -> bool:
+    """Whether names stand for one variable. The scopes of an optimizer's say who built it."""
+    if group != "optimizer":
+        return stored == live
+    (place, _, path), (live_place, _, live_path) = stored.partition("."), live.partition(".")
+    return place == live_place and path.rpartition("/")[2] == live_path.rpartition("/")[2]
+
+
+def finalizers_of(value: Any) -> dict[int, Callable[[], object]]:
+    """By a variable's id(): what derives a layer's other values from it, once it is assigned."""
+    return {
+        id(variable): layer.finalize_state
+        for layer in layers_of(value)
+        if isinstance(layer, keras.layers.Normalization)
+        for variable in layer.variables
+    }
 
 
 def global_seed() -> NDArray[Any] | None:
@@ -114,8 +161,13 @@ def global_seed() -> NDArray[Any] | None:
     return None if generator is None else np.array(keras.ops.convert_to_numpy(generator.state))
 
 
-def set_global_seed(state: NDArray[Any]) -> None:
-    """Sets it, and makes one where there is none."""
+def set_global_seed(state: NDArray[Any] | None) -> None:
+    """Sets it, and makes one where there is none. None: nothing has drawn from it yet."""
+    if state is None:
+        from keras.src.backend.common.global_state import set_global_attribute
+
+        set_global_attribute("global_seed_generator", None)
+        return
     from keras.src.random.seed_generator import global_seed_generator
 
     assign(global_seed_generator().state, state)

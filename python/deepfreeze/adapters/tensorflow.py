@@ -210,7 +210,13 @@ def _fits(node: Node, live: Any, path: str, plan: Plan) -> bool:
     if form is None:
         plan.mismatch(path, node, f"a {type(live).__qualname__}")
         return False
-    return plan.same_form(path, form, (_dtype_name(live.dtype, path), tuple(live.shape)))
+    # A variable may have dimensions of any size.
+    shape = form[1] if live.shape.is_compatible_with(form[1]) else _known(live.shape)
+    return plan.same_form(path, form, (_dtype_name(live.dtype, path), shape))
+
+
+def _known(shape: tf.TensorShape) -> tuple[int, ...]:
+    return tuple(-1 if size is None else size for size in shape)
 
 
 def _dtype_name(dtype: Any, path: str) -> str:

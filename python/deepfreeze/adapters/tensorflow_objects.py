@@ -44,7 +44,12 @@ def leaves_of(root: Any, path: str) -> Iterator[tuple[str, Any]]:
 
     Names are dotted attribute names, as tf.train.Checkpoint goes by; of several the first.
     """
+    if isinstance(root, tf.data.Dataset):
+        raise EncodeError(
+            f"{shown(path)}: a data set has no position to store: put iter() of it into the state"
+        )
     seen: set[int] = set()
+    names: set[str] = set()
     todo = [("", root)]
     while todo:
         name, value = todo.pop()
@@ -52,6 +57,9 @@ def leaves_of(root: Any, path: str) -> Iterator[tuple[str, Any]]:
             continue
         seen.add(id(value))
         if is_leaf(value):
+            if name in names:
+                raise EncodeError(f"{shown(join(path, name))}: two attributes have this name")
+            names.add(name)
             yield name, value
         else:
             inner = _children(value, join(path, name) if name else path)

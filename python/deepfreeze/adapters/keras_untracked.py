@@ -1,0 +1,70 @@
+"""What the layers of a Keras model keep outside of Keras's variables, in their backend's own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import keras
+
+log = logging.getLogger("deepfreeze")
+
+
+def untracked_of(layers: Iterable[Any], known: Iterable[Any]) -> dict[str, Any]:
+    """By the layer's place and attribute: what changes and is in none of Keras's lists.
+
+    TensorFlow's variables and generators; torch's parameters and buffers, of a wrapped module say.
+    `known`: the variables that are.
+    """
+    seen = {id(each._value) for each in known}
+    find = {"tensorflow": _of_tensorflow, "torch": _of_torch}.get(keras.backend.backend())
+    found: dict[str, Any] = {}
+    for index, layer in enumerate(layers):
+        for name, value in find(layer) if find else ():
+            if id(value) not in seen:
+                seen.add(id(value))
+                found[f"{index}.{name}"] = value
+    return found
+
+
+def _of_tensorflow(layer: Any) -> Iterator[tuple[str, Any]]:
+    import tensorflow as tf
+
+    for name, value in vars(layer).items():
+        if name.startswith("_self_"):  # TensorFlow's own book-keeping: the same once more
+            continue
+        named = ((f"{name}.{key}", each) for key, each in _items_of(value))
+        for place, each in ((name, value), *named):
+            if isinstance(each, tf.Variable):
+                yield place, each
+            elif isinstance(each, tf.random.Generator):
+                yield f"{place}.state", each.state
+
+
+def _items_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, (list, tuple)):
+        return enumerate(value)
+    return value.items() if isinstance(value, dict) else ()
+
+
+def _of_torch(layer: Any) -> Iterator[tuple[str, Any]]:
+    yield from layer.named_parameters(recurse=False)
+    yield from layer.named_buffers(recurse=False)
+    for name, module in layer.named_children():
+        if not isinstance(module, keras.layers.Layer):
+            yield from module.named_parameters(name)
+            yield from module.named_buffers(name)
+
+
+def warn_of_vocabularies(layers: Iterable[Any]) -> None:
+    """What adapt() has given a layer is in no variable, but for Normalization."""
+    for layer in layers:
+        if hasattr(layer, "adapt") and not isinstance(layer, keras.layers.Normalization):
+            _warn_once(type(layer).__name__)
+
+
+@cache
+def _warn_once(kind: str) -> None:
+    log.warning("what adapt() has given a layer %s is not stored: call it again first", kind)
