@@ -126,6 +126,53 @@ TEST_F(ExplainDivergence, NamesPlainValues) {
   const Answer answer = differ_by({.epoch = 2});
   EXPECT_EQ(kinds(answer), Names{"other state"});
   EXPECT_NE(cause(answer).find("only plain values"), std::string::npos);
+  EXPECT_EQ(answer.json()["equal_through"], 2);
+  EXPECT_FALSE(answer.json().contains("values_differ"));
+}
+
+TEST_F(ExplainDivergence, LooksBehindClocksForWhatMatters) {
+  for (const std::uint64_t step : {1U, 2U, 3U}) {
+    a_.save(Step{.epoch = 1}.save(step));
+    b_.save(Step{.weight = {1, step == 3 ? 5.0F : 2, 3}, .words = "AAAA", .epoch = 8}.save(step));
+  }
+  const Answer answer = call_json({"explain-divergence", a_.text(), b_.text()});
+  EXPECT_EQ(answer.json()["equal_through"], 2);
+  EXPECT_EQ(answer.json()["divergence"]["step"], 3);
+  EXPECT_EQ(answer.json()["values_differ"], (json{{"step", 1}, {"first", "epoch"}}));
+  EXPECT_NE(cause(answer).find("by more than rounding"), std::string::npos);
+  const Answer text = call({"explain-divergence", a_.text(), b_.text()});
+  EXPECT_TRUE(text.says("plain values differ from step 1 on: epoch\n")) << text.out;
+}
+
+TEST_F(ExplainDivergence, NotANumberIsNoRounding) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Answer answer = differ_by({.weight = {nan, nan, 3}});
+  EXPECT_EQ(answer.json()["divergence"]["l2_relative"], "inf");
+  EXPECT_NE(cause(answer).find("by more than rounding"), std::string::npos);
+}
+
+TEST_F(ExplainDivergence, AnotherShapeIsNoPlainValue) {
+  const Answer answer = differ_by({.weight = {1, 2}});
+  EXPECT_EQ(kinds(answer), Names{"weights"});
+  EXPECT_NE(cause(answer).find("by more than rounding"), std::string::npos);
+}
+
+TEST_F(ExplainDivergence, OneElementBesideValuesIsNoFlippedBit) {
+  const Answer answer = differ_by({.moment = {6, 8}, .learning_rate = "0.5", .epoch = 2});
+  EXPECT_EQ(answer.json()["divergence"]["elements"], 1);
+  EXPECT_EQ(cause(answer).find("flipped a bit"), std::string::npos);
+}
+
+TEST_F(ExplainDivergence, ComparesWhatEachRankHas) {
+  FixtureSave save = Step().save(1);
+  save.ranks.push_back({});
+  save.tree_of_others = R"({"own":1})";
+  a_.save(save);
+  save.tree_of_others = R"({"own":2})";
+  b_.save(save);
+  const Answer answer = call_json({"explain-divergence", a_.text(), b_.text()});
+  EXPECT_EQ(answer.code, 1) << answer.out;
+  EXPECT_EQ(answer.json()["divergence"]["kinds"][0]["first"], "@rank00001.own");
 }
 
 TEST_F(ExplainDivergence, NamesTheEnvironmentToo) {
@@ -172,6 +219,20 @@ TEST(StateKinds, KnowsRanksOwnKeysAndDoubles) {
   EXPECT_EQ(kinds.of_path("@rank00003.rng.torch"), StateKind::kRandom);
   EXPECT_EQ(kinds.of_path("net.w~2"), StateKind::kWeights);
   EXPECT_EQ(kinds.of_path("netto"), StateKind::kOther);
+}
+
+TEST(StateKinds, KnowsWhatATrainerAndAWholeModelHold) {
+  const auto kinds = must(StateKinds::of(
+      R"({"loops":{"$":"object","t":"stateful","v":{"fit":{"_num_yielded":3},"epoch":1}},)"
+      R"("model":{"$":"object","t":"keras","v":{"variables":{}}},)"
+      R"("key":{"$":"object","t":"prng_key","v":{"impl":"x"}}})"));
+  EXPECT_EQ(kinds.of_path("loops.fit._num_yielded"), StateKind::kData);
+  EXPECT_EQ(kinds.of_path("loops.epoch"), StateKind::kOther);
+  EXPECT_EQ(kinds.of_path("model.variables.0.dense/kernel"), StateKind::kWeights);
+  EXPECT_EQ(kinds.of_path("model.variables.6.seed_generator/state"), StateKind::kRandom);
+  EXPECT_EQ(kinds.of_path("model.optimizer.2.adam/kernel_momentum"), StateKind::kOptimizer);
+  EXPECT_EQ(kinds.of_path("model.metrics.0.loss/total"), StateKind::kOther);
+  EXPECT_EQ(kinds.of_path("key.data"), StateKind::kRandom);
 }
 
 }  // namespace

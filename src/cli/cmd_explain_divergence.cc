@@ -38,6 +38,10 @@ void print_divergence(const Comparison& found, Console& console) {
     fmt::print(console.out, "different at step {}, the first that both have\n", divergence.step);
   }
   print_kinds(divergence, console);
+  if (found.values) {
+    fmt::print(console.out, "plain values differ from step {} on: {}\n", found.values->step,
+               found.values->kinds[0].first);
+  }
   for (const EnvironmentDiff& each : divergence.environment) {
     fmt::print(console.out, "environment: {} {} / {}\n", printable(each.name), printable(each.a),
                printable(each.b));
@@ -76,6 +80,10 @@ void print_comparison_json(const OpenedRun& a, const OpenedRun& b, const Compari
   document["common_steps"] = found.common_steps;
   if (found.equal_through) document["equal_through"] = *found.equal_through;
   if (found.divergence) document["divergence"] = divergence_json(*found.divergence);
+  if (found.values) {
+    document["values_differ"] = {{"step", found.values->step},
+                                 {"first", found.values->kinds[0].first}};
+  }
   print_json(console.out, document);
 }
 
@@ -107,7 +115,8 @@ Command add_explain_divergence(Program& program) {
       "Compares the steps that both have, oldest first, bit by bit.\n"
       "--json: {a, b: {path, id}, common_steps, equal_through?, divergence?: {step, kinds: "
       "[{kind,\n"
-      "  tensors, values, first}], elements, l2_relative, environment: [{name, a, b}], cause}}");
+      "  tensors, values, first}], elements, l2_relative, environment: [{name, a, b}], cause},\n"
+      "  values_differ?: {step, first}}, of clocks, paths and the like that differ before that");
   return {verb, [arguments](Console& console) { return explain_divergence(*arguments, console); }};
 }
 

@@ -1,7 +1,10 @@
 #include "cli/compare.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "base/try.h"
 #include "cli/output.h"
@@ -36,12 +39,35 @@ Result<TensorDiff> compare_tensor(const Snapshot& a, const Snapshot& b, const Te
   return entry;
 }
 
-Result<std::map<std::string, std::string>> objects_of(const Snapshot& snapshot) {
+Result<std::map<std::string, std::string>> objects_of(const std::string& tree) {
   std::map<std::string, std::string> objects;
-  if (snapshot.tree().empty()) return objects;
-  DF_TRY(const std::vector<TreeLeaf> leaves, walk_tree(snapshot.tree()));
+  if (tree.empty()) return objects;
+  DF_TRY(const std::vector<TreeLeaf> leaves, walk_tree(tree));
   for (const TreeLeaf& leaf : leaves) objects[leaf.path] = leaf.kind + " " + leaf.text;
   return objects;
+}
+
+Result<std::vector<ObjectDiff>> compare_trees(const std::string& a, const std::string& b) {
+  std::vector<ObjectDiff> differing;
+  if (a == b) return differing;
+  DF_TRY(const auto left, objects_of(a));
+  DF_TRY(const auto right, objects_of(b));
+  for (const auto& [path, text] : left) {
+    const auto other = right.find(path);
+    if (other == right.end()) {
+      differing.push_back({path, text, ""});
+    } else if (other->second != text) {
+      differing.push_back({path, text, other->second});
+    }
+  }
+  for (const auto& [path, text] : right) {
+    if (!left.contains(path)) differing.push_back({path, "", text});
+  }
+  // What the leaves don't show, such as the order of keys, is a difference all the same.
+  if (differing.empty()) {
+    differing.push_back({"(tree)", "the order of keys, or an empty value", "differs"});
+  }
+  return differing;
 }
 
 }  // namespace
@@ -74,24 +100,17 @@ Result<std::vector<TensorDiff>> compare_tensors(const Snapshot& a, const Snapsho
 }
 
 Result<std::vector<ObjectDiff>> compare_objects(const Snapshot& a, const Snapshot& b) {
-  std::vector<ObjectDiff> differing;
-  if (a.tree() == b.tree()) return differing;
-  DF_TRY(const auto left, objects_of(a));
-  DF_TRY(const auto right, objects_of(b));
-  for (const auto& [path, text] : left) {
-    const auto other = right.find(path);
-    if (other == right.end()) {
-      differing.push_back({path, text, ""});
-    } else if (other->second != text) {
-      differing.push_back({path, text, other->second});
+  DF_TRY(std::vector<ObjectDiff> differing, compare_trees(a.tree(), b.tree()));
+  const std::size_t of_rank0 = differing.size();
+  const std::uint32_t ranks = std::max(a.manifest().world_size, b.manifest().world_size);
+  for (std::uint32_t rank = 1; rank < ranks; ++rank) {
+    DF_TRY(auto own, compare_trees(a.tree(rank), b.tree(rank)));
+    for (ObjectDiff& each : own) {
+      const std::span shared(differing.data(), of_rank0);
+      if (std::ranges::find(shared, each) != shared.end()) continue;
+      each.path = fmt::format("@rank{:05}.{}", rank, each.path);
+      differing.push_back(std::move(each));
     }
-  }
-  for (const auto& [path, text] : right) {
-    if (!left.contains(path)) differing.push_back({path, "", text});
-  }
-  // What the leaves don't show, such as the order of keys, is a difference all the same.
-  if (differing.empty()) {
-    differing.push_back({"(tree)", "the order of keys, or an empty value", "differs"});
   }
   return differing;
 }

@@ -23,12 +23,14 @@ struct ObjectDiff {
   std::string path;
   std::string a;  // "kind value"; empty where it is not there
   std::string b;
+  bool operator==(const ObjectDiff&) const = default;
 };
 
 // Of all tensors of both, by key. Reads and verifies all data; progress goes to `console`.
 [[nodiscard]] Result<std::vector<TensorDiff>> compare_tensors(const Snapshot& a, const Snapshot& b,
                                                               const Console& console);
-// Of rank 0's trees, only what differs.
+// Of all ranks' trees, only what differs; "@rank00001." is before what rank 1 has otherwise than
+// rank 0.
 [[nodiscard]] Result<std::vector<ObjectDiff>> compare_objects(const Snapshot& a, const Snapshot& b);
 
 }  // namespace deepfreeze

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/try.h"
 #include "manifest/history.h"
@@ -14,6 +15,7 @@ namespace {
 
 // What sums in another order come to within a few steps; other data or code is far beyond.
 constexpr double kRoundingMax = 1e-3;
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 using Steps = std::map<std::uint64_t, Manifest>;
 
@@ -54,9 +56,10 @@ class Counter {
 
   void add(const TensorDiff& tensor) {
     ++at(tensor.key).tensors;
-    if (!tensor.numbers) return;
-    found_.elements += tensor.numbers->differing;
-    found_.l2_relative = std::max(found_.l2_relative, tensor.numbers->l2_relative);
+    const bool comparable = tensor.numbers && tensor.numbers->incomparable == 0;
+    if (tensor.numbers) found_.elements += tensor.numbers->differing;
+    const double distance = comparable ? tensor.numbers->l2_relative : kInfinite;
+    found_.l2_relative = std::max(found_.l2_relative, distance);
   }
   void add(const ObjectDiff& object) { ++at(object.path).values; }
 
@@ -108,17 +111,41 @@ bool differs_in(const FirstDifference& divergence, StateKind kind) {
   return std::ranges::find(divergence.kinds, kind, &KindDiff::kind) != divergence.kinds.end();
 }
 
-bool differs_in_values_only(const FirstDifference& divergence) { return divergence.elements == 0; }
+bool differs_in_values_only(const FirstDifference& divergence) {
+  return std::ranges::all_of(divergence.kinds, [](const auto& each) { return each.tensors == 0; });
+}
+
+bool is_one_element(const FirstDifference& divergence) {
+  return divergence.elements == 1 && divergence.kinds.size() == 1 &&
+         divergence.kinds[0].tensors == 1 && divergence.kinds[0].values == 0;
+}
+
+// Clocks, paths, names: nothing that a training computes with, as far as can be told.
+bool may_be_harmless(const FirstDifference& divergence) {
+  return differs_in_values_only(divergence) && divergence.kinds.size() == 1 &&
+         divergence.kinds[0].kind == StateKind::kOther;
+}
+
+std::optional<std::uint64_t> step_before(const Steps& a, const Steps& b, std::uint64_t step) {
+  std::optional<std::uint64_t> found;
+  for (auto each = a.begin(); each != a.lower_bound(step); ++each) {
+    if (b.contains(each->first)) found = each->first;
+  }
+  return found;
+}
 
 }  // namespace
 
 std::string likely_cause(const FirstDifference& divergence, bool is_first_step) {
   const auto in = [&](StateKind kind) { return differs_in(divergence, kind); };
+  if (may_be_harmless(divergence)) {
+    return "only plain values differ: counters, times, paths or metrics of the program";
+  }
   if (is_first_step) {
     return "they differ at the first step that both have: other seeds, first weights, data or code "
            "from the beginning, or a divergence between there and this step";
   }
-  if (divergence.elements == 1 && divergence.kinds.size() == 1) {
+  if (is_one_element(divergence)) {
     return "one element of one tensor differs: memory that flipped a bit, or code that writes "
            "single elements";
   }
@@ -133,9 +160,6 @@ std::string likely_cause(const FirstDifference& divergence, bool is_first_step) 
   if (in(StateKind::kRandom)) {
     return "random numbers were drawn in another number or order: a generator that was not "
            "restored, or something drew in one run alone (evaluation, logging, a worker)";
-  }
-  if (differs_in_values_only(divergence)) {
-    return "only plain values differ: counters, times or metrics of the program";
   }
   if (divergence.l2_relative <= kRoundingMax) {
     return "weights differ by rounding alone, beside equal random numbers: sums in another order "
@@ -155,11 +179,19 @@ Result<Comparison> find_divergence(const OpenedRun& a, const OpenedRun& b, const
     ++found.common_steps;
     if (found.divergence) continue;
     DF_TRY(found.divergence, compare_step(a, manifest, b, other->second, console));
+    if (found.divergence && may_be_harmless(*found.divergence)) {
+      if (!found.values) found.values = std::move(found.divergence);
+      found.divergence.reset();
+    }
     if (!found.divergence) found.equal_through = step;
   }
   if (found.common_steps == 0) {
     return fail(ErrorCode::kNotFound,
                 "compare: " + a.path + " and " + b.path + " have no step that both have committed");
+  }
+  if (!found.divergence && found.values) {
+    found.divergence.swap(found.values);
+    found.equal_through = step_before(steps_a, steps_b, found.divergence->step);
   }
   if (found.divergence) {
     found.divergence->cause = likely_cause(*found.divergence, !found.equal_through);

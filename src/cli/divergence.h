@@ -32,14 +32,17 @@ struct FirstDifference {
   std::vector<KindDiff> kinds;  // causes before effects
   std::vector<EnvironmentDiff> environment;
   std::uint64_t elements = 0;  // that differ, of all tensors that can be compared
-  double l2_relative = 0;      // the greatest of a tensor
+  double l2_relative = 0;      // the greatest of a tensor; infinite where one is not comparable
   std::string cause;           // the likely one, for people
 };
 
 struct Comparison {
   std::size_t common_steps = 0;
   std::optional<std::uint64_t> equal_through;  // the last step before they differ
-  std::optional<FirstDifference> divergence;   // none: all common steps are equal
+  // The first step at which more differs than plain values of no known kind, which clocks and paths
+  // do in runs that are equal otherwise; where there is none, the first at which those do.
+  std::optional<FirstDifference> divergence;  // none: all common steps are equal
+  std::optional<FirstDifference> values;      // the first with such values, before `divergence`
 };
 
 // Compares the steps that both lines have, oldest first, until one differs. kNotFound where there

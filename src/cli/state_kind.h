@@ -34,6 +34,7 @@ class StateKinds {
   struct Place {
     std::string path;  // of an object; all below it is of that kind
     StateKind kind = StateKind::kOther;
+    bool is_whole = false;  // a model with its optimizer and more, told apart by names within
   };
   std::vector<Place> places_;
 };
