@@ -37,11 +37,11 @@ def update(tree: dict[str, Any]) -> dict[str, Any]:
     return jax.tree.map(lambda x: x + 1, tree)
 
 
-def bare_parts(array: Any) -> list[tuple[Any, Any]]:
-    """As jax_arrays._parts_of, but nothing holds the memory."""
+def bare_array(array: Any, _: object) -> Any:
+    """As jax_arrays._joined, but nothing holds the memory."""
     address = array.block_until_ready().unsafe_buffer_pointer()
     memory = (ctypes.c_uint8 * array.nbytes).from_address(address)
-    return [((), np.frombuffer(memory, array.dtype).reshape(array.shape))]
+    return np.frombuffer(memory, array.dtype).reshape(array.shape)
 
 
 def new_state(replicated: bool) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def main() -> int:
     if options.bare:
         from deepfreeze.adapters import jax_arrays
 
-        jax_arrays._parts_of = bare_parts
+        jax_arrays._joined = bare_array
     with scratch(options, "donation") as place:
         found = snapshots(Path(place) / "run", options.snapshots, options)
     text = ", ".join(f"{number} {name}" for name, number in found.items())

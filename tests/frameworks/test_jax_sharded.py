@@ -17,6 +17,8 @@ from jax import numpy as jnp  # noqa: E402
 from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
+from .jax_kit import stored_keys  # noqa: E402
+
 jax.config.update("jax_num_cpu_devices", 8)  # before any test of this process asks for one
 SHAPE = (128, 256)  # 128 KiB of float32
 SPECS = [P("a", "b"), P("a"), P(None, "b"), P(), P(("a", "b"))]
@@ -61,6 +63,32 @@ def test_each_box_is_read_and_stored_once(ckpt: df.Checkpointer, spec: Any, boxe
     handle = ckpt.save(1, {"w": array})
     handle.wait()
     assert handle.status().bytes == array.nbytes
+
+
+def test_the_same_shards_in_other_places_are_another_array(ckpt: df.Checkpointer) -> None:
+    mesh = jax.make_mesh((2, 2), ("a", "b"), devices=jax.devices()[:4])
+    one, other = NamedSharding(mesh, P("a", "b")), NamedSharding(mesh, P("b", "a"))
+    first = jax.device_put(jnp.arange(16.0).reshape(4, 4), one)
+    shards = [shard.data for shard in first.addressable_shards]
+    state = {
+        "first": first,
+        "second": jax.make_array_from_single_device_arrays((4, 4), other, shards),
+    }
+    assert not np.array_equal(*state.values())
+    ckpt.save(1, state).wait()
+    loaded = ckpt.load(1)
+    assert np.array_equal(loaded["first"], state["first"])
+    assert np.array_equal(loaded["second"], state["second"])
+
+
+def test_a_save_leaves_no_copy_of_its_values_with_an_array(ckpt: df.Checkpointer) -> None:
+    """As NumPy's own int4 has other bytes than JAX's: JAX would keep what it has copied."""
+    whole, sharded = jnp.arange(8, dtype="int4"), on(P("a"), 8, 1).astype("int4")
+    ckpt.save(1, {"whole": whole, "again": whole, "sharded": sharded}).wait()
+    shards = [shard.data for shard in sharded.addressable_shards]
+    assert [each._npy_value for each in (whole, sharded, *shards)] == [None] * 10
+    assert stored_keys(ckpt) == ["sharded", "whole"]
+    assert np.array_equal(ckpt.load(1)["sharded"], sharded)
 
 
 def test_a_sharded_array_may_be_donated_after_save(ckpt: df.Checkpointer) -> None:

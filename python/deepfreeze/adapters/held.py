@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -33,24 +33,40 @@ class HeldArrays:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, str, tuple[int, ...]], str] = {}
+        # What makes an array has it, too: no other one comes to lie at its address meanwhile.
+        self._known: dict[Hashable, tuple[str, Callable[[], NDArray[Any]]]] = {}
 
     def store(self, array: NDArray[Any], path: str, capture: Capture) -> Node:
         """The node of an array; EncodeError for a dtype that could not be loaded again."""
-        name = storable_name(array.dtype)
-        if name is None:
-            raise EncodeError(f"{shown(path)}: values of {array.dtype} can't be stored")
-        if not array.flags.c_contiguous:
-            array = array.copy(order="C")
         address = array.__array_interface__["data"][0]
-        same = (address, name, array.shape)
-        key = self._known.get(same) if array.nbytes else None
-        if key is None:
-            key = self._known[same] = capture.keys.take(path)
-            dtype, shape, logical = stored_form(name, array.shape, array.itemsize)
-            entry = Entry(key, dtype, shape, logical, address, array.nbytes, is_held=True)
-            capture.add(entry, [array])
-        return {"$": "array", "k": key}
+        same = address, array.strides, array.shape, array.dtype
+        return self.store_once(same, lambda: array, path, capture)
+
+    def store_once(
+        self, same: Hashable, make: Callable[[], NDArray[Any]], path: str, capture: Capture
+    ) -> Node:
+        """As store(), of an array that is made where none was stored that is the `same`."""
+        if same not in self._known:
+            array = make()
+            key = _entry_of(array, path, capture)
+            if not array.nbytes:  # it has no place of its own
+                return {"$": "array", "k": key}
+            self._known[same] = key, make
+        return {"$": "array", "k": self._known[same][0]}
+
+
+def _entry_of(array: NDArray[Any], path: str, capture: Capture) -> str:
+    """The key of a new entry."""
+    name = storable_name(array.dtype)
+    if name is None:
+        raise EncodeError(f"{shown(path)}: an array of {array.dtype} can't be stored")
+    array = np.asarray(array, order="C")
+    key = capture.keys.take(path)
+    dtype, shape, logical = stored_form(name, array.shape, array.itemsize)
+    address = array.__array_interface__["data"][0]
+    entry = Entry(key, dtype, shape, logical, address, array.nbytes, is_held=True)
+    capture.add(entry, [array])
+    return key
 
 
 @cache

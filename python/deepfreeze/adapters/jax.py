@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import jax  # type: ignore[import-not-found, unused-ignore]
 
 from deepfreeze.adapters.base import Remake, imported
-from deepfreeze.adapters.jax_arrays import StoredArrays, match_array
+from deepfreeze.adapters.held import HeldArrays
+from deepfreeze.adapters.jax_arrays import encode_array, match_array
 from deepfreeze.adapters.jax_keys import KIND as KEY_KIND
 from deepfreeze.adapters.jax_keys import decode_key, encode_key, is_key, match_key
 from deepfreeze.adapters.jax_trees import encode_tree, is_tree, match_tree
@@ -35,7 +36,7 @@ class JaxAdapter:
     """Holds arrays while they are copied; puts new ones into what holds the old."""
 
     def __init__(self) -> None:
-        self._arrays = StoredArrays()
+        self._arrays = HeldArrays()
         self._remakes: dict[tuple[str, int], Remake] = {}
 
     def claims(self, value: object) -> bool:
@@ -49,7 +50,7 @@ class JaxAdapter:
             return self._encode_object(value, path, capture)
         if is_key(value):
             return encode_key(value, path, capture, self._arrays)
-        return self._arrays.encode(value, path, capture)
+        return encode_array(value, path, capture, self._arrays)
 
     def _encode_object(self, value: Any, path: str, capture: Capture) -> Node:
         if _is_nnx(value):
@@ -68,7 +69,7 @@ class JaxAdapter:
         pass
 
     def finish(self, capture: Capture) -> None:
-        self._arrays.clear()
+        """Nothing waits."""
 
     def match(self, node: Node, live: Any, path: str, plan: Any) -> Remake:
         _warn_of_versions()

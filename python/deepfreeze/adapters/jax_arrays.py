@@ -8,19 +8,17 @@ thread that trains: in any other the array may be gone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jax  # type: ignore[import-not-found, unused-ignore]
 import numpy as np
 
-from deepfreeze.adapters.base import Entry, Remake
-from deepfreeze.adapters.numpy import NumpyAdapter, numpy_dtype
-from deepfreeze.dtypes import stored_form
-from deepfreeze.errors import CheckpointError, EncodeError
+from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.held import HeldArrays, array_maker, form_in
+from deepfreeze.errors import EncodeError
 from deepfreeze.names import shown
 from deepfreeze.restore_plan import Once
-from deepfreeze.tree import Node, tag_of
+from deepfreeze.tree import Node
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,43 +26,22 @@ if TYPE_CHECKING:
     from deepfreeze.capture import Capture
     from deepfreeze.plan import Plan
 
-_Part = tuple[Any, "NDArray[Any]"]  # slices of the whole, and what it holds there
+_Part = tuple[tuple[slice, ...], Any]  # where in the whole, and the array of one device that is
 
 
-class StoredArrays:
-    """The arrays of one save. What several places hold is stored once."""
-
-    def __init__(self) -> None:
-        # The views too: while they live, no other array comes to lie at their addresses.
-        self._known: dict[tuple[object, ...], tuple[str, list[_Part]]] = {}
-
-    def encode(self, array: Any, path: str, capture: Capture) -> Node:
-        """The node of a jax.Array that is no key; EncodeError where it has no values here."""
-        check_readable(array, path)
-        _check_dtype(array.dtype, path)
-        node: Node = {"$": "array", "k": self._key_of(array, path, capture)}
-        if array.weak_type and not array.shape:
-            node["weak"] = True
-        return node
-
-    def _key_of(self, array: Any, path: str, capture: Capture) -> str:
-        parts = _parts_of(array)
-        same = (*(view.ctypes.data for _, view in parts), array.shape, array.dtype)
-        if same in self._known and array.size:
-            return self._known[same][0]
-        whole = np.ascontiguousarray(parts[0][1] if len(parts) == 1 else _joined(array, parts))
-        dtype, shape, logical = stored_form(
-            array.dtype.name, tuple(array.shape), array.dtype.itemsize
-        )
-        key = capture.keys.take(path)
-        self._known[same] = key, parts
-        entry = Entry(key, dtype, shape, logical, whole.ctypes.data, whole.nbytes, is_held=True)
-        capture.add(entry, [whole])
-        return key
-
-    def clear(self) -> None:
-        """Lets the views go."""
-        self._known.clear()
+def encode_array(array: Any, path: str, capture: Capture, arrays: HeldArrays) -> Node:
+    """The node of a jax.Array that is no key; EncodeError where it has no values here."""
+    check_readable(array, path)
+    if not isinstance(array.dtype, np.dtype):
+        raise EncodeError(f"{shown(path)}: an array of {array.dtype} can't be stored")
+    parts = _parts_of(array)
+    # The places of the shards as well: two arrays may be made of the same ones.
+    places = tuple((part.unsafe_buffer_pointer(), str(index)) for index, part in parts)
+    same = places, array.shape, array.dtype
+    node = arrays.store_once(same, lambda: _joined(array, parts), path, capture)
+    if array.weak_type and not array.shape:
+        node["weak"] = True
+    return node
 
 
 def check_readable(array: Any, path: str) -> None:
@@ -82,32 +59,24 @@ def check_readable(array: Any, path: str) -> None:
         raise EncodeError(f"{shown(path)}: an array of several processes can't be stored")
 
 
-@cache
-def _is_readable_again(dtype: np.dtype[Any]) -> bool:
-    try:
-        return bool(numpy_dtype(dtype.name) == dtype)
-    except CheckpointError:
-        return False
-
-
-def _check_dtype(dtype: Any, path: str) -> None:
-    if not isinstance(dtype, np.dtype) or not _is_readable_again(dtype):
-        raise EncodeError(f"{shown(path)}: an array of {dtype} can't be stored")
-
-
 def _parts_of(array: Any) -> list[_Part]:
-    """Views of the shards, of which each part of the array is in one."""
+    """Of which each element of the array is in one.
+
+    Never the array itself: where its values have to be copied, JAX keeps the copy with it for ever.
+    """
     if array.is_fully_replicated:
-        return [((), np.asarray(array))]
+        return [((), array.addressable_data(0))]
     own = [shard for shard in array.addressable_shards if shard.replica_id == 0]
-    return [(shard.index, np.asarray(shard.data)) for shard in own]
+    return [(shard.index, shard.data.addressable_data(0)) for shard in own]
 
 
 def _joined(array: Any, parts: list[_Part]) -> NDArray[Any]:
+    if len(parts) == 1:
+        return np.asarray(parts[0][1])
     # A file has one box of a tensor, so that shards are put together first.
     whole = np.empty(array.shape, array.dtype)
-    for index, view in parts:
-        whole[index] = view
+    for index, part in parts:
+        whole[index] = part
     return whole
 
 
@@ -148,11 +117,10 @@ def _weak(data: NDArray[Any]) -> Any:
 
 def match_array(node: Node, live: Any, path: str, plan: Plan) -> Remake:
     """Plans a new array of the stored values where the live one lies."""
-    if tag_of(node) not in ("array", "tensor"):
+    form = form_in(node, plan)
+    if form is None:
         plan.mismatch(path, node, f"an array of {live.dtype}")
         return None
-    view = node.get("view")
-    form = (view["dtype"], tuple(view["shape"])) if view else plan.form_of(node["k"])
     if not plan.same_form(path, form, (live.dtype.name, tuple(live.shape))):
         return None
     if jax.dtypes.canonicalize_dtype(live.dtype) != live.dtype:
@@ -163,12 +131,5 @@ def match_array(node: Node, live: Any, path: str, plan: Plan) -> Remake:
 
 def remade(node: Node, home: Home, path: str, plan: Plan) -> Once:
     """Has a stored array read; the function puts it on its devices."""
-    plan.fresh(node, path)
-    tag, weak = str(tag_of(node)), node.get("weak") is True
-    return Once(lambda: home.new(_read(tag, node, path, plan), weak=weak))
-
-
-def _read(tag: str, node: Node, path: str, plan: Plan) -> NDArray[Any]:
-    # Not what plan.fresh() makes: where torch is in use, a torch tensor may stand there.
-    data: NDArray[Any] = NumpyAdapter().decode(tag, node, path, plan)  # type: ignore[assignment]
-    return data
+    make, weak = array_maker(node, path, plan), node.get("weak") is True
+    return Once(lambda: home.new(make(), weak=weak))

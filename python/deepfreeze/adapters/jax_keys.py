@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import jax  # type: ignore[import-not-found, unused-ignore]
 
 from deepfreeze.adapters.base import Remake
-from deepfreeze.adapters.jax_arrays import ANYWHERE, Home, StoredArrays, check_readable, remade
+from deepfreeze.adapters.held import HeldArrays
+from deepfreeze.adapters.jax_arrays import ANYWHERE, Home, check_readable, encode_array, remade
 from deepfreeze.names import join
 from deepfreeze.tree import Node, tag_of
 
@@ -23,10 +24,10 @@ def is_key(array: Any) -> bool:
     return bool(jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key))
 
 
-def encode_key(key: Any, path: str, capture: Capture, arrays: StoredArrays) -> Node:
+def encode_key(key: Any, path: str, capture: Capture, arrays: HeldArrays) -> Node:
     """The node of an array of keys."""
     check_readable(key, path)
-    data = arrays.encode(jax.random.key_data(key), join(path, "data"), capture)
+    data = encode_array(jax.random.key_data(key), join(path, "data"), capture, arrays)
     return {"$": "object", "t": KIND, "v": {"impl": _generator_of(key), "data": data}}
 
 
