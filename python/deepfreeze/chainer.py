@@ -23,7 +23,8 @@ class DeepFreezeExtension:
     iteration. It comes after all extensions of Chainer's own, so that their logs and evaluations of
     the iteration are in. Its trigger says when it is asked, each iteration unless extend() is given
     another, and `every` which of those are saved: without it all. Numbers that the iteration has
-    reported become metrics of the checkpoint, for df.keep(best=("main/loss", "min")).
+    reported become metrics of the checkpoint, for df.keep(best=("main/loss", "min")). A program
+    with generators of its own gives a df.RNG(...) of them as `rng`.
 
     `run` is a directory, or a Checkpointer that the caller has made and will close; then `every`
     and `keep` are its own. run() attaches the optimizers. A save that fails does not stop the
@@ -41,6 +42,7 @@ class DeepFreezeExtension:
         *,
         every: Every | None = None,
         keep: Keep | None = None,
+        rng: RNG | None = None,
     ) -> None:
         self._owns = not isinstance(run, Checkpointer)
         if isinstance(run, Checkpointer):
@@ -49,7 +51,7 @@ class DeepFreezeExtension:
             self.checkpointer = run
         else:
             self.checkpointer = Checkpointer(run, every=every, keep=keep)
-        self._rng = RNG()
+        self._rng = RNG() if rng is None else rng
 
     def resume(self, trainer: Any, step: int | None = None, strict: bool = True) -> int:
         """Restores the newest checkpoint, or that of `step`; returns its iteration, 0 for none.

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+_RANDOM_STATE = "numpy.RandomState"
+
 
 class RNG:
     """The global generators of Python, NumPy and torch (CPU, and CUDA where it is used).
 
-    Generators of the program's own come as arguments: torch.Generator, numpy.random.Generator or
-    random.Random, by position or by name. NumPy and torch count once they are imported, and so does
-    Keras's global seed generator, once something has drawn from it.
+    Generators of the program's own come as arguments: torch.Generator, numpy.random.Generator,
+    numpy.random.RandomState or random.Random, by position or by name. NumPy and torch count once
+    they are imported, and so does Keras's global seed generator, once something has drawn from it.
 
     Stored is the state after all other objects have given theirs, and it is restored after all
     of them, so a state_dict() or load_state_dict() that draws shifts no stream. A DataLoader
@@ -33,7 +35,7 @@ class RNG:
         own: dict[str, object] = {str(index): each for index, each in enumerate(generators)}
         own.update(named)
         for name, generator in own.items():
-            if _kind_of(generator) is None:
+            if kind_of(generator) is None:
                 raise TypeError(f"RNG: {name} is a {type(generator).__qualname__}, no generator")
         self._own = own
 
@@ -53,7 +55,7 @@ class RNG:
         seed = _keras_seed()
         if seed is not None:
             state["keras"] = seed
-        state["own"] = {name: _get(generator) for name, generator in self._own.items()}
+        state["own"] = {name: state_of(generator) for name, generator in self._own.items()}
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -72,10 +74,10 @@ class RNG:
 
             torch.set_rng_state(state["torch"])
         for name, generator in self._own.items():
-            _set(generator, state["own"][name])
+            set_state(generator, state["own"][name])
 
     def _check_own(self, stored: dict[str, Any]) -> None:
-        here = {name: _kind_of(generator) for name, generator in self._own.items()}
+        here = {name: kind_of(generator) for name, generator in self._own.items()}
         there = {name: own["kind"] for name, own in stored.items()}
         if here != there:
             raise MismatchError(f"RNG: stored generators {there}, live {here}")
@@ -118,7 +120,8 @@ def _set_cuda(states: list[torch.Tensor]) -> None:
     torch.cuda.set_rng_state_all(states)
 
 
-def _kind_of(generator: object) -> str | None:
+def kind_of(generator: object) -> str | None:
+    """What kind of generator it is; None where it is none."""
     if isinstance(generator, random.Random):
         return "random.Random"
     torch = sys.modules.get("torch")
@@ -127,15 +130,20 @@ def _kind_of(generator: object) -> str | None:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(generator, numpy.random.Generator):
         return f"numpy.{type(generator.bit_generator).__name__}"
+    if numpy is not None and isinstance(generator, numpy.random.RandomState):
+        return f"{_RANDOM_STATE}.{type(generator._bit_generator).__name__}"
     return None
 
 
-def _get(generator: Any) -> dict[str, Any]:
-    kind = _kind_of(generator)
+def state_of(generator: Any) -> dict[str, Any]:
+    """What set_state() takes, for another generator of this kind."""
+    kind = kind_of(generator)
     if kind == "random.Random":
         return {"kind": kind, "state": _python_state(generator.getstate())}
     if kind == "torch.Generator":
         return {"kind": kind, "state": generator.get_state()}
+    if str(kind).startswith(_RANDOM_STATE):
+        return {"kind": kind, "state": generator.get_state(legacy=False)}
     numpy_generator: np.random.Generator = generator
     bits = numpy_generator.bit_generator
     return {"kind": kind, "state": bits.state, "seed": _seed_of(bits)}
@@ -167,11 +175,12 @@ def _set_numpy(bits: Any, stored: dict[str, Any]) -> None:
     bits.__setstate__((stored["state"], np.random.SeedSequence(**seed)))
 
 
-def _set(generator: Any, stored: dict[str, Any]) -> None:
+def set_state(generator: Any, stored: dict[str, Any]) -> None:
+    """Has a generator go on where the one was whose state was stored."""
     kind, state = stored["kind"], stored["state"]
     if kind == "random.Random":
         generator.setstate(_python_tuple(state))
-    elif kind == "torch.Generator":
+    elif kind == "torch.Generator" or kind.startswith(_RANDOM_STATE):
         generator.set_state(state)
     else:
         _set_numpy(generator.bit_generator, stored)

@@ -125,6 +125,16 @@ def test_an_extension_that_was_not_saved_is_named(tmp_path: Path) -> None:
     assert net.w.array.min() == 2
 
 
+def test_generators_of_the_programs_own_are_given_to_the_extension(tmp_path: Path) -> None:
+    generators = [np.random.RandomState(seed) for seed in (1, 2)]
+    for generator in generators:
+        trainer = trainer_of(Counter(), tmp_path, 1)
+        trainer.extend(extension := DeepFreezeExtension(tmp_path / "run", rng=df.RNG(generator)))
+        extension.resume(trainer)
+        trainer.run()
+    assert generators[1].permutation(9).tolist() == generators[0].permutation(9).tolist()
+
+
 def test_the_example_of_the_documentation_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
