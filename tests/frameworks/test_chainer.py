@@ -156,6 +156,45 @@ def test_an_iterator_goes_on_in_the_middle_of_its_epoch(tmp_path: Path) -> None:
     assert [other.next() for _ in range(8)] == wanted
 
 
+def test_the_generator_of_an_iterators_order_goes_on(tmp_path: Path) -> None:
+    def made(seed: int) -> Any:
+        sampler = chainer.iterators.ShuffleOrderSampler(np.random.RandomState(seed))
+        return chainer.iterators.SerialIterator(list(range(20)), 4, order_sampler=sampler)
+
+    iterator, other = made(1), made(2)
+    iterator.next()
+    with df.Checkpointer(tmp_path) as ckpt:
+        ckpt.save(1, {"data": iterator}).wait("durable")
+        ckpt.restore({"data": other})
+        assert [other.next() for _ in range(12)] == [iterator.next() for _ in range(12)]
+        another = np.random.Generator(np.random.PCG64(1))
+        other.order_sampler = chainer.iterators.ShuffleOrderSampler(another)
+        with pytest.raises(df.MismatchError, match=r"_random:numpy\.RandomState\.MT19937"):
+            ckpt.restore({"data": other})
+
+
+@pytest.mark.parametrize("at", [3, 4, 5, 6])  # an epoch has five batches
+def test_saves_change_nothing_of_what_was_read_ahead(at: int, tmp_path: Path) -> None:
+    def made(seed: int) -> Any:
+        np.random.seed(seed)
+        return chainer.iterators.MultithreadIterator(list(range(20)), 4)
+
+    iterator = made(1)
+    wanted = [iterator.next() for _ in range(12)]
+    iterator = made(1)
+    found = [iterator.next() for _ in range(at)]
+    with df.Checkpointer(tmp_path) as ckpt:
+        ckpt.save(at, {"data": iterator, "rng": df.RNG()}).wait("durable")
+        assert found + [iterator.next() for _ in range(at, 12)] == wanted
+        for seed in (2, 3):  # the second one from a save of what was just restored
+            iterator = made(seed)
+            ckpt.restore({"data": iterator, "rng": df.RNG()})
+            ckpt.save(at + seed, {"data": iterator, "rng": df.RNG()}).wait("durable")
+        assert [iterator.next() for _ in range(at, 12)] == wanted[at:]
+        ckpt.restore({"data": iterator, "rng": df.RNG()})
+        assert [iterator.next() for _ in range(at, 12)] == wanted[at:]
+
+
 def test_another_optimizer_is_refused_and_nothing_changed(tmp_path: Path) -> None:
     net = Small()
     optimizer = chainer.optimizers.Adam().setup(net)

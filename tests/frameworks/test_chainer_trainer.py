@@ -125,6 +125,58 @@ def test_an_extension_that_was_not_saved_is_named(tmp_path: Path) -> None:
     assert net.w.array.min() == 2
 
 
+class OwnUpdater(chainer.training.Updater):
+    """Serialises its parts under names that are not StandardUpdater's."""
+
+    epoch, epoch_detail, previous_epoch_detail, is_new_epoch = 0, 0.0, 0.0, False
+
+    def __init__(self, net: Any) -> None:
+        self.net = net
+        self.optimizer = chainer.optimizers.Adam().setup(net)
+        self.data = chainer.iterators.SerialIterator(np.arange(8), 2)
+        self.data.order_sampler._random = np.random.RandomState(3)
+        self.iteration = 0
+
+    def finalize(self) -> None:
+        pass
+
+    def get_optimizer(self, name: str) -> Any:
+        return self.optimizer
+
+    def get_all_optimizers(self) -> dict[str, Any]:
+        return {"main": self.optimizer}
+
+    def update(self) -> None:
+        self.optimizer.update(self.net.loss, self.data.next())
+        self.iteration += 1
+
+    def serialize(self, serializer: Any) -> None:
+        self.net.serialize(serializer["net"])
+        self.optimizer.serialize(serializer["own"])
+        self.data.serialize(serializer["data"])
+        self.iteration = serializer("iteration", self.iteration)
+
+
+def test_an_updater_of_the_programs_own_is_resumed(tmp_path: Path) -> None:
+    def run(iterations: int, place: str) -> Any:
+        np.random.seed(iterations)
+        updater = OwnUpdater(Counter())
+        trainer = chainer.training.Trainer(updater, (iterations, "iteration"), out=str(tmp_path))
+        trainer.extend(extension := DeepFreezeExtension(tmp_path / place))
+        extension.resume(trainer)
+        trainer.run()
+        return chainer_net.serialized(updater)
+
+    run(3, "resumed")
+    run(3, "resumed")  # has nothing left to do
+    with df.Checkpointer(tmp_path / "resumed") as ckpt:
+        loaded = ckpt.load()["trainer"]
+    assert {"updater/own/w/m", "updater/data/order", "updater/net/w"} <= loaded.keys()
+    resumed, whole = run(6, "resumed"), run(6, "whole")
+    for name in ("net/w", "own/w/m", "own/w/v"):
+        assert np.array_equal(resumed[name], whole[name])
+
+
 def test_generators_of_the_programs_own_are_given_to_the_extension(tmp_path: Path) -> None:
     generators = [np.random.RandomState(seed) for seed in (1, 2)]
     for generator in generators:

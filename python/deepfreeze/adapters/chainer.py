@@ -14,8 +14,8 @@ import chainer  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 from deepfreeze.adapters.base import Remake
 from deepfreeze.adapters.chainer_match import ObjectMatch
-from deepfreeze.adapters.chainer_names import values_of
-from deepfreeze.adapters.chainer_optimizers import left_out
+from deepfreeze.adapters.chainer_names import Taken
+from deepfreeze.adapters.chainer_rest import all_of
 from deepfreeze.adapters.stateful import object_node
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import shown
@@ -49,7 +49,7 @@ class ChainerAdapter:
     def encode(self, value: Any, path: str, capture: Capture) -> Node:
         warn_if_untested()
         capture.refuse_inside(value, path)
-        return object_node(KIND, _all_of(value, path), path, capture)
+        return object_node(KIND, _all_of(value, path).values, path, capture)
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
         return {}
@@ -82,13 +82,13 @@ class ChainerAdapter:
         return {"chainer": chainer.__version__}
 
 
-def _all_of(value: Any, path: str) -> dict[str, Any]:
+def _all_of(value: Any, path: str) -> Taken:
     kind = type(value).__qualname__
     try:
-        found = values_of(value) | left_out(value)
+        found = all_of(value)
     except Exception as cause:
         raise EncodeError(f"{shown(path)}: {kind}.serialize() failed: {cause!r}") from cause
-    if not found and not isinstance(value, chainer.Link):
+    if not found.values and not isinstance(value, chainer.Link):
         raise EncodeError(f"{shown(path)}: {kind}.serialize() gives nothing that could be stored")
     return found
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepfreeze.adapters.chainer_names import Restorer, is_data
-from deepfreeze.adapters.chainer_optimizers import made_later, put_left_out
+from deepfreeze.adapters.chainer_names import Taken, is_data
+from deepfreeze.adapters.chainer_optimizers import made_later
+from deepfreeze.adapters.chainer_rest import optimizers_of, put
 from deepfreeze.adapters.numpy import dtype_name
 from deepfreeze.kinds import kind_of_live, kind_of_node
 from deepfreeze.names import join
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 
 
 class ObjectMatch:
-    """One restore of one object, whose values by name are those that it has now."""
+    """One restore of one object, of which all that it has now was taken."""
 
-    def __init__(self, live: Any, values: dict[str, Any], path: str, plan: Plan) -> None:
+    def __init__(self, live: Any, taken: Taken, path: str, plan: Plan) -> None:
         self._live = live
-        self._values = values
+        self._taken = taken
+        self._values = taken.values
         self._path = path
         self._plan = plan
         self._made: dict[str, Callable[[], Any]] = {}
@@ -31,7 +33,7 @@ class ObjectMatch:
 
     def match(self, stored: dict[str, Node]) -> None:
         """Plans it; what does not fit is in the plan, before anything is modified."""
-        later = made_later(self._live, stored)
+        later = made_later(optimizers_of(self._taken), stored)
         self._values = dict.fromkeys([*later.made, *later.gone]) | self._values
         for name, rule in later.gone.items():
             if self._wants(name):
@@ -100,5 +102,4 @@ class ObjectMatch:
         for rule in self._without_state:
             rule._state = None
         values = self._values | {name: make() for name, make in self._made.items()}
-        self._live.serialize(Restorer(values))
-        put_left_out(self._live, values)
+        put(self._live, self._taken, values)

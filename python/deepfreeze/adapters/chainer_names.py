@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import chainer  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -13,15 +15,15 @@ _ELAPSED = "_snapshot_elapsed_time"
 class Collector(chainer.Serializer):  # type: ignore[misc, unused-ignore]
     """DictionarySerializer's names, but the values themselves: it makes an array of each number."""
 
-    def __init__(self, found: dict[str, Any] | None = None, path: str = "") -> None:
-        self.found = {} if found is None else found
-        self._path = path
+    def __init__(self, found: dict[str, Any], path: str = "") -> None:
+        self.found = found
+        self.path = path
 
     def __getitem__(self, key: str) -> Collector:
-        return Collector(self.found, f"{self._path}{key.strip('/')}/")
+        return Collector(self.found, f"{self.path}{key.strip('/')}/")
 
     def __call__(self, key: str, value: Any) -> Any:
-        self.found[self._path + key.lstrip("/")] = value
+        self.found[self.path + key.lstrip("/")] = value
         return value
 
 
@@ -40,19 +42,45 @@ class Restorer(chainer.Deserializer):  # type: ignore[misc, unused-ignore]
         return self._values[self._path + key.lstrip("/")]
 
 
-def values_of(value: Any) -> dict[str, Any]:
-    """All that the object serialises, in the order of the names.
+@dataclass(frozen=True)
+class Taken:
+    """What an object serialises, and those of its parts that do, by what their names begin with."""
 
-    A chain keeps its children in a set, so that their own order differs between processes.
-    """
-    collector = Collector()
+    values: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
+
+
+def taken_of(value: Any, parts: Iterable[Any]) -> Taken:
+    """All that the object serialises."""
+    taken = Taken()
+    with ExitStack() as stack:
+        for part in {id(part): part for part in parts}.values():
+            stack.enter_context(_noting(part, taken.parts))
+        try:
+            value.serialize(Collector(taken.values))
+        except RuntimeError:
+            if not isinstance(value, chainer.training.Trainer) or _has_started(value):
+                raise
+            taken.values[_ELAPSED] = 0.0  # the last thing it serialises, and not there before run()
+    return taken
+
+
+@contextmanager
+def _noting(part: Any, parts: dict[str, Any]) -> Iterator[None]:
+    """Meanwhile, notes under which names a part serialises itself: its owner alone knows them."""
+    serialize, members = part.serialize, vars(part)
+    before = {key: members[key] for key in ("serialize", "_next") if key in members}
+
+    def note(serializer: Any) -> None:
+        parts.setdefault(serializer.path, part)
+        serialize(serializer)
+
+    members["serialize"] = note
     try:
-        value.serialize(collector)
-    except RuntimeError:
-        if not isinstance(value, chainer.training.Trainer) or _has_started(value):
-            raise
-        collector.found[_ELAPSED] = 0.0  # the last thing it serialises, and not there before run()
-    return dict(sorted(collector.found.items()))
+        yield
+    finally:
+        del members["serialize"]
+        members.update(before)  # a MultithreadIterator forgets the batch that it has read ahead
 
 
 def _has_started(trainer: Any) -> bool:

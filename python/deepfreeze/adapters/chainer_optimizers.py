@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,19 +49,6 @@ class Rule:
         return None if self.param.array is None else np.empty(self.param.shape, np.float32)
 
 
-def optimizers_in(value: Any) -> dict[str, Any]:
-    """The optimizers that an object serialises, by what their names begin with there."""
-    if isinstance(value, chainer.Optimizer):
-        return {"": value}
-    head = ""
-    if isinstance(value, chainer.training.Trainer):
-        head, value = "updater/", value.updater
-    if not isinstance(value, chainer.training.Updater):
-        return {}
-    # As StandardUpdater names them, and those that are made of it.
-    return {f"{head}optimizer:{name}/": each for name, each in value.get_all_optimizers().items()}
-
-
 def rules_of(optimizer: Any, prefix: str = "") -> Iterator[Rule]:
     """Those of its parameters; one that is in two places of the model comes twice."""
     for name, param in optimizer.target.namedparams():
@@ -70,26 +57,27 @@ def rules_of(optimizer: Any, prefix: str = "") -> Iterator[Rule]:
             yield Rule(f"{prefix}{name.strip('/')}/", param, rule)
 
 
-def left_out(value: Any) -> dict[str, Any]:
+def left_out(optimizers: Mapping[str, Any]) -> dict[str, Any]:
     """By names that its own could be: the state that serialize() does not give.
 
+    Optimizers go by what their names begin with, "" where one has its own place in the state.
     Masters of mixed16, and numbers: the dynamic loss scale, what rules count by themselves (MSVAG),
     and the hyperparameters of an optimizer by itself. Those of a trainer's are what its extensions
     make of a new program's: they start from them.
     """
-    found = {name: getattr(holder, key) for name, holder, key in _numbers_of(value)}
-    for prefix, optimizer in optimizers_in(value).items():
+    found = {name: getattr(holder, key) for name, holder, key in _numbers_of(optimizers)}
+    for prefix, optimizer in optimizers.items():
         for each in rules_of(optimizer, prefix):
             if each.has_master and each.rule._fp32_param is not None:
                 found[each.path + _MASTER] = each.rule._fp32_param.array
     return found
 
 
-def put_left_out(value: Any, values: dict[str, Any]) -> None:
+def put_left_out(optimizers: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Sets what left_out() names, from its values."""
-    for name, holder, key in _numbers_of(value):
+    for name, holder, key in _numbers_of(optimizers):
         setattr(holder, key, values[name])
-    for prefix, optimizer in optimizers_in(value).items():
+    for prefix, optimizer in optimizers.items():
         for each in rules_of(optimizer, prefix):
             if each.has_master:
                 _put_master(each, values.get(each.path + _MASTER))
@@ -103,17 +91,16 @@ def _put_master(each: Rule, array: Any) -> None:
         each.rule._fp32_param = chainer.Parameter(array, name=each.param.name)
 
 
-def _numbers_of(value: Any) -> Iterator[tuple[str, Any, str]]:
+def _numbers_of(optimizers: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     """The name of each number that serialize() leaves out, who holds it, and as what."""
-    with_hyperparameters = isinstance(value, chainer.Optimizer)
-    for prefix, optimizer in optimizers_in(value).items():
+    for prefix, optimizer in optimizers.items():
         if optimizer._loss_scaling_is_dynamic:
             yield from ((prefix + key, optimizer, key) for key in _SCALING)
-        if with_hyperparameters:
+        if not prefix:
             yield from _hyperparameters(prefix, getattr(optimizer, "hyperparam", None))
         for each in rules_of(optimizer, prefix):
             yield from ((each.path + key, each.rule, key) for key in _numbers_in(each.rule))
-            if with_hyperparameters:
+            if not prefix:
                 yield from _hyperparameters(each.path, each.rule.hyperparam)
 
 
@@ -140,12 +127,12 @@ class Later:
     gone: dict[str, Any] = field(default_factory=dict)  # the rules whose state was not made yet
 
 
-def made_later(value: Any, stored: Collection[str]) -> Later:
+def made_later(optimizers: Mapping[str, Any], stored: Collection[str]) -> Later:
     """Compares the optimizers' state with the stored names. Changes nothing."""
     later = Later()
     first: dict[int, dict[str, Any]] = {}  # a parameter in two places has one rule
     masters: dict[int, dict[str, Any]] = {}
-    for prefix, optimizer in optimizers_in(value).items():
+    for prefix, optimizer in optimizers.items():
         for each in rules_of(optimizer, prefix):
             rule = each.rule
             if id(rule) not in first:

@@ -1,0 +1,75 @@
+"""What Chainer's iterators hold, and their own serialize() leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import chainer  # type: ignore[import-not-found, import-untyped, unused-ignore]
+import numpy as np
+
+from deepfreeze.rng import kind_of, set_state, state_of
+
+
+def iterators_in(updater: Any) -> Iterator[Any]:
+    """Those that an updater has as attributes, or in a dict or list among them."""
+    for value in vars(updater).values():
+        inner = value.values() if isinstance(value, dict) else value
+        for each in inner if isinstance(value, (dict, list, tuple)) else [value]:
+            if isinstance(each, chainer.dataset.Iterator):
+                yield each
+
+
+def serialize_rest(iterator: Any, serializer: Any) -> None:
+    """As serialize(): generators of its own, and the order that it has drawn ahead of its time."""
+    is_restore = isinstance(serializer, chainer.Deserializer)
+    for name, generator in _generators_of(_sampler_of(iterator)):
+        state = serializer(f"order_sampler/{name}", state_of(generator))
+        if is_restore:
+            set_state(generator, state)
+    if isinstance(iterator, chainer.iterators.MultithreadIterator):
+        ahead = serializer("_drawn_ahead", _drawn_ahead(iterator))
+        if is_restore:
+            _put_ahead(iterator, ahead)
+
+
+def _sampler_of(iterator: Any) -> Any:
+    sampler = getattr(iterator, "order_sampler", None)
+    return sampler.sampler if isinstance(sampler, _Drawn) else sampler
+
+
+def _generators_of(sampler: Any) -> Iterator[tuple[str, Any]]:
+    """By name and kind. NumPy's global one is stored by df.RNG, where that is in the state."""
+    for name, value in getattr(sampler, "__dict__", {}).items():
+        kind = kind_of(value)
+        if kind is not None and value is not np.random.mtrand._rand:
+            yield f"{name}:{kind}", value
+
+
+@dataclass
+class _Drawn:
+    """Stands before an iterator's order sampler, and gives the order that this has drawn before."""
+
+    iterator: Any
+    sampler: Any
+    order: Any
+
+    def __call__(self, current_order: Any, current_position: int) -> Any:
+        self.iterator.order_sampler = self.sampler
+        return self.order
+
+
+def _drawn_ahead(iterator: Any) -> dict[str, Any]:
+    """The order of the next epoch, where the batch that was read ahead has begun it."""
+    if isinstance(iterator.order_sampler, _Drawn):
+        return {"order": iterator.order_sampler.order}
+    if iterator._next is None or iterator._next_state.epoch == iterator.epoch:
+        return {}
+    return {"order": iterator._next_state.order}
+
+
+def _put_ahead(iterator: Any, ahead: dict[str, Any]) -> None:
+    iterator.order_sampler = _sampler_of(iterator)
+    if ahead.get("order") is not None:
+        iterator.order_sampler = _Drawn(iterator, iterator.order_sampler, ahead["order"])
