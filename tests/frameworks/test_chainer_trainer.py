@@ -177,6 +177,58 @@ def test_an_updater_of_the_programs_own_is_resumed(tmp_path: Path) -> None:
         assert np.array_equal(resumed[name], whole[name])
 
 
+class Distance(chainer.training.Extension):
+    """Reports what is best at the tenth iteration. `calls` is lost by each resume."""
+
+    priority = 500
+    calls = 0
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.factor = 2.0
+
+    def __call__(self, trainer: Any) -> None:
+        self.calls += 1
+        trainer.observation["distance"] = float(abs(trainer.updater.iteration - 10))
+
+
+def stopped_early(place: Path) -> Any:
+    trigger = chainer.training.triggers.EarlyStoppingTrigger(
+        (1, "iteration"), "distance", patience=8, max_trigger=(40, "iteration")
+    )
+    trainer = trainer_of(Counter(), place, 1)
+    trainer.stop_trigger = trigger
+    trainer.extend(Distance(), name="distance")
+    return trainer
+
+
+@pytest.mark.filterwarnings("ignore:extensions/distance")
+def test_early_stopping_goes_on_counting(tmp_path: Path) -> None:
+    trainer = stopped_early(tmp_path)
+    trainer.extend(DeepFreezeExtension(tmp_path / "run"))
+    trainer.run()
+    stop = trainer.updater.iteration
+    assert stop == 18
+    for step in (5, 14):
+        trainer = stopped_early(tmp_path)
+        extension = DeepFreezeExtension(tmp_path / "run", every=df.every(steps=100))
+        trainer.extend(extension)
+        assert extension.resume(trainer, step) == step
+        trainer.run()
+        assert trainer.updater.iteration == stop
+
+
+def test_numbers_that_no_serialize_saves_are_warned_of_once(tmp_path: Path) -> None:
+    trainer = stopped_early(tmp_path)
+    trainer.extend(DeepFreezeExtension(tmp_path / "run"))
+    with pytest.warns(UserWarning, match="Distance") as caught:
+        trainer.run()
+    texts = [str(each.message) for each in caught]
+    assert [text for text in texts if "serialize" in text] == [
+        "extensions/distance: Distance.calls changes, but no serialize() of Distance saves it"
+    ]
+
+
 def test_generators_of_the_programs_own_are_given_to_the_extension(tmp_path: Path) -> None:
     generators = [np.random.RandomState(seed) for seed in (1, 2)]
     for generator in generators:

@@ -16,6 +16,7 @@ from deepfreeze.adapters.base import Remake
 from deepfreeze.adapters.chainer_match import ObjectMatch
 from deepfreeze.adapters.chainer_names import Taken
 from deepfreeze.adapters.chainer_rest import all_of
+from deepfreeze.adapters.chainer_triggers import warn_of_lost
 from deepfreeze.adapters.stateful import object_node
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import shown
@@ -49,6 +50,8 @@ class ChainerAdapter:
     def encode(self, value: Any, path: str, capture: Capture) -> Node:
         warn_if_untested()
         capture.refuse_inside(value, path)
+        if isinstance(value, chainer.training.Trainer):
+            warn_of_lost(value)
         return object_node(KIND, _all_of(value, path).values, path, capture)
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:

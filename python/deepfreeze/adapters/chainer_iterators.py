@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -64,8 +65,14 @@ def _drawn_ahead(iterator: Any) -> dict[str, Any]:
     """The order of the next epoch, where the batch that was read ahead has begun it."""
     if isinstance(iterator.order_sampler, _Drawn):
         return {"order": iterator.order_sampler.order}
-    if iterator._next is None or iterator._next_state.epoch == iterator.epoch:
+    epochs = 0 if iterator._next is None else iterator._next_state.epoch - iterator.epoch
+    if epochs == 0:
         return {}
+    if epochs > 1:
+        warnings.warn(
+            "a batch of MultithreadIterator that is longer than an epoch is not resumed to the bit",
+            stacklevel=2,
+        )
     return {"order": iterator._next_state.order}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import chainer  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-from deepfreeze.adapters import chainer_iterators, chainer_optimizers
+from deepfreeze.adapters import chainer_iterators, chainer_optimizers, chainer_triggers
 from deepfreeze.adapters.chainer_names import Collector, Restorer, Taken, taken_of
 
 _PARTS = (chainer.Optimizer, chainer.dataset.Iterator)
@@ -19,7 +19,7 @@ def all_of(value: Any) -> Taken:
     A chain keeps its children in a set, so that their own order differs between processes.
     """
     taken = taken_of(value, _parts_of(value))
-    _serialize_rest(taken.parts, Collector(taken.values))
+    _serialize_rest(value, taken.parts, Collector(taken.values))
     values = taken.values | chainer_optimizers.left_out(optimizers_of(taken))
     return Taken(dict(sorted(values.items())), taken.parts)
 
@@ -28,7 +28,7 @@ def put(value: Any, taken: Taken, values: Mapping[str, Any]) -> None:
     """Has an object, of which all that it had was taken, take the values of those names."""
     restorer = Restorer(values)
     value.serialize(restorer)
-    _serialize_rest(taken.parts, restorer)
+    _serialize_rest(value, taken.parts, restorer)
     chainer_optimizers.put_left_out(optimizers_of(taken), values)
 
 
@@ -48,7 +48,9 @@ def _parts_of(value: Any) -> Iterator[Any]:
         yield from chainer_iterators.iterators_in(updater)
 
 
-def _serialize_rest(parts: Mapping[str, Any], serializer: Any) -> None:
+def _serialize_rest(value: Any, parts: Mapping[str, Any], serializer: Any) -> None:
+    if isinstance(value, chainer.training.Trainer):
+        chainer_triggers.serialize_rest(value, serializer)
     for head, part in parts.items():
         if isinstance(part, chainer.dataset.Iterator):
             chainer_iterators.serialize_rest(part, serializer[head] if head else serializer)
