@@ -222,6 +222,19 @@ def test_state_that_is_not_made_yet_must_have_the_shape_of_its_parameter(tmp_pat
     assert other.t == 0
 
 
+def test_a_read_only_array_is_refused_and_nothing_changed(tmp_path: Path) -> None:
+    net, other = Small(), Small()
+    other.linear.W.array = np.zeros((LARGE, LARGE), np.float32)
+    other.linear.W.array.setflags(write=False)
+    before = other.norm.gamma.array.copy()
+    net.norm.gamma.array += 1
+    with df.Checkpointer(tmp_path) as ckpt:
+        ckpt.save(1, {"net": net}).wait("durable")
+        with pytest.raises(df.MismatchError, match=r"net\.linear/W: the live array is read-only"):
+            ckpt.restore({"net": other})
+    assert np.array_equal(other.norm.gamma.array, before)
+
+
 def test_patterns_choose_layers(tmp_path: Path) -> None:
     net, other = Small(), Small()
     kept = other.norm.gamma.array.copy() + 1
