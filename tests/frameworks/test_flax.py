@@ -88,6 +88,46 @@ def test_an_nnx_mismatch_is_named_and_changes_nothing(ckpt: df.Checkpointer) -> 
     assert bytes_of(nnx.state(live)) == before
 
 
+class Counted(nnx.Module):
+    def __init__(self, number: Any) -> None:
+        self.number = nnx.Variable(number)
+
+
+def test_a_variable_that_became_an_array_restores_into_a_fresh_one(ckpt: df.Checkpointer) -> None:
+    @nnx.jit
+    def count(net: Counted) -> None:
+        net.number.set_value(net.number.get_value() + 1)
+
+    saved = Counted(0)
+    count(saved)
+    ckpt.save(1, {"net": saved, "alone": nnx.Variable(jnp.int32(5))}).wait()
+    live = {"net": Counted(0), "alone": nnx.Variable(0)}
+    ckpt.restore(live)
+    assert isinstance(live["net"].number.get_value(), jax.Array)
+    assert [int(each.get_value()) for each in (live["net"].number, live["alone"])] == [1, 5]
+    ckpt.save(2, {"net": Counted(7)}).wait()
+    ckpt.restore({"net": saved})  # the other way round
+    assert saved.number.get_value() == 7
+
+
+def test_names_of_an_nnx_object_are_compared_whatever_it_has(ckpt: df.Checkpointer) -> None:
+    class Empty(nnx.Module):
+        pass
+
+    class Other(nnx.Module):
+        def __init__(self) -> None:
+            self.other = nnx.Variable(1)
+
+    first = {"w": jnp.zeros(2)}
+    ckpt.save(1, {"first": {"w": jnp.ones(2)}, "net": Counted(3)}).wait()
+    for net in (Empty(), Other()):
+        with pytest.raises(df.MismatchError, match=r"not in the state: net\.number"):
+            ckpt.restore({"first": first, "net": net})
+        assert float(first["w"][0]) == 0
+        ckpt.restore({"first": first, "net": net}, strict=False)
+        first["w"] = jnp.zeros(2)
+
+
 def test_keys_choose_inside_of_an_nnx_object(ckpt: df.Checkpointer) -> None:
     saved, live = (nnx.Linear(2, 2, rngs=nnx.Rngs(seed)) for seed in (0, 1))
     saved.bias[...] = jnp.ones(2)

@@ -5,13 +5,17 @@ A variable that several modules share is stored once, by the first path that lea
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flax import nnx  # type: ignore[import-not-found, unused-ignore]
 
 from deepfreeze.adapters.base import Remake
-from deepfreeze.matching import match
+from deepfreeze.adapters.jax_trees import match_child, miss_child
+from deepfreeze.names import join
 from deepfreeze.tree import Node, tag_of
+from deepfreeze.walk import mapping_pairs
 
 if TYPE_CHECKING:
     from deepfreeze.capture import Capture
@@ -35,7 +39,7 @@ def encode_nnx(target: Any, path: str, capture: Capture) -> Node:
 def match_nnx(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     """Plans an update of the live object."""
     if isinstance(live, nnx.Variable):
-        remake = match(node, live.get_raw_value(), path, plan)
+        remake = match_child(node, live.get_raw_value(), path, plan)
         if remake is not None:
             plan.apply(path, lambda: live.set_raw_value(remake()))
         return None
@@ -43,9 +47,30 @@ def match_nnx(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
         plan.mismatch(path, node, f"a {type(live).__qualname__}")
         return None
     values = _values_of(live)
-    match(node["v"], values, path, plan)  # plans to put new arrays into `values`
+    _match_values(node["v"], values, path, plan)
     plan.apply(path, lambda: nnx.update(live, values))
     return None
+
+
+def _match_values(node: Node, values: dict[Any, Any], path: str, plan: RestorePlan) -> None:
+    """Plans to put what is new into `values`, which NNX has made for this."""
+    stored = dict(mapping_pairs(node) or ())
+    for name, value in values.items():
+        place = join(path, name)
+        if name not in stored:
+            miss_child(value, place, plan)
+        elif type(value) is dict and mapping_pairs(stored[name]) is not None:
+            _match_values(stored.pop(name), value, place, plan)
+        else:
+            remake = match_child(stored.pop(name), value, place, plan)
+            if remake is not None:
+                plan.apply(place, partial(_put, values, name, remake))
+    for name, left in stored.items():
+        plan.surplus(left, join(path, name))
+
+
+def _put(values: dict[Any, Any], name: Any, make: Callable[[], Any]) -> None:
+    values[name] = make()
 
 
 def _values_of(target: Any) -> dict[Any, Any]:

@@ -75,9 +75,9 @@ def match_tree(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     remakes: dict[Any, Callable[[], Any]] = {}
     for name, child in named.items():
         if name not in stored:
-            _miss(child, join(path, name), plan)
+            miss_child(child, join(path, name), plan)
             continue
-        remake = _match_child(stored.pop(name), child, join(path, name), plan)
+        remake = match_child(stored.pop(name), child, join(path, name), plan)
         if remake is not None:
             remakes[name] = remake
     for name, left in stored.items():
@@ -89,7 +89,8 @@ def match_tree(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     )
 
 
-def _miss(child: Any, path: str, plan: RestorePlan) -> None:
+def miss_child(child: Any, path: str, plan: RestorePlan) -> None:
+    """Notes what of a live child the checkpoint lacks."""
     for name in [] if _is_code(child) else live_names(child, path, plan):
         plan.miss(name)
 
@@ -106,7 +107,7 @@ def _stored_children(node: Node, live: Any) -> dict[Any, Node] | None:
     return None if pairs is None else dict(pairs)
 
 
-def _match_child(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+def match_child(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     """As match(), but a container is made anew: others often have it as a part of theirs."""
     if type(live) in _CONTAINERS and live and not is_plain(node):
         return match_tree(node, live, path, plan)
