@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import deepfreeze as df
@@ -111,6 +112,25 @@ def test_a_number_that_became_an_array_restores_into_a_fresh_state(
     ckpt.restore(live)
     assert isinstance(live["state"].mu, jax.Array)
     assert (int(live["state"].mu), live["state"].nu) == (4, 0.5)
+
+
+@pytest.mark.parametrize("number", [0, 0.5, True, 1j, np.int32(3), np.bool_(True), np.float32(2)])
+def test_any_number_may_have_become_an_array_or_be_one(ckpt: df.Checkpointer, number: Any) -> None:
+    array = jnp.asarray(number)
+    ckpt.save(1, {"state": Moments(array, number), "top": number}).wait()
+    live = {"state": Moments(number, array), "top": array}
+    ckpt.restore(live)
+    assert same_array(live["state"].mu, array)
+    assert [(type(each), each) for each in (live["state"].nu, live["top"])] == [
+        (type(number), number)
+    ] * 2
+
+
+@pytest.mark.parametrize("stored", ["text", np.str_("text"), None, np.datetime64("2020-01-01")])
+def test_what_is_no_number_does_not_become_an_array(ckpt: df.Checkpointer, stored: Any) -> None:
+    ckpt.save(1, {"x": stored}).wait()
+    with pytest.raises(df.MismatchError, match=r"x: stored .*, live an array of float32"):
+        ckpt.restore({"x": jnp.float32(0)})
 
 
 def test_keys_choose_inside_of_pytrees(ckpt: df.Checkpointer) -> None:

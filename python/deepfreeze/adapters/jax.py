@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jax  # type: ignore[import-not-found, unused-ignore]
+import numpy as np
 
 from deepfreeze.adapters.base import Remake, imported
 from deepfreeze.adapters.held import HeldArrays
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("deepfreeze")
 
+_NUMBERS = (0, False, 0j, np.bool_(False), np.complex64(0), np.complex128(0))
+_NUMBER_KINDS = frozenset(map(kind_of_live, _NUMBERS))  # of what a 0-d array may have been made of
 _TESTED = {"jax": "0.10", "flax": "0.12"}
 
 
@@ -84,7 +87,7 @@ class JaxAdapter:
     def _match_leaf(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
         if is_key(live):
             return match_key(node, live, path, plan)
-        if not live.shape and kind_of_node(node) == kind_of_live(0):
+        if not live.shape and kind_of_node(node) in _NUMBER_KINDS:
             return plan.fresh(node, path)
         remake = match_array(node, live, path, plan)
         # What two places had in common, they have in common again.

@@ -10,6 +10,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from jax import tree_util  # type: ignore[import-not-found, unused-ignore]
 
 from deepfreeze.adapters.base import Remake
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 KIND = "pytree"
 _CONTAINERS = (dict, OrderedDict, defaultdict, list, tuple)  # the state tree has them itself
-_NUMBERS = (bool, int, float, complex)
+_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 
 def is_tree(value: object) -> bool:
@@ -111,7 +112,7 @@ def match_child(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     """As match(), but a container is made anew: others often have it as a part of theirs."""
     if type(live) in _CONTAINERS and live and not is_plain(node):
         return match_tree(node, live, path, plan)
-    if type(live) in _NUMBERS and tag_of(node) == "array":
+    if isinstance(live, _NUMBERS) and tag_of(node) == "array":
         return _match_number(node, live, path, plan)
     return match(node, live, path, plan)
 
