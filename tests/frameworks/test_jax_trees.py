@@ -133,6 +133,28 @@ def test_what_is_no_number_does_not_become_an_array(ckpt: df.Checkpointer, store
         ckpt.restore({"x": jnp.float32(0)})
 
 
+class Keyed:
+    """Gives JAX keys that are no objects of its own."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.first, self.second = first, second
+
+
+jax.tree_util.register_pytree_with_keys(
+    Keyed,
+    lambda tree: ([("first", tree.first), (2, tree.second)], None),
+    lambda _, children: Keyed(*children),
+)
+
+
+def test_key_paths_of_any_kind_are_names(ckpt: df.Checkpointer) -> None:
+    ckpt.save(1, {"k": Keyed(jnp.ones(3), jnp.ones(2))}).wait()
+    assert stored_keys(ckpt) == ["k.2", "k.first"]
+    live = {"k": Keyed(jnp.zeros(3), jnp.zeros(2))}
+    ckpt.restore(live)
+    assert same_array(live["k"].first, jnp.ones(3))
+
+
 def test_keys_choose_inside_of_pytrees(ckpt: df.Checkpointer) -> None:
     ckpt.save(1, {"opt": Moments(jnp.ones(2), jnp.ones(2))}).wait()
     live = {"opt": Moments(jnp.zeros(2), jnp.zeros(2))}

@@ -52,7 +52,8 @@ def _children(tree: Any, path: str) -> tuple[dict[Any, Any], Any]:
 
 def _name_of(key: Any) -> Any:
     attributes = ("name", "key", "idx")
-    return next(getattr(key, name) for name in attributes if hasattr(key, name))
+    named = (getattr(key, name) for name in attributes if hasattr(key, name))
+    return next(named, str(key))  # a class may give keys of any kind
 
 
 def _is_code(value: object) -> bool:
