@@ -139,6 +139,37 @@ def test_restores_what_chainers_snapshot_of_mixed_precision_leaves_out(tmp_path:
         assert all_of(other, again) == wanted
 
 
+@pytest.mark.parametrize("dtype", [chainer.mixed16, np.float16, np.float32])
+@pytest.mark.parametrize("updates", [0, 3])
+def test_fills_masters_of_parameters_without_a_shape(
+    dtype: Any, updates: int, tmp_path: Path
+) -> None:
+    def made() -> tuple[Any, Any]:
+        net = Small(None)
+        optimizer = chainer.optimizers.MomentumSGD(lr=0.1)
+        optimizer.use_fp32_update()
+        return net, optimizer.setup(net)
+
+    def masters(net: Any) -> list[bytes]:
+        found = [each.update_rule._fp32_param for each in net.params()]
+        return [each.array.tobytes() for each in found if each is not None]
+
+    with chainer.using_config("dtype", dtype), df.Checkpointer(tmp_path) as ckpt:
+        net, optimizer = made()
+        train(net, optimizer, 1, updates)
+        ckpt.save(3, state_of(net, optimizer)).wait("durable")
+        other, again = made()
+        ckpt.restore(state_of(other, again))
+        assert bool(masters(other)) == (updates > 0 and dtype != np.float32)
+        for _ in range(2):
+            assert masters(other) == masters(net)
+            assert other.linear.W.dtype == net.linear.W.dtype
+            for each in (net, optimizer), (other, again):
+                chainer_net.seed_generators(2)  # the first ones' parameters may be drawn only now
+                train(*each, 4, 5)
+        assert digest(other, again) == digest(net, optimizer)
+
+
 def test_an_iterator_goes_on_in_the_middle_of_its_epoch(tmp_path: Path) -> None:
     def made(seed: int) -> Any:
         np.random.seed(seed)

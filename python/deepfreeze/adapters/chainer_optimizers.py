@@ -27,11 +27,12 @@ class Rule:
 
     @property
     def has_master(self) -> bool:
-        """Whether its updates are made in single precision, on a copy of its own (mixed16)."""
-        try:
-            return bool(self.rule._use_fp32_update) and self.param.dtype == np.float16
-        except RuntimeError:  # its first use will say
-            return False
+        """Whether its updates are made in single precision, on a copy of its own (mixed16).
+
+        Perhaps so, where its first use will say of which dtype it is, or what is stored of it.
+        """
+        is_known = self.param.array is not None
+        return bool(self.rule._use_fp32_update) and (not is_known or self.param.dtype == np.float16)
 
     def first_state(self) -> dict[str, Any]:
         """What its first update would make, in new arrays; None for those of unknown shape."""
