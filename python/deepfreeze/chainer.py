@@ -91,5 +91,9 @@ def _numbers_in(observation: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in values.items()
-        if isinstance(value, (int, float)) or getattr(value, "ndim", -1) == 0
+        if isinstance(value, (int, float)) or _is_real_scalar(value)
     }
+
+
+def _is_real_scalar(value: Any) -> bool:
+    return getattr(value, "ndim", -1) == 0 and value.dtype.kind in "biuf"

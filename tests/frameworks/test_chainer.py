@@ -78,6 +78,17 @@ def test_every_optimizer_resumes_bit_for_bit(name: str, tmp_path: Path) -> None:
         assert digest(other, again) == wanted
 
 
+def test_hyperparameters_may_be_arrays_of_no_dimension(tmp_path: Path) -> None:
+    optimizer = chainer.optimizers.MomentumSGD(lr=np.array(0.1)).setup(Small())
+    with df.Checkpointer(tmp_path) as ckpt:
+        optimizer.lr *= 0.5
+        ckpt.save(1, {"optim": optimizer}).wait("durable")
+        for lr in (np.array(0.1), 0.1):
+            other = chainer.optimizers.MomentumSGD(lr=lr).setup(Small())
+            ckpt.restore({"optim": other})
+            assert (other.lr, other.momentum) == (0.05, 0.9)
+
+
 def test_rolls_back_to_before_the_first_update(tmp_path: Path) -> None:
     net = Small()
     optimizer = chainer.optimizers.Adam().setup(net)

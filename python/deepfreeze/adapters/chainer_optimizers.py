@@ -116,8 +116,14 @@ def _numbers_in(holder: Any) -> list[str]:
     return [
         key
         for key, value in members.items()
-        if isinstance(value, _NUMBERS) and not key.startswith("_") and key not in _KNOWN
+        if _is_number(value) and not key.startswith("_") and key not in _KNOWN
     ]
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "biufc"
+    return isinstance(value, _NUMBERS)
 
 
 @dataclass
