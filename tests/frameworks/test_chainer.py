@@ -115,6 +115,16 @@ def test_fills_parameters_that_no_forward_pass_has_shaped(tmp_path: Path) -> Non
         assert digest(other, again) == wanted
 
 
+def test_parameters_without_a_shape_that_get_another_dtype_are_warned_of(tmp_path: Path) -> None:
+    with df.Checkpointer(tmp_path) as ckpt:
+        ckpt.save(1, {"net": L.Linear(8, 4, nobias=True)}).wait("durable")
+        with chainer.using_config("dtype", np.float16):
+            other = L.Linear(None, 4, nobias=True)
+            with pytest.warns(UserWarning, match=r"net\.W: stored float32, made float16"):
+                ckpt.restore({"net": other})
+    assert other.W.shape == (4, 8)
+
+
 def test_restores_what_chainers_snapshot_of_mixed_precision_leaves_out(tmp_path: Path) -> None:
     def made() -> tuple[Any, Any]:
         net = Small()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from deepfreeze.adapters.chainer_names import Taken, is_data
 from deepfreeze.adapters.chainer_optimizers import made_later
-from deepfreeze.adapters.chainer_rest import optimizers_of, put
+from deepfreeze.adapters.chainer_rest import all_of, optimizers_of, put
 from deepfreeze.adapters.numpy import dtype_name
 from deepfreeze.kinds import kind_of_live, kind_of_node
 from deepfreeze.names import join
@@ -106,3 +107,15 @@ class ObjectMatch:
             rule._state = None
         values = self._values | {name: make() for name, make in self._made.items()}
         put(self._live, self._taken, values)
+        self._warn_of_conversions(values)
+
+    def _warn_of_conversions(self, values: dict[str, Any]) -> None:
+        """Only its first use tells the dtype of a parameter that had no shape."""
+        made = [name for name in self._made if isinstance(values[name], np.ndarray)]
+        shaped = [name for name in made if self._values.get(name) is None]
+        now = all_of(self._live).values if shaped else {}
+        for name in shaped:
+            dtype = getattr(now.get(name), "dtype", None)
+            if dtype not in (None, values[name].dtype):
+                path = join(self._path, name)
+                warnings.warn(f"{path}: stored {values[name].dtype}, made {dtype}", stacklevel=2)
