@@ -230,6 +230,19 @@ def test_numbers_that_no_serialize_saves_are_warned_of_once(tmp_path: Path) -> N
     ]
 
 
+def test_an_error_of_an_extension_is_no_trainer_that_was_not_started(tmp_path: Path) -> None:
+    class Broken(chainer.training.Extension):
+        def serialize(self, serializer: Any) -> None:
+            raise RuntimeError("no state now")
+
+    with df.Checkpointer(tmp_path / "run") as ckpt:
+        trainer = trainer_of(Counter(), tmp_path, 1)
+        ckpt.save(1, {"trainer": trainer}).wait()
+        trainer.extend(Broken())
+        with pytest.raises(df.EncodeError, match="no state now"):
+            ckpt.save(2, {"trainer": trainer})
+
+
 def test_generators_of_the_programs_own_are_given_to_the_extension(tmp_path: Path) -> None:
     generators = [np.random.RandomState(seed) for seed in (1, 2)]
     for generator in generators:

@@ -58,8 +58,8 @@ def taken_of(value: Any, parts: Iterable[Any]) -> Taken:
             stack.enter_context(_noting(part, taken.parts))
         try:
             value.serialize(Collector(taken.values))
-        except RuntimeError:
-            if not isinstance(value, chainer.training.Trainer) or _has_started(value):
+        except RuntimeError as error:
+            if not isinstance(value, chainer.training.Trainer) or str(error) != _no_time(value):
                 raise
             taken.values[_ELAPSED] = 0.0  # the last thing it serialises, and not there before run()
     return taken
@@ -83,11 +83,13 @@ def _noting(part: Any, parts: dict[str, Any]) -> Iterator[None]:
         members.update(before)  # a MultithreadIterator forgets the batch that it has read ahead
 
 
-def _has_started(trainer: Any) -> bool:
+def _no_time(trainer: Any) -> str | None:
+    """Why a trainer has no elapsed time: run() was not called."""
     try:
-        return trainer.elapsed_time is not None
-    except RuntimeError:
-        return False
+        _ = trainer.elapsed_time
+    except RuntimeError as error:
+        return str(error)
+    return None
 
 
 def is_data(name: str) -> bool:
