@@ -8,7 +8,7 @@ import jax  # type: ignore[import-not-found, unused-ignore]
 
 from deepfreeze.adapters.base import Remake
 from deepfreeze.adapters.held import HeldArrays
-from deepfreeze.adapters.jax_arrays import ANYWHERE, Home, check_readable, encode_array, remade
+from deepfreeze.adapters.jax_arrays import ANYWHERE, check_readable, encode_array, remade
 from deepfreeze.names import join
 from deepfreeze.tree import Node, tag_of
 
@@ -44,9 +44,14 @@ def match_key(node: Node, live: Any, path: str, plan: Plan) -> Remake:
     live_form = words.dtype.name, tuple(words.shape)
     if not plan.same_form(path, plan.form_of(data["k"]), live_form):
         return None
-    home = ANYWHERE if live.is_deleted() else Home.of(jax.random.key_data(live))
-    make, generator = remade(data, home, path, plan), jax.random.key_impl(live)
-    return lambda: jax.random.wrap_key_data(make(), impl=generator)
+    make, generator = remade(data, ANYWHERE, path, plan), jax.random.key_impl(live)
+    home = live.sharding if live.committed else None  # of keys that are deleted as well
+
+    def keys() -> Any:
+        made = jax.random.wrap_key_data(make(), impl=generator)
+        return made if home is None else jax.device_put(made, home)
+
+    return keys
 
 
 def decode_key(node: Node, path: str, plan: Plan) -> Any:
