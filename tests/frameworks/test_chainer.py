@@ -247,6 +247,16 @@ def test_saves_change_nothing_of_what_was_read_ahead(at: int, tmp_path: Path) ->
         assert [iterator.next() for _ in range(at, 12)] == wanted[at:]
 
 
+def test_a_batch_longer_than_an_epoch_that_was_read_ahead_is_warned_of(tmp_path: Path) -> None:
+    iterator = chainer.iterators.MultithreadIterator(list(range(4)), 9)
+    iterator.next()
+    with (
+        df.Checkpointer(tmp_path) as ckpt,
+        pytest.warns(UserWarning, match="longer than an epoch"),
+    ):
+        ckpt.save(1, {"data": iterator}).wait("durable")
+
+
 def test_another_optimizer_is_refused_and_nothing_changed(tmp_path: Path) -> None:
     net = Small()
     optimizer = chainer.optimizers.Adam().setup(net)
