@@ -14,7 +14,7 @@ import numpy as np
 from bench.e2e.peers import BackgroundPeer, Peer
 from bench.e2e.savers import Saver, SaveRecord
 from bench.frameworks.attached import OURS
-from bench.frameworks.data import Batch, classified
+from bench.frameworks.data import Batch, batches
 from deepfreeze import chainer_compat
 from examples.networks.candle import FILTERS, GENES_FULL
 
@@ -104,13 +104,13 @@ class ChainerWorkload:
 
 
 def nt3(seed: int, genes: int = GENES_FULL) -> ChainerTraining:
-    batches = classified((5, 1, genes), 2, seed)
-    return ChainerTraining(NT3(genes), chainer.optimizers.SGD(1e-3), batches)
+    drawn = batches((5, 1, genes), 2, seed)
+    return ChainerTraining(NT3(genes), chainer.optimizers.SGD(1e-3), drawn)
 
 
 def resnet50(seed: int) -> ChainerTraining:
-    batches = classified((16, 3, 64, 64), 1000, seed)
-    return ChainerTraining(ResNet50(), chainer.optimizers.Adam(1e-3), batches)
+    drawn = batches((16, 3, 64, 64), 1000, seed)
+    return ChainerTraining(ResNet50(), chainer.optimizers.Adam(1e-3), drawn)
 
 
 class Snapshot(Peer):

@@ -12,13 +12,13 @@ from bench.e2e.workloads import BATCH_COUNT
 Batch = tuple[NDArray[Any], NDArray[Any]]
 
 
-def classified(shape: tuple[int, ...], classes: int, seed: int) -> list[Batch]:
-    """Batches of normal numbers with labels; shape[0] is the batch."""
+def batches(shape: tuple[int, ...], classes: int, seed: int) -> list[Batch]:
+    """Several, used in turn; shape[0] is the batch."""
     draw = np.random.default_rng(seed)
-    return [
-        (
-            draw.standard_normal(shape, dtype=np.float32),
-            draw.integers(classes, size=shape[0], dtype=np.int32),
-        )
-        for _ in range(BATCH_COUNT)
-    ]
+    return [classified(shape, classes, draw) for _ in range(BATCH_COUNT)]
+
+
+def classified(shape: tuple[int, ...], classes: int, draw: np.random.Generator) -> Batch:
+    """Normal numbers with labels."""
+    x = draw.standard_normal(shape, dtype=np.float32)
+    return x, draw.integers(classes, size=shape[0], dtype=np.int32)

@@ -17,7 +17,7 @@ from flax import nnx
 from bench.e2e.peers import BackgroundPeer, Peer
 from bench.e2e.savers import Saver, SaveRecord
 from bench.frameworks.attached import OURS
-from bench.frameworks.data import Batch, classified
+from bench.frameworks.data import Batch, batches
 from examples.networks.candle import FILTERS, GENES_FULL
 
 MARKER = "_CHECKPOINT_METADATA"
@@ -144,8 +144,8 @@ class JaxWorkload:
     classes: int
 
     def build(self, seed: int, *, in_backward: bool) -> JaxTraining:
-        batches = classified(self.shape, self.classes, seed)
-        return JaxTraining(self.make(nnx.Rngs(seed)), self.transform, batches)
+        drawn = batches(self.shape, self.classes, seed)
+        return JaxTraining(self.make(nnx.Rngs(seed)), self.transform, drawn)
 
 
 class OrbaxAsync(BackgroundPeer):

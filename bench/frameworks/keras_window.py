@@ -14,7 +14,7 @@ import numpy as np
 from bench.e2e.peers import BackgroundPeer, Peer
 from bench.e2e.savers import Saver, SaveRecord
 from bench.frameworks.attached import OURS
-from bench.frameworks.data import Batch, classified
+from bench.frameworks.data import Batch, batches
 from examples.networks.candle import FILTERS, GENES_FULL
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -94,19 +94,19 @@ class KerasWorkload:
     made: dict[int, tuple[Any, list[np.ndarray[Any, Any]]]] = field(default_factory=dict)
 
     def build(self, seed: int, *, in_backward: bool) -> KerasTraining:
-        batches = classified(self.shape, self.classes, seed)
+        drawn = batches(self.shape, self.classes, seed)
         if seed not in self.made:
             keras.utils.set_random_seed(seed)
             model = self.make()
             model.optimizer.build(model.trainable_variables)
             values = [np.array(each) for each in variables_of(model)]
-            model.train_on_batch(*batches[0])
+            model.train_on_batch(*drawn[0])
             self.made[seed] = model, values
         model, values = self.made[seed]
         for variable, value in zip(variables_of(model), values, strict=False):
             variable.assign(value)
         model.reset_metrics()
-        return KerasTraining(model, batches)
+        return KerasTraining(model, drawn)
 
 
 class ModelSave(Peer):
