@@ -43,7 +43,10 @@ class NT3(nnx.Module):  # type: ignore[misc, unused-ignore]
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int, rngs: nnx.Rngs) -> nnx.Conv:
-    return nnx.Conv(inputs, outputs, (size, size), stride, use_bias=False, rngs=rngs)
+    padding = [(size // 2, size // 2)] * 2  # as torch's: "SAME" pads one side more
+    return nnx.Conv(
+        inputs, outputs, (size, size), stride, padding=padding, use_bias=False, rngs=rngs
+    )
 
 
 class Bottleneck(nnx.Module):  # type: ignore[misc, unused-ignore]
@@ -85,7 +88,7 @@ class ResNet50(nnx.Module):  # type: ignore[misc, unused-ignore]
         self.fc = nnx.Linear(inputs, 1000, rngs=rngs)
 
     def __call__(self, x: Any) -> Any:
-        x = nnx.max_pool(nnx.relu(self.bn1(self.conv1(x))), (3, 3), (2, 2), "SAME")
+        x = nnx.max_pool(nnx.relu(self.bn1(self.conv1(x))), (3, 3), (2, 2), [(1, 1)] * 2)
         for block in self.blocks:
             x = block(x)
         return self.fc(x.mean((1, 2)))

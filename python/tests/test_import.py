@@ -88,7 +88,7 @@ def test_an_abandoned_step_may_be_newer_but_not_the_same(
 @pytest.mark.parametrize(
     "arguments",
     [[], ["a"], ["a", "run", "--step", "-1"], ["a", "run", "--step", str(1 << 64)],
-     ["a", "run", "--step", "1.5"], ["a", "run", "--from", "keras"], ["a", "run@5"],
+     ["a", "run", "--step", "1.5"], ["a", "run", "--from", "caffe"], ["a", "run@5"],
      ["a", "run", "more"]],
 )  # fmt: skip
 def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,13 +118,13 @@ def test_what_is_no_source_is_refused(
     assert refusal(odd, run, capsys) == ("not_found", f"read {odd}: No such file or directory")
     odd.write_bytes(b"")
     assert "begins with nothing" in refusal(odd, run, capsys)[1]
-    odd.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    odd.write_bytes(b"\x7fELF\r\n\x1a\n" + bytes(100))
     code, message = refusal(odd, run, capsys)
     assert code == "unsupported"
-    assert "at 0: it begins with 89 48 44 46" in message
+    assert "at 0: it begins with 7f 45 4c 46" in message
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "neither .metadata (DCP) nor safetensors" in refusal(empty, run, capsys)[1]
+    assert "no .metadata (DCP), no safetensors files" in refusal(empty, run, capsys)[1]
     (empty / "__0.metadata").write_bytes(b"")
     assert "use_collectives=False" in refusal(empty, run, capsys)[1]
     os.mkfifo(tmp_path / "pipe")

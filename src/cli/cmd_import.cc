@@ -9,7 +9,7 @@ namespace deepfreeze {
 
 Command add_import(Program& program) {
   Verb verb = program.add_verb(
-      "import", "Make a checkpoint of a DCP directory, a file of torch.save or safetensors");
+      "import", "Make a checkpoint of what another library wrote: DCP, torch.save, Keras, ...");
   verb.takes_anything();
   return {verb, [verb](Console& console) -> Result<ExitCode> {
             std::vector<std::string> arguments = verb.rest();

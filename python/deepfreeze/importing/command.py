@@ -16,6 +16,7 @@ from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.progress import Progress, human_bytes
 from deepfreeze.importing.recognise import KINDS, kind_of, reader_of
+from deepfreeze.importing.renamed import renamed
 from deepfreeze.importing.saving import check_step, save
 from deepfreeze.importing.source_files import fault, os_fault
 
@@ -30,6 +31,10 @@ SOURCE is one of
   torch        a file of torch.save; nothing in it is run: what weights_only=True of torch.load
                does not take is refused by its name
   safetensors  such a file, or a directory with one, or with an index as of Hugging Face
+  npz          a file of numpy.savez, or of Chainer's serializers
+  keras        a .weights.h5 or .keras of Keras 3 (needs h5py)
+  tensorflow   the .index of a tf.train.Checkpoint, or a directory with one (needs TensorFlow)
+  orbax        a directory of Orbax, or a step of its CheckpointManager (needs JAX and Orbax)
 RUN is made where there is none. Its newest step must be older than N, and nobody else may be
 saving to it. What the step holds, and how it is restored: docs/import.md.
 
@@ -55,6 +60,12 @@ def add_to(verbs: Any) -> None:
     )
     parser.add_argument(
         "--from", dest="kind", choices=KINDS, help="What SOURCE is; default: found by its content"
+    )
+    parser.add_argument(
+        "--map",
+        type=Path,
+        metavar="FILE",
+        help="JSON, new names by old ones: import those arrays alone; docs/import.md",
     )
     parser.add_argument("--json", action="store_true", help="Print one JSON document")
     parser.set_defaults(main=_main)
@@ -119,6 +130,8 @@ def _import(options: argparse.Namespace) -> dict[str, Any]:
     check_step(run, options.step)
     kind: str = options.kind or kind_of(options.source)
     content = _read(options.source, kind, Reading(_existing(run), Progress))
+    if options.map is not None:
+        content = renamed(content, options.map, options.source)
     size = sum(entry.bytes for entry in content.entries)
     with Progress("import", size) as progress:
         info = save(content, run, options.step, _tags(options.source, kind), progress)

@@ -25,9 +25,12 @@ class Content:
     owners: list[object]  # of the memory that the entries point into
     files: list[SourceFile]
     warnings: list[str] = field(default_factory=list)
+    unpacked_bytes: int | None = None  # of a source that is compressed: what is in it
 
 
-def content_of(state: object, source: Path, files: list[SourceFile]) -> Content:
+def content_of(
+    state: object, source: Path, files: list[SourceFile], unpacked_bytes: int | None = None
+) -> Content:
     """A state that was read; CheckpointError where it holds what can't be stored."""
     if _has_more_text(state):
         raise fault(source, "", f"its texts have more than {_TEXT_MAX} characters", "unsupported")
@@ -35,7 +38,8 @@ def content_of(state: object, source: Path, files: list[SourceFile]) -> Content:
         capture = walk(state)
     except CheckpointError as cause:
         raise fault(source, "", cause, cause.code) from cause
-    return Content(capture.text, capture.entries, [capture], files)
+    owners: list[object] = [capture]
+    return Content(capture.text, capture.entries, owners, files, unpacked_bytes=unpacked_bytes)
 
 
 def _has_more_text(state: object) -> bool:

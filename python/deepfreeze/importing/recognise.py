@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +14,25 @@ from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.dcp_index import NAME as DCP_INDEX
 from deepfreeze.importing.safetensors_files import INDEX_SUFFIX, SUFFIX
 from deepfreeze.importing.safetensors_header import header_bytes
-from deepfreeze.importing.source_files import SourceFile, fault, os_fault
+from deepfreeze.importing.source_files import SourceFile, fault, os_fault, stream_of
 
 # The modules that read them: those of torch are imported when they are needed.
-KINDS = {"dcp": "dcp", "torch": "torch_file", "safetensors": "safetensors_files"}
+KINDS = {
+    "dcp": "dcp",
+    "torch": "torch_file",
+    "safetensors": "safetensors_files",
+    "npz": "numpy_file",
+    "keras": "keras_file",
+    "tensorflow": "tensorflow_files",
+    "orbax": "orbax_folder",
+}
 
+# Of the readers that need other libraries than are here, perhaps.
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+KERAS_WEIGHTS = "model.weights.h5"  # of a .keras, which is a zip archive
+NPY_SUFFIX = ".npy"
+TF_SUFFIX = ".index"
+ORBAX_MARKS = ("_CHECKPOINT_METADATA", "_METADATA")
 _DCP_OF_ONE_RANK = "__0.metadata"
 # What torch.save wrote before 1.6 begins with this number, pickled by any protocol.
 _OLD_TORCH_NUMBER = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -37,6 +52,10 @@ def _kind_of_folder(source: Path, names: set[str]) -> str:
         return "dcp"
     if any(name.endswith((INDEX_SUFFIX, SUFFIX)) for name in names):
         return "safetensors"
+    if any(name.endswith(TF_SUFFIX) for name in names):
+        return "tensorflow"
+    if names.intersection(ORBAX_MARKS):
+        return "orbax"
     if _DCP_OF_ONE_RANK in names:
         raise fault(
             source,
@@ -46,14 +65,21 @@ def _kind_of_folder(source: Path, names: set[str]) -> str:
             "unsupported",
         )
     raise fault(
-        source, "", f"it has neither {DCP_INDEX} (DCP) nor safetensors files", "unsupported"
+        source,
+        "",
+        f"it has no {DCP_INDEX} (DCP), no safetensors files, and nothing of TensorFlow or Orbax",
+        "unsupported",
     )
 
 
 def _kind_of_file(file: SourceFile) -> str:
     start = bytes(file.memory[:32])
+    if file.path.name.endswith(TF_SUFFIX):
+        return "tensorflow"
     if start.startswith(zip_records.MAGIC):
-        return "torch"
+        return _kind_of_zip(file)
+    if start.startswith(HDF5_MAGIC):
+        return "keras"
     if start.startswith(b"\x80") and _OLD_TORCH_NUMBER in start:
         return "torch"
     if header_bytes(file):
@@ -62,9 +88,20 @@ def _kind_of_file(file: SourceFile) -> str:
     raise fault(
         file.path,
         "at 0",
-        f"it begins with {shown}, as neither torch.save nor safetensors begins, or it is cut",
+        f"it begins with {shown}, as no kind that is known begins, or it is cut",
         "unsupported",
     )
+
+
+def _kind_of_zip(file: SourceFile) -> str:
+    try:
+        with zipfile.ZipFile(stream_of(file.memory)) as archive:
+            names = archive.namelist()
+    except Exception:  # zipfile raises many kinds; whoever reads it will say what is wrong
+        return "torch"
+    if KERAS_WEIGHTS in names:
+        return "keras"
+    return "npz" if names and all(name.endswith(NPY_SUFFIX) for name in names) else "torch"
 
 
 def reader_of(kind: str) -> Callable[[Path, Reading], Content]:

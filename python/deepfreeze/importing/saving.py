@@ -71,7 +71,9 @@ def _check(content: Content) -> None:
         text = f"import: {part} is a box of a tensor that several ranks share, not all of it"
         raise make_error("unsupported", text)
     size = sum(entry.bytes for entry in content.entries)
-    there = sum(file.bytes for file in content.files)
+    there = content.unpacked_bytes
+    if there is None:
+        there = sum(file.bytes for file in content.files)
     if size > there + _SHARED_BYTES_MAX:
         text = f"import: its arrays would take {size} bytes, its files have {there}"
         raise make_error("unsupported", text)

@@ -1,0 +1,52 @@
+"""Checkpoints of tf.train.Checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from deepfreeze.importing.content import Content, Reading, content_of
+from deepfreeze.importing.recognise import TF_SUFFIX
+from deepfreeze.importing.source_files import SourceFile, fault
+
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+def read(source: Path, reading: Reading) -> Content:
+    """The variables by their paths from the checkpoint's root, in one dict, read into memory.
+
+    `source`: the .index file, or a directory with one. Checksums are compared by TensorFlow.
+    """
+    import tensorflow as tf
+
+    index = _index_in(source) if source.is_dir() else source
+    prefix = str(index).removesuffix(TF_SUFFIX)
+    parts = sorted(index.parent.glob(f"{Path(prefix).name}.data-*-of-*"))
+    files = [SourceFile(each) for each in (index, *parts)]
+    state: dict[str, Any] = {}
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        shapes = reader.get_variable_to_shape_map()
+        with reading.progress("read", sum(file.bytes for file in files)) as progress:
+            for name in sorted(shapes.keys() - {_GRAPH}):
+                state[name.removesuffix(_VALUE)] = value = _number(reader, name, source)
+                progress.add(value.nbytes)
+    except (tf.errors.OpError, ValueError) as cause:
+        raise fault(source, "", cause) from cause
+    return content_of(state, source, files)
+
+
+def _index_in(folder: Path) -> Path:
+    found = sorted(folder.glob(f"*{TF_SUFFIX}"))
+    if len(found) != 1:
+        text = f"{len(found)} checkpoints in it, where one is needed: name its .index"
+        raise fault(folder, "", text, "unsupported")
+    return found[0]
+
+
+def _number(reader: Any, name: str, source: Path) -> Any:
+    dtype = reader.get_variable_to_dtype_map()[name]
+    if not (dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex):
+        raise fault(source, f"({name})", f"values of {dtype.name}", "unsupported")
+    return reader.get_tensor(name)
