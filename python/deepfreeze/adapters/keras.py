@@ -24,6 +24,7 @@ from deepfreeze.adapters.keras_variables import (
     finalizers_of,
     groups_of,
     has_metrics_to_come,
+    has_replicas,
     layers_of,
     live_form,
     name_of,
@@ -241,9 +242,12 @@ def _surplus(stored: dict[str, Node], path: str, plan: Plan) -> None:
 
 
 def _match_variable(
-    node: Node, live: Any, path: str, plan: Plan, finalizers: Finalizers = MappingProxyType({})
+    node: Node, live: Any, path: str, plan: Any, finalizers: Finalizers = MappingProxyType({})
 ) -> None:
     if not plan.keys.wants(path):
+        return
+    if has_replicas(live):
+        match(node, live._value, path, plan)
         return
     form = form_in(node, plan)
     if form is None:

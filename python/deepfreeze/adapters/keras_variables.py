@@ -104,6 +104,15 @@ def value_of(variable: Any, path: str) -> Any:
     return np.asarray(value) if keras.backend.backend() == "jax" else value
 
 
+def has_replicas(variable: Any) -> bool:
+    """Whether a strategy of tf.distribute keeps it on several devices."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    from deepfreeze.adapters.tensorflow_replicas import is_distributed
+
+    return is_distributed(variable._value)
+
+
 def live_form(variable: Any) -> Form:
     """Its own dtype, whatever it is cast to at the moment, and its shape."""
     return str(variable._dtype), tuple(variable.shape)

@@ -8,7 +8,7 @@ References are taken in the thread that calls save(), which must be between two 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,11 @@ from deepfreeze.adapters.tensorflow_objects import (
     match_iterator,
     store_generator,
     store_iterator,
+)
+from deepfreeze.adapters.tensorflow_replicas import (
+    is_distributed,
+    match_replicas,
+    store_replicas,
 )
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import join, shown
@@ -92,6 +97,9 @@ class TensorFlowAdapter:
         return {"$": "object", "t": _KIND, "v": nodes}
 
     def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
+        if is_distributed(variable):
+            arrays = [_array_of(_read(each, path)) for each in variable.values]
+            return store_replicas(arrays, path, partial(self._arrays.store, capture=capture))
         key = self._known.get(id(variable))
         if key is None:
             node = self._arrays.store(_array_of(_read(variable, path)), path, capture)
@@ -125,6 +133,9 @@ class TensorFlowAdapter:
         return None
 
     def _match_variable(self, node: Node, live: Any, path: str, plan: Plan) -> None:
+        if is_distributed(live):
+            match_replicas(node, live, path, plan, self._match_variable)
+            return
         if plan.keys.wants(path) and _fits(node, live, path, plan):
             make = array_maker(node, path, plan)
             plan.apply(path, lambda: live.assign(make()))
@@ -192,8 +203,8 @@ def _read(variable: Any, path: str) -> Any:
     if not isinstance(variable, BaseResourceVariable):
         kind = type(variable).__qualname__
         raise EncodeError(
-            f"{shown(path)}: a {kind} can't be stored: of a distribution strategy's variables only "
-            "those of OneDeviceStrategy are known"
+            f"{shown(path)}: a {kind} can't be stored: of distribution strategies only those on "
+            "devices of one process are known"
         )
     _dtype_name(variable.dtype, path)
     try:

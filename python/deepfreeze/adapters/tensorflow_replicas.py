@@ -1,0 +1,62 @@
+"""Variables that a strategy of tf.distribute keeps on several devices of this process."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.python.distribute.values import DistributedVariable
+
+from deepfreeze.names import join
+from deepfreeze.tree import Node, tag_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from deepfreeze.plan import Plan
+
+_KIND = "tf.replicas"  # of an object with each replica's value, where they are not alike
+_compare = ctypes.CDLL(None).memcmp
+_compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+Match = Callable[[Node, Any, str, "Plan"], None]  # of one variable
+
+
+def is_distributed(variable: object) -> bool:
+    """Whether it consists of others, of which each is on a device."""
+    return isinstance(variable, DistributedVariable)
+
+
+def store_replicas(
+    arrays: Sequence[np.ndarray[Any, Any]], path: str, store: Callable[[Any, str], Node]
+) -> Node:
+    """Stored once where all are alike to the bit, as what is updated from one gradient is.
+
+    That a variable is mirrored does not say so: Keras's batch statistics are, and differ.
+    """
+    if all(_alike(arrays[0], each) for each in arrays[1:]):
+        return store(arrays[0], path)
+    nodes = {str(i): store(each, join(path, str(i))) for i, each in enumerate(arrays)}
+    return {"$": "object", "t": _KIND, "v": nodes}
+
+
+def _alike(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    if not (a.flags.c_contiguous and b.flags.c_contiguous):
+        return a.tobytes() == b.tobytes()
+    return bool(_compare(a.ctypes.data, b.ctypes.data, a.nbytes) == 0)
+
+
+def match_replicas(node: Node, live: Any, path: str, plan: Plan, match: Match) -> None:
+    """Plans how each replica gets its own, or all of them what is stored once."""
+    components = live.values
+    if tag_of(node) != "object" or node["t"] != _KIND:
+        for each in components:
+            match(node, each, path, plan)
+        return
+    stored = node["v"]
+    if len(stored) != len(components):
+        plan.fault(f"{path}: stored of {len(stored)} replicas, live are {len(components)}")
+        return
+    for index, each in enumerate(components):
+        match(stored[str(index)], each, join(path, str(index)), plan)
