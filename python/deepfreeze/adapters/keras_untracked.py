@@ -9,6 +9,8 @@ from typing import Any
 
 import keras
 
+from deepfreeze.adapters.keras_variables import attributes_of
+
 log = logging.getLogger("deepfreeze")
 
 
@@ -32,21 +34,11 @@ def untracked_of(layers: Iterable[Any], known: Iterable[Any]) -> dict[str, Any]:
 def _of_tensorflow(layer: Any) -> Iterator[tuple[str, Any]]:
     import tensorflow as tf
 
-    for name, value in vars(layer).items():
-        if name.startswith("_self_"):  # TensorFlow's own book-keeping: the same once more
-            continue
-        named = ((f"{name}.{key}", each) for key, each in _items_of(value))
-        for place, each in ((name, value), *named):
-            if isinstance(each, tf.Variable):
-                yield place, each
-            elif isinstance(each, tf.random.Generator):
-                yield f"{place}.state", each.state
-
-
-def _items_of(value: Any) -> Iterable[tuple[Any, Any]]:
-    if isinstance(value, (list, tuple)):
-        return enumerate(value)
-    return value.items() if isinstance(value, dict) else ()
+    kinds = (tf.Variable, tf.random.Generator)
+    for name, each in attributes_of(layer):
+        if isinstance(each, kinds):
+            is_variable = isinstance(each, tf.Variable)
+            yield (name, each) if is_variable else (f"{name}.state", each.state)
 
 
 def _of_torch(layer: Any) -> Iterator[tuple[str, Any]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -58,12 +59,29 @@ def optimizers_of(model: Any) -> list[Any]:
     """Every optimizer that a model or one within it keeps, each once."""
     found: dict[int, Any] = {}
     for layer in layers_of(model):
-        for value in vars(layer).values():
-            inner = value.values() if isinstance(value, dict) else value
-            for each in inner if isinstance(value, (list, tuple, dict)) else (value,):
-                if isinstance(each, keras.optimizers.Optimizer):
-                    found.setdefault(id(each), each)
+        for _, each in attributes_of(layer):
+            if isinstance(each, keras.optimizers.Optimizer):
+                found.setdefault(id(each), each)
     return list(found.values())
+
+
+def attributes_of(layer: Any) -> Iterator[tuple[str, Any]]:
+    """What a layer has of its own kind, and what is in its lists, tuples and dicts, by name."""
+    book_keeping = _names_of_any_layer()
+    for name, value in vars(layer).items():
+        if name in book_keeping or name.startswith("_self_"):
+            continue
+        yield name, value
+        if isinstance(value, dict):
+            yield from ((f"{name}.{key}", each) for key, each in value.items())
+        elif isinstance(value, (list, tuple)):
+            yield from ((f"{name}.{key}", each) for key, each in enumerate(value))
+
+
+@cache
+def _names_of_any_layer() -> frozenset[str]:
+    """Keras's lists of variables and layers, TensorFlow's and torch's dicts of the same."""
+    return frozenset(vars(keras.layers.Layer()))
 
 
 def _states_of(layer: Any) -> list[Any]:
