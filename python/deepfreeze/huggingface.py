@@ -26,14 +26,16 @@ from deepfreeze.tested_versions import warn_where_untested
 
 log = logging.getLogger("deepfreeze")
 
+_BEST = "best_model"  # a metric of each step that was the best when it was saved
+
 
 class DeepFreezeTrainerMixin:
     """`class MyTrainer(DeepFreezeTrainerMixin, Trainer)`: its checkpoints are those of a run.
 
     `run` is the run's directory, by default `deepfreeze` in `output_dir`; `run_options` are those
     of df.Checkpointer but for `every`: `save_strategy` and `save_steps` say when. Unless `keep` is
-    given, `save_total_limit` says how many stay, and the best besides where the best is loaded at
-    the end. Metrics are what was logged at that step.
+    given, `save_total_limit` says how many stay, and the best besides where `metric_for_best_model`
+    is set. Metrics are what was logged at that step.
 
     `train(resume_from_checkpoint=True)` goes on from the newest checkpoint that verifies, or begins
     where there is none; a number is a step of the run; the path of one of the Trainer's own
@@ -68,6 +70,7 @@ class DeepFreezeTrainerMixin:
         self._late_rng = LateRNG()
         self._resuming: int | None = None  # the step of the run that train() goes on from
         self._is_restored = False  # and whether all of it is in place
+        self._best: str | None = None  # the best that was saved up to there
 
     def train(self, resume_from_checkpoint: Any = None, *more: Any, **options: Any) -> Any:
         """As Trainer.train(). CorruptError where nothing that is there verifies."""
@@ -91,6 +94,8 @@ class DeepFreezeTrainerMixin:
         self._resuming, self._is_restored = step, False
         try:
             stored = self._opened().load(step, keys=["trainer*"])["trainer"]
+            # No directory, so the Trainer would say that it is gone
+            self._best, stored["best_model_checkpoint"] = stored["best_model_checkpoint"], None
             with tempfile.TemporaryDirectory(prefix="deepfreeze-") as directory:
                 Path(directory, TRAINER_STATE_NAME).write_text(json.dumps(stored))
                 yield directory
@@ -98,6 +103,12 @@ class DeepFreezeTrainerMixin:
             self._resuming = None
 
     # What the Trainer calls
+
+    def _init_training_state(self, *arguments: Any, **options: Any) -> Any:
+        begins = super()._init_training_state(*arguments, **options)  # type: ignore[misc]
+        if self._resuming is not None:
+            self.state.best_model_checkpoint = self._best
+        return begins
 
     def _prepare_for_training(self, *arguments: Any, **options: Any) -> Any:
         prepared = super()._prepare_for_training(*arguments, **options)  # type: ignore[misc]
@@ -143,14 +154,27 @@ class DeepFreezeTrainerMixin:
             )
         self.store_flos()
         _export_callbacks(self)
-        best = self.state.best_global_step
-        if best is not None:
-            self.state.best_model_checkpoint = f"{self.run}@{best}"
-        self._opened().save(self.state.global_step, self._restorable(), _metrics_of(self.state))
+        best_before, metrics = self.state.best_model_checkpoint, _metrics_of(self.state)
+        if self.state.best_global_step == self.state.global_step:
+            self.state.best_model_checkpoint = f"{self.run}@{self.state.global_step}"
+            metrics[_BEST] = self.state.global_step
+        if self._opened().save(self.state.global_step, self._restorable(), metrics) is None:
+            self.state.best_model_checkpoint = best_before  # it was skipped
 
     def _load_best_model(self) -> None:
-        best = self.state.best_global_step
-        values = self._opened().load(best, keys=["model.*"])["model"]
+        """The newest that was the best when it was saved; a warning where that has failed."""
+        best = self.state.best_model_checkpoint
+        if Path(best).is_dir():  # of the Trainer's own, which this training went on from
+            super()._load_best_model()  # type: ignore[misc]
+            return
+        self._opened().wait()  # it may be in flight; and what is loaded is written in place
+        try:
+            values = self._opened().load(int(best.rpartition("@")[2]), keys=["model.*"])["model"]
+        except df.CheckpointError as error:
+            if error.code != "not_found":
+                raise
+            log.warning("the best model is gone, the last one stays: %s", error)
+            return
         self.model.load_state_dict(values)
 
     def _restorable(self) -> dict[str, Any]:
@@ -184,15 +208,10 @@ def _refuse(trainer: Any) -> None:
 
 
 def _keep_of(args: Any) -> df.policy.Keep | None:
-    if args.save_total_limit is None:
+    if args.save_total_limit is None or args.save_total_limit <= 0:
         return None
-    if not args.load_best_model_at_end:
-        return df.keep(last=args.save_total_limit)
-    name = args.metric_for_best_model
-    metric = name if name.startswith("eval_") else f"eval_{name}"
-    return df.keep(
-        last=args.save_total_limit, best=(metric, "max" if args.greater_is_better else "min")
-    )
+    best = None if args.metric_for_best_model is None else (_BEST, "max")
+    return df.keep(last=args.save_total_limit, best=best)
 
 
 def _steps_to_try(ckpt: df.Checkpointer, asked: Any) -> list[int]:

@@ -20,6 +20,7 @@ from .trainer_examples import example_of, run_python
 
 ROWS = 24
 BATCH = 4
+OWN = ("callbacks", "optimizers", "run_options", "data_collator")  # of a Trainer
 
 
 class FrozenTrainer(DeepFreezeTrainerMixin, Trainer):
@@ -37,7 +38,7 @@ def trainer_in(
     """A new model and a new Trainer; options are its arguments."""
     torch.manual_seed(seed)
     config = GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=2, n_head=2)
-    more = {key: options.pop(key) for key in ("callbacks", "optimizers") if key in options}
+    more = {key: options.pop(key) for key in OWN if key in options}
     arguments = {
         "output_dir": str(place), "max_steps": steps, "per_device_train_batch_size": BATCH,
         "save_strategy": "steps", "save_steps": 1, "use_cpu": True, "report_to": [],
@@ -119,24 +120,73 @@ def test_the_trainers_own_checkpoint_is_read(tmp_path: Path) -> None:
     assert steps_in(tmp_path / "run") == [3, 4]
 
 
-def test_the_best_is_kept_and_loaded(tmp_path: Path) -> None:
-    scores = iter([0.1, 0.9, 0.2, 0.3, 0.4])
-
-    def score(_: Any) -> dict[str, float]:
-        return {"score": next(scores)}
-
+def scored(place: Path, scores: list[float], resume: Any = None, **options: Any) -> Any:
+    """Trained for a step per score; without options each is evaluated and saved."""
     trainer = trainer_in(
-        tmp_path, 5, eval_strategy="steps", eval_steps=1, load_best_model_at_end=True,
-        metric_for_best_model="score", greater_is_better=True, save_total_limit=2,
+        place, len(scores), **{
+            "eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "score",
+            "greater_is_better": True, "load_best_model_at_end": True, **options,
+        },
     )  # fmt: skip
-    trainer.compute_metrics = score
-    trainer.train()
+    trainer.compute_metrics = lambda _: {"score": scores[trainer.state.global_step - 1]}
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+def assert_holds(trainer: Any, place: Path, step: int) -> None:
+    """Its model is the one of that step."""
+    with df.Checkpointer(place / "deepfreeze") as ckpt:
+        stored = ckpt.load(step)["model"]
+    for name, tensor in trainer.model.state_dict().items():
+        assert torch.equal(tensor, stored[name]), name
+
+
+def test_the_best_is_kept_and_loaded(tmp_path: Path) -> None:
+    trainer = scored(tmp_path, [0.1, 0.9, 0.2, 0.3, 0.4], save_total_limit=2)
     assert steps_in(tmp_path) == [2, 4, 5]
     with df.Checkpointer(tmp_path / "deepfreeze") as ckpt:
-        best = ckpt.load(2)["model"]
         assert ckpt.checkpoints()[0].metrics["eval_score"] == 0.4
-    for name, tensor in trainer.model.state_dict().items():
-        assert torch.equal(tensor, best[name]), name
+    assert_holds(trainer, tmp_path, 2)
+
+
+def test_the_best_is_kept_though_it_is_not_to_be_loaded(tmp_path: Path) -> None:
+    scored(tmp_path, [0.1, 0.9, 0.2, 0.3], save_total_limit=1, load_best_model_at_end=False)
+    assert steps_in(tmp_path) == [2, 4]
+
+
+def test_the_best_may_still_be_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_flight = []
+    load = df.Checkpointer.load
+
+    def looks(ckpt: df.Checkpointer, *arguments: Any, **options: Any) -> Any:
+        in_flight.append(ckpt.in_flight())
+        return load(ckpt, *arguments, **options)
+
+    monkeypatch.setattr(df.Checkpointer, "load", looks)
+    assert_holds(scored(tmp_path, [0.1, 0.9]), tmp_path, 2)
+    assert in_flight[0] == []
+
+
+def test_the_newest_best_that_was_saved_is_loaded(tmp_path: Path) -> None:
+    scores = [0.1, 0.2, 0.9, 0.3]  # the best step is not saved, as with the Trainer's own
+    trainer = scored(tmp_path, scores, save_steps=2, save_total_limit=1)
+    assert steps_in(tmp_path) == [2, 4]
+    assert_holds(trainer, tmp_path, 2)
+
+
+def test_a_best_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    options = {"run_options": {"keep": df.keep(last=1)}}
+    trainer = scored(tmp_path, [0.1, 0.9, 0.2], **options)
+    assert "best model is gone" in caplog.text
+    assert_holds(trainer, tmp_path, 3)
+
+
+def test_a_finished_training_loads_its_best_again(tmp_path: Path) -> None:
+    scores = [0.1, 0.9, 0.2]
+    scored(tmp_path, scores)
+    trainer = scored(tmp_path, scores, resume=True)
+    assert trainer.state.best_model_checkpoint == f"{tmp_path / 'deepfreeze'}@2"
+    assert_holds(trainer, tmp_path, 2)
 
 
 def test_a_search_is_refused(tmp_path: Path) -> None:
