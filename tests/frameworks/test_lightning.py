@@ -1,4 +1,4 @@
-"""What is special to Lightning: accumulation, hooks, its own checkpoints, several ranks."""
+"""What is special to Lightning: accumulation, hooks, several ranks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import pytest
 
 pytest.importorskip("lightning")
 
-import torch
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.data import DataLoader
 
 import deepfreeze as df
-from deepfreeze.lightning import DeepFreezeCallback, DeepFreezeCheckpointIO
+from deepfreeze.lightning import DeepFreezeCallback
 from examples.loader import resumable_loader
 
 from .lightning_training import Module
@@ -160,120 +158,6 @@ def test_an_exception_leaves_what_was_saved(tmp_path: Path) -> None:
     assert steps_in(tmp_path / "run") == [1, 2, 3]
 
 
-# Lightning's own checkpoints
-
-
-def own(place: Path, **options: Any) -> dict[str, Any]:
-    """What has a Trainer save its own to that directory."""
-    saver = ModelCheckpoint(place, filename="{step}", **options)
-    return {"callbacks": [saver], "plugins": [DeepFreezeCheckpointIO()]}
-
-
-def fit_own(place: Path, steps: int, **options: Any) -> tuple[Trainer, Parts]:
-    more = {key: options.pop(key) for key in ("ckpt_path", "seed") if key in options}
-    saving = own(place, every_n_train_steps=1, **options)
-    return fit(*saving.pop("callbacks"), steps=steps, enable_checkpointing=True, **saving, **more)
-
-
-def test_a_path_of_lightnings_is_a_checkpoint_of_a_run(tmp_path: Path) -> None:
-    _, first = fit_own(tmp_path, 4, save_top_k=-1, save_last="link")
-    assert [(tmp_path / f"step={step}.ckpt").exists() for step in range(1, 6)] == 4 * [True] + [
-        False
-    ]
-    assert steps_in(tmp_path / "deepfreeze") == [1, 2, 3, 4]
-    _, undisturbed = fit(steps=7)
-    _, second = fit_own(tmp_path, 7, ckpt_path=str(tmp_path / "last.ckpt"), save_top_k=-1)
-    own_weights = [each.net.inner.weight for each in (undisturbed, second)]
-    assert not torch.equal(own_weights[0], first.net.inner.weight)
-    # Lightning keeps no generators: with dropout the resumed one differs, but it got that far.
-    assert own_weights[0].shape == own_weights[1].shape
-    assert int(second.sched.last_epoch) == int(undisturbed.sched.last_epoch)
-
-
-def test_what_lightning_loads_is_what_it_saved(tmp_path: Path) -> None:
-    trainer, parts = fit_own(tmp_path, 3, save_top_k=-1)
-    stored = DeepFreezeCheckpointIO().load_checkpoint(tmp_path / "step=3.ckpt", map_location="cpu")
-    assert stored["global_step"] == 3
-    for name, tensor in parts.net.state_dict().items():
-        assert torch.equal(stored["state_dict"][f"net.{name}"], tensor), name
-    moments = stored["optimizer_states"][0]["state"][0]["exp_avg"]
-    assert torch.equal(moments, parts.optim.state_dict()["state"][0]["exp_avg"])
-    assert trainer.global_step == 3
-
-
-def test_a_removed_path_goes_once_a_later_save_is_durable(tmp_path: Path) -> None:
-    fit_own(tmp_path, 5, save_top_k=1, monitor="step", mode="max")
-    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["step=5.ckpt"]
-    assert steps_in(tmp_path / "deepfreeze") == [5]
-
-
-def test_where_a_save_fails_what_it_was_to_replace_stays(tmp_path: Path) -> None:
-    io = DeepFreezeCheckpointIO()
-    io.save_checkpoint({"global_step": 1, "x": torch.ones(3)}, tmp_path / "a.ckpt")
-    io.teardown()
-    run = io._run_of(tmp_path / "a.ckpt")
-    run._engine.close()  # whatever the reason, no save can be made any more
-    io.save_checkpoint({"global_step": 2, "x": torch.zeros(3)}, tmp_path / "b.ckpt")
-    io.remove_checkpoint(tmp_path / "a.ckpt")
-    io.save_checkpoint({"global_step": 3, "x": torch.zeros(3)}, tmp_path / "a.ckpt")
-    io.teardown()
-    assert not (tmp_path / "b.ckpt").exists()
-    assert io.load_checkpoint(tmp_path / "a.ckpt")["global_step"] == 1
-
-
-def test_a_removal_waits_for_what_was_saved_last(tmp_path: Path) -> None:
-    io = DeepFreezeCheckpointIO()
-    io.save_checkpoint({"global_step": 1, "x": torch.ones(3)}, tmp_path / "a.ckpt")
-    io.teardown()
-    in_flight = df.SaveHandle(2, None)
-    io._newest[tmp_path / "deepfreeze"] = in_flight
-    io.remove_checkpoint(tmp_path / "a.ckpt")
-    assert steps_in(tmp_path / "deepfreeze") == [1]
-    assert (tmp_path / "a.ckpt").exists()
-    in_flight.durable.set_result(2)
-    assert steps_in(tmp_path / "deepfreeze") == []
-    assert not (tmp_path / "a.ckpt").is_symlink()
-
-
-def test_a_path_that_is_used_again_is_replaced(tmp_path: Path) -> None:
-    io = DeepFreezeCheckpointIO()
-    for step in (1, 2):
-        io.save_checkpoint({"global_step": step, "x": torch.full((3,), step)}, tmp_path / "a.ckpt")
-        assert io.load_checkpoint(tmp_path / "a.ckpt")["x"].tolist() == 3 * [step]
-    io.teardown()
-    assert steps_in(tmp_path / "deepfreeze") == [2]
-
-
-def test_damage_is_found(tmp_path: Path) -> None:
-    fit_own(tmp_path, 1, save_top_k=-1)
-    (file,) = (tmp_path / "step=1.ckpt").glob("*.safetensors")
-    data = bytearray(file.read_bytes())
-    data[-100] ^= 1
-    file.write_bytes(data)
-    with pytest.raises(df.CorruptError):
-        DeepFreezeCheckpointIO().load_checkpoint(tmp_path / "step=1.ckpt")
-
-
-def test_other_files_are_lightnings(tmp_path: Path) -> None:
-    trainer, _ = fit()
-    trainer.save_checkpoint(tmp_path / "own.ckpt")
-    io = DeepFreezeCheckpointIO()
-    assert io.load_checkpoint(tmp_path / "own.ckpt", weights_only=False)["global_step"] == 4
-    io.remove_checkpoint(tmp_path / "own.ckpt")
-    assert not (tmp_path / "own.ckpt").exists()
-
-
-@pytest.mark.parametrize("option", ["every", "keep", "on_busy", "ranks"])
-def test_what_lightning_decides_is_refused(option: str) -> None:
-    with pytest.raises(TypeError, match=option):
-        DeepFreezeCheckpointIO(**{option: None})
-
-
-def test_a_remote_path_is_refused() -> None:
-    with pytest.raises(ValueError, match="local"):
-        DeepFreezeCheckpointIO().save_checkpoint({}, "s3://bucket/a.ckpt")
-
-
 RANKS = """
 import sys
 from pathlib import Path
@@ -281,7 +165,6 @@ from deepfreeze.lightning import DeepFreezeCallback
 from tests.frameworks.test_lightning import fit
 from tests.frameworks.trainer_parts import Rows
 from torchdata.stateful_dataloader import StatefulDataLoader
-import torch
 rows = Rows()
 loader = StatefulDataLoader(rows, 16, sampler=torch.utils.data.RandomSampler(rows),
                             generator=torch.Generator())
