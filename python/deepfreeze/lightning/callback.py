@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from lightning.pytorch import Callback
@@ -11,21 +12,26 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 import deepfreeze as df
 from deepfreeze.late_rng import LateRNG
-from deepfreeze.lightning.state import Loaders, state_of
+from deepfreeze.lightning.moments import Moments
+from deepfreeze.lightning.state import Loaders, load_callbacks, resume_averaging, state_of
+from deepfreeze.passed_steps import PassedSteps
 from deepfreeze.tested_versions import warn_where_untested
 
 
 class DeepFreezeCallback(Callback):  # type: ignore[misc]
-    """Saves after batches in which an optimizer has stepped; a fit begins where the run stands.
+    """Saves behind batches in which an optimizer has stepped; a fit begins where the run stands.
 
     `run` is the run's directory, `options` are those of df.Checkpointer: the steps of the run, and
-    of `every`, are `trainer.global_step`, as for ModelCheckpoint; without `every` each is saved.
-    Metrics are what was logged.
+    of `every`, are `trainer.global_step`, as for ModelCheckpoint; without `every` each is saved,
+    and one that is due and that is passed over is made up for by the next. Metrics are what was
+    logged since the save before.
 
-    What a fit restores is the newest checkpoint that verifies, once strategy, model and optimizers
-    are set up; `checkpointer.last_restore` tells. MismatchError, before anything is modified, where
-    it does not fit. One callback a Trainer, the last one in its list: what callbacks after it
-    change in on_train_batch_end() is saved one step later.
+    A save comes behind validation and all hooks of its batch; of an epoch's last one, behind those
+    of the epoch. What a fit restores is the newest checkpoint that verifies, once strategy, model
+    and optimizers are set up, and before that the callbacks, which may have a part in it;
+    `checkpointer.last_restore` tells. MismatchError, before anything is modified but callbacks,
+    where it does not fit. One callback a Trainer, the last one in its list. Nothing is done in a
+    fast_dev_run.
     """
 
     def __init__(self, run: str | os.PathLike[str], **options: Any) -> None:
@@ -34,20 +40,29 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
         self._options = options
         self._rng = LateRNG()
         self._loaders = Loaders()
+        self._moments: Moments | None = None
+        self._resumes = False
         self._saved = 0  # the global step
+        self._passed = PassedSteps(None)
+        self._logged: dict[str, object] = {}  # by the last save
         self.checkpointer: df.Checkpointer | None = None  # while a fit runs
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Opens the run, once the processes of the job know each other."""
-        if stage == "fit":
-            self._close()
+        self._close()
+        self.checkpointer = None
+        if stage == "fit" and not trainer.fast_dev_run:
             self.checkpointer = df.Checkpointer(self._run, **self._options)
+            if trainer.ckpt_path is None and self.checkpointer.latest() is not None:
+                load_callbacks(trainer, self, self.checkpointer)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Restores, and attaches the optimizers."""
-        ckpt = self._opened()
+        ckpt = self.checkpointer
+        if ckpt is None:
+            return
         if trainer.ckpt_path is None:
-            ckpt.restore(self._state(trainer))
+            self._resumes = ckpt.restore(self._state(trainer)) is not None
         elif ckpt.latest() is not None:
             raise MisconfigurationException(
                 f"{self._run} holds step {ckpt.latest()}, and ckpt_path={trainer.ckpt_path!r} was "
@@ -55,20 +70,28 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
             )
         for optimizer in trainer.optimizers:
             ckpt.attach(optimizer)
-        self._saved = trainer.global_step
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Puts the generators back: by now the loaders have drawn what they do when they begin."""
-        self._loaders.follow_epoch()
-        self._rng.put_back()
+        if self.checkpointer is None:
+            return
+        self._saved = trainer.global_step
+        self._passed = PassedSteps(self._options.get("every"), self._saved)
+        self._logged = {}
+        self._moments = Moments(
+            trainer.fit_loop, lambda: self._batch_over(trainer), lambda: self._epoch_over(trainer)
+        )
+        if self._resumes:
+            self._loaders.follow_epoch()
+            self._loaders.give_fetched()
+            if not self._moments.resumes():
+                resume_averaging(trainer)
+            self._rng.put_back()
+            self._resumes = False
 
-    def on_train_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Saves, if the policy says so; not in the middle of an accumulation."""
-        if trainer.global_step != self._saved:
-            self._saved = trainer.global_step
-            self._opened().step(self._saved, self._state(trainer), _Metrics(trainer))
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Callbacks may put an average in the place of the weights."""
+        self._fence()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Waits for what is in flight: Lightning calls no teardown now."""
@@ -79,29 +102,64 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
         if stage == "fit":
             self._close()
 
+    def _batch_over(self, trainer: Any) -> None:
+        self._step(trainer)
+        if trainer.should_stop or trainer.fit_loop.epoch_loop._is_training_done:
+            self._fence()
+
+    def _epoch_over(self, trainer: Any) -> None:
+        """What begins or ends an epoch may write weights, and comes before any hook of ours."""
+        self._step(trainer)
+        self._fence()
+
+    def _step(self, trainer: Any) -> None:
+        """Saves, if the policy says so; not in the middle of an accumulation."""
+        ckpt, step = self.checkpointer, trainer.global_step
+        if ckpt is None or step == self._saved:
+            return
+        self._saved = step
+        save = ckpt.save if self._passed.passed(step) else ckpt.step
+        save(step, self._state(trainer), _Metrics(trainer, self._logged))
+
     def _state(self, trainer: Any) -> dict[str, Any]:
         return state_of(trainer, self._loaders, self._rng, self)
 
-    def _opened(self) -> df.Checkpointer:
-        assert self.checkpointer is not None
-        return self.checkpointer
+    def _fence(self) -> None:
+        if self.checkpointer is not None:
+            self.checkpointer.fence()
 
     def _close(self) -> None:
+        if self._moments is not None:
+            self._moments.leave()
+            self._moments = None
         if self.checkpointer is not None:
             self.checkpointer.close()
 
 
 class _Metrics(Mapping[str, float]):
-    """What was logged, once somebody asks: to gather it takes a while, and most steps save none."""
+    """What was logged, once somebody asks: to gather it takes a while, and most steps save none.
 
-    def __init__(self, trainer: Any) -> None:
+    What is the same object as in `before` was not logged since, and says nothing of this step.
+    """
+
+    def __init__(self, trainer: Any, before: dict[str, object]) -> None:
         self._trainer = trainer
+        self._before = before
+
+    @cached_property
+    def _fresh(self) -> dict[str, float]:
+        logged, before = dict(self._trainer.callback_metrics), dict(self._before)
+        self._before.clear()
+        self._before.update(logged)
+        return {
+            name: float(value) for name, value in logged.items() if before.get(name) is not value
+        }
 
     def __getitem__(self, name: str) -> float:
-        return float(self._trainer.callback_metrics[name])
+        return self._fresh[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._trainer.callback_metrics)
+        return iter(self._fresh)
 
     def __len__(self) -> int:
-        return len(self._trainer.callback_metrics)
+        return len(self._fresh)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import NoneType
 from typing import Any
 
 from lightning.fabric.utilities.data import _set_sampler_epoch
+from lightning.pytorch.callbacks import BaseFinetuning, StochasticWeightAveraging
+from torch import Tensor
 
 import deepfreeze as df
 from deepfreeze.late_rng import LateRNG
+from deepfreeze.lightning.moments import set_restarting
 
-# What a hook may look at, or take something out of; the module's tensors are stored in any case.
-_GIVEN = ("epoch", "global_step", "state_dict")
-_BATCHES = "epoch_loop.batch_progress"  # in what the loops give
+_WEIGHTS = "state_dict"  # of what a hook is given
+_TRAINED = "trained"  # beside the states of callbacks
 
 
 def state_of(trainer: Any, loaders: Loaders, rng: LateRNG, callback: object) -> dict[str, Any]:
@@ -25,7 +29,7 @@ def state_of(trainer: Any, loaders: Loaders, rng: LateRNG, callback: object) -> 
     state = {
         "model": trainer.model,
         "optimizers": list(trainer.optimizers),
-        "schedulers": [config.scheduler for config in trainer.lr_scheduler_configs],
+        "schedulers": _schedulers(trainer),
         "precision": trainer.precision_plugin,
         "callbacks": _Callbacks(trainer, callback),
         "hooks": _Hooks(trainer, callback),
@@ -38,19 +42,70 @@ def state_of(trainer: Any, loaders: Loaders, rng: LateRNG, callback: object) -> 
     return state
 
 
+def load_callbacks(trainer: Any, callback: object, ckpt: df.Checkpointer) -> None:
+    """Gives them their states of the newest checkpoint that verifies, and nothing else.
+
+    `callback`, who restores, is none of them.
+    """
+    _Callbacks(trainer, callback).load_own(ckpt.load(keys=["callbacks*"])["callbacks"])
+
+
+def resume_averaging(trainer: Any) -> None:
+    """Has weight averaging make its scheduler, which it does as an epoch begins, in the middle too.
+
+    It does nothing else now: of this epoch it has the average.
+    """
+    rates = [[group["lr"] for group in each.param_groups] for each in trainer.optimizers]
+    for each in trainer.callbacks:
+        averages = isinstance(each, StochasticWeightAveraging)
+        if averages and each.swa_start <= trainer.current_epoch <= each.swa_end:
+            each.on_train_epoch_start(trainer, trainer.lightning_module)
+    for optimizer, own in zip(trainer.optimizers, rates, strict=True):
+        for group, rate in zip(optimizer.param_groups, own, strict=True):
+            group["lr"] = rate  # a scheduler that is new sets it
+
+
+def _schedulers(trainer: Any) -> list[Any]:
+    """Without that of weight averaging, which makes it and stores it by itself."""
+    own = [getattr(each, "_swa_scheduler", None) for each in trainer.callbacks]
+    found = (config.scheduler for config in trainer.lr_scheduler_configs)
+    return [scheduler for scheduler in found if all(scheduler is not each for each in own)]
+
+
 class Loaders:
-    """Where loaders with a state_dict are; each rank's are elsewhere. One for all fits."""
+    """Where loaders with a state_dict are; each rank's are elsewhere. One for all fits.
+
+    Of a loader without a length Lightning has fetched a batch more than was trained on, to know
+    which is the last one: that is stored too.
+    """
 
     def __init__(self) -> None:
         self.fit_loop: Any = None
         self.restored: list[Any] = []
+        self._fetched: list[Any] = []
 
     def state_dict(self) -> dict[str, Any]:
         inner = self.fit_loop.state_dict()["state_dict"]
-        return {"combined_loader": inner.get("combined_loader", [])}
+        states = inner.get("combined_loader", [])
+        fetched = getattr(self.fit_loop._data_fetcher, "batches", []) if states else []
+        if not all(map(_is_plain, fetched)):
+            warnings.warn(
+                "a loader without a length gives batches that are no tensors, nor containers of "
+                "them: of the one that is fetched ahead, a resume in an epoch's middle knows "
+                "nothing, and it is not trained on",
+                stacklevel=2,
+            )
+            fetched = []
+        return {"combined_loader": states, "fetched": list(fetched)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.restored = state["combined_loader"]
+        self.restored, self._fetched = state["combined_loader"], state["fetched"]
+
+    def give_fetched(self) -> None:
+        """Once the loaders have begun."""
+        fetched, self._fetched = self._fetched, []
+        if fetched:
+            self.fit_loop._data_fetcher.batches[:0] = fetched
 
     def follow_epoch(self) -> None:
         """Has samplers whose order follows from the epoch begin in the one that was restored.
@@ -65,6 +120,14 @@ class Loaders:
                 _set_sampler_epoch(loader, self.fit_loop.epoch_progress.current.processed)
             self.fit_loop._combined_loader._load_state_dicts(restored)
             iter(self.fit_loop._data_fetcher)
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))
+    if type(value) is dict:
+        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
+    return isinstance(value, (Tensor, str, int, float, NoneType))
 
 
 def _samplers(loader: Any) -> Iterator[Any]:
@@ -85,32 +148,49 @@ class _Loops:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         inner = {**state["state_dict"], "combined_loader": self._loaders.restored}
-        state = {**state, "state_dict": inner}
-        if self._loaders.restored:
-            # Those that are at an epoch's end give no batch, and with that end it: Lightning, which
-            # does so too after a last batch, would count it twice.
-            state[_BATCHES] = {**state[_BATCHES], "is_last_batch": False}
-        self._fit_loop.load_state_dict(state)
+        self._fit_loop.load_state_dict({**state, "state_dict": inner})
+        # Else loaders whose epoch is over are not given their states
+        set_restarting(self._fit_loop, True)
 
 
 class _Callbacks:
-    """The states of callbacks that have one. As in Lightning, those that are gone are left out."""
+    """The states of callbacks that have one. As in Lightning, those that are gone are left out.
+
+    And what is trained, where a callback decides it: a finetuning one does so only as an epoch
+    begins, and Lightning's own checkpoints don't hold it.
+    """
 
     def __init__(self, trainer: Any, callback: object) -> None:
         self._callbacks = [each for each in trainer.callbacks if each is not callback]
+        finetunes = any(isinstance(each, BaseFinetuning) for each in self._callbacks)
+        module = trainer.lightning_module if finetunes else None
+        self._parameters = dict(module.named_parameters()) if module else {}
 
     def state_dict(self) -> dict[str, Any]:
         states = {each.state_key: each.state_dict() for each in self._callbacks}
+        if self._parameters:
+            trained = [name for name, each in self._parameters.items() if each.requires_grad]
+            states[_TRAINED] = trained
         return {key: state for key, state in states.items() if state}
 
     def load_state_dict(self, states: dict[str, Any]) -> None:
+        self.load_own(states)
+        for name, parameter in self._parameters.items() if _TRAINED in states else ():
+            parameter.requires_grad_(name in states[_TRAINED])
+
+    def load_own(self, states: dict[str, Any]) -> None:
+        """What is theirs."""
         for each in self._callbacks:
             if each.state_key in states:
                 each.load_state_dict(states[each.state_key])
 
 
 class _Hooks:
-    """What on_save_checkpoint() of the module and of callbacks adds to a checkpoint."""
+    """What on_save_checkpoint() of the module and of callbacks adds to a checkpoint.
+
+    And the weights, where one has put others in their place; not what one takes out, because the
+    module's own are stored in any case.
+    """
 
     def __init__(self, trainer: Any, callback: object) -> None:
         self._trainer = trainer
@@ -118,9 +198,13 @@ class _Hooks:
 
     def state_dict(self) -> dict[str, Any]:
         checkpoint = self._given()
+        weights = dict(checkpoint[_WEIGHTS])
         for hook in self._calls("on_save_checkpoint"):
             hook(checkpoint)
-        return _without(checkpoint, *_GIVEN)
+        given = checkpoint[_WEIGHTS]
+        if any(weights.get(name) is not value for name, value in given.items()):
+            return checkpoint
+        return _without(checkpoint, _WEIGHTS)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         checkpoint = {**self._given(), **state}
@@ -128,9 +212,13 @@ class _Hooks:
             hook(checkpoint)
 
     def _given(self) -> dict[str, Any]:
+        """What a hook may look at."""
         trainer = self._trainer
-        weights = trainer.lightning_module.state_dict()
-        return dict(zip(_GIVEN, (trainer.current_epoch, trainer.global_step, weights), strict=True))
+        return {
+            "epoch": trainer.current_epoch,
+            "global_step": trainer.global_step,
+            _WEIGHTS: trainer.lightning_module.state_dict(),
+        }
 
     def _calls(self, name: str) -> Iterator[Callable[[dict[str, Any]], object]]:
         trainer, module = self._trainer, self._trainer.lightning_module

@@ -1,0 +1,21 @@
+"""Steps at which a loop of another's can't save, though they are due."""
+
+from __future__ import annotations
+
+from deepfreeze.policy import Every
+
+
+class PassedSteps:
+    """Whether a multiple of `every(steps=)` was passed over, to be made up for by a save().
+
+    For loops that say a step only now and then: once per accumulation, or several at a time.
+    """
+
+    def __init__(self, rule: Every | None, step: int = 0) -> None:
+        self._steps = None if rule is None else rule.steps
+        self._seen = step
+
+    def passed(self, step: int) -> bool:
+        """Between the last call and this step, not counting the step itself."""
+        seen, self._seen = self._seen, step
+        return self._steps is not None and (step - 1) // self._steps > seen // self._steps
