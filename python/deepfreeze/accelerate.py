@@ -11,6 +11,7 @@ from accelerate.utils import DistributedType
 from torch import nn
 
 import deepfreeze as df
+from deepfreeze.passed_steps import PassedSteps
 from deepfreeze.tested_versions import warn_where_untested
 
 _TRIED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
@@ -51,6 +52,8 @@ class AcceleratorCheckpointer(df.Checkpointer):
         self._accelerator = accelerator
         self._rng = df.RNG()
         self._models = models
+        self._rule = options.get("every")
+        self._passed = PassedSteps(self._rule)
 
     def step(
         self,
@@ -59,9 +62,14 @@ class AcceleratorCheckpointer(df.Checkpointer):
         metrics: Mapping[str, float] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> df.SaveHandle | None:
-        """As Checkpointer.step(); None, too, while gradients accumulate: they are no state."""
+        """As Checkpointer.step(); None, too, while gradients accumulate: they are no state.
+
+        A step that was due then is made up for by the next that may be saved.
+        """
         if not self._accelerator.sync_gradients:
             return None
+        if self._passed.passed(step):
+            return self.save(step, state, metrics, tags)
         return super().step(step, self._whole(state), metrics, tags)
 
     def save(
@@ -87,7 +95,9 @@ class AcceleratorCheckpointer(df.Checkpointer):
         verify: bool = True,
     ) -> int | None:
         """As Checkpointer.restore()."""
-        return super().restore(self._whole(state), step, keys, strict, verify)
+        restored = super().restore(self._whole(state), step, keys, strict, verify)
+        self._passed = PassedSteps(self._rule, restored or 0)
+        return restored
 
     def _whole(self, state: object) -> dict[str, Any]:
         accelerator = self._accelerator
@@ -117,8 +127,12 @@ class _Loader:
         self._tells = bool(getattr(loader, "use_stateful_dataloader", False))
 
     def state_dict(self) -> dict[str, Any]:
-        position = self._loader.state_dict() if self._tells else None
-        return {"iteration": self._loader.iteration, "position": position}
+        loader = self._loader
+        position = loader.state_dict() if self._tells else None
+        # It counts an iteration once asked for more than the last batch, and then leaves this list
+        goes_on = any(each is loader for each in loader.gradient_state.dataloader_references)
+        is_over = goes_on and loader.end_of_dataloader
+        return {"iteration": loader.iteration + is_over, "position": position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._loader.set_epoch(state["iteration"])

@@ -12,7 +12,9 @@ pytest.importorskip("accelerate")
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import GradientState
+from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import DataLoaderConfiguration
+from torch.utils.data import DataLoader, TensorDataset
 
 import deepfreeze as df
 from deepfreeze.accelerate import AcceleratorCheckpointer
@@ -89,6 +91,61 @@ def test_names_are_those_of_the_order(tmp_path: Path) -> None:
         loaded = ckpt.load(1)
     assert torch.equal(loaded["models"][0]["weight"], net.weight)
     assert "exp_avg" in loaded["optimizers"][0]["state"]["weight"]
+
+
+def test_a_step_that_is_due_in_an_accumulation_is_made_up_for(tmp_path: Path) -> None:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    net, optimizer, _ = prepared(accelerator)
+
+    def train(ckpt: AcceleratorCheckpointer, steps: range) -> None:
+        for batch in steps:
+            with accelerator.accumulate(net):
+                accelerator.backward(net(torch.randn(4, 256)).sum())
+                optimizer.step()
+                optimizer.zero_grad()
+            ckpt.step(batch)
+
+    with AcceleratorCheckpointer(accelerator, tmp_path, every=df.every(steps=10)) as ckpt:
+        train(ckpt, range(24))
+    with AcceleratorCheckpointer(accelerator, tmp_path, every=df.every(steps=10)) as ckpt:
+        assert ckpt.restore() == 23
+        train(ckpt, range(24, 36))
+        ckpt.wait()
+        assert ckpt.steps() == [11, 23, 31]
+
+
+@pytest.mark.parametrize("stateful", [True, False])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_save_at_an_epochs_end_goes_on_with_the_next_order(
+    tmp_path: Path, stateful: bool, late: bool
+) -> None:
+    """In a loop that leaves it to the loader to count epochs, at its last batch or behind it."""
+
+    def seen(resume: bool, until: int) -> list[int]:
+        GradientState._reset_state()
+        AcceleratorState._reset_state(True)
+        order = DataLoaderConfiguration(
+            use_stateful_dataloader=stateful, use_seedable_sampler=True, data_seed=5
+        )
+        accelerator = Accelerator(cpu=True, dataloader_config=order)
+        data = TensorDataset(torch.arange(8))
+        loader = DataLoader(data, batch_size=2, shuffle=True, generator=torch.Generator())
+        loader = accelerator.prepare(loader)
+        rows: list[int] = []
+        with AcceleratorCheckpointer(accelerator, tmp_path) as ckpt:
+            done = ckpt.restore() if resume else 0
+            while done < until:
+                for (batch,) in loader:
+                    rows += batch.tolist()
+                    done += 1
+                    if not late:
+                        ckpt.step(done)
+                if late:
+                    ckpt.step(done)
+        return rows
+
+    before, after = seen(False, 4), seen(True, 8)
+    assert before + after == seen(False, 8)
 
 
 RANKS = """
