@@ -362,6 +362,27 @@ def test_a_sigterm_comes_behind_the_save_that_was_due(tmp_path: Path) -> None:
     assert steps_in(tmp_path) == [1, 2]
 
 
+def test_one_trainer_fits_twice_and_validates(tmp_path: Path) -> None:
+    freeze = DeepFreezeCallback(tmp_path)
+    module, trainer = fitted(Validated, freeze, max_epochs=1)
+    trainer.validate(module, DataLoader(ROWS, 8))
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(module, shuffled(), DataLoader(ROWS, 8))
+    assert trainer.global_step == 2 * EPOCH
+    assert freeze.checkpointer is not None
+    assert freeze.checkpointer.last_restore is not None
+    assert freeze.checkpointer.last_restore.step == EPOCH
+    assert steps_in(tmp_path) == list(range(1, 2 * EPOCH + 1))
+
+
+def test_a_hook_may_take_all_weights_out(tmp_path: Path) -> None:
+    class Lean(Net):
+        def on_save_checkpoint(self, checkpoint: Any) -> None:
+            del checkpoint["state_dict"]
+
+    assert_resumes(tmp_path, 3, Lean)
+
+
 def test_the_loops_are_left_as_they_were(tmp_path: Path) -> None:
     _, trainer = fitted(Net, DeepFreezeCallback(tmp_path), max_epochs=1)
     for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop):

@@ -49,9 +49,11 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Opens the run, once the processes of the job know each other."""
+        if stage != "fit":
+            return
         self._close()
-        self.checkpointer = None
-        if stage == "fit" and not trainer.fast_dev_run:
+        self.checkpointer, self._resumes = None, False
+        if not trainer.fast_dev_run:
             self.checkpointer = df.Checkpointer(self._run, **self._options)
             if trainer.ckpt_path is None and self.checkpointer.latest() is not None:
                 load_callbacks(trainer, self, self.checkpointer)
@@ -125,7 +127,7 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
         return state_of(trainer, self._loaders, self._rng, self)
 
     def _fence(self) -> None:
-        if self.checkpointer is not None:
+        if self.checkpointer is not None and self._moments is not None:
             self.checkpointer.fence()
 
     def _close(self) -> None:

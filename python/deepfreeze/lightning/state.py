@@ -201,7 +201,7 @@ class _Hooks:
         weights = dict(checkpoint[_WEIGHTS])
         for hook in self._calls("on_save_checkpoint"):
             hook(checkpoint)
-        given = checkpoint[_WEIGHTS]
+        given = checkpoint.get(_WEIGHTS, {})
         if any(weights.get(name) is not value for name, value in given.items()):
             return checkpoint
         return _without(checkpoint, _WEIGHTS)
