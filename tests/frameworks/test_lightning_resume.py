@@ -95,6 +95,7 @@ def assert_resumes(
     assert steps_in(run)[-1] == step
     resumed, trainer = fitted(make, *callbacks(), DeepFreezeCallback(run), **options)
     assert trainer.global_step == undisturbed.global_step
+    assert trainer.current_epoch == undisturbed.current_epoch
     for name, tensor in resumed.state_dict().items():
         assert torch.equal(tensor, whole.state_dict()[name]), name
     for one, other in zip(trainer.optimizers, undisturbed.optimizers, strict=True):
@@ -204,22 +205,32 @@ def test_a_weight_that_a_hook_replaces_in_place_is_kept(tmp_path: Path) -> None:
     assert module.net[2].bias.item() < 1
 
 
+class Unfreezes(BaseFinetuning):
+    def freeze_before_training(self, module: Any) -> None:
+        self.freeze(module.net[0])
+
+    def finetune_function(self, module: Any, epoch: int, optimizer: Any) -> None:
+        if epoch == 1:
+            self.unfreeze_and_add_param_group(module.net[0], optimizer)
+
+
 @pytest.mark.parametrize("step", [6, 8])
 def test_callbacks_have_their_part_in_what_is_restored(tmp_path: Path, step: int) -> None:
-    class Unfreezes(BaseFinetuning):
-        def freeze_before_training(self, module: Any) -> None:
-            self.freeze(module.net[0])
-
-        def finetune_function(self, module: Any, epoch: int, optimizer: Any) -> None:
-            if epoch == 1:
-                self.unfreeze_and_add_param_group(module.net[0], optimizer)
-
     assert_resumes(tmp_path / "finetuning", step, Net, lambda: [Unfreezes()])
 
     def averaging() -> list[Any]:
         return [StochasticWeightAveraging(1e-3, swa_epoch_start=1)]
 
     assert_resumes(tmp_path / "averaging", step, Net, averaging)
+
+
+def test_callbacks_have_it_in_a_branch_too(tmp_path: Path) -> None:
+    whole, _ = fitted(Net, Unfreezes(), DeepFreezeCallback(tmp_path / "a"))
+    branch = DeepFreezeCallback(tmp_path / "b", parent=(tmp_path / "a", 6))
+    again, _ = fitted(Net, Unfreezes(), branch)
+    assert steps_in(tmp_path / "b")[0] == 7
+    for name, tensor in again.state_dict().items():
+        assert torch.equal(tensor, whole.state_dict()[name]), name
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
         self.checkpointer, self._resumes = None, False
         if not trainer.fast_dev_run:
             self.checkpointer = df.Checkpointer(self._run, **self._options)
-            if trainer.ckpt_path is None and self.checkpointer.latest() is not None:
-                load_callbacks(trainer, self, self.checkpointer)
+            if trainer.ckpt_path is None:
+                load_callbacks(trainer, self, self.checkpointer, self._options.get("parent"))
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Restores, and attaches the optimizers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -13,10 +14,14 @@ from lightning.pytorch.callbacks import BaseFinetuning, StochasticWeightAveragin
 from torch import Tensor
 
 import deepfreeze as df
+from deepfreeze import _core
 from deepfreeze.late_rng import LateRNG
 from deepfreeze.lightning.moments import set_restarting
+from deepfreeze.names import KeyFilter
+from deepfreeze.reading import at_step, load_tree
 
 _WEIGHTS = "state_dict"  # of what a hook is given
+_OF_CALLBACKS = "callbacks*"  # of the names of a state
 _TRAINED = "trained"  # beside the states of callbacks
 
 
@@ -42,12 +47,20 @@ def state_of(trainer: Any, loaders: Loaders, rng: LateRNG, callback: object) -> 
     return state
 
 
-def load_callbacks(trainer: Any, callback: object, ckpt: df.Checkpointer) -> None:
-    """Gives them their states of the newest checkpoint that verifies, and nothing else.
+def load_callbacks(trainer: Any, callback: object, ckpt: df.Checkpointer, parent: Any) -> None:
+    """Gives them the states that restore() will, and nothing else; `parent` is a new branch's.
 
     `callback`, who restores, is none of them.
     """
-    _Callbacks(trainer, callback).load_own(ckpt.load(keys=["callbacks*"])["callbacks"])
+    if ckpt.latest() is not None:
+        stored = ckpt.load(keys=[_OF_CALLBACKS])
+    elif parent is not None:
+        run, step = parent
+        (info, *_) = at_step(_core.list_checkpoints(os.fspath(run)), step)
+        stored = load_tree(info, KeyFilter([_OF_CALLBACKS]))
+    else:
+        return
+    _Callbacks(trainer, callback).load_own(stored["callbacks"])
 
 
 def resume_averaging(trainer: Any) -> None:
