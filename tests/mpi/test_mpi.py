@@ -40,7 +40,8 @@ def test_python_has_them_by_mpi4py(tmp_path: Path) -> None:
     program = Path(__file__).parent / "save_with_mpi4py.py"
     with Job(3, sys.executable, program, tmp_path / "run") as job:
         job.read_to_end()
-    assert job.lines.count("good") == 3, job.lines
+    said = sum(line.count("good") for line in job.lines)  # two may come as one line
+    assert said == 3, job.lines
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ import torch.distributed.tensor
 from tests.e2e.fork_server import REPORT_BYTES_MAX, Say, run_child
 
 COLLECTIVE_SECONDS = 60.0  # of the job's own messages, after which a lost rank is an error
+PART_SECONDS = 2.0
 
 Work = Callable[[int, int, Say], object]  # rank, world size, what reports to the parent
 
@@ -68,12 +69,24 @@ class Job:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         torch.set_num_threads(1)
         timeout = timedelta(seconds=COLLECTIVE_SECONDS)
-        dist.init_process_group(
-            "gloo", store=self._meet(rank, timeout), rank=rank, world_size=world, timeout=timeout
-        )
+        store = self._meet(rank, timeout)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timeout)
         work(rank, world, say)
+        self._part(store, rank, world)
         with contextlib.suppress(RuntimeError):  # another rank may be gone already
             dist.destroy_process_group()
+
+    def _part(self, store: dist.Store, rank: int, world: int) -> None:
+        """Rank 0 has the store in its process: it stays until all have read their last answer.
+
+        Under torchrun the launcher has it, and stays longer.
+        """
+        with contextlib.suppress(RuntimeError):  # one that was killed does not come
+            if rank:
+                store.set(f"parts/{rank}", "")
+            else:
+                others = [f"parts/{other}" for other in range(1, world)]
+                store.wait(others, timedelta(seconds=PART_SECONDS))
 
     def _meet(self, rank: int, timeout: timedelta) -> dist.Store:
         """As under torchrun, but on a port that the system chooses."""
