@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -266,17 +264,3 @@ def test_the_example_of_the_documentation_runs(
         assert ckpt.latest() == 40
     with df.Checkpointer("runs/loop") as ckpt:
         assert ckpt.latest() == 40
-
-
-def test_the_measurement_of_its_cost_runs(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench.frameworks.chainer_cost", "--rounds", "1"]
-    command += ["--saves", "1", "--directory", str(tmp_path)]
-    command += ["--savers", "deepfreeze", "ThreadWriter, not compressed"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    _, _, none, *others = done.stdout.splitlines()
-    assert none == "| none | 1.00 [1.00, 1.00] | - | - |"
-    assert [line.split(" | ")[0] for line in others] == [
-        "| deepfreeze", "| ThreadWriter, not compressed",
-    ]  # fmt: skip
-    assert not any("-" in line for line in others)
