@@ -7,7 +7,12 @@ from importlib.metadata import version
 
 log = logging.getLogger("deepfreeze")
 
-_TESTED = {"lightning": ("2.6",), "transformers": ("5.23",), "accelerate": ("1.15",)}
+_TESTED = {
+    "lightning": ("2.6",),
+    "transformers": ("5.23",),
+    "accelerate": ("1.15",),
+    "torchtitan": ("0.3",),
+}
 _warned: set[str] = set()
 
 
