@@ -27,10 +27,12 @@ class GraphCapture:
     def __init__(self, model: Any) -> None:
         """Has the model's train_function traced anew, with what it takes.
 
-        ValueError under a distribution strategy.
+        ValueError under a distribution strategy, and for a step that XLA compiles.
         """
         if model._distribute_strategy is not None:
             raise ValueError("DeepFreezeCallback: mode after_update knows no distribution strategy")
+        if model.jit_compile:  # there no variable can change its size
+            raise ValueError("DeepFreezeCallback: mode after_update: compile(jit_compile=False)")
         self._model = model
         self._shadows: dict[int, _Shadow] = {}
         self._done = tf.Variable(0, dtype=tf.int64, trainable=False)  # steps

@@ -170,3 +170,20 @@ def test_as_many_variables_as_the_optimizer_has_of_its_own(tmp_path: Path) -> No
 
     window = saved(tmp_path / "window", made(), mode="window")
     assert saved(tmp_path / "graph", made()) == window
+
+
+def test_a_step_that_xla_compiles_is_refused(tmp_path: Path) -> None:
+    model = make_model()
+    model.compile("adam", "mse", jit_compile=True)
+    with pytest.raises(ValueError, match=r"mode after_update: compile\(jit_compile=False\)"):
+        fit(model, DeepFreezeCallback(tmp_path / "run", every=None, mode="after_update"))
+
+
+def test_a_step_that_is_run_eagerly(tmp_path: Path) -> None:
+    def made() -> Any:
+        model = make_model()
+        model.compile("adam", "mse", run_eagerly=True)
+        return model
+
+    window = saved(tmp_path / "window", made(), every=3, mode="window")
+    assert saved(tmp_path / "graph", made(), every=3) == window
