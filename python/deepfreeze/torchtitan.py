@@ -93,10 +93,12 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
         if path is None:
             return False
         names = [MODEL] if self._config.initial_load_model_only else self._names()
-        with df.Checkpointer(path) as other:
-            if not self._restored(other, None, names):
-                raise FileNotFoundError(f"initial_load_path: {path} is no run with a checkpoint")
-        return True
+        # A Checkpointer of a path that is not there would make it a run.
+        if os.path.isdir(path):
+            with df.Checkpointer(path) as other:
+                if self._restored(other, None, names):
+                    return True
+        raise FileNotFoundError(f"initial_load_path: {path} is no run with a checkpoint")
 
     def _names(self) -> list[str] | None:
         """Of the state's parts that are loaded; None for all."""

@@ -155,6 +155,7 @@ def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
         Trainer(tmp_path / "a").train(load_step=3)
     with pytest.raises(FileNotFoundError, match="is no run with a checkpoint"):
         Trainer(tmp_path / "b", initial_load_path=str(tmp_path / "none")).train()
+    assert not (tmp_path / "none").exists()
     with pytest.raises(ValueError, match="last_save_in_hf: use deepfreeze import"):
         Trainer(tmp_path / "c", last_save_in_hf=True)
 
