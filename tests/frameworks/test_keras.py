@@ -1,9 +1,8 @@
-"""What is special to Keras 3, on the backend of KERAS_BACKEND, and then on the others."""
+"""What is special to Keras 3, on the backend of KERAS_BACKEND."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,25 +12,10 @@ import numpy as np
 import pytest
 
 import deepfreeze as df
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-keras = pytest.importorskip("keras")
+from tests.frameworks.keras_kit import BACKEND, keras, only_on
 
 ROOT = Path(__file__).resolve().parents[2]
-BACKEND = keras.backend.backend()
-BACKENDS = ("tensorflow", "torch", "jax")
 EPOCHS, BATCHES, BATCH = 3, 4, 8
-
-
-@pytest.mark.skipif("DF_INNER" in os.environ, reason="this is that run")
-@pytest.mark.parametrize("backend", [each for each in BACKENDS if each != BACKEND])
-def test_on_another_backend(backend: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__], cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": backend, "DF_INNER": "1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def make_model(seed: int = 1, last: str = "last", **more: Any) -> Any:
@@ -172,7 +156,7 @@ def test_what_was_cut_short_goes_on_in_its_epoch(tmp_path: Path) -> None:
     assert values(resumed) == values(whole)
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="it refuses more than one")
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras on torch refuses steps_per_execution > 1")
 def test_resumes_where_several_steps_are_one_execution(tmp_path: Path) -> None:
     whole = make_model(steps_per_execution=2)
     fit(whole)
@@ -310,7 +294,7 @@ def test_mixed_precision_is_stored_as_it_is_kept(tmp_path: Path) -> None:
     assert values(live) == values(saved)
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="it is about tf.Module")
+@only_on("tensorflow", "tf.Module is TensorFlow's")
 def test_layers_within_a_module_of_tensorflow_keep_their_seeds(tmp_path: Path) -> None:
     import tensorflow as tf
 
@@ -346,13 +330,13 @@ def test_the_global_seed_generator_is_among_the_rngs(tmp_path: Path) -> None:
 # The fence of the torch backend
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="there it is needed")
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras on torch needs attach(): the next test")
 def test_an_optimizer_need_not_be_attached(tmp_path: Path) -> None:
     with df.Checkpointer(tmp_path / "run") as ckpt, pytest.raises(TypeError, match="attach: "):
         ckpt.attach(keras.optimizers.SGD())
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="the others hold")
+@only_on("torch", "attach() is refused there")
 def test_detaching_leaves_the_optimizer_as_it_was(tmp_path: Path) -> None:
     optimizer = keras.optimizers.SGD()
     for run in ("one", "other"):
@@ -372,7 +356,6 @@ def test_detaching_leaves_the_optimizer_as_it_was(tmp_path: Path) -> None:
 # Pages and programs
 
 
-@pytest.mark.skipif("DF_INNER" in os.environ, reason="once is enough")
 def test_the_example_of_its_page_runs(tmp_path: Path) -> None:
     page = (ROOT / "docs/frameworks/keras.md").read_text()
     example = page.split("```python\n")[1].split("```")[0]
@@ -383,7 +366,7 @@ def test_the_example_of_its_page_runs(tmp_path: Path) -> None:
         assert ckpt.latest() is not None
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="it compares what tensorflow has")
+@only_on("tensorflow", "its four formats are compared there")
 def test_keras_own_formats_lose_the_seeds_of_dropout(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     ours, theirs = "DeepFreezeCallback, within an epoch", ".keras"  # all: bench/results

@@ -13,7 +13,7 @@ import deepfreeze as df
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["KERAS_BACKEND"] = "tensorflow"
-keras = pytest.importorskip("keras")
+keras = pytest.importorskip("keras", reason="of build/frameworks-venv")
 
 import tensorflow as tf  # noqa: E402 (Keras may be missing)
 

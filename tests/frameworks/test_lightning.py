@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lightning")
+pytest.importorskip("lightning", reason="of build/frameworks-venv")
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException

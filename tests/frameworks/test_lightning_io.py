@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("lightning")
+pytest.importorskip("lightning", reason="of build/frameworks-venv")
 
 import torch
 from lightning.pytorch import Trainer

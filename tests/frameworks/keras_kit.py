@@ -1,0 +1,21 @@
+"""Keras for its tests: its backend in this process, and which tests are about one of them alone."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+keras = pytest.importorskip("keras", reason="no keras here: it is in build/frameworks-venv")
+from deepfreeze.keras import DeepFreezeCallback  # noqa: E402 (it wants Keras)
+
+__all__ = ["BACKEND", "DeepFreezeCallback", "keras", "only_on"]
+
+BACKEND = keras.backend.backend()
+
+
+def only_on(backend: str, why: str) -> pytest.MarkDecorator:
+    """For what the other backends don't have; test_keras_backends.py runs it where it is."""
+    reason = f"KERAS_BACKEND is {BACKEND}, and {why}: test_keras_backends.py runs it on {backend}"
+    return pytest.mark.skipif(backend != BACKEND, reason=reason)
