@@ -11,7 +11,8 @@ from typing import Any
 import keras
 import tensorflow as tf  # type: ignore[import-untyped, unused-ignore]
 
-from deepfreeze.adapters.keras_variables import TakenModel, groups_of
+from deepfreeze.adapters.keras_untracked import untracked_of
+from deepfreeze.adapters.keras_variables import TakenModel, groups_of, layers_of
 
 _NEVER = -1
 _Update = Callable[..., None]
@@ -27,12 +28,19 @@ class GraphCapture:
     def __init__(self, model: Any) -> None:
         """Has the model's train_function traced anew, with what it takes.
 
-        ValueError under a distribution strategy, and for a step that XLA compiles.
+        ValueError under a distribution strategy, for a step that XLA compiles, and for variables
+        of TensorFlow's own in a layer.
         """
         if model._distribute_strategy is not None:
             raise ValueError("DeepFreezeCallback: mode after_update knows no distribution strategy")
         if model.jit_compile:  # there no variable can change its size
             raise ValueError("DeepFreezeCallback: mode after_update: compile(jit_compile=False)")
+        untracked = untracked_of(layers_of(model), _variables_of(model))
+        if untracked:
+            raise ValueError(
+                "DeepFreezeCallback: mode after_update takes Keras's variables alone, not "
+                f"{', '.join(untracked)} of the model's layers; take mode window"
+            )
         self._model = model
         self._shadows: dict[int, _Shadow] = {}
         self._done = tf.Variable(0, dtype=tf.int64, trainable=False)  # steps

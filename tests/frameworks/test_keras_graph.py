@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,13 @@ import numpy as np
 import pytest
 
 import deepfreeze as df
+from tests.frameworks.keras_kit import BACKEND, DeepFreezeCallback, keras
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-keras = pytest.importorskip("keras")
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("the graph is TensorFlow's", allow_module_level=True)
-from deepfreeze.keras import DeepFreezeCallback  # noqa: E402 (it wants Keras)
+if BACKEND != "tensorflow":
+    pytest.skip(
+        f"KERAS_BACKEND is {BACKEND}, and only tensorflow has a graph", allow_module_level=True
+    )
+import tensorflow as tf
 
 EPOCHS, BATCHES, BATCH = 2, 6, 8
 ADAM: dict[str, Any] = {}
@@ -157,6 +157,36 @@ def test_a_rule_that_can_not_be_known_in_advance_is_refused(tmp_path: Path) -> N
     freeze = DeepFreezeCallback(tmp_path / "run", every=df.every(seconds=1), mode="after_update")
     with pytest.raises(ValueError, match=r"mode after_update, and every 1 s"):
         fit(make_model(), freeze)
+
+
+class Counts(keras.layers.Layer):  # type: ignore[misc]
+    """Has a variable that Keras knows nothing of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = tf.Variable(0.0)
+
+    def call(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_variables_that_are_not_keras_are_refused(late: bool, tmp_path: Path) -> None:
+    model = keras.Sequential([keras.layers.Input((16,)), Counts(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+
+    class Adds(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            model.layers[0].late = tf.Variable(0.0)
+
+    freeze = DeepFreezeCallback(tmp_path / "run", every=None, mode="after_update")
+    if not late:
+        with pytest.raises(ValueError, match=r"alone, not 2\.count of the model's layers"):
+            fit(model, freeze)
+        return
+    del model.layers[0].count
+    with pytest.raises(df.EncodeError, match=r"untracked: made after fit\(\) had begun: 2\.late"):
+        fit(model, Adds(), freeze)
 
 
 def test_as_many_variables_as_the_optimizer_has_of_its_own(tmp_path: Path) -> None:

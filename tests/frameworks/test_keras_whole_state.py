@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -15,25 +12,9 @@ import numpy as np
 import pytest
 
 import deepfreeze as df
+from tests.frameworks.keras_kit import DeepFreezeCallback, keras, only_on
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-keras = pytest.importorskip("keras")
-from deepfreeze.keras import DeepFreezeCallback  # noqa: E402 (it wants Keras)
-
-ROOT = Path(__file__).resolve().parents[2]
-BACKEND = keras.backend.backend()
 X = np.random.default_rng(0).standard_normal((64, 4), dtype=np.float32)
-
-
-@pytest.mark.skipif("DF_INNER" in os.environ, reason="this is that run")
-@pytest.mark.parametrize("backend", [each for each in ("torch", "jax") if each != BACKEND])
-def test_on_another_backend(backend: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__], cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": backend, "DF_INNER": "1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def moved(run: Path, saved: Any, live: Any) -> None:
@@ -151,7 +132,7 @@ def test_the_states_of_a_recurrent_layer(tmp_path: Path) -> None:
             assert numbers(a).tobytes() == numbers(b).tobytes()
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="these are TensorFlow's")
+@only_on("tensorflow", "these variables are TensorFlow's")
 def test_variables_and_generators_of_tensorflow_in_a_layer(tmp_path: Path) -> None:
     import tensorflow as tf
 
@@ -171,7 +152,7 @@ def test_variables_and_generators_of_tensorflow_in_a_layer(tmp_path: Path) -> No
     assert live.noise.state.numpy().tolist() == saved.noise.state.numpy().tolist()
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="this is torch's")
+@only_on("torch", "TorchModuleWrapper is torch's")
 def test_the_buffers_of_a_module_of_torch(tmp_path: Path) -> None:
     import torch
 
@@ -300,7 +281,7 @@ def test_other_callbacks_count_no_batch_twice(tmp_path: Path) -> None:
     assert resumed == whole
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="each backend has another train_step")
+@only_on("tensorflow", "each backend has another train_step")
 def test_a_train_step_that_wants_no_targets(tmp_path: Path) -> None:
     import tensorflow as tf
 
