@@ -66,6 +66,49 @@ def test_a_gather_does_not_make_later_saves_copy() -> None:
     assert captures[0].entries[0].address == captures[1].entries[0].address
 
 
+def module_of(**variables: Any) -> Any:
+    module = tf.Module()
+    for name, each in variables.items():
+        setattr(module, name, each)
+    return module
+
+
+def test_variables_of_a_module_are_read_in_place(ckpt: df.Checkpointer) -> None:
+    large, small = tf.Variable(tf.ones(LARGE)), tf.Variable([1.0, 2.0])
+    any_size = tf.Variable(tf.ones(LARGE), shape=tf.TensorShape(None))
+    module = module_of(large=large, small=small, any_size=any_size)
+    for each in (large, small, any_size):
+        tf.gather(each, [1])
+    captures = [walk({"m": module}) for _ in range(2)]
+    addresses = [{each.key: each.address for each in capture.entries} for capture in captures]
+    for key in ("m.large", "m.any_size"):  # what is small may be copied
+        assert addresses[0][key] == addresses[1][key]
+    save(ckpt, {"m": module})
+    small.assign([0, 0])
+    assert ckpt.restore({"m": module}) == 1
+    assert small.numpy().tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("no value", r"m\.bad: bad:0 has no value yet"),
+        ("text", r"m\.bad: values of string can't be stored"),
+    ],
+)
+def test_a_variable_of_a_module_that_can_not_be_read(
+    bad: str, message: str, ckpt: df.Checkpointer
+) -> None:
+    from tensorflow.python.ops.resource_variable_ops import UninitializedVariable
+
+    if bad == "text":
+        variable = tf.Variable("text")
+    else:
+        variable = UninitializedVariable(dtype=tf.float32, shape=[2], name="bad")
+    with pytest.raises(df.EncodeError, match=message):
+        walk({"m": module_of(good=tf.Variable(1.0), bad=variable)})
+
+
 def test_what_is_large_is_captured_after_save_has_returned(ckpt: df.Checkpointer) -> None:
     state = {"large": tf.Variable(tf.ones(LARGE)), "small": tf.Variable(tf.ones([4]))}
     assert save(ckpt, state).status().guarded_bytes == 256 * 256 * 4

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from deepfreeze.tree import Node
 
 if TYPE_CHECKING:
+    from deepfreeze.adapters.tensorflow import TensorFlowAdapter
     from deepfreeze.capture import Capture
     from deepfreeze.plan import Plan
 
@@ -129,14 +130,15 @@ def adapters_in_use() -> list[Adapter]:
     """Those of the frameworks that the program has imported, then the one for any object."""
     found: list[Adapter] = []
     share: Callable[[Any, Node, str], bool] | None = None
-    if imported("keras"):  # before its backends, which would claim its models too
-        from deepfreeze.adapters.keras import KerasAdapter
-
-        found.append(KerasAdapter())
+    tensorflow: TensorFlowAdapter | None = None
     if imported("tensorflow"):
         from deepfreeze.adapters.tensorflow import TensorFlowAdapter
 
-        found.append(TensorFlowAdapter())
+        found.append(tensorflow := TensorFlowAdapter())
+    if imported("keras"):  # before its backends, which would claim its models too
+        from deepfreeze.adapters.keras import KerasAdapter
+
+        found.insert(0, KerasAdapter(tensorflow))
     if imported("torch"):
         from deepfreeze.adapters.torch import TorchAdapter
 

@@ -33,40 +33,54 @@ class HeldArrays:
     """
 
     def __init__(self) -> None:
-        # What makes an array has it, too: no other one comes to lie at its address meanwhile.
-        self._known: dict[Hashable, tuple[str, Callable[[], NDArray[Any]]]] = {}
+        # With what holds the memory: no other array comes to lie at its address meanwhile.
+        self._known: dict[Hashable, tuple[str, object]] = {}
 
     def store(self, array: NDArray[Any], path: str, capture: Capture) -> Node:
         """The node of an array; EncodeError for a dtype that could not be loaded again."""
-        address = array.__array_interface__["data"][0]
+        address = _address_of(array)
         same = address, array.strides, array.shape, array.dtype
-        return self.store_once(same, lambda: array, path, capture)
+        known = self._known.get(same)
+        if known is not None:
+            return {"$": "array", "k": known[0]}
+        if array.flags.c_contiguous:
+            key = _entry_of(array, address, path, capture)
+        else:
+            copied = np.array(array, order="C")
+            key = _entry_of(copied, _address_of(copied), path, capture)
+        return self._noted(same, key, array, array.nbytes)
 
     def store_once(
         self, same: Hashable, make: Callable[[], NDArray[Any]], path: str, capture: Capture
     ) -> Node:
         """As store(), of an array that is made where none was stored that is the `same`."""
-        if same not in self._known:
-            array = make()
-            key = _entry_of(array, path, capture)
-            if not array.nbytes:  # it has no place of its own
-                return {"$": "array", "k": key}
-            self._known[same] = key, make
-        return {"$": "array", "k": self._known[same][0]}
+        known = self._known.get(same)
+        if known is not None:
+            return {"$": "array", "k": known[0]}
+        array = np.asarray(make(), order="C")
+        key = _entry_of(array, _address_of(array), path, capture)
+        return self._noted(same, key, make, array.nbytes)  # what makes it holds what it is made of
+
+    def _noted(self, same: Hashable, key: str, holder: object, count: int) -> Node:
+        if count:  # else it has no place of its own
+            self._known[same] = key, holder
+        return {"$": "array", "k": key}
 
 
-def _entry_of(array: NDArray[Any], path: str, capture: Capture) -> str:
-    """The key of a new entry."""
+def _entry_of(array: NDArray[Any], address: int, path: str, capture: Capture) -> str:
+    """The key of a new entry, of an array in order."""
     name = storable_name(array.dtype)
     if name is None:
         raise EncodeError(f"{shown(path)}: an array of {array.dtype} can't be stored")
-    array = np.asarray(array, order="C")
     key = capture.keys.take(path)
     dtype, shape, logical = stored_form(name, array.shape, array.itemsize)
-    address = array.__array_interface__["data"][0]
-    entry = Entry(key, dtype, shape, logical, address, array.nbytes, is_held=True)
-    capture.add(entry, [array])
+    capture.add(Entry(key, dtype, shape, logical, address, array.nbytes, is_held=True), [array])
     return key
+
+
+def _address_of(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 @cache

@@ -7,7 +7,7 @@ the next. The path, without the numbers that Keras adds, is the rest of the name
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from deepfreeze.names import join, shown
 from deepfreeze.tree import Node, tag_of
 
 if TYPE_CHECKING:
+    from deepfreeze.adapters.tensorflow import TensorFlowAdapter
     from deepfreeze.capture import Capture
     from deepfreeze.plan import Plan
 
@@ -51,8 +52,9 @@ Finalizers = Mapping[int, Callable[[], object]]
 class KerasAdapter:
     """Stores variables by what their backend has for them, and assigns what was stored."""
 
-    def __init__(self) -> None:
+    def __init__(self, tensorflow: TensorFlowAdapter | None = None) -> None:
         self._arrays = HeldArrays()  # of the jax backend; the others' adapters have their own
+        self._tensorflow = tensorflow if keras.backend.backend() == "tensorflow" else None
 
     def claims(self, value: object) -> bool:
         return isinstance(value, (TakenModel, *_kinds()))
@@ -62,19 +64,33 @@ class KerasAdapter:
         if isinstance(value, keras.Variable):
             return self._encode_variable(value, path, capture)
         capture.refuse_inside(value, path)
-        if isinstance(value, TakenModel):
-            groups = groups_of(value.model)
-            encode = partial(_encode_taken, values=value.values, capture=capture)
-        else:
-            sync(value)
-            groups = groups_of(value)
-            encode = partial(self._encode_variable, capture=capture)
+        taken = value.values if isinstance(value, TakenModel) else None
+        model = value.model if isinstance(value, TakenModel) else value
+        sync(model)
+        groups = groups_of(model)
         nodes = {
-            group: _encode_group(variables, join(path, group), encode)
+            group: self._encode_group(variables, taken, join(path, group), capture)
             for group, variables in groups.items()
         }
         nodes.update(_encode_untracked(value, groups, path, capture))
         return {"$": "object", "t": _KIND, "v": nodes}
+
+    def _encode_group(
+        self, variables: list[Any], taken: Mapping[int, Any] | None, path: str, capture: Capture
+    ) -> dict[str, Node]:
+        named = {name_of(variable, index): variable for index, variable in enumerate(variables)}
+        if taken is not None:
+            return {
+                name: _encode_taken(variable, join(path, name), taken, capture)
+                for name, variable in named.items()
+            }
+        if self._tensorflow is not None:
+            values = {name: value_of(each, join(path, name)) for name, each in named.items()}
+            return self._tensorflow.encode_group(values, path, capture)
+        return {
+            name: self._encode_variable(variable, join(path, name), capture)
+            for name, variable in named.items()
+        }
 
     def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
         value = value_of(variable, path)
@@ -117,13 +133,6 @@ class KerasAdapter:
         return {"keras": f"{keras.__version__} on {keras.backend.backend()}"}
 
 
-def _encode_group(
-    variables: list[Any], path: str, encode: Callable[[Any, str], Node]
-) -> dict[str, Node]:
-    named = ((name_of(variable, index), variable) for index, variable in enumerate(variables))
-    return {name: encode(variable, join(path, name)) for name, variable in named}
-
-
 def _encode_taken(variable: Any, path: str, values: Mapping[int, Any], capture: Capture) -> Node:
     if id(variable) not in values:
         raise EncodeError(
@@ -136,12 +145,12 @@ def _encode_taken(variable: Any, path: str, values: Mapping[int, Any], capture: 
 def _encode_untracked(
     value: Any, groups: dict[str, list[Any]], path: str, capture: Capture
 ) -> dict[str, Node]:
-    if isinstance(value, TakenModel):
-        return {}  # refused when fit() begins
-    layers = layers_of(value)
+    layers = layers_of(value.model if isinstance(value, TakenModel) else value)
     warn_of_vocabularies(layers)
     found = untracked_of(layers, chain.from_iterable(groups.values()))
     place = join(path, _UNTRACKED)
+    if found and isinstance(value, TakenModel):  # what they are now is of a later step
+        raise EncodeError(f"{shown(place)}: made after fit() had begun: {', '.join(found)}")
     nodes = {name: capture.encode(each, join(place, name)) for name, each in found.items()}
     return {_UNTRACKED: nodes} if nodes else {}
 

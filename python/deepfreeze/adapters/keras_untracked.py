@@ -23,31 +23,31 @@ def untracked_of(layers: Iterable[Any], known: Iterable[Any]) -> dict[str, Any]:
     seen = {id(each._value) for each in known}
     find = {"tensorflow": _of_tensorflow, "torch": _of_torch}.get(keras.backend.backend())
     found: dict[str, Any] = {}
-    for index, layer in enumerate(layers):
-        for name, value in find(layer) if find else ():
-            if id(value) not in seen:
-                seen.add(id(value))
-                found[f"{index}.{name}"] = value
+    for name, value in find(layers) if find else ():
+        if id(value) not in seen:
+            seen.add(id(value))
+            found[name] = value
     return found
 
 
-def _of_tensorflow(layer: Any) -> Iterator[tuple[str, Any]]:
+def _of_tensorflow(layers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     import tensorflow as tf
 
-    kinds = (tf.Variable, tf.random.Generator)
-    for name, each in attributes_of(layer):
-        if isinstance(each, kinds):
-            is_variable = isinstance(each, tf.Variable)
-            yield (name, each) if is_variable else (f"{name}.state", each.state)
+    for name, each in attributes_of(layers, (tf.Variable, tf.random.Generator)):
+        if isinstance(each, tf.Variable):
+            yield name, each
+        else:
+            yield f"{name}.state", each.state
 
 
-def _of_torch(layer: Any) -> Iterator[tuple[str, Any]]:
-    yield from layer.named_parameters(recurse=False)
-    yield from layer.named_buffers(recurse=False)
-    for name, module in layer.named_children():
-        if not isinstance(module, keras.layers.Layer):
-            yield from module.named_parameters(name)
-            yield from module.named_buffers(name)
+def _of_torch(layers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    for index, layer in enumerate(layers):
+        yield from layer.named_parameters(f"{index}", recurse=False)
+        yield from layer.named_buffers(f"{index}", recurse=False)
+        for name, module in layer.named_children():
+            if not isinstance(module, keras.layers.Layer):
+                yield from module.named_parameters(f"{index}.{name}")
+                yield from module.named_buffers(f"{index}.{name}")
 
 
 def warn_of_vocabularies(layers: Iterable[Any]) -> None:

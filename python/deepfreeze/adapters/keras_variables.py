@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -57,25 +57,43 @@ def layers_of(value: Any) -> list[Any]:
 
 def optimizers_of(model: Any) -> list[Any]:
     """Every optimizer that a model or one within it keeps, each once."""
-    found: dict[int, Any] = {}
-    for layer in layers_of(model):
-        for _, each in attributes_of(layer):
-            if isinstance(each, keras.optimizers.Optimizer):
-                found.setdefault(id(each), each)
-    return list(found.values())
+    found = attributes_of(layers_of(model), (keras.optimizers.Optimizer,))
+    return list({id(each): each for _, each in found}.values())
 
 
-def attributes_of(layer: Any) -> Iterator[tuple[str, Any]]:
-    """What a layer has of its own kind, and what is in its lists, tuples and dicts, by name."""
+def attributes_of(layers: Iterable[Any], kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+    """What layers have of their own that is of one of `kinds`, by their places and its names.
+
+    Theirs are what is in their lists, tuples and dicts, too.
+    """
     book_keeping = _names_of_any_layer()
-    for name, value in vars(layer).items():
-        if name in book_keeping or name.startswith("_self_"):
-            continue
-        yield name, value
-        if isinstance(value, dict):
-            yield from ((f"{name}.{key}", each) for key, each in value.items())
-        elif isinstance(value, (list, tuple)):
-            yield from ((f"{name}.{key}", each) for key, each in enumerate(value))
+    is_wanted, is_container = _Subclass(kinds), _Subclass((dict, list, tuple))
+    for index, layer in enumerate(layers):
+        for name, value in vars(layer).items():
+            kind = type(value)
+            if not (is_wanted[kind] or is_container[kind]):
+                continue
+            if name in book_keeping or name.startswith("_self_"):
+                continue
+            if is_wanted[kind]:
+                yield f"{index}.{name}", value
+                continue
+            inner = value.items() if isinstance(value, dict) else enumerate(value)
+            yield from (
+                (f"{index}.{name}.{key}", each) for key, each in inner if is_wanted[type(each)]
+            )
+
+
+class _Subclass(dict[type, bool]):
+    """Whether a type is one of `kinds`, asked thousands of times in a save: each type once."""
+
+    def __init__(self, kinds: tuple[type, ...]) -> None:
+        super().__init__()
+        self._kinds = kinds
+
+    def __missing__(self, kind: type) -> bool:
+        found = self[kind] = issubclass(kind, self._kinds)
+        return found
 
 
 @cache
@@ -99,7 +117,12 @@ def has_metrics_to_come(value: Any) -> bool:
 
 def name_of(variable: Any, index: int) -> str:
     """The place in its list, and what of its path is the same in each instance and process."""
-    return f"{index}.{_ADDED_NUMBERS.sub('', variable.path)}"
+    return f"{index}.{_lasting(variable.path)}"
+
+
+@lru_cache(65536)
+def _lasting(path: str) -> str:
+    return _ADDED_NUMBERS.sub("", path)
 
 
 def sync(value: Any) -> None:

@@ -8,13 +8,13 @@ References are taken in the thread that calls save(), which must be between two 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.ops import EagerTensor
-from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable, ResourceVariable
+from tensorflow.python.ops.resource_variable_ops import ResourceVariable
 from tensorflow.python.trackable.base import Trackable
 
 from deepfreeze.adapters.base import Remake
@@ -22,9 +22,9 @@ from deepfreeze.adapters.held import (
     HeldArrays,
     array_maker,
     form_in,
-    storable_name,
     warn_if_untested,
 )
+from deepfreeze.adapters.tensorflow_dtypes import dtype_name
 from deepfreeze.adapters.tensorflow_objects import (
     keras_adapter_of,
     leaves_of,
@@ -33,6 +33,7 @@ from deepfreeze.adapters.tensorflow_objects import (
     store_generator,
     store_iterator,
 )
+from deepfreeze.adapters.tensorflow_reads import read, read_together
 from deepfreeze.adapters.tensorflow_replicas import (
     is_distributed,
     match_replicas,
@@ -63,8 +64,7 @@ class TensorFlowAdapter:
         return isinstance(value, (Trackable, tf.Tensor, tf.Variable))
 
     def encode(self, value: Any, path: str, capture: Capture) -> Node:
-        if not self._began:
-            self._begin(path)
+        self._begin(path)
         if isinstance(value, tf.Variable):
             return self._encode_variable(value, path, capture)
         if isinstance(value, tf.Tensor):
@@ -73,39 +73,61 @@ class TensorFlowAdapter:
         return self._encode_object(value, path, capture)
 
     def _begin(self, path: str) -> None:
-        """Once in a save: a state may have thousands of variables."""
+        """Checks what must be checked once in a save."""
+        if self._began:
+            return
         warn_if_untested("TensorFlow", tf.__version__, _TESTED)
         if not tf.executing_eagerly():
             raise EncodeError(f"{shown(path)}: within a tf.function nothing has a value to store")
         self._began = True
 
     def _encode_object(self, value: Any, path: str, capture: Capture) -> Node:
-        keras_adapter = keras_adapter_of(value)
+        keras_adapter = keras_adapter_of(value, self)
         if keras_adapter is not None:
             return keras_adapter.encode(value, path, capture)
         if isinstance(value, tf.random.Generator):
             return store_generator(value, path, capture)
         if isinstance(value, tf.data.Iterator):
             return store_iterator(value, path, capture)
+        leaves = dict(leaves_of(value, path))
+        variables = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, tf.Variable)}
+        nodes = self.encode_group(variables, path, capture)
+        for name, leaf in leaves.items():
+            if name not in variables:
+                nodes[name] = self._encode_object(leaf, join(path, name), capture)
+        return {"$": "object", "t": _KIND, "v": {name: nodes[name] for name in leaves}}
+
+    def encode_group(
+        self, variables: Mapping[str, Any], path: str, capture: Capture
+    ) -> dict[str, Node]:
+        """The nodes of variables that belong together, by name."""
+        self._begin(path)
+        values = read_together(variables.values())
         nodes: dict[str, Node] = {}
-        for name, leaf in leaves_of(value, path):
-            place = join(path, name)
-            if isinstance(leaf, tf.Variable):
-                nodes[name] = self._encode_variable(leaf, place, capture)
-            else:
-                nodes[name] = self._encode_object(leaf, place, capture)
-        return {"$": "object", "t": _KIND, "v": nodes}
+        for name, variable in variables.items():
+            value, place = values.get(id(variable)), join(path, name)
+            if value is None or id(variable) in self._known:
+                nodes[name] = self._encode_variable(variable, place, capture)
+                continue
+            nodes[name] = self._store(variable, value, place, capture)
+        return nodes
 
     def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
         if is_distributed(variable):
-            arrays = [_array_of(_read(each, path)) for each in variable.values]
+            arrays = [_array_of(read(each, path)) for each in variable.values]
             return store_replicas(arrays, path, partial(self._arrays.store, capture=capture))
         key = self._known.get(id(variable))
         if key is None:
-            node = self._arrays.store(_array_of(_read(variable, path)), path, capture)
-            self._known[id(variable)] = node["k"]
-            return node
+            return self._store(variable, read(variable, path), path, capture)
         return {"$": "array", "k": key}
+
+    def _store(self, variable: Any, value: Any, path: str, capture: Capture) -> Node:
+        array = _array_of(value)
+        if not array.size and not variable.is_initialized():  # TensorFlow reads it as empty
+            raise EncodeError(f"{shown(path)}: {variable.name} has no value yet")
+        node = self._arrays.store(array, path, capture)
+        self._known[id(variable)] = node["k"]
+        return node
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
         if is_registered(ResourceVariable):
@@ -183,7 +205,7 @@ class TensorFlowAdapter:
 def _value_of(tensor: Any, path: str) -> np.ndarray[Any, Any]:
     if not isinstance(tensor, EagerTensor):
         raise EncodeError(f"{shown(path)}: a symbolic tensor has no value to store")
-    _dtype_name(tensor.dtype, path)
+    dtype_name(tensor.dtype, path)
     return _array_of(tensor)
 
 
@@ -198,23 +220,6 @@ def _array_of(tensor: Any) -> np.ndarray[Any, Any]:
         return np.asarray(tensor.numpy())
 
 
-def _read(variable: Any, path: str) -> Any:
-    """The variable's tensor, without a copy."""
-    if not isinstance(variable, BaseResourceVariable):
-        kind = type(variable).__qualname__
-        raise EncodeError(
-            f"{shown(path)}: a {kind} can't be stored: of distribution strategies only those on "
-            "devices of one process are known"
-        )
-    _dtype_name(variable.dtype, path)
-    try:
-        # A gather has each later read copy the whole variable, until this turns it off.
-        tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
-        return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
-    except tf.errors.OpError as cause:
-        raise EncodeError(f"{shown(path)}: read {variable.name}: {cause.message}") from cause
-
-
 def _fits(node: Node, live: Any, path: str, plan: Plan) -> bool:
     """Whether a stored node has the dtype and shape of a variable or tensor; else a fault."""
     form = form_in(node, plan)
@@ -223,22 +228,8 @@ def _fits(node: Node, live: Any, path: str, plan: Plan) -> bool:
         return False
     # A variable may have dimensions of any size.
     shape = form[1] if live.shape.is_compatible_with(form[1]) else _known(live.shape)
-    return plan.same_form(path, form, (_dtype_name(live.dtype, path), shape))
+    return plan.same_form(path, form, (dtype_name(live.dtype, path), shape))
 
 
 def _known(shape: tf.TensorShape) -> tuple[int, ...]:
     return tuple(-1 if size is None else size for size in shape)
-
-
-def _dtype_name(dtype: Any, path: str) -> str:
-    """The name to store; EncodeError for a dtype whose values are no numbers."""
-    name = _name_of(dtype)
-    if name is None:
-        raise EncodeError(f"{shown(path)}: values of {dtype.name} can't be stored")
-    return name
-
-
-@cache
-def _name_of(dtype: Any) -> str | None:
-    handles = dtype in (tf.string, tf.resource, tf.variant)
-    return None if handles else storable_name(np.dtype(dtype.as_numpy_dtype))

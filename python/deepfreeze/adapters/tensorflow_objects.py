@@ -16,6 +16,7 @@ from deepfreeze.tree import Node, tag_of
 
 if TYPE_CHECKING:
     from deepfreeze.adapters.keras import KerasAdapter
+    from deepfreeze.adapters.tensorflow import TensorFlowAdapter
     from deepfreeze.capture import Capture
     from deepfreeze.plan import Plan
 
@@ -29,13 +30,15 @@ def is_leaf(value: object) -> bool:
     return own or keras_adapter_of(value) is not None
 
 
-def keras_adapter_of(value: object) -> KerasAdapter | None:
+def keras_adapter_of(
+    value: object, tensorflow: TensorFlowAdapter | None = None
+) -> KerasAdapter | None:
     """What stores it where it is Keras's: TensorFlow does not see the seeds in a layer."""
     if not imported("keras"):
         return None
     from deepfreeze.adapters.keras import KerasAdapter
 
-    adapter = KerasAdapter()
+    adapter = KerasAdapter(tensorflow)
     return adapter if adapter.claims(value) else None
 
 
