@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from deepfreeze.adapters.base import Entry, Layout, Place, Remake
 from deepfreeze.dtypes import COMPLEX, NATIVE, stored_form
 from deepfreeze.errors import CheckpointError, CorruptError, EncodeError
 from deepfreeze.names import shown
+from deepfreeze.registry import is_registered
 from deepfreeze.tree import Node, tag_of
 
 if TYPE_CHECKING:
@@ -73,7 +75,9 @@ class NumpyAdapter:
         return key
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
-        return {}
+        if is_registered(np.ndarray):
+            return {}
+        return {np.ndarray: lambda value, path: self.encode(value, path, capture)}
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
         return None
@@ -139,14 +143,19 @@ def _check_dtype(dtype: np.dtype[Any], path: str) -> None:
 
 def shareable(array: NDArray[Any]) -> bool:
     """Whether torch can hold the array's memory as a tensor."""
-    known = array.dtype.isnative and array.dtype.name in _SHAREABLE
     return (
-        known
+        _is_shareable(array.dtype)
         and array.size > 0
         and all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
     )
 
 
+@cache
+def _is_shareable(dtype: np.dtype[Any]) -> bool:
+    return dtype.isnative and dtype.name in _SHAREABLE
+
+
+@cache
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """The name to store, the same for either byte order."""
     return dtype.newbyteorder("<").str if dtype.kind in "SUmM" else dtype.name

@@ -197,10 +197,7 @@ class TorchAdapter:
 
         if not shareable(array):
             return False
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a read-only one must not be written
-            tensor = torch.from_numpy(array)
-        self._seen.add(node, tensor, path)
+        self._seen.add(node, _tensor_of(array), path)
         return True
 
     def _names_in(self, state: object) -> ParameterNames:
@@ -267,6 +264,14 @@ class TorchAdapter:
 
     def environment(self) -> dict[str, str]:
         return {"torch": torch.__version__, "num_threads": str(torch.get_num_threads())}
+
+
+def _tensor_of(array: Any) -> torch.Tensor:
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a read-only one must not be written
+        return torch.from_numpy(array)
 
 
 def _described(form: SpecialForm) -> str:
