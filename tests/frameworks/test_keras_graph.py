@@ -164,7 +164,7 @@ class Counts(keras.layers.Layer):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = tf.Variable(0.0)
+        self.count = (tf.Variable(0.0),)
 
     def call(self, x: Any) -> Any:
         return x
@@ -181,7 +181,7 @@ def test_variables_that_are_not_keras_are_refused(late: bool, tmp_path: Path) ->
 
     freeze = DeepFreezeCallback(tmp_path / "run", every=None, mode="after_update")
     if not late:
-        with pytest.raises(ValueError, match=r"alone, not 2\.count of the model's layers"):
+        with pytest.raises(ValueError, match=r"alone, not 2\.count\.0 of the model's layers"):
             fit(model, freeze)
         return
     del model.layers[0].count

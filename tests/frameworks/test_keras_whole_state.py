@@ -103,17 +103,18 @@ class Adversaries(keras.Model):  # type: ignore[misc]
         self.built = True
         self.d_optimizer = keras.optimizers.Adam()
         self.others = [keras.optimizers.SGD(momentum=0.9)]
-        for each in (self.d_optimizer, *self.others):
+        self.more = (keras.optimizers.RMSprop(),)
+        for each in (self.d_optimizer, *self.others, *self.more):
             each.build(self.d.trainable_variables)
 
 
 def test_optimizers_that_are_not_compiled(tmp_path: Path) -> None:
     saved, live = Adversaries(), Adversaries()
-    for optimizer in (saved.d_optimizer, *saved.others):
+    for optimizer in (saved.d_optimizer, *saved.others, *saved.more):
         for each in optimizer.variables:
             each.assign(np.full(each.shape, 7))
     moved(tmp_path / "run", saved, live)
-    for optimizer in (live.d_optimizer, *live.others):
+    for optimizer in (live.d_optimizer, *live.others, *live.more):
         assert all((numbers(each) == 7).all() for each in optimizer.variables)
 
 
@@ -141,14 +142,16 @@ def test_variables_and_generators_of_tensorflow_in_a_layer(tmp_path: Path) -> No
             super().__init__()
             self.count = tf.Variable(0.0)
             self.more = [tf.Variable(0.0)]
+            self.fixed = (tf.Variable(0.0), 1)
             self.noise = tf.random.Generator.from_seed(1)
 
     saved, live = Counts(), Counts()
     saved.count.assign(3.0)
     saved.more[0].assign(4.0)
+    saved.fixed[0].assign(5.0)
     saved.noise.uniform([5])
     moved(tmp_path / "run", saved, live)
-    assert (float(live.count), float(live.more[0])) == (3.0, 4.0)
+    assert (float(live.count), float(live.more[0]), float(live.fixed[0])) == (3.0, 4.0, 5.0)
     assert live.noise.state.numpy().tolist() == saved.noise.state.numpy().tolist()
 
 

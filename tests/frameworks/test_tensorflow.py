@@ -89,6 +89,15 @@ def test_variables_of_a_module_are_read_in_place(ckpt: df.Checkpointer) -> None:
     assert small.numpy().tolist() == [1.0, 2.0]
 
 
+def test_two_names_of_one_variable_are_stored_once(ckpt: df.Checkpointer) -> None:
+    variable = tf.Variable([1.0, 2.0])
+    tf.gather(variable, [1])  # each read of what is small gives a copy now
+    unread = variable.assign_add([1.0, 1.0])
+    assert unread is not variable
+    save(ckpt, {"m": module_of(a=variable, b=unread), "c": variable})
+    assert keys_of(ckpt) == ["m.a"]
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [

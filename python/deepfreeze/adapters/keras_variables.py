@@ -70,7 +70,7 @@ def attributes_of(layers: Iterable[Any], kinds: tuple[type, ...]) -> Iterator[tu
     is_wanted, is_container = _Subclass(kinds), _Subclass((dict, list, tuple))
     for index, layer in enumerate(layers):
         for name, value in vars(layer).items():
-            kind = type(value)
+            kind = value.__class__  # TensorFlow has proxies of tuples, whose type() is no tuple
             if not (is_wanted[kind] or is_container[kind]):
                 continue
             if name in book_keeping or name.startswith("_self_"):
@@ -80,7 +80,7 @@ def attributes_of(layers: Iterable[Any], kinds: tuple[type, ...]) -> Iterator[tu
                 continue
             inner = value.items() if isinstance(value, dict) else enumerate(value)
             yield from (
-                (f"{index}.{name}.{key}", each) for key, each in inner if is_wanted[type(each)]
+                (f"{index}.{name}.{key}", each) for key, each in inner if is_wanted[each.__class__]
             )
 
 

@@ -57,7 +57,9 @@ class TensorFlowAdapter:
 
     def __init__(self) -> None:
         self._arrays = HeldArrays()
-        self._known: dict[int, str] = {}  # variables by id: to read one again would cost a step
+        # By the id() of a variable's handle, which several may have. One that copies when it is
+        # read would be stored again.
+        self._known: dict[int, str] = {}
         self._began = False
 
     def claims(self, value: object) -> bool:
@@ -106,27 +108,27 @@ class TensorFlowAdapter:
         nodes: dict[str, Node] = {}
         for name, variable in variables.items():
             value, place = values.get(id(variable)), join(path, name)
-            if value is None or id(variable) in self._known:
+            if value is None:
                 nodes[name] = self._encode_variable(variable, place, capture)
-                continue
-            nodes[name] = self._store(variable, value, place, capture)
+            else:
+                nodes[name] = self._store(variable, value, place, capture)
         return nodes
 
     def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
         if is_distributed(variable):
             arrays = [_array_of(read(each, path)) for each in variable.values]
             return store_replicas(arrays, path, partial(self._arrays.store, capture=capture))
-        key = self._known.get(id(variable))
-        if key is None:
-            return self._store(variable, read(variable, path), path, capture)
-        return {"$": "array", "k": key}
+        return self._store(variable, read(variable, path), path, capture)
 
     def _store(self, variable: Any, value: Any, path: str, capture: Capture) -> Node:
+        key = self._known.get(id(variable.handle))
+        if key is not None:
+            return {"$": "array", "k": key}
         array = _array_of(value)
         if not array.size and not variable.is_initialized():  # TensorFlow reads it as empty
             raise EncodeError(f"{shown(path)}: {variable.name} has no value yet")
         node = self._arrays.store(array, path, capture)
-        self._known[id(variable)] = node["k"]
+        self._known[id(variable.handle)] = node["k"]
         return node
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
