@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -109,24 +110,43 @@ def examine(edits: list[tuple[int, Edit]], programs: Programs, jobs: int) -> Ite
             yield Verdict(number, site, notice.result())
 
 
-def noticed_before(verdicts: Path | None) -> set[tuple[str, str]]:
-    """By file and text, from what --json wrote."""
+def noticed_before(verdicts: Path | None) -> Counter[tuple[str, str]]:
+    """By file and text how many were noticed, from what --json wrote; 0 where one was not."""
+    found: Counter[tuple[str, str]] = Counter()
     if verdicts is None:
-        return set()
+        return found
     sites = [(each["site"], each["noticed_by"]) for each in json.loads(verdicts.read_text())]
-    unnoticed = {(site["path"], site["text"]) for site, by in sites if not by}
-    return {(site["path"], site["text"]) for site, by in sites if by} - unnoticed
+    found.update((site["path"], site["text"]) for site, _ in sites)
+    found.update({(site["path"], site["text"]): -len(sites) for site, by in sites if not by})
+    return +found
 
 
 def chosen(edits: list[tuple[int, Edit]], options: argparse.Namespace) -> list[tuple[int, Edit]]:
     wanted = options.only or ""
-    left_out = noticed_before(options.again) | (set() if options.all else set(idle_sites()))
+    before = noticed_before(options.again)
+    # A text that is there more often than it was says of none which one is new.
+    count = Counter((edit.site.path, edit.site.text) for _, edit in edits)
+    left_out = {key for key in count if count[key] <= before[key]}
+    left_out |= set() if options.all else set(idle_sites())
     return [
         (number, edit)
         for number, edit in edits
         if wanted in f"{edit.site.path}:{edit.site.line}"
         and (edit.site.path, edit.site.text) not in left_out
     ]
+
+
+def kept(
+    edits: list[tuple[int, Edit]], wanted: list[tuple[int, Edit]], verdicts: Path
+) -> list[Verdict]:
+    """What FILE says of the sites that are not left out anew, at their places of today."""
+    noticed: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in json.loads(verdicts.read_text()):
+        noticed[each["site"]["path"], each["site"]["text"]].append(each["noticed_by"])
+    numbers = {number for number, _ in wanted}
+    rest = [(number, edit.site) for number, edit in edits if number not in numbers]
+    found = [(number, site, noticed[site.path, site.text]) for number, site in rest]
+    return [Verdict(number, site, by.pop(0)) for number, site, by in found if by]
 
 
 def stale(edits: list[tuple[int, Edit]]) -> list[str]:
@@ -140,10 +160,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
     parser.add_argument("--list", action="store_true", help="only name the sites")
     parser.add_argument("--only", metavar="TEXT", help="sites whose file:line has this in it")
-    parser.add_argument("--again", type=Path, metavar="FILE", help="what --json says was unnoticed")
+    parser.add_argument(
+        "--again", type=Path, metavar="FILE", help="what --json says was unnoticed, and what is new"
+    )
     parser.add_argument("--all", action="store_true", help="those of mutants_idle.txt too")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", type=Path, metavar="FILE", help="every verdict")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="every verdict, those of --again too"
+    )
     return parser.parse_args(arguments)
 
 
@@ -173,9 +197,9 @@ def main(arguments: list[str]) -> int:
         show(verdict)
         verdicts.append(verdict)
     if options.json is not None:
-        options.json.write_text(
-            json.dumps([asdict(verdict) for verdict in verdicts], indent=1) + "\n"
-        )
+        known = kept(edits, wanted, options.again) if options.again else []
+        every = sorted([*known, *verdicts], key=lambda verdict: verdict.number)
+        options.json.write_text(json.dumps([asdict(each) for each in every], indent=1) + "\n")
     unnoticed = [verdict for verdict in verdicts if not verdict.noticed_by]
     old = stale(edits)
     for entry in old:

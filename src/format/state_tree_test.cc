@@ -174,6 +174,22 @@ TEST(StateTree, BoundsWhatAListTakes) {
   EXPECT_TRUE(walked.error().message().contains("list would be too large"));
 }
 
+// Objects within objects, with one leaf in fifty.
+TEST(StateTree, BoundsWhatAListOfObjectsTakes) {
+  std::string nested = "0";
+  for (int i = 0; i < 50; ++i) nested = R"({"$":"object","t":"o","v":{"a":)" + nested + "}}";
+  std::string tree = "{\"" + std::string(1 << 20, 'k') + "\":[" + nested;
+  for (int i = 0; i < 20; ++i) tree += "," + nested;
+  tree += "]}";
+  std::vector<TreeObject> objects;
+  const auto walked = walk_tree(tree, &objects);
+  ASSERT_FALSE(walked.has_value());
+  EXPECT_TRUE(walked.error().message().contains("list would be too large"));
+  std::size_t listed = 0;
+  for (const TreeObject& object : objects) listed += object.path.size();
+  EXPECT_LE(listed, kTreeListBytesMax);
+}
+
 TEST(StateTree, LongTextsThatDifferAreShownDifferently) {
   const std::string text(1000, 'x');
   const Leaves one = leaves_of("\"" + text + "a\"");

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import mutant_tree as tree
+import mutants
 from mutant_sites import Edit, Finder, masked, refusing_names, rewritten
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,6 +76,19 @@ def test_what_is_inside_another_site_stays_inside() -> None:
     made = rewritten(text, list(enumerate(edits_of(text), 1)))
     assert "if (df_mutant_live(1)) { DF_TRY_VOID(f()); }" in made
     assert "if ((df_mutant_live(2) && (a))) {" in made
+
+
+def test_again_takes_what_was_unnoticed_and_what_is_new(tmp_path: Path) -> None:
+    text = "".join(f"if ({name}) return fail(1);\n" for name in ("seen", "unseen", "twice", "new"))
+    before = tmp_path / "verdicts.json"
+    edits = list(enumerate(edits_of(text + "if (twice) return fail(2);\n"), 1))
+    sites = [asdict(edit.site) for _, edit in edits if edit.site.text != "new"][:3]
+    noticed = {"seen": "a test", "unseen": "", "twice": "another"}
+    before.write_text(json.dumps([{"site": e, "noticed_by": noticed[e["text"]]} for e in sites]))
+    again = mutants.chosen(edits, mutants.parse(["--again", str(before)]))
+    assert [number for number, _ in again] == [2, 3, 4, 5]  # which "twice" is new can't be told
+    (kept,) = mutants.kept(edits, again, before)
+    assert (kept.number, kept.site.text, kept.noticed_by) == (1, "seen", "a test")
 
 
 def test_the_sources_have_all_that_durability_and_detection_rest_on() -> None:
