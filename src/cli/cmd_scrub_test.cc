@@ -385,8 +385,13 @@ TEST_F(Scrub, AMemoryOfTheWrongShapeCountsAsNone) {
     body["checkpoints"] = list;
     EXPECT_EQ(code_of(decode_scrub(seal_json(body))), ErrorCode::kCorrupt) << list;
   }
+  body["checkpoints"] = ordered_json::array({entry});
+  for (const char* member : {"checkpoints", "run_id"}) {
+    ordered_json less = body;
+    less.erase(member);
+    EXPECT_EQ(code_of(decode_scrub(seal_json(less))), ErrorCode::kCorrupt) << member;
+  }
   body.erase("checkpoints");
-  EXPECT_EQ(code_of(decode_scrub(seal_json(body))), ErrorCode::kCorrupt);
   spill(memory_file(), seal_json(body));
   EXPECT_EQ(scrubbed_steps(), std::vector<std::uint64_t>{1});
 }

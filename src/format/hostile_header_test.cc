@@ -80,7 +80,9 @@ TEST(HostileHeader, RangesMustBeThoseOfItsTensors) {
       {one + two + count, one + two + "000000000000000d"},  // thirteen of twelve elements
       {zero + zero + count, zero + zero + "000000000000000d"},
       {one + two + count, one + two + "000000000000000c"},  // all, and yet there is a least
+      {one + two, "g" + one.substr(1) + two},
       {one + two, one + two.substr(1) + "g"},
+      {one + two + count, one + two + count.substr(1) + "g"},
       {one + two, one + two + one + two + count},
       {zero + zero + count, zero + zero + count + zero + zero + zero}};  // sound, of no tensor
   for (const auto& [from, to] : changes) {

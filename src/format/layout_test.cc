@@ -27,6 +27,13 @@ TEST(LayOut, PutsLargeAlignmentsFirstAndKeepsTheOrderWithin) {
   EXPECT_EQ(layout->data_bytes, 16400U);
 }
 
+TEST(LayOut, RefusesATensorBeyondSixtyFourBits) {
+  TensorSpec wide{.key = "wide", .dtype = DType::kF64, .shape = {1ULL << 62}};
+  const auto layout = lay_out(std::vector<TensorSpec>{bytes_spec(3), wide});
+  ASSERT_FALSE(layout.has_value());
+  EXPECT_TRUE(layout.error().message().contains("wide")) << layout.error().message();
+}
+
 TEST(LayOut, LeavesNoHolesAndAlignsEveryTensorToItsOwnClass) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed=" << seed);

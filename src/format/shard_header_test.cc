@@ -163,6 +163,12 @@ TEST(WriteTables, NoFileTakesMoreThanTheBudget) {
   }
 }
 
+TEST(WriteTables, RefusesAnEntryWhoseExtentIsNotItsShapes) {
+  const auto tables = write_tables({entry("a", {1}, 0, 4), entry("b", {2}, 4, 8)}, {});
+  ASSERT_FALSE(tables.has_value());
+  EXPECT_TRUE(tables.error().message().contains("\"b\"")) << tables.error().message();
+}
+
 // Torch's readers want each key again where one tensor of the file is a part.
 TEST(WriteTables, KeysCountAgainWhereATensorHasABox) {
   std::vector<ShardEntry> entries;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <thread>
 
 #include "crash/attempt_maker.h"
@@ -104,6 +105,25 @@ TEST_F(Claims, AFencedProcessAbortsNothing) {
   ASSERT_FALSE(count.has_value());
   EXPECT_EQ(count.error().code(), ErrorCode::kFenced);
   EXPECT_TRUE(read_run(disk_)->attempts[0].undecided());
+}
+
+TEST_F(Claims, WhereItCantBeReadWhoIsFencedNothingIsAborted) {
+  claim();
+  ASSERT_TRUE(begin_attempt(disk_, {2, 2}).has_value());
+  ASSERT_TRUE(write_and_seal(disk_, identity(1, 2)).has_value());
+  claim();
+  const auto counted = disk_.clone();
+  ASSERT_TRUE(abort_fenced(*counted, run_id_, {2, 2}).has_value());
+  std::size_t refused = 0;
+  for (std::size_t index = 0; index < counted->read_count(); ++index) {
+    const auto disk = disk_.clone();
+    disk->fail_read_at(index, EIO);
+    if (abort_fenced(*disk, run_id_, {2, 2})) continue;
+    ++refused;
+    EXPECT_TRUE(read_run(*disk)->attempts[0].undecided()) << index;
+    EXPECT_TRUE(abort_fenced(*disk, run_id_, {2, 2}).has_value()) << index;
+  }
+  EXPECT_GT(refused, 0U);
 }
 
 TEST_F(Claims, AnAttemptThatWasDecidedMeanwhileKeepsItsOutcome) {

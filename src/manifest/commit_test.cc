@@ -148,6 +148,14 @@ TEST_F(Commit, RefusesAPartOfItsOwnThatIsNotWhatItWrote) {
   expect_code(commit_attempt(*disk_.clone(), other), ErrorCode::kCorrupt);
 }
 
+TEST_F(Commit, AHeaderOfItsOwnLargerThanAllMemoryIsAnError) {
+  ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
+  ASSERT_TRUE(write_and_seal(disk_, identity(3)).has_value());
+  CommitRequest request = own_request(disk_, identity(3));
+  request.own.front().header_bytes = 1ULL << 60;
+  expect_code(commit_attempt(disk_, request), ErrorCode::kNoSpace);
+}
+
 TEST_F(Commit, AHeaderOfItsOwnThatFailsItsChecksumIsNotCompared) {
   ASSERT_TRUE(begin_attempt(disk_, {3, 3}).has_value());
   ASSERT_TRUE(write_and_seal(disk_, identity(3)).has_value());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 
 #include "crash/attempt_maker.h"
@@ -255,6 +256,24 @@ TEST(DeleteCheckpoint, DeletesNothingWhereTheNewestThatRemainsCantBeMadeDurable)
     EXPECT_EQ(read_run(*whole)->attempts.size(), 2U);
     EXPECT_TRUE(delete_checkpoint(*whole, name)) << "gone already";
   }
+}
+
+TEST(DeleteCheckpoint, WhereTheRunCantBeReadItIsToldAndNothingElseGoes) {
+  SimDisk whole;
+  make_run(whole, 3);
+  const auto counted = whole.clone();
+  ASSERT_TRUE(delete_checkpoint(*counted, {1, 1}));
+  std::size_t refused = 0;
+  for (std::size_t index = 0; index < counted->read_count(); ++index) {
+    const auto disk = whole.clone();
+    disk->fail_read_at(index, EIO);
+    const Status deleted = delete_checkpoint(*disk, {1, 1});
+    if (!deleted) ++refused;
+    const auto listing = read_run(*disk);  // once it has begun a collection ends it
+    EXPECT_EQ(listing->attempts.size() + listing->half_deleted.size(), deleted ? 2U : 3U) << index;
+    EXPECT_TRUE(delete_checkpoint(*disk, {1, 1})) << index;
+  }
+  EXPECT_GT(refused, 0U);
 }
 
 TEST(CollectGarbage, DeletesNothingWhereTheNewestCantBeMadeDurable) {

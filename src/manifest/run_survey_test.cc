@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "crash/attempt_maker.h"
 #include "manifest/claims.h"
+#include "support/code_of.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
@@ -68,6 +69,13 @@ TEST_F(RunSurvey, ARunFileThatIsNoFileIsUnreadAndNotDamaged) {
   const auto found = survey_run(disk_, *read_run(disk_));
   ASSERT_TRUE(found.has_value());
   EXPECT_TRUE(kinds_of(*found).contains(OddityKind::kRunFileUnread));
+}
+
+TEST_F(RunSurvey, NamesThatCantBeListedAreAnError) {
+  const Manifest manifest = *read_run(disk_)->attempts[0].manifest;
+  EXPECT_TRUE(unlisted_names(disk_, manifest).has_value());
+  disk_.fail_read_at(disk_.read_count(), EIO);
+  EXPECT_EQ(code_of(unlisted_names(disk_, manifest)), ErrorCode::kIo);
 }
 
 TEST_F(RunSurvey, DamageIsCalledDamage) {

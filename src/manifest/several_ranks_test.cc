@@ -59,6 +59,26 @@ TEST_F(SeveralRanks, EachMayBeTheFirstToJoin) {
   EXPECT_EQ(disk_.pending_count(), 0U);
 }
 
+TEST_F(SeveralRanks, WhoCantMakeTheDirectoryDurableHasNotJoined) {
+  disk_.fail_at(disk_.operation_count() + 1, EIO);
+  EXPECT_EQ(code_of(join_attempt(disk_, kAttempt)), ErrorCode::kIo);
+  EXPECT_TRUE(join_attempt(disk_, kAttempt));
+  EXPECT_EQ(disk_.pending_count(), 0U);
+}
+
+TEST_F(SeveralRanks, WhatCantBeReadIsNoOutcome) {
+  ASSERT_TRUE(seal(0) && seal(1));
+  ASSERT_TRUE(commit());
+  const auto counted = disk_.clone();
+  ASSERT_TRUE(await_outcome(*counted, identity(1), kLong));
+  ASSERT_GT(counted->read_count(), 1U);
+  for (std::size_t index = 0; index < counted->read_count(); ++index) {
+    const auto disk = disk_.clone();
+    disk->fail_read_at(index, EIO);
+    EXPECT_EQ(code_of(await_outcome(*disk, identity(1), kLong)), ErrorCode::kIo) << index;
+  }
+}
+
 TEST_F(SeveralRanks, TheOtherSeesWhatRank0Published) {
   ASSERT_TRUE(seal(0) && seal(1));
   const auto published = commit();

@@ -8,6 +8,8 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -130,6 +132,40 @@ TEST(DeviceReader, AllButReadingGoesToTheFilesBelow) {
   EXPECT_FALSE(file->sync());
   ASSERT_TRUE(reader.remove_file("b"));
   EXPECT_EQ(code_of(reader.open_read("b", Access::kBuffered)), ErrorCode::kNotFound);
+}
+
+TEST(DeviceReader, EveryReadThatFailsIsAnError) {
+  for (std::size_t index = 0; index < 4; ++index) {  // opened twice, measured, read
+    auto disk = std::make_unique<SimDisk>();
+    disk->plant("file", std::string(9000, 'x'));
+    disk->fail_read_at(index, EIO);
+    RateLimit limit(0);
+    DeviceReader reader(std::move(disk), limit);
+    const auto file = reader.open_read("file", Access::kBuffered);
+    EXPECT_EQ(file.has_value(), index == 3);
+    if (!file) {
+      EXPECT_EQ(code_of(file), ErrorCode::kIo) << index;
+      continue;
+    }
+    std::array<std::byte, 10> into{};
+    EXPECT_EQ(code_of((*file)->read_at(1, into)), ErrorCode::kIo);
+  }
+}
+
+TEST(DeviceReader, AReadLargerThanAllMemoryIsAnError) {
+  auto disk = std::make_unique<SimDisk>();
+  disk->plant("file", "text");
+  RateLimit limit(0);
+  DeviceReader reader(std::move(disk), limit);
+  const auto file = reader.open_read("file", Access::kDirect).value();
+  std::byte one{};
+  EXPECT_EQ(code_of(file->read_at(1, std::span(&one, std::size_t{1} << 60))), ErrorCode::kNoSpace);
+}
+
+TEST(DeviceReader, ADirectoryThatIsNoRunIsRefused) {
+  const ScopedDir dir;
+  RateLimit limit(0);
+  EXPECT_EQ(code_of(open_run_on_device(dir.path(), limit)), ErrorCode::kNotFound);
 }
 
 TEST(DeviceReader, SaysWhereTheFileSystemTakesNoDirectReads) {

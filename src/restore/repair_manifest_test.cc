@@ -162,6 +162,24 @@ TEST_F(RepairManifest, AnErrorAnywhereLeavesItRepairable) {
   }
 }
 
+TEST_F(RepairManifest, AReadErrorAnywhereLeavesItRepairable) {
+  const auto counted = disk_.clone();
+  ASSERT_TRUE(repair(*counted).has_value());
+  std::size_t refused = 0;
+  for (std::size_t index = 0; index < counted->read_count(); ++index) {
+    const auto disk = disk_.clone();
+    disk->fail_read_at(index, EIO);
+    const bool repaired = repair(*disk).has_value();
+    if (!repaired) ++refused;
+    EXPECT_TRUE(is_sound(*disk)) << index;
+    EXPECT_EQ(text_of(*disk, kManifestFile) == good_, repaired) << index;
+    EXPECT_TRUE(repaired || repair(*disk).has_value()) << index;
+    EXPECT_EQ(text_of(*disk, kManifestFile), good_) << index;
+    EXPECT_EQ(kept_count(*disk), 1U) << index;
+  }
+  EXPECT_GT(refused, 10U);
+}
+
 TEST_F(RepairManifest, StopsAtEveryDurableStep) {
   for (const char* point : {"repair.copy_written", "repair.copy_renamed", "repair.copy_synced",
                             "repair.written", "repair.renamed", "repair.synced"}) {
@@ -189,6 +207,19 @@ TEST_F(RepairManifest, AManifestThatWasTakenAwayMeanwhileIsNotBroughtBack) {
   ASSERT_TRUE(planned.has_value());
   ASSERT_TRUE(disk_.remove_file(path(kManifestFile)).has_value());
   EXPECT_EQ(code_of(repair_manifest(disk_, *planned, {})), ErrorCode::kCancelled);
+  EXPECT_EQ(text_of(disk_, kManifestFile), "(none)");
+}
+
+TEST_F(RepairManifest, AnAttemptThatWasDeletedMeanwhileIsGone) {
+  const auto planned = plan(disk_);
+  ASSERT_TRUE(planned.has_value());
+  const std::string directory = attempt_dir_name(kName);
+  const auto entries = disk_.list(directory);
+  for (const DirEntry& entry : *entries) {
+    ASSERT_TRUE(disk_.remove_file(join_name(directory, entry.name)).has_value());
+  }
+  ASSERT_TRUE(disk_.remove_dir(directory).has_value());
+  EXPECT_EQ(code_of(repair_manifest(disk_, *planned, {})), ErrorCode::kGone);
   EXPECT_EQ(text_of(disk_, kManifestFile), "(none)");
 }
 

@@ -1,16 +1,20 @@
 #include "restore/snapshot.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <random>
 
 #include "base/try.h"
 #include "restore/run_fixture.h"
 #include "restore/shard_file.h"
 #include "support/code_of.h"
+#include "support/deny_syscall.h"
 #include "support/passing_vfs.h"
 #include "tensor/region.h"
 
@@ -367,6 +371,21 @@ TEST(Verify, UnreadableHeaderIsAFaultAndTheOtherFilesAreStillRead) {
   EXPECT_EQ(faults[0].file, manifest.files[0].name);
   EXPECT_TRUE(faults[0].blocks.empty());
   EXPECT_EQ(faults[1].blocks.size(), 1U);
+}
+
+TEST(Verify, WithoutMemoryToReadIntoIsAnErrorAndNoFault) {
+  constexpr std::uint32_t kBytes = 3U << 20;
+  RunFixture run;
+  const OwnedTensor tensor = random_tensor("t", DType::kU8, {kBytes}, 1);
+  const Manifest manifest = run.save({.ranks = {{tensor}}});
+  std::optional<ErrorCode> code;
+  const DeniedCall denied{
+      .number = SYS_mmap, .os_errno = ENOMEM, .argument = 1, .least = kBytes, .most = 2 * kBytes};
+  const bool ran = run_with_denied(
+      denied, [&] { code = code_of(verify_attempt(run.vfs(), manifest, {.on_progress = {}})); });
+  if (!ran) GTEST_SKIP() << "LEFT OUT: this machine allows no seccomp filter";
+  EXPECT_EQ(code, ErrorCode::kNoSpace);
+  EXPECT_TRUE(must(verify_attempt(run.vfs(), manifest, {.on_progress = {}})).empty());
 }
 
 TEST(Verify, MissingFileIsAFaultButARemovedCheckpointIsNot) {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "storage/posix_vfs.h"
+#include "support/aligned_bytes.h"
 #include "support/code_of.h"
 #include "support/deny_syscall.h"
 #include "support/scoped_dir.h"
@@ -70,6 +71,24 @@ TEST_F(RefusedCallsTest, AFileSystemWithoutDirectAccessGivesABufferedFile) {
     EXPECT_EQ(file->access(), Access::kBuffered);
     EXPECT_TRUE(file->write_at(0, std::as_bytes(std::span("odd size"))));
   });
+}
+
+TEST_F(RefusedCallsTest, ADirectReadWhoseFileCantBeMeasuredIsAnError) {
+  ASSERT_TRUE(write_new_file(*vfs_, "file", std::string(9000, 'x')));
+  const auto file = vfs_->open_read("file", Access::kDirect).value();
+  if (file->access() != Access::kDirect) GTEST_SKIP() << "LEFT OUT: no direct reads here";
+  const AlignedBytes into(12'288);
+  EXPECT_EQ(file->read_at(0, into.bytes()).value(), 9000U);
+  int refused = 0;
+  for (const long number : {SYS_fstat, SYS_newfstatat, SYS_statx}) {  // the C library takes one
+    deny({.number = number, .os_errno = EIO}, [&] {
+      const auto count = file->read_at(0, into.bytes());
+      if (count) return;
+      ++refused;
+      EXPECT_EQ(code_of(count), ErrorCode::kIo);
+    });
+  }
+  EXPECT_EQ(refused, 1);
 }
 
 TEST_F(RefusedCallsTest, AFileSystemWithoutPreallocationIsNoError) {
