@@ -57,9 +57,9 @@ class TensorFlowAdapter:
 
     def __init__(self) -> None:
         self._arrays = HeldArrays()
-        # By the id() of a variable's handle, which several may have. One that copies when it is
-        # read would be stored again.
-        self._known: dict[int, str] = {}
+        # By the id() of a variable's handle, which several may have; with the handle, so that no
+        # other has its id(). A variable that copies when it is read would be stored again.
+        self._known: dict[int, tuple[str, object]] = {}
         self._began = False
 
     def claims(self, value: object) -> bool:
@@ -121,14 +121,15 @@ class TensorFlowAdapter:
         return self._store(variable, read(variable, path), path, capture)
 
     def _store(self, variable: Any, value: Any, path: str, capture: Capture) -> Node:
-        key = self._known.get(id(variable.handle))
-        if key is not None:
-            return {"$": "array", "k": key}
+        handle = variable.handle
+        known = self._known.get(id(handle))
+        if known is not None:
+            return {"$": "array", "k": known[0]}
         array = _array_of(value)
         if not array.size and not variable.is_initialized():  # TensorFlow reads it as empty
             raise EncodeError(f"{shown(path)}: {variable.name} has no value yet")
         node = self._arrays.store(array, path, capture)
-        self._known[id(variable.handle)] = node["k"]
+        self._known[id(handle)] = node["k"], handle
         return node
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
