@@ -100,7 +100,7 @@ void JsonReader::skip_value() {
       (void)read_string();
       return;
     case Kind::kNumber:
-      (void)read_number();
+      if (!is_in_range(read_number())) refuse("a number out of range");
       return;
     default:
       read_word();

@@ -79,5 +79,7 @@ class JsonReader {
 [[nodiscard]] std::optional<std::int64_t> to_i64(std::string_view token);
 [[nodiscard]] std::optional<double> to_double(std::string_view token);
 [[nodiscard]] bool is_float_token(std::string_view token);
+// Whether one of these types has it: what the first three give for its kind.
+[[nodiscard]] bool is_in_range(std::string_view token);
 
 }  // namespace deepfreeze

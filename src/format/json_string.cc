@@ -157,4 +157,9 @@ bool is_float_token(std::string_view token) {
   return token.find_first_of(".eE") != std::string_view::npos;
 }
 
+bool is_in_range(std::string_view token) {
+  if (is_float_token(token)) return to_double(token).has_value();
+  return to_u64(token).has_value() || to_i64(token).has_value();
+}
+
 }  // namespace deepfreeze

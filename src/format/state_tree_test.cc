@@ -128,6 +128,8 @@ TEST(StateTree, RefusesWhatNoEncoderWrites) {
                                       R"({"$":"ext","t":"x"})",
                                       R"({"$":"tensor","k":"a","$":"int"})",
                                       R"({"$":"tensor","k":"a","view":[1,]})",
+                                      R"({"$":"tensor","k":"a","view":99999999999999999999})",
+                                      R"({"$":"tensor","k":"a","view":[1e999]})",
                                       "9007199254740993",
                                       "-9007199254740993",
                                       "1e999",

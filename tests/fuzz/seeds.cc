@@ -152,8 +152,14 @@ std::string long_name_in_a_key() {
   return R"({"$":"dict","v":[[{")" + name + "\":[" + leaves + "]},1]]}";
 }
 
+// Skipped as a number was, though no reader has a type for it: listed, and not checked.
+std::string offset_of_no_type() {
+  return R"({"$":"tensor","k":"m.w","view":{"shape":[1],"offset":)" + std::string(80, '4') + "}}";
+}
+
 Inputs trees() {
   return {long_name_in_a_key(),
+          offset_of_no_type(),
           R"({"b":[1,-2.5e-3,"x"],"a":{"t":true,"n":null},"e":{},"l":[]})",
           R"([{"$":"int","v":"123456789012345678901234567890"},{"$":"float","v":"-inf"}])",
           R"([{"$":"bytes","v":"AP8="},{"$":"np","d":"<f4","v":"AACAPw=="}])",
