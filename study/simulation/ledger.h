@@ -1,0 +1,60 @@
+// What happened in a simulation, written down by its actors, and what comes of it. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "scenario.h"
+
+namespace deepfreeze::simulation {
+
+// Of one rank's data to the parallel file system. Seconds since the simulation began.
+struct Transfer {
+  double start_seconds = 0;
+  double end_seconds = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Of one save.
+struct SaveRecord {
+  std::optional<double> start_seconds;   // the first rank called save()
+  std::vector<double> blocking_seconds;  // by rank: in save(), in the fence, in collectives
+  double straggler_seconds = 0;          // slowest minus median rank, at the worst collective
+  std::optional<double> local_seconds;   // from the start until it is durable there
+  std::optional<double> parallel_seconds;
+  std::uint64_t bytes = 0;  // written, by all ranks, where it is written first
+};
+
+class Ledger {
+ public:
+  Ledger(std::uint64_t ranks, std::uint64_t saves);
+
+  void save_begins(std::uint64_t save, double now);
+  void blocked(std::uint64_t save, std::uint64_t rank, double seconds);
+  void wrote(std::uint64_t save, std::uint64_t bytes) { saves_[save].bytes += bytes; }
+  void durable(std::uint64_t save, Place place, double now);
+  void transferred(const Transfer& transfer) { transfers_.push_back(transfer); }
+  // At each collective: `arrivals` are the moments of all ranks.
+  void collective(std::uint64_t save, std::vector<double> arrivals);
+
+  [[nodiscard]] const std::vector<SaveRecord>& saves() const { return saves_; }
+  [[nodiscard]] const std::vector<Transfer>& transfers() const { return transfers_; }
+
+ private:
+  std::vector<SaveRecord> saves_;
+  std::vector<Transfer> transfers_;
+};
+
+// Between the two in the middle where there are two. At least one value.
+[[nodiscard]] double median(std::vector<double> values);
+
+// Bytes that arrive in each of `bin_count` bins of `bin_seconds`: each transfer spread evenly over
+// its time. What is later counts in the last bin.
+[[nodiscard]] std::vector<double> load_of(const std::vector<Transfer>& transfers,
+                                          double bin_seconds, std::size_t bin_count);
+
+// The most bytes a second at any moment, each transfer spread evenly over its time.
+[[nodiscard]] double peak_of(const std::vector<Transfer>& transfers);
+
+}  // namespace deepfreeze::simulation

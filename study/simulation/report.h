@@ -1,0 +1,24 @@
+// The answer as JSON: sums and quantiles of what the ledger holds. Pure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "ledger.h"
+#include "pace.h"
+#include "scenario.h"
+
+namespace deepfreeze::simulation {
+
+struct Outcome {
+  std::uint64_t state_bytes = 0;
+  std::vector<std::uint64_t> shares;  // by rank; empty where there is no plan
+  double training_seconds = 0;        // until the last rank's last step
+  double settled_seconds = 0;         // until nothing is in flight
+};
+
+[[nodiscard]] nlohmann::ordered_json report(const Scenario& scenario, const Pace& pace,
+                                            const Ledger& ledger, const Outcome& outcome);
+
+}  // namespace deepfreeze::simulation

@@ -1,0 +1,35 @@
+// Scenarios whose answers can be computed by hand, for tests.
+#pragma once
+
+#include "scenario.h"
+
+namespace deepfreeze::simulation {
+
+inline constexpr double kFast = 1e15;  // bytes a second: takes no time
+inline constexpr std::uint64_t kStateBytes = 4'000'000'000;
+
+// Nothing costs anything but what a test sets; the state is one tensor of 4 GB.
+inline Scenario free_scenario(Strategy strategy, std::uint64_t nodes) {
+  Scenario scenario;
+  scenario.machine = {.nodes = nodes,
+                      .ranks_per_node = 1,
+                      .cores_per_node = 1,
+                      .memory_bandwidth = kFast,
+                      .copy_bandwidth = kFast,
+                      .local = {.write_bandwidth = kFast, .read_bandwidth = kFast},
+                      .parallel = {.servers = 1,
+                                   .server_bandwidth = kFast,
+                                   .client_bandwidth = kFast,
+                                   .stripes = 1},
+                      .network = {.bandwidth = kFast}};
+  scenario.workload = {.tensors = {{.key = "w", .dtype = DType::kF32, .shape = {1'000'000, 1'000}}},
+                       .step_seconds = 10,
+                       .window_seconds = 8};
+  scenario.strategy = strategy;
+  scenario.storage = strategy == Strategy::kDeepFreeze ? Place::kLocal : Place::kParallel;
+  scenario.saves = 2;
+  scenario.interval = 3;
+  return scenario;
+}
+
+}  // namespace deepfreeze::simulation
