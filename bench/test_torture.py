@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,13 +20,14 @@ import numpy
 import pytest
 import torch
 
+from bench.storage.menu import FOLDERS
 from bench.storage.saver import Pending
 from bench.storage.values import Array, Values
 from bench.torture import __main__ as command
-from bench.torture import campaign, cuts, flips, kills, nursery, outcomes, table
+from bench.torture import campaign, cuts, damage, kills, nursery, outcomes, shortage, table
 from bench.torture.campaign import AFTER, DURING, FLIP, KILL, QUICK, Result, Row
+from bench.torture.damage import BIT, KINDS, PAGE_BYTES, Change, Specimen
 from bench.torture.disk import Cut, Disk, MissingError
-from bench.torture.flips import Flip
 from bench.torture.judge import Judge, fingerprints
 from bench.torture.menu import SAVERS, Entry
 from bench.torture.nursery import Nursery, NurseryError
@@ -116,6 +118,37 @@ class Tears(TorchSave):
 class FailsToSave(TorchSave):
     def save(self, directory: Path, step: int) -> Pending:
         raise OSError("no such luck")
+
+
+class SaysDone(TorchSave):
+    """Whatever happened."""
+
+    def save(self, directory: Path, step: int) -> Pending:
+        with suppress(RuntimeError):
+            super().save(directory, step)
+        return Pending()
+
+
+class Dies(TorchSave):
+    """Where it can't save."""
+
+    def save(self, directory: Path, step: int) -> Pending:
+        try:
+            return super().save(directory, step)
+        except RuntimeError:
+            os.kill(os.getpid(), signal.SIGSEGV)
+            raise
+
+
+class Waits(TorchSave):
+    """For ever, where it can't save."""
+
+    def save(self, directory: Path, step: int) -> Pending:
+        try:
+            return super().save(directory, step)
+        except RuntimeError:
+            signal.pause()
+            raise
 
 
 def entry(kind: type[TorchSave]) -> Entry:
@@ -239,7 +272,7 @@ def test_every_end_of_a_load_is_told_from_the_others(
 ) -> None:
     one = subject_of(kind, shared_nursery, tmp_path)
     one.save(tmp_path / "run")
-    assert outcomes.of_flip(one.load(tmp_path / "run")) == outcome
+    assert outcomes.of_damage(one.load(tmp_path / "run")) == outcome
 
 
 def test_a_state_of_fewer_layers_is_judged_as_such(shared_nursery: Nursery, tmp_path: Path) -> None:
@@ -256,7 +289,7 @@ def test_a_load_that_hangs_is_ended(
     one = subject_of(Hangs, shared_nursery, tmp_path)
     one.save(tmp_path / "run")
     monkeypatch.setattr(nursery, "LOAD_SECONDS_MAX", 0.2)
-    assert outcomes.of_flip(one.load(tmp_path / "run")) == outcomes.HUNG
+    assert outcomes.of_damage(one.load(tmp_path / "run")) == outcomes.HUNG
     monkeypatch.undo()
     good = subject_of(TorchSave, shared_nursery, tmp_path)
     assert good.load(tmp_path / "run").holds == "newer"
@@ -267,9 +300,9 @@ def test_a_saver_that_fails_without_a_fault_is_not_judged(
     kind: type[TorchSave], shared_nursery: Nursery, tmp_path: Path
 ) -> None:
     one = subject_of(kind, shared_nursery, tmp_path)
-    for run in (flips.run, kills.run):
+    for trials in (damage.run(one, BIT, 1), kills.run(one, 1)):
         with pytest.raises(NurseryError, match=r"no such luck|without any fault"):
-            next(run(one, 1))
+            next(trials)
 
 
 def test_a_kill_is_one_and_shows_what_it_leaves(
@@ -277,8 +310,9 @@ def test_a_kill_is_one_and_shows_what_it_leaves(
 ) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(Subject, "save_seconds", lambda *_: 1000)
     one = subject_of(Tears, shared_nursery, tmp_path)
-    trial = kills.one(one, tmp_path / "run", save_seconds=1000)
+    (trial,) = kills.run(one, 1)
     assert trial.outcome == outcomes.LOST
     assert (trial.detail["left"], trial.detail["draws"]) == ("nothing", 1)
     assert slept == [trial.detail["seconds"]]
@@ -306,7 +340,7 @@ def test_a_save_that_is_done_before_its_kill_is_no_trial(
     one = subject_of(TorchSave, shared_nursery, tmp_path)
     assert not kills.killed_in_save(one, tmp_path / "run", 0)
     with pytest.raises(NurseryError, match="2 saves were done before their kill"):
-        kills.one(one, tmp_path / "run", 0)
+        kills.one(one, tmp_path / "run", 0, 0)
 
 
 class NoDisk(Disk):
@@ -343,32 +377,124 @@ def until_said(one: Nursery) -> None:
     assert one.said(30)
 
 
-def test_a_flip_changes_one_bit_anywhere_in_what_the_newer_save_wrote(tmp_path: Path) -> None:
-    files = {"large": 4000, "small": 1000, "older": 4000}
-    for name, size in files.items():
-        (tmp_path / name).write_bytes(bytes(size))
-    written = flips.written_by_newer({"older": "a", "large": "b"}, dict.fromkeys(files, "a"))
-    assert written == ["large", "small"]
-    random = Random(SEED)
-    drawn = [flips.draw(tmp_path, written, random) for _ in range(2000)]
-    counts = Counter(one.file for one in drawn)
-    assert 1400 < counts["large"] < 1800
-    assert {one.bit for one in drawn} == set(range(8))
-    offsets = [one.offset for one in drawn if one.file == "large"]
-    assert min(offsets) < 40
-    assert max(offsets) >= 3960
-    (tmp_path / "copy").write_bytes(bytes(4000))
-    flips.apply(tmp_path, Flip("large", 3999, 7))
-    assert flips.differing_bits(tmp_path / "copy", tmp_path / "large") == 1
-    assert (tmp_path / "large").read_bytes() == bytes(3999) + b"\x80"
-
-
-def test_a_flip_that_changed_nothing_is_an_error(
+def test_each_trial_has_its_own_share_of_the_save(
     shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flips, "apply", lambda *_: None)
-    with pytest.raises(OSError, match="0 bits of latest"):
-        next(flips.run(subject_of(TorchSave, shared_nursery, tmp_path), 1))
+    moments: list[float] = []
+    monkeypatch.setattr(Subject, "save_seconds", lambda *_: 8.0)
+    monkeypatch.setattr(kills, "one", lambda *words: moments.append(words[-1]))
+    list(kills.run(subject_of(TorchSave, shared_nursery, tmp_path), 4))
+    assert [int(moment // 2) for moment in moments] == [0, 1, 2, 3]
+
+
+def specimen_of(files: dict[str, bytes], older: dict[str, bytes]) -> Specimen:
+    return Specimen(Any, files, older, Path(), Path())  # type: ignore[arg-type]
+
+
+def test_damage_comes_anywhere_in_what_the_newer_save_wrote() -> None:
+    written = damage.written_by_newer({"older": "a", "large": "b"}, dict.fromkeys(SIZES, "a"))
+    assert written == ["large", "small"]
+    one = specimen_of({name: bytes(SIZES[name]) for name in written}, {})
+    random = Random(SEED)
+    drawn = [one.draw(KINDS[BIT], random) for _ in range(2000)]
+    assert 1400 < Counter(each.file for each in drawn)["large"] < 1800
+    assert {each.change.about["bit"] for each in drawn} == set(range(8))
+    offsets = [each.change.about["offset"] for each in drawn if each.file == "large"]
+    assert min(offsets) < 40
+    assert max(offsets) >= 3960
+    for each in drawn[:50]:
+        changed = each.change.apply(bytes(4000))
+        assert sum(value.bit_count() for value in changed) == 1
+
+
+SIZES = {"large": 4000, "small": 1000, "older": 4000}
+PAGES = tuple(bytes([index]) * PAGE_BYTES for index in range(1, 5))
+
+
+def test_every_kind_of_damage_does_what_it_says() -> None:
+    whole, older = b"".join(PAGES) + b"end", b"".join(PAGES[:2]) + bytes([9]) * PAGE_BYTES
+    one = specimen_of({"file": whole}, {"file": older})
+    for seed in range(20):
+        found = {
+            kind: one.draw(draw, Random(seed)).change.apply(whole) for kind, draw in KINDS.items()
+        }
+        assert all(changed != whole for changed in found.values())
+        assert sum(map(int.__ne__, found["one byte changed"], whole)) == 1
+        zeroed = found["a page of 4 KiB zeroed"]
+        assert zeroed in {
+            Change(((at, bytes(len(whole[at : at + PAGE_BYTES]))),)).apply(whole)
+            for at in range(0, len(whole), PAGE_BYTES)
+        }
+        assert found["cut off at 99 %"] == whole[: len(whole) * 99 // 100]
+        assert whole.startswith(found["cut off anywhere"])
+        swapped = found["two pages of 4 KiB swapped"]
+        assert sorted(pages_of(swapped)) == sorted(PAGES)
+        assert swapped.endswith(b"end")
+        stale = found["a stale page of 4 KiB"]
+        assert pages_of(stale) == [*PAGES[:2], older[2 * PAGE_BYTES :], PAGES[3]], "of its place"
+
+
+def pages_of(whole: bytes) -> list[bytes]:
+    return [whole[at : at + PAGE_BYTES] for at in range(0, 4 * PAGE_BYTES, PAGE_BYTES)]
+
+
+def test_damage_that_would_change_nothing_is_not_done() -> None:
+    one = specimen_of({"file": bytes(3 * PAGE_BYTES)}, {"file": bytes(3 * PAGE_BYTES)})
+    for kind in ("a page of 4 KiB zeroed", "two pages of 4 KiB swapped", "a stale page of 4 KiB"):
+        with pytest.raises(damage.NoPlaceError):
+            one.draw(KINDS[kind], Random(SEED))
+
+
+def test_an_older_version_is_the_file_that_says_the_same_of_another_step(tmp_path: Path) -> None:
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    files = {
+        older: {"step-1-0123456789abcdef/a": 1, "step-1-0123456789abcdef/b": 2, "latest": 3},
+        newer: {"step-2-fedcba9876543210/b": 2, "latest": 3, "other": 4},
+    }
+    for place, sizes in files.items():
+        for name, size in sizes.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(bytes(size))
+    assert damage.older_versions(older, newer, list(files[newer])) == {
+        "step-2-fedcba9876543210/b": older / "step-1-0123456789abcdef/b",
+        "latest": older / "latest",
+    }
+
+
+def test_damage_that_changed_nothing_is_an_error(
+    shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "write_bytes", lambda *_: 0)
+    with pytest.raises(OSError, match=r"latest\.pt has not changed"):
+        next(damage.run(subject_of(TorchSave, shared_nursery, tmp_path), BIT, 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "came", "outcome", "later"),
+    [
+        ("DeepFreeze", shortage.REFUSED, outcomes.OF_OLDER, True),
+        ("TorchSave", shortage.REFUSED, outcomes.LOST, True),
+        ("TorchSaveStepped", shortage.REFUSED, outcomes.BY_HAND, True),
+        ("Dcp", shortage.REFUSED, outcomes.LOST, True),
+        ("SaysDone", shortage.ACKNOWLEDGED, outcomes.LOST, True),
+        ("Dies", shortage.ENDED, outcomes.LOST, False),
+        ("Waits", shortage.HANGS, outcomes.LOST, False),
+    ],
+)
+def test_a_disk_that_fills_in_the_save(
+    kind: str, came: str, outcome: str, later: bool, shared_nursery: Nursery, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(shortage, "SAVE_SECONDS_MAX", 3.0)
+    known = dataclasses.replace(entry(TorchSave), kind=kind)
+    if kind not in globals():
+        known = dataclasses.replace(known, module="bench.torture.torch_victims")
+    subject = Subject(known, shared_nursery, JUDGE, Random(SEED), tmp_path)
+    try:
+        (trial,) = shortage.run(subject, 1)
+    except MissingError as error:
+        pytest.skip(f"LEFT OUT: {error}")
+    assert (trial.detail["came"], trial.outcome, trial.detail["later"]) == (came, outcome, later)
 
 
 def test_the_judge_knows_every_byte() -> None:
@@ -443,8 +569,11 @@ def test_where_power_cannot_be_cut_that_is_said(
     assert command.main([*words, "--seed", str(SEED)]) == 1
 
 
-def test_what_is_not_there_has_a_row_with_the_reason(tmp_path: Path) -> None:
-    absent = dataclasses.replace(SAVERS["df"], name="absent", python=tmp_path / "python")
+def test_what_is_not_there_has_a_row_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FOLDERS, "missing", "no-such-venv")
+    absent = dataclasses.replace(SAVERS["df"], name="absent", environment="missing")
     broken = dataclasses.replace(SAVERS["df"], name="broken", imports=("no_such_library",))
     faults = campaign.faults_of([FLIP])
     one = campaign.Campaign((absent, broken), faults, QUICK, SEED, {}, tmp_path, lambda _: None)

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from bench.storage.values import Values
-from bench.torture import cuts, flips, kills
+from bench.torture import cuts, damage, kills
 from bench.torture.disk import (
     EXT4,
     XFS,
@@ -32,7 +32,10 @@ from bench.torture.subject import Subject, Trial, Trials
 FLIP, KILL, AFTER, DURING = "flip", "kill", "cut-after", "cut-during"
 FAULTS = (FLIP, KILL, AFTER, DURING)
 FILE_SYSTEMS = (EXT4, XFS)
-FAILURES = (NurseryError, HungError, MissingError, OSError, subprocess.SubprocessError)
+FAILURES = (
+    NurseryError, HungError, MissingError, damage.NoPlaceError, OSError,
+    subprocess.SubprocessError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Fault:
             run = cuts.run_after if self.name == AFTER else cuts.run_during
             return run(subject, self.file_system, sizes.cuts)
         if self.name == FLIP:
-            return flips.run(subject, sizes.flips)
+            return damage.run(subject, damage.BIT, sizes.flips)
         return kills.run(subject, sizes.kills)
 
 

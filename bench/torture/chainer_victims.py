@@ -1,4 +1,4 @@
-"""Chainer's snapshot extension, which writes npz beside and renames it."""
+"""Chainer's serializers to one name; its snapshot extension, which writes beside and renames."""
 
 from __future__ import annotations
 
@@ -7,18 +7,53 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from bench.storage import chainer_savers, chainer_shim
+from bench.storage import chainer_savers, framework_savers
 from bench.storage.saver import Pending
+from bench.torture.deepfreeze_victim import DeepFreezeVictim
 from bench.torture.state import OLDER
-from bench.torture.victim import Victim
+from bench.torture.victim import OnePath, Victim
+from deepfreeze import chainer_compat
 
-chainer_shim.install()
+chainer_compat.install()
 extensions: Any = importlib.import_module("chainer.training.extensions")
+importlib.import_module("h5py")  # Chainer would not before it is asked for HDF5
 PREFIX = "snapshot_iter_"
+
+
+class DeepFreeze(DeepFreezeVictim, framework_savers.DeepFreezeChainer):
+    """A link."""
+
+
+class Npz(OnePath, chainer_savers.Chainer):
+    """save_npz and load_npz."""
+
+    filename = "latest.npz"
+
+
+class NpzStored(OnePath, chainer_savers.ChainerStored):
+    filename = "latest.npz"
+
+
+class Hdf5(OnePath, chainer_savers.ChainerHdf5):
+    """save_hdf5 and load_hdf5."""
+
+    filename = "latest.h5"
+
+
+class Hdf5Stored(OnePath, chainer_savers.ChainerHdf5Stored):
+    filename = "latest.h5"
 
 
 class ChainerSnapshot(chainer_savers.Chainer, Victim):
     """extensions.snapshot as it is by default; loaded by its autoload."""
+
+    writer: str | None = None
+
+    def new_extension(self) -> Any:
+        if self.writer is None:
+            return extensions.snapshot(target=self.link)
+        writer = getattr(extensions.snapshot_writers, self.writer)()
+        return extensions.snapshot(target=self.link, writer=writer)
 
     def trainer(self, directory: Path, step: int) -> Any:
         """All that the extension wants of one."""
@@ -28,8 +63,10 @@ class ChainerSnapshot(chainer_savers.Chainer, Victim):
         return directory / f"{PREFIX}{step}"
 
     def save(self, directory: Path, step: int) -> Pending:
-        extensions.snapshot(target=self.link)(self.trainer(directory, step))
-        return Pending()
+        """A new extension each time: its finalize() is all there is to wait for."""
+        extension = self.new_extension()
+        extension(self.trainer(directory, step))
+        return Pending(committed=extension.finalize)
 
     def load_newest(self, directory: Path) -> list[int]:
         if not any(path.name.startswith(PREFIX) for path in directory.iterdir()):
@@ -40,3 +77,19 @@ class ChainerSnapshot(chainer_savers.Chainer, Victim):
 
     def load_older(self, directory: Path) -> None:
         self.restore(directory, OLDER)
+
+
+class SnapshotThread(ChainerSnapshot):
+    writer = "ThreadWriter"
+
+
+class SnapshotProcess(ChainerSnapshot):
+    writer = "ProcessWriter"
+
+
+class SnapshotThreadQueue(ChainerSnapshot):
+    writer = "ThreadQueueWriter"
+
+
+class SnapshotProcessQueue(ChainerSnapshot):
+    writer = "ProcessQueueWriter"

@@ -12,6 +12,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -22,8 +23,9 @@ from typing import Any
 from bench.e2e.files import files_in
 from bench.storage.saver import StorageSaver
 from bench.storage.values import Values
+from bench.torture.crowding import crowded
 from bench.torture.judge import fingerprints
-from bench.torture.state import BLANK, NEWER, OLDER, layout
+from bench.torture.state import BLANK, LATER, NEWER, OLDER, layout
 from bench.torture.victim import Victim
 
 JOBS, NOWHERE = 0, "/dev/null"
@@ -35,12 +37,13 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Job:
-    what: str  # "save", "load" or "load older"
+    what: str  # "save", "save crowded", "load" or "load older"
     module: str
     kind: str  # the class
     layers: int  # of the network
     directory: str
     listed: bool = False  # the files are told after each save
+    copied: str = ""  # where to: the older checkpoint, or what a full disk has left
     synced: bool = False  # the older checkpoint, by us
     held: bool = False  # stays as it is after the newer save, until it is killed
 
@@ -100,6 +103,8 @@ def save(victim: Victim, job: Job, voice: Voice) -> None:
     victim.fill(OLDER)
     victim.open(directory)
     save_once(victim, job, OLDER, voice)
+    if job.copied:
+        shutil.copytree(directory, job.copied, symlinks=True)
     if job.synced:
         sync_file_system(directory)
     save_once(victim, job, NEWER, voice)
@@ -107,13 +112,31 @@ def save(victim: Victim, job: Job, voice: Voice) -> None:
         time.sleep(HOLD_SECONDS_MAX)
 
 
-def save_once(victim: Victim, job: Job, version: int, voice: Voice) -> None:
+def save_crowded(victim: Victim, job: Job, voice: Voice) -> None:
+    """The newer save meets a disk without room for it; a later one, of the same state, does not."""
+    directory = Path(job.directory)
+    victim.fill(OLDER)
+    victim.open(directory)
+    save_once(victim, job, OLDER, voice)
+    sync_file_system(directory)
+    with crowded(directory):
+        try:
+            save_once(victim, job, NEWER, voice)
+        except BaseException as error:  # dcp's own is no Exception
+            voice.say("refused", error=f"{type(error).__name__}: {error}")
+        shutil.copytree(directory, job.copied, symlinks=True)
+    save_once(victim, job, NEWER, voice, step=LATER)
+
+
+def save_once(
+    victim: Victim, job: Job, version: int, voice: Voice, step: int | None = None
+) -> None:
     """Until the saver says that it is done."""
     directory = Path(job.directory)
     victim.fill(version)
     voice.say("saving", version=version)
     began = time.perf_counter()
-    pending = victim.save(directory, version)
+    pending = victim.save(directory, step or version)
     pending.captured()
     pending.committed()
     seconds = time.perf_counter() - began
@@ -132,11 +155,14 @@ def load(victim: Victim, job: Job, voice: Voice) -> None:
     voice.say("loaded", prints=fingerprints(victim.contents()), passed_over=passed_over)
 
 
+WORK = {"save": save, "save crowded": save_crowded}
+
+
 def work(job: Job, values: Values, voice: Voice) -> None:
     try:
         victim = victim_of(job, values)
         try:
-            (save if job.what == "save" else load)(victim, job, voice)
+            WORK.get(job.what, load)(victim, job, voice)
         finally:
             victim.close()
     except BaseException as error:  # the saver's outcome, whatever it is

@@ -1,14 +1,30 @@
-"""Orbax, by the manager that its documentation has for training."""
+"""Orbax, by the manager that its documentation has for training; and without it, to one path."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from bench.storage import jax_savers
+from bench.storage import framework_savers, jax_savers
 from bench.storage.saver import Pending
+from bench.torture.deepfreeze_victim import DeepFreezeVictim
 from bench.torture.state import OLDER
-from bench.torture.victim import Victim
+from bench.torture.victim import OnePath, Victim
+
+
+class DeepFreeze(DeepFreezeVictim, framework_savers.DeepFreezeJax):
+    """A dict of arrays."""
+
+
+class OrbaxForced(OnePath, jax_savers.Orbax):
+    """A checkpointer told to replace what is there."""
+
+    filename = "latest"
+
+    def save(self, directory: Path, step: int) -> Pending:
+        arguments = self.library.args.StandardSave(self.arrays)
+        self.checkpointer.save(self.place(directory, step), args=arguments, force=True)
+        return Pending()
 
 
 class OrbaxManager(jax_savers.Orbax, Victim):
@@ -18,13 +34,13 @@ class OrbaxManager(jax_savers.Orbax, Victim):
         self.checkpointer = self.library.CheckpointManager(directory)
 
     def save(self, directory: Path, step: int) -> Pending:
-        self.checkpointer.save(step, args=self.library.args.StandardSave(self.state))
+        self.checkpointer.save(step, args=self.library.args.StandardSave(self.arrays))
         return Pending(committed=self.checkpointer.wait_until_finished)
 
     def restore(self, directory: Path, step: int) -> None:
-        arguments = self.library.args.StandardRestore(self.state)
-        self.state = self.checkpointer.restore(step, args=arguments)
-        self.jax.block_until_ready(self.state)
+        arguments = self.library.args.StandardRestore(self.arrays)
+        self.arrays = self.checkpointer.restore(step, args=arguments)
+        self.jax.block_until_ready(self.arrays)
 
     def load_newest(self, directory: Path) -> list[int]:
         self.open(directory)

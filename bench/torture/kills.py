@@ -1,4 +1,7 @@
-"""SIGKILL at a random moment of a save over an older checkpoint; then a load."""
+"""SIGKILL at a random moment of a save over an older checkpoint; then a load.
+
+Each trial has a share of the save's duration for its moment, so that few meet all of it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,15 @@ from bench.torture.subject import DRAWS_MAX, Subject, Trial, Trials, described
 def run(subject: Subject, count: int) -> Trials:
     directory = subject.place / "run"
     seconds = subject.save_seconds(directory)
-    for _ in range(count):
-        yield one(subject, directory, seconds)
+    for index in range(count):
+        share = subject.random.uniform(index, index + 1) / count
+        yield one(subject, directory, seconds, share * seconds)
 
 
-def one(subject: Subject, directory: Path, save_seconds: float) -> Trial:
-    """A save that was done before the kill came is no trial: another moment is drawn."""
+def one(subject: Subject, directory: Path, save_seconds: float, moment: float) -> Trial:
+    """A save that was done before the kill came is no trial: any other moment is drawn."""
     for draws in range(1, DRAWS_MAX + 1):
-        seconds = subject.random.uniform(0, save_seconds)
+        seconds = moment if draws == 1 else subject.random.uniform(0, save_seconds)
         if killed_in_save(subject, directory, seconds):
             first, older = subject.load_all(directory)
             detail = {"seconds": seconds, "draws": draws, "left": left(first, older)}

@@ -51,6 +51,7 @@ class Nursery:
         self._process = subprocess.Popen(
             [str(self._python), "-m", "bench.torture.child"],
             cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": "0"},  # Chainer writes in the order of a set
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -26,12 +26,13 @@ DETECTED, FELL_BACK, SILENT, HARMLESS = "detected", "fell back", "silent", "harm
 KEPT, LOST, WRONG = "kept", "lost", "wrong"
 OF_NEWER, OF_OLDER, BY_HAND = "newer", "older", "older by hand"
 DIED, HUNG = "died", "hung"
+NOTHING = "nothing"  # is left that can be loaded
 
 FOUND = (DETECTED, FELL_BACK)
 RIGHT = (OF_NEWER, OF_OLDER, BY_HAND)
 
 
-def of_flip(loaded: Loaded) -> str:
+def of_damage(loaded: Loaded) -> str:
     """An older state counts as found only where the newer one is named as damaged."""
     if loaded.end == "failed":
         return DETECTED
@@ -63,4 +64,4 @@ def left(first: Loaded, older: Loaded | None) -> str:
     """What can be loaded at all."""
     if first.holds is not None:
         return first.holds
-    return (older.holds if older is not None else None) or "nothing"
+    return (older.holds if older is not None else None) or NOTHING

@@ -8,6 +8,7 @@ from bench.storage.layout import Layout, TensorSpec
 
 OLDER, NEWER = 1, 2  # the steps that are saved
 BLANK = 3  # what a process holds before it loads: never saved
+LATER = 3  # the step at which the newer version is saved again
 
 LAYERS = 12
 WIDTH = 192

@@ -47,11 +47,12 @@ class Subject:
     judge: Judge
     random: Random
     place: Path  # for what is no disk of its own
+    controls: int = CONTROLS
 
-    def start_save(self, directory: Path, **options: bool) -> None:
+    def start_save(self, directory: Path, what: str = "save", **options: Any) -> None:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
-        self.nursery.start(self._job("save", directory, **options))
+        self.nursery.start(self._job(what, directory, **options))
 
     def wait_for(self, event: str) -> Event:
         """Of the newer checkpoint; with no fault before it, all else is an error."""
@@ -77,9 +78,9 @@ class Subject:
             refuse_failure(ended)
         return not events
 
-    def save(self, directory: Path) -> list[Event]:
+    def save(self, directory: Path, **options: Any) -> list[Event]:
         """Undisturbed, to the end of its process. What was said of the two checkpoints."""
-        self.start_save(directory, listed=True)
+        self.start_save(directory, **{"listed": True, **options})
         *events, ended = self.nursery.rest()
         for event in events:
             refuse_failure(event)
@@ -91,7 +92,7 @@ class Subject:
     def save_seconds(self, directory: Path) -> float:
         """Of a newer checkpoint, by the controls; what they saved is loaded and judged."""
         seconds: list[float] = []
-        for _ in range(CONTROLS):
+        for _ in range(self.controls):
             seconds.append(self.save(directory)[-1]["seconds"])
             self.check_undamaged(directory)
         return median(seconds)
@@ -111,7 +112,7 @@ class Subject:
         first = self.load(directory)
         return first, None if first.end == "loaded" else self.load(directory, "load older")
 
-    def _job(self, what: str, directory: Path, **options: bool) -> Job:
+    def _job(self, what: str, directory: Path, **options: Any) -> Job:
         one = self.entry
         return Job(what, one.module, one.kind, one.layers, str(directory), **options)
 

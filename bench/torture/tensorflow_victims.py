@@ -1,22 +1,25 @@
-"""TensorFlow's checkpoints by their manager, and Keras's two formats."""
+"""TensorFlow's checkpoints by their manager, its SavedModel, and Keras's formats."""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
-import numpy
-
-from bench.storage import tensorflow_savers
-from bench.storage.layout import TensorSpec
+from bench.storage import framework_savers, keras_savers, tensorflow_savers
 from bench.storage.saver import Pending
-from bench.storage.values import Array
+from bench.torture.deepfreeze_victim import DeepFreezeVictim
 from bench.torture.state import OLDER
-from bench.torture.victim import OnePath, Victim
+from bench.torture.victim import OnePath, Stepped, Victim
 
 KEEP = 3  # as in the guide; the manager has no default
-keras: Any = importlib.import_module("keras")
+
+
+class DeepFreeze(DeepFreezeVictim, framework_savers.DeepFreezeTensorFlow):
+    """A dict of variables."""
+
+
+class DeepFreezeKeras(DeepFreezeVictim, framework_savers.DeepFreezeKeras):
+    """A dict of Keras's variables."""
 
 
 class TensorFlowManager(tensorflow_savers.TensorFlow, Victim):
@@ -46,74 +49,39 @@ class TensorFlowManager(tensorflow_savers.TensorFlow, Victim):
         self.checkpoint.restore(prefix).assert_consumed()
 
 
-@keras.saving.register_keras_serializable(package="torture")
-class Holder(keras.layers.Layer):  # type: ignore[misc]
-    """A layer that only holds the tensors."""
+class TensorFlowManagerAsync(TensorFlowManager):
+    """The same with enable_async, awaited."""
 
-    def __init__(self, shapes: list[list[Any]], **options: Any) -> None:
-        super().__init__(**options)
-        self.shapes = shapes
-        self.tensors = [
-            self.add_weight(shape=tuple(shape), dtype=dtype, initializer="zeros", trainable=False)
-            for shape, dtype in shapes
-        ]
-
-    def call(self, inputs: Any) -> Any:
-        return inputs
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "shapes": self.shapes}
+    def save(self, directory: Path, step: int) -> Pending:
+        options = self.library.train.CheckpointOptions(enable_async=True)
+        self.saving.save(checkpoint_number=step, options=options)
+        return Pending(committed=self.checkpoint.sync)
 
 
-def model_of(specs: tuple[TensorSpec, ...]) -> Any:
-    inputs = keras.Input((1,))
-    shapes = [[list(spec.shape), spec.dtype] for spec in specs]
-    return keras.Model(inputs, Holder(shapes, name="holder")(inputs))
+class SavedModel(Stepped, tensorflow_savers.SavedModel):
+    """A directory for each version, as TensorFlow Serving has it."""
 
 
-class KerasWeights(OnePath):
+class KerasWeights(OnePath, keras_savers.KerasWeights):
     """save_weights and load_weights."""
 
     filename = "latest.weights.h5"
 
-    def build(self) -> None:
-        self.model = model_of(self.layout.tensors)
 
-    def tensors(self) -> list[Any]:
-        found: list[Any] = self.model.get_layer("holder").tensors
-        return found
-
-    def fill(self, version: int) -> None:
-        for index, (spec, tensor) in enumerate(
-            zip(self.layout.tensors, self.tensors(), strict=True)
-        ):
-            array = numpy.empty(spec.shape, spec.dtype)
-            self.values.fill(array, index, version)
-            tensor.assign(array)
-
-    def contents(self) -> dict[str, Array]:
-        specs = self.layout.tensors
-        return {
-            spec.name: keras.ops.convert_to_numpy(one)
-            for spec, one in zip(specs, self.tensors(), strict=True)
-        }
-
-    def save(self, directory: Path, step: int) -> Pending:
-        self.model.save_weights(self.place(directory, step), overwrite=True)
-        return Pending()
-
-    def restore(self, directory: Path, step: int) -> None:
-        self.model.load_weights(self.place(directory, step))
-
-
-class KerasModel(KerasWeights):
+class KerasModel(OnePath, keras_savers.KerasModel):
     """model.save and load_model."""
 
     filename = "latest.keras"
 
-    def save(self, directory: Path, step: int) -> Pending:
-        self.model.save(self.place(directory, step), overwrite=True)
-        return Pending()
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.model = keras.models.load_model(self.place(directory, step))
+class KerasLegacy(OnePath, keras_savers.KerasLegacy):
+    """The same to HDF5."""
+
+    filename = "latest.h5"
+
+
+class KerasWeightsStepped(Stepped, keras_savers.KerasWeights):
+    """As ModelCheckpoint does with the epoch in its path."""
+
+    def place(self, directory: Path, step: int) -> Path:
+        return keras_savers.KerasWeights.place(self, directory, step)

@@ -7,29 +7,18 @@ from pathlib import Path
 
 import torch
 
-import deepfreeze as df
 from bench.storage import torch_savers
 from bench.storage.saver import Pending
-from bench.torture.state import OLDER
-from bench.torture.victim import OnePath, Stepped, Victim
+from bench.torture.deepfreeze_victim import DeepFreezeVictim
+from bench.torture.victim import OnePath, Stepped
 
 
-class DeepFreeze(torch_savers.DeepFreeze, Victim):
-    """With default settings, which keep every checkpoint."""
+class DeepFreeze(DeepFreezeVictim, torch_savers.DeepFreeze):
+    """A dict of tensors."""
 
-    def open(self, directory: Path) -> None:
-        self.checkpointer = df.Checkpointer(directory)
 
-    def load_newest(self, directory: Path) -> list[int]:
-        with df.Checkpointer(directory) as checkpointer:
-            if checkpointer.restore({"state": self.tensors}) is None:
-                raise LookupError("nothing was ever committed")
-            report = checkpointer.last_restore
-        assert report is not None
-        return [step for step, _ in report.fell_back_from]
-
-    def load_older(self, directory: Path) -> None:
-        self.restore(directory, OLDER)
+class DeepFreezeLatency(DeepFreezeVictim, torch_savers.DeepFreezeLatency):
+    """An optimizer is attached."""
 
 
 class TorchSave(OnePath, torch_savers.TorchSave):
@@ -39,6 +28,19 @@ class TorchSave(OnePath, torch_savers.TorchSave):
 
     def restore(self, directory: Path, step: int) -> None:
         self.take(torch.load(self.place(directory, step)))
+
+
+class TorchSaveStepped(Stepped, torch_savers.TorchSave):
+    """A path for each step."""
+
+    def restore(self, directory: Path, step: int) -> None:
+        self.take(torch.load(self.place(directory, step)))
+
+
+class TorchSaveLegacy(OnePath, torch_savers.TorchSaveLegacy):
+    """The format before zip files."""
+
+    filename = "latest.pt"
 
 
 class TorchSaveRenamed(TorchSave):

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.storage.saver import StorageSaver
 from bench.torture.state import NEWER, OLDER
 
-STEP = re.compile(r"step-(\d+)")
+STEP = re.compile(r"step-(\d+)(\.weights\.h5)?")
 
 
 class Victim(StorageSaver):
