@@ -29,6 +29,7 @@ class SaveRecord:
     durable_seconds: float | None = None  # from the call to the commit
     committed: bool = False
     skipped: bool = False
+    own_bytes: int | None = None  # written by this rank, where several save together
     error: str = ""
 
     @property

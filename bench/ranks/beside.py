@@ -10,25 +10,23 @@ next step, which only the run time shows.
 from __future__ import annotations
 
 import argparse
-import gc
 import random
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from bench.e2e.files import sync_directory
-from bench.e2e.measure import Experiment, Segment, save_and_train
+from bench.e2e.measure import Experiment
 from bench.e2e.savers import Saver
 from bench.e2e.workloads import WORKLOADS, Parts, Workload
+from bench.ranks.jobs import run_job
 from bench.ranks.options import carry_out, make_parser, with_ranks
 from bench.ranks.savers import SAVERS
-from bench.ranks.torchrun import gathered, join, report, run_job
+from bench.ranks.segments import train_all
+from bench.ranks.torchrun import gathered, join, report
 
 
 def data_parallel(workload: Workload) -> Workload:
@@ -47,46 +45,24 @@ def experiment_of(arguments: dict[str, Any]) -> Experiment:
     )  # fmt: skip
 
 
+class TorchJob:
+    """The ranks of torch.distributed."""
+
+    def __init__(self) -> None:
+        self.rank = join()
+
+    def gathered(self, value: Any) -> list[Any]:
+        return gathered(value)
+
+
 def be_rank(arguments: dict[str, Any]) -> None:
-    rank = join()
-    experiment = experiment_of(arguments)
+    experiment, job = experiment_of(arguments), TorchJob()
     shared = Path(arguments["directory"])
-    segments = []
-    for number in range(experiment.rounds):
-        for position, saver in enumerate(experiment.order(number)):
-            place = shared / f"{number}-{position}"
-            if rank == 0:
-                place.mkdir()
-            dist.barrier()
-            segments.append(train(experiment, saver, Segment(saver.name, number, position), place))
-            dist.barrier()
-            if rank == 0:
-                shutil.rmtree(place)
-                sync_directory(shared)
-    report(arguments, gathered([told(segment) for segment in segments]))
-
-
-def train(experiment: Experiment, saver: type[Saver], segment: Segment, place: Path) -> Segment:
-    training = experiment.workload.build(experiment.seed, in_backward=False)
-    segment.saves_expected = 0 if saver.is_baseline else experiment.saves
-    try:
-        save_and_train(segment, experiment, training, saver, place / "run", lambda _: None)
-    finally:
-        training.release()
-        gc.collect()
-    if segment.fault:
-        raise RuntimeError(f"{segment.saver}: {segment.fault}")
-    return segment
-
-
-def told(segment: Segment) -> dict[str, Any]:
-    return {
-        "saver": segment.saver,
-        "round": segment.round_index,
-        "seconds": segment.seconds,
-        "stalls": [record.stall_seconds for record in segment.saves],
-        "durable": [record.durable_seconds for record in segment.saves],
-    }
+    by_rank = train_all(experiment, range(experiment.rounds), shared, job)
+    for one in by_rank[job.rank]:
+        if one["fault"]:
+            raise RuntimeError(f"{one['saver']}: {one['fault']}")
+    report(arguments, by_rank)
 
 
 def table(by_rank: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
+from bench.e2e.files import sync_directory
 from bench.e2e.peers import DcpAsync, Peer, Retention, TorchSave
 from bench.e2e.savers import Saver, SaveRecord, Window, WindowLatency
 from bench.e2e.workloads import Training
+from bench.ranks.together import ByRankZero, EachAlone, Ranked, Together, size_of
 
 
 class OthersRetention(Retention):
@@ -22,20 +25,24 @@ class OthersRetention(Retention):
         """Nothing."""
 
 
-class OneOfAll(TorchSave):
+class OfTorch(Ranked):
+    """The rank is that of torch.distributed."""
+
+    def rank(self) -> int:
+        return dist.get_rank()
+
+
+class AllWrite(OfTorch, EachAlone, TorchSave):
+    """What people do who have no more than torch.save."""
+
+    name = "torch-save-each"
+    title = "torch.save + fsync by each rank"
+
+
+class OneOfAll(OfTorch, ByRankZero, TorchSave):
     """Rank 0 saves for all, which wait for it in their next step."""
 
     title = "torch.save + fsync by rank 0"
-
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
-        directory.mkdir(exist_ok=True)
-        super().__init__(training, directory / f"rank-{dist.get_rank()}", every)
-
-    def save(self, record: SaveRecord, began: float) -> None:
-        if dist.get_rank() == 0:
-            super().save(record, began)
-        else:
-            record.committed = True
 
 
 class DcpSave(Peer):
@@ -55,6 +62,14 @@ class DcpSave(Peer):
         path = self.shared / f"step-{record.step}"
         save(self.values(record.step), checkpoint_id=path)
         self.commit(record, began, path, path / ".metadata")
+
+    def settle(self) -> None:
+        self.records[-1].own_bytes = dcp_bytes(self.shared, self.records[-1])
+
+
+def dcp_bytes(shared: Path, record: SaveRecord) -> int:
+    """Of the files that are this rank's by their names."""
+    return size_of(shared.glob(f"step-{record.step}/__{dist.get_rank()}_*"))
 
 
 class DcpAsyncTogether(DcpAsync):
@@ -79,6 +94,36 @@ class DcpAsyncTogether(DcpAsync):
     def commit(self, record: SaveRecord, began: float, path: Path, marker: Path) -> None:
         shared = self.shared / path.name
         super().commit(record, began, shared, shared / marker.name)
+
+    def settle(self) -> None:
+        self.records[-1].own_bytes = dcp_bytes(self.shared, self.records[-1])
+
+
+class DirectorySynced(Peer):
+    """What DCP leaves out is done by the bench: the directory, and its name."""
+
+    synced = "all"
+
+    def commit(self, record: SaveRecord, began: float, path: Path, marker: Path) -> None:
+        super().commit(record, began, path, marker)
+        shared = self.directory.parent
+        sync_directory(shared / path.name)
+        sync_directory(shared)
+        record.durable_seconds = time.perf_counter() - began
+
+
+class DcpSaveSynced(DirectorySynced, DcpSave):
+    title = "dcp.save, directory synced"
+
+
+class DcpAsyncSynced(DirectorySynced, DcpAsyncTogether):
+    title = "dcp.async_save, directory synced"
+
+
+class WindowTogether(OfTorch, Together, Window):
+    """As torch.distributed joins them."""
+
+    title = "DeepFreeze, by all ranks"
 
 
 SAVERS: tuple[type[Saver], ...] = (

@@ -19,8 +19,9 @@ import torch
 import torch.distributed as dist
 
 import deepfreeze as df
+from bench.ranks.jobs import run_job
 from bench.ranks.options import carry_out, make_parser, with_ranks
-from bench.ranks.torchrun import gathered, join, report, run_job
+from bench.ranks.torchrun import gathered, join, report
 from bench.storage.layout import Layout, equal_tensors
 from bench.storage.layouts import LAYOUTS
 
