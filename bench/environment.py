@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Makes the environments of the benchmarks; a second call only compares hashes.
 
-build/bench-venv: what .venv has (`make setup`), and peers for torch.
-With --all also build/bench-frameworks-venv: JAX, TensorFlow and Chainer, without torch; and
-DeepSpeed's extension, compiled in build/torch-extensions.
+build/bench-venv, or "peers": what .venv has (`make setup`), and peers for torch.
+build/frameworks-venv, or "frameworks", which `make frameworks` tests in: what .venv has, and JAX,
+TensorFlow, Keras and Chainer. Without a name the first; with --all both, and DeepSpeed's
+extension, compiled in build/torch-extensions.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from stamp import BUILD, VENV, Stamp, digest  # noqa: E402
 
 LOAD_ASYNC_IO = "from deepspeed.ops.op_builder import AsyncIOBuilder; AsyncIOBuilder().load()"
 COMPILE_SECONDS_MAX = 1200
+ALL = "--all"
 # Nothing of DeepSpeed is compiled by pip; what is later, is in build/.
 VARIABLES = {"DS_BUILD_OPS": "0", "TORCH_EXTENSIONS_DIR": str(BUILD / "torch-extensions")}
 
@@ -62,13 +64,20 @@ def main(arguments: list[str]) -> int:
     shared = packages_of(VENV)
     if not shared:
         return stop("there is no .venv that runs; `make setup` makes it")
-    peers = TOOLS / "requirements-bench.txt"
-    torch = Environment(BUILD / "bench-venv", peers, shared, VARIABLES)
-    status = ready(torch)
-    if status == 0 and "--all" in arguments:
-        compile_async_io(torch)
-        venv = BUILD / "bench-frameworks-venv"
-        status = ready(Environment(venv, TOOLS / "requirements-bench-frameworks.txt"))
+    wanted = {
+        "peers": Environment(
+            BUILD / "bench-venv", TOOLS / "requirements-bench.txt", shared, VARIABLES
+        ),
+        "frameworks": Environment(
+            BUILD / "frameworks-venv", TOOLS / "requirements-frameworks.txt", shared
+        ),
+    }
+    names = [name for name in wanted if name in arguments]
+    if ALL in arguments:
+        names = list(wanted)
+    status = next(filter(None, map(ready, (wanted[name] for name in names or ["peers"]))), 0)
+    if status == 0 and ALL in arguments:
+        compile_async_io(wanted["peers"])
     return status
 
 

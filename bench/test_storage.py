@@ -17,10 +17,10 @@ import torch
 from bench.storage import child, fio, jobs, line, page, rounds, summary, svg, table
 from bench.storage.layout import Layout, TensorSpec, equal_tensors, read, small_tensors, tiny
 from bench.storage.layouts import LAYOUTS, named
-from bench.storage.menu import MENU, SAVERS, Entry
+from bench.storage.menu import MENU, OWN, SAVERS, Entry
 from bench.storage.rounds import FIO, Experiment, Result
 from bench.storage.saver import Pending
-from bench.storage.torch_savers import TorchSave
+from bench.storage.torch_savers import DeepFreezeLatency, TorchSave
 from bench.storage.values import Array, Values, wrong
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -165,6 +165,30 @@ def test_a_saver_that_fails_is_shown_with_its_error(
         assert "FAILED" in shown
         assert error in shown
     assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("name", [one.name for one in MENU if one.environment == OWN])
+def test_every_saver_of_torch_restores_what_it_saved(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "ask", lambda _, wanted: child.answer(wanted))
+    monkeypatch.setattr(child, "settle", lambda: None)
+    tiny().write(tmp_path / "layout")
+    found = jobs.measure(SAVERS[name], tmp_path / "layout", tmp_path / "place", SEED, saves=2)
+    assert "error" not in found, found
+    assert found["saves"][1]["file_bytes"] > tiny().nbytes
+
+
+def test_with_the_latency_profile_what_is_attached_is_captured_later(tmp_path: Path) -> None:
+    saver = DeepFreezeLatency(tiny(), Values(SEED))
+    saver.fill(1)
+    saver.open(tmp_path)
+    assert saver.checkpointer is not None
+    handle = saver.checkpointer.save(1, {"state": saver.state()})
+    assert handle is not None
+    handle.wait("durable")
+    assert handle.status().guarded_bytes == 300 * 64 * 4 + 256 * 300 * 4  # what is not small
+    saver.close()
 
 
 def test_what_is_not_installed_is_no_failure() -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from bench.e2e.networks import P1B1, LoRATransformer
+from bench.e2e.candle import WIDTH, combo
+from bench.e2e.networks import LoRATransformer
 from bench.e2e.savers import Saver
 from bench.e2e.workloads import WORKLOADS, InBackwardTraining, Parts, Training
 
@@ -36,7 +37,13 @@ def updated(training: Training) -> Training:
         ("resnet50", 306.9),
         ("resnet152", 722.9),
         ("nt3", 619.7),
+        ("nt3-6k", 62.3),
+        ("nt3-1k", 10.8),
         ("p1b1", 2932.8),
+        ("p1b1-6k", 319.3),
+        ("combo", 164.9),
+        ("uno", 255.3),
+        ("mlp", 22.4),
         ("ema", 409.3),
         ("lora", 305.0),
     ],
@@ -60,10 +67,30 @@ def parameter_count(model: nn.Module, *, trained: bool = False) -> int:
     return sum(parameter.numel() for parameter in found)
 
 
-def test_p1b1_has_the_published_size() -> None:
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("resnet50", 25_557_032),
+        ("resnet152", 60_192_808),
+        ("nt3", 154_922_918),
+        ("nt3-6k", 15_582_118),
+        ("nt3-1k", 2_705_318),
+        ("p1b1", 244_400_085),
+        ("p1b1-6k", 26_605_650),
+        ("combo", 13_742_001),
+        ("uno", 21_275_001),
+        ("mlp", 1_867_786),
+    ],
+)
+def test_a_network_has_the_published_size(name: str, count: int) -> None:
+    assert parameter_count(parts_without_memory(name).model) == count
+
+
+def test_both_drugs_of_a_pair_go_through_one_tower() -> None:
     with torch.device("meta"):
-        assert parameter_count(P1B1()) == 244_400_085
-        assert parameter_count(P1B1(6_048)) == 26_605_650
+        model = combo()
+    assert set(model.towers) == {"cell", "drug"}
+    assert model.head[0].in_features == 3 * WIDTH
 
 
 def test_one_percent_of_the_lora_network_is_trained() -> None:
@@ -72,10 +99,11 @@ def test_one_percent_of_the_lora_network_is_trained() -> None:
     assert 0.009 < parameter_count(model, trained=True) / parameter_count(model) < 0.011
 
 
-def test_the_same_seed_gives_the_same_training() -> None:
+@pytest.mark.parametrize("name", ["tiny", "mlp", "nt3-1k", "combo"])
+def test_the_same_seed_gives_the_same_training(name: str) -> None:
     losses = []
     for _ in range(2):
-        training = WORKLOADS["tiny"].build(7, in_backward=False)
+        training = WORKLOADS[name].build(7, in_backward=False)
         losses.append([training.train_step(step, no_saver(training)) for step in range(3)])
     assert losses[0] == losses[1]
     assert len(set(losses[0])) == 3

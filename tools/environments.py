@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,16 +53,26 @@ def packages_of(venv: Path) -> str:
 
 
 def ready(wanted: Environment) -> int:
-    """0 where it is there, made now or earlier."""
+    """0 where it is there, made now or earlier. Who comes while it is made waits for that."""
     content = digest([wanted.requirements, Path(__file__)], wanted.shared)
     stamp = Stamp(wanted.venv / ".stamp", content)
-    if stamp.is_current():
-        return 0
-    print(f"environments: making {wanted.name}", flush=True)
-    status = _make(wanted) or _install(wanted)
-    if status == 0:
-        stamp.write()
-    return status
+    with _alone(wanted.venv):
+        if stamp.is_current():
+            return 0
+        print(f"environments: making {wanted.name}", flush=True)
+        status = _make(wanted) or _install(wanted)
+        if status == 0:
+            stamp.write()
+        return status
+
+
+@contextmanager
+def _alone(venv: Path) -> Iterator[None]:
+    """The lock goes with the process, however it ends."""
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    with venv.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _make(wanted: Environment) -> int:

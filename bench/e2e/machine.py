@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.metadata
 import os
 import platform
 import subprocess
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-import torch
 
 
 def describe(directory: Path, threads: int) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def describe(directory: Path, threads: int) -> dict[str, Any]:
         "kernel": f"{platform.system()} {platform.release()}",
         "file_system": file_system(directory),
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": importlib.metadata.version("torch"),
         "numpy": numpy.__version__,
         "training_threads": threads,
         "load_average_before": os.getloadavg()[0],

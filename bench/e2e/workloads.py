@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.hooks import RemovableHandle
 
-from bench.e2e.networks import P1B1, LoRATransformer, Tiny
+from bench.e2e.candle import SharedTowers, combo, uno
+from bench.e2e.networks import MLP, MLP_CLASSES, MLP_INPUTS, P1B1, LoRATransformer, Tiny
 from examples.digest import seed_generators
-from examples.networks.candle import GENES_FULL, NT3
+from examples.networks.candle import GENES_FULL, GENES_SMALL, NT3
 from examples.networks.resnet import ResNet, resnet50, resnet152
 
 Batch = tuple[Tensor, Tensor]
@@ -22,6 +23,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 BATCH_COUNT = 4  # generated batches, used in turn
 EMA_DECAY = 0.999
+GENES_FEW = 1_024  # NT3 of a fifth of a second a step
 
 
 class Hooks(Protocol):
@@ -192,15 +194,26 @@ def averaged(parts: Parts) -> Parts:
     return parts
 
 
-def nt3_parts() -> Parts:
-    model = NT3(GENES_FULL)
-    return Parts(model, sgd, nn.functional.cross_entropy, classified((5, 1, GENES_FULL), 2))
+def nt3_parts(genes: int, batch: int) -> Parts:
+    batches = classified((batch, 1, genes), 2)
+    return Parts(NT3(genes), sgd, nn.functional.cross_entropy, batches)
 
 
-def p1b1_parts() -> Parts:
-    model = P1B1()
-    profiles = [torch.rand(100, GENES_FULL) for _ in range(BATCH_COUNT)]
+def p1b1_parts(genes: int) -> Parts:
+    model = P1B1(genes)
+    profiles = [torch.rand(100, genes) for _ in range(BATCH_COUNT)]
     return Parts(model, adam, nn.functional.mse_loss, [(batch, batch) for batch in profiles])
+
+
+def response_parts(make: Callable[[], SharedTowers]) -> Parts:
+    model = make()
+    batches = [(torch.randn(32, model.length), torch.randn(32, 1)) for _ in range(BATCH_COUNT)]
+    return Parts(model, adam, nn.functional.mse_loss, batches)
+
+
+def mlp_parts() -> Parts:
+    batches = classified((32, MLP_INPUTS), MLP_CLASSES)
+    return Parts(MLP(), adam, nn.functional.cross_entropy, batches)
 
 
 def lora_parts() -> Parts:
@@ -226,8 +239,22 @@ WORKLOADS: dict[str, Workload] = {
     "resnet152": Workload(
         "ResNet-152 with Adam, batch 16 of 3x64x64", 20, lambda: resnet_parts(resnet152)
     ),
-    "nt3": Workload("CANDLE NT3, 60,483 genes, SGD, batch 5", 12, nt3_parts),
-    "p1b1": Workload("CANDLE P1B1, 60,483 genes, Adam, batch 100", 8, p1b1_parts),
+    "nt3": Workload("CANDLE NT3, 60,483 genes, SGD, batch 5", 12, lambda: nt3_parts(GENES_FULL, 5)),
+    "nt3-6k": Workload(
+        "CANDLE NT3, 6,048 genes, SGD, batch 20", 20, lambda: nt3_parts(GENES_SMALL, 20)
+    ),
+    "nt3-1k": Workload(
+        "CANDLE NT3, 1,024 genes, SGD, batch 20", 40, lambda: nt3_parts(GENES_FEW, 20)
+    ),
+    "p1b1": Workload(
+        "CANDLE P1B1, 60,483 genes, Adam, batch 100", 8, lambda: p1b1_parts(GENES_FULL)
+    ),
+    "p1b1-6k": Workload(
+        "CANDLE P1B1, 6,048 genes, Adam, batch 100", 40, lambda: p1b1_parts(GENES_SMALL)
+    ),
+    "combo": Workload("CANDLE Combo, Adam, batch 32", 40, lambda: response_parts(combo)),
+    "uno": Workload("CANDLE Uno, Adam, batch 32", 40, lambda: response_parts(uno)),
+    "mlp": Workload("MLP with batch norm and dropout, Adam, batch 32", 40, mlp_parts),
     "lora": Workload("LoRA on a frozen transformer, AdamW, batch 4 of 32", 40, lora_parts),
     "ema": Workload(
         "ResNet-50 with Adam and a moving average of its weights, batch 16 of 3x64x64",

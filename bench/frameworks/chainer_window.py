@@ -1,4 +1,4 @@
-"""NT3 and ResNet-50 in Chainer, and Chainer's own snapshot writers: see window.py."""
+"""NT3, ResNet-50 and an MLP in Chainer, and Chainer's own snapshot writers: see window.py."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.e2e.networks import MLP_CLASSES, MLP_INPUTS, MLP_WIDTHS
 from bench.e2e.peers import BackgroundPeer, Peer
 from bench.e2e.savers import Saver, SaveRecord
+from bench.e2e.workloads import GENES_FEW
 from bench.frameworks.attached import OURS
 from bench.frameworks.data import Batch, batches
 from deepfreeze import chainer_compat
@@ -44,6 +47,22 @@ class NT3(chainer.Chain):  # type: ignore[misc]
         return self.dense3(F.dropout(F.relu(self.dense2(x)), 0.1))
 
 
+class MLP(chainer.Chain):  # type: ignore[misc]
+    """As bench/e2e/networks.py has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.hidden = chainer.ChainList(*starmap(L.Linear, pairwise((MLP_INPUTS, *MLP_WIDTHS))))
+            self.norms = chainer.ChainList(*map(L.BatchNormalization, MLP_WIDTHS))
+            self.out = L.Linear(MLP_WIDTHS[-1], MLP_CLASSES)
+
+    def forward(self, x: Any) -> Any:
+        for dense, norm in zip(self.hidden, self.norms, strict=True):
+            x = F.dropout(F.relu(norm(dense(x))), 0.1)
+        return self.out(x)
+
+
 class ResNet50(chainer.Chain):  # type: ignore[misc]
     """Chainer's own, without its weights."""
 
@@ -62,6 +81,7 @@ class ChainerTraining:
     def __init__(self, link: Any, optimizer: Any, batches: list[Batch]) -> None:
         self.link = link
         self.optimizer = optimizer.setup(link)
+        self.updates = self.optimizer  # what updates: another's, where several processes train
         self.batches = batches
         self.state = {"model": link, "optim": self.optimizer}
         self.attached = [self.optimizer]
@@ -74,7 +94,7 @@ class ChainerTraining:
             return losses[0]
 
         hooks.before_update()
-        self.optimizer.update(loss, *self.batches[step % len(self.batches)])
+        self.updates.update(loss, *self.batches[step % len(self.batches)])
         return float(losses[0].array)
 
     def serialize(self, serializer: Any) -> None:
@@ -103,9 +123,14 @@ class ChainerWorkload:
         return training
 
 
-def nt3(seed: int, genes: int = GENES_FULL) -> ChainerTraining:
-    drawn = batches((5, 1, genes), 2, seed)
+def nt3(seed: int, genes: int = GENES_FULL, batch: int = 5) -> ChainerTraining:
+    drawn = batches((batch, 1, genes), 2, seed)
     return ChainerTraining(NT3(genes), chainer.optimizers.SGD(1e-3), drawn)
+
+
+def mlp(seed: int) -> ChainerTraining:
+    drawn = batches((32, MLP_INPUTS), MLP_CLASSES, seed)
+    return ChainerTraining(MLP(), chainer.optimizers.Adam(1e-3), drawn)
 
 
 def resnet50(seed: int) -> ChainerTraining:
@@ -151,6 +176,12 @@ def writer_of(kind: str) -> Any:
 WORKLOADS = {
     "resnet50": ChainerWorkload("ResNet-50 in Chainer, Adam, batch 16 of 3x64x64", 8, resnet50),
     "nt3": ChainerWorkload("CANDLE NT3 in Chainer, 60,483 genes, SGD, batch 5", 8, nt3),
+    "nt3-1k": ChainerWorkload(
+        "CANDLE NT3 in Chainer, 1,024 genes, SGD, batch 20",
+        40,
+        functools.partial(nt3, genes=GENES_FEW, batch=20),
+    ),
+    "mlp": ChainerWorkload("MLP with batch norm and dropout in Chainer, Adam, batch 32", 40, mlp),
     "tiny": ChainerWorkload("smoke size: NT3 of 600 genes", 4, functools.partial(nt3, genes=600)),
 }
 SAVERS = (*OURS, Snapshot, ThreadSnapshot)

@@ -1,10 +1,11 @@
-"""NT3 and ResNet-50 in JAX (Flax NNX, Optax), and Orbax: see window.py."""
+"""NT3, ResNet-50 and an MLP in JAX (Flax NNX, Optax), and Orbax: see window.py."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import optax
 import orbax.checkpoint as ocp
 from flax import nnx
 
+from bench.e2e.networks import MLP_CLASSES, MLP_INPUTS, MLP_WIDTHS
 from bench.e2e.peers import BackgroundPeer, Peer
 from bench.e2e.savers import Saver, SaveRecord
+from bench.e2e.workloads import GENES_FEW
 from bench.frameworks.attached import OURS
 from bench.frameworks.data import Batch, batches
 from examples.networks.candle import FILTERS, GENES_FULL
@@ -40,6 +43,22 @@ class NT3(nnx.Module):  # type: ignore[misc, unused-ignore]
         x = nnx.max_pool(x, (10,), (10,)).reshape(x.shape[0], -1)
         x = self.dropout(nnx.relu(self.dense1(x)))
         return self.dense3(self.dropout(nnx.relu(self.dense2(x))))
+
+
+class MLP(nnx.Module):  # type: ignore[misc, unused-ignore]
+    """As bench/e2e/networks.py has it."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        sizes = pairwise((MLP_INPUTS, *MLP_WIDTHS))
+        self.hidden = nnx.List([nnx.Linear(*each, rngs=rngs) for each in sizes])
+        self.norms = nnx.List([nnx.BatchNorm(width, rngs=rngs) for width in MLP_WIDTHS])
+        self.out = nnx.Linear(MLP_WIDTHS[-1], MLP_CLASSES, rngs=rngs)
+        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        for dense, norm in zip(self.hidden, self.norms, strict=True):
+            x = self.dropout(nnx.relu(norm(dense(x))))
+        return self.out(x)
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int, rngs: nnx.Rngs) -> nnx.Conv:
@@ -214,6 +233,14 @@ WORKLOADS = {
     "nt3": JaxWorkload(
         "CANDLE NT3 in Flax, 60,483 genes, SGD, batch 5",
         12, functools.partial(NT3, GENES_FULL), SGD, NT3_SHAPE, 2,
+    ),
+    "nt3-1k": JaxWorkload(
+        "CANDLE NT3 in Flax, 1,024 genes, SGD, batch 20",
+        40, functools.partial(NT3, GENES_FEW), SGD, (20, GENES_FEW, 1), 2,
+    ),
+    "mlp": JaxWorkload(
+        "MLP with batch norm and dropout in Flax, Adam, batch 32",
+        40, MLP, ADAM, (32, MLP_INPUTS), MLP_CLASSES,
     ),
     "tiny": JaxWorkload(
         "smoke size: NT3 of 600 genes", 4, functools.partial(NT3, 600), SGD, (5, 600, 1), 2

@@ -1,4 +1,4 @@
-"""NT3 and ResNet-50 in Keras on TensorFlow, and what these bring along to save: see window.py."""
+"""NT3, ResNet-50 and an MLP in Keras on TensorFlow, and what these bring along: see window.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from bench.e2e.networks import MLP_CLASSES, MLP_INPUTS, MLP_WIDTHS
 from bench.e2e.peers import BackgroundPeer, Peer
 from bench.e2e.savers import Saver, SaveRecord
+from bench.e2e.workloads import GENES_FEW
 from bench.frameworks.attached import OURS
 from bench.frameworks.data import Batch, batches
 from examples.networks.candle import FILTERS, GENES_FULL
@@ -41,6 +43,19 @@ def nt3(genes: int = GENES_FULL) -> Any:
         layers.Dense(2),
     ])  # fmt: skip
     return compiled(model, keras.optimizers.SGD(1e-3))
+
+
+def mlp() -> Any:
+    """As bench/e2e/networks.py has it."""
+    layers = keras.layers
+    model = keras.Sequential([layers.Input((MLP_INPUTS,))])
+    for width in MLP_WIDTHS:
+        model.add(layers.Dense(width))
+        model.add(layers.BatchNormalization())
+        model.add(layers.ReLU())
+        model.add(layers.Dropout(0.1))
+    model.add(layers.Dense(MLP_CLASSES))
+    return compiled(model, keras.optimizers.Adam(1e-3))
 
 
 def resnet50() -> Any:
@@ -170,6 +185,14 @@ WORKLOADS = {
     "nt3": KerasWorkload(
         "CANDLE NT3 in Keras on TensorFlow, 60,483 genes, SGD, batch 5",
         12, nt3, (5, GENES_FULL, 1), 2,
+    ),
+    "nt3-1k": KerasWorkload(
+        "CANDLE NT3 in Keras on TensorFlow, 1,024 genes, SGD, batch 20",
+        40, functools.partial(nt3, GENES_FEW), (20, GENES_FEW, 1), 2,
+    ),
+    "mlp": KerasWorkload(
+        "MLP with batch norm and dropout in Keras on TensorFlow, Adam, batch 32",
+        40, mlp, (32, MLP_INPUTS), MLP_CLASSES,
     ),
     "tiny": KerasWorkload(
         "smoke size: NT3 of 600 genes", 4, functools.partial(nt3, 600), (5, 600, 1), 2

@@ -1,6 +1,6 @@
 """Ways to save, beside a training loop: `python -m bench.frameworks.window {chainer,keras,jax}`.
 
-What bench.e2e.window is for torch, with the same options, the same tables and the same two
+What bench.e2e.window is for torch, with the same options, the same tables and some of the same
 networks: each framework's own writers beside DeepFreeze.
 """
 

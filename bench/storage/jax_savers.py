@@ -1,4 +1,4 @@
-"""Orbax, over JAX arrays. They are immutable: a restored state is a new one."""
+"""Orbax, and JAX arrays. They are immutable: a restored state is a new one."""
 
 from __future__ import annotations
 
@@ -12,47 +12,54 @@ from bench.storage.saver import Pending, StorageSaver
 from bench.storage.values import Array
 
 
-class Orbax(StorageSaver):
-    """Checkpointer over the standard handler."""
-
-    maker = "Checkpointer"
+class Arrays(StorageSaver):
+    """Named arrays."""
 
     def build(self) -> None:
         self.jax: Any = importlib.import_module("jax")
         self.jax.config.update("jax_enable_x64", True)
-        self.library: Any = importlib.import_module("orbax.checkpoint")
-        self.checkpointer: Any = None
-        self.state: dict[str, Any] = {}
+        self.arrays: dict[str, Any] = {}
 
     def fill(self, version: int) -> None:
         for index, spec in enumerate(self.layout.tensors):
             array = numpy.empty(spec.shape, spec.dtype)
             self.values.fill(array, index, version)
-            self.state[spec.name] = self.jax.numpy.array(array)
+            self.arrays[spec.name] = self.jax.numpy.array(array)
 
     def contents(self) -> dict[str, Array]:
-        return {name: numpy.asarray(array) for name, array in self.state.items()}
+        return {name: numpy.asarray(array) for name, array in self.arrays.items()}
+
+
+class Orbax(Arrays):
+    """Checkpointer over the standard handler."""
+
+    maker = "Checkpointer"
+
+    def build(self) -> None:
+        super().build()
+        self.library: Any = importlib.import_module("orbax.checkpoint")
+        self.checkpointer: Any = None
 
     def open(self, directory: Path) -> None:
         handler = self.library.StandardCheckpointHandler()
         self.checkpointer = getattr(self.library, self.maker)(handler)
 
     def save(self, directory: Path, step: int) -> Pending:
-        arguments = self.library.args.StandardSave(self.state)
+        arguments = self.library.args.StandardSave(self.arrays)
         self.checkpointer.save(self.place(directory, step), args=arguments)
         return Pending()
 
     def restore(self, directory: Path, step: int) -> None:
         self.open(directory)
-        arguments = self.library.args.StandardRestore(self.state)
-        self.state = self.checkpointer.restore(self.place(directory, step), args=arguments)
-        self.jax.block_until_ready(self.state)
+        arguments = self.library.args.StandardRestore(self.arrays)
+        self.arrays = self.checkpointer.restore(self.place(directory, step), args=arguments)
+        self.jax.block_until_ready(self.arrays)
 
     def load_one(self, directory: Path, step: int, name: str) -> Array:
         reader = self.library.Checkpointer(self.library.PyTreeCheckpointHandler())
         wanted = self.library.RestoreArgs(restore_type=numpy.ndarray)
         arguments = self.library.args.PyTreeRestore(
-            item={name: self.state[name]}, restore_args={name: wanted}, partial_restore=True
+            item={name: self.arrays[name]}, restore_args={name: wanted}, partial_restore=True
         )
         found: Array = reader.restore(self.place(directory, step), args=arguments)[name]
         return found

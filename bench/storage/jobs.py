@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.e2e.files import sync_directory
 from bench.storage.child import Request
-from bench.storage.menu import ROOT, Entry
+from bench.storage.menu import ROOT, Entry, folder_of
 
 SECONDS_MAX = 900.0
 ERROR_LINES = 3
@@ -51,7 +51,9 @@ def checkpoints(place: Path) -> Iterator[None]:
 
 
 def absent(entry: Entry) -> str:
-    return "" if entry.python.exists() else "not installed: build/bench-frameworks-venv"
+    if entry.python.exists():
+        return ""
+    return f"not installed: {folder_of(entry.environment).relative_to(ROOT)}"
 
 
 def faults(restored: dict[str, Any]) -> dict[str, str]:

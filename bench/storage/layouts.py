@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,11 +38,11 @@ def spec(name: str, tensor: Tensor) -> TensorSpec:
     return TensorSpec(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
 
+NETWORKS = (
+    "resnet50", "resnet152", "nt3", "nt3-6k", "nt3-1k", "p1b1", "p1b1-6k", "combo", "uno", "mlp",
+)  # fmt: skip
 LAYOUTS: dict[str, Callable[[], Layout]] = {
-    "resnet50": lambda: of_network("resnet50"),
-    "resnet152": lambda: of_network("resnet152"),
-    "nt3": lambda: of_network("nt3"),
-    "p1b1": lambda: of_network("p1b1"),
+    **{name: partial(of_network, name) for name in NETWORKS},
     "small10k": lambda: small_tensors(10_000),
     "tiny": tiny,
 }

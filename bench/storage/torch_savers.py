@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save, save
+from torch.nn import Parameter
 
-import deepfreeze as df
 from bench.e2e.files import sync_directory
 from bench.e2e.peers import new_stager
+from bench.storage.deepfreeze_saver import DeepFreezeSaver
 from bench.storage.saver import ArraySaver, Pending
 from bench.storage.values import Array
 
@@ -37,44 +38,9 @@ class TorchSaver(ArraySaver):
             tensor.copy_(loaded[name])
 
 
-class DeepFreeze(TorchSaver):
-    def build(self) -> None:
-        super().build()
-        self.checkpointer: df.Checkpointer | None = None
-
-    def open(self, directory: Path) -> None:
-        keep = df.keep(last=1)
-        self.checkpointer = df.Checkpointer(directory, keep=keep, arena_bytes_max=self.arena_max())
-        self.checkpointer.prewarm({"state": self.tensors})
-
-    def arena_max(self) -> int | None:
-        return None
-
-    def save(self, directory: Path, step: int) -> Pending:
-        assert self.checkpointer is not None
-        handle = self.checkpointer.save(step, {"state": self.tensors})
-        assert handle is not None
-        return Pending(committed=lambda: handle.wait("durable"))
-
-    def place(self, directory: Path, step: int) -> Path:
-        """Of the only attempt at this step."""
-        return next(directory.glob(f"step-{step:012}-*"))
-
-    def remove(self, directory: Path, step: int) -> None:
-        """It does so itself."""
-
-    def restore(self, directory: Path, step: int) -> None:
-        with df.Checkpointer(directory) as checkpointer:
-            checkpointer.restore({"state": self.tensors}, step)
-
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
-        with df.Checkpointer(directory) as checkpointer:
-            found: Tensor = checkpointer.load(step, keys=[f"state.{name}"])["state"][name]
-        return found.numpy()
-
-    def close(self) -> None:
-        if self.checkpointer is not None:
-            self.checkpointer.close()
+class DeepFreeze(DeepFreezeSaver, TorchSaver):
+    def state(self) -> dict[str, Tensor]:
+        return self.tensors
 
 
 class DeepFreezeQuarter(DeepFreeze):
@@ -82,6 +48,21 @@ class DeepFreezeQuarter(DeepFreeze):
 
     def arena_max(self) -> int | None:
         return sum(tensor.nbytes for tensor in self.tensors.values()) // 4
+
+
+class DeepFreezeLatency(DeepFreeze):
+    """An optimizer over the tensors is attached: in the window, with no training beside it."""
+
+    profile = "latency"
+
+    def build(self) -> None:
+        super().build()
+        parameters = [Parameter(one, requires_grad=False) for one in self.tensors.values()]
+        self.tensors = dict(zip(self.tensors, parameters, strict=True))
+        self.optimizer = torch.optim.SGD(parameters)
+
+    def attached(self) -> list[torch.optim.Optimizer]:
+        return [self.optimizer]
 
 
 class TorchSave(TorchSaver):
@@ -114,6 +95,18 @@ class TorchSaveSynced(TorchSave):
         part.rename(path)
         sync_directory(directory)
         return Pending()
+
+
+class TorchSaveLegacy(TorchSaver):
+    """The format before zip files: one pickle after another, which nothing can map."""
+
+    def save(self, directory: Path, step: int) -> Pending:
+        place = self.place(directory, step)
+        torch.save(self.tensors, place, _use_new_zipfile_serialization=False)
+        return Pending()
+
+    def restore(self, directory: Path, step: int) -> None:
+        self.take(torch.load(self.place(directory, step)))
 
 
 class Safetensors(TorchSaver):
