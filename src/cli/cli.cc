@@ -62,7 +62,8 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
                                 add_doctor(program),
                                 add_gc(program),
                                 add_export(program),
-                                add_import(program)};
+                                add_import(program),
+                                add_study(program)};
   for (Command& command : commands) {
     command.verb.flag("--json", console.json, "Print one JSON document instead of tables");
   }

@@ -1,4 +1,5 @@
-// The verbs of the program, each in the cmd_*.cc of its name.
+// The verbs of the program, each in the cmd_*.cc of its name; cmd_python.cc has those done in
+// Python.
 #pragma once
 
 #include <functional>
@@ -26,5 +27,6 @@ struct Command {
 [[nodiscard]] Command add_gc(Program& program);
 [[nodiscard]] Command add_export(Program& program);
 [[nodiscard]] Command add_import(Program& program);
+[[nodiscard]] Command add_study(Program& program);
 
 }  // namespace deepfreeze

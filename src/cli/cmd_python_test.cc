@@ -11,7 +11,7 @@ namespace deepfreeze {
 namespace {
 
 // A PATH of one directory, until it goes.
-class Import : public testing::Test {
+class PythonVerb : public testing::Test {
  protected:
   void SetUp() override { ::setenv("PATH", run_.text().c_str(), 1); }
   void TearDown() override { ::setenv("PATH", path_.c_str(), 1); }
@@ -24,7 +24,7 @@ class Import : public testing::Test {
   const std::string path_ = std::getenv("PATH");
 };
 
-TEST_F(Import, IsDoneByPythonWithTheSameArguments) {
+TEST_F(PythonVerb, IsDoneByPythonWithTheSameArguments) {
   put_python("echo \"[$*]\" >&2; exit 7");
   EXPECT_EXIT(call({"import", "a b", "run", "--step", "7"}), testing::ExitedWithCode(7),
               "\\[-P -m deepfreeze import a b run --step 7\\]");
@@ -34,9 +34,11 @@ TEST_F(Import, IsDoneByPythonWithTheSameArguments) {
               "\\[-P -m deepfreeze import --help\\]");
   EXPECT_EXIT(call({"import", "ls", "gc"}), testing::ExitedWithCode(7),
               "\\[-P -m deepfreeze import ls gc\\]");
+  EXPECT_EXIT(call({"study", "cost", "--quick", "--out", "a b"}), testing::ExitedWithCode(7),
+              "\\[-P -m deepfreeze study cost --quick --out a b\\]");
 }
 
-TEST_F(Import, WithoutPythonIsAFailure) {
+TEST_F(PythonVerb, WithoutPythonIsAFailure) {
   const Answer answer = call_json({"import", "a", "run"});
   EXPECT_EQ(answer.code, 3);
   EXPECT_EQ(answer.json()["error"]["code"], "not_found");

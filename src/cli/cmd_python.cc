@@ -1,0 +1,35 @@
+// deepfreeze import SOURCE RUN, deepfreeze study EXPERIMENT...: verbs that are done in Python.
+#include <ostream>
+
+#include "cli/command.h"
+#include "cli/console.h"
+#include "cli/python_verb.h"
+
+namespace deepfreeze {
+namespace {
+
+Command add_python_verb(Program& program, const char* name, const char* what) {
+  Verb verb = program.add_verb(name, what);
+  verb.takes_anything();
+  return {verb, [verb](Console& console) -> Result<ExitCode> {
+            std::vector<std::string> arguments = verb.rest();
+            if (console.json) arguments.insert(arguments.begin(), "--json");
+            console.out.flush();
+            return std::unexpected(exec_python(verb.name(), arguments));
+          }};
+}
+
+}  // namespace
+
+Command add_import(Program& program) {
+  return add_python_verb(
+      program, "import",
+      "Make a checkpoint of what another library wrote: DCP, torch.save, Keras, ...");
+}
+
+Command add_study(Program& program) {
+  return add_python_verb(program, "study",
+                         "Measure what checkpoints cost, hold and survive here, by every writer");
+}
+
+}  // namespace deepfreeze
