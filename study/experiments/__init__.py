@@ -1,0 +1,23 @@
+"""What is measured: each module says which cases its experiment has, and gives their rows."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+from study.case import Case, Experiment, Plan
+
+NAMES = (
+    "cost", "formats", "frequency", "scale", "determinism", "crash", "corruption", "sdc",
+    "restore", "portability", "tearing",
+)  # fmt: skip
+
+
+def load(name: str) -> Experiment:
+    found: Experiment = importlib.import_module(f"study.experiments.{name}").EXPERIMENT
+    return found
+
+
+def cases_of(names: list[str], plan: Plan) -> Iterator[Case]:
+    for name in names:
+        yield from load(name).cases(plan)

@@ -1,0 +1,103 @@
+"""What a save costs by itself: each writer in a process of its own, in shuffled rounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.storage import jobs
+from bench.storage.layout import Layout, read
+from bench.storage.menu import Entry
+from study.case import Case, Experiment, Place, Plan, ToolError
+from study.environments import OWN, python
+from study.program import ask
+from study.row import Row
+from study.writers import COMPRESSED, about, chosen
+
+TIMES = ("stall", "committed", "durable", "cpu")
+COUNTS = ("peak_bytes", "written_bytes")
+SECONDS_EACH = {"": 4.5, "peers": 6.0, "frameworks": 8.0}  # of a process that saves a little
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    workloads: tuple[str, ...]
+    rounds: int
+    saves: int  # of each process, after its first
+
+
+QUICK = Size(("combo",), rounds=1, saves=3)
+FULL = Size(("combo", "resnet50", "nt3-6k"), rounds=3, saves=3)
+
+
+def layout_at(path: Path, workload: str) -> Layout:
+    """Made by torch, in a process of its own: this one imports no framework."""
+    request = {"workload": workload, "layout": str(path)}
+    ask(python(OWN), "study.programs.layout", request, path.parent)
+    return read(path)
+
+
+def measured(entry: Entry, workload: str, size: Size, round_index: int, place: Place) -> list[Row]:
+    path = place.directory / "layout.json"
+    layout = layout_at(path, workload)
+    saves = 2 if entry.name in COMPRESSED else size.saves + 1
+    seed = place.plan.seed
+    found = jobs.save_alone(entry, path, place.directory / "checkpoints", seed, saves)
+    if "error" in found:
+        raise ToolError(found["error"])
+    known = {"tensors": len(layout.tensors), "state_bytes": layout.nbytes}
+    first, *later = found["saves"]
+    return [
+        {**known, **figures(one), "repetition": round_index * size.saves + index,
+         "first_stall_seconds": first["captured_seconds"] if index == 0 else None}
+        for index, one in enumerate(later)
+    ]  # fmt: skip
+
+
+def figures(save: dict[str, Any]) -> Row:
+    return {
+        "stall_seconds": save["captured_seconds"],
+        "committed_seconds": save["committed_seconds"],
+        "durable_seconds": save["durable_seconds"],
+        "cpu_seconds": save["cpu_seconds"],
+        "peak_bytes": save["peak_bytes"],
+        "written_bytes": save["written_bytes"],
+        "detail": json.dumps({"file_bytes": save["file_bytes"]}),
+    }
+
+
+def interleaved(
+    name: str, plan: Plan, size: Size, work: Callable[..., list[Row]], seconds: float
+) -> Iterator[Case]:
+    """Every writer once in each round, in an order shuffled anew."""
+    for workload in size.workloads:
+        for index in range(size.rounds):
+            entries = list(chosen(plan.quick))
+            plan.random(name, workload, index).shuffle(entries)
+            for entry in entries:
+                yield Case(
+                    name,
+                    f"{workload}/{entry.name}/{index}",
+                    seconds + SECONDS_EACH[entry.environment],
+                    about(entry, workload),
+                    partial(work, entry, workload, size, index),
+                    entry.environment,
+                )
+
+
+def cases(plan: Plan) -> Iterator[Case]:
+    yield from interleaved("cost", plan, QUICK if plan.quick else FULL, measured, 0.0)
+
+
+EXPERIMENT = Experiment(
+    "cost",
+    "The cost of a save",
+    "How long does a save hold the training up, and how long until it would survive a power cut?",
+    cases,
+)

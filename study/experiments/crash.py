@@ -1,0 +1,173 @@
+"""What is left of the checkpoints where a process, the power or the space of the disk ends.
+
+Which moments of a save are met differs from run to run; each trial has its own share of the
+save, so that a writer with a weak part shows it every time. The verdict, the worst of a row's
+trials, is an exact column for that; how often it came is in `detail`. Where nothing is left to
+chance, which a full disk is, the counts are exact columns, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from bench.torture import cuts, kills, shortage
+from bench.torture.campaign import AFTER, faults_of, what_is_missing
+from bench.torture.disk import EXT4, XFS, FileSystem
+from bench.torture.menu import MENU, Entry
+from bench.torture.nursery import Nursery
+from bench.torture.outcomes import KEPT, LOST, NOTHING, WRONG
+from bench.torture.shortage import ACKNOWLEDGED, ENDED, HANGS, REFUSED
+from bench.torture.state import LAYERS
+from bench.torture.subject import Subject, Trial, Trials
+from study.case import Case, Experiment, Place, Plan
+from study.experiments.faults import (
+    FRAMEWORKS,
+    Detail,
+    Ground,
+    attempted,
+    case,
+    counts,
+    ground,
+    seconds_of,
+)
+from study.row import LEFT_OUT, Row
+from study.run import failure
+
+KEEPS, LOSES = "keeps one", "can lose both"  # where a save was not done
+KEEPS_NEWEST, LOSES_NEWEST = "keeps the newest", "can lose the newest"  # where it was
+TORN = "can load what never was"
+CAME = {
+    REFUSED: "an error", ACKNOWLEDGED: "no error", ENDED: "the process dies", HANGS: "it hangs",
+}  # fmt: skip
+NEXT_SAVE = {True: "the next save works", False: "the next save fails"}
+LEFT = {"newer": "the newest there", "older": "the older one left", NOTHING: "both lost"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Trials; of power cuts of each kind on each file system."""
+
+    kills: int
+    cuts_after: int
+    cuts_during: int
+    file_systems: tuple[FileSystem, ...]
+    controls: int  # undisturbed saves, which say how long one takes
+    layers: int = LAYERS
+
+
+FULL = Sizes(kills=12, cuts_after=2, cuts_during=2, file_systems=(EXT4, XFS), controls=2)
+QUICK = Sizes(kills=8, cuts_after=1, cuts_during=0, file_systems=(EXT4,), controls=1)
+QUICK_SLOW = replace(QUICK, kills=4, layers=4)
+SLOW = ("tensorflow", "jax", "chainer")  # so that fewer trials, and tensors, show as much
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    trials: Callable[[Subject], Trials]
+    row: Callable[[list[Trial]], Row]
+    loads: int  # and saves, about
+    file_system: FileSystem | None = None  # that it needs
+
+
+@dataclass
+class Machine:
+    """What it lacks; asked before the first process is started, which is to see the mounts."""
+
+    missing: dict[str, str] = field(default_factory=dict)  # by file system
+
+    def ask(self, place: Place) -> None:
+        self.missing = what_is_missing(faults_of([AFTER]), place.directory)
+
+
+def cases(plan: Plan) -> Iterator[Case]:
+    machine = Machine()
+    shared = ground("crash", plan, MENU, machine.ask)
+    for entry in MENU:
+        yield one_case(shared, machine, entry, sizes_of(entry, plan.quick))
+
+
+def sizes_of(entry: Entry, quick: bool) -> Sizes:
+    if not quick:
+        return FULL
+    return QUICK_SLOW if FRAMEWORKS[entry.module] in SLOW else QUICK
+
+
+def one_case(shared: Ground, machine: Machine, entry: Entry, sizes: Sizes) -> Case:
+    faults = tuple(faults_with(sizes))
+
+    def work(saved: Entry, nursery: Nursery, place: Place) -> Iterator[Row]:
+        whole = shared.subject(saved, nursery, place.directory, controls=1)
+        whole.save_seconds(place.directory / "run")  # what fails undisturbed has one row
+        for fault in faults:
+            one = fault.file_system
+            missing = machine.missing.get(one.name, "") if one is not None else ""
+            if missing:
+                yield {"fault": fault.name, **failure(LEFT_OUT, missing)}
+                continue
+            subject = shared.subject(saved, nursery, place.directory, fault.name, sizes.controls)
+            yield attempted(nursery, fault.name, partial(row, fault, subject))
+
+    seconds = seconds_of(entry, sum(fault.loads for fault in faults))
+    return case(shared, entry, sizes.layers, seconds, work)
+
+
+def row(fault: Fault, subject: Subject) -> Row:
+    return fault.row(list(fault.trials(subject)))
+
+
+def faults_with(sizes: Sizes) -> Iterator[Fault]:
+    controls, number = 2 * sizes.controls, sizes.kills
+    killing = partial(kills.run, count=number)
+    yield Fault("killed in the save", killing, interrupted, 3 * number + controls)
+    for one in sizes.file_systems:
+        number = sizes.cuts_after
+        after = partial(cuts.run_after, file_system=one, count=number)
+        yield Fault(f"power cut after the save, {one.name}", after, done, 2 + 6 * number, one)
+    for one in sizes.file_systems if sizes.cuts_during else ():
+        number = sizes.cuts_during
+        during = partial(cuts.run_during, file_system=one, count=number)
+        loads = 2 + controls + 6 * number
+        yield Fault(f"power cut in the save, {one.name}", during, interrupted, loads, one)
+    yield Fault("no space left in the save", partial(shortage.run, count=1), full, 5, XFS)
+
+
+def interrupted(trials: list[Trial]) -> Row:
+    return by_chance(trials, KEEPS, LOSES)
+
+
+def done(trials: list[Trial]) -> Row:
+    return by_chance(trials, KEEPS_NEWEST, LOSES_NEWEST)
+
+
+def by_chance(trials: list[Trial], keeps: str, loses: str) -> Row:
+    """The worst that happened to any. Which one was left, and how often, is not part of it."""
+    outcomes = set(counts(trials))
+    verdict = TORN if WRONG in outcomes else loses if LOST in outcomes else keeps
+    return {"verdict": verdict, "trials": len(trials), "detail": Detail(trials).as_json()}
+
+
+def full(trials: list[Trial]) -> Row:
+    """The only trial, in which nothing is left to chance."""
+    (trial,) = trials
+    came, later = trial.detail["came"], trial.detail["later"]
+    words = (CAME[came], LEFT.get(trial.detail["left"], TORN), NEXT_SAVE[later])
+    said = {name: trial.detail[name] for name in ("refusal", "later_refusal")}
+    return {
+        "verdict": "; ".join(words), "trials": 1, "found": int(came == REFUSED),
+        "silent": int(came == ACKNOWLEDGED and trial.outcome != KEPT),
+        "usable": int(trial.detail["left"] in LEFT and trial.detail["left"] != NOTHING),
+        "lost": int(trial.outcome == LOST), "mixed": int(trial.outcome == WRONG),
+        "crashed": int(came in (ENDED, HANGS)), "reason": trial.detail["refusal"],
+        "detail": Detail(trials, said).as_json(),
+    }  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    "crash",
+    "Crash consistency",
+    "Which checkpoint is left where the process, the power or the space ends in a save?",
+    cases,
+)

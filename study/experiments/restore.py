@@ -1,0 +1,110 @@
+"""What coming back costs: a restore from cold files, one tensor, and a whole restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from bench.storage import jobs
+from bench.storage.menu import Entry
+from study.case import Case, Experiment, Place, Plan, ToolError
+from study.environments import FRAMEWORKS, OWN, python
+from study.experiments.cost import Size, interleaved, layout_at
+from study.program import ask
+from study.row import Row
+
+QUICK = Size(("combo",), rounds=1, saves=1)
+FULL = Size(("combo", "resnet50"), rounds=3, saves=1)
+RESTARTS = {"pytorch": OWN, "chainer": FRAMEWORKS, "tensorflow": FRAMEWORKS, "jax": FRAMEWORKS}
+RESTART_SECONDS = {OWN: 9.0, FRAMEWORKS: 16.0}
+OWN_WRITER = {
+    "pytorch": "torch.save",
+    "chainer": "npz, uncompressed",
+    "tensorflow": "tf.train.Checkpoint",
+    "jax": "Orbax",
+}
+DF = "df"
+SAME_LOSS, OTHER_LOSS = "the same", "another"  # of the step that follows, to the bit
+PROGRAM = "study.programs.first_step"
+
+
+def measured(entry: Entry, workload: str, size: Size, round_index: int, place: Place) -> list[Row]:
+    """Saved while the state goes on to change; what comes back is compared byte by byte."""
+    path = place.directory / "layout.json"
+    layout = layout_at(path, workload)
+    seed = place.plan.seed
+    found = jobs.measure(entry, path, place.directory / "checkpoints", seed, size.saves)
+    if "restore" not in found:
+        raise ToolError(found["error"])
+    known: Row = {"tensors": len(layout.tensors), "state_bytes": layout.nbytes}
+    return [{**known, **figures(found["restore"]), "repetition": round_index}]
+
+
+def figures(restored: dict[str, Any]) -> Row:
+    if "error" in restored:
+        raise ToolError(restored["error"])
+    right = not restored["wrong"] and not restored["partial_wrong"]
+    wrong = {"wrong": len(restored["wrong"]), "names": restored["wrong"][:3]}
+    return {
+        "verdict": "same bytes" if right else "other bytes",
+        "restore_seconds": restored["seconds"],
+        "one_tensor_seconds": restored["partial_seconds"],
+        "cpu_seconds": restored["cpu_seconds"],
+        "peak_bytes": restored["peak_bytes"],
+        "detail": "" if right else json.dumps(wrong),
+    }
+
+
+def restarted(framework: str, writer: str, workload: str, index: int, place: Place) -> list[Row]:
+    """A process trains, saves and ends; a new one resumes and does its first step."""
+    request = {
+        "framework": framework,
+        "workload": workload,
+        "writer": writer,
+        "seed": place.plan.seed,
+        "directory": str(place.directory),
+    }
+    program = python(RESTARTS[framework])
+    saved = ask(program, PROGRAM, {**request, "part": "save"}, place.directory)
+    times = ask(program, PROGRAM, {**request, "part": "resume"}, place.directory)
+    return [{
+        "repetition": index,
+        "verdict": SAME_LOSS if times["loss"] == saved["loss"] else OTHER_LOSS,
+        "restore_seconds": times["restored"] - times["built"],
+        "first_step_seconds": times["first_step"],
+        "detail": json.dumps({name: round(times[name], 3) for name in ("imported", "built")}),
+    }]  # fmt: skip
+
+
+def restarts(plan: Plan) -> Iterator[Case]:
+    workload, rounds = ("nt3-1k", 1) if plan.quick else ("resnet50", 2)
+    for index in range(rounds):
+        pairs = [(framework, writer) for framework in RESTARTS for writer in ("own", DF)]
+        plan.random("restart", index).shuffle(pairs)
+        for framework, writer in pairs:
+            title = "DeepFreeze" if writer == DF else OWN_WRITER[framework]
+            named: Row = {"framework": framework, "writer": writer, "title": title}
+            named |= {"workload": workload, "fault": "process ended"}
+            yield Case(
+                "restore",
+                f"restart/{workload}/{framework}/{writer}/{index}",
+                RESTART_SECONDS[RESTARTS[framework]],
+                named,
+                partial(restarted, framework, writer, workload, index),
+                RESTARTS[framework],
+            )
+
+
+def cases(plan: Plan) -> Iterator[Case]:
+    yield from interleaved("restore", plan, QUICK if plan.quick else FULL, measured, 4.0)
+    yield from restarts(plan)
+
+
+EXPERIMENT = Experiment(
+    "restore",
+    "Coming back",
+    "How long until a restarted training goes on, and is what it has what was saved?",
+    cases,
+)

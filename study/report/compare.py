@@ -1,0 +1,144 @@
+"""Two studies beside each other: what should be alike, and how far timings are apart."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from study.report.summary import Figure, Group, read
+from study.row import COLUMNS, NAMES, Kind, Value, identity
+
+EXACT = [name for name, column in COLUMNS.items() if column.kind is Kind.EXACT]
+MEASURED = [name for name, column in COLUMNS.items() if column.kind is Kind.MEASURED]
+SHOWN_MAX = 20  # of the timings that are furthest apart
+JSON_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Change:
+    """An exact column that differs."""
+
+    what: str
+    column: str
+    first: Value
+    second: Value
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A measured column of both; `apart`: the spreads don't even touch."""
+
+    what: str
+    column: str
+    first: Figure
+    second: Figure
+
+    @property
+    def ratio(self) -> float:
+        return self.second.median / self.first.median if self.first.median else 1.0
+
+    @property
+    def apart(self) -> bool:
+        return self.first.high < self.second.low or self.second.high < self.first.low
+
+    @property
+    def distance(self) -> float:
+        return max(self.ratio, 1 / self.ratio) if self.ratio > 0 else float("inf")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    names: tuple[str, str]
+    measurements: int  # that both have
+    changes: tuple[Change, ...]
+    timings: tuple[Timing, ...]  # furthest apart first
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+
+    @property
+    def exit_status(self) -> int:
+        """1 where something differs that two runs of one plan should have alike."""
+        return 1 if self.changes or self.only_first or self.only_second else 0
+
+    def text(self) -> str:
+        return "\n".join([self._head(), *self._changes(), *self._missing(), *self._timings()])
+
+    def _head(self) -> str:
+        apart = sum(one.apart for one in self.timings)
+        return (
+            f"{self.names[0]} and {self.names[1]}: {self.measurements} measurements of both, "
+            f"{len(self.changes)} exact values differ, {apart} of {len(self.timings)} timings "
+            "have spreads that do not touch"
+        )
+
+    def _changes(self) -> list[str]:
+        return [f"  {one.what}: {one.column}: {one.first} -> {one.second}" for one in self.changes]
+
+    def _missing(self) -> list[str]:
+        lines = [f"  only in {self.names[0]}: {one}" for one in self.only_first]
+        return lines + [f"  only in {self.names[1]}: {one}" for one in self.only_second]
+
+    def _timings(self) -> list[str]:
+        shown = [one for one in self.timings if one.apart][:SHOWN_MAX]
+        return [
+            f"  {one.what}: {one.column}: {shown_figure(one.first)} -> {shown_figure(one.second)}, "
+            f"{one.ratio:.2f} x" for one in shown
+        ]  # fmt: skip
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "format": JSON_FORMAT,
+            "studies": list(self.names),
+            "measurements": self.measurements,
+            "changes": [asdict(one) for one in self.changes],
+            "timings": [asdict(one) | {"ratio": one.ratio, "apart": one.apart}
+                        for one in self.timings],
+            "only_first": list(self.only_first),
+            "only_second": list(self.only_second),
+        }  # fmt: skip
+
+
+def shown_figure(one: Figure) -> str:
+    return f"{one.median:.4g} [{one.low:.4g}, {one.high:.4g}]"
+
+
+def compare(first: Path, second: Path) -> Comparison:
+    """JournalError where one of them holds no study."""
+    found = [by_identity(directory) for directory in (first, second)]
+    both = [(one, found[1][key]) for key, one in found[0].items() if key in found[1]]
+    timings = [timing for pair in both for timing in timings_of(*pair)]
+    return Comparison(
+        names=(str(first), str(second)),
+        measurements=len(both),
+        changes=tuple(change for pair in both for change in changes_of(*pair)),
+        timings=tuple(sorted(timings, key=lambda one: one.distance, reverse=True)),
+        only_first=tuple(named(one) for key, one in found[0].items() if key not in found[1]),
+        only_second=tuple(named(one) for key, one in found[1].items() if key not in found[0]),
+    )
+
+
+def by_identity(directory: Path) -> dict[tuple[Value, ...], Group]:
+    study = read(directory)
+    groups = [group for name in study.experiments for group in study.groups(name)]
+    return {(group["experiment"], *identity(group.rows[0])): group for group in groups}
+
+
+def named(group: Group) -> str:
+    """The words that tell it from the others."""
+    found = {name: group[name] for name in NAMES if group[name] not in (None, "")}
+    return " ".join(str(value) if isinstance(value, str) else f"{name}={value}"
+                    for name, value in found.items())  # fmt: skip
+
+
+def changes_of(first: Group, second: Group) -> list[Change]:
+    what = named(first)
+    return [
+        Change(what, name, first[name], second[name])
+        for name in EXACT if first[name] != second[name]
+    ]  # fmt: skip
+
+
+def timings_of(first: Group, second: Group) -> list[Timing]:
+    pairs = [(name, first.figure(name), second.figure(name)) for name in MEASURED]
+    return [Timing(named(first), name, one, two) for name, one, two in pairs if one and two]

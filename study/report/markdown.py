@@ -1,0 +1,68 @@
+"""The report as Markdown: the findings, and every table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from study import experiments
+from study.report.findings import findings
+from study.report.summary import Study
+from study.report.table import Table
+from study.report.tables import tables
+from study.report.takeaways import takeaways
+
+
+def summary(study: Study) -> str:
+    return "\n".join(lines(study)) + "\n"
+
+
+def lines(study: Study) -> Iterator[str]:
+    yield "# What checkpoints cost, hold and survive here"
+    yield from ("", place(study), "", "## Findings", "")
+    yield from (f"- {found.sentence}" for found in findings(study))
+    for audience, advice in takeaways(study).items():
+        yield from ("", f"## Takeaways {audience}", "")
+        yield from (f"- {found.sentence}" for found in advice)
+    for name in experiments.NAMES:
+        yield from section(study, name)
+
+
+def place(study: Study) -> str:
+    about = study.about
+    size = "`--quick`" if about["quick"] else "in full"
+    machine = about.get("machine", {})
+    known = (machine.get(name) for name in ("date", "cpu", "kernel", "file_system"))
+    return ", ".join([*(str(one) for one in known if one), f"seed {about['seed']}", size]) + "."
+
+
+def section(study: Study, name: str) -> Iterator[str]:
+    known = experiments.load(name)
+    yield from ("", f"## {known.title}", "", known.question)
+    found = tables(study, name)
+    if not found:
+        yield from ("", "Not run.")
+    for table in found:
+        yield from shown(table)
+
+
+def shown(table: Table) -> Iterator[str]:
+    if table.title:
+        yield from ("", f"### {table.title}{', SIMULATED' if table.simulated else ''}")
+    yield ""
+    yield row(table.columns)
+    yield row(["---"] * len(table.columns))
+    for line in table.lines:
+        texts = [cell.text for cell in line.cells]
+        texts += [""] * (len(table.columns) - len(texts))
+        yield row([f"**{texts[0]}**" if line.ours else texts[0], *texts[1:]])
+    for note in table.notes:
+        yield from ("", escaped(note))
+
+
+def row(texts: list[str] | tuple[str, ...]) -> str:
+    return "| " + " | ".join(map(escaped, texts)) + " |"
+
+
+def escaped(text: str) -> str:
+    """Neither ends the cell nor is taken for markup."""
+    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").split())

@@ -1,0 +1,118 @@
+"""Several ranks: measured here, and simulated beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from study.report.summary import Group, Study
+from study.report.table import Cell, Line, Mood, Table, duration, size, words
+from study.report.tables.common import (
+    DEEPFREEZE,
+    failures,
+    framework,
+    is_simulated,
+    shown,
+    split,
+)
+from study.report.tables.speed import percent
+
+NAMES = {
+    "none": "no saves", "rank0": "rank 0 writes", "all-write": "all write",
+    "asynchronous": "asynchronous", "sharded": "sharded", DEEPFREEZE: "DeepFreeze",
+}  # fmt: skip
+NOTHING = "none"  # the strategy of trainings that save nothing
+NODES_NOTE = "Simulated, not measured: the machine is in study/simulation/machines/theta-like.json."
+
+
+def scale(study: Study) -> list[Table]:
+    groups = study.groups("scale")
+    real = [group for group in groups if not is_simulated(group) and group["ranks"]]
+    model = [group for group in groups if is_simulated(group) and group["quantity"]]
+    curves = [group for group in groups if is_simulated(group) and group["nodes"]]
+    found = [measured(key, some) for key, some in split(real, "framework", "workload",
+                                                        "scaling").items()]  # fmt: skip
+    return found + errors(model) + nodes(curves)
+
+
+def measured(key: tuple[str, ...], groups: list[Group]) -> Table:
+    saving = [group for group in groups if group["strategy"] != NOTHING]
+    note = (
+        "The stall of the slowest rank, and how much longer the training takes than without saves."
+    )
+    name = f"{framework(groups[0])}, {key[1]}, {key[2]} scaling"
+    return table(name, saving, "ranks", stall_and_run_time, (note, *failures(saving, strategy)))
+
+
+def table(
+    title: str,
+    groups: Sequence[Group],
+    column: str,
+    cell: Callable[[Group], Cell],
+    notes: tuple[str, ...],
+    simulated: bool = False,
+) -> Table:
+    """A line for each strategy, a column for each number of ranks or nodes."""
+    counts = sorted({int(str(group[column])) for group in groups if group[column]})
+    lines = []
+    for (name,), some in split(groups, "strategy").items():
+        by_count = {int(str(group[column])): group for group in some if group[column]}
+        cells = (shown(by_count.get(count), cell) for count in counts)
+        lines.append(Line((*words(NAMES.get(name, name)), *cells), name == DEEPFREEZE))
+    heads = (f"{count:,} {column if count > 1 else column.removesuffix('s')}" for count in counts)
+    return Table(title, ("Strategy", *heads), tuple(lines), notes, simulated)
+
+
+def strategy(group: Group) -> str:
+    name = group.text("strategy")
+    ranks = f" with {group['ranks']} ranks" if group["ranks"] else ""
+    return f"{framework(group)}, {NAMES.get(name, name)}{ranks}"
+
+
+def stall_and_run_time(group: Group) -> Cell:
+    stall, ratio = group.figure("stall_seconds"), group.figure("run_time_ratio")
+    if stall is None or ratio is None:
+        return Cell("", Mood.ABSENT)
+    return Cell(f"{duration(stall).text}; {percent(ratio.median)}", value=stall.median)
+
+
+def errors(groups: list[Group]) -> list[Table]:
+    """Of the model, where it can be held against a measurement."""
+    found = split(groups, "framework", "quantity")
+    note = "How much more (+) or less (-) the model says than was measured; it is given one rank's."
+    return [
+        table(f"The model's error, {framework(some[0])}: {what(key[1])}", some, "ranks", error,
+              (note,), simulated=True)
+        for key, some in found.items()
+    ]  # fmt: skip
+
+
+def what(quantity: str) -> str:
+    return {"stall_seconds": "stall", "durable_seconds": "time to durable"}.get(quantity, quantity)
+
+
+def error(group: Group) -> Cell:
+    figure = group.figure("prediction_error")
+    return Cell("", Mood.ABSENT) if figure is None else Cell(f"{100 * figure.median:+.0f} %")
+
+
+def nodes(groups: list[Group]) -> list[Table]:
+    if not groups:
+        return []
+    asked: tuple[tuple[str, Callable[[Group], Cell]], ...] = (
+        ("longest stall of a rank", lambda one: duration(one.figure("stall_seconds"))),
+        ("time to durable, where it is written first",
+         lambda one: duration(one.figure("durable_seconds"))),
+        ("slowest rank less the median", lambda one: duration(one.figure("straggler_seconds"))),
+        ("greatest load of the parallel file system", load),
+        ("best interval for the job's failures",
+         lambda one: duration(one.figure("best_interval_seconds"))),
+    )  # fmt: skip
+    return [
+        table(f"NT3 on a Theta-like machine: {name}", groups, "nodes", cell, (NODES_NOTE,), True)
+        for name, cell in asked
+    ]
+
+
+def load(group: Group) -> Cell:
+    figure = group.figure("file_system_load")
+    return Cell("", Mood.ABSENT) if figure is None else Cell(f"{size(figure.median)}/s")

@@ -1,0 +1,128 @@
+"""The command: what it takes, what it refuses, and how it goes on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deepfreeze import studying
+from study import command, experiments
+from study.case import Case, Experiment, Place, Plan
+from study.row import Row
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def work(place: Place) -> Iterable[Row]:
+    yield {"verdict": f"quick={place.plan.quick} seed={place.plan.seed}"}
+
+
+def broken(_: Place) -> Iterable[Row]:
+    raise ValueError("broken")
+
+
+def cases(plan: Plan) -> Iterator[Case]:
+    yield Case("cost", "good", 1.0, {"writer": "good"}, work)
+    yield Case("cost", "bad", 60.0, {"writer": "bad"}, broken)
+    yield Case("cost", "model", 1.0, {"writer": "good", "simulated": True}, work)
+
+
+@pytest.fixture(autouse=True)
+def one_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Experiment("cost", "Cost", "What does it cost?", cases)
+    monkeypatch.setattr(experiments, "load", lambda _: one)
+
+
+def call(tmp_path: Path, *words: str) -> int:
+    return command.main([*words, "--out", str(tmp_path / "out")])
+
+
+def rows(tmp_path: Path) -> list[Row]:
+    return [json.loads(line) for line in (tmp_path / "out" / "rows.jsonl").read_text().splitlines()]
+
+
+def test_every_case_has_a_row_and_the_report_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(tmp_path, "cost", "--quick", "--seed", "7") == 0
+    assert [row["status"] for row in rows(tmp_path)] == ["ok", "failed", "ok"]
+    assert rows(tmp_path)[0]["verdict"] == "quick=True seed=7"
+    shown = capsys.readouterr().out
+    assert "3 rows: 2 ok, 1 failed" in shown
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_second_call_measures_nothing_anew_unless_asked(tmp_path: Path) -> None:
+    call(tmp_path, "cost", "--quick")
+    before = rows(tmp_path)
+    assert call(tmp_path, "cost", "--quick") == 0
+    assert rows(tmp_path) == before
+    assert call(tmp_path, "cost", "--quick", "--retry") == 0
+    again = rows(tmp_path)
+    assert [row["case"] for row in again] == ["good", "model", "bad"]
+    assert again[:2] == [before[0], before[2]]
+
+
+def test_the_model_alone(tmp_path: Path) -> None:
+    assert call(tmp_path, "cost", "--simulate") == 0
+    assert [row["case"] for row in rows(tmp_path)] == ["model"]
+
+
+def test_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(tmp_path, "cost", "--list") == 0
+    assert "3 cases" in capsys.readouterr().out
+    assert call(tmp_path, "cost", "--list", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["experiments"][0]["cases"] == 3
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_experiment_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        call(tmp_path, "costs")
+    assert ended.value.code == 2
+    assert "no experiment costs: there are cost, formats" in capsys.readouterr().err
+
+
+def test_other_options_in_one_directory_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(tmp_path, "cost", "--quick", "--seed", "7")
+    assert call(tmp_path, "cost", "--seed", "7") == 2
+    assert "choose another --out" in capsys.readouterr().err
+
+
+def test_where_rows_can_not_be_kept_it_stops_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("study.journal.Journal.append", full)
+    assert call(tmp_path, "cost") == 3
+    assert "No space left on device; what is missing is run" in capsys.readouterr().err
+
+
+def test_the_verb_finds_its_tree() -> None:
+    """The environment's Python, in a directory that has a study of its own."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "deepfreeze", "study", "--help"],
+        capture_output=True, text=True, check=False, cwd=ROOT / "bench",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "usage: deepfreeze study" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["--source", "/nowhere"], ["--source"]])
+def test_without_its_tree_the_verb_says_what_to_do(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "prefix", "/nowhere/.venv")
+    assert studying.main(words) == 2
+    assert "source tree" in capsys.readouterr().err

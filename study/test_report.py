@@ -1,0 +1,198 @@
+"""Findings, advice, tables and Markdown, from rows made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from study.report.findings import findings
+from study.report.markdown import summary
+from study.report.summary import Study
+from study.report.table import Mood, seconds, size
+from study.report.tables import TABLES, tables
+from study.report.takeaways import FOR_DEVELOPERS, FOR_USERS, takeaways
+from study.row import Row, check
+
+ABOUT = {"quick": True, "seed": 7, "machine": {"cpu": "a CPU", "kernel": "a kernel"}}
+
+
+def study_of(*rows: Row) -> Study:
+    return Study(Path(), ABOUT, tuple(check({"status": "ok", **row}) for row in rows))
+
+
+def cost_row(writer: str, stall: float, **more: Any) -> Row:
+    return {
+        "experiment": "cost", "framework": "pytorch", "workload": "mlp", "writer": writer,
+        "title": f"<{writer}>", "state_bytes": 1 << 30, "synced": "all", "stall_seconds": stall,
+        "durable_seconds": 2 * stall, **more,
+    }  # fmt: skip
+
+
+def corrupted(writer: str, verdict: str, **more: Any) -> Row:
+    return {
+        "experiment": "corruption", "framework": "jax", "writer": writer, "title": writer,
+        "fault": "one bit flipped", "verdict": verdict, "trials": 12, "found": 0, "silent": 12,
+        **more,
+    }  # fmt: skip
+
+
+def crashed(writer: str, fault: str, verdict: str, **more: Any) -> Row:
+    return {
+        "experiment": "crash", "framework": "jax", "writer": writer, "title": writer,
+        "fault": fault, "verdict": verdict, **more,
+    }  # fmt: skip
+
+
+def scaled(strategy: str, **more: Any) -> Row:
+    return {
+        "experiment": "scale", "framework": "pytorch", "workload": "mlp", "scaling": "weak",
+        "strategy": strategy, "writer": strategy, "stall_seconds": 0.5, "run_time_ratio": 1.25,
+        **more,
+    }  # fmt: skip
+
+
+def sentences(study: Study) -> str:
+    return "\n".join(found.sentence for found in findings(study))
+
+
+def test_deepfreeze_is_held_against_the_best_and_the_last_of_the_others() -> None:
+    study = study_of(cost_row("df", 0.001), cost_row("slow", 4.0), cost_row("quick", 0.01))
+    said = sentences(study)
+    assert "1 ms with DeepFreeze, 10 ms with the best other writer (<quick>, 10 times" in said
+    assert "4 s with the last (<slow>); mlp, 1 GiB" in said
+    assert len(findings(study)[0].rows) == 3
+
+
+def test_a_quicker_writer_is_not_hidden() -> None:
+    said = sentences(study_of(cost_row("df", 0.1), cost_row("quick", 0.01)))
+    assert "(<quick>, 0.1 of that)" in said
+
+
+def test_a_writer_that_mixes_steps_is_not_the_best() -> None:
+    mixing: Row = {"experiment": "tearing", "writer": "torn", "title": "<torn>", "verdict": "torn"}
+    study = study_of(
+        cost_row("df", 0.1), cost_row("torn", 0.01), cost_row("copying", 0.2), mixing
+    )  # fmt: skip
+    assert "best other writer (<copying>" in sentences(study)
+    assert "for their snapshots mix steps: <torn>" in sentences(study)
+
+
+def test_nothing_is_said_of_what_was_not_measured() -> None:
+    failed = cost_row("df", 0.1, status="failed", reason="no")
+    assert sentences(study_of(failed)) == ""
+    assert findings(study_of()) == []
+    assert all(not advice for advice in takeaways(study_of()).values())
+
+
+def test_silent_writers_are_named_and_advice_follows() -> None:
+    study = study_of(
+        corrupted("df-jax", "found", found=12, silent=0), corrupted("careless", "silent")
+    )
+    assert "1 of 2 writers notice every kind of damage" in sentences(study)
+    assert "these do not: careless" in sentences(study)
+    advice = takeaways(study)
+    assert "careless" in advice[FOR_USERS][0].sentence
+    assert "Checksum the data" in advice[FOR_DEVELOPERS][0].sentence
+    assert all("careless" in row for row in advice[FOR_USERS][0].rows)
+
+
+def test_advice_needs_a_writer_that_goes_wrong() -> None:
+    study = study_of(corrupted("df-jax", "found", found=12, silent=0))
+    assert all(not advice for advice in takeaways(study).values())
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict", "said"),
+    [
+        ("power cut after the save, ext4", "can lose the newest", "Sync the files"),
+        ("killed in the save", "can lose both", "Never save over the only checkpoint"),
+        ("no space left in the save", "no error; both lost; the next save works", "free space"),
+    ],
+)
+def test_each_loss_in_a_crash_has_its_advice(fault: str, verdict: str, said: str) -> None:
+    advice = takeaways(study_of(crashed("loser", fault, verdict, found=0)))[FOR_USERS]
+    assert [said in found.sentence for found in advice] == [True]
+
+
+def test_what_is_lost_after_a_power_cut_is_bad_and_what_is_kept_is_good() -> None:
+    (table,) = tables(
+        study_of(
+            crashed("loser", "power cut", "can lose the newest"),
+            crashed("df", "power cut", "keeps the newest"),
+        ),
+        "crash",
+    )
+    assert [line.cells[2].mood for line in table.lines] == [Mood.BAD, Mood.GOOD]
+    assert [line.ours for line in table.lines] == [False, True]
+
+
+def test_a_reason_that_holds_for_a_whole_writer_is_in_every_column_and_below() -> None:
+    gone: Row = {"experiment": "crash", "framework": "jax", "writer": "gone", "title": "gone",
+                 "status": "not installed", "reason": "no gone"}  # fmt: skip
+    (table,) = tables(study_of(crashed("df", "killed", "keeps one"), gone), "crash")
+    assert [cell.text for cell in table.lines[1].cells] == ["gone", "JAX", "not installed"]
+    assert table.notes == ("gone: no gone",)
+
+
+def test_repetitions_are_one_line_with_their_spread() -> None:
+    (table,) = tables(study_of(*(cost_row("df", one) for one in (0.3, 0.1, 0.2))), "cost")
+    (line,) = table.lines
+    assert line.cells[2].text == "200 ms [100 ms, 300 ms]"
+
+
+def test_ranks_are_columns_in_order_and_strategies_lines() -> None:
+    study = study_of(
+        scaled("rank0", ranks=8), scaled("rank0", ranks=2),
+        scaled("deepfreeze", ranks=2, stall_seconds=0.001), scaled("none", ranks=2),
+    )  # fmt: skip
+    (table,) = tables(study, "scale")
+    assert table.columns == ("Strategy", "2 ranks", "8 ranks")
+    assert [cell.text for cell in table.lines[0].cells] == [
+        "rank 0 writes", "500 ms; +25 %", "500 ms; +25 %",
+    ]  # fmt: skip
+    assert [line.cells[2].mood for line in table.lines] == [Mood.PLAIN, Mood.ABSENT]
+
+
+def test_simulated_figures_say_so_and_are_never_beside_measured_ones() -> None:
+    study = study_of(
+        scaled("rank0", ranks=2),
+        scaled("rank0", nodes=4096, simulated=True, scaling="", framework=""),
+        scaled("rank0", ranks=2, simulated=True, quantity="stall_seconds", prediction_error=-0.5),
+    )  # fmt: skip
+    found = tables(study, "scale")
+    assert not found[0].simulated
+    assert len(found) > 1
+    assert all(table.simulated for table in found[1:])
+    told = [
+        one.sentence for one in findings(study) if "4,096" in one.sentence or "%" in one.sentence
+    ]
+    assert told
+    assert all(one.startswith("SIMULATED") for one in told)
+    assert summary(study).count(", SIMULATED") == len(found) - 1
+
+
+def test_every_experiment_is_in_the_summary_also_when_nothing_was_run() -> None:
+    shown = summary(study_of())
+    assert shown.count("Not run.") == len(TABLES)
+
+
+def test_no_cell_breaks_a_markdown_table() -> None:
+    shown = summary(study_of(cost_row("a|b *c*\nd", 1.0)))
+    (line,) = [one for one in shown.splitlines() if one.startswith("| &lt;a")]
+    assert "a\\|b \\*c\\* d" in line
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1234.0, "1,234 s"), (1.5, "1.5 s"), (0.0123, "12.3 ms"), (2.5e-6, "2.5 us")],
+)
+def test_durations(value: float, text: str) -> None:
+    assert seconds(value) == text
+
+
+def test_sizes() -> None:
+    assert [size(one) for one in (12, 2048, 3 << 20, 1.5 * 2**30)] == [
+        "12 B", "2 KiB", "3 MiB", "1.5 GiB",
+    ]  # fmt: skip

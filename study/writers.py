@@ -1,0 +1,58 @@
+"""The writers that are compared: bench's savers, and whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bench.storage.menu import MENU, Entry
+from study.row import Row
+
+FRAMEWORK_OF = {
+    "bench.storage.torch_savers": "pytorch",
+    "bench.storage.torch_peers": "pytorch",
+    "bench.storage.tensorflow_savers": "tensorflow",
+    "bench.storage.keras_savers": "tensorflow",
+    "bench.storage.jax_savers": "jax",
+    "bench.storage.chainer_savers": "chainer",
+}
+# FastPersist wants an extension that takes minutes to compile: `make bench` has it.
+LEFT_OUT = ("fastpersist",)
+COMPRESSED = ("chainer", "chainer-hdf5")  # 5 to 30 times as slow as the others: fewer saves
+QUICK_LEFT_OUT = (  # of writers that differ little, the one that people meet first is measured
+    "df-quarter", "df-latency", "df-jax-latency", "df-tensorflow-latency", "df-keras-latency",
+    "df-chainer-latency", "dcp-async", "torchsnapshot", "torch-checkpointing",
+    "torch-checkpointing-default", "chainer-simple", "keras-legacy", "orbax",
+)  # fmt: skip
+
+
+def chosen(quick: bool) -> tuple[Entry, ...]:
+    """In the order of bench's menu."""
+    skipped = (*LEFT_OUT, *QUICK_LEFT_OUT) if quick else LEFT_OUT
+    return tuple(entry for entry in MENU if entry.name not in skipped)
+
+
+def framework_of(entry: Entry) -> str:
+    """DeepFreeze's own classes for other frameworks are named after these."""
+    found = FRAMEWORK_OF.get(entry.module)
+    if found is not None:
+        return found
+    words = entry.name.split("-")
+    return {"keras": "tensorflow"}.get(words[1], words[1])
+
+
+def about(entry: Entry, workload: str) -> Row:
+    return {
+        "framework": framework_of(entry),
+        "writer": entry.name,
+        "title": entry.title,
+        "workload": workload,
+        "synced": entry.synced,
+        "checked": entry.verifies,
+    }
+
+
+def by_environment(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.environment, []).append(entry)
+    return found

@@ -1,0 +1,95 @@
+"""Every victim of the frameworks saves and loads undisturbed; what faults do to some of them.
+
+That the faults happen and the judge is right is for bench/test_torture.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+pytest.importorskip("orbax", reason="of build/frameworks-venv")
+
+from bench.storage.values import Values
+from bench.torture import damage, shortage
+from bench.torture.disk import MissingError
+from bench.torture.judge import Judge
+from bench.torture.menu import CHAINER, JAX, MENU, SAVERS, TF, Entry
+from bench.torture.nursery import Nursery
+from bench.torture.outcomes import BY_HAND, DETECTED, FELL_BACK, LOST, OF_OLDER, SILENT
+from bench.torture.state import layout
+from bench.torture.subject import Subject
+
+SEED = 5
+JUDGE = Judge(layout(1), Values(SEED))
+NAMES = [one.name for module in (CHAINER, TF, JAX) for one in MENU if one.module == module]
+DAMAGES = 3
+
+
+@pytest.fixture(scope="module")
+def nurseries() -> Iterator[dict[str, Nursery]]:
+    """By module, the last one that was asked for: opened by `subject`."""
+    opened: dict[str, Nursery] = {}
+    try:
+        yield opened
+    finally:
+        close(opened)
+
+
+def close(opened: dict[str, Nursery]) -> None:
+    for module in list(opened):
+        opened.pop(module).close()
+
+
+def subject(name: str, opened: dict[str, Nursery], place: Path) -> Subject:
+    entry: Entry = replace(SAVERS[name], layers=1)
+    if entry.module not in opened:
+        close(opened)
+        opened[entry.module] = Nursery(entry.python, (*entry.imports, entry.module), ())
+        opened[entry.module].open(SEED)
+    return Subject(entry, opened[entry.module], JUDGE, Random(SEED), place, controls=1)
+
+
+# One after the other by module: each is imported once.
+DAMAGED = {"chainer-npz": DETECTED, "chainer-hdf5": DETECTED, "chainer-hdf5-stored": SILENT,
+           "df-chainer": FELL_BACK, "tensorflow": DETECTED, "keras-weights": SILENT,
+           "keras": DETECTED, "df-keras": FELL_BACK, "orbax": SILENT,
+           "df-jax": FELL_BACK}  # fmt: skip
+FULL = {"df-chainer": (shortage.REFUSED, OF_OLDER, True),
+        "chainer-npz": (shortage.REFUSED, LOST, True),
+        "chainer-thread": (shortage.ACKNOWLEDGED, LOST, True),
+        "chainer-thread-queue": (shortage.HANGS, OF_OLDER, False),
+        "df-tensorflow": (shortage.REFUSED, OF_OLDER, True),
+        "tensorflow-async": (shortage.ACKNOWLEDGED, LOST, False),
+        "tensorflow-saved-model": (shortage.REFUSED, BY_HAND, True),
+        "df-jax": (shortage.REFUSED, OF_OLDER, True)}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_faults_do_to_a_writer_of_a_framework_what_the_study_says(
+    name: str, nurseries: dict[str, Nursery], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = subject(name, nurseries, tmp_path)
+    if name in DAMAGED:
+        with closing(damage.run(one, damage.BIT, DAMAGES)) as trials:
+            outcomes = Counter(trial.outcome for trial in trials)
+        assert outcomes.most_common(1)[0][0] == DAMAGED[name]
+    else:
+        one.save_seconds(tmp_path / "run")  # and checks what it has saved
+    if name in FULL:
+        monkeypatch.setattr(shortage, "SAVE_SECONDS_MAX", 5.0)
+        assert in_full_disk(one) == FULL[name]
+
+
+def in_full_disk(one: Subject) -> tuple[str, str, bool]:
+    try:
+        (trial,) = shortage.run(one, 1)
+    except MissingError as error:
+        pytest.skip(f"LEFT OUT: {error}")
+    return trial.detail["came"], trial.outcome, trial.detail["later"]

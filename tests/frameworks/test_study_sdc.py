@@ -1,0 +1,35 @@
+"""The study's flips in files, where a framework has more than torch."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from study import run as study_run
+from study.case import Plan
+from study.environments import FRAMEWORKS, Environments
+from study.experiments import sdc
+from study.experiments.sdc import SILENT, TOLD, Group
+
+LEFT_OUT = None
+WANTED = {
+    "chainer": {"chainer-stored": TOLD, "chainer": LEFT_OUT, "chainer-hdf5-stored": SILENT,
+                "df-chainer": TOLD},
+    "jax": {"orbax": LEFT_OUT, "orbax-plain": SILENT, "orbax-zarr-plain": SILENT, "df-jax": TOLD},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", WANTED)
+def test_who_tells(framework: str, tmp_path: Path) -> None:
+    if find_spec(framework) is None:
+        pytest.skip(f"LEFT OUT: no {framework} here; `make frameworks` has all")
+    wanted = WANTED[framework]
+    plan = Plan(quick=True, seed=7)
+    case = sdc.of_files(plan, Group(framework, FRAMEWORKS, tuple(wanted), 1.0, 1.0))
+    rows = study_run.rows_of(case, Environments(), tmp_path, plan)
+    found = {row["writer"]: row.get("verdict") for row in rows}
+    assert found == wanted, [row.get("reason") for row in rows]
+    whole = [row for row in rows if row["status"] == "ok"]
+    assert {(row["trials"], row["harmless"]) for row in whole} <= {(3, 0), (2, 0)}

@@ -1,0 +1,33 @@
+"""The study's snapshots under updates, where a framework has more than torch."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from study import run as study_run
+from study.case import Plan
+from study.environments import Environments
+from study.experiments import tearing
+from study.experiments.tearing import CONSISTENT, TORN, Group
+
+WANTED = {
+    "chainer": {"chainer-thread": TORN, "chainer-process": CONSISTENT, "df-chainer": CONSISTENT},
+    "tensorflow": {"tensorflow-async": CONSISTENT, "df-tensorflow": CONSISTENT},
+    "jax": {"orbax-async": CONSISTENT, "df-jax": CONSISTENT},
+}
+GROUPS = {each.framework: each for each in tearing.GROUPS}
+
+
+@pytest.mark.parametrize("framework", WANTED)
+def test_verdicts(framework: str, tmp_path: Path) -> None:
+    if find_spec(framework) is None:
+        pytest.skip(f"LEFT OUT: no {framework} here; `make frameworks` has all")
+    wanted = WANTED[framework]
+    writers = tuple(each for each in GROUPS[framework].writers if each.name in wanted)
+    group = Group(framework, GROUPS[framework].environment, writers, 1.0, 1.0)
+    case = tearing.case(group, quick=True)
+    rows = study_run.rows_of(case, Environments(), tmp_path, Plan(quick=True, seed=7))
+    assert {row["writer"]: row.get("verdict", row.get("reason")) for row in rows} == wanted
