@@ -30,6 +30,11 @@ class Place:
     plan: Plan
     measured: Sequence[Row] = ()  # by the cases before it
 
+    @property
+    def shared(self) -> Path:
+        """For all cases of this run of the study, and kept as long."""
+        return self.directory.parent
+
 
 class LeftOutError(Exception):
     """This machine lacks what the case needs; says what."""
@@ -37,6 +42,15 @@ class LeftOutError(Exception):
 
 class ToolError(Exception):
     """What was started failed, hung, or gave no answer; says which and why."""
+
+
+def refusing(reason: str) -> Callable[[Place], Iterable[Row]]:
+    """The work of a case that only says why something is not measured."""
+
+    def work(_: Place) -> Iterable[Row]:
+        raise LeftOutError(reason)
+
+    return work
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 from bench.ranks import jobs, workers
 from study.case import Plan
 from study.environments import Environments
-from study.experiments import scale
+from study.experiments import scale, simulated
 from study.experiments.scale import LEFT_OUT, STRATEGIES, STRONG, WEAK, Load, case, cases, rows
 from study.programs import scale as program
 from study.programs.scale_rank import share_of
@@ -22,6 +22,7 @@ from study.row import LEFT_OUT as LEFT_OUT_STATUS
 from study.row import OK, Row, check
 from study.run import rows_of
 from study.simulation.model import STRATEGIES as SIMULATED
+from study.simulation.model import why_not_installed
 
 SAVER = {"w": {"strategy": "rank0", "title": "W", "synced": "all"}}
 
@@ -46,10 +47,11 @@ def first(*by_rank: list[dict[str, Any]], synced: str = "all") -> Row:
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_every_framework_has_cases_or_a_reason(quick: bool) -> None:
-    found = list(cases(Plan(quick, 5)))
-    assert len({one.key for one in found}) == len(found)
+    every = list(cases(Plan(quick, 5)))
+    assert len({one.key for one in every}) == len(every)
+    found = [one for one in every if not one.about.get("simulated")]
     assert {one.about["framework"] for one in found} == {*STRATEGIES, "jax"}
-    assert [one.key for one in cases(Plan(quick, 5))] == [one.key for one in found]
+    assert [one.key for one in cases(Plan(quick, 5))] == [one.key for one in every]
     torch = {one.about["ranks"] for one in found if one.about["framework"] == "pytorch"}
     assert torch == ({1, 2, 4} if quick else {1, 2, 4, 8})
 
@@ -63,6 +65,45 @@ def test_what_is_left_out_says_why(tmp_path: Path) -> None:
         (row,) = rows_of(one, Environments(), tmp_path, Plan(quick=True, seed=1))
         assert check(row)["status"] == LEFT_OUT_STATUS
     assert all(reason for _, reason in LEFT_OUT)
+
+
+def modelled(name: str, tmp_path: Path, *measured: Row) -> list[Row]:
+    (one,) = [one for one in cases(Plan(quick=True, seed=1)) if one.name == name]
+    return rows_of(one, Environments(), tmp_path, Plan(quick=True, seed=1), measured)
+
+
+def of_ranks(strategy: str, ranks: int, seconds: float) -> Row:
+    return {
+        "experiment": "scale", "status": "ok", "framework": "pytorch", "scaling": "weak",
+        "strategy": strategy, "ranks": ranks, "stall_seconds": seconds, "state_bytes": 1 << 30,
+        "durable_seconds": 2.0, "step_seconds": 1.0,
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(why_not_installed() is not None, reason="the simulator was not built here")
+def test_the_model_is_held_against_what_was_measured(tmp_path: Path) -> None:
+    one_rank, two_ranks = (of_ranks("deepfreeze", ranks, 0.5) for ranks in (1, 2))
+    found = modelled("model/pytorch", tmp_path, one_rank, two_ranks)
+    assert [(row["status"], row["quantity"], row["ranks"]) for row in found] == [
+        ("ok", "stall_seconds", 2), ("ok", "durable_seconds", 2),
+    ]  # fmt: skip
+    assert all(row["simulated"] and "prediction_error" in check(row) for row in found)
+
+
+@pytest.mark.skipif(why_not_installed() is not None, reason="the simulator was not built here")
+def test_without_a_measurement_there_is_nothing_to_hold_it_against(tmp_path: Path) -> None:
+    other = {**of_ranks("deepfreeze", 1, 0.5), "framework": "chainer"}
+    (row,) = modelled("model/pytorch", tmp_path, other)
+    assert row["status"] == LEFT_OUT_STATUS
+    assert "no row of one rank" in str(row["reason"])
+
+
+def test_without_the_simulator_a_row_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulated, "why_not_installed", lambda: "no simulator")
+    (row,) = modelled("nodes/deepfreeze", tmp_path)
+    assert (row["status"], row["reason"]) == (LEFT_OUT_STATUS, "no simulator")
 
 
 def test_the_slowest_rank_counts() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from bench.storage.menu import MENU, Entry
 from study.row import Row
@@ -15,13 +15,18 @@ FRAMEWORK_OF = {
     "bench.storage.jax_savers": "jax",
     "bench.storage.chainer_savers": "chainer",
 }
-# FastPersist wants an extension that takes minutes to compile: `make bench` has it.
-LEFT_OUT = ("fastpersist",)
+LEFT_OUT = {"fastpersist": "its extension takes minutes to compile: `make bench` measures it"}
 COMPRESSED = ("chainer", "chainer-hdf5")  # 5 to 30 times as slow as the others: fewer saves
-QUICK_LEFT_OUT = (  # of writers that differ little, the one that people meet first is measured
+QUICK_REASON = "differs little from another that is measured: left out with --quick"
+QUICK_LEFT_OUT = (
     "df-quarter", "df-latency", "df-jax-latency", "df-tensorflow-latency", "df-keras-latency",
     "df-chainer-latency", "dcp-async", "torchsnapshot", "torch-checkpointing",
     "torch-checkpointing-default", "chainer-simple", "keras-legacy", "orbax",
+)  # fmt: skip
+# Who loads as another writer does, from the same files.
+SAME_LOAD = (
+    "torch-save-fsync", "dcp-async-reused", "chainer-process", "chainer-thread",
+    "chainer-thread-queue", "chainer-process-queue", "tensorflow-async",
 )  # fmt: skip
 
 
@@ -29,6 +34,12 @@ def chosen(quick: bool) -> tuple[Entry, ...]:
     """In the order of bench's menu."""
     skipped = (*LEFT_OUT, *QUICK_LEFT_OUT) if quick else LEFT_OUT
     return tuple(entry for entry in MENU if entry.name not in skipped)
+
+
+def left_out(quick: bool) -> Iterator[tuple[Entry, str]]:
+    """The others, and why."""
+    reasons = LEFT_OUT | (dict.fromkeys(QUICK_LEFT_OUT, QUICK_REASON) if quick else {})
+    return ((entry, reasons[entry.name]) for entry in MENU if entry.name in reasons)
 
 
 def framework_of(entry: Entry) -> str:

@@ -12,14 +12,16 @@ from typing import Any
 from bench.storage import jobs
 from bench.storage.layout import Layout, read
 from bench.storage.menu import Entry
-from study.case import Case, Experiment, Place, Plan, ToolError
+from study.case import Case, Experiment, LeftOutError, Place, Plan, ToolError, refusing
 from study.environments import OWN, python
+from study.machine import has_direct_io
 from study.program import ask
 from study.row import Row
-from study.writers import COMPRESSED, about, chosen
+from study.writers import COMPRESSED, about, chosen, left_out
 
 TIMES = ("stall", "committed", "durable", "cpu")
 COUNTS = ("peak_bytes", "written_bytes")
+BUFFERED = "no file can be opened with O_DIRECT here: DeepFreeze writes through the page cache"
 SECONDS_EACH = {"": 4.5, "peers": 6.0, "frameworks": 8.0}  # of a process that saves a little
 
 
@@ -36,16 +38,19 @@ QUICK = Size(("combo",), rounds=1, saves=3)
 FULL = Size(("combo", "resnet50", "nt3-6k"), rounds=3, saves=3)
 
 
-def layout_at(path: Path, workload: str) -> Layout:
-    """Made by torch, in a process of its own: this one imports no framework."""
-    request = {"workload": workload, "layout": str(path)}
-    ask(python(OWN), "study.programs.layout", request, path.parent)
-    return read(path)
+def layout_of(workload: str, place: Place) -> tuple[Path, Layout]:
+    """Made by torch, in a process of its own, once in a study: this one imports no framework."""
+    path = place.shared / f"{workload}.layout.json"
+    if not path.exists():
+        made = place.directory / "layout.json"
+        request = {"workload": workload, "layout": str(made)}
+        ask(python(OWN), "study.programs.layout", request, place.directory)
+        made.rename(path)
+    return path, read(path)
 
 
 def measured(entry: Entry, workload: str, size: Size, round_index: int, place: Place) -> list[Row]:
-    path = place.directory / "layout.json"
-    layout = layout_at(path, workload)
+    path, layout = layout_of(workload, place)
     saves = 2 if entry.name in COMPRESSED else size.saves + 1
     seed = place.plan.seed
     found = jobs.save_alone(entry, path, place.directory / "checkpoints", seed, saves)
@@ -73,12 +78,17 @@ def figures(save: dict[str, Any]) -> Row:
 
 
 def interleaved(
-    name: str, plan: Plan, size: Size, work: Callable[..., list[Row]], seconds: float
+    name: str,
+    plan: Plan,
+    size: Size,
+    work: Callable[..., list[Row]],
+    seconds: float,
+    passed_over: tuple[str, ...] = (),
 ) -> Iterator[Case]:
     """Every writer once in each round, in an order shuffled anew."""
     for workload in size.workloads:
         for index in range(size.rounds):
-            entries = list(chosen(plan.quick))
+            entries = [one for one in chosen(plan.quick) if one.name not in passed_over]
             plan.random(name, workload, index).shuffle(entries)
             for entry in entries:
                 yield Case(
@@ -91,8 +101,21 @@ def interleaved(
                 )
 
 
+def direct(place: Place) -> Iterator[Row]:
+    """Said once, for every figure of DeepFreeze beside it."""
+    if not has_direct_io(place.directory):
+        raise LeftOutError(BUFFERED)
+    yield {"verdict": "past the page cache"}
+
+
 def cases(plan: Plan) -> Iterator[Case]:
+    yield Case(
+        "cost", "direct I/O", 0.01, {"writer": "df", "title": "DeepFreeze, direct I/O"}, direct
+    )
     yield from interleaved("cost", plan, QUICK if plan.quick else FULL, measured, 0.0)
+    for entry, reason in left_out(plan.quick):
+        named = {**about(entry, ""), "synced": None, "checked": None}
+        yield Case("cost", f"left out {entry.name}", 0.01, named, refusing(reason))
 
 
 EXPERIMENT = Experiment(

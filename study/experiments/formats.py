@@ -11,7 +11,7 @@ from bench.storage.jobs import gist
 from bench.storage.menu import Entry
 from study.case import Case, Experiment, Place, Plan
 from study.environments import python
-from study.experiments.cost import layout_at
+from study.experiments.cost import layout_of
 from study.program import ask
 from study.row import Row
 from study.run import failure, status_of_text
@@ -22,8 +22,7 @@ SECONDS = {"tiny": 20.0, "combo": 60.0, "resnet50": 120.0}
 
 
 def measured(entries: list[Entry], workload: str, environment: str, place: Place) -> Iterator[Row]:
-    path = place.directory / "layout.json"
-    layout = layout_at(path, workload)
+    path, layout = layout_of(workload, place)
     directory = place.directory / "checkpoints"
     directory.mkdir()
     request = {

@@ -11,9 +11,10 @@ from bench.storage import jobs
 from bench.storage.menu import Entry
 from study.case import Case, Experiment, Place, Plan, ToolError
 from study.environments import FRAMEWORKS, OWN, python
-from study.experiments.cost import Size, interleaved, layout_at
+from study.experiments.cost import Size, interleaved, layout_of
 from study.program import ask
 from study.row import Row
+from study.writers import SAME_LOAD
 
 QUICK = Size(("combo",), rounds=1, saves=1)
 FULL = Size(("combo", "resnet50"), rounds=3, saves=1)
@@ -32,8 +33,7 @@ PROGRAM = "study.programs.first_step"
 
 def measured(entry: Entry, workload: str, size: Size, round_index: int, place: Place) -> list[Row]:
     """Saved while the state goes on to change; what comes back is compared byte by byte."""
-    path = place.directory / "layout.json"
-    layout = layout_at(path, workload)
+    path, layout = layout_of(workload, place)
     seed = place.plan.seed
     found = jobs.measure(entry, path, place.directory / "checkpoints", seed, size.saves)
     if "restore" not in found:
@@ -98,7 +98,8 @@ def restarts(plan: Plan) -> Iterator[Case]:
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    yield from interleaved("restore", plan, QUICK if plan.quick else FULL, measured, 4.0)
+    size, passed_over = (QUICK, SAME_LOAD) if plan.quick else (FULL, ())
+    yield from interleaved("restore", plan, size, measured, 4.0, passed_over)
     yield from restarts(plan)
 
 

@@ -23,7 +23,8 @@ SLOWEST = float("inf")
 
 
 def cost(study: Study) -> list[Table]:
-    found = split(study.groups("cost"), "workload")
+    timed = (group for group in study.groups("cost") if group["workload"])
+    found = split(timed, "workload")
     return [cost_table(workload, groups) for (workload,), groups in found.items()]
 
 
