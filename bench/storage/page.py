@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from bench.storage import svg
 from bench.storage.svg import Bar, Series, bars, curves
 from bench.storage.table import OURS
 
@@ -19,15 +20,6 @@ STYLE = """
 :root { color-scheme: light dark; --ours: #1769d2; --peer: #98a1ad; --limit: #d2451e }
 @media (prefers-color-scheme: dark) { :root { --ours: #6cb2ff; --peer: #6b7480; --limit: #ff8a5c } }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-svg { width: 100%; height: auto; max-width: 760px; display: block }
-svg text { fill: currentColor; font-size: 12px } .failed { font-style: italic }
-rect.ours, circle.ours { fill: var(--ours) } rect.peer { fill: var(--peer) }
-polyline { stroke-width: 2 } polyline.ours { stroke: var(--ours) }
-.peer0 { fill: #c98500; stroke: #c98500 } .peer1 { fill: #8a63d2; stroke: #8a63d2 }
-.peer2 { fill: #2e9d6a; stroke: #2e9d6a }
-svg polyline[points] { fill: none }
-.grid { stroke: currentColor; opacity: .15 } .whisker { stroke: currentColor; opacity: .7 }
-.limit { stroke: var(--limit); stroke-width: 2; stroke-dasharray: 5 3 }
 """
 
 STORAGE_PLOTS = (
@@ -48,7 +40,7 @@ def page(folder: Path) -> str:
     sections = [part for path in measured for part in storage(read(path))]
     sections += window(folder)
     sections += growth(read(folder / "growth.json"))
-    head = f"<meta charset='utf-8'><title>DeepFreeze: the bench</title><style>{STYLE}</style>"
+    head = f"<meta charset='utf-8'><title>DeepFreeze: the bench</title><style>{STYLE}{svg.STYLE}</style>"
     body = "\n".join(["<h1>DeepFreeze beside its peers</h1>", *sections])
     return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>\n"
 

@@ -7,6 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+PEER_COLOURS = 5
+# Of the page around them, which sets --ours, --peer and --limit.
+STYLE = """
+svg { width: 100%; height: auto; max-width: 760px; display: block }
+svg text { fill: currentColor; font-size: 12px } .failed { font-style: italic }
+rect.ours, circle.ours { fill: var(--ours) } rect.peer { fill: var(--peer) }
+polyline { stroke-width: 2 } polyline.ours { stroke: var(--ours) }
+.peer0 { fill: #c98500; stroke: #c98500 } .peer1 { fill: #8a63d2; stroke: #8a63d2 }
+.peer2 { fill: #2e9d6a; stroke: #2e9d6a } .peer3 { fill: #c2417c; stroke: #c2417c }
+.peer4 { fill: #7d8793; stroke: #7d8793 }
+svg polyline[points] { fill: none }
+.grid { stroke: currentColor; opacity: .15 } .whisker { stroke: currentColor; opacity: .7 }
+.limit { stroke: var(--limit); stroke-width: 2; stroke-dasharray: 5 3 }
+"""
 WIDTH = 720
 LABEL_WIDTH = 230
 BAR_HEIGHT = 20
@@ -123,7 +137,7 @@ def axis_names(across: str, up: str) -> str:
 
 def curve(series: Series, index: int, horizontal: Axis, vertical: Axis) -> str:
     places = [(horizontal.at(x), vertical.at(y)) for x, y in series.points if min(x, y) > 0]
-    kind = "ours" if series.ours else f"peer{index % 3}"
+    kind = "ours" if series.ours else f"peer{index % PEER_COLOURS}"
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places)
     y = 20 + 18 * index

@@ -15,7 +15,7 @@ from study.report.tables.restarts import SAME
 from study.report.tables.speed import EVERYTHING, RESTART, by, percent
 
 NAMED_MAX = 6  # writers in one sentence
-OUR_DEFAULT = "df"
+OUR_DEFAULTS = ("df", "df-tensorflow", "df-chainer", "df-jax")
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def cost(study: Study) -> Iterator[Finding]:
     found = [group for group in measured(study, "cost") if group["writer"] not in mixing]
     for (workload,), groups in split(found, "workload").items():
         for column, what in (
-            ("stall_seconds", "A save holds the training up for"),
-            ("durable_seconds", "A checkpoint would survive a power cut after"),
+            ("stall_seconds", "How long a save holds the training up"),
+            ("durable_seconds", "How long until a checkpoint would survive a power cut"),
         ):
             yield from beside(groups, column, what, workload)
     if mixing:
@@ -95,21 +95,32 @@ def torn(study: Study) -> list[Group]:
 
 
 def beside(groups: Sequence[Group], column: str, what: str, workload: str) -> Iterator[Finding]:
-    """DeepFreeze as it comes, the best of the others, and the last of them."""
-    ours = next((group for group in groups if group["writer"] == OUR_DEFAULT), None)
-    others = sorted((group for group in groups if not is_ours(group)), key=by(column))
-    if ours is None or not others or ours.figure(column) is None:
+    """In each framework DeepFreeze as it comes there, and the best of the others."""
+    pairs = list(rivals(groups, column))
+    if not pairs:
         return
-    best, last, own = others[0], others[-1], median(ours, column)
-    state = size(median(ours, "state_bytes"))
-    ratio = median(best, column) / own
-    yield finding(
-        str(ours["experiment"]),
-        f"{what} {seconds(own)} with DeepFreeze, {seconds(median(best, column))} with the best "
-        f"other writer ({writer(best)}, {times(ratio)}) and {seconds(median(last, column))} with "
-        f"the last ({writer(last)}); {workload}, {state}.",
-        (ours, best, last),
+    state = size(median(pairs[0][0], "state_bytes"))
+    told = "; ".join(
+        f"{framework(ours)} {seconds(median(ours, column))} with DeepFreeze, "
+        f"{seconds(median(best, column))} with {writer(best)} "
+        f"({times(median(best, column) / median(ours, column))})"
+        for ours, best in pairs
     )
+    used = [group for pair in pairs for group in pair]
+    yield finding(
+        str(pairs[0][0]["experiment"]),
+        f"{what} (state of {state}, {workload}; DeepFreeze and the best other writer of each "
+        f"framework): {told}.",
+        used,
+    )
+
+
+def rivals(groups: Sequence[Group], column: str) -> Iterator[tuple[Group, Group]]:
+    for found in split(groups, "framework").values():
+        ours = [group for group in found if group["writer"] in OUR_DEFAULTS]
+        others = sorted((group for group in found if not is_ours(group)), key=by(column))
+        if ours and others and ours[0].figure(column) is not None:
+            yield ours[0], others[0]
 
 
 def times(ratio: float) -> str:
@@ -151,9 +162,9 @@ def frequency(study: Study) -> Iterator[Finding]:
         best, last = others[0], others[-1]
         yield finding(
             "frequency",
-            f"Saved after every step, {workload} in {framework(ours[0])} takes as long as without "
-            "saves and "
-            f"{longer(ours[0])} with {writer(ours[0])}, {longer(best)} with {writer(best)}"
+            f"Saving after every step changes the run time of {workload} in "
+            f"{framework(ours[0])} by {longer(ours[0])} with {writer(ours[0])}, {longer(best)} "
+            f"with {writer(best)}"
             + (f", {longer(last)} with {writer(last)}." if last is not best else "."),
             (ours[0], best, last),
         )
@@ -211,7 +222,7 @@ def simulated(study: Study) -> Iterator[Finding]:
 
 def determinism(study: Study) -> Iterator[Finding]:
     groups = [group for group in measured(study, "determinism") if group["writer"] != "none"]
-    whole = [g for g in groups if not g["missing"] and g["fault"] in ("killed", "killed in a save")]
+    whole = resumed_whole(study)
     for ours, name in ((True, "DeepFreeze"), (False, "the other writers")):
         found = [group for group in whole if is_ours(group) == ours]
         same = [group for group in found if group["verdict"] == SAME]
@@ -231,6 +242,15 @@ def determinism(study: Study) -> Iterator[Finding]:
             f"{len(other)} of {len(lacking)} resumed trainings end otherwise.",
             lacking,
         )
+
+
+def resumed_whole(study: Study) -> list[Group]:
+    """Restarts in which all parts of the state came back, and nothing else had changed."""
+    return [
+        group for group in measured(study, "determinism")
+        if group["writer"] != "none" and not group["missing"]
+        and group["fault"] in ("killed", "killed in a save")
+    ]  # fmt: skip
 
 
 def crash(study: Study) -> Iterator[Finding]:
@@ -290,7 +310,9 @@ def restore(study: Study) -> Iterator[Finding]:
     groups = measured(study, "restore")
     plain = [group for group in groups if group["fault"] != RESTART]
     for (workload,), found in split(plain, "workload").items():
-        yield from beside(found, "restore_seconds", "A restore from cold files takes", workload)
+        yield from beside(
+            found, "restore_seconds", "How long a restore from cold files takes", workload
+        )
     other = [group for group in plain if group["verdict"] != "same bytes"]
     if plain:
         yield finding(

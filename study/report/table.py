@@ -50,10 +50,15 @@ def words(*texts: str) -> tuple[Cell, ...]:
     return tuple(Cell(text) for text in texts)
 
 
+def three(value: float) -> str:
+    """Digits that count, never fewer than those before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def seconds(value: float) -> str:
     """Three digits, in a unit that needs no zeros before them."""
     if value >= SECOND:
-        return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
+        return f"{three(value)} s"
     if value >= MILLISECOND:
         return f"{value / MILLISECOND:.3g} ms"
     return f"{value / MICROSECOND:.3g} us"
@@ -62,7 +67,7 @@ def seconds(value: float) -> str:
 def size(count: float) -> str:
     for unit, name in BYTE_UNITS:
         if count >= unit:
-            return f"{count / unit:.3g} {name}"
+            return f"{three(count / unit)} {name}"
     return f"{count:.0f} B"
 
 

@@ -54,12 +54,18 @@ def table(
     """A line for each strategy, a column for each number of ranks or nodes."""
     counts = sorted({int(str(group[column])) for group in groups if group[column]})
     lines = []
-    for (name,), some in split(groups, "strategy").items():
+    for name, some in in_order(groups):
         by_count = {int(str(group[column])): group for group in some if group[column]}
         cells = (shown(by_count.get(count), cell) for count in counts)
         lines.append(Line((*words(NAMES.get(name, name)), *cells), name == DEEPFREEZE))
     heads = (f"{count:,} {column if count > 1 else column.removesuffix('s')}" for count in counts)
     return Table(title, ("Strategy", *heads), tuple(lines), notes, simulated)
+
+
+def in_order(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
+    """By strategy, always in the same order, whatever the order in which they were measured."""
+    found = {name: some for (name,), some in split(groups, "strategy").items()}
+    return [(name, found[name]) for name in NAMES if name in found]
 
 
 def strategy(group: Group) -> str:

@@ -1,0 +1,30 @@
+"""How it was measured, and what the figures are not: kept true to the experiments."""
+
+from __future__ import annotations
+
+METHOD = (
+    "Each writer saves, and restores, in a process of its own; the order is shuffled anew in each "
+    "round. A figure is the median; brackets and bars go from the least to the greatest.",
+    "The stall is from the call until the state may be changed again, as the writer says it. "
+    "Durable is when every file and every name is synced: by the writer, or by the study where "
+    "the writer leaves that to its user.",
+    "Before a restore the files are dropped from memory. What comes back is compared byte by byte, "
+    "after the state went on to change while it was saved.",
+    "Overheads are of trainings with saves against those without in the same process, in shuffled "
+    "order.",
+    "Killed: SIGKILL at moments spread over the save. A power cut shuts down a file system of the "
+    "study's own: what was not on its device is gone. It is mounted again and loaded from.",
+    "A restart is a new process. After every step digests of the whole state are compared with "
+    "those of an undisturbed training. Negative controls leave a part out, and must end otherwise.",
+    "Damage and flipped bits are at places drawn from the seed. Two runs with one seed must agree "
+    "in every exact column; `deepfreeze study --compare A B` says whether they do.",
+)
+LIMITS = (
+    "One machine, at one time: its processors, its device and what else it did are in every time.",
+    "Ranks beyond the processors take turns: these figures show who waits for whom, not what a "
+    "cluster would do.",
+    "The networks are those of CANDLE and ResNet with made-up data, trained for a few steps.",
+    "Simulated figures come from a model whose machine is largely assumed; its error against the "
+    "ranks measured here is stated, its error at thousands of nodes is not known.",
+    "What flips do to a training is shown for one small network.",
+)
