@@ -40,7 +40,8 @@ def page(folder: Path) -> str:
     sections = [part for path in measured for part in storage(read(path))]
     sections += window(folder)
     sections += growth(read(folder / "growth.json"))
-    head = f"<meta charset='utf-8'><title>DeepFreeze: the bench</title><style>{STYLE}{svg.STYLE}</style>"
+    style = f"<style>{STYLE}{svg.STYLE}</style>"
+    head = f"<meta charset='utf-8'><title>DeepFreeze: the bench</title>{style}"
     body = "\n".join(["<h1>DeepFreeze beside its peers</h1>", *sections])
     return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>\n"
 
