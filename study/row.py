@@ -101,6 +101,7 @@ def _measured() -> dict[str, Column]:
         "first_step_seconds": Column(Kind.MEASURED, "from process start to the first step done"),
         "cpu_seconds": Column(Kind.MEASURED, "of one save, children included"),
         "peak_bytes": Column(Kind.MEASURED, "of memory above the process with its state"),
+        "varying_bytes": Column(Kind.MEASURED, "`file_bytes` of a writer that never has the same"),
         "written_bytes": Column(Kind.MEASURED, "that the kernel counts for one save"),
         "step_seconds": Column(Kind.MEASURED, "of one training step without saves, median"),
         "run_time_ratio": Column(Kind.MEASURED, "over the same steps without saves"),

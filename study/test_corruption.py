@@ -62,9 +62,6 @@ def test_a_row_counts_every_trial_once() -> None:
     trials = iter([Trial(one) for one in ends])
 
     class Specimen:
-        def __init__(self) -> None:
-            self.files = {"a": b"123", "b": b"4567"}
-
         def trial(self, *_: object) -> Trial:
             return next(trials)
 
@@ -72,7 +69,7 @@ def test_a_row_counts_every_trial_once() -> None:
     row = corruption.row(one, damage.BIT, PLAN.random(), len(ends), True)  # type: ignore[arg-type]
     counted = [row[name] for name in ("found", "silent", "harmless", "crashed", "trials")]
     assert counted == [2, 2, 1, 2, 7]
-    assert (row["file_bytes"], row["files"], row["verdict"]) == (7, 2, "silent")
+    assert row["verdict"] == "silent"
     trials = iter([Trial(one) for one in ends])
     row = corruption.row(one, damage.BIT, PLAN.random(), len(ends), False)  # type: ignore[arg-type]
     assert set(row) == {"verdict", "trials", "detail"}, "places that no seed decides"

@@ -53,7 +53,7 @@ def test_a_full_study_has_both_file_systems_and_cuts_in_the_save() -> None:
     [
         ([outcomes.OF_NEWER, outcomes.OF_OLDER, outcomes.BY_HAND], crash.KEEPS, None),
         ([outcomes.OF_OLDER, outcomes.LOST], crash.LOSES, None),
-        ([outcomes.LOST, outcomes.WRONG], crash.TORN, crash.TORN),
+        ([outcomes.KEPT, outcomes.WRONG], crash.LOSES, crash.LOSES_NEWEST),
         ([outcomes.KEPT, outcomes.KEPT], None, crash.KEEPS_NEWEST),
         ([outcomes.KEPT, outcomes.LOST], None, crash.LOSES_NEWEST),
     ],
@@ -66,6 +66,7 @@ def test_a_verdict_is_the_worst_of_all_moments(
         row = rows_of_trials(trials)
         assert verdict in (None, row["verdict"])
         assert row["trials"] == len(ends)
+        assert (crash.TORN in str(row.get("reason"))) == (outcomes.WRONG in ends)
         detail = json.loads(str(row["detail"]))
         assert sum(detail["outcomes"].values()) == len(ends)
         assert detail["errors"] == {"ValueError": len(ends)}
@@ -85,7 +86,8 @@ def test_a_verdict_is_the_worst_of_all_moments(
         (shortage.ENDED, "nothing", outcomes.LOST, False,
          "the process dies; both lost; the next save fails", (0, 0, 0, 1, 0, 1)),
         (shortage.HANGS, "wrong", outcomes.WRONG, False,
-         "it hangs; can load what never was; the next save fails", (0, 0, 0, 0, 1, 1)),
+         "it hangs; a state that never was, without an error; the next save fails",
+         (0, 0, 0, 0, 1, 1)),
     ],
 )  # fmt: skip
 def test_a_full_disk_gives_exact_columns(

@@ -17,16 +17,17 @@ FRAMEWORK_OF = {
 }
 LEFT_OUT = {"fastpersist": "its extension takes minutes to compile: `make bench` measures it"}
 COMPRESSED = ("chainer", "chainer-hdf5")  # 5 to 30 times as slow as the others: fewer saves
-QUICK_REASON = "differs little from another that is measured: left out with --quick"
+QUICK_REASON = "takes long, or differs little from another: left out with --quick"
 QUICK_LEFT_OUT = (
     "df-quarter", "df-latency", "df-jax-latency", "df-tensorflow-latency", "df-keras-latency",
     "df-chainer-latency", "dcp-async", "torchsnapshot", "torch-checkpointing",
-    "torch-checkpointing-default", "chainer-simple", "keras-legacy", "orbax",
+    "torch-checkpointing-default", "chainer-simple", "keras-legacy", "orbax", "torch-save-legacy",
+    "chainer-hdf5", "tensorflow-saved-model",
 )  # fmt: skip
 # Who loads as another writer does, from the same files.
 SAME_LOAD = (
     "torch-save-fsync", "dcp-async-reused", "chainer-process", "chainer-thread",
-    "chainer-thread-queue", "chainer-process-queue", "tensorflow-async",
+    "chainer-thread-queue", "chainer-process-queue", "tensorflow-async", "df-keras",
 )  # fmt: skip
 
 

@@ -124,17 +124,21 @@ def alike(name: str) -> str:
 
 
 def older_versions(older: Path, newer: Path, names: list[str]) -> dict[str, Path]:
-    """The older file of the same name, else the one whose name says the same of an older step."""
+    """The older file of the same name, else the one whose name says the same of an older step.
+
+    Else the largest: what a dropped write leaves behind can be of any file.
+    """
     known: dict[str, list[Path]] = defaultdict(list)
-    for path in sorted(older.rglob("*"), key=lambda one: one.lstat().st_size):
-        if path.is_file():
-            known[alike(str(path.relative_to(older)))].append(path)
+    files = [path for path in older.rglob("*") if path.is_file()]
+    files.sort(key=lambda one: one.lstat().st_size)
+    for path in files:
+        known[alike(str(path.relative_to(older)))].append(path)
     by_size = sorted(names, key=lambda name: (newer / name).stat().st_size)
     found = {name: older / name for name in names if (older / name).is_file()}
     for name in by_size:
         candidates = known[alike(name)]
-        if name not in found and candidates:
-            found[name] = candidates.pop(0)
+        if name not in found and files:
+            found[name] = candidates.pop(0) if candidates else files[-1]
     return found
 
 

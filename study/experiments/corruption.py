@@ -66,11 +66,9 @@ def row(specimen: damage.Specimen, kind: str, random: Random, count: int, same: 
     }  # fmt: skip
     if not same:
         return known
-    sizes = [len(whole) for whole in specimen.files.values()]
     return known | {
         "found": sum(found[one] for one in FOUND), "silent": found[SILENT],
         "harmless": found[HARMLESS], "crashed": found[DIED] + found[HUNG],
-        "file_bytes": sum(sizes), "files": len(sizes),
     }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class Size:
 
 
 QUICK = Size(("combo",), rounds=1, saves=3)
-FULL = Size(("combo", "resnet50", "nt3-6k"), rounds=3, saves=3)
+FULL = Size(("resnet50", "nt3-6k"), rounds=2, saves=3)
 
 
 def layout_of(workload: str, place: Place) -> tuple[Path, Layout]:

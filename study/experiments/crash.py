@@ -37,7 +37,7 @@ from study.run import failure
 
 KEEPS, LOSES = "keeps one", "can lose both"  # where a save was not done
 KEEPS_NEWEST, LOSES_NEWEST = "keeps the newest", "can lose the newest"  # where it was
-TORN = "can load what never was"
+TORN = "a state that never was, without an error"
 CAME = {
     REFUSED: "an error", ACKNOWLEDGED: "no error", ENDED: "the process dies", HANGS: "it hangs",
 }  # fmt: skip
@@ -144,9 +144,12 @@ def done(trials: list[Trial]) -> Row:
 
 def by_chance(trials: list[Trial], keeps: str, loses: str) -> Row:
     """The worst that happened to any. Which one was left, and how often, is not part of it."""
-    outcomes = set(counts(trials))
-    verdict = TORN if WRONG in outcomes else loses if LOST in outcomes else keeps
-    return {"verdict": verdict, "trials": len(trials), "detail": Detail(trials).as_json()}
+    found = counts(trials)
+    verdict = loses if found[WRONG] or found[LOST] else keeps
+    told: Row = {"verdict": verdict, "trials": len(trials), "detail": Detail(trials).as_json()}
+    if found[WRONG]:  # by chance, too: whether what is there can be loaded
+        told["reason"] = f"{found[WRONG]} of {len(trials)} loads: {TORN}"
+    return told
 
 
 def full(trials: list[Trial]) -> Row:

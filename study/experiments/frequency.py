@@ -46,10 +46,10 @@ class Load:
 TOGETHER = ((10, 5, 2, 1),)
 APART = ((10,), (5,), (2,), (1,))
 QUICK = (
-    Load("pytorch", "nt3-1k", ((4, 1),), 8, 1, 18.0),
+    Load("pytorch", "nt3-1k", ((4, 1),), 4, 1, 13.5),
     Load("chainer", "nt3-1k", ((4, 1),), 4, 1, 18.0),
-    Load("tensorflow", "nt3-1k", ((4, 1),), 8, 1, 16.0),
-    Load("jax", "nt3-1k", ((4, 1),), 8, 1, 14.0),
+    Load("tensorflow", "nt3-1k", ((4, 1),), 4, 1, 12.0),
+    Load("jax", "nt3-1k", ((4, 1),), 4, 1, 10.5),
 )
 FULL = (
     Load("pytorch", "resnet50", APART, 10, 1, 75.0),

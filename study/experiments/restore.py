@@ -17,7 +17,7 @@ from study.row import Row
 from study.writers import SAME_LOAD
 
 QUICK = Size(("combo",), rounds=1, saves=1)
-FULL = Size(("combo", "resnet50"), rounds=3, saves=1)
+FULL = Size(("resnet50",), rounds=2, saves=1)
 RESTARTS = {"pytorch": OWN, "chainer": FRAMEWORKS, "tensorflow": FRAMEWORKS, "jax": FRAMEWORKS}
 RESTART_SECONDS = {OWN: 9.0, FRAMEWORKS: 16.0}
 OWN_WRITER = {

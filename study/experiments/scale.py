@@ -70,10 +70,10 @@ QUICK = (
     Load("pytorch", "mlp", 1, 1, 7.0, scalings=(WEAK,)),
     Load("pytorch", "mlp", 2, 1, 9.0),
     Load("pytorch", "mlp", 4, 1, 14.0, scalings=(WEAK,)),
-    Load("chainer", "nt3-1k", 1, 1, 13.0, scalings=(WEAK,)),
-    Load("chainer", "nt3-1k", 2, 1, 17.0, scalings=(WEAK,)),
-    Load("tensorflow", "nt3-1k", 1, 1, 14.0, scalings=(WEAK,)),
-    Load("tensorflow", "nt3-1k", 2, 1, 24.0, scalings=(WEAK,)),
+    Load("chainer", "nt3-1k", 1, 1, 13.0, steps=2, scalings=(WEAK,)),
+    Load("chainer", "nt3-1k", 2, 1, 17.0, steps=2, scalings=(WEAK,)),
+    Load("tensorflow", "nt3-1k", 1, 1, 14.0, steps=2, scalings=(WEAK,)),
+    Load("tensorflow", "nt3-1k", 2, 1, 24.0, steps=2, scalings=(WEAK,)),
 )
 FULL = (
     Load("pytorch", "combo", 1, 2, 18.0),

@@ -137,10 +137,15 @@ def save(request: dict[str, Any], training: Any, place: Path) -> dict[str, Any]:
         sync_all(place / "checkpoint")
     else:
         with df.Checkpointer(place / "run") as checkpointer:
-            handle = checkpointer.save(0, training.state)
+            handle = checkpointer.save(0, state_of(training))
             assert handle is not None
             handle.wait("durable")
     return {"loss": float(training.train_step(1, NoHooks())).hex()}
+
+
+def state_of(training: Any) -> dict[str, Any]:
+    """As its documentation says: with the generators."""
+    return {**training.state, "rng": df.RNG()}
 
 
 def restore(request: dict[str, Any], training: Any, place: Path) -> None:
@@ -148,7 +153,7 @@ def restore(request: dict[str, Any], training: Any, place: Path) -> None:
         OWNS[request["framework"]]().restore(training, place / "checkpoint")
         return
     with df.Checkpointer(place / "run") as checkpointer:
-        if checkpointer.restore(training.state) is None:
+        if checkpointer.restore(state_of(training)) is None:
             raise LookupError("nothing was committed")
 
 

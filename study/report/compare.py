@@ -27,7 +27,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Timing:
-    """A measured column of both; `apart`: the spreads don't even touch."""
+    """A measured column of both; `apart`: both have a spread, and these don't even touch."""
 
     what: str
     column: str
@@ -40,6 +40,8 @@ class Timing:
 
     @property
     def apart(self) -> bool:
+        if min(self.first.count, self.second.count) == 1:
+            return False
         return self.first.high < self.second.low or self.second.high < self.first.low
 
     @property
@@ -66,10 +68,11 @@ class Comparison:
 
     def _head(self) -> str:
         apart = sum(one.apart for one in self.timings)
+        spread = sum(min(one.first.count, one.second.count) > 1 for one in self.timings)
         return (
             f"{self.names[0]} and {self.names[1]}: {self.measurements} measurements of both, "
-            f"{len(self.changes)} exact values differ, {apart} of {len(self.timings)} timings "
-            "have spreads that do not touch"
+            f"{len(self.changes)} exact values differ, {apart} of {spread} timings "
+            "with a spread have spreads that do not touch"
         )
 
     def _changes(self) -> list[str]:

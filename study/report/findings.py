@@ -10,6 +10,7 @@ from study.report.summary import Group, Study
 from study.report.table import seconds, size
 from study.report.tables.common import framework, is_ours, is_simulated, split, writer
 from study.report.tables.faults import FOUND, KEPT, REFUSED_WELL, SILENT
+from study.report.tables.files import bytes_of
 from study.report.tables.ranks import NAMES, NOTHING
 from study.report.tables.restarts import SAME
 from study.report.tables.speed import EVERYTHING, RESTART, by, percent
@@ -131,24 +132,29 @@ def times(ratio: float) -> str:
 
 def formats(study: Study) -> Iterator[Finding]:
     for (workload,), groups in split(measured(study, "formats"), "workload").items():
-        ordered = sorted(groups, key=by("file_bytes"))
+        ordered = sorted(groups, key=disk_bytes)
         state = median(ordered[0], "state_bytes")
         least, most = ordered[0], ordered[-1]
         yield finding(
             "formats",
             f"The same state of {size(state)} ({workload}) takes from "
-            f"{size(median(least, 'file_bytes'))} ({writer(least)}, {least['container']}) to "
-            f"{size(median(most, 'file_bytes'))} ({writer(most)}, {most['container']}) on disk.",
+            f"{size(disk_bytes(least))} ({writer(least)}, {least['container']}) to "
+            f"{size(disk_bytes(most))} ({writer(most)}, {most['container']}) on disk.",
             (least, most),
         )
         other = [group for group in groups if not group["reproducible"]]
         yield finding(
             "formats",
             f"{len(groups) - len(other)} of {len(groups)} writers give the same bytes for the "
-            f"same state ({workload})"
-            + (f"; other bytes each time: {some(map(writer, other))}." if other else "."),
+            f"same state in two processes ({workload})"
+            + (f"; other bytes: {some(map(writer, other))}." if other else "."),
             other or groups,
         )
+
+
+def disk_bytes(group: Group) -> float:
+    found = bytes_of(group)
+    return found.median if found else float("inf")
 
 
 def frequency(study: Study) -> Iterator[Finding]:

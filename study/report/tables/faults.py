@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from study.report.summary import Group, Study
-from study.report.table import Cell, Line, Mood, Table, words
+from study.report.table import Cell, Line, Mood, Table, notes_of, words
 from study.report.tables.common import absent, failures, framework, is_ours, matrix, writer
 
 KEPT = ("keeps the newest", "keeps one")
+LOST = ("can lose the newest", "can lose both")
 REFUSED_WELL = "an error; the older one left; the next save works"
-SPOILT = ("can lose", "can load what never was", "no error", "both lost", "dies", "hangs")
+SPOILT = ("can lose", "never was", "no error", "both lost", "dies", "hangs")
 FOUND, SILENT = "found", "silent"
 CHANGE_MOODS = {"absorbed": Mood.GOOD, "shifted": Mood.WARN, "lost": Mood.BAD}
 TEARING_MOODS = {"consistent": Mood.GOOD, "refused": Mood.GOOD, "torn": Mood.BAD}
@@ -18,7 +19,12 @@ def crash(study: Study) -> list[Table]:
     groups = study.groups("crash")
     if not groups:
         return []
-    return [matrix("", groups, lambda group: group.text("fault"), of_crash)]
+    made = matrix("", groups, lambda group: group.text("fault"), of_crash)
+    torn = notes_of([
+        (f"{writer(group)}, {group['fault']}", group.text("reason")) for group in groups
+        if group.ok and group["verdict"] in LOST and group["reason"]
+    ])  # fmt: skip
+    return [Table(made.title, made.columns, made.lines, (*torn, *made.notes))]
 
 
 def of_crash(group: Group) -> Cell:

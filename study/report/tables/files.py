@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from study.report.summary import Group, Study
+from study.report.summary import Figure, Group, Study
 from study.report.table import Cell, Line, Mood, Table, amount, words
 from study.report.tables.common import absent, failures, framework, is_ours, split, writer
 from study.report.tables.speed import title
@@ -26,14 +26,19 @@ def formats_line(group: Group) -> Line:
         return Line((*names, absent(group)), is_ours(group))
     same = bool(group["reproducible"])
     again = Cell("yes" if same else "no", Mood.GOOD if same else Mood.WARN)
-    counts = words(group.text("container"), group.text("files"))
-    return Line((*names, *counts, amount(group.figure("file_bytes")), over(group), again),
+    counts = words(group.text("container"), group.text("files") or "varies")
+    return Line((*names, *counts, amount(bytes_of(group)), over(group), again),
                 is_ours(group))  # fmt: skip
+
+
+def bytes_of(group: Group) -> Figure | None:
+    """Of all files; of some writers those of this run."""
+    return group.figure("file_bytes") or group.figure("varying_bytes")
 
 
 def over(group: Group) -> Cell:
     """By how much the files are larger than the state; less than 0 where they are compressed."""
-    files, state = group.figure("file_bytes"), group.figure("state_bytes")
+    files, state = bytes_of(group), group.figure("state_bytes")
     if files is None or state is None:
         return Cell("", Mood.ABSENT)
     more = files.median / state.median - 1
