@@ -86,6 +86,8 @@ def status_of_text(text: str) -> str:
         return NO_SPACE
     if text.startswith("ModuleNotFoundError"):
         return NOT_INSTALLED
+    if "took more than" in text:  # bench.storage.jobs
+        return TIMED_OUT
     return FAILED
 
 

@@ -108,6 +108,8 @@ def save_once(
     captured = time.perf_counter()
     pending.committed()
     committed = time.perf_counter()
+    if not saver.place(directory, version).exists():
+        raise LookupError("the save said that it was done, and nothing is there")
     if not request.synced:
         sync_all(saver.place(directory, version))
     durable = time.perf_counter()
@@ -179,7 +181,9 @@ def answer(request: Request) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     request, result = map(Path, arguments)
-    result.write_text(json.dumps(answer(Request(**json.loads(request.read_text())))))
+    part = result.with_suffix(".part")
+    part.write_text(json.dumps(answer(Request(**json.loads(request.read_text())))))
+    part.rename(result)  # half an answer would be none
     return 0
 
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -24,19 +25,24 @@ ERROR_LINES = 3
 FOLDERS = re.compile(r"/(?:[\w.+~-]+/)+")
 
 
-def measure(entry: Entry, layout: Path, place: Path, seed: int, saves: int) -> dict[str, Any]:
+def measure(
+    entry: Entry, layout: Path, place: Path, seed: int, saves: int, seconds_max: float = SECONDS_MAX
+) -> dict[str, Any]:
     """Saves in one process and restores in another; with "error" where either failed."""
     with checkpoints(place):
-        saved = ask(entry, request(entry, "save", layout, place, seed, saves))
+        saved = ask(entry, request(entry, "save", layout, place, seed, saves), seconds_max)
         if "error" in saved:
             return saved
-        restored = ask(entry, request(entry, "restore", layout, place, seed, saves))
+        wanted = request(entry, "restore", layout, place, seed, saves)
+        restored = ask(entry, wanted, seconds_max)
         return saved | {"restore": restored} | faults(restored)
 
 
-def save_alone(entry: Entry, layout: Path, place: Path, seed: int, saves: int) -> dict[str, Any]:
+def save_alone(
+    entry: Entry, layout: Path, place: Path, seed: int, saves: int, seconds_max: float = SECONDS_MAX
+) -> dict[str, Any]:
     with checkpoints(place):
-        return ask(entry, request(entry, "save", layout, place, seed, saves))
+        return ask(entry, request(entry, "save", layout, place, seed, saves), seconds_max)
 
 
 @contextmanager
@@ -81,18 +87,19 @@ def request(entry: Entry, what: str, layout: Path, place: Path, seed: int, saves
     )
 
 
-def ask(entry: Entry, wanted: Request) -> dict[str, Any]:
+def ask(entry: Entry, wanted: Request, seconds_max: float) -> dict[str, Any]:
     missing = absent(entry)
     if missing:
         return {"error": missing}
-    folder = Path(wanted.directory).parent
-    asked, answered = folder / "request.json", folder / "answer.json"
-    asked.write_text(json.dumps(asdict(wanted)))
-    answered.unlink(missing_ok=True)
-    said = run([str(entry.python), "-m", "bench.storage.child", str(asked), str(answered)])
-    if not answered.exists():
-        return {"error": gist(f"{wanted.what}: the process ended without an answer: {said}")}
-    found: dict[str, Any] = json.loads(answered.read_text())
+    # Not on the device that is measured: that may be full.
+    with tempfile.TemporaryDirectory(prefix="storage-") as folder:
+        asked, answered = Path(folder) / "request.json", Path(folder) / "answer.json"
+        asked.write_text(json.dumps(asdict(wanted)))
+        command = [str(entry.python), "-m", "bench.storage.child", str(asked), str(answered)]
+        said = run(command, seconds_max)
+        if not answered.exists():
+            return {"error": gist(f"{wanted.what}: the process ended without an answer: {said}")}
+        found: dict[str, Any] = json.loads(answered.read_text())
     return found | {"error": gist(found["error"])} if "error" in found else found
 
 
@@ -102,7 +109,7 @@ def gist(error: str) -> str:
     return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1].strip()}"
 
 
-def run(command: list[str]) -> str:
+def run(command: list[str], seconds_max: float = SECONDS_MAX) -> str:
     """Runs it in a group of its own, which is ended whatever happens; returns its last words."""
     process = subprocess.Popen(
         command,
@@ -114,10 +121,10 @@ def run(command: list[str]) -> str:
         start_new_session=True,
     )
     try:
-        _, errors = process.communicate(timeout=SECONDS_MAX)
+        _, errors = process.communicate(timeout=seconds_max)
         return " ".join(errors.strip().splitlines()[-ERROR_LINES:])
     except subprocess.TimeoutExpired:
-        return f"took more than {SECONDS_MAX:g} s"
+        return f"took more than {seconds_max:g} s"
     finally:
         end_group(process)
 

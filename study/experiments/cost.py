@@ -21,6 +21,7 @@ from study.writers import COMPRESSED, about, chosen, left_out
 
 TIMES = ("stall", "committed", "durable", "cpu")
 COUNTS = ("peak_bytes", "written_bytes")
+SECONDS_MAX = 180.0  # of one process; some writers hang on a full disk
 BUFFERED = "no file can be opened with O_DIRECT here: DeepFreeze writes through the page cache"
 SECONDS_EACH = {"": 4.5, "peers": 6.0, "frameworks": 8.0}  # of a process that saves a little
 
@@ -53,7 +54,8 @@ def measured(entry: Entry, workload: str, size: Size, round_index: int, place: P
     path, layout = layout_of(workload, place)
     saves = 2 if entry.name in COMPRESSED else size.saves + 1
     seed = place.plan.seed
-    found = jobs.save_alone(entry, path, place.directory / "checkpoints", seed, saves)
+    checkpoints = place.directory / "checkpoints"
+    found = jobs.save_alone(entry, path, checkpoints, seed, saves, SECONDS_MAX)
     if "error" in found:
         raise ToolError(found["error"])
     known = {"tensors": len(layout.tensors), "state_bytes": layout.nbytes}

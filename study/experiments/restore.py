@@ -11,7 +11,7 @@ from bench.storage import jobs
 from bench.storage.menu import Entry
 from study.case import Case, Experiment, Place, Plan, ToolError
 from study.environments import FRAMEWORKS, OWN, python
-from study.experiments.cost import Size, interleaved, layout_of
+from study.experiments.cost import SECONDS_MAX, Size, interleaved, layout_of
 from study.program import ask
 from study.row import Row
 from study.writers import SAME_LOAD
@@ -35,7 +35,8 @@ def measured(entry: Entry, workload: str, size: Size, round_index: int, place: P
     """Saved while the state goes on to change; what comes back is compared byte by byte."""
     path, layout = layout_of(workload, place)
     seed = place.plan.seed
-    found = jobs.measure(entry, path, place.directory / "checkpoints", seed, size.saves)
+    checkpoints = place.directory / "checkpoints"
+    found = jobs.measure(entry, path, checkpoints, seed, size.saves, SECONDS_MAX)
     if "restore" not in found:
         raise ToolError(found["error"])
     known: Row = {"tensors": len(layout.tensors), "state_bytes": layout.nbytes}
