@@ -156,7 +156,7 @@ def test_a_saver_that_fails_is_shown_with_its_error(
     kind: type[TorchSave], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind is not Dies:  # the others need no process of their own, which takes seconds to start
-        monkeypatch.setattr(jobs, "ask", lambda _, wanted: child.answer(wanted))
+        monkeypatch.setattr(jobs, "ask", lambda _, wanted, _seconds: child.answer(wanted))
     experiment, results = measured(tmp_path, kind)
     (row,) = summary.rows(experiment, results)
     assert row.status == "failed"
@@ -171,7 +171,7 @@ def test_a_saver_that_fails_is_shown_with_its_error(
 def test_every_saver_of_torch_restores_what_it_saved(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "ask", lambda _, wanted: child.answer(wanted))
+    monkeypatch.setattr(jobs, "ask", lambda _, wanted, _seconds: child.answer(wanted))
     monkeypatch.setattr(child, "settle", lambda: None)
     tiny().write(tmp_path / "layout")
     found = jobs.measure(SAVERS[name], tmp_path / "layout", tmp_path / "place", SEED, saves=2)
