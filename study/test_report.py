@@ -9,6 +9,7 @@ import pytest
 
 from study.report.findings import findings
 from study.report.markdown import summary
+from study.report.page import page
 from study.report.summary import Study
 from study.report.table import Mood, seconds, size
 from study.report.tables import TABLES, tables
@@ -179,6 +180,14 @@ def test_simulated_figures_say_so_and_are_never_beside_measured_ones() -> None:
 def test_every_experiment_is_in_the_summary_also_when_nothing_was_run() -> None:
     shown = summary(study_of())
     assert shown.count("Not run.") == len(TABLES)
+
+
+@pytest.mark.parametrize("experiment", list(TABLES))
+@pytest.mark.parametrize("status", ["failed", "left out", "not installed", "timed out"])
+def test_no_experiment_is_left_out_in_silence(experiment: str, status: str) -> None:
+    study = study_of({"experiment": experiment, "status": status, "reason": "the moon was full"})
+    assert "the moon was full" in summary(study)
+    assert "the moon was full" in page(study)
 
 
 def test_no_cell_breaks_a_markdown_table() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from study.report.summary import Study
-from study.report.table import Table
+from study.report.summary import Group, Study
+from study.report.table import Line, Table, words
 from study.report.tables import faults, files, ranks, restarts, speed
+from study.report.tables.common import framework, writer
 
 TABLES: dict[str, Callable[[Study], list[Table]]] = {
     "cost": speed.cost,
@@ -24,5 +25,28 @@ TABLES: dict[str, Callable[[Study], list[Table]]] = {
 
 
 def tables(study: Study, experiment: str) -> list[Table]:
-    """None where nothing of it was measured."""
-    return TABLES[experiment](study)
+    """None where nothing of it was measured, and nothing left out."""
+    found = TABLES[experiment](study)
+    return found + not_run(study.groups(experiment), found)
+
+
+def not_run(groups: list[Group], found: list[Table]) -> list[Table]:
+    """Why something was not measured, where no table says so: it has no place in any."""
+    told = "\n".join(
+        text for table in found for text in (*table.notes, *map(cells_text, table.lines))
+    )
+    lines = [
+        Line(words(what(group), reason))
+        for group in groups for reason in group.reasons if reason not in told
+    ]  # fmt: skip
+    return [Table("Not run", ("What", "Why"), tuple(lines))] if lines else []
+
+
+def cells_text(line: Line) -> str:
+    return "\n".join(cell.text for cell in line.cells)
+
+
+def what(group: Group) -> str:
+    ranks = f"{group['ranks']} ranks" if group["ranks"] else ""
+    named = (framework(group), group.text("workload"), writer(group), group.text("strategy"), ranks)
+    return ", ".join(filter(None, named)) or group.text("case")

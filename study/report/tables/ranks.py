@@ -22,11 +22,15 @@ NAMES = {
 }  # fmt: skip
 NOTHING = "none"  # the strategy of trainings that save nothing
 NODES_NOTE = "Simulated, not measured: the machine is in study/simulation/machines/theta-like.json."
+INTERVAL_NOTE = (
+    "By what a save adds to the run time: where only one rank is held up, and shortly, as in "
+    "'asynchronous', that hides behind another rank's slow step, and is free."
+)
 
 
 def scale(study: Study) -> list[Table]:
     groups = study.groups("scale")
-    real = [group for group in groups if not is_simulated(group) and group["ranks"]]
+    real = [group for group in groups if not is_simulated(group) and group["scaling"]]
     model = [group for group in groups if is_simulated(group) and group["quantity"]]
     curves = [group for group in groups if is_simulated(group) and group["nodes"]]
     found = [measured(key, some) for key, some in split(real, "framework", "workload",
@@ -84,7 +88,10 @@ def stall_and_run_time(group: Group) -> Cell:
 def errors(groups: list[Group]) -> list[Table]:
     """Of the model, where it can be held against a measurement."""
     found = split(groups, "framework", "quantity")
-    note = "How much more (+) or less (-) the model says than was measured; it is given one rank's."
+    note = (
+        "How much more (+) or less (-) the model says than was measured. It is given what one rank "
+        "took, and has cores for each rank; here all ranks share the machine's."
+    )
     return [
         table(f"The model's error, {framework(some[0])}: {what(key[1])}", some, "ranks", error,
               (note,), simulated=True)
@@ -104,19 +111,21 @@ def error(group: Group) -> Cell:
 def nodes(groups: list[Group]) -> list[Table]:
     if not groups:
         return []
-    asked: tuple[tuple[str, Callable[[Group], Cell]], ...] = (
-        ("longest stall of a rank", lambda one: duration(one.figure("stall_seconds"))),
+    asked: tuple[tuple[str, Callable[[Group], Cell], tuple[str, ...]], ...] = (
+        ("longest stall of a rank", lambda one: duration(one.figure("stall_seconds")), ()),
         ("time to durable, where it is written first",
-         lambda one: duration(one.figure("durable_seconds"))),
-        ("slowest rank less the median", lambda one: duration(one.figure("straggler_seconds"))),
-        ("greatest load of the parallel file system", load),
+         lambda one: duration(one.figure("durable_seconds")), ()),
+        ("slowest rank less the median",
+         lambda one: duration(one.figure("straggler_seconds")), ()),
+        ("greatest load of the parallel file system", load, ()),
         ("best interval for the job's failures",
-         lambda one: duration(one.figure("best_interval_seconds"))),
+         lambda one: duration(one.figure("best_interval_seconds")), (INTERVAL_NOTE,)),
     )  # fmt: skip
     return [
-        table(f"NT3 on a Theta-like machine: {name}", groups, "nodes", cell, (NODES_NOTE,), True)
-        for name, cell in asked
-    ]
+        table(f"NT3 on a Theta-like machine: {name}", groups, "nodes", cell,
+              (NODES_NOTE, *notes), simulated=True)
+        for name, cell, notes in asked
+    ]  # fmt: skip
 
 
 def load(group: Group) -> Cell:

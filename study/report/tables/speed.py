@@ -124,7 +124,8 @@ def restart_line(group: Group) -> Line:
 
 
 def frequency(study: Study) -> list[Table]:
-    found = split(study.groups("frequency"), "framework", "workload")
+    begun = [group for group in study.groups("frequency") if group["interval"] is not None]
+    found = split(begun, "framework", "workload")
     return [frequency_table(key, groups) for key, groups in found.items()]
 
 
