@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stamp import ROOT, VENV, Stamp, digest
+from stamp import BUILD, ROOT, VENV, Stamp, digest
 
 WHERE_PACKAGES_ARE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 BUILD_TOOLS = ("setuptools", "wheel")  # before what is built from source with them
@@ -50,6 +50,12 @@ def packages_of(venv: Path) -> str:
     except OSError:
         return ""
     return done.stdout.strip()
+
+
+def frameworks() -> Environment:
+    """With JAX, TensorFlow, Keras and Chainer: of the tests, the benchmarks and the study."""
+    requirements = ROOT / "tools" / "requirements-frameworks.txt"
+    return Environment(BUILD / "frameworks-venv", requirements, packages_of(VENV))
 
 
 def ready(wanted: Environment) -> int:

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 import build
 import lint
-from environments import Environment, packages_of, ready
+from environments import frameworks, ready
 from stamp import BUILD, ROOT, VENV
 
 
@@ -93,8 +93,7 @@ def run_pytest() -> Outcome:
 
 def run_frameworks() -> Outcome:
     """Each file in a process of its own: what is imported decides which adapters there are."""
-    requirements = ROOT / "tools" / "requirements-frameworks.txt"
-    wanted = Environment(BUILD / "frameworks-venv", requirements, packages_of(VENV))
+    wanted = frameworks()
     if ready(wanted) != 0:
         return broken()
 

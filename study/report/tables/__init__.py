@@ -7,7 +7,7 @@ from collections.abc import Callable
 from study.report.summary import Group, Study
 from study.report.table import Line, Table, words
 from study.report.tables import faults, files, ranks, restarts, speed
-from study.report.tables.common import framework, writer
+from study.report.tables.common import framework, is_simulated, writer
 
 TABLES: dict[str, Callable[[Study], list[Table]]] = {
     "cost": speed.cost,
@@ -48,5 +48,9 @@ def cells_text(line: Line) -> str:
 
 def what(group: Group) -> str:
     ranks = f"{group['ranks']} ranks" if group["ranks"] else ""
-    named = (framework(group), group.text("workload"), writer(group), group.text("strategy"), ranks)
+    model = "what the model predicts" if is_simulated(group) else ""
+    named = (
+        framework(group), group.text("workload"), writer(group), group.text("strategy"), ranks,
+        model,
+    )  # fmt: skip
     return ", ".join(filter(None, named)) or group.text("case")
