@@ -59,6 +59,9 @@ def test_what_is_left_out_says_why(tmp_path: Path) -> None:
     for quick in (True, False):
         told = {entry.name for entry, _ in left_out(quick)}
         assert told | {entry.name for entry in chosen(quick)} == set(SAVERS)
+        for experiment in (cost, restore):
+            found = {case.about["writer"] for case in experiment.EXPERIMENT.cases(Plan(quick, 5))}
+            assert found >= set(SAVERS)
     cases = list(cost.EXPERIMENT.cases(PLAN))
     (row,) = carried_out(named(cases, "left out fastpersist"), tmp_path)
     assert (row["status"], row["writer"]) == (LEFT_OUT, "fastpersist")

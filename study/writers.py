@@ -37,9 +37,10 @@ def chosen(quick: bool) -> tuple[Entry, ...]:
     return tuple(entry for entry in MENU if entry.name not in skipped)
 
 
-def left_out(quick: bool) -> Iterator[tuple[Entry, str]]:
-    """The others, and why."""
-    reasons = LEFT_OUT | (dict.fromkeys(QUICK_LEFT_OUT, QUICK_REASON) if quick else {})
+def left_out(quick: bool, also: tuple[str, ...] = ()) -> Iterator[tuple[Entry, str]]:
+    """The others, and why; `also` those whom the experiment leaves out with --quick."""
+    omitted = (*QUICK_LEFT_OUT, *also) if quick else ()
+    reasons = LEFT_OUT | dict.fromkeys(omitted, QUICK_REASON)
     return ((entry, reasons[entry.name]) for entry in MENU if entry.name in reasons)
 
 

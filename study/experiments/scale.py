@@ -165,7 +165,8 @@ def figures(ranks: Ranks, bare: list[Ranks]) -> Row:
     row: Row = {"state_bytes": ranks[0]["state_bytes"], "tensors": ranks[0]["tensors"]}
     if bare:
         row["run_time_ratio"] = slowest(ranks) / median(map(slowest, bare))
-        steps = [step for each in bare for one in each for step in one["step_seconds"]]
+        without = [ranks] if ranks in bare else bare
+        steps = [step for each in without for one in each for step in one["step_seconds"]]
         row["step_seconds"] = median(steps)
     if ranks[0]["stalls"]:
         row |= of_saves(ranks)

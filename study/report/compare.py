@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,25 @@ class Timing:
         return self.second.median / self.first.median if self.first.median else 1.0
 
     @property
+    def has_spread(self) -> bool:
+        return min(self.first.count, self.second.count) > 1
+
+    @property
     def apart(self) -> bool:
-        if min(self.first.count, self.second.count) == 1:
+        if not self.has_spread:
             return False
         return self.first.high < self.second.low or self.second.high < self.first.low
 
     @property
+    def chance(self) -> float:
+        """That the spreads of two random samples of one distribution do not touch."""
+        if not self.has_spread:
+            return 0.0
+        return 2 / comb(self.first.count + self.second.count, self.first.count)
+
+    @property
     def distance(self) -> float:
+        """How many times as long, whichever is longer."""
         return max(self.ratio, 1 / self.ratio) if self.ratio > 0 else float("inf")
 
 
@@ -64,16 +77,37 @@ class Comparison:
         return 1 if self.changes or self.only_first or self.only_second else 0
 
     def text(self) -> str:
-        return "\n".join([self._head(), *self._changes(), *self._missing(), *self._timings()])
+        parts = (self._changes(), self._missing(), self._spreads(), self._timings())
+        return "\n".join([self._head(), *(line for part in parts for line in part)])
 
     def _head(self) -> str:
-        apart = sum(one.apart for one in self.timings)
-        spread = sum(min(one.first.count, one.second.count) > 1 for one in self.timings)
         return (
             f"{self.names[0]} and {self.names[1]}: {self.measurements} measurements of both, "
-            f"{len(self.changes)} exact values differ, {apart} of {spread} timings "
-            "with a spread have spreads that do not touch"
+            f"{len(self.changes)} exact values differ"
         )
+
+    def _spreads(self) -> list[str]:
+        told = self.spreads()
+        if not told["timings"]:
+            return []
+        return [
+            f"  timings with a spread: {told['timings']}; one is up to {told['half_within']:.2f} x "
+            f"the other in half of them, up to {told['nine_in_ten_within']:.2f} x in nine of ten; "
+            f"the spreads of {told['apart']} do not touch, where chance alone would have it in "
+            f"{told['apart_by_chance']:.0f}"
+        ]
+
+    def spreads(self) -> dict[str, Any]:
+        """How well timings repeat, of those that have a spread."""
+        found = [one for one in self.timings if one.has_spread]
+        distances = sorted(one.distance for one in found)
+        return {
+            "timings": len(found),
+            "apart": sum(one.apart for one in found),
+            "apart_by_chance": sum(one.chance for one in found),
+            "half_within": distances[len(found) // 2] if found else None,
+            "nine_in_ten_within": distances[len(found) * 9 // 10] if found else None,
+        }
 
     def _changes(self) -> list[str]:
         return [f"  {one.what}: {one.column}: {one.first} -> {one.second}" for one in self.changes]
@@ -94,6 +128,7 @@ class Comparison:
             "format": JSON_FORMAT,
             "studies": list(self.names),
             "measurements": self.measurements,
+            "spreads": self.spreads(),
             "changes": [asdict(one) for one in self.changes],
             "timings": [asdict(one) | {"ratio": one.ratio, "apart": one.apart}
                         for one in self.timings],

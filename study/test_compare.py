@@ -1,0 +1,75 @@
+"""Two studies beside each other, by rows written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from study.report.compare import Timing, compare
+from study.report.summary import Figure
+from study.row import Row
+
+ABOUT = {"format": 1, "quick": True, "seed": 7, "machine": {}}
+
+
+def study(directory: Path, *rows: Row) -> Path:
+    directory.mkdir()
+    (directory / "study.json").write_text(json.dumps(ABOUT))
+    whole = ({"status": "ok", "case": str(index), "rows": 1, **row}
+             for index, row in enumerate(rows))  # fmt: skip
+    (directory / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in whole))
+    return directory
+
+
+def saves(*stalls: float, **more: object) -> list[Row]:
+    row: Row = {"experiment": "cost", "framework": "jax", "workload": "nt3", "writer": "df"}
+    return [{**row, "stall_seconds": one, "file_bytes": 10, **more} for one in stalls]  # type: ignore[dict-item]
+
+
+def test_two_runs_alike_differ_in_nothing(tmp_path: Path) -> None:
+    first, second = (study(tmp_path / name, *saves(1.0, 2.0, 3.0)) for name in "ab")
+    found = compare(first, second)
+    assert (found.measurements, found.changes, found.exit_status) == (1, (), 0)
+    assert found.spreads()["apart"] == 0
+    assert "0 exact values differ" in found.text()
+
+
+def test_an_exact_value_that_differs_is_named_and_the_status_says_so(tmp_path: Path) -> None:
+    first = study(tmp_path / "a", *saves(1.0))
+    found = compare(first, study(tmp_path / "b", *saves(1.0, file_bytes=11)))
+    assert found.exit_status == 1
+    assert "jax nt3 df: file_bytes: 10 -> 11" in found.text()
+
+
+def test_a_measurement_of_one_only_is_named(tmp_path: Path) -> None:
+    first = study(tmp_path / "a", *saves(1.0), *saves(1.0, writer="orbax"))
+    found = compare(first, study(tmp_path / "b", *saves(1.0)))
+    assert found.exit_status == 1
+    assert f"only in {first}: cost jax nt3 orbax" in found.text()
+
+
+def test_timings_that_do_not_touch_are_shown_with_how_often_chance_does_that(
+    tmp_path: Path,
+) -> None:
+    first = study(tmp_path / "a", *saves(1.0, 2.0, 3.0))
+    found = compare(first, study(tmp_path / "b", *saves(4.0, 5.0, 6.0)))
+    assert found.exit_status == 0, "timings may differ"
+    told = found.as_json()["spreads"]
+    assert told == {"timings": 1, "apart": 1, "apart_by_chance": pytest.approx(0.1),
+                    "half_within": 2.5, "nine_in_ten_within": 2.5}  # fmt: skip
+    assert "stall_seconds: 2 [1, 3] -> 5 [4, 6], 2.50 x" in found.text()
+
+
+def test_one_figure_alone_is_never_apart(tmp_path: Path) -> None:
+    first = study(tmp_path / "a", *saves(1.0))
+    found = compare(first, study(tmp_path / "b", *saves(9.0)))
+    assert found.spreads() == {"timings": 0, "apart": 0, "apart_by_chance": 0,
+                               "half_within": None, "nine_in_ten_within": None}  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "second", "chance"), [(1, 1, 0.0), (2, 2, 1 / 3), (3, 3, 0.1)])
+def test_the_chance_that_ranges_do_not_touch(first: int, second: int, chance: float) -> None:
+    one, other = (Figure(2.0, 1.0, 3.0, count) for count in (first, second))
+    assert Timing("", "", one, other).chance == pytest.approx(chance)
