@@ -9,7 +9,7 @@ import pytest
 
 from study.report.compare import Timing, compare
 from study.report.summary import Figure
-from study.row import Row
+from study.row import Row, Value
 
 ABOUT = {"format": 1, "quick": True, "seed": 7, "machine": {}}
 
@@ -23,9 +23,9 @@ def study(directory: Path, *rows: Row) -> Path:
     return directory
 
 
-def saves(*stalls: float, **more: object) -> list[Row]:
+def saves(*stalls: float, **more: Value) -> list[Row]:
     row: Row = {"experiment": "cost", "framework": "jax", "workload": "nt3", "writer": "df"}
-    return [{**row, "stall_seconds": one, "file_bytes": 10, **more} for one in stalls]  # type: ignore[dict-item]
+    return [{**row, "stall_seconds": one, "file_bytes": 10, **more} for one in stalls]
 
 
 def test_two_runs_alike_differ_in_nothing(tmp_path: Path) -> None:
