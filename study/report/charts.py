@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.storage.svg import Series, curves
-from study.report.findings import measured, torn
+from study.report.findings.common import measured, torn
 from study.report.html import Dot, dots
 from study.report.summary import Group, Study
 from study.report.table import seconds

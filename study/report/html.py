@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from study.report.findings import Finding
+from study.report.findings.common import Finding
 from study.report.table import Cell, Line, Mood, Table
 
 SIMULATED = '<span class="simulated">SIMULATED</span>'

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from study.report.findings import measured, median, resumed_whole, rivals, torn
+from study.report.findings.common import measured, median, torn
+from study.report.findings.speed import rivals
+from study.report.findings.trust import resumed_whole
 from study.report.summary import Group, Study
 from study.report.table import seconds
 from study.report.tables.common import framework, is_ours, writer

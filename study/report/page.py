@@ -9,7 +9,8 @@ from pathlib import Path
 from bench.storage import svg
 from study import experiments
 from study.report.charts import Chart, charts
-from study.report.findings import Finding, findings
+from study.report.findings import findings
+from study.report.findings.common import Finding
 from study.report.html import SIMULATED, element, finding, items, table
 from study.report.key_figures import key_figures
 from study.report.markdown import place

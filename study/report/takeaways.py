@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from study.report.findings import Finding, finding, measured, median, plural, some, torn
+from study.report.findings.common import Finding, finding, measured, median, plural, some, torn
 from study.report.summary import Group, Study
 from study.report.table import seconds
 from study.report.tables.common import is_ours, writer
@@ -135,9 +135,9 @@ def publish_last(study: Study) -> Iterator[Finding]:
 def copy_behind(study: Study) -> Iterator[Finding]:
     groups = measured(study, "cost")
     long = [g for g in groups if not is_ours(g) and median(g, "stall_seconds") > LONG_SECONDS]
-    ours = [g for g in groups if is_ours(g) and median(g, "stall_seconds") <= LONG_SECONDS]
-    if long and ours:
-        worst = max(median(group, "stall_seconds") for group in ours)
+    ours = [group for group in groups if is_ours(group)]
+    worst = max((median(group, "stall_seconds") for group in ours), default=LONG_SECONDS)
+    if long and worst < LONG_SECONDS:
         yield finding(
             "cost",
             "Copy behind the training and wait at the next update, not in the save: that takes "

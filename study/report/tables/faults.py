@@ -10,7 +10,7 @@ KEPT = ("keeps the newest", "keeps one")
 LOST = ("can lose the newest", "can lose both")
 REFUSED_WELL = "an error; the older one left; the next save works"
 SPOILT = ("can lose", "never was", "no error", "both lost", "dies", "hangs")
-FOUND, SILENT = "found", "silent"
+FOUND, SILENT, HARMLESS = "found", "silent", "harmless"
 CHANGE_MOODS = {"absorbed": Mood.GOOD, "shifted": Mood.WARN, "lost": Mood.BAD}
 TEARING_MOODS = {"consistent": Mood.GOOD, "refused": Mood.GOOD, "torn": Mood.BAD}
 
@@ -45,7 +45,7 @@ def corruption(study: Study) -> list[Table]:
 
 def of_damage(group: Group) -> Cell:
     verdict = group.text("verdict")
-    mood = {FOUND: Mood.GOOD, "harmless": Mood.GOOD}.get(verdict, Mood.BAD)
+    mood = {FOUND: Mood.GOOD, HARMLESS: Mood.GOOD}.get(verdict, Mood.BAD)
     return Cell(verdict + ratio(group, SILENT if verdict == SILENT else FOUND), mood)
 
 
@@ -94,9 +94,10 @@ def told(groups: list[Group]) -> Table:
 
 
 def of_flip(group: Group) -> Cell:
-    silent = group["verdict"] == SILENT
-    column = SILENT if silent else FOUND
-    return Cell(group.text("verdict") + ratio(group, column), Mood.BAD if silent else Mood.GOOD)
+    verdict = group.text("verdict")
+    column = {SILENT: SILENT, HARMLESS: HARMLESS}.get(verdict, FOUND)
+    mood = Mood.BAD if verdict == SILENT else Mood.GOOD
+    return Cell(verdict + ratio(group, column), mood)
 
 
 def tearing(study: Study) -> list[Table]:

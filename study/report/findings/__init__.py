@@ -1,0 +1,19 @@
+"""What the rows say, in sentences; each names the measurements that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from study.report.findings import speed, trust
+from study.report.findings.common import Finding
+from study.report.summary import Study
+
+
+def findings(study: Study) -> list[Finding]:
+    """In the order of the report; nothing is said of what was not measured."""
+    makers: tuple[Callable[[Study], Iterator[Finding]], ...] = (
+        speed.cost, speed.formats, speed.frequency, speed.scale, speed.simulated,
+        trust.determinism, trust.crash, trust.corruption, trust.sdc, speed.restore,
+        trust.portability, trust.tearing,
+    )  # fmt: skip
+    return [found for maker in makers for found in maker(study)]

@@ -1,0 +1,62 @@
+"""A sentence with the measurements that it rests on, and what makers of sentences share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from study.report.compare import named
+from study.report.summary import Group, Study
+from study.report.tables.common import writer
+
+NAMED_MAX = 6  # writers in one sentence
+
+
+@dataclass(frozen=True)
+class Finding:
+    theme: str  # an experiment's name
+    sentence: str
+    rows: tuple[str, ...]  # the measurements that it rests on
+
+
+def finding(theme: str, sentence: str, groups: Iterable[Group]) -> Finding:
+    return Finding(theme, sentence, tuple(dict.fromkeys(map(named, groups))))
+
+
+def measured(study: Study, experiment: str) -> list[Group]:
+    """What went well, of whole writers: `cost` also has a row about the machine."""
+    return [
+        group for group in study.groups(experiment)
+        if group.ok and (group["workload"] or experiment != "cost")
+    ]  # fmt: skip
+
+
+def torn(study: Study) -> list[Group]:
+    return [group for group in measured(study, "tearing") if group["verdict"] == "torn"]
+
+
+def median(group: Group, column: str) -> float:
+    figure = group.figure(column)
+    return figure.median if figure else float("inf")
+
+
+def some(names: Iterable[str]) -> str:
+    """At most NAMED_MAX of them, and how many more."""
+    found = list(dict.fromkeys(names))
+    shown, more = found[:NAMED_MAX], len(found) - NAMED_MAX
+    return "; ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+
+def plural(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def verdicts(theme: str, groups: list[Group], good: Sequence[str], what: str) -> Iterator[Finding]:
+    """How many writers do well in each of their rows, and which do not."""
+    bad = [group for group in groups if group["verdict"] not in good]
+    names = dict.fromkeys(map(writer, groups))
+    poor = dict.fromkeys(map(writer, bad))
+    if names:
+        rest = f"; these do not: {some(poor)}" if poor else ""
+        count = f"{len(names) - len(poor)} of {len(names)} writers"
+        yield finding(theme, f"{count} {what}{rest}.", bad or groups)

@@ -1,0 +1,127 @@
+"""Whether what was saved is there, is right, and can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from study.report.findings.common import Finding, finding, measured, plural, some, verdicts
+from study.report.summary import Group, Study
+from study.report.tables.common import is_ours, writer
+from study.report.tables.faults import FOUND, HARMLESS, KEPT, REFUSED_WELL, SILENT
+from study.report.tables.restarts import SAME
+
+
+def determinism(study: Study) -> Iterator[Finding]:
+    groups = [group for group in measured(study, "determinism") if group["writer"] != "none"]
+    whole = resumed_whole(study)
+    for ours, name in ((True, "DeepFreeze"), (False, "the other writers")):
+        found = [group for group in whole if is_ours(group) == ours]
+        same = [group for group in found if group["verdict"] == SAME]
+        if found:
+            yield finding(
+                "determinism",
+                f"Where all parts of the state came back, {len(same)} of {len(found)} trainings "
+                f"that were killed and resumed with {name} end bit for bit as the undisturbed one.",
+                found,
+            )
+    lacking = [group for group in groups if group["missing"]]
+    other = [group for group in lacking if group["verdict"] != SAME]
+    if lacking:
+        yield finding(
+            "determinism",
+            f"Without a part of the state (generators, place in the data, schedule, optimizer) "
+            f"{len(other)} of {len(lacking)} resumed trainings end otherwise.",
+            lacking,
+        )
+
+
+def resumed_whole(study: Study) -> list[Group]:
+    """Restarts in which all parts of the state came back, and nothing else had changed."""
+    return [
+        group for group in measured(study, "determinism")
+        if group["writer"] != "none" and not group["missing"]
+        and group["fault"] in ("killed", "killed in a save")
+    ]  # fmt: skip
+
+
+def crash(study: Study) -> Iterator[Finding]:
+    groups = measured(study, "crash")
+    for start, good, what in (
+        ("power cut after the save", KEPT[:1], "still have the newest checkpoint when the power "
+         "fails after their save has said that it is done"),
+        ("power cut in the save", KEPT, "still have a checkpoint when the power fails in their "
+         "save"),
+        ("killed in the save", KEPT, "still have a checkpoint when they are killed in a save"),
+        ("no space left", (REFUSED_WELL,), "refuse a save without space by an error, keep the "
+         "older checkpoint and save again later"),
+    ):  # fmt: skip
+        found = [group for group in groups if group.text("fault").startswith(start)]
+        yield from verdicts("crash", found, good, what)
+
+
+def corruption(study: Study) -> Iterator[Finding]:
+    what = "notice every kind of damage that was done to their files, or come to no harm by it"
+    yield from verdicts("corruption", measured(study, "corruption"), (FOUND, HARMLESS), what)
+
+
+def sdc(study: Study) -> Iterator[Finding]:
+    groups = measured(study, "sdc")
+    training = [group for group in groups if not group["writer"]]
+    lost = [group for group in training if group["verdict"] == "lost"]
+    if training:
+        where = some(f"{g['component']}, {g['bits']}, {g['flips']} at once" for g in lost)
+        yield finding(
+            "sdc",
+            f"Flipped bits ruin the training in {len(lost)} of {len(training)} classes"
+            + (f": {where}." if lost else "."),
+            lost or training,
+        )
+    files = [group for group in groups if group["writer"]]
+    what = "tell of one flipped bit, wherever it is, or come to no harm by it"
+    yield from verdicts("sdc", files, ("told", HARMLESS), what)
+    silent = [group for group in files if group["verdict"] == SILENT]
+    if lost and silent:
+        yield finding(
+            "sdc",
+            "So a flip that ruins a training goes unnoticed with "
+            f"{plural(len(set(map(writer, silent))), 'writer')}.",
+            silent,
+        )
+
+
+def portability(study: Study) -> Iterator[Finding]:
+    across = [
+        group for group in measured(study, "portability") if reader(group)[0] != group["framework"]
+    ]
+    routes: dict[str, list[Group]] = {}
+    for group in across:
+        routes.setdefault(reader(group)[1], []).append(group)
+    if across:
+        told = "; ".join(f"{name} {equal_outputs(found)}" for name, found in routes.items())
+        yield finding(
+            "portability",
+            f"Ways from one framework into another that give the same outputs: {told}.",
+            across,
+        )
+
+
+def reader(group: Group) -> tuple[str, str]:
+    """The framework, and how it reads."""
+    name, _, route = group.text("reader").partition(", ")
+    return name, route
+
+
+def equal_outputs(found: list[Group]) -> str:
+    verdicts_of = [group["verdict"] for group in found]
+    equal, arrays = verdicts_of.count("equal outputs"), verdicts_of.count("arrays only")
+    mapped = f" ({arrays} more after names and dimensions were mapped by hand)" if arrays else ""
+    return f"{equal} of {len(found)}{mapped}"
+
+
+def tearing(study: Study) -> Iterator[Finding]:
+    what = (
+        "give a snapshot of one step, or refuse, where the state goes on to change as soon as "
+        "they allow that"
+    )
+    good = ("consistent", "refused")
+    yield from verdicts("tearing", measured(study, "tearing"), good, what)
