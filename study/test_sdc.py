@@ -104,9 +104,13 @@ def test_a_resume_is_deterministic_and_a_crucial_bit_is_not_absorbed() -> None:
 
 def test_where_numbers_stand_in_files() -> None:
     array = np.arange(6, dtype=np.float32)
-    contents = {Path("x"): b"other", Path("y"): b"abc" + array.tobytes()}
-    assert sdc_files.place_of(array, contents) == sdc_files.Place(Path("y"), 3)
-    assert sdc_files.place_of(array + 1, contents) is None
+    contents = {
+        Path("x"): b"other", Path("y"): b"abc" + array.tobytes(), Path("z"): array.tobytes(),
+    }  # fmt: skip
+    assert list(sdc_files.places_of(array, contents)) == [
+        sdc_files.Place(Path("y"), 3), sdc_files.Place(Path("z"), 0),
+    ]  # fmt: skip
+    assert not list(sdc_files.places_of(array + 1, contents))
 
 
 def test_verdicts() -> None:
@@ -114,6 +118,32 @@ def test_verdicts() -> None:
     assert sdc.verdict(0, 2.1, 2.0) == sdc.LOST
     assert sdc.verdict(0, 0.021, 2.0) == sdc.SHIFTED
     assert sdc.verdict(0, 0.019, 2.0) == sdc.ABSORBED
+
+
+class ReadsOne(sdc_files.Specimen):
+    """Of two files that hold the same numbers it loads one, and compares nothing."""
+
+    def __init__(self, directory: Path, read: str) -> None:
+        array = np.arange(6, dtype=np.float32)
+        self.saved = {"w": array}
+        self.contents = {directory / name: array.tobytes() for name in ("a", "b")}
+        self.read = directory / read
+        for file, data in self.contents.items():
+            file.write_bytes(data)
+
+    def load(self) -> str:
+        same = self.read.exists() and self.read.read_bytes() == self.saved["w"].tobytes()
+        return sdc_files.SAME if same else sdc_files.SILENT
+
+
+def test_a_copy_that_is_not_read_is_no_place(tmp_path: Path) -> None:
+    spot = Spot("w", 1, 30)
+    read = ReadsOne(tmp_path, "b").trial(spot)
+    assert (read["outcome"], read["offset"]) == ("silent", 7)
+    unread = ReadsOne(tmp_path, "a")
+    unread.contents.pop(tmp_path / "a")
+    assert unread.trial(spot)["outcome"] == sdc_files.NO_PLACE
+    assert (tmp_path / "b").read_bytes() == unread.saved["w"].tobytes(), "mended after the trial"
 
 
 def test_what_is_compressed_is_left_out_with_a_reason() -> None:

@@ -37,9 +37,9 @@ TRAININGS = (
     ("model", MOMENTUM), ("optimizer", MOMENTUM), ("batch-norm statistics", MOMENTUM),
     ("optimizer", ADAM),
 )  # fmt: skip
-TOLD, SILENT, HARMLESS = "told", "silent", "harmless"
+TOLD, SILENT = "told", "silent"
 NO_PLACE = "no place"  # as study.programs.sdc_files says
-COMPRESSED = "what is compressed has no bits of a number to flip; see `corruption`"
+COMPRESSED = "compressed, no file has bits of a number to flip; see `corruption`"
 LOST, SHIFTED, ABSORBED = "lost", "shifted", "absorbed"
 LOST_SHARE, SHIFTED_SHARE = 1.0, 0.01  # of the undisturbed loss: more than that
 TRIAL_SECONDS = 0.04
@@ -186,22 +186,15 @@ def file_rows(answer: dict[str, Any]) -> Iterator[Row]:
         yield file_row(bits, trials, left=len(answer["trials"][bits]) - len(trials))
 
 
-def verdict_of(found: Counter[str]) -> str:
-    """The worst: one silent load is what a user has to fear."""
-    if found["silent"]:
-        return SILENT
-    return TOLD if found["found"] else HARMLESS
-
-
 def file_row(bits: str, trials: list[dict[str, Any]], left: int) -> Row:
     if not trials:
         return {"bits": bits, **failure(LEFT_OUT, f"of {left} places none: {COMPRESSED}")}
     found = Counter(trial["outcome"] for trial in trials)
     reason: Row = {"reason": f"{left} further places: {COMPRESSED}"} if left else {}
     return {
-        "bits": bits, "verdict": verdict_of(found),
+        "bits": bits, "verdict": SILENT if found["silent"] else TOLD,
         "trials": len(trials), "found": found["found"], "silent": found["silent"],
-        "harmless": found["harmless"], "detail": json.dumps({"trials": trials}), **reason,
+        "detail": json.dumps({"trials": trials}), **reason,
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import importlib
 import shutil
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -22,8 +23,9 @@ from study.programs.answer import carry_out
 from study.programs.bit_flips import CLASSES, Spot, draw
 
 STEP, OTHER_STEP = 1, 2  # the version that is saved, and one that no file holds
-FOUND, SILENT, HARMLESS = "found", "silent", "harmless"
-NO_PLACE = "no place"  # no file holds these numbers as they are in memory
+FOUND, SILENT = "found", "silent"
+SAME = "the same"  # what was saved came back
+NO_PLACE = "no place"  # nothing that the load reads holds these numbers as they are in memory
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,14 @@ class Place:
     offset: int
 
 
-def place_of(array: Array, contents: dict[Path, bytes]) -> Place | None:
-    """The first, where they stand twice."""
+def places_of(array: Array, contents: dict[Path, bytes]) -> Iterator[Place]:
+    """All: a file may hold a copy that no load reads."""
     wanted = numpy.ascontiguousarray(array).tobytes()
     for file, data in contents.items():
         offset = data.find(wanted)
-        if offset >= 0:
-            return Place(file, offset)
-    return None
+        while offset >= 0:
+            yield Place(file, offset)
+            offset = data.find(wanted, offset + 1)
 
 
 class Specimen:
@@ -61,7 +63,7 @@ class Specimen:
         pending.committed()
         self.saver.close()
         self.contents = {file: file.read_bytes() for file in files_in(directory)}
-        if self.load() != HARMLESS:
+        if self.load() != SAME:
             raise RuntimeError("an undamaged checkpoint does not give what was saved")
 
     def copies(self) -> dict[str, Array]:
@@ -73,24 +75,27 @@ class Specimen:
         self.saver.restore(self.directory, STEP)
         found = self.saver.contents()
         same = all(found[name].tobytes() == one.tobytes() for name, one in self.saved.items())
-        return HARMLESS if same else SILENT
+        return SAME if same else SILENT
 
     def trial(self, spot: Spot) -> dict[str, Any]:
         about: dict[str, Any] = {"tensor": spot.tensor, "index": spot.index, "bit": spot.bit}
-        place = place_of(self.saved[spot.tensor], self.contents)
-        if place is None:
-            return {**about, "outcome": NO_PLACE}
-        offset = place.offset + spot.index * 4 + spot.bit // 8  # little-endian
-        damaged = bytearray(self.contents[place.file])
-        damaged[offset] ^= 1 << spot.bit % 8
-        place.file.write_bytes(damaged)
-        about |= {"offset": offset}
+        for place in places_of(self.saved[spot.tensor], self.contents):
+            offset = place.offset + spot.index * 4 + spot.bit // 8  # little-endian
+            told = self.flipped(place.file, offset, 1 << spot.bit % 8)
+            if told["outcome"] != SAME:
+                return {**about, "offset": offset, **told}
+        return {**about, "outcome": NO_PLACE}
+
+    def flipped(self, file: Path, offset: int, bit: int) -> dict[str, Any]:
+        damaged = bytearray(self.contents[file])
+        damaged[offset] ^= bit
+        file.write_bytes(damaged)
         try:
-            return {**about, "outcome": self.load()}
+            return {"outcome": self.load()}
         except Exception as error:  # the reader has noticed, whatever it says
-            return {**about, "outcome": FOUND, "said": type(error).__name__}
+            return {"outcome": FOUND, "said": type(error).__name__}
         finally:
-            place.file.write_bytes(self.contents[place.file])
+            file.write_bytes(self.contents[file])
 
 
 def told(writer: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:

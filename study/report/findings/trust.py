@@ -77,8 +77,7 @@ def sdc(study: Study) -> Iterator[Finding]:
             lost or training,
         )
     files = [group for group in groups if group["writer"]]
-    what = "tell of one flipped bit, wherever it is, or come to no harm by it"
-    yield from verdicts("sdc", files, ("told", HARMLESS), what)
+    yield from verdicts("sdc", files, ("told",), "tell of one flipped bit, wherever it is")
     silent = [group for group in files if group["verdict"] == SILENT]
     if lost and silent:
         yield finding(

@@ -94,10 +94,9 @@ def told(groups: list[Group]) -> Table:
 
 
 def of_flip(group: Group) -> Cell:
-    verdict = group.text("verdict")
-    column = {SILENT: SILENT, HARMLESS: HARMLESS}.get(verdict, FOUND)
-    mood = Mood.BAD if verdict == SILENT else Mood.GOOD
-    return Cell(verdict + ratio(group, column), mood)
+    silent = group["verdict"] == SILENT
+    column = SILENT if silent else FOUND
+    return Cell(group.text("verdict") + ratio(group, column), Mood.BAD if silent else Mood.GOOD)
 
 
 def tearing(study: Study) -> list[Table]:
