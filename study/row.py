@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -84,7 +84,7 @@ def _exact() -> dict[str, Column]:
         "checked": Column(Kind.EXACT, "what a load compares; empty: nothing"),
         "first_step": Column(Kind.EXACT, "the first step that differs from the undisturbed run"),
         "first_entry": Column(Kind.EXACT, "the first entry that differs there"),
-        "missing": Column(Kind.EXACT, "the parts of the state that were not saved"),
+        "missing": Column(Kind.EXACT, "the parts of the state that did not come back"),
         "nan": Column(Kind.EXACT, "trials whose loss ended as NaN or infinite"),
         "loss_change": Column(Kind.EXACT, "the greatest change of the last loss, absolute"),
     }
@@ -94,6 +94,7 @@ def _measured() -> dict[str, Column]:
     return {
         "stall_seconds": Column(Kind.MEASURED, "from the call until the state may change"),
         "first_stall_seconds": Column(Kind.MEASURED, "the same, of a process's first save"),
+        "open_seconds": Column(Kind.MEASURED, "until the writer is ready; DeepFreeze's: prewarmed"),
         "committed_seconds": Column(Kind.MEASURED, "from the call until the writer says so"),
         "durable_seconds": Column(Kind.MEASURED, "from the call until all is synced"),
         "restore_seconds": Column(Kind.MEASURED, "into the live state, files not in memory"),
@@ -142,7 +143,3 @@ def check(row: Row) -> Row:
 def identity(row: Row) -> tuple[Value, ...]:
     """Equal for repetitions of one measurement, and for the same one of another run."""
     return tuple(row.get(name) for name in NAMES)
-
-
-def of_experiment(rows: Iterable[Row], name: str) -> list[Row]:
-    return [row for row in rows if row.get("experiment") == name]

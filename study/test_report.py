@@ -83,6 +83,51 @@ def test_a_writer_that_mixes_steps_is_not_the_best() -> None:
     assert "for their snapshots mix steps: <torn>" in sentences(study)
 
 
+def restarted(writer: str, saved: str, missing: str, verdict: str, **more: Any) -> Row:
+    return {
+        "experiment": "determinism", "framework": "jax", "writer": writer, "title": writer,
+        "fault": "killed", "saved": saved, "missing": missing, "verdict": verdict, **more,
+    }  # fmt: skip
+
+
+def test_a_part_that_was_saved_and_did_not_come_back_counts_against_the_writer() -> None:
+    otherwise = '{"model_differs_from": 11}'
+    study = study_of(
+        restarted("df", "model, rng", "rng", "DIVERGED", detail=otherwise),
+        restarted("orbax", "model, rng", "", "BIT_IDENTICAL"),
+        restarted("orbax", "model", "rng", "DIVERGED", detail=otherwise),
+        restarted("careless", "model", "rng", "DIVERGED"),
+        restarted("broken", "model", "rng", "FAILED"),
+    )  # fmt: skip
+    said = sentences(study)
+    assert "0 of 1 trainings that were killed and resumed with DeepFreeze end bit for bit" in said
+    assert "1 of 1 trainings that were killed and resumed with the other writers" in said
+    assert "1 of 2 resumed trainings learn otherwise" in said
+
+
+def test_a_writer_that_failed_is_named_and_not_judged() -> None:
+    broken = corrupted("broken", "", status="failed", reason="no")
+    said = sentences(study_of(corrupted("df-jax", "found"), broken))
+    assert "1 of 1 writers notice every kind of damage" in said
+    assert "Not judged, for it failed here: broken." in said
+
+
+def test_repetitions_that_contradict_each_other_are_shown() -> None:
+    study = study_of(corrupted("df-jax", "found"), corrupted("df-jax", "silent"))
+    table = tables(study, "corruption")[-1]
+    assert table.title == "Repetitions that do not agree"
+    assert [cell.text for cell in table.lines[0].cells][1:] == ["verdict", "found, silent"]
+
+
+def test_the_model_says_which_way_it_errs() -> None:
+    errors = (
+        scaled("rank0", ranks=count, simulated=True, quantity="stall_seconds",
+               prediction_error=error)
+        for count, error in ((2, -0.5), (4, -0.25), (8, 0.1))
+    )  # fmt: skip
+    assert "rank 0 writes -25 % in the median, from -50 % to +10 %" in sentences(study_of(*errors))
+
+
 def test_nothing_is_said_of_what_was_not_measured() -> None:
     failed = cost_row("df", 0.1, status="failed", reason="no")
     assert sentences(study_of(failed)) == ""
@@ -151,8 +196,9 @@ def test_ranks_are_columns_in_order_and_strategies_lines() -> None:
         scaled("rank0", ranks=8), scaled("rank0", ranks=2),
         scaled("deepfreeze", ranks=2, stall_seconds=0.001), scaled("none", ranks=2),
     )  # fmt: skip
-    (table,) = tables(study, "scale")
-    assert table.columns == ("Strategy", "2 ranks", "8 ranks")
+    table, stragglers = tables(study, "scale")
+    assert table.columns == stragglers.columns == ("Strategy", "2 ranks", "8 ranks")
+    assert "rank 0 writes: rank0 (syncs nothing)" in table.notes[1]
     assert [cell.text for cell in table.lines[0].cells] == [
         "rank 0 writes", "500 ms; +25 %", "500 ms; +25 %",
     ]  # fmt: skip
@@ -166,15 +212,15 @@ def test_simulated_figures_say_so_and_are_never_beside_measured_ones() -> None:
         scaled("rank0", ranks=2, simulated=True, quantity="stall_seconds", prediction_error=-0.5),
     )  # fmt: skip
     found = tables(study, "scale")
-    assert not found[0].simulated
-    assert len(found) > 1
-    assert all(table.simulated for table in found[1:])
+    assert [table.simulated for table in found[:2]] == [False, False]
+    assert len(found) > 2
+    assert all(table.simulated for table in found[2:])
     told = [
         one.sentence for one in findings(study) if "4,096" in one.sentence or "%" in one.sentence
     ]
     assert told
     assert all(one.startswith("SIMULATED") for one in told)
-    assert summary(study).count(", SIMULATED") == len(found) - 1
+    assert summary(study).count(", SIMULATED") == len(found) - 2
 
 
 def test_every_experiment_is_in_the_summary_also_when_nothing_was_run() -> None:

@@ -16,7 +16,6 @@ from study.simulation.calibration import (
     CalibrationError,
     calibrate,
     compare,
-    errors_by_strategy,
     predict,
 )
 from study.simulation.machine import (
@@ -276,7 +275,6 @@ def test_a_comparison_has_errors_by_strategy_and_ranks() -> None:
     errors = {row["quantity"]: row["prediction_error"] for row in comparison.rows}
     assert errors == pytest.approx({"stall_seconds": 0.5, "durable_seconds": -0.2})
     assert (comparison.median, comparison.worst) == pytest.approx((0.35, 0.5))
-    assert errors_by_strategy(comparison) == {RANK0: pytest.approx((0.35, 0.5))}
     assert compare([], real).worst is None
     half: list[Row] = [
         {"strategy": RANK0, "ranks": 2, "stall_seconds": 2.0, "durable_seconds": None}

@@ -15,6 +15,7 @@ FRAMEWORK_OF = {
     "bench.storage.jax_savers": "jax",
     "bench.storage.chainer_savers": "chainer",
 }
+NAMES_OF_WRITERS = frozenset(entry.name for entry in MENU)
 LEFT_OUT = {"fastpersist": "its extension takes minutes to compile: `make bench` measures it"}
 COMPRESSED = ("chainer", "chainer-hdf5")  # 5 to 30 times as slow as the others: fewer saves
 QUICK_REASON = "takes long, or differs little from another: left out with --quick"

@@ -175,7 +175,7 @@ class OrbaxAsync(BackgroundPeer):
 
     name = "orbax-async"
     title = "Orbax, async"
-    synced = "nothing"
+    synced = "files, no directory"
     marker = MARKER
     in_one_store = True
 

@@ -62,9 +62,15 @@ def measured(entry: Entry, workload: str, size: Size, round_index: int, place: P
     first, *later = found["saves"]
     return [
         {**known, **figures(one), "repetition": round_index * size.saves + index,
-         "first_stall_seconds": first["captured_seconds"] if index == 0 else None}
+         **(of_the_process(found, first) if index == 0 else {})}
         for index, one in enumerate(later)
     ]  # fmt: skip
+
+
+def of_the_process(found: dict[str, Any], first: dict[str, Any]) -> Row:
+    return {
+        "open_seconds": found["open_seconds"], "first_stall_seconds": first["captured_seconds"]
+    }  # fmt: skip
 
 
 def figures(save: dict[str, Any]) -> Row:

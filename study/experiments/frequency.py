@@ -116,7 +116,7 @@ def names_of(one: dict[str, Any]) -> Row:
     return {
         "writer": one["saver"], "title": one["title"], "order": one["position"],
         "interval": OFF if one["baseline"] else one["every"],
-        "synced": "" if one["baseline"] else one["synced"],
+        "synced": "" if one["baseline"] else one["synced"].removesuffix(", no directory"),
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from study.simulation import calibration
 from study.simulation.machine import nt3, read_machine
 from study.simulation.model import STRATEGIES, curve, why_not_installed
 
-MEASURED = {"pytorch": (2, 4, 8), "chainer": (2, 4, 8), "tensorflow": (2, 4)}
+MEASURED = {"pytorch": (2, 4, 8)}  # the framework whose peers sync, too
 INTERVAL = 2  # as in the measured jobs
 STEP_SECONDS = 10.0  # assumed: a step of NT3 on one node of the modelled machine
 MTBF_PER_NODE_SECONDS = 5 * 365 * 86_400.0  # assumed: five years

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.storage.svg import Series, curves
-from study.report.findings.common import measured, torn
+from study.report.findings.common import measured, mixing
 from study.report.html import Dot, dots
 from study.report.summary import Group, Study
 from study.report.table import seconds
@@ -34,10 +34,10 @@ def charts(study: Study, experiment: str) -> list[Chart]:
 
 
 def cost(study: Study) -> Iterator[Chart]:
-    mixing = {group["writer"] for group in torn(study)}
+    torn = {group["writer"] for group in mixing(study)}
     for (workload,), groups in split(measured(study, "cost"), "workload").items():
         caption = "Until the training may go on to change its state."
-        yield from plot(groups, "stall_seconds", f"Stall of a save, {workload}", caption, mixing)
+        yield from plot(groups, "stall_seconds", f"Stall of a save, {workload}", caption, torn)
         caption = "Until the checkpoint would survive a power cut."
         yield from plot(groups, "durable_seconds", f"Until it is durable, {workload}", caption)
 
@@ -54,21 +54,21 @@ def plot(
     column: str,
     title: str,
     caption: str,
-    mixing: Collection[Value] = (),
+    torn: Collection[Value] = (),
 ) -> Iterator[Chart]:
     """Those whose snapshots mix steps say so: it is why they are quick."""
-    found = [dot(group, column, mixing) for group in sorted(groups, key=by(column))]
+    found = [dot(group, column, torn) for group in sorted(groups, key=by(column))]
     drawn = [one for one in found if one is not None and one.low > 0]
     if drawn:
         how = "Each line ten times the one before; a bar from the least to the greatest."
         yield Chart(title, f"{caption} {how}", dots(drawn, seconds))
 
 
-def dot(group: Group, column: str, mixing: Collection[Value]) -> Dot | None:
+def dot(group: Group, column: str, torn: Collection[Value]) -> Dot | None:
     one = group.figure(column)
     if one is None:
         return None
-    label = writer(group) + (" (mixes steps)" if group["writer"] in mixing else "")
+    label = writer(group) + (" (mixes steps)" if group["writer"] in torn else "")
     return Dot(label, one.median, one.low, one.high, is_ours(group))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from study.report.findings.common import measured, median, torn
+from study.report.findings.common import measured, median, mixing
 from study.report.findings.speed import rivals
 from study.report.findings.trust import resumed_whole
 from study.report.summary import Group, Study
@@ -27,10 +27,12 @@ def key_figures(study: Study) -> list[KeyFigure]:
 
 def stall(study: Study) -> Iterator[KeyFigure]:
     """Of the first workload and framework; against the best that does not mix steps."""
-    mixing = {group["writer"] for group in torn(study)}
+    passed_over = {group["writer"] for group in mixing(study)}
     groups = measured(study, "cost")
     workload = groups[0]["workload"] if groups else None
-    here = [one for one in groups if one["workload"] == workload and one["writer"] not in mixing]
+    here = [
+        one for one in groups if one["workload"] == workload and one["writer"] not in passed_over
+    ]
     for ours, best in list(rivals(here, "stall_seconds"))[:1]:
         yield KeyFigure(
             seconds(median(ours, "stall_seconds")),

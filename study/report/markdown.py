@@ -54,13 +54,17 @@ def shown(table: Table) -> Iterator[str]:
     for line in table.lines:
         texts = [cell.text for cell in line.cells]
         texts += [""] * (len(table.columns) - len(texts))
-        yield row([f"**{texts[0]}**" if line.ours else texts[0], *texts[1:]])
+        yield row(texts, bold=line.ours)
     for note in table.notes:
         yield from ("", escaped(note))
 
 
-def row(texts: list[str] | tuple[str, ...]) -> str:
-    return "| " + " | ".join(map(escaped, texts)) + " |"
+def row(texts: list[str] | tuple[str, ...], bold: bool = False) -> str:
+    """`bold`: its first cell."""
+    cells = [escaped(text) for text in texts]
+    if bold:
+        cells[0] = f"**{cells[0]}**"
+    return f"| {' | '.join(cells)} |"
 
 
 def escaped(text: str) -> str:

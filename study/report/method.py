@@ -13,7 +13,8 @@ METHOD = (
     "Overheads are of trainings with saves against those without in the same process, in shuffled "
     "order.",
     "Killed: SIGKILL at moments spread over the save. A power cut shuts down a file system of the "
-    "study's own: what was not on its device is gone. It is mounted again and loaded from.",
+    "study's own, on a device in memory: what the device was not given is gone. It is mounted "
+    "again and loaded from. A device that loses what it was given, its cache, is not tried.",
     "A restart is a new process. After every step digests of the whole state are compared with "
     "those of an undisturbed training. Negative controls leave a part out, and must end otherwise.",
     "Damage and flipped bits are at places drawn from the seed. Two runs with one seed must agree "

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from study.report.findings.common import Finding, finding, measured, median, plural, some, torn
+from study.report.findings.common import Finding, finding, measured, plural, some, torn
+from study.report.findings.trust import learns_otherwise, resumed_without
 from study.report.summary import Group, Study
-from study.report.table import seconds
 from study.report.tables.common import is_ours, writer
 from study.report.tables.faults import FOUND, KEPT, SILENT
-from study.report.tables.restarts import SAME
 from study.report.tables.speed import EVERYTHING
 
 FOR_USERS, FOR_DEVELOPERS = "for users", "for framework developers"
-LONG_SECONDS = 0.1  # a stall that is worth a word
 
 
 def takeaways(study: Study) -> dict[str, list[Finding]]:
@@ -21,7 +19,7 @@ def takeaways(study: Study) -> dict[str, list[Finding]]:
         check_yourself, sync_yourself, save_everything, write_beside, keep_space,
     )  # fmt: skip
     developers: tuple[Callable[[Study], Iterator[Finding]], ...] = (
-        checksum, publish_last, copy_behind, snapshot, same_bytes,
+        checksum, publish_last, snapshot, same_bytes,
     )  # fmt: skip
     return {
         FOR_USERS: [found for maker in users for found in maker(study)],
@@ -59,25 +57,26 @@ def sync_yourself(study: Study) -> Iterator[Finding]:
 
 
 def save_everything(study: Study) -> Iterator[Finding]:
-    lacking = [
-        group for group in measured(study, "determinism")
-        if group["missing"] and group["verdict"] != SAME
-    ]  # fmt: skip
+    lacking = [group for group in resumed_without(study) if learns_otherwise(group)]
     if lacking:
         parts = dict.fromkeys(part for g in lacking for part in g.text("missing").split(", "))
         yield finding(
             "determinism",
-            "Save more than the weights. A resumed training became another one where this was "
+            "Save more than the weights. A resumed training learnt otherwise where this was "
             f"missing: {some(parts)}.",
             lacking,
         )
 
 
-def write_beside(study: Study) -> Iterator[Finding]:
-    losing = [
+def left_with_nothing(study: Study) -> list[Group]:
+    return [
         group for group in measured(study, "crash")
         if group["fault"] == "killed in the save" and group["verdict"] not in KEPT
     ]  # fmt: skip
+
+
+def write_beside(study: Study) -> Iterator[Finding]:
+    losing = left_with_nothing(study)
     if losing:
         yield finding(
             "crash",
@@ -113,8 +112,7 @@ def checksum(study: Study) -> Iterator[Finding]:
 
 
 def publish_last(study: Study) -> Iterator[Finding]:
-    losing = [g for g in measured(study, "crash") if g["verdict"] not in KEPT
-              and g["fault"] == "killed in the save"]  # fmt: skip
+    losing = left_with_nothing(study)
     if losing:
         yield finding(
             "crash",
@@ -129,21 +127,6 @@ def publish_last(study: Study) -> Iterator[Finding]:
             "Say whether a save that returned is on the device: "
             f"{plural(len(writers(unsynced)), 'writer')} leave syncing to their users.",
             unsynced,
-        )
-
-
-def copy_behind(study: Study) -> Iterator[Finding]:
-    groups = measured(study, "cost")
-    long = [g for g in groups if not is_ours(g) and median(g, "stall_seconds") > LONG_SECONDS]
-    ours = [group for group in groups if is_ours(group)]
-    worst = max((median(group, "stall_seconds") for group in ours), default=LONG_SECONDS)
-    if long and worst < LONG_SECONDS:
-        yield finding(
-            "cost",
-            "Copy behind the training and wait at the next update, not in the save: that takes "
-            f"at most {seconds(worst)} with {some(writers(ours))}, and over "
-            f"{seconds(LONG_SECONDS)} with {plural(len(writers(long)), 'other writer')}.",
-            (*ours, *long),
         )
 
 

@@ -138,14 +138,6 @@ def compare(
     return Comparison(rows, median(sizes) if sizes else None, max(sizes, default=None))
 
 
-def errors_by_strategy(comparison: Comparison) -> dict[str, tuple[float, float]]:
-    """Median and worst size of the errors."""
-    sizes: dict[str, list[float]] = defaultdict(list)
-    for row in comparison.rows:
-        sizes[str(row["strategy"])].append(abs(float(row["prediction_error"] or 0.0)))
-    return {strategy: (median(found), max(found)) for strategy, found in sizes.items()}
-
-
 def _medians(rows: Iterable[Mapping[str, Value]]) -> dict[tuple[str, int], dict[str, float]]:
     """By strategy and ranks: the median of each number."""
     values: dict[tuple[str, int], dict[str, list[float]]] = {}

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from study.report.compare import named
 from study.report.summary import Group, Study
 from study.report.tables.common import writer
+from study.row import FAILED, NO_SPACE, TIMED_OUT
 
 NAMED_MAX = 6  # writers in one sentence
+BROKEN = (FAILED, TIMED_OUT, NO_SPACE)  # the statuses of rows that should have been ok
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,12 @@ def torn(study: Study) -> list[Group]:
     return [group for group in measured(study, "tearing") if group["verdict"] == "torn"]
 
 
+def mixing(study: Study) -> list[Group]:
+    """Torn whatever the state: not only where one tensor is larger than all of most networks."""
+    kept = {g["writer"] for g in measured(study, "tearing") if g["verdict"] != "torn"}
+    return [group for group in torn(study) if group["writer"] not in kept]
+
+
 def median(group: Group, column: str) -> float:
     figure = group.figure(column)
     return figure.median if figure else float("inf")
@@ -51,12 +59,17 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def verdicts(theme: str, groups: list[Group], good: Sequence[str], what: str) -> Iterator[Finding]:
-    """How many writers do well in each of their rows, and which do not."""
-    bad = [group for group in groups if group["verdict"] not in good]
-    names = dict.fromkeys(map(writer, groups))
+def verdicts(
+    study: Study, theme: str, groups: list[Group], good: Sequence[str], what: str
+) -> Iterator[Finding]:
+    """How many writers do well in each of their rows, which do not, and who could not be judged."""
+    failed = {writer(group) for group in study.groups(theme) if group["status"] in BROKEN}
+    judged = [group for group in groups if writer(group) not in failed]
+    bad = [group for group in judged if group["verdict"] not in good]
+    names = dict.fromkeys(map(writer, judged))
     poor = dict.fromkeys(map(writer, bad))
     if names:
         rest = f"; these do not: {some(poor)}" if poor else ""
+        broken = f". Not judged, for it failed here: {some(sorted(failed))}" if failed else ""
         count = f"{len(names) - len(poor)} of {len(names)} writers"
-        yield finding(theme, f"{count} {what}{rest}.", bad or groups)
+        yield finding(theme, f"{count} {what}{rest}{broken}.", bad or judged)

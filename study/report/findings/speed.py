@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import median as middle
 
-from study.report.findings.common import Finding, finding, measured, median, plural, some, torn
-from study.report.summary import Group, Study
+from study.report.findings.common import (
+    Finding,
+    finding,
+    measured,
+    median,
+    mixing,
+    plural,
+    some,
+)
+from study.report.summary import Figure, Group, Study
 from study.report.table import seconds, size
 from study.report.tables.common import framework, is_ours, is_simulated, split, writer
 from study.report.tables.files import bytes_of
@@ -15,23 +24,31 @@ from study.report.tables.speed import EVERYTHING, RESTART, by, percent
 OUR_DEFAULTS = ("df", "df-tensorflow", "df-chainer", "df-jax")
 OUR_DEFAULT_IN_TRAINING = "df-default"
 SAME_BYTES = "same bytes"
+OFF = 0  # the interval of a training that saves nothing
 
 
 def cost(study: Study) -> Iterator[Finding]:
-    mixing = {group["writer"] for group in torn(study)}
-    found = [group for group in measured(study, "cost") if group["writer"] not in mixing]
+    writers_that_mix = {group["writer"] for group in mixing(study)}
+    found = [g for g in measured(study, "cost") if g["writer"] not in writers_that_mix]
     for (workload,), groups in split(found, "workload").items():
         for column, what in (
             ("stall_seconds", "How long a save holds the training up"),
             ("durable_seconds", "How long until a checkpoint would survive a power cut"),
         ):
             yield from beside(groups, column, what, workload)
-    if mixing:
+    passed = [g for g in measured(study, "cost") if g["writer"] in writers_that_mix]
+    if passed:
         yield finding(
             "cost",
             "Not counted there, for their snapshots mix steps: "
-            f"{some(dict.fromkeys(map(writer, torn(study))))}.",
-            torn(study),
+            f"{some(dict.fromkeys(map(writer, passed)))}.",
+            mixing(study),
+        )
+    if found and not measured(study, "tearing"):
+        yield finding(
+            "cost",
+            "Some of the writers compared there may mix steps: `tearing` was not run.",
+            found,
         )
     leaving = [g for g in measured(study, "cost") if g["synced"] != EVERYTHING]
     writers = {writer(group) for group in measured(study, "cost")}
@@ -117,14 +134,21 @@ def frequency(study: Study) -> Iterator[Finding]:
         if not ours or not others:
             continue
         best, last = others[0], others[-1]
+        off = [figure for g in groups if g["interval"] == OFF and (figure := ratio_of(g))]
+        noise = max((max(one.high - 1, 1 - one.low) for one in off), default=0.0)
         yield finding(
             "frequency",
             f"Saving after every step changes the run time of {workload} in "
             f"{framework(ours[0])} by {longer(ours[0])} with {writer(ours[0])}, {longer(best)} "
             f"with {writer(best)}"
-            + (f", {longer(last)} with {writer(last)}." if last is not best else "."),
+            + (f", {longer(last)} with {writer(last)}" if last is not best else "")
+            + f"; two trainings without saves are up to {100 * noise:.0f} % off their median.",
             (ours[0], best, last),
         )
+
+
+def ratio_of(group: Group) -> Figure | None:
+    return group.figure("run_time_ratio")
 
 
 def longer(group: Group) -> str:
@@ -141,8 +165,8 @@ def scale(study: Study) -> Iterator[Finding]:
         ours = there.pop("deepfreeze", None)
         if ours is None or not there:
             continue
-        told = ", ".join(f"{NAMES[name]} {seconds(median(group, 'stall_seconds'))}"
-                         for name, group in there.items())  # fmt: skip
+        told = ", ".join(f"{seconds(median(group, 'stall_seconds'))} with {writer(group)}"
+                         for group in there.values())  # fmt: skip
         yield finding(
             "scale",
             f"{plural(most, 'rank')} in {framework(ours)} ({key[1]}, {key[2]} scaling): the "
@@ -154,14 +178,17 @@ def scale(study: Study) -> Iterator[Finding]:
 
 def simulated(study: Study) -> Iterator[Finding]:
     groups = [group for group in measured(study, "scale") if is_simulated(group)]
-    errors = [group for group in groups if group["quantity"]]
+    errors = [group for group in groups if group["quantity"] and group["ranks"]]
     if errors:
-        sizes = sorted(abs(median(group, "prediction_error")) for group in errors)
+        told = "; ".join(
+            f"{NAMES[name]} {signed_errors(found)}"
+            for (name,), found in split(errors, "strategy").items()
+        )
+        frameworks = ", ".join(dict.fromkeys(map(framework, errors)))
         yield finding(
             "scale",
-            f"SIMULATED against measured, on this machine: the model is off by "
-            f"{100 * sizes[len(sizes) // 2]:.0f} % in the median and {100 * sizes[-1]:.0f} % at "
-            f"worst, over {plural(len(sizes), 'comparison')}.",
+            f"SIMULATED less measured, over measured ({frameworks}, ranks that share the cores and "
+            f"the disk of this machine; no network, no parallel file system): {told}.",
             errors,
         )
     nodes = {int(str(group["nodes"])) for group in groups if group["nodes"]}
@@ -171,10 +198,16 @@ def simulated(study: Study) -> Iterator[Finding]:
                          for g in last)  # fmt: skip
         yield finding(
             "scale",
-            f"SIMULATED, {max(nodes):,} nodes of a Theta-like machine: the longest stall of a rank "
-            f"in a save of NT3 is: {told}.",
+            f"SIMULATED, {max(nodes):,} nodes of a Theta-like machine, whose bandwidths and time "
+            f"of a call are assumed: the longest stall of a rank in a save of NT3 is: {told}.",
             last,
         )
+
+
+def signed_errors(groups: list[Group]) -> str:
+    found = sorted(median(group, "prediction_error") for group in groups)
+    low, half, high = (f"{100 * one:+.0f} %" for one in (found[0], middle(found), found[-1]))
+    return f"{half} in the median, from {low} to {high}"
 
 
 def restore(study: Study) -> Iterator[Finding]:

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from study.report.findings.common import Finding, finding, measured, plural, some, verdicts
 from study.report.summary import Group, Study
-from study.report.tables.common import is_ours, writer
+from study.report.tables.common import is_ours, split, writer
 from study.report.tables.faults import FOUND, HARMLESS, KEPT, REFUSED_WELL, SILENT
 from study.report.tables.restarts import SAME
+from study.writers import NAMES_OF_WRITERS
+
+NO_RESTART = "FAILED"
 
 
 def determinism(study: Study) -> Iterator[Finding]:
-    groups = [group for group in measured(study, "determinism") if group["writer"] != "none"]
     whole = resumed_whole(study)
     for ours, name in ((True, "DeepFreeze"), (False, "the other writers")):
         found = [group for group in whole if is_ours(group) == ours]
@@ -20,28 +22,55 @@ def determinism(study: Study) -> Iterator[Finding]:
         if found:
             yield finding(
                 "determinism",
-                f"Where all parts of the state came back, {len(same)} of {len(found)} trainings "
+                f"Where all parts of the state were saved, {len(same)} of {len(found)} trainings "
                 f"that were killed and resumed with {name} end bit for bit as the undisturbed one.",
                 found,
             )
-    lacking = [group for group in groups if group["missing"]]
-    other = [group for group in lacking if group["verdict"] != SAME]
+    lacking = resumed_without(study)
+    other = [group for group in lacking if learns_otherwise(group)]
     if lacking:
         yield finding(
             "determinism",
-            f"Without a part of the state (generators, place in the data, schedule, optimizer) "
-            f"{len(other)} of {len(lacking)} resumed trainings end otherwise.",
+            "Without a part of the state (generators, place in the data, schedule, optimizer, "
+            f"model) {len(other)} of {len(lacking)} resumed trainings learn otherwise: their "
+            "weights or losses are no longer those of the undisturbed one.",
             lacking,
         )
 
 
 def resumed_whole(study: Study) -> list[Group]:
-    """Restarts in which all parts of the state came back, and nothing else had changed."""
+    """All parts were saved, and nothing else had changed: whether they came back is judged."""
     return [
-        group for group in measured(study, "determinism")
-        if group["writer"] != "none" and not group["missing"]
-        and group["fault"] in ("killed", "killed in a save")
+        group for group, whole in resumed(study)
+        if whole and group["fault"] in ("killed", "killed in a save")
     ]  # fmt: skip
+
+
+def resumed_without(study: Study) -> list[Group]:
+    """A part was not saved, and did not come back; those that ended by that are not judged."""
+    return [
+        group for group, whole in resumed(study)
+        if not whole and group["missing"] and group["verdict"] != NO_RESTART
+    ]  # fmt: skip
+
+
+def resumed(study: Study) -> list[tuple[Group, bool]]:
+    """Each with whether it saved all that anybody saves in its framework."""
+    groups = [group for group in measured(study, "determinism") if group["writer"] != "none"]
+    parts = {
+        framework: set().union(*(parts_of(group, "saved") for group in found))
+        for (framework,), found in split(groups, "framework").items()
+    }
+    return [(one, parts_of(one, "saved") == parts[one.text("framework")]) for one in groups]
+
+
+def parts_of(group: Group, column: str) -> set[str]:
+    return set(filter(None, group.text(column).split(", ")))
+
+
+def learns_otherwise(group: Group) -> bool:
+    """Not only the part that is missing differs: the model or its loss does."""
+    return group.detail().get("model_differs_from") is not None
 
 
 def crash(study: Study) -> Iterator[Finding]:
@@ -56,12 +85,12 @@ def crash(study: Study) -> Iterator[Finding]:
          "older checkpoint and save again later"),
     ):  # fmt: skip
         found = [group for group in groups if group.text("fault").startswith(start)]
-        yield from verdicts("crash", found, good, what)
+        yield from verdicts(study, "crash", found, good, what)
 
 
 def corruption(study: Study) -> Iterator[Finding]:
     what = "notice every kind of damage that was done to their files, or come to no harm by it"
-    yield from verdicts("corruption", measured(study, "corruption"), (FOUND, HARMLESS), what)
+    yield from verdicts(study, "corruption", measured(study, "corruption"), (FOUND, HARMLESS), what)
 
 
 def sdc(study: Study) -> Iterator[Finding]:
@@ -76,16 +105,22 @@ def sdc(study: Study) -> Iterator[Finding]:
             + (f": {where}." if lost else "."),
             lost or training,
         )
-    files = [group for group in groups if group["writer"]]
-    yield from verdicts("sdc", files, ("told",), "tell of one flipped bit, wherever it is")
-    silent = [group for group in files if group["verdict"] == SILENT]
-    if lost and silent:
+    files = [group for group in groups if group["writer"] and in_menu(group)]
+    yield from verdicts(study, "sdc", files, ("told",), "tell of one flipped bit, wherever it is")
+    ruinous = {group["bits"] for group in lost}
+    silent = [group for group in files if group["verdict"] == SILENT and group["bits"] in ruinous]
+    if silent:
         yield finding(
             "sdc",
             "So a flip that ruins a training goes unnoticed with "
             f"{plural(len(set(map(writer, silent))), 'writer')}.",
             silent,
         )
+
+
+def in_menu(group: Group) -> bool:
+    """A writer as it is: not one whose compression was turned off to have bits to flip."""
+    return group["writer"] in NAMES_OF_WRITERS
 
 
 def portability(study: Study) -> Iterator[Finding]:
@@ -123,4 +158,4 @@ def tearing(study: Study) -> Iterator[Finding]:
         "they allow that"
     )
     good = ("consistent", "refused")
-    yield from verdicts("tearing", measured(study, "tearing"), good, what)
+    yield from verdicts(study, "tearing", measured(study, "tearing"), good, what)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from study.report.summary import Group, Study
-from study.report.table import Line, Table, words
+from study.report.table import Cell, Line, Mood, Table, words
 from study.report.tables import faults, files, ranks, restarts, speed
 from study.report.tables.common import framework, is_simulated, writer
 
@@ -27,7 +27,8 @@ TABLES: dict[str, Callable[[Study], list[Table]]] = {
 def tables(study: Study, experiment: str) -> list[Table]:
     """None where nothing of it was measured, and nothing left out."""
     found = TABLES[experiment](study)
-    return found + not_run(study.groups(experiment), found)
+    groups = study.groups(experiment)
+    return found + not_run(groups, found) + contradicting(groups)
 
 
 def not_run(groups: list[Group], found: list[Table]) -> list[Table]:
@@ -40,6 +41,20 @@ def not_run(groups: list[Group], found: list[Table]) -> list[Table]:
         for group in groups for reason in group.reasons if reason not in told
     ]  # fmt: skip
     return [Table("Not run", ("What", "Why"), tuple(lines))] if lines else []
+
+
+def contradicting(groups: list[Group]) -> list[Table]:
+    """The tables show the first repetition of what must be the same in all."""
+    lines = [
+        Line((*words(what(group), name), Cell(values_of(group, name), Mood.BAD)))
+        for group in groups for name in group.differing()
+    ]  # fmt: skip
+    columns = ("What", "Column", "Says, one repetition after the other")
+    return [Table("Repetitions that do not agree", columns, tuple(lines))] if lines else []
+
+
+def values_of(group: Group, column: str) -> str:
+    return ", ".join(str(row.get(column)) for row in group.rows)
 
 
 def cells_text(line: Line) -> str:

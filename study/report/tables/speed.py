@@ -37,6 +37,9 @@ def cost_table(workload: str, groups: list[Group]) -> Table:
     notes = (
         "Stall: until the state may change again. Durable: until all is synced; where the writer "
         "leaves that to its user, the sync by the study is in it.",
+        "First stall: of a process's first save. DeepFreeze was prewarmed before it, as its guide "
+        "says. All else is of the saves after it; the one by which two checkpoints exist for the "
+        "first time takes longer than the next ones with many writers: the upper end of brackets.",
     )
     return Table(title(workload, groups), columns, lines, notes + failures(groups))
 
