@@ -19,7 +19,15 @@ from bench.e2e.files import scratch
 from study import experiments, machine, report
 from study.case import Case, Plan
 from study.environments import Environments
-from study.journal import Journal, JournalError, open_journal, read_about
+from study.journal import (
+    ABOUT,
+    Journal,
+    JournalError,
+    note_resumption,
+    open_journal,
+    read_about,
+    read_journal,
+)
 from study.row import STATUSES
 from study.run import run_all
 
@@ -117,16 +125,34 @@ def measure(options: argparse.Namespace, plan: Plan, cases: list[Case]) -> Journ
     directory = options.directory or options.out
     for path in (options.out, directory):
         path.mkdir(parents=True, exist_ok=True)
-    journal = open_journal(options.out, plan, machine.describe(directory))
+    described = machine.describe(directory)
+    journal = open_journal(options.out, plan, described)
+    try:
+        run_missing(options, plan, cases, journal, described)
+    finally:
+        journal.close()
+    return journal
+
+
+def run_missing(
+    options: argparse.Namespace,
+    plan: Plan,
+    cases: list[Case],
+    journal: Journal,
+    described: dict[str, Any],
+) -> None:
     if options.retry:
         journal.forget_failures()
     say(f"seed {plan.seed}; rows in {journal.path}")
     finished = journal.finished()
+    if finished and any(case.key not in finished for case in cases):
+        changed = note_resumption(options.out, described)
+        if changed:
+            say(f"goes on with another {', '.join(changed)} than it began with: {ABOUT} tells")
     environments = Environments()
     environments.make(case.environment for case in cases if case.key not in finished)
-    with scratch(directory, "study-") as place:
+    with scratch(options.directory or options.out, "study-") as place:
         run_all(cases, journal, environments, place.resolve(), plan)
-    return journal
 
 
 def conclude(options: argparse.Namespace, journal: Journal) -> None:
@@ -175,7 +201,7 @@ def carry_out(options: argparse.Namespace) -> int:
         return compare(options)
     plan = plan_of(options)
     if options.report:
-        conclude(options, open_journal(options.out, Plan(**known_plan(options.out)), {}))
+        conclude(options, read_journal(options.out))
         return GOOD
     cases = cases_of(options, plan)
     if options.list:
@@ -183,8 +209,3 @@ def carry_out(options: argparse.Namespace) -> int:
         return GOOD
     conclude(options, measure(options, plan, cases))
     return GOOD
-
-
-def known_plan(directory: Path) -> dict[str, Any]:
-    about = read_about(directory)
-    return {"quick": about["quick"], "seed": about["seed"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections import Counter
@@ -14,6 +15,8 @@ from study.case import Plan
 from study.row import OK, Row, check
 
 ROWS, ABOUT = "rows.jsonl", "study.json"
+RESUMED, DATE = "resumed", "date"
+ALIKE = ("commit", "cpu", "kernel")  # of the machine: should not change within a study
 FORMAT = 1
 
 
@@ -27,10 +30,17 @@ class Journal:
 
     directory: Path
     rows: list[Row] = field(default_factory=list)
+    lock: int | None = None  # the directory, locked until close(); None: only read
 
     @property
     def path(self) -> Path:
         return self.directory / ROWS
+
+    def close(self) -> None:
+        """Lets another write; its rows can still be read."""
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
 
     def finished(self) -> set[str]:
         """The keys of the cases that are whole."""
@@ -74,13 +84,28 @@ def key_of(row: Row) -> str:
     return f"{row['experiment']}/{row['case']}"
 
 
+def read_journal(directory: Path) -> Journal:
+    """To report what is there, also while a study writes it."""
+    read_about(directory)
+    return Journal(directory, whole_rows(directory))
+
+
 def open_journal(directory: Path, plan: Plan, machine: dict[str, Any]) -> Journal:
-    """A new study, or the one that is there where it has the same plan."""
+    """A new study, or the one that is there where it has the same plan. One process at a time."""
     directory.mkdir(parents=True, exist_ok=True)
-    about = directory / ABOUT
-    if not about.exists():
-        described = {"format": FORMAT, **asdict(plan), "machine": machine}
-        about.write_text(json.dumps(described, indent=1) + "\n")
+    journal = Journal(directory, lock=locked(directory))
+    try:
+        begin(directory, plan, machine)
+        journal._keep(whole_rows(directory))
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
+def begin(directory: Path, plan: Plan, machine: dict[str, Any]) -> None:
+    if not (directory / ABOUT).exists():
+        write_about(directory, {"format": FORMAT, **asdict(plan), "machine": machine})
     known = read_about(directory)
     wanted = asdict(plan)
     if {name: known.get(name) for name in wanted} != wanted:
@@ -88,9 +113,36 @@ def open_journal(directory: Path, plan: Plan, machine: dict[str, Any]) -> Journa
             f"{directory} holds a study with quick={known.get('quick')} and "
             f"seed={known.get('seed')}: choose another --out, or the same options"
         )
-    journal = Journal(directory, whole_rows(directory))
-    journal._keep(journal.rows)
-    return journal
+
+
+def locked(directory: Path) -> int:
+    """Until it is closed, or the process ends. JournalError where another has it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise JournalError(f"{directory}: another study is writing there") from None
+    return descriptor
+
+
+def note_resumption(directory: Path, machine: dict[str, Any]) -> list[str]:
+    """Keeps on what else the rest is measured; what of it is not as when the study began."""
+    known = read_about(directory)
+    again = {name: machine.get(name) for name in (DATE, *ALIKE)}
+    resumed = [*known.get(RESUMED, []), again]
+    write_about(directory, {**known, RESUMED: resumed})
+    return [name for name in ALIKE if known["machine"].get(name) != machine.get(name)]
+
+
+def write_about(directory: Path, described: dict[str, Any]) -> None:
+    """By rename: a crash leaves the old or the new."""
+    part = directory / f"{ABOUT}.part"
+    with part.open("w") as file:
+        file.write(json.dumps(described, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, directory / ABOUT)
 
 
 def read_about(directory: Path) -> dict[str, Any]:

@@ -97,5 +97,5 @@ def failure(status: str, reason: str) -> Row:
 
 def said(error: Exception) -> str:
     if isinstance(error, (LeftOutError, ToolError, TimeoutError)):
-        return str(error)
+        return str(error) or type(error).__name__
     return f"{type(error).__name__}: {error}"

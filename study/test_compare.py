@@ -14,9 +14,9 @@ from study.row import Row, Value
 ABOUT = {"format": 1, "quick": True, "seed": 7, "machine": {}}
 
 
-def study(directory: Path, *rows: Row) -> Path:
+def study(directory: Path, *rows: Row, seed: int = 7) -> Path:
     directory.mkdir()
-    (directory / "study.json").write_text(json.dumps(ABOUT))
+    (directory / "study.json").write_text(json.dumps({**ABOUT, "seed": seed}))
     whole = ({"status": "ok", "case": str(index), "rows": 1, **row}
              for index, row in enumerate(rows))  # fmt: skip
     (directory / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in whole))
@@ -41,6 +41,25 @@ def test_an_exact_value_that_differs_is_named_and_the_status_says_so(tmp_path: P
     found = compare(first, study(tmp_path / "b", *saves(1.0, file_bytes=11)))
     assert found.exit_status == 1
     assert "jax nt3 df: file_bytes: 10 -> 11" in found.text()
+
+
+def test_another_seed_is_told_before_what_follows_from_it(tmp_path: Path) -> None:
+    first = study(tmp_path / "a", *saves(1.0))
+    found = compare(first, study(tmp_path / "b", *saves(1.0, file_bytes=11), seed=8))
+    assert found.text().splitlines()[1] == "  they differ in seed (7, 8)"
+
+
+def test_a_later_repetition_that_differs_is_not_passed_over(tmp_path: Path) -> None:
+    first = study(tmp_path / "a", *saves(1.0, 2.0))
+    second = study(tmp_path / "b", *saves(1.0), *saves(2.0, file_bytes=11))
+    assert [one.second for one in compare(first, second).changes] == ["10, 11"]
+
+
+def test_from_nothing_to_something_is_no_ratio_of_one(tmp_path: Path) -> None:
+    first = study(tmp_path / "a", *saves(0.0, 0.0))
+    found = compare(first, study(tmp_path / "b", *saves(1.0, 1.0)))
+    assert found.timings[0].ratio == float("inf")
+    assert json.loads(json.dumps(found.as_json(), allow_nan=False))["timings"][0]["ratio"] is None
 
 
 def test_a_measurement_of_one_only_is_named(tmp_path: Path) -> None:

@@ -12,15 +12,31 @@ import pytest
 
 from study.case import Case, LeftOutError, Place, Plan, ToolError
 from study.environments import Environments
-from study.journal import ROWS, Journal, JournalError, open_journal
+from study.journal import (
+    ROWS,
+    Journal,
+    JournalError,
+    note_resumption,
+    open_journal,
+    read_about,
+    read_journal,
+)
 from study.row import Row, RowError, check, identity
 from study.run import rows_of, run_all
 
 PLAN = Plan(quick=True, seed=5)
+MACHINE = {"cores": 2, "cpu": "a", "kernel": "b", "commit": "c", "date": "today"}
+
+
+LAST: dict[Path, Journal] = {}
 
 
 def opened(directory: Path, plan: Plan = PLAN) -> Journal:
-    return open_journal(directory, plan, {"cores": 2})
+    """As by a new process: the last one has ended."""
+    if directory in LAST:
+        LAST[directory].close()
+    LAST[directory] = open_journal(directory, plan, MACHINE)
+    return LAST[directory]
 
 
 def row(case: str, **more: str | int) -> Row:
@@ -86,6 +102,30 @@ def test_another_plan_does_not_mix_in(tmp_path: Path, plan: Plan) -> None:
         opened(tmp_path, plan)
 
 
+def test_a_second_writer_is_refused_and_a_reader_is_not(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    journal.append([row("a")])
+    with pytest.raises(JournalError, match="another study is writing there"):
+        open_journal(tmp_path, PLAN, MACHINE)
+    with (tmp_path / ROWS).open("a") as file:
+        file.write('{"half')  # as the writer may just have come to
+    before = (tmp_path / ROWS).read_bytes()
+    assert [one["case"] for one in read_journal(tmp_path).rows] == ["a"]
+    assert (tmp_path / ROWS).read_bytes() == before
+    journal.close()
+    open_journal(tmp_path, PLAN, MACHINE).close()
+
+
+def test_what_goes_on_elsewhere_says_so(tmp_path: Path) -> None:
+    opened(tmp_path)
+    assert note_resumption(tmp_path, MACHINE) == []
+    assert note_resumption(tmp_path, {**MACHINE, "commit": "d", "date": "later"}) == ["commit"]
+    resumed = read_about(tmp_path)["resumed"]
+    assert [one["commit"] for one in resumed] == ["c", "d"]
+    assert resumed[1]["date"] == "later"
+    assert read_about(tmp_path)["machine"] == MACHINE
+
+
 def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text('{"format": 99}')
     with pytest.raises(JournalError, match="format 99"):
@@ -133,6 +173,11 @@ def test_whatever_happens_is_a_row(tmp_path: Path, error: Exception, status: str
 def test_no_row_is_a_failure(tmp_path: Path) -> None:
     (only,) = carried_out(case("w"), tmp_path)
     assert (only["status"], only["reason"]) == ("failed", "the experiment gave no row")
+
+
+def test_an_error_without_words_is_a_row_with_its_name(tmp_path: Path) -> None:
+    (found,) = carried_out(case("a", error=TimeoutError()), tmp_path)
+    assert found["reason"] == "TimeoutError"
 
 
 def test_a_missing_environment_is_a_row(tmp_path: Path) -> None:

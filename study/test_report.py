@@ -223,6 +223,14 @@ def test_simulated_figures_say_so_and_are_never_beside_measured_ones() -> None:
     assert summary(study).count(", SIMULATED") == len(found) - 2
 
 
+def test_what_was_run_later_is_told() -> None:
+    study = study_of()
+    assert "missing was run" not in summary(study)
+    later = Study(Path(), {**ABOUT, "resumed": [{"date": "May", "commit": "abc"}]}, ())
+    assert "What was missing was run at May (commit abc)." in summary(later)
+    assert "May (commit abc)" in page(later)
+
+
 def test_every_experiment_is_in_the_summary_also_when_nothing_was_run() -> None:
     shown = summary(study_of())
     assert shown.count("Not run.") == len(TABLES)

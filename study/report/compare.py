@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from math import comb
+from math import comb, isfinite
 from pathlib import Path
 from typing import Any
 
-from study.report.summary import Figure, Group, read
+from study.journal import ALIKE
+from study.report.summary import Figure, Group, Study, read
 from study.row import COLUMNS, NAMES, Kind, Value, identity
 
 EXACT = [name for name, column in COLUMNS.items() if column.kind is Kind.EXACT]
@@ -37,7 +38,9 @@ class Timing:
 
     @property
     def ratio(self) -> float:
-        return self.second.median / self.first.median if self.first.median else 1.0
+        if self.first.median:
+            return self.second.median / self.first.median
+        return float("inf") if self.second.median else 1.0
 
     @property
     def has_spread(self) -> bool:
@@ -68,6 +71,7 @@ class Comparison:
     measurements: int  # that both have
     changes: tuple[Change, ...]
     timings: tuple[Timing, ...]  # furthest apart first
+    unlike: tuple[str, ...]  # of the studies themselves
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
 
@@ -77,7 +81,7 @@ class Comparison:
         return 1 if self.changes or self.only_first or self.only_second else 0
 
     def text(self) -> str:
-        parts = (self._changes(), self._missing(), self._spreads(), self._timings())
+        parts = (self._unlike(), self._changes(), self._missing(), self._spreads(), self._timings())
         return "\n".join([self._head(), *(line for part in parts for line in part)])
 
     def _head(self) -> str:
@@ -109,6 +113,9 @@ class Comparison:
             "nine_in_ten_within": distances[len(found) * 9 // 10] if found else None,
         }
 
+    def _unlike(self) -> list[str]:
+        return [f"  they differ in {', '.join(self.unlike)}"] if self.unlike else []
+
     def _changes(self) -> list[str]:
         return [f"  {one.what}: {one.column}: {one.first} -> {one.second}" for one in self.changes]
 
@@ -128,13 +135,19 @@ class Comparison:
             "format": JSON_FORMAT,
             "studies": list(self.names),
             "measurements": self.measurements,
-            "spreads": self.spreads(),
+            "unlike": list(self.unlike),
+            "spreads": {name: finite(value) for name, value in self.spreads().items()},
             "changes": [asdict(one) for one in self.changes],
-            "timings": [asdict(one) | {"ratio": one.ratio, "apart": one.apart}
+            "timings": [asdict(one) | {"ratio": finite(one.ratio), "apart": one.apart}
                         for one in self.timings],
             "only_first": list(self.only_first),
             "only_second": list(self.only_second),
         }  # fmt: skip
+
+
+def finite(value: float | None) -> float | None:
+    """JSON has no word for infinity."""
+    return None if value is None or not isfinite(value) else value
 
 
 def shown_figure(one: Figure) -> str:
@@ -143,7 +156,8 @@ def shown_figure(one: Figure) -> str:
 
 def compare(first: Path, second: Path) -> Comparison:
     """JournalError where one of them holds no study."""
-    found = [by_identity(directory) for directory in (first, second)]
+    studies = [read(directory) for directory in (first, second)]
+    found = [by_identity(study) for study in studies]
     both = [(one, found[1][key]) for key, one in found[0].items() if key in found[1]]
     timings = [timing for pair in both for timing in timings_of(*pair)]
     return Comparison(
@@ -151,13 +165,13 @@ def compare(first: Path, second: Path) -> Comparison:
         measurements=len(both),
         changes=tuple(change for pair in both for change in changes_of(*pair)),
         timings=tuple(sorted(timings, key=lambda one: one.distance, reverse=True)),
+        unlike=unlike(*studies),
         only_first=tuple(named(one) for key, one in found[0].items() if key not in found[1]),
         only_second=tuple(named(one) for key, one in found[1].items() if key not in found[0]),
     )
 
 
-def by_identity(directory: Path) -> dict[tuple[Value, ...], Group]:
-    study = read(directory)
+def by_identity(study: Study) -> dict[tuple[Value, ...], Group]:
     groups = [group for name in study.experiments for group in study.groups(name)]
     return {(group["experiment"], *identity(group.rows[0])): group for group in groups}
 
@@ -172,9 +186,23 @@ def named(group: Group) -> str:
 def changes_of(first: Group, second: Group) -> list[Change]:
     what = named(first)
     return [
-        Change(what, name, first[name], second[name])
-        for name in EXACT if first[name] != second[name]
+        Change(what, name, one, other)
+        for name in EXACT if (one := said(first, name)) != (other := said(second, name))
     ]  # fmt: skip
+
+
+def said(group: Group, column: str) -> Value:
+    """By all repetitions; where they contradict each other, all that they say."""
+    found = list(dict.fromkeys(row.get(column) for row in group.rows))
+    return found[0] if len(found) == 1 else ", ".join(sorted(map(str, found)))
+
+
+def unlike(first: Study, second: Study) -> tuple[str, ...]:
+    """What may explain differences before anything else does."""
+    pairs = [(name, first.about.get(name), second.about.get(name)) for name in ("quick", "seed")]
+    machines = [study.about.get("machine", {}) for study in (first, second)]
+    pairs += [(name, *(machine.get(name) for machine in machines)) for name in ALIKE]
+    return tuple(f"{name} ({one}, {other})" for name, one, other in pairs if one != other)
 
 
 def timings_of(first: Group, second: Group) -> list[Timing]:
