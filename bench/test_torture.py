@@ -140,6 +140,13 @@ class Dies(TorchSave):
             raise
 
 
+class HangsAtOnce(TorchSave):
+    """Before its first save."""
+
+    def open(self, directory: Path) -> None:
+        signal.pause()
+
+
 class Waits(TorchSave):
     """For ever, where it can't save."""
 
@@ -495,6 +502,31 @@ def test_a_disk_that_fills_in_the_save(
     except MissingError as error:
         pytest.skip(f"LEFT OUT: {error}")
     assert (trial.detail["came"], trial.outcome, trial.detail["later"]) == (came, outcome, later)
+
+
+def test_a_process_that_hangs_before_the_disk_is_full_is_no_trial(
+    shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shortage, "SAVE_SECONDS_MAX", 0.2)
+    with pytest.raises(NurseryError, match="no disk was filled"):
+        shortage.trial(subject_of(HangsAtOnce, shared_nursery, tmp_path), tmp_path / "run")
+
+
+def test_whatever_ends_a_trial_leaves_no_process(
+    shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> Iterator[nursery.Event]:
+        raise KeyboardInterrupt
+
+    def first_interrupted(self: Nursery, seconds: float) -> Iterator[nursery.Event]:
+        return next(both)(self, seconds)
+
+    both = iter((interrupted, Nursery.rest))
+    monkeypatch.setattr(Nursery, "rest", first_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        shortage.trial(subject_of(HangsAtOnce, shared_nursery, tmp_path), tmp_path / "run")
+    monkeypatch.undo()
+    assert list(shared_nursery.rest(0.2)) == [], "else it hangs"
 
 
 def test_the_judge_knows_every_byte() -> None:

@@ -145,7 +145,7 @@ def run_missing(
         journal.forget_failures()
     say(f"seed {plan.seed}; rows in {journal.path}")
     finished = journal.finished()
-    if finished and any(case.key not in finished for case in cases):
+    if journal.resumes and any(case.key not in finished for case in cases):
         changed = note_resumption(options.out, described)
         if changed:
             say(f"goes on with another {', '.join(changed)} than it began with: {ABOUT} tells")

@@ -14,7 +14,7 @@ from typing import Any
 from study.case import Plan
 from study.row import OK, Row, check
 
-ROWS, ABOUT = "rows.jsonl", "study.json"
+ROWS, ABOUT, LOCK = "rows.jsonl", "study.json", "study.lock"
 RESUMED, DATE = "resumed", "date"
 ALIKE = ("commit", "cpu", "kernel")  # of the machine: should not change within a study
 FORMAT = 1
@@ -30,7 +30,8 @@ class Journal:
 
     directory: Path
     rows: list[Row] = field(default_factory=list)
-    lock: int | None = None  # the directory, locked until close(); None: only read
+    lock: int | None = None  # held until close(); None: only read
+    resumes: bool = False  # it was there before
 
     @property
     def path(self) -> Path:
@@ -95,6 +96,7 @@ def open_journal(directory: Path, plan: Plan, machine: dict[str, Any]) -> Journa
     directory.mkdir(parents=True, exist_ok=True)
     journal = Journal(directory, lock=locked(directory))
     try:
+        journal.resumes = (directory / ABOUT).exists()
         begin(directory, plan, machine)
         journal._keep(whole_rows(directory))
     except BaseException:
@@ -117,11 +119,14 @@ def begin(directory: Path, plan: Plan, machine: dict[str, Any]) -> None:
 
 def locked(directory: Path) -> int:
     """Until it is closed, or the process ends. JournalError where another has it."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    # A file of its own: NFS locks only what is open for writing, and the others are renamed over.
+    descriptor = os.open(directory / LOCK, os.O_WRONLY | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
         os.close(descriptor)
+        if not isinstance(error, BlockingIOError):
+            raise
         raise JournalError(f"{directory}: another study is writing there") from None
     return descriptor
 

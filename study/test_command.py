@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from deepfreeze import studying
-from study import command, experiments
+from study import command, experiments, machine
 from study.case import Case, Experiment, Place, Plan
+from study.journal import open_journal, read_about
 from study.row import Row
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,6 +108,59 @@ def test_where_rows_can_not_be_kept_it_stops_and_says_so(
     monkeypatch.setattr("study.journal.Journal.append", full)
     assert call(tmp_path, "cost") == 3
     assert "No space left on device; what is missing is run" in capsys.readouterr().err
+
+
+def on(monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
+    described = {"date": "today", "cpu": "a", "kernel": "b", "commit": commit}
+    monkeypatch.setattr(machine, "describe", lambda _: described)
+
+
+def resumed(tmp_path: Path) -> list[str]:
+    return [one["commit"] for one in read_about(tmp_path / "out").get("resumed", [])]
+
+
+def test_what_goes_on_by_another_commit_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on(monkeypatch, "first")
+    call(tmp_path, "cost", "--simulate")
+    assert resumed(tmp_path) == []
+    on(monkeypatch, "second")
+    for _ in range(2):  # nothing is left for the other
+        assert call(tmp_path, "cost") == 0
+        assert resumed(tmp_path) == ["second"]
+    assert capsys.readouterr().err.count("goes on with another commit") == 1
+
+
+def test_a_study_that_came_to_no_row_goes_on_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    on(monkeypatch, "first")
+    with monkeypatch.context() as early:
+        early.setattr("study.journal.Journal.append", interrupted)
+        assert call(tmp_path, "cost") == 130
+    on(monkeypatch, "second")
+    call(tmp_path, "cost")
+    assert resumed(tmp_path) == ["second"]
+
+
+def test_beside_a_running_study_only_a_report_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(tmp_path, "cost", "--seed", "7")
+    running = open_journal(tmp_path / "out", Plan(quick=False, seed=7), {})
+    with running.path.open("a") as file:
+        file.write('{"half')
+    before = running.path.read_bytes()
+    assert call(tmp_path, "cost") == 2
+    assert "another study is writing there" in capsys.readouterr().err
+    assert call(tmp_path, "--report") == 0
+    assert running.path.read_bytes() == before
+    running.close()
+    assert call(tmp_path, "cost") == 0
 
 
 def test_the_verb_finds_its_tree() -> None:

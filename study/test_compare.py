@@ -49,6 +49,14 @@ def test_another_seed_is_told_before_what_follows_from_it(tmp_path: Path) -> Non
     assert found.text().splitlines()[1] == "  they differ in seed (7, 8)"
 
 
+def test_another_machine_or_commit_is_told(tmp_path: Path) -> None:
+    first, second = (study(tmp_path / name, *saves(1.0)) for name in "ab")
+    for directory, commit in ((first, "c1"), (second, "c2")):
+        about = {**ABOUT, "machine": {"cpu": f"of {commit}", "commit": commit, "kernel": "k"}}
+        (directory / "study.json").write_text(json.dumps(about))
+    assert sorted(compare(first, second).unlike) == ["commit (c1, c2)", "cpu (of c1, of c2)"]
+
+
 def test_a_later_repetition_that_differs_is_not_passed_over(tmp_path: Path) -> None:
     first = study(tmp_path / "a", *saves(1.0, 2.0))
     second = study(tmp_path / "b", *saves(1.0), *saves(2.0, file_bytes=11))

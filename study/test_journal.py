@@ -116,6 +116,17 @@ def test_a_second_writer_is_refused_and_a_reader_is_not(tmp_path: Path) -> None:
     open_journal(tmp_path, PLAN, MACHINE).close()
 
 
+def test_where_nothing_can_be_locked_no_other_study_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with pytest.raises(OSError, match="No locks available"):
+        opened(tmp_path)
+
+
 def test_what_goes_on_elsewhere_says_so(tmp_path: Path) -> None:
     opened(tmp_path)
     assert note_resumption(tmp_path, MACHINE) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ def trial(subject: Subject, directory: Path) -> Trial:
     shutil.rmtree(copied, ignore_errors=True)
     subject.start_save(directory, "save crowded", copied=str(copied))
     events, hangs = all_events(subject)
+    if not any(event["event"] == "saving" and event["version"] == NEWER for event in events):
+        raise NurseryError(f"no disk was filled: {events[-2:]}")
     came, error = (HANGS, "") if hangs else what_came(events)
     if came in (ENDED, HANGS):
         shutil.rmtree(copied, ignore_errors=True)
@@ -50,12 +53,14 @@ def all_events(subject: Subject) -> tuple[list[Event], bool]:
             events.append(event)
     except HungError:
         return events + subject.nursery.kill(), True
+    except BaseException:  # what is left of it would answer for the next trial
+        with suppress(HungError, NurseryError):
+            subject.nursery.kill()
+        raise
     return events, False
 
 
 def what_came(events: list[Event]) -> tuple[str, str]:
-    if not any(event["event"] == "saving" and event["version"] == NEWER for event in events):
-        raise NurseryError(f"no disk was filled: {events[-2:]}")
     for event in events:
         if event["event"] == "refused":
             return REFUSED, gist(event["error"])
