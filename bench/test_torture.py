@@ -452,7 +452,9 @@ def test_damage_that_would_change_nothing_is_not_done() -> None:
             one.draw(KINDS[kind], Random(SEED))
 
 
-def test_an_older_version_is_the_file_that_says_the_same_of_another_step(tmp_path: Path) -> None:
+def test_an_older_version_is_of_the_same_name_but_for_the_step_or_the_largest(
+    tmp_path: Path,
+) -> None:
     older, newer = tmp_path / "older", tmp_path / "newer"
     files = {
         older: {"step-1-0123456789abcdef/a": 1, "step-1-0123456789abcdef/b": 2, "latest": 3},
@@ -465,6 +467,7 @@ def test_an_older_version_is_the_file_that_says_the_same_of_another_step(tmp_pat
     assert damage.older_versions(older, newer, list(files[newer])) == {
         "step-2-fedcba9876543210/b": older / "step-1-0123456789abcdef/b",
         "latest": older / "latest",
+        "other": older / "latest",
     }
 
 
