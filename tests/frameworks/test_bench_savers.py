@@ -30,7 +30,7 @@ def test_a_saver_restores_what_it_saved(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name not in ALONE:  # the others need no process of their own, which takes seconds to start
-        monkeypatch.setattr(jobs, "ask", lambda _, wanted: child.answer(wanted))
+        monkeypatch.setattr(jobs, "ask", lambda _, wanted, _seconds: child.answer(wanted))
         monkeypatch.setattr(child, "settle", lambda: None)
     LAYOUT.write(tmp_path / "layout")
     found = jobs.measure(SAVERS[name], tmp_path / "layout", tmp_path / "place", SEED, saves=2)

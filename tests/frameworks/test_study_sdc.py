@@ -32,4 +32,5 @@ def test_who_tells(framework: str, tmp_path: Path) -> None:
     found = {row["writer"]: row.get("verdict") for row in rows}
     assert found == wanted, [row.get("reason") for row in rows]
     whole = [row for row in rows if row["status"] == "ok"]
-    assert {(row["trials"], row["harmless"]) for row in whole} <= {(3, 0), (2, 0)}
+    assert {row["trials"] for row in whole} <= {3, 2}
+    assert all(row["trials"] == row["found"] + row["silent"] for row in whole)
