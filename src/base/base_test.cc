@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <csignal>
 #include <thread>
 
@@ -65,7 +66,21 @@ TEST(FailPoint, RecordsNamesAndRefusesNonsense) {
   EXPECT_EQ(fail_points::recorded(), std::vector<std::string>{"test.here"});
   fail_points::disarm();
   EXPECT_FALSE(fail_points::arm("test.here=explode").has_value());
+  EXPECT_FALSE(fail_points::arm("test.here=after:").has_value());
   EXPECT_FALSE(fail_points::arm("test.here").has_value());
+}
+
+TEST(FailPoint, StopsUntilAnotherOneIsPassed) {
+  fail_points::start_recording();
+  ASSERT_TRUE(fail_points::arm("test.here=after:test.there").has_value());
+  std::atomic<bool> there = false;
+  const std::jthread other([&] {
+    there = true;
+    EXPECT_TRUE(fail_points::pass("test.there").has_value());
+  });
+  EXPECT_TRUE(guarded().has_value());
+  EXPECT_TRUE(there);
+  fail_points::disarm();
 }
 
 TEST(FailPointDeathTest, KillEndsTheProcessWithSigkill) {

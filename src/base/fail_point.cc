@@ -21,10 +21,13 @@
 namespace deepfreeze::fail_points {
 namespace {
 
+constexpr int kAwaitMilliseconds = 60'000;
+
 struct Action {
-  enum class Kind { kKill, kError, kSleep } kind = Kind::kKill;
-  int argument = 0;  // errno, or milliseconds
-  int at_pass = 0;   // 0: every pass
+  enum class Kind { kKill, kError, kSleep, kAfter } kind = Kind::kKill;
+  int argument = 0;   // errno, or milliseconds
+  std::string other;  // the point to wait for
+  int at_pass = 0;    // 0: every pass
   int passes = 0;
 };
 
@@ -65,6 +68,9 @@ std::optional<Action> parse_kind(std::string_view text) {
     const auto number = argument.empty() ? std::optional(EIO) : errno_from_name(argument);
     if (!number) return {};
     return Action{.kind = Action::Kind::kError, .argument = *number};
+  }
+  if (kind == "after" && !argument.empty()) {
+    return Action{.kind = Action::Kind::kAfter, .other = std::string(argument)};
   }
   const auto milliseconds = parse_number(argument);
   if (kind != "sleep" || !milliseconds) return {};
@@ -157,6 +163,15 @@ std::vector<std::string> recorded() {
   return all.names;
 }
 
+Status await_recorded(std::string_view name) {
+  for (int waited = 0; waited < kAwaitMilliseconds; ++waited) {
+    const std::vector<std::string> passed = recorded();
+    if (std::ranges::find(passed, name) != passed.end()) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return fail(ErrorCode::kTimeout, fmt::format("fail point {} was not passed", name));
+}
+
 Status pass(std::string_view name) {
   const auto action = take(name);
   if (!action) return {};
@@ -164,6 +179,7 @@ Status pass(std::string_view name) {
     std::this_thread::sleep_for(std::chrono::milliseconds(action->argument));
     return {};
   }
+  if (action->kind == Action::Kind::kAfter) return await_recorded(action->other);
   if (action->kind == Action::Kind::kKill) ::kill(::getpid(), SIGKILL);
   const bool full = action->argument == ENOSPC || action->argument == EDQUOT;
   return fail(full ? ErrorCode::kNoSpace : ErrorCode::kIo,

@@ -1,7 +1,8 @@
 // Named places where a test makes a step fail, stop or die. Off, one costs a relaxed load.
 //
 // DEEPFREEZE_FAIL="commit.sealed=kill;part.write=error:ENOSPC@3" arms them for a process:
-// kill (SIGKILL), error[:ERRNO], sleep:MS; @N acts at the N-th pass only.
+// kill (SIGKILL), error[:ERRNO], sleep:MS, after:NAME (stops until that one is recorded); @N acts
+// at the N-th pass only.
 #pragma once
 
 #include <atomic>
@@ -20,9 +21,11 @@ namespace fail_points {
 [[nodiscard]] Status arm(std::string_view specification);
 void disarm();
 
-// The distinct names passed while armed or recording, in order of first pass.
+// The distinct names passed while recording, in order of first pass.
 void start_recording();
 [[nodiscard]] std::vector<std::string> recorded();
+// Waits for a pass in another thread, while recording. kTimeout: none came in a minute.
+[[nodiscard]] Status await_recorded(std::string_view name);
 
 extern std::atomic<bool> active;
 [[nodiscard]] Status pass(std::string_view name);

@@ -102,7 +102,7 @@ void Checkpointer::Impl::run_job(SaveJob& job) {
     free_once();
   }
   if (committed && ranks.commits()) collect_or_warn(job);
-  leaves_aborted = leaves_aborted || (!committed && !ranks.is_alone());
+  if (!committed && !ranks.is_alone()) leaves_aborted = true;
 }
 
 // The save itself is durable, whatever becomes of older ones.
@@ -119,11 +119,16 @@ void Checkpointer::Impl::collect_or_warn(const SaveJob& job) {
 void Checkpointer::Impl::collect(const SaveJob& job) {
   const trace::Span span("collect garbage");
   const Keep& keep = options.keep;
-  if (!keep.last && !keep.every && !keep.best && !leaves_aborted) return;
-  leaves_aborted = false;
+  const bool left_aborted = leaves_aborted.exchange(false);  // a later one is for the next commit
+  if (!keep.last && !keep.every && !keep.best && !left_aborted) return;
+  bool is_collected = false;
+  const ScopeExit try_again([&] {
+    if (left_aborted && !is_collected) leaves_aborted = true;
+  });
   if (!check_not_fenced(*vfs, job.generation())) return;
   const auto collected = collect_garbage(*vfs, keep, false);
-  if (!collected) log_warning("old checkpoints stay: " + collected.error().message());
+  is_collected = collected.has_value();
+  if (!is_collected) log_warning("old checkpoints stay: " + collected.error().message());
 }
 
 void Checkpointer::Impl::wait_idle() {
@@ -276,7 +281,7 @@ Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveReq
   is_agreed = true;
   const Status saved = save(request, *verdict, handle);
   if (!saved) {
-    if (!ranks.is_alone()) withdraw(*vfs, verdict->identity, saved.error());
+    if (!ranks.is_alone()) withdraw_unjoined(*vfs, verdict->identity, saved.error());
     leaves_aborted = true;
     return refused(saved.error(), handle);
   }

@@ -153,6 +153,35 @@ TEST_F(RefusedMemoryTest, OfTheFirstStepGivesTheArenaBack) {
   save_durably(run);
 }
 
+// What is left of it must not look as if its process might still commit it. Up to the commit: there
+// the JSON library's destructors take memory, and end the program where it is refused.
+TEST_F(RefusedMemoryTest, OfTheWorkerLeavesNothingUndecided) {
+  Checkpointer run = open();
+  save_durably(run);
+  int refused = 0;
+  for (bool is_committing = false; !is_committing && !HasFailure();) {
+    SCOPED_TRACE(++refused);
+    std::atomic<int> allocations = 0;
+    {
+      const MemoryRefusal refusal(thread_named("df-save"),
+                                  [&] { return ++allocations == refused; });
+      const auto handle = save(run, source_);
+      ASSERT_TRUE(handle);
+      run.fence();
+      const Status durable = handle->wait(Level::kDurable, kDeadline);
+      const std::string said = durable ? "" : durable.error().message();
+      is_committing = said.find("outcome unknown") != std::string::npos;
+      run.wait();
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(run_dir())) {
+      if (!entry.is_directory()) continue;
+      EXPECT_TRUE(std::filesystem::exists(entry.path() / "manifest.json")) << entry.path();
+    }
+  }
+  EXPECT_GT(refused, 30);
+  save_durably(run);
+}
+
 // The worker's first allocation once the arena is free again is one of the commit.
 TEST_F(RefusedMemoryTest, OfACommitDoesNotTakeTheArenaFromTheNextSave) {
   Checkpointer run = open();

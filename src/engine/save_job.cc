@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "base/log.h"
 #include "base/trace.h"
@@ -85,8 +86,8 @@ void SaveJob::capture_failed(const Error& error) {
   {
     const std::lock_guard lock(mutex_);
     if (settled_) return;
+    capture_error_ = error;  // first: it may find no memory, and then another may come
     settled_ = true;
-    capture_error_ = error;
   }
   capture_->end_slabs();
 }
@@ -101,6 +102,7 @@ bool SaveJob::run(const std::function<void()>& on_sealed) {
     return false;
   }
   const auto started = Monotonic::now();
+  is_committing_ = true;
   const Status committed = commit();
   handle_->committed_in(seconds_since(started));
   if (committed) {
@@ -123,11 +125,31 @@ void SaveJob::end_capture() {
 void SaveJob::settle_failed(Error error) {
   capture_->cancel();
   handle_->end_capture();
-  handle_->fail(std::move(error));
+  bool is_over = is_alone() && !is_committing_;
+  try {
+    is_over = end_attempt(error);
+  } catch (const std::exception&) {
+    // Memory is refused still: what is left is undecided, until the next claim.
+  }
+  handle_->fail(is_over ? std::move(error) : error.within("outcome unknown"));
+}
+
+// After an exception, wherever it came. From the commit on the outcome may be published already, so
+// that nothing may go before "aborted" stands under its name. True where it is surely over.
+bool SaveJob::end_attempt(const Error& error) {
+  if (is_committing_ && plan_.identity.part.rank == 0) {
+    give_attempt_up(vfs_, plan_.identity);
+    remove_if_aborted();
+    return false;
+  }
+  if (!is_alone()) return withdraw_part(error);
+  std::ignore = remove_attempt(vfs_, attempt());
+  return true;
 }
 
 Status SaveJob::write_and_seal() {
   DF_TRY_VOID(is_alone() ? begin_attempt(vfs_, attempt()) : join_attempt(vfs_, attempt()));
+  has_joined_ = true;
   DF_TRY_VOID(write_part());
   const trace::Span span("seal");
   return seal_parts(vfs_, attempt(), part_names());
@@ -232,13 +254,21 @@ AttemptName SaveJob::attempt() const { return {plan_.identity.step, plan_.identi
 // Nothing was published, so nobody can have taken the attempt for a checkpoint: it may go, and
 // on a full disk it must, because it holds the space that the next save needs.
 void SaveJob::give_up(const Error& error) {
+  bool is_over = true;
   if (is_alone()) {
     const Status removed = remove_attempt(vfs_, attempt());
     if (!removed) log_warning("a failed save left debris: " + removed.error().message());
   } else {
-    withdraw(vfs_, plan_.identity, error);
+    is_over = withdraw_part(error);
   }
-  handle_->fail(error.within(fmt::format("save step {}", plan_.identity.step)));
+  const Error told = is_over ? error : error.within("outcome unknown");
+  handle_->fail(told.within(fmt::format("save step {}", plan_.identity.step)));
+}
+
+bool SaveJob::withdraw_part(const Error& error) {
+  if (has_joined_) return withdraw(vfs_, plan_.identity, error);
+  withdraw_unjoined(vfs_, plan_.identity, error);
+  return true;
 }
 
 // An outcome that is not known to be "aborted" stays for the next claimant to see.

@@ -69,7 +69,9 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   [[nodiscard]] bool is_alone() const { return plan_.identity.part.world_size == 1; }
   void end_capture();
   void give_up(const Error& error);
+  [[nodiscard]] bool withdraw_part(const Error& error);
   void remove_if_aborted();
+  [[nodiscard]] bool end_attempt(const Error& error);
 
   Vfs& vfs_;
   const SavePlan plan_;
@@ -80,6 +82,8 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
 
   std::optional<RangeScan> scan_;  // where statistics are wanted
   AuditScan audit_;
+  bool has_joined_ = false;                 // the attempt's directory, by the worker
+  bool is_committing_ = false;              // the same
   std::vector<std::uint32_t> header_crcs_;  // by file, each from final_header() on
   std::vector<std::uint64_t> non_finite_;   // the same, of values
   std::vector<std::uint32_t> block_crcs_;   // written by captured(), read after the slabs' end

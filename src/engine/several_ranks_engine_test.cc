@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "base/fail_point.h"
 #include "base/log.h"
@@ -141,6 +142,16 @@ class SeveralRanksTest : public testing::Test {
       if (name.starts_with(prefix)) names.push_back(name);
     }
     return names;
+  }
+
+  // Which it makes once it has joined the attempt, the only one that there is.
+  void await_file_of_rank1() {
+    const std::string attempt = names_in_run("step-").at(0);
+    const auto end = std::chrono::steady_clock::now() + kDeadline;
+    while (!fs::exists(run_dir() / attempt / "rank-00001-of-00002-0-of-1.part")) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
   }
 
   ScopedDir dir_;
@@ -559,20 +570,61 @@ TEST_F(SeveralRanksTest, WhatRank0HasPublishedStaysWhole) {
     Checkpointer run = open(group);
     ASSERT_TRUE(save(run, rank, 1));
     ASSERT_TRUE(run.agree("", {}));
-    // The second rank to come by sleeps after its rename, then fails: the other one may publish.
+    // Whoever comes second fails, behind its rename and once the other one has published.
     if (rank == 0) {
-      ASSERT_TRUE(fail_points::arm("commit.sealed=sleep:300@2;commit.seal_synced=error:EIO@2"));
+      fail_points::start_recording();
+      ASSERT_TRUE(fail_points::arm(
+          "commit.sealed=after:commit.manifest_synced@2;commit.seal_synced=error:EIO@2"));
     }
     ASSERT_TRUE(run.agree("", {}));
-    std::ignore = save(run, rank, 2);
+    const State state = state_at(2, rank);
+    SaveRequest request{.step = 2, .tensors = table_of(state, rank)};
+    request.tensors.back().guard = 1;
+    request.confirm = rank == 1;  // it comes second: it can't seal before it is confirmed
+    const auto handle = run.save(request);
+    ASSERT_TRUE(handle && *handle);
+    if (rank == 1) {
+      EXPECT_TRUE(fail_points::await_recorded("commit.seal_synced"));
+      EXPECT_TRUE((*handle)->wait_copied(kDeadline));
+      (*handle)->confirm({});
+    }
+    const Status saved = (*handle)->wait(Level::kDurable, kDeadline);
+    EXPECT_EQ(saved.has_value(), rank == 0);
+    if (rank == 1 && !saved) {
+      EXPECT_TRUE(saved.error().message().contains("outcome unknown")) << saved.error().message();
+    }
     ASSERT_TRUE(run.agree("", {}));
   });
   fail_points::disarm();
+  EXPECT_TRUE(is_listed(2));
   const auto listed = list_checkpoints(run_dir());
   for (const CheckpointInfo& info : *listed) {
     const auto faults = verify_checkpoint(info);
     EXPECT_TRUE(faults && faults->empty()) << info.path;
   }
+}
+
+// By a collector, because another process has given it up.
+TEST_F(SeveralRanksTest, AnAttemptThatIsDeletedMeanwhileIsNotMadeAgain) {
+  fail_points::start_recording();
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    const State state = state_at(1, rank);
+    SaveRequest request{.step = 1, .tensors = table_of(state, rank)};
+    request.tensors.back().guard = 1;
+    request.confirm = rank == 1;
+    const auto handle = run.save(request);
+    ASSERT_TRUE(handle && *handle);
+    if (rank == 1) {
+      EXPECT_TRUE(fail_points::await_recorded("commit.seal_synced")) << "of rank 0";
+      EXPECT_TRUE((*handle)->wait_copied(kDeadline));
+      await_file_of_rank1();
+      for (const std::string& name : names_in_run("step-")) fs::remove_all(run_dir() / name);
+      (*handle)->confirm({});
+    }
+    EXPECT_FALSE((*handle)->wait(Level::kDurable, kDeadline));
+  });
+  EXPECT_EQ(names_in_run("step-"), std::vector<std::string>());
 }
 
 TEST_F(SeveralRanksTest, CapturesWhatItWritesBeforeTheSave) {

@@ -7,9 +7,9 @@
 //  4  Rename each .part to .safetensors, sync the attempt's directory: sealed.
 //     A rank that fails writes rank-….failed, so that nobody waits for it.
 //  5  Rank 0 waits for all parts and checks sizes, header CRCs, identities and keys.
-//  6  Nobody has claimed a newer generation: manifest.<nonce>.tmp, sync, rename without
-//     replacing (one that is there already is verified and adopted), sync the attempt's
-//     directory: committed. If that last sync fails, the outcome is unknown.
+//  6  Nobody has claimed a newer generation: manifest.<nonce>.tmp, sync; all files are there
+//     still; rename without replacing (one that is there already is verified and adopted), sync
+//     the attempt's directory: committed. If that last sync fails, the outcome is unknown.
 //
 // Giving up publishes the outcome "aborted" under the manifest's name by the same step, so an
 // attempt has one outcome for ever. Deleting is in remove_attempt.cc, claiming in claims.cc.
@@ -17,6 +17,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "base/fail_point.h"
@@ -51,13 +52,33 @@ Manifest outcome_of(const CommitRequest& request, Outcome outcome) {
   return manifest;
 }
 
+// Step 6, when the temporary file is there: whoever gives the attempt up from now on takes it away
+// before he takes "aborted", so that the rename fails. Where "aborted" came and went before the
+// first listing, files are missing in the second; one listing alone is not of one moment.
+Status check_not_given_up(Vfs& vfs, const Manifest& manifest) {
+  if (manifest.outcome == Outcome::kAborted) return {};  // it vouches for no file
+  const std::string directory = attempt_dir_name(name_of(manifest.point));
+  DF_TRY(std::vector<DirEntry> entries, vfs.list(directory));
+  if (has_name(entries, kManifestFile)) return fail(ErrorCode::kExists, "it has an outcome");
+  DF_TRY(entries, vfs.list(directory));
+  std::ranges::sort(entries, {}, &DirEntry::name);
+  for (const ManifestFile& file : manifest.files) {
+    if (std::ranges::binary_search(entries, file.name, {}, &DirEntry::name)) continue;
+    DF_TRY_VOID(check_not_fenced(vfs, manifest.point.generation));
+    return fail(ErrorCode::kCancelled,
+                fmt::format("{} has been given up: {} is gone", directory, file.name));
+  }
+  return {};
+}
+
 // Step 6 up to the rename; returns what now stands under the name. Not durable yet.
 Result<Manifest> place_outcome(Vfs& vfs, const Manifest& manifest, const RecordFailPoints& points) {
   const AttemptName name = name_of(manifest.point);
   const std::string directory = attempt_dir_name(name);
   const std::string text = encode_manifest(manifest);
   const Status placed =
-      place_record(vfs, {.directory = directory, .name = kManifestFile, .text = text}, points);
+      place_record(vfs, {.directory = directory, .name = kManifestFile, .text = text}, points,
+                   [&] { return check_not_given_up(vfs, manifest); });
   if (placed) return manifest;
   if (placed.error().code() != ErrorCode::kExists) return std::unexpected(placed.error());
   return read_manifest(vfs, name, manifest.run_id);

@@ -8,6 +8,7 @@
 #include "crash/attempt_maker.h"
 #include "manifest/claims.h"
 #include "manifest/sealed_parts.h"
+#include "support/passing_vfs.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
@@ -424,6 +425,56 @@ TEST_F(Commit, PassesAFailPointBehindEveryDurableStep) {
                                              "commit.manifest_renamed", "commit.manifest_synced"};
   EXPECT_EQ(fail_points::recorded(), expected);
 }
+
+// Another process gives the attempt up and deletes it, all but the directory, which is not empty by
+// then, while this one is held up before it writes its record.
+class DeletedMeanwhile : public PassingVfs {
+ public:
+  DeletedMeanwhile(Vfs& disk, Manifest aborted, bool claims)
+      : PassingVfs(disk), aborted_(std::move(aborted)), claims_(claims) {}
+
+  Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
+    if (name.find("manifest.") == std::string_view::npos || std::exchange(is_over_, true)) {
+      return disk_.create(name, access);
+    }
+    if (claims_) {
+      EXPECT_TRUE(claim_generation(disk_, aborted_.run_id, {}));
+    }
+    EXPECT_TRUE(abort_attempt(disk_, aborted_));
+    const std::string directory =
+        attempt_dir_name({aborted_.point.step, aborted_.point.attempt_id});
+    const auto listed = disk_.list(directory);
+    auto created = disk_.create(name, access);
+    for (const DirEntry& entry : *listed) {
+      if (entry.name != kManifestFile)
+        std::ignore = disk_.remove_file(join_name(directory, entry.name));
+    }
+    EXPECT_TRUE(disk_.sync_dir(directory));
+    EXPECT_TRUE(disk_.remove_file(join_name(directory, kManifestFile)));
+    EXPECT_FALSE(disk_.remove_dir(directory));
+    return created;
+  }
+
+ private:
+  const Manifest aborted_;
+  const bool claims_;
+  bool is_over_ = false;
+};
+
+class CommitOfWhatWasDeleted : public Commit, public testing::WithParamInterface<bool> {};
+
+TEST_P(CommitOfWhatWasDeleted, IsNoneAndLeavesNoRecord) {
+  Manifest aborted;
+  aborted.outcome = Outcome::kAborted;
+  aborted.run_id = run_id_;
+  aborted.point = {1, 3, 3, 3};
+  DeletedMeanwhile held_up(disk_, aborted, GetParam());
+  const auto saved = save_attempt(held_up, identity(3));
+  expect_code(saved, GetParam() ? ErrorCode::kFenced : ErrorCode::kCancelled);
+  for (const AttemptState& attempt : read_run(disk_)->attempts) EXPECT_FALSE(attempt.committed());
+}
+
+INSTANTIATE_TEST_SUITE_P(Claims, CommitOfWhatWasDeleted, testing::Bool());
 
 }  // namespace
 }  // namespace deepfreeze

@@ -167,7 +167,8 @@ bool Sweep::remove(const Oddity& oddity) {
   const Status removed =
       is_file ? remove_file(oddity.name) : remove_unsynced(vfs_, *oddity.attempt);
   if (removed) return true;
-  // Somebody has put a file in since it was emptied, who gives the attempt up as well.
+  // Somebody has put a file in since it was emptied: who finds the others gone before he publishes
+  // (commit.cc, step 6), and gives the attempt up as well.
   if (removed.error().os_errno() == ENOTEMPTY) {
     leave(oddity, kAtWork);
   } else {

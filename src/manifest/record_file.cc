@@ -46,10 +46,13 @@ bool has_name(const std::vector<DirEntry>& entries, std::string_view name) {
   return std::ranges::find(entries, name, &DirEntry::name) != entries.end();
 }
 
-Status place_record(Vfs& vfs, const NewRecord& record, const RecordFailPoints& points) {
-  return write_record(vfs, record, points, [&](const std::string& from, const std::string& to) {
-    return vfs.rename_no_replace(from, to);
-  });
+Status place_record(Vfs& vfs, const NewRecord& record, const RecordFailPoints& points,
+                    const std::function<Status()>& may_place) {
+  return write_record(vfs, record, points,
+                      [&](const std::string& from, const std::string& to) -> Status {
+                        DF_TRY_VOID(may_place());
+                        return vfs.rename_no_replace(from, to);
+                      });
 }
 
 Status replace_record(Vfs& vfs, const NewRecord& record, const RecordFailPoints& points,

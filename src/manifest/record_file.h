@@ -26,12 +26,12 @@ struct RecordFailPoints {
 };
 
 // Up to the rename. kExists where the name is taken. On an error the temporary file is removed
-// as far as the disk allows.
-[[nodiscard]] Status place_record(Vfs& vfs, const NewRecord& record,
-                                  const RecordFailPoints& points);
+// as far as the disk allows. `may_place` is asked last, when all but the rename is done.
+[[nodiscard]] Status place_record(
+    Vfs& vfs, const NewRecord& record, const RecordFailPoints& points,
+    const std::function<Status()>& may_place = [] { return Status{}; });
 
-// The same in the place of a file that has the name and must not count any more. `may_replace` is
-// asked last, when all but the rename is done.
+// The same in the place of a file that has the name and must not count any more.
 [[nodiscard]] Status replace_record(Vfs& vfs, const NewRecord& record,
                                     const RecordFailPoints& points,
                                     const std::function<Status()>& may_replace);

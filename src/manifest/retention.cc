@@ -129,6 +129,27 @@ Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last) {
   return {};
 }
 
+namespace {
+
+// The same of those for whose sake others go that were better than what remains: of the best.
+Status settle_best(Vfs& vfs, const RunListing& listing, const Keep& keep) {
+  if (!keep.best) return {};
+  std::vector<Candidate> candidates = list_candidates(listing);
+  for (Candidate& candidate : candidates) candidate.kept = false;
+  keep_best(candidates, *keep.best);
+  for (const Candidate& candidate : candidates) {
+    if (candidate.kept) DF_TRY_VOID(vfs.sync_dir(attempt_dir_name(name_of(candidate.manifest))));
+  }
+  return {};
+}
+
+Status settle_kept(Vfs& vfs, const RunListing& listing, const Keep& keep) {
+  DF_TRY_VOID(settle_newest(vfs, listing, last_count(keep)));
+  return settle_best(vfs, listing, keep);
+}
+
+}  // namespace
+
 Status delete_checkpoint(Vfs& vfs, const AttemptName& name) {
   DF_TRY(RunListing remaining, read_run(vfs));
   std::erase_if(remaining.attempts, [&](const AttemptState& one) { return one.name == name; });
@@ -142,7 +163,7 @@ Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run) 
   std::ranges::copy(expired(listing, keep), std::back_inserter(names));
   GarbageReport report;
   if (!dry_run && !names.empty()) {
-    const Status settled = settle_newest(vfs, listing, last_count(keep));
+    const Status settled = settle_kept(vfs, listing, keep);
     // Another collector has gone further than this listing: the rest is for it.
     if (!settled && settled.error().code() == ErrorCode::kNotFound) return report;
     DF_TRY_VOID(settled);

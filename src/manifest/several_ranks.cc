@@ -58,8 +58,20 @@ Result<Manifest> wait_for_outcome(Vfs& vfs, const Identity& identity,
     if (manifest) return *std::move(manifest);
   } while (polling.again());
   return fail(ErrorCode::kTimeout,
-              fmt::format("outcome unknown: rank 0 has published none of {} after {} ms",
+              fmt::format("rank 0 has published none of {} after {} ms",
                           attempt_dir_name(attempt_of(identity)), deadline.count()));
+}
+
+// The rank that commits may have been cut off between its rename and its sync: a name that can be
+// read need not last, until a sync of ours says so too.
+Result<Manifest> wait_until_settled(Vfs& vfs, const Identity& identity,
+                                    std::chrono::milliseconds deadline) {
+  DF_TRY(Manifest manifest, wait_for_outcome(vfs, identity, deadline));
+  if (manifest.outcome != Outcome::kCommitted) return std::unexpected(given_up(vfs, identity));
+  DF_FAIL_POINT("await.published");
+  DF_TRY_VOID(vfs.sync_dir(attempt_dir_name(attempt_of(identity))));
+  DF_FAIL_POINT("await.synced");
+  return manifest;
 }
 
 bool is_of_rank(const std::optional<PartName>& part, const PartName& own) {
@@ -73,12 +85,6 @@ std::string as_sealed(std::string name) {
   return name.substr(0, name.size() - kUnsealed.size()) + ".safetensors";
 }
 
-void give_attempt_up(Vfs& vfs, const Identity& own) {
-  const auto outcome = abort_attempt(vfs, aborted(own));
-  if (outcome || outcome.error().code() != ErrorCode::kNoSpace) return;
-  std::ignore = remove_attempt(vfs, attempt_of(own));
-}
-
 // By a rank that does not commit: once its files have their final names rank 0 may publish them.
 bool is_surely_aborted(Vfs& vfs, const Identity& own) {
   const auto outcome = abort_attempt(vfs, aborted(own));
@@ -87,7 +93,7 @@ bool is_surely_aborted(Vfs& vfs, const Identity& own) {
 
 bool has_sealed_files(Vfs& vfs, const Identity& own) {
   const auto entries = vfs.list(attempt_dir_name(attempt_of(own)));
-  if (!entries) return true;  // nobody knows
+  if (!entries) return entries.error().code() != ErrorCode::kNotFound;  // else nobody knows
   return std::ranges::any_of(*entries, [&](const DirEntry& entry) {
     return is_of_rank(parse_sealed_file_name(entry.name), own.part);
   });
@@ -104,16 +110,17 @@ Status join_attempt(Vfs& vfs, const AttemptName& name) {
   return {};
 }
 
-// The rank that commits may have been cut off between its rename and its sync: a name that can be
-// read need not last, until a sync of ours says so too.
 Result<Manifest> await_outcome(Vfs& vfs, const Identity& identity,
                                std::chrono::milliseconds deadline) {
-  DF_TRY(Manifest manifest, wait_for_outcome(vfs, identity, deadline));
-  if (manifest.outcome != Outcome::kCommitted) return std::unexpected(given_up(vfs, identity));
-  DF_FAIL_POINT("await.published");
-  DF_TRY_VOID(vfs.sync_dir(attempt_dir_name(attempt_of(identity))));
-  DF_FAIL_POINT("await.synced");
-  return manifest;
+  auto manifest = wait_until_settled(vfs, identity, deadline);
+  if (manifest || manifest.error().code() == ErrorCode::kCancelled) return manifest;
+  return std::unexpected(manifest.error().within("outcome unknown"));
+}
+
+void give_attempt_up(Vfs& vfs, const Identity& own) {
+  const auto outcome = abort_attempt(vfs, aborted(own));
+  if (outcome || outcome.error().code() != ErrorCode::kNoSpace) return;
+  std::ignore = remove_attempt(vfs, attempt_of(own));
 }
 
 void remove_own_files(Vfs& vfs, const Identity& own) {
@@ -126,13 +133,18 @@ void remove_own_files(Vfs& vfs, const Identity& own) {
   }
 }
 
-void withdraw(Vfs& vfs, const Identity& own, const Error& error) {
-  std::ignore = join_attempt(vfs, attempt_of(own));
+bool withdraw(Vfs& vfs, const Identity& own, const Error& error) {
   const bool commits = own.part.rank == 0;
-  if (!commits && has_sealed_files(vfs, own) && !is_surely_aborted(vfs, own)) return;
+  if (!commits && has_sealed_files(vfs, own) && !is_surely_aborted(vfs, own)) return false;
   remove_own_files(vfs, own);
   report_failed_part(vfs, attempt_of(own), own.part, error);
   if (commits) give_attempt_up(vfs, own);
+  return true;
+}
+
+void withdraw_unjoined(Vfs& vfs, const Identity& own, const Error& error) {
+  std::ignore = join_attempt(vfs, attempt_of(own));
+  std::ignore = withdraw(vfs, own, error);  // it has sealed nothing
 }
 
 }  // namespace deepfreeze

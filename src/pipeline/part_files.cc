@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -170,8 +171,14 @@ void PartFiles::settle(std::size_t slab_index, const Status& written) {
   if (plan_.on_released) plan_.on_released(slab_index);
 }
 
+// Also by destructors, after an exception for want of memory: that text is short enough to need
+// none.
 void PartFiles::cancel() {
-  error_.set(Error(ErrorCode::kCancelled, "write " + plan_.files.front().name + ": given up"));
+  try {
+    error_.set(Error(ErrorCode::kCancelled, "write " + plan_.files.front().name + ": given up"));
+  } catch (const std::exception&) {
+    error_.set(Error(ErrorCode::kCancelled, "given up"));
+  }
 }
 
 Status PartFiles::finish(const MakeHeader& make_header) {

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/try.h"
 #include "base/unique_fd.h"
@@ -39,21 +41,37 @@ Status make_if_missing(const std::filesystem::path& parent, const std::filesyste
   return sync_directory_at(parent);
 }
 
+std::optional<dev_t> device_of(const std::filesystem::path& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return status.st_dev;
+}
+
+// Any of them may have been made a moment ago by somebody who died before his sync. Up to where
+// something is mounted: what is above does not hold the run. One that we may not open can't be
+// synced, and is no reason to refuse the run.
+void sync_those_of_one_device(const std::vector<std::filesystem::path>& parents) {
+  if (parents.empty()) return;
+  const auto device = device_of(parents.back());
+  for (auto parent = parents.rbegin(); parent != parents.rend(); ++parent) {
+    if (device_of(*parent) != device) return;
+    std::ignore = sync_directory_at(*parent);
+  }
+}
+
 }  // namespace
 
 Status make_durable_directories(const std::filesystem::path& root) {
+  std::vector<std::filesystem::path> parents;  // of each component
   std::filesystem::path parent = root.is_absolute() ? root.root_path() : ".";
-  std::filesystem::path above = parent;  // of the last component
   std::filesystem::path path = root.root_path();
   for (const auto& component : root.relative_path()) {
     if (component.empty()) continue;  // after a trailing slash
     path /= component;
     DF_TRY_VOID(make_if_missing(parent, path));
-    above = std::exchange(parent, path);
+    parents.push_back(std::exchange(parent, path));
   }
-  // The root may have been made a moment ago by somebody who did not sync it. A parent that we
-  // may not open can't be synced, and is no reason to refuse the run.
-  std::ignore = sync_directory_at(above);
+  sync_those_of_one_device(parents);
   return {};
 }
 

@@ -53,12 +53,14 @@ inline std::vector<std::uint32_t> block_crcs(std::span<const std::byte> data) {
 
 inline constexpr std::size_t kTestDataBytes = 1500;  // three sectors: writes can tear
 
+inline double make_loss(std::uint64_t step) { return 1.0 / static_cast<double>(step + 1); }
+
 // One tensor whose key is its part's own, so that no two parts store the same.
 inline ShardHeader make_header(const Identity& identity, std::span<const std::byte> data) {
   ShardHeader header;
   header.identity = identity;
   header.annotations.wall_micros = 1'700'000'000'000'000;
-  header.annotations.metrics["loss"] = 1.0 / static_cast<double>(identity.step + 1);
+  header.annotations.metrics["loss"] = make_loss(identity.step);
   TensorSpec spec;
   spec.key = fmt::format("weights_{}_{}", identity.part.rank, identity.part.file);
   spec.shape = {data.size()};

@@ -90,6 +90,22 @@ Broken check_acknowledged(const Found& found) {
   return {};
 }
 
+double loss_of(const Manifest& manifest) { return manifest.annotations.metrics.at("loss"); }
+
+// Whatever went, nothing that was acknowledged was better than the best that is there.
+Broken check_best(const Found& found) {
+  if (!found.promises.keeps_best || found.promises.committed.empty()) return {};
+  const auto listed = newest_first(found.listing);
+  const auto best = std::ranges::min_element(listed, {}, loss_of);
+  for (const Point& point : found.promises.committed) {
+    const double loss = make_loss(point.step);
+    if (best == listed.end() || loss_of(*best) > loss) {
+      return fmt::format("best: step {} is lost, and all that are left are worse", point.step);
+    }
+  }
+  return {};
+}
+
 // Old data at the place of a header that was never written can be a header too: an older file's.
 bool is_of(const PartHeader& part, const std::string& path) {
   const Identity& identity = part.header.identity;
@@ -184,6 +200,7 @@ std::optional<std::string> broken_invariant(SimDisk& disk, const Promises& promi
   if (auto broken = check_claims(found)) return broken;
   if (auto broken = check_listed(found)) return broken;
   if (auto broken = check_acknowledged(found)) return broken;
+  if (auto broken = check_best(found)) return broken;
   if (auto broken = check_data(disk)) return broken;
   if (auto broken = check_sealed(found)) return broken;
   if (auto broken = check_removed(found)) return broken;

@@ -13,6 +13,7 @@ namespace deepfreeze {
 //  claim     a claim that was returned stands, and every committed generation has one
 //  listed    nothing that is listed as committed fails to verify; no record is torn
 //  acked     an acknowledged step is listed, unless its removal began; then a newer one is
+//  best      where the best is kept, nothing acknowledged was better than the best that is listed
 //  data      a header that verifies, sealed or not, has data that verifies
 //  sealed    a part that was sealed is there and verifies, unless its removal began
 //  removed   what was removed is gone; what is being removed can't pass for undecided

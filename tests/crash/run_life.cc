@@ -150,6 +150,17 @@ Status killed_while_collecting(RunLife& life) {
   return life.collect(1);
 }
 
+// What its sync did not reach is the best, and not the newest any more.
+Status killed_before_the_best_was_synced(RunLife& life) {
+  DF_TRY_VOID(life.open());
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.save(5));
+  DF_TRY_VOID(life.save_killed_at(8, "commit.manifest_renamed"));
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.save(2));  // with a greater loss than both
+  return life.collect_but_best();
+}
+
 Status rolled_back(RunLife& life) {
   DF_TRY_VOID(life.open());
   DF_TRY_VOID(life.claim());
@@ -289,9 +300,15 @@ Status RunLife::write(const Identity& identity) {
   return {};
 }
 
-Status RunLife::collect(std::size_t keep_last) {
+Status RunLife::collect(std::size_t keep_last) { return collect_by(keep_last_steps(keep_last)); }
+
+Status RunLife::collect_but_best() {
+  promises_.keeps_best = true;
+  return collect_by({.last = 1, .every = {}, .best = Keep::Best{.metric = "loss"}});
+}
+
+Status RunLife::collect_by(const Keep& keep) {
   begin_phase("collect");
-  const Keep keep = keep_last_steps(keep_last);
   const std::size_t begin = disk_.operation_count();
   const auto report = collect_garbage(disk_, keep, false);
   const auto operations = disk_.operations();
@@ -335,6 +352,7 @@ const std::vector<Scenario>& scenarios() {
       {std::string(kDiedBeforeItsSync), killed_before_the_last_sync},
       {"killed while aborting", killed_while_aborting},
       {"killed while collecting", killed_while_collecting},
+      {"killed before the best was synced", killed_before_the_best_was_synced},
       {"rolled back", rolled_back},
       {"bad run file", bad_run_file},
   };

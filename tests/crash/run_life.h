@@ -28,6 +28,7 @@ struct Promises {
   std::vector<AttemptName> aborted;
   std::vector<AttemptName> removing;  // not promised: their removal has begun
   std::vector<AttemptName> removed;
+  bool keeps_best = false;           // by "loss", the smallest
   std::uint64_t attempts_begun = 0;  // not promised: it numbers the next one
 };
 
@@ -50,6 +51,7 @@ class RunLife {
   [[nodiscard]] Status save_killed_at(std::uint64_t step, std::string_view fail_point);
   [[nodiscard]] Status seal_only(std::uint64_t step);
   [[nodiscard]] Status collect(std::size_t keep_last);
+  [[nodiscard]] Status collect_but_best();  // and but the newest
   [[nodiscard]] Status collect_killed_at(std::size_t keep_last, std::string_view fail_point);
   void ruin_run_file();
 
@@ -59,6 +61,7 @@ class RunLife {
 
  private:
   void begin_phase(std::string text);
+  [[nodiscard]] Status collect_by(const Keep& keep);
   void promise_run();
   [[nodiscard]] Status claim_from(std::optional<Point> point);
   [[nodiscard]] Status write(const Identity& identity);

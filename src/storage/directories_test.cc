@@ -1,0 +1,60 @@
+// Which directories are synced when a run's directory is made, or found: every fsync is counted.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "storage/posix_vfs.h"
+#include "support/scoped_dir.h"
+
+namespace {
+
+std::set<std::string>& synced() {
+  static std::set<std::string> names;
+  return names;
+}
+
+}  // namespace
+
+extern "C" {
+int __real_fsync(int fd);
+// In place of fsync(), by the linker.
+int __wrap_fsync(int fd) {
+  std::array<char, 4096> name{};
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  if (::readlink(link.c_str(), name.data(), name.size() - 1) > 0) synced().insert(name.data());
+  return __real_fsync(fd);
+}
+}
+
+namespace deepfreeze {
+namespace {
+
+TEST(DurableDirectories, EachNewOnesParentIsSynced) {
+  const ScopedDir dir;
+  synced().clear();
+  ASSERT_TRUE(make_durable_directories(dir.path() / "a" / "b" / "run"));
+  EXPECT_TRUE(synced().contains(dir.path()));
+  EXPECT_TRUE(synced().contains(dir.path() / "a"));
+  EXPECT_TRUE(synced().contains(dir.path() / "a" / "b"));
+}
+
+// Whoever made them may have died before his sync.
+TEST(DurableDirectories, ThatAreThereAlreadyAreSyncedOnceMore) {
+  const ScopedDir dir;
+  std::filesystem::create_directories(dir.path() / "a" / "b");
+  synced().clear();
+  ASSERT_TRUE(make_durable_directories(dir.path() / "a" / "b" / "run"));
+  EXPECT_TRUE(synced().contains(dir.path()));
+  EXPECT_TRUE(synced().contains(dir.path() / "a"));
+  synced().clear();
+  ASSERT_TRUE(make_durable_directories(dir.path() / "a" / "b" / "run/"));
+  EXPECT_TRUE(synced().contains(dir.path()));
+  EXPECT_TRUE(synced().contains(dir.path() / "a" / "b"));
+}
+
+}  // namespace
+}  // namespace deepfreeze
