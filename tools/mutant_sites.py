@@ -14,6 +14,11 @@ from dataclasses import dataclass
 _REFUSALS = r"(?:return\s+)?(?:\w+(?:\.|->))?(?:{names})\("
 _KNOWN = ("fail", "std::unexpected", "refuse", "Error", "CorruptError")
 _SYSTEM_SYNC = re.compile(r"::(?:fsync|fdatasync|sync_file_range|renameat2)\(")
+# What orders the work of a device, or gives back what it was lent.
+_DEVICE_CALL = re.compile(
+    r"\b(?:\w+->)?driver_\.(?:stream_wait_event|stream_synchronize|stream_destroy|event_record|"
+    r"event_synchronize|event_destroy|host_register|host_unregister|primary_context_release)\("
+)
 _SYNC = re.compile(r"\b\w+(?:\.|->)(?:sync|sync_dir|flush_range)\(")
 _NO_CODE = re.compile(
     r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'""", re.S
@@ -115,7 +120,11 @@ class Finder:
             yield Edit(site, found.start(), end, "if ({live}) { ", " }")
 
     def _syncs(self) -> Iterator[Edit]:
-        for pattern, otherwise in ((_SYSTEM_SYNC, "0"), (_SYNC, "Status{}")):
+        for pattern, otherwise in (
+            (_SYSTEM_SYNC, "0"),
+            (_DEVICE_CALL, "0"),
+            (_SYNC, "Status{}"),
+        ):
             for found in pattern.finditer(self._mask):
                 begin, end = found.start(), closing(self._mask, found.end() - 1) + 1
                 if self._mask[:begin].rstrip().endswith("DF_TRY_VOID(") or self._declares(begin):

@@ -44,7 +44,7 @@ struct SaveStatus {
   std::uint64_t bytes = 0;  // of the data section
   std::uint64_t bytes_copied = 0;
   std::uint64_t bytes_written = 0;
-  std::uint64_t guarded_bytes = 0;  // captured after save() returned
+  std::uint64_t guarded_bytes = 0;  // captured after save() returned; all that is on devices
   double stall_seconds = 0;         // inside save()
   double fence_seconds = 0;         // blocked in fences since
   // What the engine's threads spent; several at once count each.
@@ -99,6 +99,10 @@ struct SaveRequest {
   // caller has a witness of its own for the tensors that are captured later. Where none is
   // (guarded_bytes is 0), nothing waits for it.
   bool confirm = false;
+  // Of devices that tensors lie on: what is copied is as the work given to these streams so far
+  // leaves it, and their work from save() on waits for what has no guard; no thread waits for
+  // either. A device that none is named of: behind its default stream, and save() waits.
+  std::vector<DeviceStream> streams;
 };
 
 // One committed checkpoint, for lists. Where the commit record itself no longer verifies, `fault`
@@ -124,8 +128,11 @@ struct CheckpointInfo {
 
 struct RestoreTarget {
   std::string key;
-  std::span<std::byte> into;    // row-major, exactly as large
+  std::span<std::byte> into;    // row-major, exactly as large; an address of `device`
   std::optional<Box> box = {};  // of the whole tensor; absent: all of it
+  // On a device it is written after the work given to `stream` so far, and before read() returns.
+  std::int32_t device = kHostMemory;
+  std::uintptr_t stream = 0;
 };
 
 // A checkpoint opened for reading, its index verified.
@@ -197,17 +204,20 @@ class Checkpointer {
 
   // To be called before tensors of that guard, or of any, are changed: returns when nothing of
   // them is still to be copied, and helps. At once where no save is being captured. Any thread.
-  void fence(std::uint32_t guard);
-  void fence();
+  // What lies on devices: the work that these streams are given from here on may change it; of
+  // others, or with none named, this thread waits.
+  void fence(std::uint32_t guard, std::span<const DeviceStream> streams = {});
+  void fence(std::span<const DeviceStream> streams = {});
 
   // Capture of tensors one guard at a time, as they become final, before the save() that they
   // belong to. Takes the specs of all and the bytes of those with a guard. False where a save is
   // still using the memory: nothing has begun.
   [[nodiscard]] Result<bool> begin_capture(const TensorTable& tensors);
-  // The guard's tensors are final: from here on they are captured, and must not change before
-  // fence(guard). The next save() goes on from it where it is given the same tensors, all
-  // released and unchanged since; else it captures anew.
-  void release(std::uint32_t guard);
+  // The guard's tensors are final, those on devices with the work given to `streams` so far: from
+  // here on they are captured, and must not change before fence(guard). The next save() goes on
+  // from it where it is given the same tensors, all released and unchanged since; else it captures
+  // anew.
+  void release(std::uint32_t guard, std::span<const DeviceStream> streams = {});
   // Gives up what begin_capture() began; nothing where save() has taken it.
   void discard_capture();
 

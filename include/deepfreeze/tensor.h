@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deepfreeze/device.h"
 #include "deepfreeze/result.h"
 
 namespace deepfreeze {
@@ -63,10 +64,13 @@ struct TensorSpec {
 // A tensor to save: its bytes are row-major.
 struct Tensor {
   TensorSpec spec;
-  std::span<const std::byte> data;  // exactly spec_bytes(spec)
+  std::span<const std::byte> data;  // exactly spec_bytes(spec); an address of `device`
   // 0: copied before save() returns. Else captured while the caller goes on: the bytes stay valid
   // until the save is captured, and unchanged until Checkpointer::fence(guard) has returned.
   std::uint32_t guard = 0;  // at most kGuardsMax
+  // On a device, the bytes stay valid until the save is captured, whatever the guard: what guards
+  // order there is the work of streams (SaveRequest::streams).
+  std::int32_t device = kHostMemory;
 };
 
 // A tensor that ranks should have alike, and have not: a machine has changed a bit, or they have

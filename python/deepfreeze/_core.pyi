@@ -28,7 +28,7 @@ class TensorSpec:
     logical_dtype: str  # "" where dtype is the real one
 
 class Table:
-    """Contiguous host buffers to save; the caller keeps them alive until captured.
+    """Contiguous buffers to save; the caller keeps them alive until captured.
 
     Kept from save to save, because most of the time only places and guards change. Nothing is
     placed at first.
@@ -41,10 +41,13 @@ class Table:
             tuple[str, str, Sequence[int], str, int, tuple[Sequence[int], Sequence[int]] | None]
         ],
     ) -> None: ...
-    def place(self, addresses: Sequence[int], guards: Sequence[int]) -> None: ...
+    def place(
+        self, addresses: Sequence[int], guards: Sequence[int], devices: Sequence[int]
+    ) -> None:
+        """`devices`: -1 is host memory, else the ordinal of a CUDA device."""
 
 class Target:
-    """A contiguous host buffer to fill."""
+    """A contiguous buffer to fill, of the host or of a CUDA device."""
 
     # box: of the whole tensor, its offset and its extent
     def __init__(
@@ -53,6 +56,8 @@ class Target:
         address: int,
         bytes: int,
         box: tuple[Sequence[int], Sequence[int]] | None = None,
+        device: int = -1,
+        stream: int = 0,
     ) -> None: ...
 
 class CheckpointInfo:
@@ -137,7 +142,8 @@ class Engine:
         commit_wait_max_seconds: float = 600.0,
         audit_saves: int = 100,
     ) -> None: ...
-    def prewarm(self, table: Table, objects: str) -> None:
+    # streams: of devices, each with a stream of it that work is given to
+    def prewarm(self, table: Table, objects: str, streams: Sequence[tuple[int, int]] = ()) -> None:
         """Sets up what the first save of this would."""
     def save(
         self,
@@ -148,13 +154,17 @@ class Engine:
         tags: dict[str, str],
         environment: dict[str, str],
         confirm: bool = False,
+        streams: Sequence[tuple[int, int]] = (),
     ) -> SaveHandle | None: ...
-    def fence(self, guard: int) -> None:
-        """Returns when nothing of the guard's tensors is still to be copied; helps."""
-    def fence_all(self) -> None: ...
+    def fence(self, guard: int, streams: Sequence[tuple[int, int]] = ()) -> None:
+        """Returns when nothing of the guard's tensors is still to be copied; helps.
+
+        What lies on devices may be changed by what their streams are given from then on.
+        """
+    def fence_all(self, streams: Sequence[tuple[int, int]] = ()) -> None: ...
     def begin_capture(self, table: Table) -> bool:
         """Captures guarded tensors before their save(); False while the memory is in use."""
-    def release(self, guard: int) -> None:
+    def release(self, guard: int, streams: Sequence[tuple[int, int]] = ()) -> None:
         """The guard's tensors are final."""
     def discard_capture(self) -> None: ...
     def candidates(self) -> list[CheckpointInfo]: ...
@@ -167,6 +177,9 @@ class Engine:
         """Collective: raises, on all ranks, the error of the first that has one."""
     def wait(self) -> None: ...
     def close(self) -> None: ...
+
+def check_devices() -> None:
+    """Raises CheckpointError where the memory of CUDA devices can't be captured, and says why."""
 
 def list_checkpoints(run: str) -> list[CheckpointInfo]:
     """All checkpoints of any run, newest first, faulty ones too. Claims and writes nothing."""

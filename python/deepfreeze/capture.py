@@ -157,7 +157,9 @@ def table_of(entries: list[Entry], memo: Memo) -> _core.Table:
         table = _core.Table(
             [(e.key, e.dtype, e.shape, e.logical_dtype, e.bytes, e.box) for e in entries]
         )
-    table.place([e.address for e in entries], [e.guard for e in entries])
+    table.place(
+        [e.address for e in entries], [e.guard for e in entries], [e.device for e in entries]
+    )
     memo.table, memo.entries = table, entries
     return table
 

@@ -198,7 +198,7 @@ class Checkpointer:
             self._raise_failed()
             self._lazy.discard_early()  # it has the same table
             text, _, table, _ = self._captured(state)
-        self._engine.prewarm(table, text)
+        self._engine.prewarm(table, text, self._lazy.streams())
         self._policy.interrupted()
 
     @alone()
@@ -247,7 +247,15 @@ class Checkpointer:
             # An interrupt may come whenever the engine returns: an engine's handle that nobody
             # has fails its save, and lets go of the memory first.
             native = self._engine.save(
-                step, table, text, metrics, tags, environment(), confirm=bool(watches)
+                step,
+                table,
+                text,
+                metrics,
+                tags,
+                environment(),
+                # What is on devices is copied later, guarded or not: its memory is held until then.
+                confirm=bool(watches) or self._lazy.is_on_devices,
+                streams=self._lazy.streams(),
             )
         except CheckpointError as error:
             if error.code in ("encode", "invalid_argument", "mismatch"):
@@ -419,7 +427,7 @@ class Checkpointer:
         check_process(self._owner)
         self._lazy.fence_all()
         for handle in self._completer.in_flight():
-            handle.let_go()
+            handle.let_go(waits=not self._lazy.is_on_devices)  # there the streams wait
 
     def in_flight(self) -> list[SaveHandle]:
         """Handles of the saves that are not durable yet, oldest first."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
-from deepfreeze.adapters.base import Entry
+from deepfreeze.adapters.base import HOST, Entry
 from deepfreeze.window import Watch
 
-LAZY_BYTES_MIN = 64 * 1024  # less is copied before save() returns: that is cheaper than to watch it
+LAZY_BYTES_MIN = 64 * 1024  # of host memory; less is copied before save() returns
 
 Mode: TypeAlias = str  # "window" or "after_update"; of modules "module"
 
@@ -46,11 +46,22 @@ class _HeldMemory:
         return self.address
 
 
+def _is_cheap(entry: Entry) -> bool:
+    """Whether it costs less to copy it before save() returns than to watch it.
+
+    On a device it would hold up the work that comes behind save(), however small it is.
+    """
+    return entry.device == HOST and entry.bytes < LAZY_BYTES_MIN
+
+
 @dataclass
 class Guards:
     """All guards of one checkpointer."""
 
     eager: set[str] = field(default_factory=set)  # keys that were found torn once
+    # Whether hooks run at each update, by number, once one has. An update that is replayed out of a
+    # CUDA graph runs none, whenever that was captured, and so has no fence.
+    _hooked: dict[int, bool] = field(default_factory=dict)
     _all: list[Guard] = field(default_factory=list)
     _numbers: int = 0
     _held: int = 0  # the number of what is held, once there is some: no fence has to stand there
@@ -74,6 +85,16 @@ class Guards:
             guard.detach()
             self._all.remove(guard)
 
+    def note_hook(self, number: int, captured: bool) -> None:
+        """A hook runs before an update, which may be on its way into a graph."""
+        self._hooked[number] = self._hooked.get(number, True) and not captured
+
+    def _may_be_late(self, entry: Entry, guard: Guard) -> bool:
+        """Not before it is known that there will be a fence; calls of fence() are the user's."""
+        if entry.device == HOST or guard.mode == "module":
+            return True
+        return self._hooked.get(guard.number, False)
+
     def watch(self, entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]) -> dict[int, Watch]:
         """Gives entries their guard; returns what to watch of each guard until all is copied.
 
@@ -86,10 +107,10 @@ class Guards:
             return {number: Watch(pairs) for number, pairs in watched.items()}
         finder = _Finder(self._all)
         for entry, own in zip(entries, tensors, strict=True):
-            if entry.is_held or entry.bytes < LAZY_BYTES_MIN or entry.key in self.eager:
+            if entry.is_held or entry.key in self.eager or _is_cheap(entry):
                 continue
             found = finder.find(entry, own)
-            if found is not None:
+            if found is not None and self._may_be_late(entry, found[0]):
                 guard, tensor = found
                 entry.guard = guard.number
                 watched.setdefault(guard.number, []).extend(_pairs(entry.key, guard, tensor, own))

@@ -120,14 +120,17 @@ class SaveHandle:
             if not future.done():
                 future.set_exception(error)
 
-    def let_go(self) -> None:
-        """After a fence: holds the state's memory no more, so that nobody copies it to write."""
+    def let_go(self, waits: bool) -> None:
+        """After a fence: holds the state's memory no more, so that nobody copies it to write.
+
+        Without `waits` only where it is all copied by now.
+        """
         native, witness = self._native, self._witness
         if native is None or witness is None:
             return
         # A fence takes over what the background copier reads; that must have noticed.
         with contextlib.suppress(TimeoutError, CheckpointError):
-            native.wait_copied(_POLL_SECONDS)
+            native.wait_copied(_POLL_SECONDS if waits else 0)
             witness.let_go()
 
     def complete(self, deadline: ExitDeadline) -> None:

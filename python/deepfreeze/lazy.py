@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from deepfreeze import _core
-from deepfreeze.adapters.base import imported
+from deepfreeze.adapters.base import HOST, imported
 from deepfreeze.calls import Calls
 from deepfreeze.capture import Capture
 from deepfreeze.errors import CheckpointError
@@ -66,6 +66,7 @@ class LazyCapture:
         self._window: Window | None = None  # of the newest save, until it is captured
         self._early: _Early | None = None
         self._owner = os.getpid()
+        self._devices: set[int] = set()
 
     def attach(self, target: object, mode: Mode) -> None:
         """Guards an optimizer or a module."""
@@ -87,7 +88,21 @@ class LazyCapture:
 
     def watch(self, capture: Capture) -> dict[int, Watch]:
         """Gives entries their guards: those are captured after save() has returned."""
+        self._devices = {entry.device for entry in capture.entries if entry.device != HOST}
         return self._guards.watch(capture.entries, capture.tensors)
+
+    @property
+    def is_on_devices(self) -> bool:
+        """Whether something of the last state watched is."""
+        return bool(self._devices)
+
+    def streams(self) -> list[tuple[int, int]]:
+        """Of each device that the last state watched lies on: its stream that is current now."""
+        if not self._devices:
+            return []
+        from deepfreeze.adapters import torch_device
+
+        return torch_device.streams_of(self._devices)
 
     # Fences
 
@@ -96,11 +111,19 @@ class LazyCapture:
         window = self._window
         if os.getpid() != self._owner:
             return
+        self._note_hook(guard)
         if self._early is not None and self._early.begun:
-            self._engine.fence(guard)
+            self._engine.fence(guard, self.streams())
         if window is not None and window.guarded_by(guard):
-            self._engine.fence(guard)
+            self._engine.fence(guard, self.streams())
             self._calls.in_fence(window.compare, guard)
+
+    def _note_hook(self, guard: int) -> None:
+        if not imported("torch"):
+            return
+        from deepfreeze.adapters import torch_device
+
+        self._guards.note_hook(guard, torch_device.is_capturing())
 
     def fence_all(self) -> None:
         """Before anything that is guarded changes."""
@@ -110,14 +133,12 @@ class LazyCapture:
         window = self._window
         if window is None:
             return
-        self._engine.fence_all()
+        self._engine.fence_all(self.streams())
         for guard in window.guards:
             self._calls.in_fence(window.compare, guard)
 
-    def open_window(self, owners: object, watches: dict[int, Watch]) -> Window | None:
-        """For a save that begins: from now on fences stand for it. None where none is needed."""
-        if not watches:
-            return None
+    def open_window(self, owners: object, watches: dict[int, Watch]) -> Window:
+        """For a save that begins: from now on fences stand for it."""
         self._window = Window(owners, watches, self._closed)
         return self._window
 
@@ -174,7 +195,7 @@ class LazyCapture:
     def _release(self, early: _Early, guard: int) -> None:
         early.watches[guard].record()
         early.released.add(guard)
-        self._engine.release(guard)
+        self._engine.release(guard, self.streams())
 
     def settle_early(self, watches: dict[int, Watch]) -> None:
         """The save is here: it goes on from what is captured, unless that is out of date."""

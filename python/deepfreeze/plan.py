@@ -192,7 +192,16 @@ class Plan:
                 for place in self._places[key]:
                     if place.touch is not None:
                         place.touch()
-                targets.append(_core.Target(key, home.address, home.bytes, self._box_of(key, home)))
+                targets.append(
+                    _core.Target(
+                        key,
+                        home.address,
+                        home.bytes,
+                        self._box_of(key, home),
+                        home.ordinal,
+                        home.stream,
+                    )
+                )
         assert self._checkpoint is not None  # not released
         self._checkpoint.read(targets, verify)
 

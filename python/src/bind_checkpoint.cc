@@ -59,10 +59,13 @@ void bind_values(nb::module_& module) {
       .def(
           "__init__",
           [](RestoreTarget* self, std::string key, std::uintptr_t address, std::size_t bytes,
-             std::optional<BoxForm> box) {
+             std::optional<BoxForm> box, std::int32_t device, std::uintptr_t stream) {
             new (self) RestoreTarget(make_target(std::move(key), address, bytes, std::move(box)));
+            self->device = device;
+            self->stream = stream;
           },
-          "key"_a, "address"_a, "bytes"_a, "box"_a = nb::none());
+          "key"_a, "address"_a, "bytes"_a, "box"_a = nb::none(), "device"_a = kHostMemory,
+          "stream"_a = 0);
   nb::class_<FaultInfo>(module, "Fault")
       .def_ro("file", &FaultInfo::file)
       .def_ro("cause", &FaultInfo::cause)

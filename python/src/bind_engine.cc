@@ -96,19 +96,33 @@ class Table {
     for (Form& form : forms) tensors.push_back(unplaced_tensor(std::move(form)));
   }
 
-  void place(const std::vector<std::uintptr_t>& addresses,
-             const std::vector<std::uint32_t>& guards) {
-    if (addresses.size() != tensors.size() || guards.size() != tensors.size()) {
-      raise(invalid("a table needs an address and a guard for each of its tensors"));
+  void place(const std::vector<std::uintptr_t>& addresses, const std::vector<std::uint32_t>& guards,
+             const std::vector<std::int32_t>& devices) {
+    const std::size_t count = tensors.size();
+    if (addresses.size() != count || guards.size() != count || devices.size() != count) {
+      raise(invalid("a table needs an address, a guard and a device for each of its tensors"));
     }
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       tensors[i].data = {reinterpret_cast<const std::byte*>(addresses[i]), tensors[i].data.size()};
       tensors[i].guard = guards[i];
+      tensors[i].device = devices[i];
     }
   }
 
   TensorTable tensors;
 };
+
+// Device and stream.
+using StreamForm = std::pair<std::int32_t, std::uintptr_t>;
+
+std::vector<DeviceStream> streams_of(const std::vector<StreamForm>& forms) {
+  std::vector<DeviceStream> streams;
+  streams.reserve(forms.size());
+  for (const auto& [device, stream] : forms) {
+    streams.push_back({.device = device, .stream = stream});
+  }
+  return streams;
+}
 
 // What Python raised, by the code of its exception; "" is no error.
 Status status_of(const std::string& code, const std::string& message) {
@@ -169,19 +183,22 @@ auto with_tensors(Table& table, SaveRequest request, Call call) {
 std::optional<SaveHandle> save(Checkpointer& engine, std::uint64_t step, Table& table,
                                std::string objects, std::map<std::string, double> metrics,
                                std::map<std::string, std::string> tags,
-                               std::map<std::string, std::string> environment, bool confirm) {
+                               std::map<std::string, std::string> environment, bool confirm,
+                               const std::vector<StreamForm>& streams) {
   return with_tensors(table,
                       {.step = step,
                        .objects = std::move(objects),
                        .metrics = std::move(metrics),
                        .tags = std::move(tags),
                        .environment = std::move(environment),
-                       .confirm = confirm},
+                       .confirm = confirm,
+                       .streams = streams_of(streams)},
                       [&](const SaveRequest& request) { return engine.save(request); });
 }
 
-void prewarm(Checkpointer& engine, Table& table, std::string objects) {
-  with_tensors(table, {.objects = std::move(objects)},
+void prewarm(Checkpointer& engine, Table& table, std::string objects,
+             const std::vector<StreamForm>& streams) {
+  with_tensors(table, {.objects = std::move(objects), .streams = streams_of(streams)},
                [&](const SaveRequest& request) { return engine.prewarm(request); });
 }
 
@@ -260,10 +277,12 @@ void bind_agreement(nb::class_<Checkpointer>& engine) {
 }  // namespace
 
 void bind_engine(nb::module_& module) {
+  const std::vector<StreamForm> no_streams;
+  module.def("check_devices", [] { without_gil([] { return check_devices(); }); });
   bind_handle(module);
   nb::class_<Table>(module, "Table")
       .def(nb::init<std::vector<Form>>(), "forms"_a)
-      .def("place", &Table::place, "addresses"_a, "guards"_a);
+      .def("place", &Table::place, "addresses"_a, "guards"_a, "devices"_a);
   nb::class_<Checkpointer> engine(module, "Engine");
   bind_agreement(engine);
   engine
@@ -285,22 +304,33 @@ void bind_engine(nb::module_& module) {
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
           "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0,
           "audit_saves"_a = 100)
-      .def("prewarm", &prewarm, "table"_a, "objects"_a)
+      .def("prewarm", &prewarm, "table"_a, "objects"_a, "streams"_a = no_streams)
       .def("save", &save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a, "environment"_a,
-           "confirm"_a = false)
+           "confirm"_a = false, "streams"_a = no_streams)
       .def(
-          "fence", [](Checkpointer& self, std::uint32_t guard) { self.fence(guard); }, "guard"_a,
-          nb::call_guard<nb::gil_scoped_release>())
+          "fence",
+          [](Checkpointer& self, std::uint32_t guard, const std::vector<StreamForm>& streams) {
+            self.fence(guard, streams_of(streams));
+          },
+          "guard"_a, "streams"_a = no_streams, nb::call_guard<nb::gil_scoped_release>())
       .def(
-          "fence_all", [](Checkpointer& self) { self.fence(); },
-          nb::call_guard<nb::gil_scoped_release>())
+          "fence_all",
+          [](Checkpointer& self, const std::vector<StreamForm>& streams) {
+            self.fence(streams_of(streams));
+          },
+          "streams"_a = no_streams, nb::call_guard<nb::gil_scoped_release>())
       .def(
           "begin_capture",
           [](Checkpointer& self, const Table& table) {
             return without_gil([&] { return self.begin_capture(table.tensors); });
           },
           "table"_a)
-      .def("release", &Checkpointer::release, "guard"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "release",
+          [](Checkpointer& self, std::uint32_t guard, const std::vector<StreamForm>& streams) {
+            self.release(guard, streams_of(streams));
+          },
+          "guard"_a, "streams"_a = no_streams, nb::call_guard<nb::gil_scoped_release>())
       .def("discard_capture", &Checkpointer::discard_capture,
            nb::call_guard<nb::gil_scoped_release>())
       .def("candidates",

@@ -159,6 +159,7 @@ class RollCall {
   struct Place {
     nb::handle type;  // torch's own, which outlive this
     const void* data = nullptr;
+    DLDevice device{};
     DLDataType dtype{};
     std::uint64_t storage_bytes = 0;
     std::vector<std::int64_t> steps;  // shape, then strides
@@ -178,8 +179,8 @@ class RollCall {
 
   [[nodiscard]] Place place_of(nb::handle tensor) const {
     const DLTensor found = look_at(tensor);
-    if (found.device.type != kDLCpu) throw nb::value_error("not in host memory");
-    Place place{.type = tensor.type(), .data = found.data, .dtype = found.dtype};
+    Place place{
+        .type = tensor.type(), .data = found.data, .device = found.device, .dtype = found.dtype};
     place.steps.assign(found.shape, found.shape + found.ndim);
     place.steps.insert(place.steps.end(), found.strides, found.strides + found.ndim);
     place.storage_bytes = number(call(nbytes_, call(tensor_.untyped_storage, tensor)));
@@ -191,7 +192,7 @@ class RollCall {
     const DLTensor found = look_at(tensor);
     const std::span steps(place.steps);
     const auto ndim = static_cast<std::size_t>(found.ndim);
-    return found.data == place.data && found.device.type == kDLCpu && found.dtype == place.dtype &&
+    return found.data == place.data && found.device == place.device && found.dtype == place.dtype &&
            2 * ndim == steps.size() &&
            std::ranges::equal(std::span(found.shape, ndim), steps.first(ndim)) &&
            std::ranges::equal(std::span(found.strides, ndim), steps.last(ndim)) &&

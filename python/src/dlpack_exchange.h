@@ -12,6 +12,7 @@ namespace deepfreeze::python {
 struct DLDevice {
   std::int32_t type;
   std::int32_t id;
+  bool operator==(const DLDevice&) const = default;
 };
 
 struct DLDataType {
@@ -21,7 +22,6 @@ struct DLDataType {
   bool operator==(const DLDataType&) const = default;
 };
 
-inline constexpr std::int32_t kDLCpu = 1;
 inline constexpr std::uint8_t kDLComplex = 5;
 
 // Belongs to the tensor that it was filled in for.

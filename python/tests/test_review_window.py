@@ -233,7 +233,7 @@ def test_a_native_handle_that_nobody_has_fails_its_save(run: Path) -> None:
     data = bytearray(os.urandom(1 << 20))
     view = torch.frombuffer(data, dtype=torch.uint8)
     table = _core.Table([("x", "U8", (len(data),), "", len(data), None)])
-    table.place([view.data_ptr()], [1])
+    table.place([view.data_ptr()], [1], [-1])
     engine = _core.Engine(str(run), profile="latency")
     for step in (1, 2):
         handle = engine.save(step, table, "", {}, {}, {}, confirm=True)

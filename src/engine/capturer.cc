@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/cores.h"
+#include "base/log.h"
 #include "base/random_id.h"
 #include "base/scope_exit.h"
 #include "base/trace.h"
@@ -38,10 +39,24 @@ std::uint64_t unguarded_bytes(const std::vector<CaptureItem>& items) {
   return bytes;
 }
 
+bool has_guard_of_host(const std::vector<CaptureItem>& items) {
+  return std::ranges::any_of(items, [](const CaptureItem& item) {
+    return item.guard != kUnguarded && item.device == kHostMemory;
+  });
+}
+
 std::uint32_t last_guard(const std::vector<CaptureItem>& items) {
   std::uint32_t last = kUnguarded;
   for (const CaptureItem& item : items) last = std::max(last, item.guard);
   return last;
+}
+
+// Of a device, when its stream comes to it.
+Status copy_aside(const CaptureDevices& devices, const CaptureItem& item,
+                  std::span<std::byte> into) {
+  if (item.device != kHostMemory) return devices.at(item.device)->copy_to_host(item.source, into);
+  std::memcpy(into.data(), item.source.data(), item.source.size());
+  return {};
 }
 
 // The same tensors in the same places, but for the bytes that nothing guards.
@@ -53,7 +68,8 @@ bool same_capture(const SavePlan& early, const SavePlan& now) {
   return same_table &&
          std::ranges::equal(
              early.items, now.items, [](const CaptureItem& one, const CaptureItem& other) {
-               return one.guard == other.guard && one.source.size() == other.source.size() &&
+               return one.guard == other.guard && one.device == other.device &&
+                      one.source.size() == other.source.size() &&
                       (one.guard == kUnguarded || one.source.data() == other.source.data());
              });
 }
@@ -65,8 +81,9 @@ bool paranoid_by_environment() {
   return value != nullptr && std::string_view(value) != "" && std::string_view(value) != "0";
 }
 
-Capturer::Capturer(const Options& options, WriteEngine& write_engine)
+Capturer::Capturer(const Options& options, WriteEngine& write_engine, CudaDevices& devices)
     : write_engine_(write_engine),
+      devices_(devices),
       arena_bytes_max_(options.arena_bytes_max),
       paranoid_(options.paranoid || paranoid_by_environment()),
       profile_(options.profile, cores_of_this_process()),
@@ -89,7 +106,11 @@ void Capturer::free_arena() {
 void Capturer::give_back() {
   copiers_.reset();
   background_.reset();
+  device_copier_.reset();
   write_engine_.use_memory({});
+  pinned_arena_ = {};
+  pinned_parking_ = {};
+  devices_.close();
   arena_ = Arena();
   parking_ = Arena();
 }
@@ -102,13 +123,17 @@ void Capturer::abandon() {
 void Capturer::choose_copy_time(SavePlan& plan) {
   const bool is_ring = memory_bytes(plan.image_bytes(), arena_bytes_max_) != plan.image_bytes();
   if (has_early() || is_ring || profile_.next() == CopyTime::kBehind) return;
-  for (CaptureItem& item : plan.items) item.guard = kUnguarded;
+  for (CaptureItem& item : plan.items) {
+    if (item.device == kHostMemory) item.guard = kUnguarded;  // a device's copies take no core
+  }
 }
 
-Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan) {
+Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan,
+                                                       std::span<const DeviceStream> streams) {
   DF_TRY_VOID(reserve(memory_bytes(plan.image_bytes(), arena_bytes_max_)));
-  CapturePlan capture = capture_plan(plan);
-  if (capture.image.is_ring()) DF_TRY_VOID(park(capture.items));
+  DF_TRY(CapturePlan capture, capture_plan(plan));
+  if (capture.image.is_ring()) DF_TRY_VOID(park(capture, streams));
+  pin(capture.devices);
   start_background(capture.items);
   return std::make_shared<LiveCapture>(std::move(capture));
 }
@@ -116,20 +141,24 @@ Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan) {
 Status Capturer::prewarm(const SavePlan& plan) {
   const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
   DF_TRY_VOID(reserve(bytes));
-  if (bytes < plan.image_bytes()) DF_TRY_VOID(parking_.reserve(parking_bytes(plan.items)));
+  if (bytes < plan.image_bytes()) DF_TRY_VOID(reserve_parking(parking_bytes(plan.items)));
+  DF_TRY(const CaptureDevices devices, devices_of(plan.items));
+  pin(devices);
   start_background(plan.items);
   return {};
 }
 
 // Here and not when it is needed, because that may be in a hook, which no error must leave.
 void Capturer::start_background(const std::vector<CaptureItem>& items) {
-  const bool has_work = last_guard(items) != kUnguarded;
-  if (has_work && !background_) background_ = std::make_unique<BackgroundCopier>();
+  if (has_guard_of_host(items) && !background_) background_ = std::make_unique<BackgroundCopier>();
 }
 
 // No save uses the arena, so nothing is in flight; and no page may be registered when it goes.
 Status Capturer::reserve(std::uint64_t bytes) {
-  if (bytes > arena_.bytes().size()) write_engine_.use_memory({});
+  if (bytes > arena_.bytes().size()) {
+    write_engine_.use_memory({});
+    DF_TRY_VOID(pinned_arena_.unpin());
+  }
   DF_TRY_VOID(arena_.reserve(bytes));
   write_engine_.use_memory(arena_.bytes());
   return {};
@@ -140,14 +169,58 @@ Image Capturer::image(const SavePlan& plan) const {
   return {arena_.bytes().first(bytes), plan.image_sections(), kSlabBytes};
 }
 
-CapturePlan Capturer::capture_plan(const SavePlan& plan) const {
-  return {.image = image(plan),
-          .block_bytes = kBlockBytes,
-          .items = plan.items,
-          .on_slab = {},
-          .on_done = {},
-          .witness_seed = random_id(),
-          .paranoid = paranoid_};
+Status Capturer::reserve_parking(std::uint64_t bytes) {
+  if (bytes > parking_.bytes().size()) DF_TRY_VOID(pinned_parking_.unpin());
+  return parking_.reserve(bytes);
+}
+
+// Opens them at their first use, and starts what serves them.
+Result<CaptureDevices> Capturer::devices_of(const std::vector<CaptureItem>& items) {
+  CaptureDevices devices;
+  for (const CaptureItem& item : items) {
+    if (item.device == kHostMemory || devices.contains(item.device)) continue;
+    DF_TRY_VOID(start_device_copier());
+    DF_TRY(devices[item.device], devices_.get(item.device));
+  }
+  return devices;
+}
+
+// The caller can't do its work: in a ring it would wait for itself.
+Status Capturer::start_device_copier() {
+  if (!device_copier_) device_copier_ = std::make_unique<DeviceCopier>();
+  if (device_copier_->works()) return {};
+  device_copier_.reset();  // the next save tries again
+  return fail(ErrorCode::kIo, "capture from devices: the threads for it can't be started");
+}
+
+// Once, and again where the memory has grown. Without it copies are slower, and right.
+void Capturer::pin(const CaptureDevices& devices) {
+  const auto pin_one = [&](const Arena& arena, PinnedMemory& pinned) {
+    if (!can_pin_ || arena.bytes().empty() || !pinned.bytes().empty()) return;
+    auto now = devices.begin()->second->pin(arena.bytes());
+    can_pin_ = now.has_value();
+    if (now) {
+      pinned = *std::move(now);
+    } else {
+      log_warning("copies from the device are slower: " + now.error().message());
+    }
+  };
+  if (devices.empty()) return;
+  pin_one(arena_, pinned_arena_);
+  pin_one(parking_, pinned_parking_);
+}
+
+Result<CapturePlan> Capturer::capture_plan(const SavePlan& plan) {
+  DF_TRY(CaptureDevices devices, devices_of(plan.items));
+  return CapturePlan{.image = image(plan),
+                     .block_bytes = kBlockBytes,
+                     .items = plan.items,
+                     .on_slab = {},
+                     .on_done = {},
+                     .on_error = {},
+                     .devices = std::move(devices),
+                     .witness_seed = random_id(),
+                     .paranoid = paranoid_};
 }
 
 // Of what must be copied before save() returns; 0 where it is most of the state.
@@ -157,33 +230,49 @@ std::uint64_t Capturer::parking_bytes(const std::vector<CaptureItem>& items) con
 }
 
 // A ring is filled in file order, at the speed of the disk: what must not wait is copied aside.
-Status Capturer::park(std::vector<CaptureItem>& items) {
-  const std::uint64_t bytes = parking_bytes(items);
+Status Capturer::park(CapturePlan& plan, std::span<const DeviceStream> streams) {
+  const std::uint64_t bytes = parking_bytes(plan.items);
   if (bytes == 0) return {};
-  DF_TRY_VOID(parking_.reserve(bytes));
-  const std::uint32_t no_ones = last_guard(items) + 1;  // a guard that no fence asks for
+  DF_TRY_VOID(reserve_parking(bytes));
+  pin(plan.devices);
+  DF_TRY_VOID(follow(plan.devices, streams));
+  const std::uint32_t no_ones = last_guard(plan.items) + 1;  // a guard that no fence asks for
   std::span<std::byte> room = parking_.bytes();
-  for (CaptureItem& item : items) {
+  Status copied;
+  for (CaptureItem& item : plan.items) {
     if (item.guard != kUnguarded || item.source.empty()) continue;
-    std::memcpy(room.data(), item.source.data(), item.source.size());
-    item.source = room.first(item.source.size());
+    if (copied) copied = copy_aside(plan.devices, item, room.first(item.source.size()));
+    item = {.source = room.first(item.source.size()), .offset = item.offset, .guard = no_ones};
     room = room.subspan(item.source.size());
-    item.guard = no_ones;
   }
-  return {};
+  // After an error too: what is under way ends in this memory.
+  for (const auto& [ordinal, device] : plan.devices) {
+    const Status arrived = device->wait();
+    if (copied) copied = arrived;
+  }
+  return copied;
 }
 
 void Capturer::begin(const std::shared_ptr<LiveCapture>& capture,
-                     const std::shared_ptr<SaveHandle::State>& handle) {
+                     const std::shared_ptr<SaveHandle::State>& handle,
+                     std::span<const DeviceStream> streams) {
   CaptureSession& session = capture->session();
   set_current({capture, handle});
   {
     const trace::Span span("witness");
-    session.release_all();
+    session.release_all(streams);
   }
+  serve_devices(session);
   const trace::Span span("copy unguarded");
-  copiers_->run(session, kUnguarded);
+  copiers_->run(session, kUnguarded, streams);
   if (session.group_count() > 1) copy_later(session);
+}
+
+// What nothing guards is given to the devices first, by this thread, for it is waited for.
+void Capturer::serve_devices(CaptureSession& session) {
+  if (!session.has_devices()) return;
+  session.enqueue_unguarded();
+  device_copier_->serve(session);
 }
 
 // Where no thread could be started it is done now.
@@ -202,24 +291,26 @@ Capturer::Current Capturer::current() {
   return current_;
 }
 
-void Capturer::fence(std::uint32_t guard) {
+void Capturer::fence(std::uint32_t guard, std::span<const DeviceStream> streams) {
   const auto [capture, handle] = current();
   if (!capture) return;
   const trace::Span span("fence");
   const auto started = Monotonic::now();
   CaptureSession& session = capture->session();
   if (session.pieces_unread(guard) > kPiecesWorthThreads) {
-    copiers_->run(session, guard);
+    copiers_->run(session, guard, streams);
   } else {
-    session.fence(guard);
+    session.fence(guard, streams);
   }
   if (handle) handle->blocked_in_fence(seconds_since(started));
 }
 
-void Capturer::fence_all() {
+void Capturer::fence_all(std::span<const DeviceStream> streams) {
   const auto [capture, handle] = current();
   if (!capture) return;
-  for (std::uint32_t guard = 0; guard < capture->session().group_count(); ++guard) fence(guard);
+  for (std::uint32_t guard = 0; guard < capture->session().group_count(); ++guard) {
+    fence(guard, streams);
+  }
 }
 
 Result<bool> Capturer::begin_early(SavePlan plan) {
@@ -235,7 +326,7 @@ Result<bool> Capturer::begin_early(SavePlan plan) {
   for (const CaptureItem& item : plan.items) early.guards.insert(item.guard);
   early.guards.erase(kUnguarded);
   early.held = early.guards;
-  DF_TRY(early.capture, prepare(plan));
+  DF_TRY(early.capture, prepare(plan, {}));
   early.capture->mark_early();
   early.plan = std::move(plan);
   set_current({early.capture, nullptr});
@@ -244,12 +335,13 @@ Result<bool> Capturer::begin_early(SavePlan plan) {
   return true;
 }
 
-void Capturer::release_early(std::uint32_t guard) {
+void Capturer::release_early(std::uint32_t guard, std::span<const DeviceStream> streams) {
   if (!early_ || !early_->guards.contains(guard)) return;
   // Changed again after its release: what was captured of it is out of date.
   if (early_->held.erase(guard) == 0) return discard_early();
   CaptureSession& session = early_->capture->session();
-  session.release(guard);
+  session.release(guard, streams);
+  if (session.has_devices()) device_copier_->serve(session);
   copy_later(session);
 }
 
@@ -261,7 +353,8 @@ std::shared_ptr<LiveCapture> Capturer::take_early(const SavePlan& plan) {
   const ScopeExit cancel_unless_taken([&] {
     if (!is_taken) early.capture->cancel();
   });
-  if (!early.held.empty() || !same_capture(early.plan, plan) || !session.unchanged()) {
+  if (!early.held.empty() || early.capture->has_failed() || !same_capture(early.plan, plan) ||
+      !session.unchanged()) {
     return nullptr;
   }
   for (std::size_t i = 0; i < plan.items.size(); ++i) {

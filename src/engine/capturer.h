@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "deepfreeze/options.h"
@@ -19,6 +20,8 @@
 #include "staging/arena.h"
 #include "staging/background_copier.h"
 #include "staging/copier_pool.h"
+#include "staging/cuda_device.h"
+#include "staging/device_copier.h"
 
 namespace deepfreeze {
 
@@ -26,7 +29,7 @@ namespace deepfreeze {
 class Capturer {
  public:
   // `write_engine` learns where the arena lies; it must go before the capturer does.
-  Capturer(const Options& options, WriteEngine& write_engine);
+  Capturer(const Options& options, WriteEngine& write_engine, CudaDevices& devices);
 
   // The arena is one save's at a time. False where it was not free within `wait`.
   [[nodiscard]] bool take_arena(std::chrono::milliseconds wait);
@@ -42,7 +45,8 @@ class Capturer {
   void choose_copy_time(SavePlan& plan);
 
   // Room for the plan's image, and the session that will fill it. The arena is taken.
-  [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan);
+  [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan,
+                                                             std::span<const DeviceStream> streams);
   // The same room and threads for saves to come; no source is read.
   [[nodiscard]] Status prewarm(const SavePlan& plan);
   // Of what was prepared last.
@@ -51,15 +55,17 @@ class Capturer {
   // Copies what nothing guards, leaves the rest to the background and to fences. `handle` learns
   // how long fences took.
   void begin(const std::shared_ptr<LiveCapture>& capture,
-             const std::shared_ptr<SaveHandle::State>& handle);
+             const std::shared_ptr<SaveHandle::State>& handle,
+             std::span<const DeviceStream> streams);
 
-  // Returns when nothing of the guard's tensors, or of any, is still to be copied. Any thread.
-  void fence(std::uint32_t guard);
-  void fence_all();
+  // Returns when nothing of the guard's tensors, or of any, is still to be copied, or `streams`
+  // wait for it. Any thread.
+  void fence(std::uint32_t guard, std::span<const DeviceStream> streams = {});
+  void fence_all(std::span<const DeviceStream> streams = {});
 
   // Early capture: see Checkpointer::begin_capture().
   [[nodiscard]] Result<bool> begin_early(SavePlan plan);
-  void release_early(std::uint32_t guard);
+  void release_early(std::uint32_t guard, std::span<const DeviceStream> streams);
   // The capture that has begun, with the unguarded sources of `plan`; null where it does not fit
   // the plan, and is given up. Either way the arena stays taken.
   [[nodiscard]] std::shared_ptr<LiveCapture> take_early(const SavePlan& plan);
@@ -78,21 +84,31 @@ class Capturer {
     std::set<std::uint32_t> held;    // and were not released yet
   };
 
-  [[nodiscard]] CapturePlan capture_plan(const SavePlan& plan) const;
+  [[nodiscard]] Result<CapturePlan> capture_plan(const SavePlan& plan);
   [[nodiscard]] std::uint64_t parking_bytes(const std::vector<CaptureItem>& items) const;
-  [[nodiscard]] Status park(std::vector<CaptureItem>& items);
+  [[nodiscard]] Status park(CapturePlan& plan, std::span<const DeviceStream> streams);
   void start_background(const std::vector<CaptureItem>& items);
+  [[nodiscard]] Result<CaptureDevices> devices_of(const std::vector<CaptureItem>& items);
+  [[nodiscard]] Status start_device_copier();
+  void pin(const CaptureDevices& devices);
   void set_current(const Current& current);
   [[nodiscard]] Current current();
   void copy_later(CaptureSession& session);
+  void serve_devices(CaptureSession& session);
 
   [[nodiscard]] Status reserve(std::uint64_t bytes);
+  [[nodiscard]] Status reserve_parking(std::uint64_t bytes);
 
   WriteEngine& write_engine_;
+  CudaDevices& devices_;
   const std::optional<std::size_t> arena_bytes_max_;
   const bool paranoid_;
   Arena arena_;
   Arena parking_;  // ring mode: what nothing guards
+  // Those two, for devices; gone before they are.
+  PinnedMemory pinned_arena_;
+  PinnedMemory pinned_parking_;
+  bool can_pin_ = true;  // not refused yet
   CopyProfile profile_;
   std::optional<Early> early_;
 
@@ -103,6 +119,7 @@ class Capturer {
 
   std::unique_ptr<CopierPool> copiers_;
   std::unique_ptr<BackgroundCopier> background_;  // from its first use on
+  std::unique_ptr<DeviceCopier> device_copier_;   // the same
 };
 
 // DEEPFREEZE_PARANOID is set, and not to 0.

@@ -106,12 +106,12 @@ Status Checkpointer::prewarm(const SaveRequest& request) {
   }
 }
 
-void Checkpointer::fence(std::uint32_t guard) {
-  if (impl_->owner == ::getpid()) impl_->capturer.fence(guard);
+void Checkpointer::fence(std::uint32_t guard, std::span<const DeviceStream> streams) {
+  if (impl_->owner == ::getpid()) impl_->capturer.fence(guard, streams);
 }
 
-void Checkpointer::fence() {
-  if (impl_->owner == ::getpid()) impl_->capturer.fence_all();
+void Checkpointer::fence(std::span<const DeviceStream> streams) {
+  if (impl_->owner == ::getpid()) impl_->capturer.fence_all(streams);
 }
 
 Result<bool> Checkpointer::begin_capture(const TensorTable& tensors) {
@@ -127,10 +127,10 @@ Result<bool> Checkpointer::begin_capture(const TensorTable& tensors) {
 
 // Called in the hooks of an update: an error would end it. The save captures anew instead.
 
-void Checkpointer::release(std::uint32_t guard) {
+void Checkpointer::release(std::uint32_t guard, std::span<const DeviceStream> streams) {
   if (impl_->owner != ::getpid()) return;
   try {
-    impl_->capturer.release_early(guard);
+    impl_->capturer.release_early(guard, streams);
   } catch (const std::exception&) {
     impl_->capturer.discard_early();
   }

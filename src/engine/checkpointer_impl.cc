@@ -12,6 +12,7 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "engine/open_checkpoint.h"
+#include "engine/tensor_checksums.h"
 #include "manifest/claims.h"
 #include "manifest/retention.h"
 #include "manifest/several_ranks.h"
@@ -25,7 +26,9 @@ constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
 void note_sizes(const SavePlan& plan, SaveHandle::State& handle) {
   handle.status.bytes = plan.data_bytes();
   for (const CaptureItem& item : plan.items) {
-    if (item.guard != kUnguarded) handle.status.guarded_bytes += item.source.size();
+    // What lies on a device arrives later, guarded or not: a stream waits for it, no thread.
+    const bool is_later = item.guard != kUnguarded || item.device != kHostMemory;
+    if (is_later) handle.status.guarded_bytes += item.source.size();
   }
 }
 
@@ -181,14 +184,21 @@ Result<SaveVerdict> Checkpointer::Impl::agree_on_save(const SaveVote& own) {
   });
 }
 
-Status Checkpointer::Impl::share_out(const TensorTable& tensors) {
-  return ranks.share_out(tensors, options.audit_saves, planner);
+// The others wait for this rank's checksums: they must hear of whatever keeps it from having them.
+Status Checkpointer::Impl::share_out(const SaveRequest& request) {
+  Result<std::vector<std::uint32_t>> crcs;
+  try {
+    crcs = checksums_of(request.tensors, devices, request.streams);
+  } catch (const std::exception& cause) {
+    crcs = std::unexpected(out_of_memory(cause));
+  }
+  return ranks.share_out(std::move(crcs), options.audit_saves, planner);
 }
 
 Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request,
                                                const SaveVerdict& verdict) {
   const trace::Span span("plan");
-  if (verdict.share_anew) DF_TRY_VOID(share_out(request.tensors));
+  if (verdict.share_anew) DF_TRY_VOID(share_out(request));
   are_replicas_proven = true;
   save_index = verdict.identity.save_index;
   return planner.plan_save(request, verdict.identity, writer.record().parent);
@@ -200,11 +210,12 @@ void Checkpointer::Impl::push(std::shared_ptr<SaveJob> job) {
   ++jobs_unfinished;
 }
 
-Result<std::shared_ptr<LiveCapture>> Checkpointer::Impl::make_capture(const SavePlan& plan) {
+Result<std::shared_ptr<LiveCapture>> Checkpointer::Impl::make_capture(
+    const SavePlan& plan, std::span<const DeviceStream> streams) {
   if (capturer.has_early()) {
     if (auto capture = capturer.take_early(plan)) return capture;
   }
-  return capturer.prepare(plan);
+  return capturer.prepare(plan, streams);
 }
 
 std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
@@ -217,6 +228,7 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
   auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
   handle->capturing(capture->session());
   capture->when_copied([job] { job->copied(); });
+  capture->when_failed([job](const Error& error) { job->capture_failed(error); });
   if (confirm) {
     const std::lock_guard lock(handle->mutex);
     handle->on_abandon = [job, capture] {
@@ -243,13 +255,13 @@ Status Checkpointer::Impl::save_or_throw(const SaveRequest& request, const SaveV
   });
   DF_TRY(SavePlan plan, make_plan(request, verdict));
   capturer.choose_copy_time(plan);
-  DF_TRY(capture, make_capture(plan));
+  DF_TRY(capture, make_capture(plan, request.streams));
   note_sizes(plan, *handle);
   handle->status.early = capture->began_early();
   const bool confirm = request.confirm && handle->status.guarded_bytes > 0;
   job = start_job(std::move(plan), capture, handle, confirm);
   try {
-    capturer.begin(capture, handle);
+    capturer.begin(capture, handle, request.streams);
   } catch (const std::exception& cause) {
     job->capture_failed(out_of_memory(cause));  // the worker must not wait for the rest
   }
@@ -311,7 +323,7 @@ Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
   }
   own.has_shares = planner.has_shares();
   DF_TRY(const SaveVerdict verdict, agree_on_save(own));
-  if (verdict.share_anew) DF_TRY_VOID(share_out(request.tensors));
+  if (verdict.share_anew) DF_TRY_VOID(share_out(request));
   are_replicas_proven = false;  // before training all ranks are equal by construction
   capturer.discard_early();
   if (!capturer.take_arena(std::min(options.busy_wait_max, kWaitMax))) {

@@ -48,7 +48,7 @@ struct Checkpointer::Impl {
         vfs(std::move(parts.vfs)),
         writer(std::move(parts.writer)),
         planner({.with_ranges = options.statistics}, !ranks.is_alone()),
-        capturer(options, *parts.write_engine),
+        capturer(options, *parts.write_engine, devices),
         trace_file(std::move(parts.trace_file)),
         write_engine(std::move(parts.write_engine)),
         worker([this] { work(); }) {}
@@ -73,9 +73,10 @@ struct Checkpointer::Impl {
   [[nodiscard]] bool take_arena();
   [[nodiscard]] SaveVote prepare(const SaveRequest& request);
   [[nodiscard]] Result<SaveVerdict> agree_on_save(const SaveVote& own);
-  [[nodiscard]] Status share_out(const TensorTable& tensors);
+  [[nodiscard]] Status share_out(const SaveRequest& request);
   [[nodiscard]] Result<SavePlan> make_plan(const SaveRequest& request, const SaveVerdict& verdict);
-  [[nodiscard]] Result<std::shared_ptr<LiveCapture>> make_capture(const SavePlan& plan);
+  [[nodiscard]] Result<std::shared_ptr<LiveCapture>> make_capture(
+      const SavePlan& plan, std::span<const DeviceStream> streams);
   [[nodiscard]] std::shared_ptr<SaveJob> start_job(SavePlan plan,
                                                    const std::shared_ptr<LiveCapture>& capture,
                                                    const std::shared_ptr<SaveHandle::State>& handle,
@@ -98,6 +99,7 @@ struct Checkpointer::Impl {
   const std::unique_ptr<Vfs> vfs;
   RunWriter writer;  // of the rank that commits; others have it for the run's record
   SavePlanner planner;
+  CudaDevices devices;
   Capturer capturer;
   const std::unique_ptr<TraceFile> trace_file;      // null: no trace
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers

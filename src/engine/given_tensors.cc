@@ -7,6 +7,7 @@
 
 #include "base/try.h"
 #include "engine/spec_message.h"
+#include "ranks/collective.h"
 #include "ranks/message.h"
 #include "tensor/region.h"
 
@@ -34,7 +35,7 @@ std::unexpected<Error> differ(const std::string& key, std::size_t first, std::si
 
 std::string GivenTensors::encode(const RankTensors& own) {
   MessageWriter message;
-  message.text(own.node).text(encode_specs(own.specs));
+  message.status(own.ready).text(own.node).text(encode_specs(own.specs));
   message.number(static_cast<std::uint64_t>(own.crcs.size()));
   for (const std::uint32_t crc : own.crcs) message.number(crc);
   return message.take();
@@ -42,12 +43,14 @@ std::string GivenTensors::encode(const RankTensors& own) {
 
 Status GivenTensors::add(std::string_view bytes) {
   MessageReader message(bytes);
+  const Status ready = message.status();
   const auto next_node = static_cast<std::uint32_t>(nodes_.size());
   const std::uint32_t node = nodes_.try_emplace(message.text(), next_node).first->second;
   std::string text = message.text();
   std::vector<std::uint32_t> crcs(message.count(sizeof(std::uint32_t)));
   for (std::uint32_t& crc : crcs) crc = message.number<std::uint32_t>();
   DF_TRY_VOID(message.end());
+  if (!ready) return std::unexpected(of_rank(ready.error(), ranks_.size()));
   const auto [known, is_new] = by_text_.try_emplace(std::move(text), tables_.size());
   if (is_new) {
     DF_TRY(std::vector<TensorSpec> specs, decode_specs(known->first));

@@ -6,7 +6,6 @@
 #include <array>
 
 #include "base/try.h"
-#include "codec/crc32c.h"
 #include "ranks/collective.h"
 #include "ranks/message.h"
 
@@ -72,13 +71,17 @@ Result<SaveVerdict> JobRanks::agree_on_save(
   return deepfreeze::agree_on_save(*group_, own, make_identity);
 }
 
-Status JobRanks::share_out(const TensorTable& tensors, std::uint32_t audit_saves,
+Status JobRanks::share_out(Result<std::vector<std::uint32_t>> crcs, std::uint32_t audit_saves,
                            SavePlanner& planner) {
   RankTensors own{.node = node_name(group_->rank()),
                   .specs = planner.specs(),
                   .crcs = {},
                   .audit_saves = audit_saves};
-  for (const Tensor& tensor : tensors) own.crcs.push_back(crc32c(tensor.data));
+  if (crcs) {
+    own.crcs = *std::move(crcs);
+  } else {
+    own.ready = std::unexpected(crcs.error());
+  }
   DF_TRY(const RankDuties duties, deepfreeze::share_out(*group_, own));
   return planner.take_shares(duties.shares, duties.audit);
 }

@@ -26,9 +26,9 @@ class JobRanks {
   // All below are collective; see save_agreement.h, ranks/collective.h.
   [[nodiscard]] Result<SaveVerdict> agree_on_save(
       const SaveVote& own, const std::function<Result<Identity>()>& make_identity);
-  // Who writes and who compares what of the tensors, which the planner has accepted. Reads all of
-  // them once.
-  [[nodiscard]] Status share_out(const TensorTable& tensors, std::uint32_t audit_saves,
+  // Who writes and who compares what of the tensors, which the planner has accepted. `crcs`: of
+  // each, or why this rank has none, which is then every rank's error.
+  [[nodiscard]] Status share_out(Result<std::vector<std::uint32_t>> crcs, std::uint32_t audit_saves,
                                  SavePlanner& planner);
   [[nodiscard]] Status agree(std::string_view subject, const Status& own);
   [[nodiscard]] Result<bool> as_rank0(bool own);

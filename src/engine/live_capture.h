@@ -16,7 +16,7 @@ namespace deepfreeze {
 
 class LiveCapture {
  public:
-  // `plan` without on_slab and on_done: they are set here.
+  // `plan` without on_slab, on_done and on_error: they are set here.
   explicit LiveCapture(CapturePlan plan);
 
   [[nodiscard]] CaptureSession& session() { return session_; }
@@ -35,6 +35,11 @@ class LiveCapture {
   // where that has happened. What it holds is let go afterwards, or by cancel().
   void when_copied(std::function<void()> action);
 
+  // `action` is called once where a device has failed; at once where that has happened, never where
+  // all is copied. Then, or by cancel(), what it holds is let go: it may own this.
+  void when_failed(std::function<void(const Error&)> action);
+  [[nodiscard]] bool has_failed() const;
+
   // Nothing more is copied or announced; the image is free when it returns.
   void cancel();
 
@@ -43,10 +48,13 @@ class LiveCapture {
   struct Parts {
     explicit Parts(std::size_t slab_count) : slabs(slab_count) {}
     void copied();
+    void failed(const Error& error);
     BoundedQueue<std::size_t> slabs;
-    std::mutex mutex;              // guards the next two
-    std::function<void()> action;  // of when_copied()
+    std::mutex mutex;                             // guards all below
+    std::function<void()> action;                 // of when_copied()
+    std::function<void(const Error&)> on_failed;  // of when_failed()
     bool is_copied = false;
+    std::optional<Error> error;
   };
   [[nodiscard]] static CapturePlan with_callbacks(CapturePlan plan,
                                                   const std::shared_ptr<Parts>& parts);

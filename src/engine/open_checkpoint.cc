@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
+#include <utility>
 
 #include "base/try.h"
 #include "manifest/history.h"
 #include "manifest/retention.h"
 #include "manifest/sealed_parts.h"
+#include "staging/cuda_device.h"
 #include "storage/posix_vfs.h"
 
 namespace deepfreeze {
@@ -79,6 +82,18 @@ CheckpointInfo describe_faulty(Vfs& vfs, const RunListing& listing, const Attemp
   return info;
 }
 
+// What they were given may still use the memory that is about to be written.
+Status wait_for_streams(std::span<const RestoreTarget> targets, CudaDevices& devices) {
+  std::set<std::pair<std::int32_t, std::uintptr_t>> waited;
+  for (const RestoreTarget& target : targets) {
+    if (target.device == kHostMemory) continue;
+    if (!waited.emplace(target.device, target.stream).second) continue;
+    DF_TRY(const auto device, devices.get(target.device));
+    DF_TRY_VOID(device->wait_for(target.stream));
+  }
+  return {};
+}
+
 Status fill(const CheckpointInfo& info, std::span<const RestoreTarget> targets) {
   DF_TRY(const OpenCheckpoint opened, open_checkpoint(info));
   return opened.read(targets);
@@ -141,9 +156,13 @@ Status OpenCheckpoint::read(std::span<const RestoreTarget> targets, bool verify)
   std::vector<ReadTarget> wanted;
   wanted.reserve(targets.size());
   for (const RestoreTarget& target : targets) {
-    wanted.push_back({target.key, target.into, target.box});
+    wanted.push_back({target.key, target.into, target.box, target.device});
   }
-  return state_->snapshot->read(wanted, {.verify = verify, .thread_count = kReadThreads});
+  CudaDevices devices;
+  DF_TRY_VOID(wait_for_streams(targets, devices));
+  return state_->snapshot->read(
+      wanted,
+      {.verify = verify, .thread_count = kReadThreads, .on_progress = {}, .devices = &devices});
 }
 
 Result<std::vector<CheckpointInfo>> list_checkpoints(const std::filesystem::path& run) {

@@ -44,6 +44,7 @@ struct RankTensors {
   std::vector<TensorSpec> specs;
   std::vector<std::uint32_t> crcs;  // CRC-32C of the bytes of each
   std::uint32_t audit_saves = 0;    // AuditPlan::saves; rank 0's counts
+  Status ready;                     // else it could not read them, and why
 };
 
 // What it is told.
@@ -53,8 +54,8 @@ struct RankDuties {
 };
 
 // Collective: the caller's part of what all have (plan/share_plan.h). Errors are every rank's:
-// kMismatch where tables contradict each other, or where two ranks have different bytes under one
-// key and box: only one of them could be kept.
+// the first rank's that is not ready; kMismatch where tables contradict each other, or where
+// two ranks have different bytes under one key and box: only one of them could be kept.
 [[nodiscard]] Result<RankDuties> share_out(RankGroup& ranks, const RankTensors& own);
 
 }  // namespace deepfreeze

@@ -215,7 +215,8 @@ void SavePlanner::add_audit(const TensorTable& tensors, std::uint64_t save_index
     std::uint64_t& end = plan.audit_sections.back().end;
     plan.items.push_back({.source = tensor.data.subspan(pieces[i].first_byte, pieces[i].bytes),
                           .offset = end,
-                          .guard = tensor.guard});
+                          .guard = tensor.guard,
+                          .device = tensor.device});
     end += pieces[i].bytes;
   }
 }
@@ -230,7 +231,8 @@ SavePlan SavePlanner::plan_capture(const TensorTable& tensors, std::uint64_t sav
       const Tensor& tensor = tensors[source->tensor];
       plan.items.push_back({.source = tensor.data.subspan(source->first_byte, entry.extent.size()),
                             .offset = begin + entry.extent.begin,
-                            .guard = tensor.guard});
+                            .guard = tensor.guard,
+                            .device = tensor.device});
       ++source;
     }
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -14,6 +13,8 @@
 #include "base/named_threads.h"
 #include "base/try.h"
 #include "codec/crc32c.h"
+#include "pipeline/device_filler.h"
+#include "pipeline/first_error.h"
 #include "pipeline/read_runs.h"
 
 namespace deepfreeze {
@@ -84,11 +85,18 @@ class RunReader {
   RunReader(const ReadPlan& plan, File& file, Progress& progress, std::span<std::byte> buffer)
       : plan_(plan), file_(file), progress_(progress), buffer_(buffer) {}
 
-  void read(const ReadRun& run) {
+  // An error is a device's.
+  [[nodiscard]] Status read(const ReadRun& run) {
     run_ = run.source;
     good_.assign(ceil_div(run_.size(), kBlockBytes), false);
     fill();
-    for (const ReadPiece& piece : run.pieces) scatter(piece);
+    Status scattered;
+    for (const ReadPiece& piece : run.pieces) {
+      if (scattered) scattered = scatter(piece);
+    }
+    // After an error too: the buffer must not change while it is copied from.
+    const Status arrived = filler_.wait();
+    return scattered ? arrived : scattered;
   }
 
  private:
@@ -96,9 +104,12 @@ class RunReader {
   void fill_block(std::uint64_t index);
   [[nodiscard]] Result<std::uint64_t> read_extent(Extent wanted);
   void judge(std::uint64_t index, std::uint64_t bytes_there);
-  void scatter(const ReadPiece& piece) const;
+  [[nodiscard]] Status scatter(const ReadPiece& piece);
 
   [[nodiscard]] std::uint64_t first_block() const { return run_.begin / kBlockBytes; }
+  [[nodiscard]] std::uint64_t index_of(std::uint64_t at) const {
+    return (at - run_.begin) / kBlockBytes;
+  }
   [[nodiscard]] Extent extent_of(std::uint64_t index) const {
     const std::uint64_t begin = run_.begin + index * kBlockBytes;
     return {begin, std::min(begin + kBlockBytes, run_.end)};
@@ -112,6 +123,7 @@ class RunReader {
   File& file_;
   Progress& progress_;
   const std::span<std::byte> buffer_;
+  DeviceFiller filler_{plan_.devices};
   Extent run_;
   std::vector<bool> good_;  // by block of the run
 };
@@ -158,17 +170,22 @@ void RunReader::judge(std::uint64_t index, std::uint64_t bytes_there) {
   good_[index] = true;
 }
 
-// Block by block: what did not verify is not handed out.
-void RunReader::scatter(const ReadPiece& piece) const {
+// Good blocks that follow each other go together; what did not verify is not handed out.
+Status RunReader::scatter(const ReadPiece& piece) {
   const Extent source = piece.source;
+  const auto is_good = [this](std::uint64_t at) { return good_[index_of(at)]; };
   for (std::uint64_t at = source.begin; at < source.end;) {
-    const std::uint64_t index = (at - run_.begin) / kBlockBytes;
-    const std::uint64_t end = std::min(source.end, extent_of(index).end);
-    if (good_[index]) {
-      std::memcpy(piece.into.data() + (at - source.begin), in_buffer({at, end}).data(), end - at);
+    std::uint64_t end = at;
+    do {
+      end = std::min(source.end, extent_of(index_of(end)).end);
+    } while (end < source.end && is_good(end) == is_good(at));
+    if (is_good(at)) {
+      const auto into = piece.into.subspan(at - source.begin, end - at);
+      DF_TRY_VOID(filler_.put(in_buffer({at, end}), into, piece.device));
     }
     at = end;
   }
+  return {};
 }
 
 Result<std::vector<MappedMemory>> make_buffers(std::size_t count, std::uint64_t bytes) {
@@ -179,6 +196,21 @@ Result<std::vector<MappedMemory>> make_buffers(std::size_t count, std::uint64_t 
     buffers.push_back(std::move(buffer));
   }
   return buffers;
+}
+
+// Where that is refused copies are slower, and right.
+Result<std::vector<PinnedMemory>> pin_for_devices(const ReadPlan& plan,
+                                                  std::span<const MappedMemory> buffers) {
+  std::vector<PinnedMemory> pinned;
+  const auto first = std::ranges::find_if(
+      plan.pieces, [](const ReadPiece& piece) { return piece.device != kHostMemory; });
+  if (first == plan.pieces.end()) return pinned;
+  DF_TRY(const auto device, plan.devices->get(first->device));
+  for (const MappedMemory& buffer : buffers) {
+    auto now = device->pin(buffer.bytes());
+    if (now) pinned.push_back(*std::move(now));
+  }
+  return pinned;
 }
 
 std::uint64_t longest(std::span<const ReadRun> runs) {
@@ -195,11 +227,12 @@ class ReadCrew {
            std::span<const MappedMemory> buffers)
       : plan_(plan), file_(file), runs_(runs), buffers_(buffers), progress_(plan.on_progress) {}
 
-  [[nodiscard]] ReadOutcome run() {
+  [[nodiscard]] Result<ReadOutcome> run() {
     {
       const auto helpers = start_threads(buffers_.size() - 1, "df-read", [this] { work(); });
       work();
     }  // joined
+    DF_TRY_VOID(first_error_.status());
     return progress_.outcome();
   }
 
@@ -209,8 +242,9 @@ class ReadCrew {
     RunReader reader(plan_, file_, progress_, buffers_[mine].bytes());
     while (true) {
       const std::size_t run = next_run_.fetch_add(1, std::memory_order_relaxed);
-      if (run >= runs_.size()) return;
-      reader.read(runs_[run]);
+      if (run >= runs_.size() || first_error_.is_set()) return;
+      const Status read = reader.read(runs_[run]);
+      if (!read) first_error_.set(read.error());
     }
   }
 
@@ -219,6 +253,7 @@ class ReadCrew {
   const std::span<const ReadRun> runs_;
   const std::span<const MappedMemory> buffers_;
   Progress progress_;
+  FirstError first_error_;
   std::atomic<std::size_t> next_buffer_{0};
   std::atomic<std::size_t> next_run_{0};
 };
@@ -233,6 +268,7 @@ Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan) {
   const std::size_t wanted = std::clamp<std::size_t>(plan.thread_count, 1, kReadThreadsMax);
   DF_TRY(const std::vector<MappedMemory> buffers,
          make_buffers(std::min(wanted, runs.size()), round_up(longest(runs), kPageBytes)));
+  DF_TRY(const std::vector<PinnedMemory> pinned, pin_for_devices(plan, buffers));
   return ReadCrew(plan, *file, runs, buffers).run();
 }
 

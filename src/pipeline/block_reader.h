@@ -11,6 +11,7 @@
 
 #include "deepfreeze/result.h"
 #include "format/layout.h"
+#include "staging/cuda_device.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {
@@ -20,7 +21,8 @@ inline constexpr std::size_t kReadThreadsMax = 16;
 // Bytes [source.begin, source.end) of the data section go to `into`; the sizes are equal.
 struct ReadPiece {
   Extent source;
-  std::span<std::byte> into;
+  std::span<std::byte> into;  // an address of `device`
+  std::int32_t device = kHostMemory;
 };
 
 struct ReadPlan {
@@ -33,6 +35,7 @@ struct ReadPlan {
   std::size_t thread_count = 2;  // the caller's is one of them
   // Called with the bytes read so far, from any of the threads, never concurrently. May be empty.
   std::function<void(std::uint64_t)> on_progress;
+  CudaDevices* devices = nullptr;  // where pieces go to some; unused otherwise
 };
 
 // A block that did not verify, or could not be read.
@@ -49,8 +52,9 @@ struct ReadOutcome {
 inline constexpr std::size_t kBadBlocksMax = 1000;
 
 // A bad block is not an error here: the caller knows which tensors it holds. Pieces that touch
-// one are left undefined. Errors are those of the plan (kInvalidArgument), of opening, and of
-// memory: each thread takes at most kSlabBytes.
+// one are left undefined. Errors are those of the plan (kInvalidArgument), of opening, of devices,
+// and of memory: each thread takes at most kSlabBytes. What goes to a device has arrived there when
+// this returns, and is written while no work of the device waits for it: the caller sees to that.
 [[nodiscard]] Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan);
 
 }  // namespace deepfreeze

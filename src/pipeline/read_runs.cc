@@ -47,7 +47,8 @@ std::vector<ReadRun> cut(std::span<const Extent> stretches) {
 ReadPiece intersect(const ReadPiece& piece, const Extent& run) {
   const Extent common = {std::max(piece.source.begin, run.begin),
                          std::min(piece.source.end, run.end)};
-  return {common, piece.into.subspan(common.begin - piece.source.begin, common.size())};
+  return {common, piece.into.subspan(common.begin - piece.source.begin, common.size()),
+          piece.device};
 }
 
 // A piece lies in one stretch, so its runs follow each other without gaps.

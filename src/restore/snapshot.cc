@@ -225,7 +225,7 @@ Status Snapshot::add_pieces(const ReadTarget& target, PiecesByFile& pieces) cons
       const std::uint64_t begin = entry.extent.begin + run.from * element;
       const std::uint64_t bytes = run.elements * element;
       pieces[place.file].push_back(
-          {{begin, begin + bytes}, target.into.subspan(run.to * element, bytes)});
+          {{begin, begin + bytes}, target.into.subspan(run.to * element, bytes), target.device});
     }
   }
   return {};
@@ -240,7 +240,8 @@ Status Snapshot::read_file_pieces(const ShardFile& file, std::vector<ReadPiece> 
                       .pieces = std::move(pieces),
                       .verify = settings.verify,
                       .thread_count = settings.thread_count,
-                      .on_progress = settings.on_progress};
+                      .on_progress = settings.on_progress,
+                      .devices = settings.devices};
   const auto outcome = read_blocks(vfs_, plan);
   if (!outcome) return std::unexpected(explain_missing(vfs_, manifest_, outcome.error()));
   if (outcome->bad_blocks.empty()) return {};

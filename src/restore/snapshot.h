@@ -23,7 +23,10 @@ struct ReadTarget {
   std::string key;
   std::span<std::byte> into;
   std::optional<Box> box = {};  // of the whole tensor; absent: all of it
+  std::int32_t device = kHostMemory;
 };
+
+class CudaDevices;
 
 struct ReadSettings {
   bool verify = true;       // Snapshot::verify() always does
@@ -31,6 +34,7 @@ struct ReadSettings {
   std::size_t thread_count = 2;
   // From the reading threads, never concurrently; never goes back.
   std::function<void(std::uint64_t bytes_read)> on_progress;
+  CudaDevices* devices = nullptr;  // where targets lie on some
 };
 
 // One fault found, for people and for --json.

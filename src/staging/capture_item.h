@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "deepfreeze/device.h"
+
 namespace deepfreeze {
 
 // One contiguous source and its place in the data section.
@@ -13,9 +15,12 @@ struct CaptureItem {
   std::uint64_t offset = 0;
   // Which fence stands before its next change. 0: none does, it is copied before save() returns.
   std::uint32_t guard = 0;
+  // Where `source` lies; on a device it is an address there, which nothing here can read.
+  std::int32_t device = kHostMemory;
 };
 
-// A part of one item, inside one block of the image.
+// A part of one item: for a thread's copy inside one block of the image, for a device's inside some
+// slabs.
 struct CapturePiece {
   std::size_t item = 0;
   std::uint64_t offset = 0;  // in the data section

@@ -6,6 +6,7 @@
 //   4. Witness: what was copied is compared with what release() saw.
 //   5. Ledger: block, slab, session: who completes one does what is due then (BlockLedger).
 // No lock is taken before a group or the session is complete, but for the ring's gate.
+// What lies on devices goes another way to step 4: DeviceCapture.
 #include "staging/capture_session.h"
 
 #include <algorithm>
@@ -19,9 +20,11 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/trace.h"
+#include "base/try.h"
 #include "staging/block_ledger.h"
 #include "staging/copy_lane.h"
 #include "staging/copy_slot.h"
+#include "staging/cuda_reader.h"
 #include "staging/slab_gate.h"
 #include "staging/witness.h"
 
@@ -37,7 +40,7 @@ constexpr std::uint64_t kBackgroundPieces = 1;
 constexpr std::chrono::microseconds kTakeOverInterval{200};
 
 struct Group {
-  std::vector<std::size_t> items;
+  std::vector<std::size_t> items;        // of host memory
   std::atomic<std::uint64_t> unread{0};  // pieces whose source may still be read
   std::atomic<bool> released{false};
 };
@@ -53,6 +56,7 @@ std::vector<std::unique_ptr<Group>> make_groups(const CapturePlan& plan) {
   for (auto& group : groups) group = std::make_unique<Group>();
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
     if (!lies_inside(plan.items[i], plan.image.end())) continue;
+    if (plan.items[i].device != kHostMemory) continue;
     groups[plan.items[i].guard]->items.push_back(i);
   }
   return groups;
@@ -92,10 +96,19 @@ struct CaptureSession::State {
         gate(plan.image.is_ring() ? plan.image.slots() : 0),
         slot(plan.block_bytes) {
     count_unread();
+    if (plan.devices.empty()) return;
+    devices.emplace(plan.items, plan.image, static_cast<std::uint32_t>(groups.size()), plan.devices,
+                    device_calls());
+    pieces_left.fetch_add(devices->batch_count(), std::memory_order_relaxed);
   }
 
   void count_unread();
+  [[nodiscard]] DeviceCaptureCalls device_calls();
   void release(std::uint32_t group);
+  [[nodiscard]] Status record_devices(std::uint32_t group);
+  void follow(std::span<const DeviceStream> streams);
+  void part_arrived(const CapturePiece& part);
+  void piece_arrived(const CapturePiece& piece, BlockCrc crc);
   bool copy_claim(std::size_t lane, std::uint64_t count, bool in_background);
   void copy_all(bool in_background);
   void copy_all_in_background();
@@ -104,9 +117,10 @@ struct CaptureSession::State {
   [[nodiscard]] BlockCrc bring(const CapturePiece& piece, bool in_background);
   [[nodiscard]] bool is_block(const CapturePiece& piece) const;
   void count_as_read(std::uint32_t group);
-  void count_as_over();
+  void count_as_over(std::uint64_t count = 1);
   void take_over();
   void fence(std::uint32_t group);
+  void stop_copies();
   void wake();
 
   [[nodiscard]] std::size_t lane_of(std::uint32_t group) const {
@@ -124,7 +138,8 @@ struct CaptureSession::State {
   Witness witness;
   std::vector<std::atomic<bool>> torn;  // by item
   SlabGate gate;
-  CopySlot slot;                                   // of the background copier
+  CopySlot slot;  // of the background copier
+  std::optional<DeviceCapture> devices;
   std::atomic<std::uint64_t> background_calls{0};  // not answered yet
   std::atomic<std::uint64_t> pieces_left{0};       // neither copied nor skipped yet
   std::atomic<bool> cancelled{false};
@@ -152,6 +167,43 @@ void CaptureSession::State::release(std::uint32_t number) {
     for (const std::size_t item : group.items) witness.record(item, plan.items[item]);
   }
   group.released.store(true, std::memory_order_release);  // shows sources and witness
+  if (!devices) return;
+  const Status recorded = plan.paranoid ? record_devices(number) : Status();
+  if (!recorded) devices->fail_with(recorded.error());
+  devices->release(number);
+}
+
+// Where every byte counts; of device memory nothing less is worth a copy of its own.
+Status CaptureSession::State::record_devices(std::uint32_t number) {
+  for (const auto& [ordinal, device] : plan.devices) {
+    DF_TRY(CudaReader reader, CudaReader::open(device));
+    const auto read = [&reader](std::span<const std::byte> source, const Witness::Take& take) {
+      return reader.read(source, take);
+    };
+    for (std::size_t i = 0; i < plan.items.size(); ++i) {
+      const CaptureItem& item = plan.items[i];
+      if (item.device != ordinal || item.guard != number) continue;
+      DF_TRY_VOID(witness.record(i, item, read));
+    }
+  }
+  return {};
+}
+
+void CaptureSession::State::follow(std::span<const DeviceStream> streams) {
+  if (!devices) return;
+  const Status followed = deepfreeze::follow(plan.devices, streams);
+  if (!followed) devices->fail_with(followed.error());
+}
+
+DeviceCaptureCalls CaptureSession::State::device_calls() {
+  return {.wait_for_place = [this](std::uint64_t slab) { return gate.wait(slab); },
+          .arrived = [this](const CapturePiece& part) { part_arrived(part); },
+          .over = [this](std::uint64_t count) { count_as_over(count); },
+          .failed =
+              [this](const Error& error) {
+                stop_copies();
+                plan.on_error(error);
+              }};
 }
 
 bool CaptureSession::State::lane_released(std::size_t lane) const {
@@ -214,13 +266,28 @@ void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_backgr
   DF_STALL_POINT("capture.piece");
   const trace::Span span("copy", piece.bytes);
   const BlockCrc crc = bring(piece, in_background);
-  if (!witness.matches(item, piece, plan.image.at(piece.offset, piece.bytes))) {  // step 4
+  piece_arrived(piece, crc);
+  count_as_over();
+}
+
+// Steps 4 and 5.
+void CaptureSession::State::piece_arrived(const CapturePiece& piece, BlockCrc crc) {
+  const auto copied = plan.image.at(piece.offset, piece.bytes);
+  if (!witness.matches(plan.items[piece.item], piece, copied)) {
     torn[piece.item].store(true, std::memory_order_relaxed);  // the ledger orders it
   }
   copied_bytes.fetch_add(piece.bytes, std::memory_order_relaxed);
-  const std::uint64_t block = piece.offset / plan.block_bytes;
-  if (ledger.arrived(block, piece.bytes, crc)) plan.on_done();  // step 5
-  count_as_over();
+  if (ledger.arrived(piece.offset / plan.block_bytes, piece.bytes, crc)) plan.on_done();
+}
+
+// Of a device's copy: cut at the blocks.
+void CaptureSession::State::part_arrived(const CapturePiece& part) {
+  const std::uint64_t end = part.offset + part.bytes;
+  for (std::uint64_t at = part.offset; at < end;) {
+    const std::uint64_t next = std::min(end, (at / plan.block_bytes + 1) * plan.block_bytes);
+    piece_arrived({.item = part.item, .offset = at, .bytes = next - at}, std::nullopt);
+    at = next;
+  }
 }
 
 bool CaptureSession::State::is_block(const CapturePiece& piece) const {
@@ -247,9 +314,9 @@ void CaptureSession::State::count_as_read(std::uint32_t group) {
   if (groups[group]->unread.fetch_sub(1, std::memory_order_acq_rel) == 1) wake();
 }
 
-void CaptureSession::State::count_as_over() {
+void CaptureSession::State::count_as_over(std::uint64_t count) {
   // release: our writes to the image are over before anyone takes it for his own.
-  if (pieces_left.fetch_sub(1, std::memory_order_acq_rel) == 1) wake();
+  if (pieces_left.fetch_sub(count, std::memory_order_acq_rel) == count) wake();
 }
 
 // A waiter that saw "not yet" under the lock sleeps before we can have it.
@@ -295,11 +362,13 @@ void CaptureSession::bind(std::size_t item, const std::byte* source) {
   bound.source = {source, bound.source.size()};
 }
 
-void CaptureSession::release(std::uint32_t group) {
+void CaptureSession::release(std::uint32_t group, std::span<const DeviceStream> streams) {
+  state_->follow(streams);
   if (group < state_->groups.size()) state_->release(group);
 }
 
-void CaptureSession::release_all() {
+void CaptureSession::release_all(std::span<const DeviceStream> streams) {
+  state_->follow(streams);
   for (std::uint32_t group = 0; group < group_count(); ++group) state_->release(group);
   if (state_->plan.image.slab_count() == 0) state_->finish_empty();
 }
@@ -323,23 +392,52 @@ void CaptureSession::help_in_background() {
   state->copy_all_in_background();
 }
 
-void CaptureSession::fence(std::uint32_t group) {
+// Both, in this order: the host's part may take longer than it takes to give devices theirs.
+void CaptureSession::fence(std::uint32_t group, std::span<const DeviceStream> streams) {
   const std::shared_ptr<State> state = state_;
   state->fence(group);
+  if (state->devices && group < state->groups.size()) state->devices->fence(group, streams);
 }
 
-void CaptureSession::fence_all() {
-  for (std::uint32_t group = 0; group < group_count(); ++group) fence(group);
+void CaptureSession::fence_all(std::span<const DeviceStream> streams) {
+  for (std::uint32_t group = 0; group < group_count(); ++group) fence(group, streams);
+}
+
+bool CaptureSession::has_devices() const { return state_->devices.has_value(); }
+
+void CaptureSession::enqueue_unguarded() {
+  const std::shared_ptr<State> state = state_;
+  if (state->devices) state->devices->enqueue(kUnguarded);
+}
+
+void CaptureSession::enqueue() {
+  const std::shared_ptr<State> state = state_;
+  if (state->devices) state->devices->enqueue();
+}
+
+bool CaptureSession::arrive(bool wait) {
+  const std::shared_ptr<State> state = state_;
+  return state->devices && state->devices->arrive(wait);
 }
 
 void CaptureSession::free_slab(std::size_t slab) { state_->gate.free(slab); }
 
+// Whoever claims a piece from here on counts it as over, and so do we with those left.
+void CaptureSession::State::stop_copies() {
+  cancelled.store(true, std::memory_order_release);
+  gate.open_for_good();
+  for (std::size_t lane = 0; lane < lanes.size(); ++lane) {
+    while (copy_claim(lane, kPiecesPerClaim, false)) {
+    }
+  }
+}
+
 void CaptureSession::cancel() {
   const std::shared_ptr<State> state = state_;
-  state->cancelled.store(true, std::memory_order_release);
-  state->gate.open_for_good();
-  for (std::size_t lane = 0; lane < state->lanes.size(); ++lane) {
-    while (state->copy_claim(lane, kPiecesPerClaim, false)) {
+  state->stop_copies();
+  if (state->devices) {
+    state->devices->cancel();
+    while (state->devices->arrive(false)) {
     }
   }
   wait();
@@ -365,8 +463,9 @@ std::uint32_t CaptureSession::group_count() const {
 
 bool CaptureSession::unchanged() const {
   const auto& items = state_->plan.items;
+  if (state_->devices && state_->devices->was_fenced()) return false;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (!state_->witness.unchanged(i, items[i])) return false;
+    if (items[i].device == kHostMemory && !state_->witness.unchanged(i, items[i])) return false;
   }
   return true;
 }

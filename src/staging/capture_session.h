@@ -15,6 +15,7 @@
 
 #include "deepfreeze/result.h"
 #include "staging/capture_item.h"
+#include "staging/device_capture.h"
 #include "staging/image.h"
 
 namespace deepfreeze {
@@ -34,6 +35,10 @@ struct CapturePlan {
   // Called once, by the thread that completed the last slab, after all else; not after cancel()
   // has returned. Must neither cancel the session nor wait for it.
   std::function<void()> on_done = [] {};
+  // Called once, by any thread, where a device fails; then the session is cancelled. Must neither
+  // cancel the session nor wait for it.
+  std::function<void(const Error& error)> on_error = [](const Error&) {};
+  CaptureDevices devices;  // all that items lie on
   std::uint64_t witness_seed = 0;
   bool paranoid = false;  // the witness reads every byte
 };
@@ -57,9 +62,10 @@ class CaptureSession {
 
   // From here on a group's sources must not change before fence(group), nor be freed before the
   // session is finished. Reads the witness. Once per group; in ring mode all at once by
-  // release_all(), which may follow single releases.
-  void release(std::uint32_t group);
-  void release_all();
+  // release_all(), which may follow single releases. What lies on devices is copied behind what
+  // `streams` have been given so far.
+  void release(std::uint32_t group, std::span<const DeviceStream> streams = {});
+  void release_all(std::span<const DeviceStream> streams = {});
 
   // Copies what is released and not claimed yet; other threads may still be copying theirs.
   void help();
@@ -69,9 +75,16 @@ class CaptureSession {
   void help_in_background();
 
   // Helps, then waits until no thread reads the group's sources any more. At once for what was
-  // not released. What the background thread holds while it is off its core is taken over.
-  void fence(std::uint32_t group);
-  void fence_all();
+  // not released. What the background thread holds while it is off its core is taken over. For what
+  // lies on a device its `streams` wait, if one is named: their work from here on may change it.
+  void fence(std::uint32_t group, std::span<const DeviceStream> streams = {});
+  void fence_all(std::span<const DeviceStream> streams = {});
+
+  // For the threads that serve devices; see DeviceCapture. Nothing of a session without any.
+  [[nodiscard]] bool has_devices() const;
+  void enqueue_unguarded();
+  void enqueue();
+  [[nodiscard]] bool arrive(bool wait);
 
   // Ring mode: the slab's place in memory may be used again.
   void free_slab(std::size_t slab);
@@ -88,7 +101,8 @@ class CaptureSession {
   [[nodiscard]] std::uint32_t group_count() const;
   // About how much of a group is still to be copied, in pieces of at most a block.
   [[nodiscard]] std::uint64_t pieces_unread(std::uint32_t group) const;
-  // Whether the sources of all released groups still hold what the witness saw.
+  // Whether the sources of all released groups still hold what the witness saw. Of what lies on
+  // devices it has seen nothing: that may have changed once a fence has stood for it.
   [[nodiscard]] bool unchanged() const;
 
   // Valid once done.

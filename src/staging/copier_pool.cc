@@ -77,9 +77,10 @@ CopierPool::CopierPool(std::size_t thread_count)
 
 CopierPool::~CopierPool() { state_->stop(); }
 
-void CopierPool::run(CaptureSession& session, std::uint32_t group) {
+void CopierPool::run(CaptureSession& session, std::uint32_t group,
+                     std::span<const DeviceStream> streams) {
   const std::uint64_t run = state_->offer({session, group});
-  session.fence(group);
+  session.fence(group, streams);
   state_->withdraw(run);
 }
 

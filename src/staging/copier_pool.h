@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "staging/capture_session.h"
 
@@ -18,7 +19,9 @@ class CopierPool {
 
   // Copies one group on the pool and the calling thread; returns when no thread reads its
   // sources any more. Any thread; where two run at once, the pool helps the later one.
-  void run(CaptureSession& session, std::uint32_t group);
+  // What lies on devices is left to `streams`: CaptureSession::fence().
+  void run(CaptureSession& session, std::uint32_t group,
+           std::span<const DeviceStream> streams = {});
 
  private:
   struct State;

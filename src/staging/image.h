@@ -75,7 +75,7 @@ class Image {
     return offset < end ? std::min(bytes, end - offset) : 0;
   }
 
-  // The place of `bytes` bytes at an offset; they lie within one slab.
+  // The place of `bytes` bytes at an offset; in a ring they lie within one slab.
   [[nodiscard]] std::span<std::byte> at(std::uint64_t offset, std::uint64_t bytes) const {
     return memory_.subspan(is_ring() ? offset % memory_.size() : offset, bytes);
   }

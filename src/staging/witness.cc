@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
+#include "base/try.h"
 #include "codec/crc32c.h"
 
 namespace deepfreeze {
@@ -51,6 +52,12 @@ std::uint64_t Witness::line(std::size_t index, const CaptureItem& item, std::uin
   return begin + mixed(settings_.seed ^ mixed(index * kWitnessLines + k)) % (end - begin);
 }
 
+// From an offset in the item to the end of the block, or of the item.
+std::uint64_t Witness::piece_bytes(const CaptureItem& item, std::uint64_t at) const {
+  const std::uint64_t room = settings_.block_bytes - (item.offset + at) % settings_.block_bytes;
+  return std::min<std::uint64_t>(room, item.source.size() - at);
+}
+
 // An item without a whole line, as a step counter, is cheaper to read than to choose from.
 bool Witness::every_byte_counts(const CaptureItem& item) const {
   return settings_.every_byte || lines_inside(item.offset, item.source.size()).size() == 0;
@@ -59,12 +66,25 @@ bool Witness::every_byte_counts(const CaptureItem& item) const {
 std::vector<std::uint32_t> Witness::piece_sums(const CaptureItem& item) const {
   std::vector<std::uint32_t> sums;
   for (std::uint64_t at = 0; at < item.source.size();) {
-    const std::uint64_t room = settings_.block_bytes - (item.offset + at) % settings_.block_bytes;
-    const std::uint64_t bytes = std::min<std::uint64_t>(room, item.source.size() - at);
+    const std::uint64_t bytes = piece_bytes(item, at);
     sums.push_back(crc32c(item.source.subspan(at, bytes)));
     at += bytes;
   }
   return sums;
+}
+
+Status Witness::record(std::size_t index, const CaptureItem& item, const Read& read) {
+  Record& record = records_[index];
+  record.pieces.clear();
+  for (std::uint64_t at = 0; at < item.source.size();) {
+    const std::uint64_t bytes = piece_bytes(item, at);
+    DF_TRY_VOID(read(item.source.subspan(at, bytes), [&record](std::span<const std::byte> piece) {
+      record.pieces.push_back(crc32c(piece));
+    }));
+    at += bytes;
+  }
+  record.recorded = true;
+  return {};
 }
 
 void Witness::record(std::size_t index, const CaptureItem& item) {

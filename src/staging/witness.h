@@ -7,9 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
+#include "deepfreeze/result.h"
 #include "staging/capture_item.h"
 
 namespace deepfreeze {
@@ -30,6 +32,10 @@ class Witness {
 
   // Reads the lines, or all, of the item as it is now.
   void record(std::size_t index, const CaptureItem& item);
+  // All of an item that lies where only `read` can read: it hands on what it has read.
+  using Take = std::function<void(std::span<const std::byte> bytes)>;
+  using Read = std::function<Status(std::span<const std::byte> source, const Take& take)>;
+  [[nodiscard]] Status record(std::size_t index, const CaptureItem& item, const Read& read);
 
   // Whether `copied`, the bytes of a piece, are those that were recorded; true for what was not.
   [[nodiscard]] bool matches(const CaptureItem& item, const CapturePiece& piece,
@@ -45,6 +51,7 @@ class Witness {
     bool recorded = false;
   };
   [[nodiscard]] bool every_byte_counts(const CaptureItem& item) const;
+  [[nodiscard]] std::uint64_t piece_bytes(const CaptureItem& item, std::uint64_t at) const;
   [[nodiscard]] std::vector<std::uint32_t> piece_sums(const CaptureItem& item) const;
   [[nodiscard]] bool lines_match(const CaptureItem& item, const CapturePiece& piece,
                                  std::span<const std::byte> copied) const;

@@ -12,6 +12,7 @@ STEPS = 12  # of a whole training
 # Each is NAME_training.py, with a class of that Protocol called Own; and what it imports.
 FRAMEWORKS = {
     "torch": "torch",
+    "torch_device": "torch",
     "chainer": "chainer",
     "chainer_trainer": "chainer",
     "jax": "jax",

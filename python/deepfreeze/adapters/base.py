@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from deepfreeze.plan import Plan
 
 
+HOST = -1  # no device: the engine's mark of host memory
+
+
 @dataclass(slots=True)
 class Entry:
     """An array to store, and where its bytes lie."""
@@ -32,6 +35,7 @@ class Entry:
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     is_anothers: bool = False  # another rank stores it
     is_held: bool = False  # nothing writes to its memory while its owners live
+    device: int = HOST  # of CUDA, by its ordinal, where the bytes lie
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,9 @@ class Place:
     stored: Layout | None = None  # and how the same elements lie in the entry,
     offset: int = 0  # from this byte on
     device: str = "cpu"
+    # Where the engine writes to a device itself: which, and the stream whose work it comes after.
+    ordinal: int = HOST
+    stream: int = 0
     # Where the live memory is a part of the entry: where that begins, and its extent.
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     touch: Callable[[], object] | None = None  # tells its framework that memory is written

@@ -1,6 +1,6 @@
 """torch: tensors, modules, optimizers and the small values that come with them.
 
-CUDA tensors are copied to the host while save() runs, and filled through a host buffer.
+Those of CUDA devices are given to the engine where they lie: torch_device.py.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from deepfreeze.adapters import torch_device
 from deepfreeze.adapters.torch_modules import is_module
 from deepfreeze.adapters.torch_optimizers import unwrapped
 from deepfreeze.adapters.torch_sharded import local_of
@@ -98,7 +99,7 @@ def is_watchable(value: Any) -> bool:
     """Whether it has memory to copy and a version counter: not if lazy, sparse, of inference."""
     return (
         type(value) in _KINDS
-        and value.is_cpu
+        and torch_device.ordinal_of(value) is not None
         and value.layout is torch.strided
         and not value.is_inference()
     )

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from deepfreeze.adapters.base import Entry, Layout, Place
+from deepfreeze.adapters import torch_device
+from deepfreeze.adapters.base import HOST, Entry, Layout, Place
 from deepfreeze.adapters.torch_sharded import Box, Shard, shard_of
 from deepfreeze.dtypes import COMPLEX, NATIVE, stored_form
 from deepfreeze.errors import CorruptError, EncodeError
@@ -239,11 +240,11 @@ def _store(
     more_owners: Iterable[object] = (),
     box: Box | None = None,
 ) -> str:
-    """Adds an entry; what is not on the host, or not in order, is copied for it."""
-    entry, host = entry_of(tensor, capture.keys.take(path), box)
+    """Adds an entry; what is not in order, or where the engine can't reach it, is copied for it."""
+    entry, placed = entry_of(tensor, capture.keys.take(path), box)
     entry.is_anothers = capture.keys.owner_of(path) is Owner.ANOTHER
     # The storage too: a tensor may be given another one while its bytes are copied.
-    capture.add(entry, [host, host.untyped_storage(), *more_owners], (tensor,))
+    capture.add(entry, [placed, placed.untyped_storage(), *more_owners], (tensor,))
     return entry.key
 
 
@@ -252,14 +253,15 @@ def entry_of(tensor: torch.Tensor, key: str, box: Box | None = None) -> tuple[En
 
     The tensor is as pending() gives it, `box` what it is a part of.
     """
-    in_place = tensor.device.type == "cpu" and tensor.is_contiguous()
-    host = tensor if in_place else host_copy(tensor)
+    ordinal = torch_device.ordinal_of(tensor) if tensor.is_contiguous() else None
+    placed = tensor if ordinal is not None else host_copy(tensor)
     name = dtype_name(tensor.dtype)
     dtype, shape, logical = stored_form(name, tuple(tensor.shape), tensor.element_size())
-    entry = Entry(key, dtype, shape, logical, host.data_ptr(), tensor.nbytes)
+    entry = Entry(key, dtype, shape, logical, placed.data_ptr(), tensor.nbytes)
+    entry.device = HOST if ordinal is None else ordinal
     if box is not None:
         entry.box = stored_box(box, shape)
-    return entry, host
+    return entry, placed
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -298,17 +300,19 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
         return
     live = live.detach()
     lazy = live.is_conj() or live.is_neg()
-    direct = view is None and not lazy and live.device.type == "cpu" and live.is_contiguous()
+    ordinal = None if view or lazy or not live.is_contiguous() else torch_device.ordinal_of(live)
     place = Place(
         path=path,
         address=live.data_ptr(),
         bytes=live.numel() * live.element_size(),
-        direct=direct,
+        direct=ordinal is not None,
         copy=lambda: _copy_into(live, tensor_of(node, path, plan)),
         live=layout_of(live),
         stored=Layout.stored(view, tuple(live.shape), live.element_size()),
         offset=int(view["offset"]) * live.element_size() if view else 0,
         device=str(live.device),
+        ordinal=HOST if ordinal is None else ordinal,
+        stream=0 if ordinal is None else torch_device.stream_of(ordinal),
         touch=lambda: torch.autograd.graph.increment_version(live),
     )
     plan.fill(node["k"], place)
@@ -323,13 +327,16 @@ def _fill_shard(node: Node, shard: Shard, path: str, plan: Plan) -> None:
         plan.fault(f"{path}: stored as a view of shared memory, live a part of a DTensor")
         return
     extent = tuple(live.shape)
+    ordinal = torch_device.ordinal_of(live) if live.is_contiguous() else None
     place = Place(
         path=path,
         address=live.data_ptr(),
         bytes=live.numel() * live.element_size(),
-        direct=live.device.type == "cpu" and live.is_contiguous(),
+        direct=ordinal is not None,
         copy=lambda: _copy_into(live, tensor_of(node, path, plan)[_slices(offset, extent)]),
         device=str(live.device),
+        ordinal=HOST if ordinal is None else ordinal,
+        stream=0 if ordinal is None else torch_device.stream_of(ordinal),
         box=(offset, extent),
         touch=lambda: torch.autograd.graph.increment_version(live),
     )

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepfreeze import _core
-from deepfreeze.capture import environment, table_of
+from deepfreeze.capture import table_of
 from deepfreeze.dcp.connections import connection
 from deepfreeze.dcp.contents import Content
 from deepfreeze.dcp.meeting import Place, Verdict, Vote, meet
-from deepfreeze.errors import CheckpointError, CheckpointTimeoutError, code_of
+from deepfreeze.dcp.saving import save_and_wait
+from deepfreeze.errors import CheckpointError, code_of
 from deepfreeze.memo import Memo
 from deepfreeze.ranks import TorchStoreRanks
 
-_POLL_SECONDS = 0.5  # how soon an interrupt is noticed
 _FIRST_STEP = 1
 _TAGS = {"saved_through": "torch.distributed.checkpoint"}
 
@@ -120,13 +120,7 @@ class Session:
         if self._engine is None or self._name != verdict.session:
             self._open(verdict.session, job, store)
         assert self._engine is not None
-        handle = self._engine.save(verdict.step, table, content.text, {}, _TAGS, environment())
-        assert handle is not None  # only on_busy="skip" gives none
-        while True:
-            try:
-                return handle.wait("durable", _POLL_SECONDS)
-            except CheckpointTimeoutError:
-                continue  # the save's own error is never this one
+        save_and_wait(self._engine, verdict.step, table, content.text, _TAGS, content.entries)
 
     def _open(self, name: str, job: SaveJob, store: Any) -> None:
         self._close()

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze import _core
-from deepfreeze.capture import environment, table_of, walk
+from deepfreeze.capture import table_of, walk
+from deepfreeze.dcp.saving import save_and_wait
 from deepfreeze.errors import CheckpointError
 from deepfreeze.memo import Memo
 
@@ -66,9 +67,7 @@ class _Run:
         capture = walk(state)
         step = 1 + max((info.step for info in versions(self.path)), default=0)
         table = table_of(capture.entries, Memo())
-        handle = self._engine.save(step, table, capture.text, {}, {}, environment())
-        assert handle is not None  # only on_busy="skip" gives none
-        handle.wait("durable", None)
+        save_and_wait(self._engine, step, table, capture.text, {}, capture.entries)
 
     def _opened(self) -> _core.Engine:
         engine = _core.Engine(

@@ -1,0 +1,45 @@
+"""A save of the engine's from its call to its end, for who waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from deepfreeze import _core
+from deepfreeze.adapters import torch_device
+from deepfreeze.adapters.base import Entry
+from deepfreeze.capture import environment
+from deepfreeze.errors import CheckpointTimeoutError
+
+_POLL_SECONDS = 0.5  # how soon an interrupt is noticed
+
+
+def save_and_wait(
+    engine: _core.Engine,
+    step: int,
+    table: _core.Table,
+    text: str,
+    tags: dict[str, str],
+    entries: Iterable[Entry],
+) -> None:
+    """Returns once it is durable. Raises the save's own error.
+
+    An interrupt on the way takes the entries' memory away: the save fails then, unless all of it
+    is captured.
+    """
+    streams = torch_device.streams_under(entries)
+    handle = engine.save(
+        step, table, text, {}, tags, environment(), confirm=bool(streams), streams=streams
+    )
+    assert handle is not None  # only on_busy="skip" gives none
+    if streams:
+        _until(handle.wait_copied)
+        handle.confirm([])
+    _until(lambda seconds: handle.wait("durable", seconds))
+
+
+def _until(wait: Callable[[float], None]) -> None:
+    while True:
+        try:
+            return wait(_POLL_SECONDS)
+        except CheckpointTimeoutError:
+            continue  # the save's own error is never this one

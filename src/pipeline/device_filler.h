@@ -1,0 +1,52 @@
+// Puts bytes that were read where they belong: into host memory, or into that of devices. For one
+// thread.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/try.h"
+#include "staging/cuda_device.h"
+
+namespace deepfreeze {
+
+class DeviceFiller {
+ public:
+  // `devices` may be null where put() is given no device.
+  explicit DeviceFiller(CudaDevices* devices) : devices_(devices) {}
+
+  // `bytes` must not change before wait() has returned.
+  [[nodiscard]] Status put(std::span<const std::byte> bytes, std::span<std::byte> into,
+                           std::int32_t device) {
+    if (device == kHostMemory) {
+      std::memcpy(into.data(), bytes.data(), bytes.size());
+      return {};
+    }
+    DF_TRY(const std::shared_ptr<CudaDevice> found, devices_->get(device));
+    if (std::ranges::find(used_, found) == used_.end()) used_.push_back(found);
+    return found->copy_to_device(bytes, into);
+  }
+
+  // Returns when all bytes are where they belong. What other threads have put may be waited for,
+  // too: a device has one stream of ours.
+  [[nodiscard]] Status wait() {
+    Status arrived;
+    for (const auto& device : used_) {
+      const Status one = device->wait();
+      if (arrived) arrived = one;
+    }
+    used_.clear();
+    return arrived;
+  }
+
+ private:
+  CudaDevices* const devices_;
+  std::vector<std::shared_ptr<CudaDevice>> used_;  // since the last wait()
+};
+
+}  // namespace deepfreeze

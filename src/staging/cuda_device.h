@@ -1,0 +1,124 @@
+// One CUDA device: its primary context, a stream of our own for copies, events and pinned memory.
+// Any thread; no call waits for more than it says. A graph that somebody captures meanwhile neither
+// forbids a call nor is broken by it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "deepfreeze/device.h"
+#include "staging/cuda_driver.h"
+
+namespace deepfreeze {
+
+class CudaDevice;
+
+// A point in a stream. Belongs to a device, which it keeps open.
+class CudaEvent {
+ public:
+  CudaEvent() = default;
+  CudaEvent(CudaEvent&& other) noexcept;
+  CudaEvent& operator=(CudaEvent&& other) noexcept;
+  ~CudaEvent();
+
+  // Blocks this thread until the stream has come so far.
+  [[nodiscard]] Status wait() const;
+
+ private:
+  friend class CudaDevice;
+  CudaEvent(std::shared_ptr<const CudaDevice> device, cuda::Event event)
+      : device_(std::move(device)), event_(event) {}
+  std::shared_ptr<const CudaDevice> device_;
+  cuda::Event event_ = nullptr;
+};
+
+// Host memory that devices reach without a detour, until this is gone. The memory is another's, and
+// must outlive it; no copy may be under way at the end.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
+  ~PinnedMemory();
+
+  [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  // What its destructor does. On an error the memory must not be given back: the driver would take
+  // what comes to its addresses next for what was there.
+  [[nodiscard]] Status unpin();
+
+ private:
+  friend class CudaDevice;
+  PinnedMemory(std::shared_ptr<const CudaDevice> device, std::span<std::byte> bytes)
+      : device_(std::move(device)), bytes_(bytes) {}
+  std::shared_ptr<const CudaDevice> device_;
+  std::span<std::byte> bytes_;
+};
+
+class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
+  struct Private {};  // only open() makes one
+
+ public:
+  // kUnsupported without a driver, kInvalidArgument without such a device.
+  [[nodiscard]] static Result<std::shared_ptr<CudaDevice>> open(std::int32_t ordinal);
+  CudaDevice(Private, const cuda::Driver& driver, std::int32_t ordinal)
+      : driver_(driver), ordinal_(ordinal) {}
+  ~CudaDevice();
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
+
+  // What our stream is given from here on comes after what `theirs` has been given so far.
+  // kUnsupported while `theirs` is captured into a graph: no order with it is allowed then.
+  [[nodiscard]] Status follow(std::uintptr_t theirs);
+  // What `theirs` is given from here on comes after `event`.
+  [[nodiscard]] Status hold_back(std::uintptr_t theirs, const CudaEvent& event);
+  [[nodiscard]] Result<bool> is_captured(std::uintptr_t theirs) const;
+  // Blocks this thread until that stream has done what it was given so far.
+  [[nodiscard]] Status wait_for(std::uintptr_t theirs) const;
+  // The same of our stream.
+  [[nodiscard]] Status wait() const { return wait_for(reinterpret_cast<std::uintptr_t>(stream_)); }
+
+  // Behind what our stream has been given. Returns before the bytes have arrived.
+  [[nodiscard]] Status copy_to_host(std::span<const std::byte> from, std::span<std::byte> into);
+  [[nodiscard]] Status copy_to_device(std::span<const std::byte> from, std::span<std::byte> into);
+  // Where our stream is now.
+  [[nodiscard]] Result<CudaEvent> mark();
+
+  [[nodiscard]] Result<PinnedMemory> pin(std::span<std::byte> memory);
+
+ private:
+  friend class CudaEvent;
+  friend class PinnedMemory;
+  class Current;
+  [[nodiscard]] Status start();
+  [[nodiscard]] Result<CudaEvent> mark(cuda::Stream stream);
+  // `call` gives a code of the driver; `what` is what failed, for the message.
+  template <class Call>
+  [[nodiscard]] Status in_context(std::string_view what, const Call& call) const;
+  [[nodiscard]] Status check(cuda::Code code, std::string_view call) const;
+
+  const cuda::Driver& driver_;
+  const std::int32_t ordinal_;
+  cuda::DeviceId device_ = 0;
+  cuda::Context context_ = nullptr;
+  cuda::Stream stream_ = nullptr;
+};
+
+// The devices that an engine has used so far; opened at the first use, each once.
+class CudaDevices {
+ public:
+  [[nodiscard]] Result<std::shared_ptr<CudaDevice>> get(std::int32_t ordinal);
+  // Those that nothing uses any more are given back.
+  void close();
+
+ private:
+  std::mutex mutex_;  // guards the next
+  std::map<std::int32_t, std::shared_ptr<CudaDevice>> open_;
+};
+
+}  // namespace deepfreeze

@@ -1,0 +1,117 @@
+// What of a capture lies on devices. Copies are given to each device's own stream, behind what the
+// training's stream had at the release; a fence lets the training's stream wait for them, and not
+// the caller. What has arrived is handed on by other threads.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "staging/cuda_device.h"
+#include "staging/device_batches.h"
+
+namespace deepfreeze {
+
+// By ordinal: of all devices that a plan has items on.
+using CaptureDevices = std::map<std::int32_t, std::shared_ptr<CudaDevice>>;
+
+// What these devices' own streams are given from here on comes after what `streams` have been given
+// so far. A device that none is named of: after its default stream.
+[[nodiscard]] Status follow(const CaptureDevices& devices, std::span<const DeviceStream> streams);
+
+// What it calls, from any of its threads. None may wait for the capture.
+struct DeviceCaptureCalls {
+  std::function<bool(std::uint64_t slab)> wait_for_place;  // in a ring; false: copy nothing
+  std::function<void(const CapturePiece& part)> arrived;   // its bytes are in the image
+  std::function<void(std::uint64_t count)> over;           // batches that touch nothing any more
+  std::function<void(const Error& error)> failed;          // once; nothing more is copied
+};
+
+// Any thread, where a member says nothing else.
+class DeviceCapture {
+ public:
+  // Items and devices must outlive it.
+  DeviceCapture(std::span<const CaptureItem> items, Image image, std::uint32_t group_count,
+                const CaptureDevices& devices, DeviceCaptureCalls calls);
+
+  [[nodiscard]] std::uint64_t batch_count() const { return plan_.batches.size(); }
+
+  // In a ring nothing is copied before all groups are released.
+  void release(std::uint32_t group);
+  // Ends the capture as if a copy had failed.
+  void fail_with(const Error& error);
+
+  // Gives the devices what is released. Does not wait for copies, but in a ring for places. One
+  // thread at a time: who finds another at it leaves it to that one.
+  void enqueue();
+  // No more of it than as many batches as a group has: those of the group released first. Nothing
+  // in a ring, where a place may have to be waited for.
+  void enqueue(std::uint32_t group);
+  // Waits for the oldest batch that nobody waits for, and hands it on. False where there will be no
+  // more; without `wait` also where there is none yet.
+  bool arrive(bool wait);
+
+  // What the streams are given from here on comes after the group's copies; where they can't be
+  // made to wait, and for devices of which none is named, the caller waits. At once for what was
+  // not released.
+  void fence(std::uint32_t group, std::span<const DeviceStream> streams);
+  // Whether that was done for anything: its sources may have changed since.
+  [[nodiscard]] bool was_fenced();
+
+  // Nothing more is given to the devices. What they have been given still arrives.
+  void cancel();
+
+ private:
+  // In this order. What is skipped goes to kArrived, from any before kEnqueued.
+  enum class Phase : std::uint8_t { kNotReleased, kQueued, kUnderWay, kEnqueued, kArrived };
+  struct State {
+    Phase phase = Phase::kNotReleased;
+    CudaEvent copied;  // from kEnqueued on, and then nobody changes it
+  };
+
+  void enqueue_at_most(std::uint64_t batches);
+  [[nodiscard]] std::optional<std::size_t> next_to_enqueue(bool is_enough);
+  void enqueue_batch(std::size_t index);
+  [[nodiscard]] Status copy(const DeviceBatch& batch, CudaEvent& copied);
+  void skip(std::size_t index);
+  void stop();
+  [[nodiscard]] std::optional<std::size_t> next_to_arrive(bool wait);
+  void fence(std::int32_t device, std::size_t last, std::span<const DeviceStream> streams);
+  [[nodiscard]] bool hold_back(std::int32_t device, std::size_t last,
+                               std::span<const DeviceStream> streams);
+
+  const std::span<const CaptureItem> items_;
+  const Image image_;
+  const CaptureDevices& devices_;
+  const DeviceCaptureCalls calls_;
+  const DevicePlan plan_;
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::vector<State> batches_;
+  std::vector<bool> released_;  // by group
+  // Batches in the order in which they came, each once, and how many of them are taken. There is
+  // room for all from the start: threads that must not throw add to them.
+  struct Line {
+    std::vector<std::size_t> all;
+    std::size_t taken = 0;
+    [[nodiscard]] bool is_empty() const { return taken == all.size(); }
+    [[nodiscard]] std::size_t take() { return all[taken++]; }
+  };
+  Line queue_;
+  Line in_flight_;
+  std::uint64_t to_arrive_ = 0;  // neither skipped nor taken by arrive()
+  bool is_enqueuing_ = false;
+  bool was_fenced_ = false;
+  bool is_stopped_ = false;
+  bool has_failed_ = false;
+};
+
+}  // namespace deepfreeze
