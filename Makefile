@@ -11,7 +11,7 @@ VENV_PYTHON = .venv/bin/python
 WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-window bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
+.PHONY: help setup build demo bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -32,6 +32,10 @@ bench: build ## everything beside every peer, in bench/results (QUICK=1: minutes
 bench-window: build ## compare ways to save beside a training (BENCH_ARGS="--smoke": seconds)
 	@$(PYTHON) bench/environment.py
 	@build/bench-venv/bin/python -m bench.e2e.window --directory build $(BENCH_ARGS)
+
+bench-gpu: build ## checkpoints on one NVIDIA GPU, 40 minutes (BENCH_ARGS="--device cpu --quick": does it work?)
+	@$(PYTHON) bench/environment.py
+	@build/bench-venv/bin/python -m bench.gpu $(BENCH_ARGS)
 
 bench-micro: build ## each part of the core by itself (BENCH_ARGS="--benchmark_filter=plan/")
 	@build/release/bench/micro/deepfreeze_micro $(BENCH_ARGS)

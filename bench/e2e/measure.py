@@ -233,9 +233,14 @@ def train(
         segment.written_bytes = written_after - written
 
 
-def copy_seconds(tensors: Sequence[Any]) -> float:
-    """One thread's memcpy of all the tensors into memory that has been written before."""
+def copy_seconds(tensors: Sequence[Any]) -> float | None:
+    """One thread's memcpy of all the tensors into memory that has been written before.
+
+    None where a device holds some: their addresses mean nothing here.
+    """
     sources = [torch.as_tensor(tensor).detach().contiguous() for tensor in tensors]
+    if not all(source.is_cpu for source in sources):
+        return None
     copies = [torch.empty_like(source) for source in sources]
     moves = [
         (copy.data_ptr(), source.data_ptr(), source.nbytes)

@@ -180,7 +180,11 @@ class DcpAsync(BackgroundPeer):
 
     def __init__(self, training: Any, directory: Path, every: int) -> None:
         super().__init__(training, directory, every)
-        self.stager = new_stager(beside=self.staged_beside)
+        self.stager = self.make_stager()
+
+    def make_stager(self) -> DefaultStager | None:
+        """For all saves; None: async_save makes one for each."""
+        return new_stager(beside=self.staged_beside)
 
     def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
         started = async_save(
@@ -199,18 +203,15 @@ class DcpAsync(BackgroundPeer):
 
     def close(self) -> None:
         super().close()
-        self.stager.close()
+        if self.stager is not None:
+            self.stager.close()
 
 
-class DcpStagedBeside(DcpAsync):
-    """The same, staged in a thread beside forward and backward; waits before the update.
+class StagedBeside(BackgroundPeer):
+    """Staged in a thread beside forward and backward; waits before the update.
 
     It has no guard for what forward changes: batch-norm statistics can be of two steps.
     """
-
-    name = "dcp-staged"
-    title = "dcp.async_save, staged beside"
-    staged_beside = True
 
     def __init__(self, training: Any, directory: Path, every: int) -> None:
         super().__init__(training, directory, every)
@@ -227,6 +228,14 @@ class DcpStagedBeside(DcpAsync):
         staging.result()
         record.fence_seconds = time.perf_counter() - began
         self.staging = None
+
+
+class DcpStagedBeside(StagedBeside, DcpAsync):
+    """The same as DcpAsync in this way."""
+
+    name = "dcp-staged"
+    title = "dcp.async_save, staged beside"
+    staged_beside = True
 
 
 class TorchSnapshot(BackgroundPeer):

@@ -26,6 +26,8 @@ class SaveRecord:
     call_seconds: float = 0.0  # inside save() or step(), and in hooks that capture for it
     fence_seconds: float = 0.0  # training blocked later, until what this save needs was captured
     fence_reported_seconds: float | None = None  # the same by the saver's own account
+    captured_seconds: float | None = None  # from the call; None: once the call returned
+    stream_wait_seconds: float = 0.0  # a device waited in the fence, while its thread went on
     durable_seconds: float | None = None  # from the call to the commit
     committed: bool = False
     skipped: bool = False
