@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,22 @@ def test_a_part_that_takes_too_long_is_told_to_end(monkeypatch: pytest.MonkeyPat
     assert program.status_of([sys.executable, "-c", "raise SystemExit(130)"], 600) == 130
 
 
+def test_an_interrupted_bench_leaves_no_part_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            if not ended:
+                ended.append(self)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        program.status_of([sys.executable, "-c", "import time; time.sleep(600)"], 600)
+    assert ended[0].returncode is not None
+
+
 def test_nothing_is_torn_and_nothing_fails_without_a_device(tmp_path: Path) -> None:
     assert run(tmp_path, "torn", "--times", "3") == 0
     found = of_kind(written(tmp_path, "torn"), "torn")
@@ -132,6 +149,8 @@ def test_trials_that_were_not_run_are_no_success(tmp_path: Path) -> None:
     assert run(tmp_path, "torn", "--times", "3", "--minutes", "0") == 1
     notes = [row["text"] for row in of_kind(written(tmp_path, "torn"), "note")]
     assert ["0 of 3 trials" in text for text in notes] == [True, True]
+    (target,) = of_kind(written(tmp_path, "torn"), "target")
+    assert (target["measured"], target["met"]) == (None, False)
 
 
 def test_what_is_stored_torn_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

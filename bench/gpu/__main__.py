@@ -113,17 +113,31 @@ def run_all(options: argparse.Namespace, seed: int) -> int:
 
 
 def status_of(command: list[str], seconds: float) -> int:
-    """One that takes too long has time to write what it knows, and to delete its checkpoints."""
     with subprocess.Popen(command) as part:
         try:
             return part.wait(seconds)
         except subprocess.TimeoutExpired:
-            part.terminate()
-        try:
-            part.wait(KILL_SECONDS)
-        except subprocess.TimeoutExpired:
-            part.kill()
-    return 1
+            return 1
+        finally:
+            end(part)
+
+
+def end(part: subprocess.Popen[bytes]) -> None:
+    """It has time to write what it knows, and to delete its checkpoints."""
+    if part.poll() is not None:
+        return
+    part.terminate()
+    try:
+        part.wait(KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        part.kill()
+
+
+def interrupt_once(*_: object) -> None:
+    """What tidies up is not interrupted again, as by the terminal and by who started it."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def write_summary(results: Path) -> None:
@@ -154,5 +168,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidied up after as well
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, interrupt_once)
     sys.exit(main(sys.argv[1:]))

@@ -149,19 +149,27 @@ def run(options: argparse.Namespace, seed: int, place: Path, lines: Lines, budge
     warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is, for dcp
     size, draw = QUICK if options.quick else FULL, random.Random(seed)
     outcomes = {kind: Outcome(kind.name, kind.title) for kind in SUBJECTS}
-    for begun in range(0, options.times, BATCH):
-        for kind, outcome in outcomes.items():
-            count = min(BATCH, options.times - begun)
-            training = churning(size, options.device, draw)
-            directory = place / f"{kind.name}-{begun}"
-            trials(kind, training, directory, count, budget, outcome)
-            delete(directory)
+    try:
+        for begun in range(0, options.times, BATCH):
+            for kind, outcome in outcomes.items():
+                count = min(BATCH, options.times - begun)
+                training = churning(size, options.device, draw)
+                directory = place / f"{kind.name}-{begun}"
+                trials(kind, training, directory, count, budget, outcome)
+                delete(directory)
+    finally:
+        ours = report(outcomes, options.times, lines)
+    return 1 if ours.torn or ours.failed or not ours.trials else 0
+
+
+def report(outcomes: dict[type[Saver], Outcome], times: int, lines: Lines) -> Outcome:
+    """Returns that of DeepFreeze."""
     for outcome in outcomes.values():
         lines.add("torn", asdict(outcome))
-        if outcome.trials < options.times:
-            what = f"{outcome.title}: {outcome.trials} of {options.times} trials"
+        if outcome.trials < times:
+            what = f"{outcome.title}: {outcome.trials} of {times} trials"
             lines.add("note", {"text": f"the time was over: {what}"})
     ours = outcomes[DeepFreeze]
-    wrong = ours.torn + ours.failed
+    wrong = ours.torn + ours.failed if ours.trials else None
     lines.add("target", judged(f"torn or failed of {ours.trials}", wrong, "<=", 0))
-    return 1 if wrong or not ours.trials else 0
+    return ours

@@ -418,7 +418,8 @@ class Checkpointer:
         self._lazy.detach(target)
 
     def fence(self) -> None:
-        """Returns once nothing that is attached is still to be copied.
+        """Returns once nothing that is attached is still to be copied, of devices' memory once the
+        streams that are current wait for that: another stream has to wait for them.
 
         Call it before changing attached tensors otherwise than by an attached optimizer's step:
         an average, clipped weights, load_state_dict(), an optimizer of your own. What needs no

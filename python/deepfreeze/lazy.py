@@ -107,7 +107,10 @@ class LazyCapture:
     # Fences
 
     def fence(self, guard: int) -> None:
-        """Before the guard's tensors change: returns when they are copied, and compares them."""
+        """Before the guard's tensors change: returns when they are copied, and compares them.
+
+        On a device when its stream, which is current now, waits for that.
+        """
         window = self._window
         if os.getpid() != self._owner:
             return

@@ -81,7 +81,12 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
   return *this;
 }
 
-PinnedMemory::~PinnedMemory() { std::ignore = unpin(); }
+// As of an event.
+PinnedMemory::~PinnedMemory() {
+  if (bytes_.empty()) return;
+  const CudaDevice::Current current(*device_);
+  device_->driver_.host_unregister(bytes_.data());
+}
 
 Status PinnedMemory::unpin() {
   if (bytes_.empty()) return {};

@@ -46,7 +46,7 @@ class PinnedMemory {
   ~PinnedMemory();
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-  // What its destructor does. On an error the memory must not be given back: the driver would take
+  // What its destructor does. On an error the memory must not be replaced: the driver would take
   // what comes to its addresses next for what was there.
   [[nodiscard]] Status unpin();
 

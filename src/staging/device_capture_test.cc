@@ -201,7 +201,7 @@ TEST_F(DeviceCaptureTest, CancellingWaitsForWhatIsUnderWay) {
   tensors_.clear();  // a violation, were one of them still being copied
 }
 
-// Where no thread could be started, say.
+// Whoever cancels takes what is under way himself.
 TEST_F(DeviceCaptureTest, CancellingNeedsNobodyElse) {
   add(4 * kSlab, kFirst);
   open();

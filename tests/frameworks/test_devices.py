@@ -230,7 +230,6 @@ def test_a_lazy_conjugate_is_made_on_its_device(devices: FakeDevices, tmp_path: 
 def test_an_interrupted_save_is_not_made_of_memory_that_nobody_holds(
     devices: FakeDevices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind_dcp: bool
 ) -> None:
-    from deepfreeze import _core, handle
     from deepfreeze.dcp import versions
 
     def interrupted(*_: object) -> None:
@@ -241,19 +240,32 @@ def test_an_interrupted_save_is_not_made_of_memory_that_nobody_holds(
     devices.let_go_in(300)  # who lets the memory go waits for the copies
     if behind_dcp:
         monkeypatch.setattr("deepfreeze.dcp.saving._until", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as kept:
             versions.commit(tmp_path / "run", state)
     else:
-        monkeypatch.setattr(handle.Completer, "add", interrupted)
         ckpt = df.Checkpointer(tmp_path / "run")
-        with pytest.raises(KeyboardInterrupt):
+        monkeypatch.setattr(ckpt._lazy, "open_window", interrupted)
+        with pytest.raises(KeyboardInterrupt) as kept:
             ckpt.save(1, state)
-    if behind_dcp:
-        versions.forget(tmp_path)
-    else:
-        monkeypatch.undo()
-        ckpt.close()
-    assert _core.list_checkpoints(str(tmp_path / "run")) == []
+    monkeypatch.undo()
+    state["x"].zero_()
+
+    def save_again() -> None:
+        if behind_dcp:
+            versions.commit(tmp_path / "run", state)
+            versions.forget(tmp_path)
+        else:
+            with ckpt:
+                ckpt.save(2, state)
+
+    again = threading.Thread(target=save_again, daemon=True)
+    again.start()
+    again.join(60)
+    assert not again.is_alive(), "the interrupted save goes on"
+    assert kept.value.__traceback__ is not None
+    with df.Checkpointer(tmp_path / "run") as reader:
+        (only,) = reader.steps()
+        assert torch.equal(reader.load(only)["x"], state["x"])
 
 
 def test_a_ring_holds_less_than_the_state(devices: FakeDevices, tmp_path: Path) -> None:

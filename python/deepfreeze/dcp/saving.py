@@ -31,10 +31,16 @@ def save_and_wait(
         step, table, text, {}, tags, environment(), confirm=bool(streams), streams=streams
     )
     assert handle is not None  # only on_busy="skip" gives none
-    if streams:
-        _until(handle.wait_copied)
-        handle.confirm([])
-    _until(lambda seconds: handle.wait("durable", seconds))
+    held = [handle]
+    del handle
+    try:
+        if streams:
+            # A bound method would hold it, too.
+            _until(lambda seconds: held[0].wait_copied(seconds))  # noqa: PLW0108
+            held[0].confirm([])
+        _until(lambda seconds: held[0].wait("durable", seconds))
+    finally:
+        held.clear()  # whoever keeps the exception would keep the save from being given up
 
 
 def _until(wait: Callable[[float], None]) -> None:
