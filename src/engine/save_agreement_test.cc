@@ -167,6 +167,21 @@ TEST(ShareOut, BoxesWithoutElementsAreNoReplicas) {
   });
 }
 
+// A device that dies while it is read, say.
+TEST(ShareOut, WhoHasNoChecksumsIsNamedToAllWithTheReason) {
+  ThreadRanks(3).run([](std::uint32_t rank, const Group& group) {
+    RankTensors own{"n", {whole("w", {8})}, {1}};
+    if (rank == 1) {
+      own.crcs.clear();
+      own.ready = fail(ErrorCode::kIo, "CUDA device 1: gone");
+    }
+    const auto shares = share_out(*group, own);
+    ASSERT_EQ(code_of(shares), ErrorCode::kIo);
+    EXPECT_TRUE(shares.error().message().contains("rank 1: CUDA device 1: gone"))
+        << shares.error().message();
+  });
+}
+
 TEST(ShareOut, AChecksumForEachTensorIsDemanded) {
   ThreadRanks(2).run([&](std::uint32_t, const Group& group) {
     EXPECT_EQ(code_of(share_out(*group, {"n", {whole("w", {8})}, {}})), ErrorCode::kInternal);
