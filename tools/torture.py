@@ -162,7 +162,7 @@ def commit() -> str:
     return subprocess.run(head, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def carry_out(run: Run) -> dict[str, Any]:
+def carry_out(run: Run, at: str) -> dict[str, Any]:
     began = time.monotonic()
     done = subprocess.run(
         run.command, cwd=ROOT, env={**os.environ, **run.environment}, capture_output=True,
@@ -180,7 +180,7 @@ def carry_out(run: Run) -> dict[str, Any]:
         "found": list(dict.fromkeys(found))[-8:],
         "seconds": round(time.monotonic() - began),
         "date": time.strftime("%Y-%m-%d"),
-        "commit": commit(),
+        "commit": at,
     }
 
 
@@ -230,11 +230,12 @@ def main(arguments: list[str]) -> int:
                         help=", ".join(names))  # fmt: skip
     options = parser.parse_args(arguments)
     failed = 0
+    at = commit()  # before the first run: its results change the tree, and so may others meanwhile
     for run in RUNS:
         if run.name not in options.only:
             continue
         print(f"torture: {run.name}: {run.what}", flush=True)
-        result = carry_out(run)
+        result = carry_out(run, at)
         failed += not result["passed"]
         print(f"torture: {run.name}: {'; '.join(result['found'])}", flush=True)
         write(result)

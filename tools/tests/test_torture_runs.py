@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.e2e import torn_capture
 def carried_out(figures: str, text: str, status: int = 0) -> tuple[bool, list[str]]:
     program = f"print({text!r}); raise SystemExit({status})"
     run = torture.Run("name", "what", (sys.executable, "-c", program), figures)
-    result = torture.carry_out(run)
+    result = torture.carry_out(run, "a1b2c3d")
     return result["passed"], result["found"]
 
 
@@ -45,3 +46,16 @@ def test_torn_captures_that_went_well_are_found() -> None:
     words = {writer: {"reported": 100} for writer in torn_capture.WRITERS}
     text = torn_capture.describe(dict.fromkeys(torn_capture.PHASES, words))
     assert len(re.findall(torn.figures, text)) == len(words)
+
+
+def test_every_run_carries_the_commit_at_which_the_first_began(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commits = iter(["a1b2c3d", "a1b2c3d+"])  # the first run's results change the tree
+    program = (sys.executable, "-c", "print('found')")
+    monkeypatch.setattr(torture, "commit", lambda: next(commits))
+    monkeypatch.setattr(torture, "RUNS", [torture.Run(n, "", program, "found") for n in "ab"])
+    monkeypatch.setattr(torture, "JSON", tmp_path / "torture.json")
+    monkeypatch.setattr(torture, "TABLE", tmp_path / "torture.md")
+    assert torture.main(["--only", "a", "b"]) == 0
+    assert [each["commit"] for each in torture.stored().values()] == ["a1b2c3d", "a1b2c3d"]
