@@ -30,6 +30,7 @@ from bench.torture.damage import BIT, KINDS, PAGE_BYTES, Change, Specimen
 from bench.torture.disk import Cut, Disk, MissingError
 from bench.torture.judge import Judge, fingerprints
 from bench.torture.menu import SAVERS, Entry
+from bench.torture.moments import Calls, Clock
 from bench.torture.nursery import Nursery, NurseryError
 from bench.torture.outcomes import Loaded
 from bench.torture.state import NEWER, OLDER, layout
@@ -118,6 +119,11 @@ class Tears(TorchSave):
 class FailsToSave(TorchSave):
     def save(self, directory: Path, step: int) -> Pending:
         raise OSError("no such luck")
+
+
+class SavesNothing(TorchSave):
+    def save(self, directory: Path, step: int) -> Pending:
+        return Pending()
 
 
 class SaysDone(TorchSave):
@@ -342,12 +348,13 @@ def test_a_save_that_is_done_before_its_kill_is_no_trial(
         return [self.next(), *real_kill(self)]
 
     real_kill = Nursery.kill
-    monkeypatch.setattr(Nursery, "kill", until_done)
     monkeypatch.setattr(kills, "DRAWS_MAX", 2)
     one = subject_of(TorchSave, shared_nursery, tmp_path)
-    assert not kills.killed_in_save(one, tmp_path / "run", 0)
     with pytest.raises(NurseryError, match="2 saves were done before their kill"):
-        kills.one(one, tmp_path / "run", 0, 0)
+        kills.one(one, tmp_path / "run", Calls(one, 10**9), 0.9)
+    monkeypatch.setattr(Nursery, "kill", until_done)
+    with pytest.raises(NurseryError, match="2 saves were done before their kill"):
+        kills.one(one, tmp_path / "run", Clock(one, 0), 0)
 
 
 class NoDisk(Disk):
@@ -372,8 +379,9 @@ def test_a_save_that_is_done_before_its_cut_is_no_trial(
     one, disk = subject_of(TorchSave, shared_nursery, tmp_path), NoDisk(tmp_path)
     monkeypatch.setattr(cuts, "DRAWS_MAX", 2)
     monkeypatch.setattr(time, "sleep", lambda _: until_said(one.nursery))
-    with pytest.raises(NurseryError, match="2 saves were done before their cut"):
-        cuts.during(one, disk, Cut.LOG_LOST, 0)
+    for moments in (Clock(one, 0), Calls(one, 10**9)):
+        with pytest.raises(NurseryError, match="2 saves were done before their cut"):
+            cuts.during(one, disk, Cut.LOG_LOST, moments, 0.9)
     assert disk.cuts == []
     trial = cuts.after(one, disk, Cut.LOG_LOST)
     assert (trial.outcome, disk.cuts) == (outcomes.KEPT, [Cut.LOG_LOST])
@@ -391,7 +399,47 @@ def test_each_trial_has_its_own_share_of_the_save(
     monkeypatch.setattr(Subject, "save_seconds", lambda *_: 8.0)
     monkeypatch.setattr(kills, "one", lambda *words: moments.append(words[-1]))
     list(kills.run(subject_of(TorchSave, shared_nursery, tmp_path), 4))
-    assert [int(moment // 2) for moment in moments] == [0, 1, 2, 3]
+    assert [int(moment * 4) for moment in moments] == [0, 1, 2, 3]
+
+
+def test_a_kill_at_a_call_meets_the_same_again(shared_nursery: Nursery, tmp_path: Path) -> None:
+    def killed() -> list[Trial]:
+        return list(kills.run(subject_of(TorchSave, shared_nursery, tmp_path), 4, Calls.measure))
+
+    trials = killed()
+    assert [trial.as_json() for trial in killed()] == [trial.as_json() for trial in trials]
+    calls, count = [trial.detail["call"] for trial in trials], trials[0].detail["of"]
+    assert [4 * (call - 1) // count for call in calls] == [0, 1, 2, 3]
+    assert {trial.detail["before"] for trial in trials} == {"writev latest.pt", "write latest.pt"}
+    assert [trial.outcome for trial in trials[1:]] == [outcomes.LOST] * 3
+
+
+def test_at_its_first_call_a_save_has_changed_nothing(
+    shared_nursery: Nursery, tmp_path: Path
+) -> None:
+    one, disk = subject_of(TorchSave, shared_nursery, tmp_path), NoDisk(tmp_path)
+    first = Calls(one, 40)
+    killed = kills.one(one, tmp_path / "run", first, 0)
+    cut = cuts.during(one, disk, Cut.LOG_LOST, first, 0)
+    assert disk.cuts == [Cut.LOG_LOST]
+    for trial in (killed, cut):
+        assert trial.outcome == outcomes.OF_OLDER
+        assert (trial.detail["call"], trial.detail["before"]) == (1, "openat latest.pt")
+
+
+@pytest.mark.parametrize("kind", [WrongBytes, FailsToSave])
+def test_a_saver_whose_calls_can_not_be_counted_is_not_judged(
+    kind: type[TorchSave], shared_nursery: Nursery, tmp_path: Path
+) -> None:
+    one = subject_of(kind, shared_nursery, tmp_path)
+    with pytest.raises(NurseryError, match=r"no such luck|without any fault"):
+        Calls.measure(one, tmp_path / "run")
+
+
+def test_a_save_that_changes_no_file_is_not_judged(shared_nursery: Nursery, tmp_path: Path) -> None:
+    one = subject_of(SavesNothing, shared_nursery, tmp_path)
+    with pytest.raises(NurseryError, match="no call by which the save changes a file was seen"):
+        one.save_calls(tmp_path / "run")
 
 
 def specimen_of(files: dict[str, bytes], older: dict[str, bytes]) -> Specimen:
@@ -468,6 +516,23 @@ def test_an_older_version_is_of_the_same_name_but_for_the_step_or_the_largest(
         "step-2-fedcba9876543210/b": older / "step-1-0123456789abcdef/b",
         "latest": older / "latest",
         "other": older / "latest",
+    }
+
+
+def test_of_several_older_versions_the_largest_goes_with_the_largest(tmp_path: Path) -> None:
+    """Those of random names; how many there are may differ, too."""
+    older, newer = tmp_path / "older", tmp_path / "newer"
+    files = {
+        older: {"d/00112233445566778": 9, "d/10112233445566778": 1, "d/20112233445566778": 5},
+        newer: {"d/30112233445566778": 2, "d/40112233445566778": 8},
+    }
+    for place, sizes in files.items():
+        for name, size in sizes.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(bytes(size))
+    assert damage.older_versions(older, newer, list(files[newer])) == {
+        "d/40112233445566778": older / "d/00112233445566778",
+        "d/30112233445566778": older / "d/20112233445566778",
     }
 
 

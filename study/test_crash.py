@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.torture import outcomes, shortage
+from bench.torture import calls, outcomes, shortage
 from bench.torture.menu import MENU
 from bench.torture.subject import Trial
 from study.case import Case, Place, Plan
@@ -111,6 +111,32 @@ def test_what_the_machine_lacks_is_left_out_and_the_rest_is_tried(
     assert found[FULL]["status"] == LEFT_OUT
     assert found[FULL]["reason"] == reasons["xfs"]
     assert found["power cut after the save, ext4"]["reason"] == reasons["ext4"]
+
+
+def test_a_machine_where_no_call_can_be_held_leaves_out_what_needs_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = {"ext4": "unshare: Operation not permitted", "xfs": "mkfs.xfs is not installed"}
+    monkeypatch.setattr(crash, "what_is_missing", lambda *_: reasons)
+    monkeypatch.setattr(calls, "missing", lambda: "libseccomp is not installed")
+    monkeypatch.setattr(crash, "QUICK", crash.FULL)
+    found = run(the_case("torch-save-renamed"), tmp_path)
+    assert {row["status"] for row in found.values()} == {LEFT_OUT}
+    assert found[KILLED]["reason"] == "libseccomp is not installed"
+    assert found["power cut in the save, ext4"]["reason"] == reasons["ext4"]
+
+
+def test_a_narrow_part_of_a_save_is_met_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the twenty calls of dcp with few tensors those over the only data that there is."""
+    monkeypatch.setattr(crash, "what_is_missing", lambda *_: {"ext4": "slow", "xfs": "slow"})
+    rows = [run(the_case("dcp-few"), tmp_path)[KILLED] for _ in range(2)]
+    assert rows[0]["verdict"] == crash.LOSES
+    for name in ("verdict", "trials", "detail"):
+        assert rows[0][name] == rows[1][name]
+    before = json.loads(str(rows[0]["detail"]))["lost_before"]
+    assert "write checkpoint/__0_0.distcp" in before
 
 
 def test_the_machine_is_asked_before_a_process_is_started(tmp_path: Path) -> None:

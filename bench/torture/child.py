@@ -14,8 +14,10 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from typing import Any
 from bench.e2e.files import files_in
 from bench.storage.saver import StorageSaver
 from bench.storage.values import Values
+from bench.torture.calls import Gate, Watch
 from bench.torture.crowding import crowded
 from bench.torture.judge import fingerprints
 from bench.torture.state import BLANK, LATER, NEWER, OLDER, layout
@@ -46,6 +49,8 @@ class Job:
     copied: str = ""  # where to: the older checkpoint, or what a full disk has left
     synced: bool = False  # the older checkpoint, by us
     held: bool = False  # stays as it is after the newer save, until it is killed
+    watched: bool = False  # the calls by which the newer save changes files are counted
+    hold_at: int = 0  # the one with this number, and all that follow, are not carried out
 
 
 class Voice:
@@ -98,7 +103,7 @@ def sync_file_system(directory: Path) -> None:
         os.close(descriptor)
 
 
-def save(victim: Victim, job: Job, voice: Voice) -> None:
+def save(victim: Victim, job: Job, voice: Voice, gate: Gate | None = None) -> None:
     directory = Path(job.directory)
     victim.fill(OLDER)
     victim.open(directory)
@@ -107,7 +112,7 @@ def save(victim: Victim, job: Job, voice: Voice) -> None:
         shutil.copytree(directory, job.copied, symlinks=True)
     if job.synced:
         sync_file_system(directory)
-    save_once(victim, job, NEWER, voice)
+    save_once(victim, job, NEWER, voice, gate=gate)
     if job.held:
         time.sleep(HOLD_SECONDS_MAX)
 
@@ -129,17 +134,23 @@ def save_crowded(victim: Victim, job: Job, voice: Voice) -> None:
 
 
 def save_once(
-    victim: Victim, job: Job, version: int, voice: Voice, step: int | None = None
+    victim: Victim,
+    job: Job,
+    version: int,
+    voice: Voice,
+    step: int | None = None,
+    gate: Gate | None = None,
 ) -> None:
     """Until the saver says that it is done."""
     directory = Path(job.directory)
     victim.fill(version)
     voice.say("saving", version=version)
-    began = time.perf_counter()
-    pending = victim.save(directory, step or version)
-    pending.captured()
-    pending.committed()
-    seconds = time.perf_counter() - began
+    with gate.counting() if gate is not None else nullcontext():
+        began = time.perf_counter()
+        pending = victim.save(directory, step or version)
+        pending.captured()
+        pending.committed()
+        seconds = time.perf_counter() - began
     files = listing(directory) if job.listed else {}
     voice.say("saved", version=version, seconds=seconds, files=files)
 
@@ -155,14 +166,19 @@ def load(victim: Victim, job: Job, voice: Voice) -> None:
     voice.say("loaded", prints=fingerprints(victim.contents()), passed_over=passed_over)
 
 
-WORK = {"save": save, "save crowded": save_crowded}
+WORK = {"save crowded": save_crowded, "load": load, "load older": load}
 
 
-def work(job: Job, values: Values, voice: Voice) -> None:
+def work(job: Job, values: Values, voice: Voice, gate: Gate | None) -> None:
     try:
+        if gate is not None:
+            gate.close()
         victim = victim_of(job, values)
         try:
-            WORK.get(job.what, load)(victim, job, voice)
+            if job.what == "save":
+                save(victim, job, voice, gate)
+            else:
+                WORK[job.what](victim, job, voice)
         finally:
             victim.close()
     except BaseException as error:  # the saver's outcome, whatever it is
@@ -171,16 +187,23 @@ def work(job: Job, values: Values, voice: Voice) -> None:
 
 def bear(job: Job, values: Values, voice: Voice) -> None:
     """One process, in a session of its own, so that what it starts can be killed with it."""
+    ours, theirs = socket.socketpair()
     process = os.fork()
     if process == 0:
         end_with_parent()
         os.setsid()
         nowhere = os.open(NOWHERE, os.O_RDONLY)
         os.dup2(nowhere, JOBS)
+        ours.close()
         voice.say("born", process=os.getpid())
-        work(job, values, voice)
+        work(job, values, voice, Gate(theirs) if job.watched else None)
         os._exit(0)
-    _, status = os.waitpid(process, 0)
+    theirs.close()
+    with ours, closing(Watch(process, Path(job.directory).resolve(), job.hold_at, ours)) as watch:
+        if job.watched:
+            held = watch.run_until_held()
+            voice.say("held" if held else "counted", calls=watch.counted, call=watch.held)
+        _, status = os.waitpid(process, 0)
     voice.say("ended", status=os.waitstatus_to_exitcode(status))
 
 

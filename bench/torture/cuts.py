@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from bench.torture.disk import Cut, Disk, FileSystem, disk
+from bench.torture.moments import Clock, Measure, Moments
 from bench.torture.nursery import NurseryError
 from bench.torture.outcomes import left, of_acknowledged, of_interrupted
 from bench.torture.subject import DRAWS_MAX, Subject, Trial, Trials, described
@@ -19,12 +19,15 @@ def run_after(subject: Subject, file_system: FileSystem, count: int) -> Trials:
             yield after(subject, one, kind(index))
 
 
-def run_during(subject: Subject, file_system: FileSystem, count: int) -> Trials:
+def run_during(
+    subject: Subject, file_system: FileSystem, count: int, measure: Measure = Clock.measure
+) -> Trials:
     with disk(file_system, subject.place / "disk") as one:
-        seconds = subject.save_seconds(run_of(one))
+        moments = measure(subject, run_of(one))
         check_without_cut(subject, one)
         for index in range(count * len(Cut)):
-            yield during(subject, one, kind(index), seconds)
+            share = subject.random.uniform(index, index + 1) / (count * len(Cut))
+            yield during(subject, one, kind(index), moments, share)
 
 
 def kind(index: int) -> Cut:
@@ -54,18 +57,15 @@ def after(subject: Subject, one: Disk, cut: Cut) -> Trial:
     return Trial(of_acknowledged(first, older), detail | described(first, older))
 
 
-def during(subject: Subject, one: Disk, cut: Cut, save_seconds: float) -> Trial:
-    """A save that was done before the cut came is no trial: another moment is drawn."""
+def during(subject: Subject, one: Disk, cut: Cut, moments: Moments, share: float) -> Trial:
+    """A save that was done before the cut came is no trial: any other moment is drawn."""
     for draws in range(1, DRAWS_MAX + 1):
-        seconds = subject.random.uniform(0, save_seconds)
-        subject.start_save(run_of(one), synced=True, held=True)
-        subject.wait_for("saving")
-        time.sleep(seconds)
-        if not subject.is_done():
+        drawn = share if draws == 1 else subject.random.random()
+        reached = moments.reach(run_of(one), drawn, synced=True)
+        if reached is not None and not subject.is_done():
             recover(subject, one, cut)
             first, older = subject.load_all(run_of(one))
-            detail = {"cut": cut.name, "seconds": seconds, "draws": draws}
-            detail["left"] = left(first, older)
+            detail = {"cut": cut.name, **reached, "draws": draws, "left": left(first, older)}
             return Trial(of_interrupted(first, older), detail | described(first, older))
         subject.nursery.kill()
     raise NurseryError(f"{DRAWS_MAX} saves were done before their cut")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,20 +126,25 @@ def alike(name: str) -> str:
 def older_versions(older: Path, newer: Path, names: list[str]) -> dict[str, Path]:
     """The older file of the same name, else the one whose name says the same of an older step.
 
-    Else the largest: what a dropped write leaves behind can be of any file.
+    Of several that say the same, as those with random names do, the largest goes with the largest.
+    Else the largest of all: what a dropped write leaves behind can be of any file.
     """
     known: dict[str, list[Path]] = defaultdict(list)
-    files = [path for path in older.rglob("*") if path.is_file()]
-    files.sort(key=lambda one: one.lstat().st_size)
-    for path in files:
-        known[alike(str(path.relative_to(older)))].append(path)
-    by_size = sorted(names, key=lambda name: (newer / name).stat().st_size)
+    files = largest_first(path for path in older.rglob("*") if path.is_file())
     found = {name: older / name for name in names if (older / name).is_file()}
-    for name in by_size:
+    for path in files:
+        if path not in found.values():
+            known[alike(str(path.relative_to(older)))].append(path)
+    for path in largest_first(newer / name for name in names):
+        name = str(path.relative_to(newer))
         candidates = known[alike(name)]
         if name not in found and files:
-            found[name] = candidates.pop(0) if candidates else files[-1]
+            found[name] = candidates.pop(0) if candidates else files[0]
     return found
+
+
+def largest_first(paths: Iterable[Path]) -> list[Path]:
+    return sorted(paths, key=lambda one: (-one.lstat().st_size, str(one)))
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,6 @@ class Subject:
     judge: Judge
     random: Random
     place: Path  # for what is no disk of its own
-    controls: int = CONTROLS
 
     def start_save(self, directory: Path, what: str = "save", **options: Any) -> None:
         shutil.rmtree(directory, ignore_errors=True)
@@ -92,10 +91,28 @@ class Subject:
     def save_seconds(self, directory: Path) -> float:
         """Of a newer checkpoint, by the controls; what they saved is loaded and judged."""
         seconds: list[float] = []
-        for _ in range(self.controls):
+        for _ in range(CONTROLS):
             seconds.append(self.save(directory)[-1]["seconds"])
             self.check_undamaged(directory)
         return median(seconds)
+
+    def save_calls(self, directory: Path) -> int:
+        """By which a newer checkpoint changes files, in one undisturbed save, which is judged."""
+        self.start_save(directory, watched=True)
+        events = list(self.nursery.rest())
+        for event in events:
+            refuse_failure(event, status=0)
+        (calls,) = (event["calls"] for event in events if event["event"] == "counted")
+        if calls == 0:
+            raise NurseryError("no call by which the save changes a file was seen")
+        self.check_undamaged(directory)
+        return int(calls)
+
+    def held_call(self) -> str | None:
+        """After a "saving": waits for its call to be held. None where it was done before."""
+        event = self.nursery.next()
+        refuse_failure(event)
+        return str(event["call"]) if event["event"] == "held" else None
 
     def check_undamaged(self, directory: Path) -> None:
         """A saver that fails without a fault is none to judge by faults."""
@@ -117,10 +134,11 @@ class Subject:
         return Job(what, one.module, one.kind, one.layers, str(directory), **options)
 
 
-def refuse_failure(event: Event) -> None:
+def refuse_failure(event: Event, status: int | None = None) -> None:
+    """Unless the process ended with that status."""
     if event["event"] == "failed":
         raise NurseryError(f"save: {gist(event['error'])}")
-    if event["event"] == "ended":
+    if event["event"] == "ended" and event["status"] != status:
         raise NurseryError(f"the process that saves ended with {event['status']}")
 
 

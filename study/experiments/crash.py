@@ -1,9 +1,9 @@
 """What is left of the checkpoints where a process, the power or the space of the disk ends.
 
-Which moments of a save are met differs from run to run; each trial has its own share of the
-save, so that a writer with a weak part shows it every time. The verdict, the worst of a row's
-trials, is an exact column for that; how often it came is in `detail`. Where nothing is left to
-chance, which a full disk is, the counts are exact columns, too.
+The moment of a save is a call with which it changes a file, the same ones for the same seed and as
+many calls. Which bytes threads have written by then, and what of it a power cut takes, may differ:
+so the verdict, the worst of a row's trials, is an exact column, and how often it came is in
+`detail`. Where nothing is left to chance, which a full disk is, the counts are exact columns, too.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from bench.torture import cuts, kills, shortage
+from bench.torture import calls, cuts, kills, shortage
 from bench.torture.campaign import AFTER, faults_of, what_is_missing
 from bench.torture.disk import EXT4, XFS, FileSystem
 from bench.torture.menu import MENU, Entry
+from bench.torture.moments import Calls
 from bench.torture.nursery import Nursery
 from bench.torture.outcomes import KEPT, LOST, NOTHING, WRONG
 from bench.torture.shortage import ACKNOWLEDGED, ENDED, HANGS, REFUSED
@@ -35,6 +36,7 @@ from study.experiments.faults import (
 from study.row import LEFT_OUT, Row
 from study.run import failure
 
+CALLS = "calls"  # that can be held
 KEEPS, LOSES = "keeps one", "can lose both"  # where a save was not done
 KEEPS_NEWEST, LOSES_NEWEST = "keeps the newest", "can lose the newest"  # where it was
 TORN = "a state that never was, without an error"
@@ -53,12 +55,11 @@ class Sizes:
     cuts_after: int
     cuts_during: int
     file_systems: tuple[FileSystem, ...]
-    controls: int  # undisturbed saves, which say how long one takes
     layers: int = LAYERS
 
 
-FULL = Sizes(kills=12, cuts_after=2, cuts_during=2, file_systems=(EXT4, XFS), controls=2)
-QUICK = Sizes(kills=8, cuts_after=1, cuts_during=0, file_systems=(EXT4,), controls=1)
+FULL = Sizes(kills=12, cuts_after=2, cuts_during=2, file_systems=(EXT4, XFS))
+QUICK = Sizes(kills=8, cuts_after=1, cuts_during=0, file_systems=(EXT4,))
 QUICK_SLOW = replace(QUICK, kills=4, layers=4)
 SLOW = ("tensorflow", "jax", "chainer")  # so that fewer trials, and tensors, show as much
 
@@ -69,17 +70,23 @@ class Fault:
     trials: Callable[[Subject], Trials]
     row: Callable[[list[Trial]], Row]
     loads: int  # and saves, about
-    file_system: FileSystem | None = None  # that it needs
+    needs: tuple[str, ...] = ()  # of the machine
 
 
 @dataclass
 class Machine:
     """What it lacks; asked before the first process is started, which is to see the mounts."""
 
-    missing: dict[str, str] = field(default_factory=dict)  # by file system
+    missing: dict[str, str] = field(default_factory=dict)  # by file system, or CALLS
 
     def ask(self, place: Place) -> None:
         self.missing = what_is_missing(faults_of([AFTER]), place.directory)
+        if why := calls.missing():
+            self.missing = {**self.missing, CALLS: why}
+
+    def lacks(self, needs: tuple[str, ...]) -> str:
+        """The first reason; empty where there is none."""
+        return next((self.missing[one] for one in needs if one in self.missing), "")
 
 
 def cases(plan: Plan) -> Iterator[Case]:
@@ -99,15 +106,15 @@ def one_case(shared: Ground, machine: Machine, entry: Entry, sizes: Sizes) -> Ca
     faults = tuple(faults_with(sizes))
 
     def work(saved: Entry, nursery: Nursery, place: Place) -> Iterator[Row]:
-        whole = shared.subject(saved, nursery, place.directory, controls=1)
-        whole.save_seconds(place.directory / "run")  # what fails undisturbed has one row
+        whole = shared.subject(saved, nursery, place.directory)
+        whole.save(place.directory / "run")  # what fails undisturbed has one row
+        whole.check_undamaged(place.directory / "run")
         for fault in faults:
-            one = fault.file_system
-            missing = machine.missing.get(one.name, "") if one is not None else ""
+            missing = machine.lacks(fault.needs)
             if missing:
                 yield {"fault": fault.name, **failure(LEFT_OUT, missing)}
                 continue
-            subject = shared.subject(saved, nursery, place.directory, fault.name, sizes.controls)
+            subject = shared.subject(saved, nursery, place.directory, fault.name)
             yield attempted(nursery, fault.name, partial(row, fault, subject))
 
     seconds = seconds_of(entry, sum(fault.loads for fault in faults))
@@ -119,19 +126,20 @@ def row(fault: Fault, subject: Subject) -> Row:
 
 
 def faults_with(sizes: Sizes) -> Iterator[Fault]:
-    controls, number = 2 * sizes.controls, sizes.kills
-    killing = partial(kills.run, count=number)
-    yield Fault("killed in the save", killing, interrupted, 3 * number + controls)
+    number = sizes.kills
+    killing = partial(kills.run, count=number, measure=Calls.measure)
+    yield Fault("killed in the save", killing, interrupted, 3 * number + 2, (CALLS,))
     for one in sizes.file_systems:
         number = sizes.cuts_after
         after = partial(cuts.run_after, file_system=one, count=number)
-        yield Fault(f"power cut after the save, {one.name}", after, done, 2 + 6 * number, one)
+        name = f"power cut after the save, {one.name}"
+        yield Fault(name, after, done, 2 + 6 * number, (one.name,))
     for one in sizes.file_systems if sizes.cuts_during else ():
         number = sizes.cuts_during
-        during = partial(cuts.run_during, file_system=one, count=number)
-        loads = 2 + controls + 6 * number
-        yield Fault(f"power cut in the save, {one.name}", during, interrupted, loads, one)
-    yield Fault("no space left in the save", partial(shortage.run, count=1), full, 5, XFS)
+        during = partial(cuts.run_during, file_system=one, count=number, measure=Calls.measure)
+        name = f"power cut in the save, {one.name}"
+        yield Fault(name, during, interrupted, 4 + 6 * number, (one.name, CALLS))
+    yield Fault("no space left in the save", partial(shortage.run, count=1), full, 5, (XFS.name,))
 
 
 def interrupted(trials: list[Trial]) -> Row:

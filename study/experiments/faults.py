@@ -19,8 +19,9 @@ from bench.torture.campaign import FAILURES
 from bench.torture.judge import Judge
 from bench.torture.menu import CHAINER, JAX, TF, TORCH, TORCH_PEERS, Entry
 from bench.torture.nursery import HungError, Nursery
+from bench.torture.outcomes import LOST, WRONG
 from bench.torture.state import layout
-from bench.torture.subject import CONTROLS, Subject, Trial
+from bench.torture.subject import Subject, Trial
 from study.case import Case, Place, Plan, ToolError
 from study.row import Row
 from study.run import failure, status_of_text
@@ -94,11 +95,9 @@ class Ground:
     def random(self, entry: Entry, *words: object) -> Random:
         return self.plan.random(self.experiment, entry.name, *words)
 
-    def subject(
-        self, entry: Entry, nursery: Nursery, place: Path, fault: str = "", controls: int = CONTROLS
-    ) -> Subject:
+    def subject(self, entry: Entry, nursery: Nursery, place: Path, fault: str = "") -> Subject:
         judge = Judge(layout(entry.layers), self.values)
-        return Subject(entry, nursery, judge, self.random(entry, fault), place, controls)
+        return Subject(entry, nursery, judge, self.random(entry, fault), place)
 
 
 Work = Callable[[Entry, Nursery, Place], Iterable[Row]]
@@ -174,7 +173,10 @@ class Detail:
         left = Counter(trial.detail["left"] for trial in self.trials if "left" in trial.detail)
         errors = Counter(kind_of(trial.detail["error"]) for trial in self.trials
                          if "error" in trial.detail)  # fmt: skip
-        found = {"outcomes": counts(self.trials), "left": left, "errors": errors, **self.more}
+        calls = {trial.detail["before"] for trial in self.trials
+                 if trial.outcome in (LOST, WRONG) and "before" in trial.detail}  # fmt: skip
+        found = {"outcomes": counts(self.trials), "left": left, "errors": errors,
+                 "lost_before": sorted(calls), **self.more}  # fmt: skip
         return json.dumps({name: value for name, value in found.items() if value})
 
 

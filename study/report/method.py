@@ -12,7 +12,9 @@ METHOD = (
     "after the state went on to change while it was saved.",
     "Overheads are of trainings with saves against those without in the same process, in shuffled "
     "order.",
-    "Killed: SIGKILL at moments spread over the save. A power cut shuts down a file system of the "
+    "Killed: SIGKILL where the save is about to make one of the calls by which it changes a file, "
+    "numbers spread over all of them and drawn from the seed; no call is cut in two. "
+    "A power cut shuts down a file system of the "
     "study's own, on a device in memory: what the device was not given is gone. It is mounted "
     "again and loaded from. A device that loses what it was given, its cache, is not tried.",
     "A restart is a new process. After every step digests of the whole state are compared with "
