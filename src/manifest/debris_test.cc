@@ -296,6 +296,23 @@ TEST_F(DebrisOnDisk, WhereTheNewestStepIsGoneAnotherCollectorIsAtWork) {
   EXPECT_EQ(report.left[0].why, "another collector is at work: run it again");
 }
 
+// What is newest is synced before anything goes, since a power cut might else take it, too.
+TEST_F(DebrisOnDisk, WhereTheNewestStepCantBeSyncedAllStays) {
+  save(8);
+  const auto listing = read_run(disk_);
+  const auto found = survey_run(disk_, *listing);
+  const std::vector<std::string> before = disk_.list_all();
+  disk_.fail_at(disk_.operation_count(), EIO);
+  const DebrisReport report = delete_debris(disk_, *listing, *found);
+  EXPECT_TRUE(report.failed);
+  EXPECT_TRUE(report.deleted.empty());
+  EXPECT_EQ(disk_.list_all(), before);
+  ASSERT_EQ(names_of(report.left), names_of_attempts({5, 6, 3}));
+  for (const Leaving& left : report.left) {
+    EXPECT_NE(left.why.find("Input/output error"), std::string::npos) << left.why;
+  }
+}
+
 // What frees room comes first, since "aborted" wants some.
 TEST_F(DebrisOnDisk, AFullDiskIsSwept) {
   disk_.set_bytes_free(0);

@@ -267,25 +267,39 @@ TEST_F(RunDirectory, ABadRunFileAloneIsCorruptForReadersAndStartsAnewForWriters)
   EXPECT_TRUE(read_run(disk_).has_value());
 }
 
-// A disk on which another process acts once the root has been listed.
+TEST_F(RunDirectory, WhereNoRecordTellsWhichRunThisIsItIsCorrupt) {
+  make_run();
+  ASSERT_TRUE(disk_.remove_file(kRunFile));
+  for (const AttemptName& name : {kFirst, kSecond}) disk_.plant(manifest_path(name), "{torn");
+  disk_.plant(generation_file_name(1), "{torn");
+  const auto listing = read_run(disk_);
+  ASSERT_FALSE(listing);
+  EXPECT_EQ(listing.error().code(), ErrorCode::kCorrupt);
+  EXPECT_NE(listing.error().message().find("no other record tells which run this is"),
+            std::string::npos)
+      << listing.error().message();
+}
+
+// A disk on which another process acts once a directory has been listed.
 class BusyDisk final : public PassingVfs {
  public:
-  BusyDisk(SimDisk& disk, std::function<void()> once_listed)
-      : PassingVfs(disk), once_listed_(std::move(once_listed)) {}
+  BusyDisk(SimDisk& disk, std::string listed, std::function<void()> once_listed)
+      : PassingVfs(disk), listed_(std::move(listed)), once_listed_(std::move(once_listed)) {}
 
   Result<std::vector<DirEntry>> list(std::string_view name) override {
     auto entries = disk_.list(name);
-    if (name.empty() && once_listed_) std::exchange(once_listed_, {})();
+    if (name == listed_ && once_listed_) std::exchange(once_listed_, {})();
     return entries;
   }
 
  private:
+  std::string listed_;
   std::function<void()> once_listed_;
 };
 
 TEST_F(RunDirectory, ANewerStepIsSeenWhereAnOlderOneIsDeletedMeanwhile) {
   make_run();
-  BusyDisk busy(disk_, [this] {
+  BusyDisk busy(disk_, "", [this] {
     save(disk_, {3, 0x33}, 3);
     EXPECT_TRUE(remove_attempt(disk_, kFirst).has_value());
     EXPECT_TRUE(remove_attempt(disk_, kSecond).has_value());
@@ -294,6 +308,17 @@ TEST_F(RunDirectory, ANewerStepIsSeenWhereAnOlderOneIsDeletedMeanwhile) {
   ASSERT_TRUE(listing.has_value());
   ASSERT_EQ(listing->attempts.size(), 1U);
   EXPECT_EQ(listing->attempts[0].name.step, 3U);
+}
+
+TEST_F(RunDirectory, AManifestThatGoesOnceItsDirectoryWasListedIsNoFault) {
+  make_run();
+  BusyDisk busy(disk_, attempt_dir_name(kFirst),
+                [this] { EXPECT_TRUE(remove_attempt(disk_, kFirst)); });
+  const auto listing = read_run(busy);
+  ASSERT_TRUE(listing);
+  ASSERT_EQ(listing->attempts.size(), 1U);
+  EXPECT_EQ(listing->attempts[0].name, kSecond);
+  EXPECT_FALSE(listing->attempts[0].fault);
 }
 
 // Seals the body anew after `from` was replaced by `to`.

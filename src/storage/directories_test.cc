@@ -56,5 +56,12 @@ TEST(DurableDirectories, ThatAreThereAlreadyAreSyncedOnceMore) {
   EXPECT_TRUE(synced().contains(dir.path() / "a" / "b"));
 }
 
+TEST(DurableDirectories, ThatCantBeMadeAreNamed) {
+  const auto made = make_durable_directories("/proc/no-such-process/run");  // nobody may, not root
+  ASSERT_FALSE(made);
+  EXPECT_TRUE(made.error().message().starts_with("mkdir /proc/no-such-process: "))
+      << made.error().message();
+}
+
 }  // namespace
 }  // namespace deepfreeze
