@@ -7,6 +7,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <semaphore>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "deepfreeze/deepfreeze.h"
 #include "support/refuse_memory.h"
 #include "support/scoped_dir.h"
+#include "support/thread_ranks.h"
 
 namespace deepfreeze {
 namespace {
@@ -180,6 +182,71 @@ TEST_F(RefusedMemoryTest, OfTheWorkerLeavesNothingUndecided) {
   }
   EXPECT_GT(refused, 30);
   save_durably(run);
+}
+
+Status save_as(Checkpointer& run, std::uint32_t rank, std::uint64_t step) {
+  const Source source;
+  TensorTable table = source.table();
+  table[0].spec.key = fmt::format("@rank{:05}.w", rank);
+  table[0].guard = 0;
+  const auto handle = run.save({.step = step, .tensors = table});
+  if (!handle) return std::unexpected(handle.error());
+  return (*handle)->wait(Level::kDurable, kDeadline);
+}
+
+// Whether a part of that step has its final name.
+bool is_sealed(const std::filesystem::path& run_dir, std::uint64_t step) {
+  const std::string number = std::to_string(step) + "-";
+  return std::ranges::any_of(std::filesystem::recursive_directory_iterator(run_dir), [&](auto& it) {
+    return it.path().string().find(number) != std::string::npos &&
+           it.path().extension() == ".safetensors";
+  });
+}
+
+// Of the worker of whichever rank has its own first. Up to the commit, as above.
+struct OneRanksRefusal {
+  OneRanksRefusal(int at, const std::filesystem::path& run_dir, std::uint64_t step)
+      : refusal(thread_named("df-save"), [=, this] {
+          if (++allocations == at) is_refused = !is_sealed(run_dir, step);
+          return allocations == at && is_refused;
+        }) {}
+
+  int allocations = 0;
+  std::atomic<bool> is_refused = false;
+  MemoryRefusal refusal;
+};
+
+TEST_F(RefusedMemoryTest, OfOneRanksWorkerIsEveryRanksErrorAndTheNextIsSaved) {
+  constexpr int kStride = 9;
+  std::atomic<int> failed = 0;
+  int losses = 0;
+  for (int at = 1; at < 20 * kStride && !HasFailure(); at += kStride) {
+    SCOPED_TRACE(at);
+    step_ += 3;
+    failed = 0;
+    ThreadRanks(2).run([&](std::uint32_t rank, const std::shared_ptr<RankGroup>& group) {
+      Options options{.profile = Profile::kLatency};
+      options.ranks = group;
+      auto run = Checkpointer::open(run_dir(), options);
+      ASSERT_TRUE(run) << run.error().message();
+      ASSERT_TRUE(save_as(*run, rank, step_));
+      run->wait();
+      ASSERT_TRUE(run->agree("", {}));
+      std::optional<OneRanksRefusal> one;
+      if (rank == 0) one.emplace(at, run_dir(), step_ + 1);
+      ASSERT_TRUE(run->agree("", {}));
+      failed += save_as(*run, rank, step_ + 1) ? 0 : 1;
+      ASSERT_TRUE(run->agree("", {}));
+      one.reset();
+      ASSERT_TRUE(run->agree("", {}));
+      const Status next = save_as(*run, rank, step_ + 2);
+      EXPECT_TRUE(next) << next.error().message();
+    });
+    EXPECT_EQ(failed % 2, 0) << "one has the step, the other has not";
+    EXPECT_EQ(failed == 0, is_sealed(run_dir(), step_ + 1));
+    losses += failed / 2;
+  }
+  EXPECT_GT(losses, 5);
 }
 
 // The worker's first allocation once the arena is free again is one of the commit.

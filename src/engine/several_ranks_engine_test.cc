@@ -655,6 +655,29 @@ TEST_F(SeveralRanksTest, OnlyRank0CollectsWhatHasExpired) {
   EXPECT_EQ(names_in_run("step-").size(), 1U);
 }
 
+TEST_F(SeveralRanksTest, WhatCanNotBeCollectedNowGoesWithTheNextCommit) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    const auto try_with = [&](const char* failing, std::uint64_t step) {
+      EXPECT_TRUE(rank != 0 || fail_points::arm(failing));
+      EXPECT_TRUE(run.agree("", {}));
+      const bool saved = save(run, rank, step).has_value();
+      run.wait();
+      EXPECT_TRUE(run.agree("", {}));
+      if (rank == 0) fail_points::disarm();
+      EXPECT_TRUE(run.agree("", {}));
+      return saved;
+    };
+    EXPECT_FALSE(try_with("part.data_written=error:EIO@1", 1));
+    EXPECT_TRUE(try_with("remove.files_removed=error:EIO@1", 2));
+    EXPECT_EQ(names_in_run("step-").size(), 2U) << "what was aborted is there still";
+    ASSERT_TRUE(run.agree("", {}));
+    EXPECT_TRUE(save(run, rank, 3));
+  });
+  EXPECT_EQ(names_in_run("step-").size(), 2U) << "steps 2 and 3";
+  EXPECT_EQ(names_in_run("step-000000000001").size(), 0U);
+}
+
 TEST_F(SeveralRanksTest, TheLongestWaitIsNotBehindAllClocks) {
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
     auto run = Checkpointer::open(run_dir(), {.ranks = group,

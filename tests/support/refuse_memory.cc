@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <filesystem>
@@ -47,14 +48,21 @@ MemoryRefusal::~MemoryRefusal() {
   decision = nullptr;
 }
 
-pid_t thread_named(const char* name) {
+std::vector<pid_t> threads_named(std::string_view name) {
+  std::vector<pid_t> threads;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream file(task.path() / "comm");
     std::string found;
     std::getline(file, found);
-    if (found == name) return std::stoi(task.path().filename());
+    if (found == name) threads.push_back(std::stoi(task.path().filename()));
   }
-  return 0;
+  std::ranges::sort(threads);
+  return threads;
+}
+
+pid_t thread_named(std::string_view name) {
+  const auto threads = threads_named(name);
+  return threads.empty() ? 0 : threads.front();
 }
 
 }  // namespace deepfreeze

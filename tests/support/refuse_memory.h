@@ -5,6 +5,8 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <string_view>
+#include <vector>
 
 namespace deepfreeze {
 
@@ -18,7 +20,10 @@ class MemoryRefusal {
   MemoryRefusal& operator=(const MemoryRefusal&) = delete;
 };
 
-// Of this process; 0 where there is none of that name.
-[[nodiscard]] pid_t thread_named(const char* name);
+// Of this process, in the order of their ids.
+[[nodiscard]] std::vector<pid_t> threads_named(std::string_view name);
+
+// The first of them; 0 where there is none of that name.
+[[nodiscard]] pid_t thread_named(std::string_view name);
 
 }  // namespace deepfreeze
