@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -25,9 +25,10 @@ from bench.storage.saver import Pending
 from bench.storage.values import Array, Values
 from bench.torture import __main__ as command
 from bench.torture import campaign, cuts, damage, kills, nursery, outcomes, shortage, table
+from bench.torture.calls import DONE
 from bench.torture.campaign import AFTER, DURING, FLIP, KILL, QUICK, Result, Row
 from bench.torture.damage import BIT, KINDS, PAGE_BYTES, Change, Specimen
-from bench.torture.disk import Cut, Disk, MissingError
+from bench.torture.disk import EXT4, Cut, Disk, MissingError
 from bench.torture.judge import Judge, fingerprints
 from bench.torture.menu import SAVERS, Entry
 from bench.torture.moments import Calls, Clock
@@ -144,6 +145,15 @@ class Dies(TorchSave):
         except RuntimeError:
             os.kill(os.getpid(), signal.SIGSEGV)
             raise
+
+
+class DiesInTheSave(TorchSave):
+    """Of the newer state."""
+
+    def save(self, directory: Path, step: int) -> Pending:
+        if step == NEWER:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().save(directory, step)
 
 
 class HangsAtOnce(TorchSave):
@@ -408,23 +418,51 @@ def test_a_kill_at_a_call_meets_the_same_again(shared_nursery: Nursery, tmp_path
 
     trials = killed()
     assert [trial.as_json() for trial in killed()] == [trial.as_json() for trial in trials]
-    calls, count = [trial.detail["call"] for trial in trials], trials[0].detail["of"]
-    assert [4 * (call - 1) // count for call in calls] == [0, 1, 2, 3]
-    assert {trial.detail["before"] for trial in trials} == {"writev latest.pt", "write latest.pt"}
-    assert [trial.outcome for trial in trials[1:]] == [outcomes.LOST] * 3
+    count = trials[0].detail["of"]
+    for index, trial in enumerate(trials):
+        assert index * count / 4 < trial.detail["call"] <= (index + 1) * count / 4 + 1
+    assert [trial.detail["before"] for trial in trials] == ["writev latest.pt"] * 3 + [DONE]
+    assert [trial.outcome for trial in trials] == [outcomes.LOST] * 3 + [outcomes.OF_NEWER]
 
 
-def test_at_its_first_call_a_save_has_changed_nothing(
+def test_from_its_first_call_to_its_end_a_save_is_interrupted(
     shared_nursery: Nursery, tmp_path: Path
 ) -> None:
     one, disk = subject_of(TorchSave, shared_nursery, tmp_path), NoDisk(tmp_path)
-    first = Calls(one, 40)
-    killed = kills.one(one, tmp_path / "run", first, 0)
-    cut = cuts.during(one, disk, Cut.LOG_LOST, first, 0)
-    assert disk.cuts == [Cut.LOG_LOST]
-    for trial in (killed, cut):
-        assert trial.outcome == outcomes.OF_OLDER
-        assert (trial.detail["call"], trial.detail["before"]) == (1, "openat latest.pt")
+    moments = Calls.measure(one, tmp_path / "run")
+    for share, outcome, before in (
+        (0, outcomes.OF_OLDER, "openat latest.pt"),
+        (0.999, outcomes.OF_NEWER, DONE),
+    ):
+        killed = kills.one(one, tmp_path / "run", moments, share)
+        cut = cuts.during(one, disk, Cut.LOG_LOST, moments, share)
+        for trial in (killed, cut):
+            assert (trial.outcome, trial.detail["before"]) == (outcome, before)
+            assert trial.detail["call"] == 1 + int(share * moments.count)
+    assert disk.cuts == [Cut.LOG_LOST] * 2
+
+
+def test_each_kind_of_cut_meets_each_part_of_the_save(
+    shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuts, "disk", lambda *_: nullcontext(NoDisk(tmp_path)))
+    one = subject_of(TorchSave, shared_nursery, tmp_path)
+    met: dict[str, list[int]] = {cut.name: [] for cut in Cut}
+    for trial in cuts.run_during(one, EXT4, 2, Calls.measure):
+        met[trial.detail["cut"]].append(2 * (trial.detail["call"] - 1) // trial.detail["of"])
+        assert "before" in trial.detail
+    assert met == {cut.name: [0, 1] for cut in Cut}
+
+
+def test_a_saver_that_dies_in_the_save_is_not_judged(
+    shared_nursery: Nursery, tmp_path: Path
+) -> None:
+    one = subject_of(DiesInTheSave, shared_nursery, tmp_path)
+    for moments in (Calls(one, 40), Clock(one, 1.0)):
+        with pytest.raises(NurseryError, match="the process that saves ended with -11"):
+            kills.one(one, tmp_path / "run", moments, 0.9)
+        with pytest.raises(NurseryError, match="the process that saves ended with -11"):
+            cuts.during(one, NoDisk(tmp_path), Cut.LOG_LOST, moments, 0.9)
 
 
 @pytest.mark.parametrize("kind", [WrongBytes, FailsToSave])

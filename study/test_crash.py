@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bench.torture import calls, outcomes, shortage
 from bench.torture.menu import MENU
+from bench.torture.moments import Calls
 from bench.torture.subject import Trial
 from study.case import Case, Place, Plan
 from study.environments import Environments
@@ -46,6 +48,14 @@ def test_a_full_study_has_both_file_systems_and_cuts_in_the_save() -> None:
         "power cut in the save, ext4", "power cut in the save, xfs", FULL,
     ]  # fmt: skip
     assert len(list(crash.faults_with(crash.QUICK))) == 3
+
+
+def test_what_comes_in_a_save_comes_at_a_call_that_a_machine_must_be_able_to_hold() -> None:
+    for fault in crash.faults_with(crash.FULL):
+        assert isinstance(fault.trials, partial)
+        at_a_call = fault.trials.keywords.get("measure") == Calls.measure
+        assert at_a_call == (crash.CALLS in fault.needs)
+        assert at_a_call == ("in the save" in fault.name and fault.name != FULL)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ import signal
 import socket
 import sys
 import time
-from contextlib import closing, nullcontext
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class Job:
     copied: str = ""  # where to: the older checkpoint, or what a full disk has left
     synced: bool = False  # the older checkpoint, by us
     held: bool = False  # stays as it is after the newer save, until it is killed
-    watched: bool = False  # the calls by which the newer save changes files are counted
+    watched: bool = False  # the calls with which the newer save changes files are counted
     hold_at: int = 0  # the one with this number, and all that follow, are not carried out
 
 
@@ -187,24 +188,32 @@ def work(job: Job, values: Values, voice: Voice, gate: Gate | None) -> None:
 
 def bear(job: Job, values: Values, voice: Voice) -> None:
     """One process, in a session of its own, so that what it starts can be killed with it."""
-    ours, theirs = socket.socketpair()
+    ends = socket.socketpair() if job.watched else None
     process = os.fork()
     if process == 0:
         end_with_parent()
         os.setsid()
         nowhere = os.open(NOWHERE, os.O_RDONLY)
         os.dup2(nowhere, JOBS)
-        ours.close()
         voice.say("born", process=os.getpid())
-        work(job, values, voice, Gate(theirs) if job.watched else None)
+        work(job, values, voice, Gate(ends[1]) if ends else None)
         os._exit(0)
-    theirs.close()
-    with ours, closing(Watch(process, Path(job.directory).resolve(), job.hold_at, ours)) as watch:
-        if job.watched:
-            held = watch.run_until_held()
-            voice.say("held" if held else "counted", calls=watch.counted, call=watch.held)
+    with watching(job, process, ends, voice) if ends else nullcontext():
         _, status = os.waitpid(process, 0)
     voice.say("ended", status=os.waitstatus_to_exitcode(status))
+
+
+@contextmanager
+def watching(
+    job: Job, process: int, ends: tuple[socket.socket, socket.socket], voice: Voice
+) -> Iterator[None]:
+    """Entered once a call is held, or the process has ended."""
+    ours, theirs = ends
+    theirs.close()
+    with ours, closing(Watch(process, Path(job.directory).resolve(), job.hold_at, ours)) as watch:
+        held = watch.run_until_held()
+        voice.say("held" if held else "counted", calls=watch.counted, call=watch.held)
+        yield
 
 
 def main() -> int:

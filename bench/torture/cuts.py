@@ -1,4 +1,7 @@
-"""Power cuts: right after a save has said that it is done, or at a random moment of it."""
+"""Power cuts: right after a save has said that it is done, or at a random moment of it.
+
+Of each kind of cut each trial has a share of the save for its moment, so that few meet all of it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ def run_during(
         moments = measure(subject, run_of(one))
         check_without_cut(subject, one)
         for index in range(count * len(Cut)):
-            share = subject.random.uniform(index, index + 1) / (count * len(Cut))
+            turn = index // len(Cut)
+            share = subject.random.uniform(turn, turn + 1) / count
             yield during(subject, one, kind(index), moments, share)
 
 
@@ -67,7 +71,7 @@ def during(subject: Subject, one: Disk, cut: Cut, moments: Moments, share: float
             first, older = subject.load_all(run_of(one))
             detail = {"cut": cut.name, **reached, "draws": draws, "left": left(first, older)}
             return Trial(of_interrupted(first, older), detail | described(first, older))
-        subject.nursery.kill()
+        subject.kill_before_done()
     raise NurseryError(f"{DRAWS_MAX} saves were done before their cut")
 
 

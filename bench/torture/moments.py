@@ -48,7 +48,7 @@ class Clock:
 @dataclass(frozen=True)
 class Calls:
     subject: Subject
-    count: int  # in a save
+    count: int  # in a save, its end included
 
     @classmethod
     def measure(cls, subject: Subject, directory: Path) -> Calls:

@@ -1,6 +1,6 @@
 """Calls of a process that another one lets go on or holds (seccomp_unotify(2), by libseccomp).
 
-It needs no privilege. Numbers are by name, so that it is the same on every architecture.
+It needs no privilege. Calls are known by name: their numbers are the architecture's.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def hand_over(calls: Iterable[int]) -> int:
 
 
 def receive(requests: int) -> Request | None:
-    """The next call; waits for one. None where whoever called has been killed."""
+    """The next call; waits for one. None where whoever called has been killed or interrupted."""
     request = Request()
     result = library().seccomp_notify_receive(requests, ctypes.byref(request))
     if result == -errno.ECANCELED:
@@ -99,10 +99,10 @@ def receive(requests: int) -> Request | None:
     return request
 
 
-def go_on(requests: int, request: Request) -> None:
-    """Lets it be carried out. That fails where whoever called has been killed: all the same."""
+def go_on(requests: int, request: Request) -> bool:
+    """Lets it be carried out. False where whoever called has been killed or interrupted."""
     answer = Answer(id=request.id, flags=GO_ON)
-    library().seccomp_notify_respond(requests, ctypes.byref(answer))
+    return bool(library().seccomp_notify_respond(requests, ctypes.byref(answer)) == 0)
 
 
 def refuse(result: int, what: str) -> int:

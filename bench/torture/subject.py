@@ -97,13 +97,13 @@ class Subject:
         return median(seconds)
 
     def save_calls(self, directory: Path) -> int:
-        """By which a newer checkpoint changes files, in one undisturbed save, which is judged."""
+        """With which one undisturbed save changes files, and its end. It is loaded and judged."""
         self.start_save(directory, watched=True)
         events = list(self.nursery.rest())
         for event in events:
             refuse_failure(event, status=0)
         (calls,) = (event["calls"] for event in events if event["event"] == "counted")
-        if calls == 0:
+        if calls <= 1:
             raise NurseryError("no call by which the save changes a file was seen")
         self.check_undamaged(directory)
         return int(calls)

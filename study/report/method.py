@@ -12,8 +12,9 @@ METHOD = (
     "after the state went on to change while it was saved.",
     "Overheads are of trainings with saves against those without in the same process, in shuffled "
     "order.",
-    "Killed: SIGKILL where the save is about to make one of the calls by which it changes a file, "
-    "numbers spread over all of them and drawn from the seed; no call is cut in two. "
+    "Killed: SIGKILL where the save is about to make one of the calls with which it writes, makes, "
+    "renames, removes or syncs a file, or to say that it is done: numbers spread over all of them, "
+    "drawn from the seed. That call is not begun; those of other threads may be under way. "
     "A power cut shuts down a file system of the "
     "study's own, on a device in memory: what the device was not given is gone. It is mounted "
     "again and loaded from. A device that loses what it was given, its cache, is not tried.",
