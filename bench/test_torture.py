@@ -538,6 +538,14 @@ def test_damage_that_would_change_nothing_is_not_done() -> None:
             one.draw(KINDS[kind], Random(SEED))
 
 
+def plant(files: dict[Path, dict[str, int]]) -> None:
+    """Below each place, of so many bytes."""
+    for place, sizes in files.items():
+        for name, size in sizes.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes(bytes(size))
+
+
 def test_an_older_version_is_of_the_same_name_but_for_the_step_or_the_largest(
     tmp_path: Path,
 ) -> None:
@@ -546,10 +554,7 @@ def test_an_older_version_is_of_the_same_name_but_for_the_step_or_the_largest(
         older: {"step-1-0123456789abcdef/a": 1, "step-1-0123456789abcdef/b": 2, "latest": 3},
         newer: {"step-2-fedcba9876543210/b": 2, "latest": 3, "other": 4},
     }
-    for place, sizes in files.items():
-        for name, size in sizes.items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_bytes(bytes(size))
+    plant(files)
     assert damage.older_versions(older, newer, list(files[newer])) == {
         "step-2-fedcba9876543210/b": older / "step-1-0123456789abcdef/b",
         "latest": older / "latest",
@@ -564,10 +569,7 @@ def test_of_several_older_versions_the_largest_goes_with_the_largest(tmp_path: P
         older: {"d/00112233445566778": 9, "d/10112233445566778": 1, "d/20112233445566778": 5},
         newer: {"d/30112233445566778": 2, "d/40112233445566778": 8},
     }
-    for place, sizes in files.items():
-        for name, size in sizes.items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_bytes(bytes(size))
+    plant(files)
     assert damage.older_versions(older, newer, list(files[newer])) == {
         "d/40112233445566778": older / "d/00112233445566778",
         "d/30112233445566778": older / "d/20112233445566778",
