@@ -14,6 +14,7 @@ import random
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,9 @@ def kill_and_resume(trial: Trial, run: Path, draw: random.Random) -> None:
     run_until_killed(trial.job, run, trial.kill, progress)
     progress.clear()
     trial.resumed = follow(trial.job, run, "resumed")
+    if trial.resumed.digest != trial.plain[0].digest:
+        again = replace(trial.job, until=trial.resumed.resumed_from)
+        trial.plain_there = follow(again, None, "no checkpoints, to where it was resumed")
 
 
 def inspect(trial: Trial, run: Path) -> None:

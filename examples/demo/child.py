@@ -28,11 +28,13 @@ class Job:
     threads: int
     steps: int
     mode: str = "window"
+    until: int = 0  # 0: to the end
 
     def command(self, run: Path | None) -> list[str]:
         command = [sys.executable, "-m", "examples.demo.train", self.workload]
         command += ["--threads", str(self.threads), "--mode", self.mode]
         command += ["--full"] if self.full else []
+        command += ["--until", str(self.until)] if self.until else []
         command += ["--run", str(run)] if run is not None else []
         return command
 

@@ -24,6 +24,7 @@ class Trial:
     checkpointed: list[Outcome] = field(default_factory=list)
     kill: Kill | None = None
     resumed: Outcome | None = None
+    plain_there: Outcome | None = None  # to where `resumed` begins, if that ends differently
     program_faults: list[str] = field(default_factory=list)
 
     def outcomes(self) -> list[Outcome]:
@@ -69,7 +70,20 @@ class Trial:
             return [*faults, "the killed run was not resumed"]
         if self.resumed.resumed_from < self.kill.after_step - 1:
             faults.append(f"resumed from step {self.resumed.resumed_from}: checkpoints were lost")
+        if self.plain_there is not None:
+            faults.append(where_it_began(self.resumed, self.plain_there))
         return faults
+
+
+def where_it_began(resumed: Outcome, plain_there: Outcome) -> str:
+    """Whether a different end is the checkpoint's fault, or that of what came after it."""
+    place = f"what was restored at step {resumed.resumed_from}"
+    if resumed.restored_digest != plain_there.digest:
+        return f"{place} is not what a training without checkpoints has there"
+    return (
+        f"{place} is bit for bit what a training without checkpoints has there: "
+        "from the same state, two processes computed differently"
+    )
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -111,6 +125,7 @@ def summary(trial: Trial) -> dict[str, Any]:
         "resumed_from": trial.resumed.resumed_from,
         "reference_sha256": trial.plain[0].digest,
         "resumed_sha256": trial.resumed.digest,
+        "restored_sha256": trial.resumed.restored_digest,
         "identical": trial.resumed.digest == trial.plain[0].digest,
         "faults": trial.faults(),
     }

@@ -53,6 +53,16 @@ def test_a_checkpointed_run_that_ends_differently_is_a_fault() -> None:
     assert len(different.faults()) == 1
 
 
+def test_it_says_whether_the_checkpoint_is_why_the_end_is_different() -> None:
+    different = trial(outcome("b", resumed_from=7))
+    assert different.resumed is not None
+    different.resumed.restored_digest = "at 7"
+    different.plain_there = outcome("at 7")
+    assert "computed differently" in different.faults()[-1]
+    different.plain_there = outcome("otherwise at 7")
+    assert "is not what a training without checkpoints has there" in different.faults()[-1]
+
+
 def test_a_resume_from_before_the_save_in_flight_is_a_fault() -> None:
     assert len(trial(outcome("a", resumed_from=5)).faults()) == 1
 

@@ -32,6 +32,7 @@ class Outcome:
     seconds: float = 0.0  # from the first step until the last checkpoint is durable
     loss: float = 0.0
     digest: str = ""
+    restored_digest: str = ""  # before the first step; empty where it began anew
     stalls: list[float] = field(default_factory=list)  # per save: in save() and in its fences
     fences: list[float] = field(default_factory=list)  # the part of it in fences
     durable: list[float] = field(default_factory=list)  # from save() to committed
@@ -93,6 +94,7 @@ def run_checkpointed(workload: Workload, steps: int, run: str) -> Outcome:
 
     with df.Checkpointer(run, keep=df.keep(last=3), profile="latency") as ckpt:
         outcome.resumed_from = ckpt.restore(state) or 0
+        outcome.restored_digest = training_digest(state) if outcome.resumed_from else ""
         for optim in workload.optims:
             ckpt.attach(optim, "after_update" if workload.inside_backward else "window")
 
@@ -129,6 +131,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="examples.demo.train", description=__doc__)
     parser.add_argument("workload", choices=sorted(CHOICES))
     parser.add_argument("--run", help="checkpoint every step into this run; resume from it")
+    parser.add_argument("--until", type=int, metavar="STEP", help="end after it")
     parser.add_argument("--full", action="store_true", help="the published size of NT3")
     parser.add_argument("--mode", choices=MODES, default="window")
     parser.add_argument("--seed", type=int, default=1)
@@ -144,7 +147,7 @@ def main(arguments: list[str]) -> int:
     torch.use_deterministic_algorithms(True)
     choice = CHOICES[options.workload]
     workload = choice.build(options.seed, options.full, options.mode == "after_update")
-    steps = choice.size(options.full).steps
+    steps = options.until or choice.size(options.full).steps
     if options.run is None:
         outcome = run_plain(workload, steps)
     else:
