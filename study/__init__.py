@@ -1,1 +1,1 @@
-"""`deepfreeze study`: what checkpoints cost, hold and survive on this machine, by every writer."""
+"""`deepfreeze study`: what checkpoints cost, hold and survive on this machine, by many writers."""

@@ -66,6 +66,7 @@ class Case:
     about: Row
     work: Callable[[Place], Iterable[Row]]
     environment: str = ""  # of study.environments; empty: that of the study itself
+    derived: bool = False  # from what the other cases of its experiment have measured
 
     @property
     def key(self) -> str:

@@ -41,7 +41,7 @@ JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="deepfreeze study",
-        description="What checkpoints cost, hold and survive on this machine, by every writer.",
+        description="What checkpoints cost, hold and survive on this machine, by many writers.",
         epilog="An interrupted study goes on where the same command is given again.",
         allow_abbrev=False,
     )
@@ -143,6 +143,7 @@ def run_missing(
 ) -> None:
     if options.retry:
         journal.forget_failures()
+    journal.forget_outdated(cases)
     say(f"seed {plan.seed}; rows in {journal.path}")
     finished = journal.finished()
     if journal.resumes and any(case.key not in finished for case in cases):

@@ -6,17 +6,18 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from study.case import Plan
+from study.case import Case, Plan
 from study.row import OK, Row, check
 
 ROWS, ABOUT, LOCK = "rows.jsonl", "study.json", "study.lock"
 RESUMED, DATE = "resumed", "date"
 ALIKE = ("commit", "cpu", "kernel")  # of the machine: should not change within a study
+STAMPS = ("commit", "cpu")  # of the machine: in every row
 FORMAT = 1
 
 
@@ -32,6 +33,7 @@ class Journal:
     rows: list[Row] = field(default_factory=list)
     lock: int | None = None  # held until close(); None: only read
     resumes: bool = False  # it was there before
+    stamp: Row = field(default_factory=dict)  # what every new row says of the run that it is of
 
     @property
     def path(self) -> Path:
@@ -51,7 +53,7 @@ class Journal:
     def append(self, rows: Iterable[Row]) -> None:
         """All rows of one case, durably. OSError: none of them counts."""
         found = [check(row) for row in rows]
-        found = [{**row, "rows": len(found)} for row in found]
+        found = [{**row, **self.stamp, "rows": len(found)} for row in found]
         text = "".join(json.dumps(row) + "\n" for row in found)
         with self.path.open("a") as file:
             whole = file.tell()
@@ -69,6 +71,30 @@ class Journal:
         failed = {key_of(row) for row in self.rows if row["status"] != OK}
         self._keep([row for row in self.rows if key_of(row) not in failed])
         return len(failed)
+
+    def forget_outdated(self, cases: Sequence[Case]) -> None:
+        """Derived cases are made anew where measurements that they are of came later, or will."""
+        growing = self._growing(cases)
+        outdated = {
+            case.key for case in cases
+            if case.derived and (case.experiment in growing or self._followed(case))
+        }  # fmt: skip
+        self._keep([row for row in self.rows if key_of(row) not in outdated])
+
+    def _growing(self, cases: Sequence[Case]) -> set[str]:
+        """Experiments of which something is still to be measured."""
+        finished = self.finished()
+        measuring = (case for case in cases if not case.about.get("simulated"))
+        return {case.experiment for case in measuring if case.key not in finished}
+
+    def _followed(self, derived: Case) -> bool:
+        """Whether something was measured after it."""
+        keys = [
+            key_of(row) for row in self.rows
+            if row["experiment"] == derived.experiment
+            and (key_of(row) == derived.key or not row.get("simulated"))
+        ]  # fmt: skip
+        return keys[-1:] != [derived.key]
 
     def _keep(self, rows: list[Row]) -> None:
         """Rewritten by rename: a crash leaves the old rows or the new ones."""
@@ -94,7 +120,8 @@ def read_journal(directory: Path) -> Journal:
 def open_journal(directory: Path, plan: Plan, machine: dict[str, Any]) -> Journal:
     """A new study, or the one that is there where it has the same plan. One process at a time."""
     directory.mkdir(parents=True, exist_ok=True)
-    journal = Journal(directory, lock=locked(directory))
+    stamp = {name: machine.get(name) for name in STAMPS}
+    journal = Journal(directory, lock=locked(directory), stamp=stamp)
     try:
         journal.resumes = (directory / ABOUT).exists()
         begin(directory, plan, machine)

@@ -114,6 +114,8 @@ def _measured() -> dict[str, Column]:
         "steps_mixed": Column(Kind.MEASURED, "most steps that one snapshot has values of"),
         "order": Column(Kind.NOTE, "its place in the shuffled round"),
         "mtbf_seconds": Column(Kind.NAME, "between failures of the whole job"),
+        "commit": Column(Kind.NOTE, "of DeepFreeze, by which it was run; `+`: with changes"),
+        "cpu": Column(Kind.NOTE, "that it was run on"),
         "wall_seconds": Column(Kind.NOTE, "that the case took"),
         "reason": Column(Kind.NOTE, "why it is not ok; or what to know about it"),
         "detail": Column(Kind.NOTE, "what is no column, as JSON"),

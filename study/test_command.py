@@ -13,7 +13,7 @@ import pytest
 
 from deepfreeze import studying
 from study import command, experiments, machine
-from study.case import Case, Experiment, Place, Plan
+from study.case import Case, Experiment, LeftOutError, Place, Plan
 from study.journal import open_journal, read_about
 from study.row import Row
 
@@ -73,6 +73,50 @@ def test_a_second_call_measures_nothing_anew_unless_asked(tmp_path: Path) -> Non
 def test_the_model_alone(tmp_path: Path) -> None:
     assert call(tmp_path, "cost", "--simulate") == 0
     assert [row["case"] for row in rows(tmp_path)] == ["model"]
+
+
+def modelled(place: Place) -> Iterable[Row]:
+    """As scale's: of what was measured before it."""
+    found = [row for row in place.measured if row["status"] == "ok" and not row.get("simulated")]
+    if not found:
+        raise LeftOutError("nothing to compare with")
+    yield {"verdict": f"of {len(found)}"}
+
+
+def derived_cases(plan: Plan) -> Iterator[Case]:
+    yield Case("cost", "good", 1.0, {"writer": "good"}, work)
+    yield Case("cost", "model", 1.0, {"simulated": True}, modelled, derived=True)
+    yield Case("cost", "nodes", 1.0, {"simulated": True}, work)
+
+
+def test_what_is_derived_is_made_anew_once_there_is_something_to_derive_it_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Experiment("cost", "Cost", "What does it cost?", derived_cases)
+    monkeypatch.setattr(experiments, "load", lambda _: one)
+    call(tmp_path, "cost", "--simulate")
+    assert [row["status"] for row in rows(tmp_path)] == ["left out", "ok"]
+    call(tmp_path, "cost")
+    after = {row["case"]: row.get("verdict") for row in rows(tmp_path)}
+    assert after["model"] == "of 1"
+    assert list(after) == ["nodes", "good", "model"]
+    before = rows(tmp_path)
+    call(tmp_path, "cost")
+    assert rows(tmp_path) == before
+
+
+def test_what_an_older_study_never_derived_is_made_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Experiment("cost", "Cost", "What does it cost?", derived_cases)
+    monkeypatch.setattr(experiments, "load", lambda _: one)
+    call(tmp_path, "cost", "--simulate")
+    with monkeypatch.context() as as_it_was:
+        as_it_was.setattr("study.journal.Journal.forget_outdated", lambda *_: None)
+        call(tmp_path, "cost")
+    assert [row["status"] for row in rows(tmp_path)] == ["left out", "ok", "ok"]
+    call(tmp_path, "cost", "--simulate")
+    assert {row["case"]: row.get("verdict") for row in rows(tmp_path)}["model"] == "of 1"
 
 
 def test_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

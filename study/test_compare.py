@@ -57,6 +57,17 @@ def test_another_machine_or_commit_is_told(tmp_path: Path) -> None:
     assert sorted(compare(first, second).unlike) == ["commit (c1, c2)", "cpu (of c1, of c2)"]
 
 
+def test_a_machine_on_which_only_one_was_gone_on_with_is_told(tmp_path: Path) -> None:
+    first, second = (study(tmp_path / name, *saves(1.0)) for name in "ab")
+    machine = {"cpu": "a", "commit": "c", "kernel": "k"}
+    resumed = [{**machine, "cpu": "b"}]
+    (first / "study.json").write_text(json.dumps({**ABOUT, "machine": machine}))
+    about = {**ABOUT, "machine": machine, "resumed": resumed}
+    (second / "study.json").write_text(json.dumps(about))
+    assert compare(first, second).unlike == ("cpu (a, a, then b)",)
+    assert compare(second, second).unlike == ()
+
+
 def test_a_later_repetition_that_differs_is_not_passed_over(tmp_path: Path) -> None:
     first = study(tmp_path / "a", *saves(1.0, 2.0))
     second = study(tmp_path / "b", *saves(1.0), *saves(2.0, file_bytes=11))

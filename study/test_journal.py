@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,14 @@ def test_what_goes_on_elsewhere_says_so(tmp_path: Path) -> None:
     assert [one["commit"] for one in resumed] == ["c", "d"]
     assert resumed[1]["date"] == "later"
     assert read_about(tmp_path)["machine"] == MACHINE
+
+
+def test_a_row_tells_by_which_commit_and_on_which_processor_it_was_made(tmp_path: Path) -> None:
+    opened(tmp_path).append([row("a")])
+    LAST.pop(tmp_path).close()
+    with closing(open_journal(tmp_path, PLAN, {**MACHINE, "commit": "d", "cpu": "e"})) as later:
+        later.append([row("b")])
+        assert [(one["commit"], one["cpu"]) for one in later.rows] == [("c", "a"), ("d", "e")]
 
 
 def test_what_is_no_study_is_refused(tmp_path: Path) -> None:

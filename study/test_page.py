@@ -123,6 +123,36 @@ def test_dots_stand_at_their_powers_of_ten(median: float, place: str) -> None:
     assert '<i style="left: 0.00%; width: 100.00%"' in text
 
 
+def sized(writer: str, stall: float, workload: str, size: int, framework: str = "jax") -> Row:
+    about = {"workload": workload, "state_bytes": size, "framework": framework}
+    return cost_row(writer, stall, **about)
+
+
+def test_the_first_figure_is_of_the_largest_state_and_of_pytorch_whatever_the_order() -> None:
+    rows = [
+        sized("df", 0.5, "small", 9), sized("peer", 0.9, "small", 9),
+        sized("df-jax", 0.4, "large", 10), sized("peer", 0.2, "large", 10),
+        sized("df", 0.1, "large", 10, "pytorch"), sized("torch", 0.3, "large", 10, "pytorch"),
+    ]  # fmt: skip
+    for shuffled in (rows, rows[::-1], rows[3:] + rows[:3]):
+        (found,) = key_figures(study_of(*shuffled))
+        assert found.figure == "100 ms"
+        assert "largest state measured (large, PyTorch)" in found.caption
+        assert "shorter one in 1 of 2 frameworks" in found.caption
+
+
+def test_the_first_sentence_is_of_what_was_measured() -> None:
+    one = page(study_of(cost_row("torch-save", 0.3)))
+    assert (
+        "1 checkpoint writer of PyTorch (DeepFreeze&#x27;s own: 0), measured by the same ruler on "
+        "one machine: how long a save holds the training up.</p>"
+    ) in one
+    two = page(study_of(corrupted("df-jax", "found"), corrupted("orbax", "silent")))
+    assert "2 checkpoint writers of JAX (DeepFreeze&#x27;s own: 1)" in two
+    assert "one machine: who notices a changed bit.</p>" in two
+    assert "No checkpoint writer was measured yet." in page(study_of())
+
+
 def test_writers_of_ours_are_counted_apart() -> None:
     study = study_of(
         corrupted("df", "found"), corrupted("careful", "found"), corrupted("careless", "silent")

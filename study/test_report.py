@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from study.report.findings import findings
+from study.report.key_figures import key_figures
 from study.report.markdown import summary
 from study.report.page import page
 from study.report.summary import Study
@@ -102,7 +105,20 @@ def test_a_part_that_was_saved_and_did_not_come_back_counts_against_the_writer()
     said = sentences(study)
     assert "0 of 1 trainings that were killed and resumed with DeepFreeze end bit for bit" in said
     assert "1 of 1 trainings that were killed and resumed with the other writers" in said
-    assert "1 of 2 resumed trainings learn otherwise" in said
+    assert "Without a part of the state (rng) 1 of 2 resumed trainings learn otherwise" in said
+
+
+def test_parts_that_were_missing_are_those_of_the_rows_and_the_weights_are_nothing_beside() -> None:
+    otherwise = '{"model_differs_from": 11}'
+    study = study_of(
+        restarted("df", "model, data, rng", "", "BIT_IDENTICAL"),
+        restarted("df", "data, rng", "model", "DIVERGED", detail=otherwise),
+        restarted("df", "model", "rng, data", "DIVERGED", detail=otherwise),
+    )
+    assert "Without a part of the state (data, model, rng) 2 of 2" in sentences(study)
+    (advice,) = takeaways(study)[FOR_USERS]
+    assert "where this was missing: data; rng." in advice.sentence
+    assert len(advice.rows) == 1
 
 
 def test_a_writer_that_failed_is_named_and_not_judged() -> None:
@@ -126,6 +142,102 @@ def test_the_model_says_which_way_it_errs() -> None:
         for count, error in ((2, -0.5), (4, -0.25), (8, 0.1))
     )  # fmt: skip
     assert "rank 0 writes -25 % in the median, from -50 % to +10 %" in sentences(study_of(*errors))
+
+
+def test_the_simulated_figure_says_what_of_it_is_put_in_and_what_is_no_code() -> None:
+    said = sentences(study_of(*(scaled(name, nodes=4096, simulated=True, scaling="")
+                                for name in ("rank0", "deepfreeze"))))  # fmt: skip
+    assert "so are the 4 ms of DeepFreeze's own call, which are put in" in said
+    assert "its design, not yet its code; the others write to the parallel file system" in said
+
+
+def flipped(optimizer: str, bits: str, verdict: str) -> Row:
+    return {
+        "experiment": "sdc", "framework": "pytorch", "workload": f"MLP, {optimizer}",
+        "component": "optimizer", "bits": bits, "flips": 1, "verdict": verdict,
+    }  # fmt: skip
+
+
+def test_classes_of_flips_are_told_apart_by_the_training() -> None:
+    study = study_of(
+        flipped("SGD", "exponent 30", "lost"), flipped("Adam", "exponent 30", "lost"),
+        flipped("Adam", "sign 31", "lost"), flipped("SGD", "sign 31", "absorbed"),
+    )  # fmt: skip
+    (found,) = findings(study)
+    assert found.sentence == (
+        "Flipped bits ruin the training in 3 of 4 classes. MLP, SGD: optimizer, exponent 30, 1 at "
+        "once. MLP, Adam: optimizer, exponent 30, 1 at once; optimizer, sign 31, 1 at once."
+    )
+    assert len(found.rows) == 4
+
+
+def resting_on(study: Study, words: str) -> int:
+    (found,) = (one for one in findings(study) if words in one.sentence)
+    return len(found.rows)
+
+
+def test_a_sentence_carries_all_rows_of_its_share_and_those_it_passes_over() -> None:
+    broken = corrupted("broken", "", status="failed", reason="no")
+    damaged = (corrupted("df-jax", "found"), corrupted("careless", "silent"), broken)
+    assert resting_on(study_of(*damaged), "1 of 2 writers notice") == 3
+
+    costs = (cost_row("df", 0.1), cost_row("torn", 0.1, synced="nothing"))
+    mixing: Row = {"experiment": "tearing", "writer": "torn", "title": "<torn>", "verdict": "torn"}
+    assert resting_on(study_of(*costs, mixing), "mix steps") == 2
+    assert resting_on(study_of(*costs, mixing), "1 of 2 writers sync nothing") == 2
+
+    about: Row = {"experiment": "formats", "workload": "mlp", "file_bytes": 9, "state_bytes": 9}
+    same: tuple[Row, ...] = (
+        {**about, "writer": "a", "reproducible": True}, {**about, "writer": "b"}
+    )  # fmt: skip
+    assert resting_on(study_of(*same), "1 of 2 writers give the same bytes") == 2
+    assert resting_on(study_of(*same, {**about, "writer": "c"}), "takes from") == 3
+
+    timed: Row = {"experiment": "frequency", "workload": "mlp", "framework": "jax",
+                  "interval": 1, "run_time_ratio": 1.5}  # fmt: skip
+    every = ({**timed, "writer": name} for name in ("df-default", "x", "y", "z"))
+    study = study_of(*every, {**timed, "writer": "none", "interval": 0})
+    assert resting_on(study, "Saving after every step") == 5
+
+    plain: Row = {"experiment": "restore", "workload": "mlp"}
+    restores: tuple[Row, ...] = (
+        {**plain, "writer": "a", "verdict": "same bytes"},
+        {**plain, "writer": "b", "verdict": "other bytes"},
+    )
+    assert resting_on(study_of(*restores), "1 of 2 restores") == 2
+
+
+def test_a_flip_that_goes_unnoticed_rests_also_on_those_that_ruin_a_training() -> None:
+    row = {**flipped("SGD", "sign 31", "silent"), "writer": "dcp", "title": "dcp.save"}
+    study = study_of(flipped("SGD", "sign 31", "lost"), row)
+    assert resting_on(study, "goes unnoticed with 1 writer") == 2
+
+
+def test_only_who_is_declared_to_sync_nothing_is_said_to() -> None:
+    study = study_of(
+        cost_row("df", 1.0), cost_row("dcp", 1.0, synced="files"),
+        cost_row("torch-save", 1.0, synced="nothing"),
+    )  # fmt: skip
+    assert (
+        "1 of 3 writers sync nothing that they wrote, as declared in bench/storage/menu.py"
+    ) in sentences(study)
+    (advice,) = takeaways(study)[FOR_DEVELOPERS]
+    assert "With 1 writer, as declared in bench/storage/menu.py" in advice.sentence
+    assert "as declared in bench" in tables(study, "cost")[0].notes[0]
+
+
+def packed(writer: str, seconds: float, size: int) -> Row:
+    return cost_row(writer, seconds / 2, detail=json.dumps({"file_bytes": size}))
+
+
+def test_what_compressing_costs_is_told_with_what_it_saves() -> None:
+    study = study_of(packed("chainer", 30.0, 900), packed("chainer-stored", 0.5, 1000))
+    assert (
+        "<chainer> takes 60 times as long until it is durable (30 s, not 500 ms) as "
+        "<chainer-stored>, for 90 % of its size (900 B, not 1000 B)."
+    ) in sentences(study)
+    assert resting_on(study, "Compressed beside uncompressed (mlp") == 2
+    assert "Compressed" not in sentences(study_of(packed("chainer", 30.0, 900)))
 
 
 def test_nothing_is_said_of_what_was_not_measured() -> None:
@@ -165,6 +277,25 @@ def test_each_loss_in_a_crash_has_its_advice(fault: str, verdict: str, said: str
     assert [said in found.sentence for found in advice] == [True]
 
 
+def killed(writer: str, *calls: str) -> Row:
+    detail = json.dumps({"lost_before": calls})
+    return crashed(writer, "killed in the save", "can lose both", detail=detail)
+
+
+def test_developers_are_told_the_cause_that_rows_show_and_no_other() -> None:
+    study = study_of(
+        killed("over", "write latest.pt", "pwrite64 latest.pt"),
+        killed("first", "rmdir latest", "unlinkat latest/x", "write latest.tmp/d"),
+        killed("unknown"), killed("several", "write a", "fsync a"),
+    )  # fmt: skip
+    write, remove, other = (found.sentence for found in takeaways(study)[FOR_DEVELOPERS])
+    assert write.startswith("Write under another name")
+    assert write.endswith("and only there: over (latest.pt).")
+    assert remove.startswith("Remove the older checkpoint last")
+    assert remove.endswith("a removal: first (of latest, beside calls for latest.tmp).")
+    assert "Not so with unknown; several; by which calls the rows do not show" in other
+
+
 def test_what_is_lost_after_a_power_cut_is_bad_and_what_is_kept_is_good() -> None:
     (table,) = tables(
         study_of(
@@ -177,12 +308,48 @@ def test_what_is_lost_after_a_power_cut_is_bad_and_what_is_kept_is_good() -> Non
     assert [line.ours for line in table.lines] == [False, True]
 
 
+def cut(writer: str, file_system: str, kept: int, lost: int) -> Row:
+    verdict = "can lose both" if lost else "keeps one"
+    detail = json.dumps({"outcomes": {"older": kept, "lost": lost}})
+    fault = f"power cut in the save, {file_system}"
+    return crashed(writer, fault, verdict, trials=kept + lost, detail=detail)
+
+
+def cuts_of(writer: str, lost: int = 0) -> list[Row]:
+    return [cut(writer, "ext4", 4 - lost, lost), cut(writer, "xfs", 4, 0)]
+
+
+def test_a_verdict_that_is_left_to_chance_says_in_how_many_tries() -> None:
+    study = study_of(*cuts_of("loser", lost=3), *cuts_of("keeper"))
+    (table,) = tables(study, "crash")
+    assert [[cell.text for cell in line.cells[2:]] for line in table.lines] == [
+        ["can lose both, 3 of 4 lost", "keeps one, 4 of 4"],
+        ["keeps one, 4 of 4", "keeps one, 4 of 4"],
+    ]
+    assert (
+        "1 of 2 writers still have a checkpoint when the power fails in their save, in each of 8 "
+        "tries (one that loses in 31 % of such tries still passes 8 with a chance of 5 %); "
+        "these do not: loser."
+    ) in sentences(study)
+
+
+def test_writers_that_were_tried_unlike_often_are_not_said_to_be_alike() -> None:
+    study = study_of(*cuts_of("often"), cut("seldom", "ext4", 2, 0))
+    assert "in each of 2 to 8 tries (one that loses in 78 % of such" in sentences(study)
+
+
+def test_the_first_figures_say_in_how_many_tries_as_well() -> None:
+    row = crashed("df", "power cut after the save, ext4", "keeps the newest", trials=4)
+    (found,) = key_figures(study_of(row, {**row, "writer": "x", "title": "x"}))
+    assert "in each of 4 tries" in found.caption
+
+
 def test_a_reason_that_holds_for_a_whole_writer_is_in_every_column_and_below() -> None:
     gone: Row = {"experiment": "crash", "framework": "jax", "writer": "gone", "title": "gone",
                  "status": "not installed", "reason": "no gone"}  # fmt: skip
     (table,) = tables(study_of(crashed("df", "killed", "keeps one"), gone), "crash")
     assert [cell.text for cell in table.lines[1].cells] == ["gone", "JAX", "not installed"]
-    assert table.notes == ("gone: no gone",)
+    assert table.notes[1:] == ("gone: no gone",)
 
 
 def test_repetitions_are_one_line_with_their_spread() -> None:
@@ -223,12 +390,48 @@ def test_simulated_figures_say_so_and_are_never_beside_measured_ones() -> None:
     assert summary(study).count(", SIMULATED") == len(found) - 2
 
 
-def test_what_was_run_later_is_told() -> None:
-    study = study_of()
-    assert "missing was run" not in summary(study)
-    later = Study(Path(), {**ABOUT, "resumed": [{"date": "May", "commit": "abc"}]}, ())
-    assert "What was missing was run at May (commit abc)." in summary(later)
-    assert "May (commit abc)" in page(later)
+def resumed(*rows: Row, **unlike: str) -> Study:
+    began = {"commit": "abc", "cpu": "a CPU", "kernel": "a kernel"}
+    about = {**ABOUT, "machine": began, "resumed": [{"date": "May", **began, **unlike}]}
+    return replace(study_of(*rows), about=about)
+
+
+def test_a_run_after_the_first_is_told_with_its_machine() -> None:
+    assert "Continued" not in summary(study_of())
+    later = resumed(cost_row("df", 1.0), commit="def", cpu="another CPU")
+    said = (
+        "Continued at May (commit def, another CPU, a kernel). What had no row by then was run, "
+        "also where rows had been taken out. 1 of 1 rows do not tell in which of these runs they "
+        "were made."
+    )
+    assert said in summary(later)
+    assert said in page(later)
+
+
+def test_one_machine_is_not_said_where_another_went_on_with_it() -> None:
+    assert "ruler on one machine" in page(resumed(cost_row("df", 1.0), commit="def"))
+    assert "ruler on one machine" not in page(resumed(cost_row("df", 1.0), cpu="another CPU"))
+
+
+def test_rows_that_know_their_run_name_what_was_measured_in_it() -> None:
+    first, second = {"commit": "abc", "cpu": "a CPU"}, {"commit": "def", "cpu": "another CPU"}
+    study = resumed(cost_row("df", 1.0, **first), corrupted("df", "found", **second), **second)
+    told = summary(study)
+    assert "a kernel): rows of corruption are by this commit and processor." in told
+    assert "do not tell" not in told
+
+
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        (study_of(), "One machine, at one time: its processors"),
+        (resumed(), "One machine, at 2 times: its processors"),
+        (resumed(cpu="x", commit="y"), "its 2 runs differ in commit, cpu, and the processors"),
+    ],
+)
+def test_one_machine_at_one_time_is_said_only_where_it_was_so(study: Study, said: str) -> None:
+    assert said in page(study)
+    assert page(study).count("at one time:") == said.count("at one time:")
 
 
 def test_every_experiment_is_in_the_summary_also_when_nothing_was_run() -> None:

@@ -90,6 +90,11 @@ def test_the_model_is_held_against_what_was_measured(tmp_path: Path) -> None:
     assert all(row["simulated"] and "prediction_error" in check(row) for row in found)
 
 
+def test_only_what_the_model_is_held_against_is_derived_from_measurements() -> None:
+    names = [one.name for one in cases(Plan(quick=True, seed=1)) if one.derived]
+    assert names == ["model/pytorch"]
+
+
 @pytest.mark.skipif(why_not_installed() is not None, reason="the simulator was not built here")
 def test_without_a_measurement_there_is_nothing_to_hold_it_against(tmp_path: Path) -> None:
     other = {**of_ranks("deepfreeze", 1, 0.5), "framework": "chainer"}

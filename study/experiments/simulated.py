@@ -29,7 +29,7 @@ def cases(scaling: str) -> Iterator[Case]:
     for framework, ranks in MEASURED.items():
         about: Row = {**ABOUT, "framework": framework, "scaling": scaling}
         work = partial(compared, framework, ranks, scaling)
-        yield Case("scale", f"model/{framework}", 0.5, about, work)
+        yield Case("scale", f"model/{framework}", 0.5, about, work, derived=True)
     for strategy in STRATEGIES:
         about = {**ABOUT, "strategy": strategy, "workload": "nt3"}
         yield Case("scale", f"nodes/{strategy}", CURVE_SECONDS, about, partial(nodes, strategy))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from study.journal import ALIKE
+from study.report.sittings import values
 from study.report.summary import Figure, Group, Study, read
 from study.row import COLUMNS, NAMES, Kind, Value, identity
 
@@ -200,9 +201,13 @@ def said(group: Group, column: str) -> Value:
 def unlike(first: Study, second: Study) -> tuple[str, ...]:
     """What may explain differences before anything else does."""
     pairs = [(name, first.about.get(name), second.about.get(name)) for name in ("quick", "seed")]
-    machines = [study.about.get("machine", {}) for study in (first, second)]
-    pairs += [(name, *(machine.get(name) for machine in machines)) for name in ALIKE]
+    pairs += [(name, all_of(first, name), all_of(second, name)) for name in ALIKE]
     return tuple(f"{name} ({one}, {other})" for name, one, other in pairs if one != other)
+
+
+def all_of(study: Study, name: str) -> str:
+    """Of the machine it began on and of those that it was gone on with."""
+    return ", then ".join(map(str, values(study, name)))
 
 
 def timings_of(first: Group, second: Group) -> list[Timing]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from study.report.findings.common import measured, median, mixing
+from study.report.findings.common import in_tries, measured, median, mixing, plural
 from study.report.findings.speed import rivals
 from study.report.findings.trust import resumed_whole
 from study.report.summary import Group, Study
 from study.report.table import seconds
-from study.report.tables.common import framework, is_ours, writer
+from study.report.tables.common import FRAMEWORKS, framework, is_ours, writer
 from study.report.tables.faults import FOUND, KEPT
 from study.report.tables.restarts import SAME
 
@@ -26,26 +26,42 @@ def key_figures(study: Study) -> list[KeyFigure]:
 
 
 def stall(study: Study) -> Iterator[KeyFigure]:
-    """Of the first workload and framework; against the best that does not mix steps."""
+    """Of the largest state, in the first of FRAMEWORKS; of the others how many are shorter, too."""
     passed_over = {group["writer"] for group in mixing(study)}
-    groups = measured(study, "cost")
-    workload = groups[0]["workload"] if groups else None
-    here = [
-        one for one in groups if one["workload"] == workload and one["writer"] not in passed_over
-    ]
-    for ours, best in list(rivals(here, "stall_seconds"))[:1]:
+    groups = [one for one in measured(study, "cost") if one["writer"] not in passed_over]
+    workload = max(groups, key=largest)["workload"] if groups else None
+    here = [one for one in groups if one["workload"] == workload]
+    pairs = sorted(rivals(here, "stall_seconds"), key=lambda pair: place(pair[0]))
+    shorter = [ours for ours, best in pairs if stalls(ours) < stalls(best)]
+    for ours, best in pairs[:1]:
         yield KeyFigure(
-            seconds(median(ours, "stall_seconds")),
-            f"is how long a save holds the training up with {writer(ours)}; "
-            f"{seconds(median(best, 'stall_seconds'))} with the best other writer of "
-            f"{framework(ours)} that keeps steps apart ({writer(best)})",
+            seconds(stalls(ours)),
+            f"is how long a save of the largest state measured ({workload}, {framework(ours)}) "
+            f"holds the training up with {writer(ours)}; {seconds(stalls(best))} with the best "
+            f"other writer there that keeps steps apart ({writer(best)}). DeepFreeze's is the "
+            f"shorter one in {len(shorter)} of {plural(len(pairs), 'framework')}",
         )
+
+
+def largest(group: Group) -> tuple[float, str]:
+    """By name where two are as large: measurements come in shuffled order."""
+    return median(group, "state_bytes"), group.text("workload")
+
+
+def place(group: Group) -> int:
+    names = list(FRAMEWORKS)
+    return names.index(name) if (name := group.text("framework")) in names else len(names)
+
+
+def stalls(group: Group) -> float:
+    return median(group, "stall_seconds")
 
 
 def power(study: Study) -> Iterator[KeyFigure]:
     groups = [one for one in measured(study, "crash")
               if one.text("fault").startswith("power cut after")]  # fmt: skip
-    yield from share(groups, KEPT, "keep the newest checkpoint when the power fails after the save")
+    what = "keep the newest checkpoint when the power fails after the save"
+    yield from share(groups, KEPT, what + in_tries(groups))
 
 
 def damage(study: Study) -> Iterator[KeyFigure]:

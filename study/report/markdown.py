@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from study import experiments
-from study.journal import RESUMED
 from study.report.findings import findings
+from study.report.sittings import later
 from study.report.summary import Study
 from study.report.table import Table
 from study.report.tables import tables
@@ -32,17 +32,11 @@ def place(study: Study) -> str:
     about = study.about
     size = "`--quick`" if about["quick"] else "in full"
     machine = about.get("machine", {})
-    known = (machine.get(name) for name in ("date", "cpu", "kernel", "file_system"))
+    known = [machine.get(name) for name in ("date", "cpu", "kernel", "file_system")]
+    if commit := machine.get("commit"):
+        known.append(f"commit {commit}")
     began = ", ".join([*(str(one) for one in known if one), f"seed {about['seed']}", size])
-    return f"{began}.{gone_on(study)}"
-
-
-def gone_on(study: Study) -> str:
-    """Where it was interrupted: what was run later, by whichever code and machine there was."""
-    again = [
-        f"{one.get('date')} (commit {one.get('commit')})" for one in study.about.get(RESUMED, [])
-    ]
-    return f" What was missing was run at {', '.join(again)}." if again else ""
+    return f"{began}.{later(study)}"
 
 
 def section(study: Study, name: str) -> Iterator[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from study.report.sittings import differing, sittings
+from study.report.summary import Study
+
 METHOD = (
     "Each writer saves, and restores, in a process of its own; the order is shuffled anew in each "
     "round. A figure is the median; brackets and bars go from the least to the greatest.",
@@ -24,7 +27,6 @@ METHOD = (
     "in every exact column; `deepfreeze study --compare A B` says whether they do.",
 )
 LIMITS = (
-    "One machine, at one time: its processors, its device and what else it did are in every time.",
     "Ranks beyond the processors take turns: these figures show who waits for whom, not what a "
     "cluster would do.",
     "The networks are those of CANDLE and ResNet with made-up data, trained for a few steps.",
@@ -32,3 +34,19 @@ LIMITS = (
     "ranks measured here is stated, its error at thousands of nodes is not known.",
     "What flips do to a training is shown for one small network.",
 )
+
+
+def limits(study: Study) -> tuple[str, ...]:
+    return (where(study), *LIMITS)
+
+
+def where(study: Study) -> str:
+    """One machine and one time only where no run after the first says otherwise."""
+    inside = "processors, device and what else was done there are in every time."
+    count, unlike = len(sittings(study)), differing(study)
+    if unlike:
+        return (
+            f"Not one machine at one time, by one code: its {count} runs differ in "
+            f"{', '.join(unlike)}, and the {inside}"
+        )
+    return f"One machine, at {'one time' if count == 1 else f'{count} times'}: its {inside}"

@@ -13,8 +13,10 @@ from study.report.findings import findings
 from study.report.findings.common import Finding
 from study.report.html import SIMULATED, element, finding, items, table
 from study.report.key_figures import key_figures
+from study.report.lead import lead
 from study.report.markdown import place
-from study.report.method import LIMITS, METHOD
+from study.report.method import METHOD, limits
+from study.report.sittings import on_one_machine
 from study.report.summary import Group, Study
 from study.report.tables import tables
 from study.report.tables.common import framework, writer
@@ -22,11 +24,6 @@ from study.report.tables.ranks import NAMES
 from study.report.takeaways import takeaways
 
 TITLE = "What checkpoints cost, hold and survive"
-LEAD = (
-    "Every checkpoint writer of PyTorch, TensorFlow, Chainer and JAX, and DeepFreeze, measured by "
-    "the same ruler on one machine: how long a save holds the training up, what is on disk, what "
-    "is left after a crash, and who notices a changed bit."
-)
 STYLE = Path(__file__).with_name("page.css")
 
 
@@ -40,7 +37,7 @@ def page(study: Study) -> str:
 
 def parts(study: Study) -> Iterator[str]:
     yield element("h1", TITLE)
-    yield element("p", LEAD)
+    yield element("p", escape(lead(study)))
     yield element("p", escape(place(study).replace("`", "")), class_="dim")
     yield tiles(study)
     yield contents()
@@ -50,7 +47,7 @@ def parts(study: Study) -> Iterator[str]:
         yield from section(study, name)
     yield from not_measured(study)
     yield heading("method", "Method and limits")
-    yield items(map(escape, METHOD)) + element("h3", "Limits") + items(map(escape, LIMITS))
+    yield items(map(escape, METHOD)) + element("h3", "Limits") + items(map(escape, limits(study)))
     yield machine(study)
 
 
@@ -162,4 +159,5 @@ def machine(study: Study) -> str:
     known = study.about.get("machine", {})
     texts = (f"{name.replace('_', ' ')}: {value}" for name, value in known.items())
     shown = map(escape, texts)
-    return element("h3", "The machine") + items(shown)
+    name = "The machine" if on_one_machine(study) else "The machine that it began on"
+    return element("h3", name) + items(shown)

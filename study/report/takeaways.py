@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from study.report.findings.common import Finding, finding, measured, plural, some, torn
-from study.report.findings.trust import learns_otherwise, resumed_without
+from study.report.findings.trust import learns_otherwise, parts_missing, resumed_without
 from study.report.summary import Group, Study
 from study.report.tables.common import is_ours, writer
 from study.report.tables.faults import FOUND, KEPT, SILENT
-from study.report.tables.speed import EVERYTHING
+from study.report.tables.speed import AS_DECLARED, SYNCS_NOTHING
 
+MODEL = "model"  # the part that has the weights
+REMOVALS = ("unlink", "rmdir")
 FOR_USERS, FOR_DEVELOPERS = "for users", "for framework developers"
 
 
@@ -57,15 +59,21 @@ def sync_yourself(study: Study) -> Iterator[Finding]:
 
 
 def save_everything(study: Study) -> Iterator[Finding]:
-    lacking = [group for group in resumed_without(study) if learns_otherwise(group)]
+    lacking = [
+        group for group in resumed_without(study)
+        if learns_otherwise(group) and beside_weights([group])
+    ]  # fmt: skip
     if lacking:
-        parts = dict.fromkeys(part for g in lacking for part in g.text("missing").split(", "))
         yield finding(
             "determinism",
             "Save more than the weights. A resumed training learnt otherwise where this was "
-            f"missing: {some(parts)}.",
+            f"missing: {some(beside_weights(lacking))}.",
             lacking,
         )
+
+
+def beside_weights(groups: list[Group]) -> list[str]:
+    return [part for part in parts_missing(groups) if part != MODEL]
 
 
 def left_with_nothing(study: Study) -> list[Group]:
@@ -113,21 +121,67 @@ def checksum(study: Study) -> Iterator[Finding]:
 
 def publish_last(study: Study) -> Iterator[Finding]:
     losing = left_with_nothing(study)
-    if losing:
+    removing = [group for group in losing if removed(group)]
+    writing = [group for group in losing if written_over(group)]
+    if writing:
+        told = some(f"{writer(group)} ({written_over(group)})" for group in writing)
         yield finding(
             "crash",
             "Write under another name, sync, then rename: readers and crashes see the old "
-            f"checkpoint or the new one. Not so with {some(writers(losing))}.",
-            losing,
+            "checkpoint or the new one. Neither was left where a kill came before a write to the "
+            f"file named here, and only there: {told}.",
+            writing,
         )
-    unsynced = [g for g in measured(study, "cost") if g["synced"] != EVERYTHING]
+    if removing:
+        told = some(f"{writer(group)} ({removed(group)})" for group in removing)
+        yield finding(
+            "crash",
+            "Remove the older checkpoint last, when the newer one has its name. Neither was left "
+            f"where a kill came before a removal: {told}.",
+            removing,
+        )
+    other = [group for group in losing if group not in removing + writing]
+    if other:
+        yield finding(
+            "crash",
+            "Leave the older checkpoint as it is until the newer one can be loaded. Not so with "
+            f"{some(writers(other))}; by which calls the rows do not show.",
+            other,
+        )
+    unsynced = [g for g in measured(study, "cost") if g["synced"] == SYNCS_NOTHING]
     if unsynced:
         yield finding(
             "cost",
-            "Say whether a save that returned is on the device: "
-            f"{plural(len(writers(unsynced)), 'writer')} leave syncing to their users.",
+            "Say whether a save that returned is on the device. With "
+            f"{plural(len(writers(unsynced)), 'writer')}, {AS_DECLARED}, all syncing is left to "
+            "their users.",
             unsynced,
         )
+
+
+def lost_before(group: Group) -> list[tuple[str, str]]:
+    """Calls that a kill came before and left nothing, and what they are for; empty: not known."""
+    calls = (str(one).partition(" ") for one in group.detail().get("lost_before", ()))
+    return [(call, path) for call, _, path in calls]
+
+
+def written_over(group: Group) -> str:
+    """The file, where all of these calls write one; else empty."""
+    paths = {path if "write" in call else "" for call, path in lost_before(group)}
+    return paths.pop() if len(paths) == 1 else ""
+
+
+def removed(group: Group) -> str:
+    """What these calls remove, and what else they change meanwhile; empty: they remove nothing."""
+    calls = lost_before(group)
+    gone = {top(path) for call, path in calls if call.startswith(REMOVALS)}
+    made = {top(path) for call, path in calls} - gone
+    beside = f", beside calls for {', '.join(sorted(made))}" if made else ""
+    return f"of {', '.join(sorted(gone))}{beside}" if gone else ""
+
+
+def top(path: str) -> str:
+    return path.partition("/")[0]
 
 
 def snapshot(study: Study) -> Iterator[Finding]:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 
 from study.report.findings import speed, trust
 from study.report.findings.common import Finding
+from study.report.findings.compression import compression
 from study.report.summary import Study
 
 
 def findings(study: Study) -> list[Finding]:
     """In the order of the report; nothing is said of what was not measured."""
     makers: tuple[Callable[[Study], Iterator[Finding]], ...] = (
-        speed.cost, speed.formats, speed.frequency, speed.scale, speed.simulated,
+        speed.cost, compression, speed.formats, speed.frequency, speed.scale, speed.simulated,
         trust.determinism, trust.crash, trust.corruption, trust.sdc, speed.restore,
         trust.portability, trust.tearing,
     )  # fmt: skip

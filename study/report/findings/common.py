@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from study.report.tables.common import writer
 from study.row import FAILED, NO_SPACE, TIMED_OUT
 
 NAMED_MAX = 6  # writers in one sentence
+CHANCE = 0.05  # that a writer which loses at the rate that is told passes all the same
 BROKEN = (FAILED, TIMED_OUT, NO_SPACE)  # the statuses of rows that should have been ok
 
 
@@ -63,7 +65,8 @@ def verdicts(
     study: Study, theme: str, groups: list[Group], good: Sequence[str], what: str
 ) -> Iterator[Finding]:
     """How many writers do well in each of their rows, which do not, and who could not be judged."""
-    failed = {writer(group) for group in study.groups(theme) if group["status"] in BROKEN}
+    failures = [group for group in study.groups(theme) if group["status"] in BROKEN]
+    failed = {writer(group) for group in failures}
     judged = [group for group in groups if writer(group) not in failed]
     bad = [group for group in judged if group["verdict"] not in good]
     names = dict.fromkeys(map(writer, judged))
@@ -72,4 +75,32 @@ def verdicts(
         rest = f"; these do not: {some(poor)}" if poor else ""
         broken = f". Not judged, for it failed here: {some(sorted(failed))}" if failed else ""
         count = f"{len(names) - len(poor)} of {len(names)} writers"
-        yield finding(theme, f"{count} {what}{rest}{broken}.", bad or judged)
+        yield finding(theme, f"{count} {what}{rest}{broken}.", [*bad, *judged, *failures])
+
+
+def tries_of(groups: Iterable[Group]) -> list[int]:
+    """How often each writer was put to it, over all of its rows; least first, 0: not known."""
+    counts: Counter[str] = Counter()
+    for group in groups:
+        counts[writer(group)] += int(group.text("trials") or 0)
+    return sorted(counts.values())
+
+
+def in_tries(groups: Iterable[Group]) -> str:
+    tries = tries_of(groups)
+    if not all(tries) or not tries:
+        return ""
+    span = f"{tries[0]}" if tries[0] == tries[-1] else f"{tries[0]} to {tries[-1]}"
+    return f", in each of {span} tries"
+
+
+def unseen(groups: Iterable[Group]) -> str:
+    """What so few tries can miss."""
+    tries = tries_of(groups)
+    if not all(tries) or not tries:
+        return ""
+    rate = 1 - CHANCE ** (1 / tries[0])
+    return (
+        f" (one that loses in {100 * rate:.0f} % of such tries still passes {tries[0]} with a "
+        f"chance of {100 * CHANCE:.0f} %)"
+    )

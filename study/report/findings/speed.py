@@ -19,7 +19,8 @@ from study.report.table import seconds, size
 from study.report.tables.common import framework, is_ours, is_simulated, split, writer
 from study.report.tables.files import bytes_of
 from study.report.tables.ranks import NAMES, NOTHING
-from study.report.tables.speed import EVERYTHING, RESTART, by, percent
+from study.report.tables.speed import AS_DECLARED, RESTART, SYNCS_NOTHING, by, percent
+from study.simulation.machine import read_machine
 
 OUR_DEFAULTS = ("df", "df-tensorflow", "df-chainer", "df-jax")
 OUR_DEFAULT_IN_TRAINING = "df-default"
@@ -42,7 +43,7 @@ def cost(study: Study) -> Iterator[Finding]:
             "cost",
             "Not counted there, for their snapshots mix steps: "
             f"{some(dict.fromkeys(map(writer, passed)))}.",
-            mixing(study),
+            [*passed, *mixing(study)],
         )
     if found and not measured(study, "tearing"):
         yield finding(
@@ -50,16 +51,20 @@ def cost(study: Study) -> Iterator[Finding]:
             "Some of the writers compared there may mix steps: `tearing` was not run.",
             found,
         )
-    leaving = [g for g in measured(study, "cost") if g["synced"] != EVERYTHING]
-    writers = {writer(group) for group in measured(study, "cost")}
+    yield from unsynced(measured(study, "cost"))
+
+
+def unsynced(groups: list[Group]) -> Iterator[Finding]:
+    """By their label: whether they sync is not measured here."""
+    leaving = [group for group in groups if group["synced"] == SYNCS_NOTHING]
     if leaving:
         names = {writer(group) for group in leaving}
         yield finding(
             "cost",
-            f"{len(names)} of {len(writers)} writers never sync all that they wrote: whether and "
-            "when it is on the device is left to chance, or to their user: "
-            f"{some(sorted(names))}.",
-            leaving,
+            f"{len(names)} of {len(set(map(writer, groups)))} writers sync nothing that they "
+            f"wrote, {AS_DECLARED}: whether and when it is on the device is left to chance, or "
+            f"to their user: {some(sorted(names))}.",
+            [*leaving, *groups],
         )
 
 
@@ -108,7 +113,7 @@ def formats(study: Study) -> Iterator[Finding]:
             f"The same state of {size(state)} ({workload}) takes from "
             f"{size(disk_bytes(least))} ({writer(least)}, {least['container']}) to "
             f"{size(disk_bytes(most))} ({writer(most)}, {most['container']}) on disk.",
-            (least, most),
+            [least, most, *groups],
         )
         other = [group for group in groups if not group["reproducible"]]
         yield finding(
@@ -116,7 +121,7 @@ def formats(study: Study) -> Iterator[Finding]:
             f"{len(groups) - len(other)} of {len(groups)} writers give the same bytes for the "
             f"same state in two processes ({workload})"
             + (f"; other bytes: {some(map(writer, other))}." if other else "."),
-            other or groups,
+            [*other, *groups],
         )
 
 
@@ -134,8 +139,9 @@ def frequency(study: Study) -> Iterator[Finding]:
         if not ours or not others:
             continue
         best, last = others[0], others[-1]
-        off = [figure for g in groups if g["interval"] == OFF and (figure := ratio_of(g))]
-        noise = max((max(one.high - 1, 1 - one.low) for one in off), default=0.0)
+        off = [group for group in groups if group["interval"] == OFF]
+        ratios = [ratio for group in off if (ratio := ratio_of(group))]
+        noise = max((max(one.high - 1, 1 - one.low) for one in ratios), default=0.0)
         yield finding(
             "frequency",
             f"Saving after every step changes the run time of {workload} in "
@@ -143,7 +149,7 @@ def frequency(study: Study) -> Iterator[Finding]:
             f"with {writer(best)}"
             + (f", {longer(last)} with {writer(last)}" if last is not best else "")
             + f"; two trainings without saves are up to {100 * noise:.0f} % off their median.",
-            (ours[0], best, last),
+            [ours[0], best, last, *others, *off],
         )
 
 
@@ -196,10 +202,14 @@ def simulated(study: Study) -> Iterator[Finding]:
     if last:
         told = "; ".join(f"{NAMES[str(g['strategy'])]} {seconds(median(g, 'stall_seconds'))}"
                          for g in last)  # fmt: skip
+        call = read_machine().parameters["call_seconds"].value
         yield finding(
             "scale",
-            f"SIMULATED, {max(nodes):,} nodes of a Theta-like machine, whose bandwidths and time "
-            f"of a call are assumed: the longest stall of a rank in a save of NT3 is: {told}.",
+            f"SIMULATED, {max(nodes):,} nodes of a Theta-like machine: the longest stall of a "
+            f"rank in a save of NT3 is: {told}. Most of its bandwidths are assumed, and so are the "
+            f"{seconds(call)} of DeepFreeze's own call, which are put in. DeepFreeze writes to "
+            "the nodes' own SSDs and flushes from there, which is its design, not yet its code; "
+            "the others write to the parallel file system.",
             last,
         )
 
@@ -225,5 +235,5 @@ def restore(study: Study) -> Iterator[Finding]:
             f"{len(plain) - len(other)} of {len(plain)} restores gave the bytes that were saved, "
             "while the state went on to change"
             + (f"; other bytes came back from {some(map(writer, other))}." if other else "."),
-            other or plain,
+            [*other, *plain],
         )

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from study.report.findings.common import Finding, finding, measured, plural, some, verdicts
+from study.report.findings.common import (
+    Finding,
+    finding,
+    in_tries,
+    measured,
+    plural,
+    some,
+    unseen,
+    verdicts,
+)
 from study.report.summary import Group, Study
 from study.report.tables.common import is_ours, split, writer
 from study.report.tables.faults import FOUND, HARMLESS, KEPT, REFUSED_WELL, SILENT
@@ -12,6 +21,7 @@ from study.report.tables.restarts import SAME
 from study.writers import NAMES_OF_WRITERS
 
 NO_RESTART = "FAILED"
+NOT_BY_CHANCE = "no space left"  # one try shows it
 
 
 def determinism(study: Study) -> Iterator[Finding]:
@@ -31,9 +41,9 @@ def determinism(study: Study) -> Iterator[Finding]:
     if lacking:
         yield finding(
             "determinism",
-            "Without a part of the state (generators, place in the data, schedule, optimizer, "
-            f"model) {len(other)} of {len(lacking)} resumed trainings learn otherwise: their "
-            "weights or losses are no longer those of the undisturbed one.",
+            f"Without a part of the state ({', '.join(parts_missing(lacking))}) {len(other)} of "
+            f"{len(lacking)} resumed trainings learn otherwise: their weights or losses are no "
+            "longer those of the undisturbed one.",
             lacking,
         )
 
@@ -68,6 +78,10 @@ def parts_of(group: Group, column: str) -> set[str]:
     return set(filter(None, group.text(column).split(", ")))
 
 
+def parts_missing(groups: list[Group]) -> list[str]:
+    return sorted(set().union(*(parts_of(group, "missing") for group in groups)))
+
+
 def learns_otherwise(group: Group) -> bool:
     """Not only the part that is missing differs: the model or its loss does."""
     return group.detail().get("model_differs_from") is not None
@@ -81,11 +95,12 @@ def crash(study: Study) -> Iterator[Finding]:
         ("power cut in the save", KEPT, "still have a checkpoint when the power fails in their "
          "save"),
         ("killed in the save", KEPT, "still have a checkpoint when they are killed in a save"),
-        ("no space left", (REFUSED_WELL,), "refuse a save without space by an error, keep the "
+        (NOT_BY_CHANCE, (REFUSED_WELL,), "refuse a save without space by an error, keep the "
          "older checkpoint and save again later"),
     ):  # fmt: skip
         found = [group for group in groups if group.text("fault").startswith(start)]
-        yield from verdicts(study, "crash", found, good, what)
+        tries = "" if start == NOT_BY_CHANCE else in_tries(found) + unseen(found)
+        yield from verdicts(study, "crash", found, good, what + tries)
 
 
 def corruption(study: Study) -> Iterator[Finding]:
@@ -98,12 +113,14 @@ def sdc(study: Study) -> Iterator[Finding]:
     training = [group for group in groups if not group["writer"]]
     lost = [group for group in training if group["verdict"] == "lost"]
     if training:
-        where = some(f"{g['component']}, {g['bits']}, {g['flips']} at once" for g in lost)
+        where = "".join(
+            f" {workload}: {some(map(flipped, found))}."
+            for (workload,), found in split(lost, "workload").items()
+        )
         yield finding(
             "sdc",
-            f"Flipped bits ruin the training in {len(lost)} of {len(training)} classes"
-            + (f": {where}." if lost else "."),
-            lost or training,
+            f"Flipped bits ruin the training in {len(lost)} of {len(training)} classes.{where}",
+            [*lost, *training],
         )
     files = [group for group in groups if group["writer"] and in_menu(group)]
     yield from verdicts(study, "sdc", files, ("told",), "tell of one flipped bit, wherever it is")
@@ -114,8 +131,13 @@ def sdc(study: Study) -> Iterator[Finding]:
             "sdc",
             "So a flip that ruins a training goes unnoticed with "
             f"{plural(len(set(map(writer, silent))), 'writer')}.",
-            silent,
+            [*silent, *lost],
         )
+
+
+def flipped(group: Group) -> str:
+    """The class, of those of one training."""
+    return f"{group['component']}, {group['bits']}, {group['flips']} at once"
 
 
 def in_menu(group: Group) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench.torture import outcomes
 from study.report.summary import Group, Study
 from study.report.table import Cell, Line, Mood, Table, notes_of, words
 from study.report.tables.common import absent, failures, framework, is_ours, matrix, writer
@@ -9,6 +10,7 @@ from study.report.tables.common import absent, failures, framework, is_ours, mat
 KEPT = ("keeps the newest", "keeps one")
 LOST = ("can lose the newest", "can lose both")
 REFUSED_WELL = "an error; the older one left; the next save works"
+BY_CHANCE = (*KEPT, *LOST)
 SPOILT = ("can lose", "never was", "no error", "both lost", "dies", "hangs")
 FOUND, SILENT, HARMLESS = "found", "silent", "harmless"
 CHANGE_MOODS = {"absorbed": Mood.GOOD, "shifted": Mood.WARN, "lost": Mood.BAD}
@@ -24,14 +26,32 @@ def crash(study: Study) -> list[Table]:
         (f"{writer(group)}, {group['fault']}", group.text("reason")) for group in groups
         if group.ok and group["verdict"] in LOST and group["reason"]
     ])  # fmt: skip
-    return [Table(made.title, made.columns, made.lines, (*torn, *made.notes))]
+    note = (
+        "keeps, n of n: none of n tries lost it, and what is seldom lost needs more of them; can "
+        "lose: in how many of the tries it did. A full disk leaves nothing to chance: one try."
+    )
+    return [Table(made.title, made.columns, made.lines, (note, *torn, *made.notes))]
 
 
 def of_crash(group: Group) -> Cell:
     verdict = group.text("verdict")
     if verdict in (*KEPT, REFUSED_WELL):
-        return Cell(verdict, Mood.GOOD)
-    return Cell(verdict, Mood.BAD if any(word in verdict for word in SPOILT) else Mood.WARN)
+        return Cell(verdict + tries(group), Mood.GOOD)
+    bad = any(word in verdict for word in SPOILT)
+    return Cell(verdict + tries(group), Mood.BAD if bad else Mood.WARN)
+
+
+def tries(group: Group) -> str:
+    """How many stand behind a verdict that is left to chance."""
+    ends, trials = group.detail().get("outcomes"), group["trials"]
+    if group["verdict"] not in BY_CHANCE or trials is None:
+        return ""
+    if not isinstance(ends, dict):
+        return f", {trials} tries"
+    lost = sum(int(ends.get(name, 0)) for name in (outcomes.LOST, outcomes.WRONG))
+    if group["verdict"] in LOST:
+        return f", {lost} of {trials} lost"
+    return f", {int(str(trials)) - lost} of {trials}"
 
 
 def corruption(study: Study) -> list[Table]:
