@@ -1,12 +1,13 @@
 #include "pipeline/write_engine.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
-#include <tuple>
 #include <utility>
 
 #include "base/log.h"
@@ -26,6 +27,19 @@ static_assert(kWritesInFlightMax <= kUringDepthMax);
 void log_step_down(IoMode mode, std::string_view why) {
   log_warning(fmt::format("writes go by {} instead: {}",
                           mode == IoMode::kDirect ? "O_DIRECT threads" : "the page cache", why));
+}
+
+// Where the kernel has no leave to lock so much: how much it has. Else the error tells all.
+std::string locking_limit(const Error& error) {
+  rlimit limit = {};
+  if (error.os_errno() != ENOMEM || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "";
+  if (limit.rlim_cur == RLIM_INFINITY) return "";
+  return fmt::format(" (RLIMIT_MEMLOCK is {} bytes: see ulimit -l)", limit.rlim_cur);
+}
+
+void log_unregistered(const Error& error) {
+  log_warning(fmt::format("{}{}: writes go unregistered, hardly slower", error.message(),
+                          locking_limit(error)));
 }
 
 }  // namespace
@@ -66,8 +80,11 @@ void WriteEngine::use_memory(std::span<std::byte> memory) {
   const bool is_same = memory.data() == memory_.data() && memory.size() == memory_.size();
   if (!queue_ || is_same || owner_ != ::getpid()) return;
   memory_ = memory;
-  // Not worth a line: unregistered writes cost hardly more, and registered_bytes() tells.
-  std::ignore = queue_->register_memory(memory);
+  const Status registered = queue_->register_memory(memory);
+  // Once: what refused this memory refuses the next as well.
+  if (!registered && !std::exchange(has_told_unregistered_, true)) {
+    log_unregistered(registered.error());
+  }
 }
 
 std::size_t WriteEngine::registered_bytes() const {

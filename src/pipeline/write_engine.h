@@ -44,8 +44,8 @@ class WriteEngine {
   // Registers the memory that images will lie in, instead of what was registered before; empty:
   // none; the same again: nothing to do. Only while no writer of this engine is there. The kernel
   // holds on to these very pages, so the caller takes them back with use_memory({}) *before* it
-  // unmaps or moves them. Where the kernel refuses, writes go unregistered, and other memory than
-  // this may be written too.
+  // unmaps or moves them. Where the kernel refuses (RLIMIT_MEMLOCK), writes go unregistered, which
+  // is logged once; other memory than this may be written too.
   void use_memory(std::span<std::byte> memory);
 
   // One io_uring writer at a time; a second one beside it writes with threads. The engine outlives
@@ -65,6 +65,7 @@ class WriteEngine {
   std::atomic<bool> queue_is_lent_{false};
   std::atomic<IoMode> mode_;     // relaxed: it guards nothing
   std::span<std::byte> memory_;  // as use_memory() was told, registered or not
+  bool has_told_unregistered_ = false;
   const std::size_t writes_in_flight_;
 };
 
