@@ -41,7 +41,10 @@ Status die_at(std::string_view fail_point, Call&& call) {
   DF_TRY_VOID(fail_points::arm(fmt::format("{}=error@1", fail_point)));
   const Status status = std::forward<Call>(call)();
   fail_points::disarm();
-  if (status) return fail(ErrorCode::kInternal, fmt::format("{} was not passed", fail_point));
+  if (status) {
+    return fail(ErrorCode::kInternal,
+                fmt::format("{}{} was not passed", kScenarioIsOver, fail_point));
+  }
   if (status.error().message().find("fail point") == std::string::npos) return status;
   return {};
 }
@@ -212,7 +215,7 @@ Status RunLife::claim_from(std::uint64_t step) {
   for (const Manifest& manifest : newest_first(listing)) {
     if (manifest.point.step == step) return claim_from(manifest.point);
   }
-  return fail(ErrorCode::kNotFound, fmt::format("no step {}", step));
+  return fail(ErrorCode::kNotFound, fmt::format("{}no step {}", kScenarioIsOver, step));
 }
 
 Status RunLife::claim_from(std::optional<Point> point) {

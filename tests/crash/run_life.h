@@ -79,6 +79,8 @@ class RunLife {
   std::uint64_t generation_ = 0;
 };
 
+// What an error begins with that is the scenario's own: the run was not as its next step wants it.
+inline constexpr std::string_view kScenarioIsOver = "the scenario is over: ";
 struct Scenario {
   std::string name;
   std::function<Status(RunLife&)> run;

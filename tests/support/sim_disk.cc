@@ -29,7 +29,7 @@ Status SimDisk::begin_read(std::string_view operation, std::string_view name) {
   DF_TRY_VOID(check_power(operation, name));
   const auto failure = read_failures_.find(reads_++);
   if (failure == read_failures_.end()) return {};
-  return os_fail(operation, path_of(name), failure->second);
+  return inject(operation, name, failure->second);
 }
 
 Status SimDisk::begin(SimOperationKind kind, std::string_view name, std::string_view target) {
@@ -41,7 +41,20 @@ Status SimDisk::begin(SimOperationKind kind, std::string_view name, std::string_
       {.index = index, .kind = kind, .name = std::string(name), .target = std::string(target)});
   const auto failure = failures_.find(index);
   if (failure == failures_.end()) return {};
-  return os_fail(to_string(kind), path_of(name), failure->second);
+  return inject(to_string(kind), name, failure->second);
+}
+
+Status SimDisk::end() {
+  const SimOperation& done = log_.back();
+  const auto failure = late_failures_.find(done.index);
+  if (failure == late_failures_.end()) return {};
+  return inject(to_string(done.kind), done.name, failure->second);
+}
+
+Status SimDisk::inject(std::string_view operation, std::string_view name, int os_errno) {
+  const auto failed = os_fail(operation, path_of(name), os_errno);
+  injected_ = failed.error();
+  return failed;
 }
 
 Result<SimDisk::Place> SimDisk::find(std::string_view operation, std::string_view name) const {
@@ -104,6 +117,7 @@ Result<std::unique_ptr<File>> SimDisk::create(std::string_view name, Access acce
   if (place.inode) return os_fail("create", path_of(name), EEXIST);
   const InodeId inode = add_inode(false);
   change({.what = SimNaming{.directory = place.directory, .added = place.leaf, .inode = inode}});
+  DF_TRY_VOID(end());
   return open(name, inode, access, true);
 }
 
@@ -124,7 +138,7 @@ Status SimDisk::make_dir(std::string_view name) {
   if (place.inode) return os_fail("mkdir", path_of(name), EEXIST);
   const InodeId inode = add_inode(true);
   change({.what = SimNaming{.directory = place.directory, .added = place.leaf, .inode = inode}});
-  return {};
+  return end();
 }
 
 Status SimDisk::rename_no_replace(std::string_view from, std::string_view to) {
@@ -155,7 +169,7 @@ Status SimDisk::rename(std::string_view from, std::string_view to, bool replace)
                             .removed = source.leaf,
                             .added = target.leaf,
                             .inode = *source.inode}});
-  return {};
+  return end();
 }
 
 Status SimDisk::remove_file(std::string_view name) {
@@ -183,7 +197,7 @@ Status SimDisk::remove(SimOperationKind kind, std::string_view name) {
                             .removed_from = place.directory,
                             .removed = place.leaf,
                             .inode = *place.inode}});
-  return {};
+  return end();
 }
 
 Status SimDisk::sync_dir(std::string_view name) {
@@ -194,7 +208,7 @@ Status SimDisk::sync_dir(std::string_view name) {
   if (!seen_.at(inode).is_directory) return os_fail("sync directory", path_of(name), ENOTDIR);
   if (takes_ignored_sync()) return {};
   make_durable([inode](const SimChange& pending) { return changes_names_in(pending, inode); });
-  return {};
+  return end();
 }
 
 Result<std::vector<DirEntry>> SimDisk::list(std::string_view name) {

@@ -42,6 +42,9 @@ class SimDisk final : public Vfs {
   void kill_at(std::size_t index);
   void revive();
   void fail_at(std::size_t index, int os_errno);  // only that one, and it changes nothing
+  // That one is carried out and reported as failed all the same, as a server may that loses its
+  // answer. One that would have failed by itself does so.
+  void fail_after(std::size_t index, int os_errno);
   // Reads, openings for it, sizes and listings count by themselves.
   void fail_read_at(std::size_t index, int os_errno);
   void ignore_sync(std::size_t index);  // that sync reports success and does nothing
@@ -58,6 +61,7 @@ class SimDisk final : public Vfs {
   [[nodiscard]] std::size_t pending_count() const;    // operations that a power cut may undo
   [[nodiscard]] std::size_t open_files() const;
   [[nodiscard]] std::uint64_t bytes_written() const;
+  [[nodiscard]] std::optional<Error> injected() const;  // the last error of fail_...()
   [[nodiscard]] const std::string& label() const { return label_; }
 
   // At most `limit` different disks, power on, nothing pending, no faults armed; works with the
@@ -107,6 +111,9 @@ class SimDisk final : public Vfs {
   // Gives the operation its index and its fault; a name is one that check_vfs_name accepted.
   [[nodiscard]] Status begin(SimOperationKind kind, std::string_view name,
                              std::string_view target = {});
+  // Of the operation that was just carried out: its fault, where fail_after() gave it one.
+  [[nodiscard]] Status end();
+  [[nodiscard]] Status inject(std::string_view operation, std::string_view name, int os_errno);
   [[nodiscard]] Status check_power(std::string_view operation, std::string_view name) const;
   [[nodiscard]] Status begin_read(std::string_view operation, std::string_view name);
   [[nodiscard]] Result<Place> find(std::string_view operation, std::string_view name) const;
@@ -134,7 +141,9 @@ class SimDisk final : public Vfs {
   std::set<InodeId> sync_failed_;
   std::map<InodeId, std::uint64_t> reserved_;  // bytes taken from bytes_free_
   std::map<std::size_t, int> failures_;
+  std::map<std::size_t, int> late_failures_;  // of fail_after()
   std::map<std::size_t, int> read_failures_;
+  std::optional<Error> injected_;
   std::size_t reads_ = 0;
   std::set<std::size_t> ignored_syncs_;
   std::size_t crash_at_ = std::numeric_limits<std::size_t>::max();

@@ -81,6 +81,27 @@ TEST(SimDisk, OneOperationFailsAndTheNextWorks) {
   EXPECT_EQ(disk.contents("a"), "text");
 }
 
+TEST(SimDisk, AnOperationIsCarriedOutAndCalledFailed) {
+  SimDisk disk;
+  ASSERT_TRUE(disk.make_dir("d"));
+  auto file = disk.create("a", Access::kBuffered).value();
+  for (std::size_t index = 2; index < 9; ++index) disk.fail_after(index, EIO);
+  EXPECT_EQ(code_of(file->write_at(0, bytes_of("text"))), ErrorCode::kIo);
+  EXPECT_EQ(disk.contents("a"), "text");
+  EXPECT_FALSE(file->truncate(2));
+  EXPECT_EQ(disk.contents("a"), "te");
+  EXPECT_FALSE(file->sync());
+  EXPECT_FALSE(disk.rename_no_replace("a", "b"));
+  EXPECT_EQ(disk.injected()->message(), "rename sim:/a: Input/output error");
+  EXPECT_FALSE(disk.create("c", Access::kBuffered));
+  EXPECT_FALSE(disk.remove_dir("d"));
+  EXPECT_EQ(disk.list_all(), (std::vector<std::string>{"b", "c"}));
+  EXPECT_EQ(disk.open_files(), 1U);
+  EXPECT_FALSE(disk.sync_dir(""));
+  EXPECT_EQ(disk.pending_count(), 0U);
+  EXPECT_TRUE(disk.sync_dir(""));
+}
+
 TEST(SimDisk, AfterAFailedSyncALaterOneReportsSuccessAndMakesNothingDurable) {
   SimDisk disk;
   auto file = disk.create("a", Access::kBuffered).value();

@@ -88,7 +88,7 @@ Status SimFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes)
     open_.disk.bytes_written_ += count;
   }
   if (reached < end) return failed("write", ENOSPC);
-  return {};
+  return open_.disk.end();
 }
 
 Result<std::size_t> SimFile::read_at(std::uint64_t offset, std::span<std::byte> into) {
@@ -109,7 +109,7 @@ Status SimFile::preallocate(std::uint64_t bytes) {
   const std::lock_guard lock(open_.disk.mutex_);
   DF_TRY_VOID(begin_change(SimOperationKind::kPreallocate, bytes));
   if (open_.disk.reserve(open_.inode, bytes) < bytes) return failed("preallocate", ENOSPC);
-  return {};
+  return open_.disk.end();
 }
 
 Status SimFile::truncate(std::uint64_t bytes) {
@@ -117,7 +117,7 @@ Status SimFile::truncate(std::uint64_t bytes) {
   DF_TRY_VOID(begin_change(SimOperationKind::kTruncate, bytes));
   open_.disk.release_beyond(open_.inode, bytes);
   open_.disk.change({.what = SimTruncate{open_.inode, bytes}});
-  return {};
+  return open_.disk.end();
 }
 
 Result<std::uint64_t> SimFile::size() {
@@ -138,7 +138,7 @@ Status SimFile::sync() {
   if (open_.disk.sync_failed_.contains(open_.inode) || open_.disk.takes_ignored_sync()) return {};
   open_.disk.make_durable(
       [this](const SimChange& pending) { return changes_data_of(pending, open_.inode); });
-  return {};
+  return open_.disk.end();
 }
 
 Status SimFile::close() {

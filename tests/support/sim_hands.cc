@@ -32,6 +32,11 @@ void SimDisk::fail_at(std::size_t index, int os_errno) {
   failures_[index] = os_errno;
 }
 
+void SimDisk::fail_after(std::size_t index, int os_errno) {
+  const std::lock_guard lock(mutex_);
+  late_failures_[index] = os_errno;
+}
+
 void SimDisk::fail_read_at(std::size_t index, int os_errno) {
   const std::lock_guard lock(mutex_);
   read_failures_[index] = os_errno;
@@ -80,6 +85,11 @@ std::size_t SimDisk::open_files() const {
 std::uint64_t SimDisk::bytes_written() const {
   const std::lock_guard lock(mutex_);
   return bytes_written_;
+}
+
+std::optional<Error> SimDisk::injected() const {
+  const std::lock_guard lock(mutex_);
+  return injected_;
 }
 
 std::vector<std::unique_ptr<SimDisk>> SimDisk::crash_images(std::size_t limit,
