@@ -1,15 +1,21 @@
 // Bits that flip in memory between the capture and the write: the checksum was taken from the
 // bytes that were copied, so whoever reads finds it.
+//
+// DEEPFREEZE_ARENA_FLIPS is the number of them, DEEPFREEZE_ARENA_FLIP_SEED replays what they were.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <random>
 #include <sstream>
 
 #include "base/fail_point.h"
+#include "base/log.h"
 #include "base/unique_fd.h"
 #include "deepfreeze/deepfreeze.h"
 #include "support/scoped_dir.h"
@@ -19,6 +25,8 @@ namespace {
 
 constexpr std::size_t kBytes = 300'000;
 constexpr std::size_t kMarkBytes = 64;
+constexpr std::size_t kBlockBytes = 65'536;  // with a checksum of its own
+constexpr std::uint64_t kFlipsQuick = DF_ARENA_FLIPS;
 constexpr std::chrono::milliseconds kDeadline{60'000};
 
 std::vector<std::byte> state_of(std::uint64_t step) {
@@ -78,8 +86,8 @@ class OwnMemory {
     return byte;
   }
 
-  void flip(std::uintptr_t place) const {
-    const std::byte byte = byte_at(place) ^ std::byte{16};
+  void flip(std::uintptr_t place, std::uint64_t bit) const {
+    const std::byte byte = byte_at(place) ^ static_cast<std::byte>(1U << bit);
     ASSERT_EQ(::pwrite(fd_.get(), &byte, 1, static_cast<off_t>(place)), 1);
   }
 
@@ -102,33 +110,88 @@ Result<SaveHandle> save(Checkpointer& run, std::uint64_t step, std::span<const s
   return **handle;
 }
 
-TEST(ArenaFlip, IsFoundByWhoeverReads) {
-  const ScopedDir dir;
-  auto run = *Checkpointer::open(dir.path() / "run", {});
-  const std::vector<std::byte> first = state_of(1);
-  ASSERT_TRUE(save(run, 1, first)->wait(Level::kDurable, kDeadline));
-  // Where the arena has it: the next save goes to the same place, and leaves no time to search.
-  const OwnMemory memory;
-  const auto copy = memory.find_copy(std::span(first).subspan(kBytes / 2, kMarkBytes));
-  ASSERT_TRUE(copy.has_value());
-  const std::vector<std::byte> second = state_of(2);
-  ASSERT_TRUE(fail_points::arm("part.write=sleep:1000"));
-  const auto handle = save(run, 2, second);
-  ASSERT_TRUE(handle->wait(Level::kCaptured, kDeadline));
-  fail_points::disarm();
-  ASSERT_EQ(memory.byte_at(*copy), second[kBytes / 2]);
-  memory.flip(*copy);
-  ASSERT_TRUE(handle->wait(Level::kDurable, kDeadline));
-  const auto infos = list_checkpoints(dir.path() / "run");
-  ASSERT_EQ(infos->front().step, 2U);
-  const auto faults = verify_checkpoint(infos->front());
-  ASSERT_EQ(faults->size(), 1U);
-  EXPECT_EQ(faults->front().blocks, std::vector<std::uint64_t>{kBytes / 2 / 65'536});
-  std::vector<std::byte> found(kBytes);
-  const auto report = restore_newest(run, std::array{RestoreTarget{"weights", found}});
-  ASSERT_TRUE(report.has_value()) << report.error().message();
-  EXPECT_EQ(report->restored.step, 1U);
-  EXPECT_TRUE(found == first);
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// A run whose saves go to the same place in memory, each with one bit that flips before the write.
+class ArenaFlip : public testing::Test {
+ protected:
+  void SetUp() override {
+    set_log_sink([](std::string_view) {});  // it warns of what it falls back from
+    auto opened = Checkpointer::open(dir_.path() / "run", {.keep = {.last = 2}});
+    ASSERT_TRUE(opened.has_value()) << opened.error().message();
+    run_.emplace(*std::move(opened));
+    first_ = state_of(1);
+    ASSERT_TRUE(save(*run_, 1, first_)->wait(Level::kDurable, kDeadline));
+    // The later saves go to the same place, and leave no time to search.
+    const auto mark = std::span(first_).subspan(kBytes / 2, kMarkBytes);
+    const auto copy = memory_.find_copy(mark);
+    ASSERT_TRUE(copy.has_value());
+    arena_ = *copy - kBytes / 2;
+  }
+  void TearDown() override {
+    fail_points::disarm();
+    set_log_sink({});
+  }
+
+  // The write waits at a fail point for as long as the flip takes.
+  void save_and_flip(std::uint64_t step, std::size_t byte, std::uint64_t bit) {
+    const std::vector<std::byte> state = state_of(step);
+    fail_points::start_recording();
+    ASSERT_TRUE(fail_points::arm("part.write=after:flipped"));
+    const auto handle = save(*run_, step, state);
+    ASSERT_TRUE(handle.has_value()) << handle.error().message();
+    ASSERT_TRUE(handle->wait(Level::kCaptured, kDeadline));
+    ASSERT_EQ(memory_.byte_at(arena_ + byte), state[byte]);
+    memory_.flip(arena_ + byte, bit);
+    ASSERT_TRUE(fail_points::pass("flipped"));
+    ASSERT_TRUE(handle->wait(Level::kDurable, kDeadline));
+    fail_points::disarm();
+  }
+
+  // By a full check, in its block; a restore gives out the step before.
+  void expect_found(std::uint64_t step, std::size_t byte) {
+    const auto infos = list_checkpoints(dir_.path() / "run");
+    ASSERT_TRUE(infos.has_value()) << infos.error().message();
+    ASSERT_EQ(infos->front().step, step);
+    const auto faults = verify_checkpoint(infos->front());
+    ASSERT_TRUE(faults.has_value()) << faults.error().message();
+    ASSERT_EQ(faults->size(), 1U);
+    EXPECT_EQ(faults->front().blocks, std::vector<std::uint64_t>{byte / kBlockBytes});
+    std::vector<std::byte> found(kBytes);
+    const auto report = restore_newest(*run_, std::array{RestoreTarget{"weights", found}});
+    ASSERT_TRUE(report.has_value()) << report.error().message();
+    EXPECT_EQ(report->restored.step, step - 1);
+    EXPECT_TRUE(found == state_of(step - 1));
+  }
+
+  ScopedDir dir_;
+  const OwnMemory memory_;
+  std::optional<Checkpointer> run_;
+  std::vector<std::byte> first_;
+  std::uintptr_t arena_ = 0;  // where it has the first byte of "weights"
+};
+
+TEST_F(ArenaFlip, IsFoundByWhoeverReads) {
+  const std::uint64_t seed = number_from("DEEPFREEZE_ARENA_FLIP_SEED", std::random_device()());
+  const std::uint64_t flips = number_from("DEEPFREEZE_ARENA_FLIPS", kFlipsQuick);
+  std::mt19937_64 random(seed);
+  for (std::uint64_t flip = 1; flip <= flips; ++flip) {
+    const std::size_t byte = random() % kBytes;
+    const std::uint64_t bit = random() % 8;
+    SCOPED_TRACE(fmt::format("DEEPFREEZE_ARENA_FLIP_SEED={}, flip {}: bit {} of byte {}", seed,
+                             flip, bit, byte));
+    const std::uint64_t step = 2 * flip;
+    if (flip > 1) {
+      ASSERT_TRUE(save(*run_, step - 1, state_of(step - 1))->wait(Level::kDurable, kDeadline));
+    }
+    ASSERT_NO_FATAL_FAILURE(save_and_flip(step, byte, bit));
+    ASSERT_NO_FATAL_FAILURE(expect_found(step, byte));
+    ASSERT_FALSE(HasFailure());  // the first one tells most
+  }
+  fmt::print("{} bits of the arena flipped, each found in its block, seed {}\n", flips, seed);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
+#include <string_view>
 
 #include "base/log.h"
 #include "corruption/damage.h"
@@ -66,6 +68,7 @@ class Corruption : public testing::Test {
     std::mt19937_64 random(seed);
     SCOPED_TRACE(fmt::format("DEEPFREEZE_DAMAGE_SEED={}", seed));
     const Damage damage = damage_one(good_, random);
+    ++by_kind_[damage.kind];
     judge(damage);
     if (seed % kGoOnEvery == 0) judge_what_goes_on(damage);
     put_back(good_, damage.file);
@@ -74,6 +77,7 @@ class Corruption : public testing::Test {
   ScopedDir dir_;
   fs::path run_ = dir_.path() / "run";
   Contents good_;
+  std::map<std::string_view, std::uint64_t> by_kind_;
   std::uint64_t found_ = 0;  // damages that kept a checkpoint from being read
 };
 
@@ -81,15 +85,19 @@ TEST_F(Corruption, NothingIsGivenOutButWhatWasSaved) {
   if (const auto seed = number_from("DEEPFREEZE_DAMAGE_SEED")) return damage_by(*seed);
   const std::uint64_t count = number_from("DEEPFREEZE_DAMAGES").value_or(kDamages);
   for (std::uint64_t seed = 1; seed <= count && !HasFailure(); ++seed) damage_by(seed);
-  std::printf("%zu damages, %zu of them kept a checkpoint from being read\n",
-              static_cast<std::size_t>(count), static_cast<std::size_t>(found_));
-  EXPECT_GT(found_, count / 2);  // else the damage was none
+  std::string kinds;
+  for (const auto& [kind, times] : by_kind_) kinds += fmt::format(", {} {}", times, kind);
+  fmt::print("{} damages, {} of them kept a checkpoint from being read{}\n", count, found_, kinds);
+  EXPECT_GT(found_, count / 2);                               // else the damage was none
+  EXPECT_GT(by_kind_["single bits flipped"], count * 2 / 5);  // about half
+  EXPECT_EQ(by_kind_.size(), 10U);
 }
 
 // Bytes of the newest manifest and of its header: one flipped bit, and cut off there.
 TEST_F(Corruption, EveryByteOfHeaderAndManifestCounts) {
   constexpr std::size_t kHeaderBytes = 4096;
   const std::size_t stride = number_from("DEEPFREEZE_DAMAGES") ? 1 : DF_DAMAGE_STRIDE;
+  std::size_t tried = 0;
   for (const auto& [file, bytes] : good_) {
     if (step_of(file) != kStoredSteps) continue;
     std::string damaged = bytes;
@@ -101,9 +109,12 @@ TEST_F(Corruption, EveryByteOfHeaderAndManifestCounts) {
       write_file(file, bytes.substr(0, byte));
       judge({file, fmt::format("cut off at {}", byte)});
       ASSERT_FALSE(HasFailure());
+      ++tried;
     }
     put_back(good_, file);
   }
+  fmt::print("{} bytes of header and manifest, each with a bit flipped and each cut off there\n",
+             tried);
 }
 
 }  // namespace

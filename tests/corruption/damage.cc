@@ -26,7 +26,8 @@ class Damager {
     const auto chosen =
         std::next(files_.begin(), static_cast<std::ptrdiff_t>(below(files_.size())));
     bytes_ = chosen->second;
-    Damage damage{.file = chosen->first, .text = change(chosen->first)};
+    Damage damage{.file = chosen->first};
+    change(damage);
     if (damage.text != "gone" && bytes_ == chosen->second) return {};
     if (damage.text == "gone") {
       fs::remove(damage.file);
@@ -39,14 +40,29 @@ class Damager {
  private:
   std::size_t below(std::size_t bound) { return bound == 0 ? 0 : random_() % bound; }
 
-  std::string change(const fs::path& file) {
-    static constexpr std::array kKinds = {
-        &Damager::zero_page,  &Damager::swap_blocks, &Damager::stale_block,
-        &Damager::stale_file, &Damager::all_zeros,   &Damager::cut_off,
-        &Damager::go_on,      &Damager::lose,        &Damager::flip_many};
-    if (bytes_.empty() || below(2) == 0) return flip();
-    return std::invoke(kKinds[below(kKinds.size())], this, file);
+  struct Kind {
+    std::string_view name;
+    std::string (Damager::*apply)(const fs::path& file);
+  };
+
+  void change(Damage& damage) {
+    static constexpr Kind kFlip = {"single bits flipped", &Damager::flip_one};
+    static constexpr std::array kKinds = {Kind{"pages zeroed", &Damager::zero_page},
+                                          Kind{"blocks swapped", &Damager::swap_blocks},
+                                          Kind{"stale pages", &Damager::stale_block},
+                                          Kind{"stale files", &Damager::stale_file},
+                                          Kind{"files all zeros", &Damager::all_zeros},
+                                          Kind{"cut off", &Damager::cut_off},
+                                          Kind{"lengthened", &Damager::go_on},
+                                          Kind{"gone", &Damager::lose},
+                                          Kind{"many bits flipped", &Damager::flip_many}};
+    const bool is_flip = bytes_.empty() || below(2) == 0;
+    const Kind& kind = is_flip ? kFlip : kKinds[below(kKinds.size())];
+    damage.kind = kind.name;
+    damage.text = std::invoke(kind.apply, this, damage.file);
   }
+
+  std::string flip_one(const fs::path& /*file*/) { return flip(); }
 
   std::string flip() {
     if (bytes_.empty()) return "";

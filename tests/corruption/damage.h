@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <string_view>
 
 namespace deepfreeze {
 
@@ -18,7 +19,8 @@ void write_file(const std::filesystem::path& file, const std::string& bytes);
 
 struct Damage {
   std::filesystem::path file;
-  std::string text;  // what was done to it, with the place
+  std::string_view kind;  // "single bits flipped", ...: what is counted
+  std::string text;       // what was done to it, with the place
 };
 
 // Damages one file, in a way that changes its bytes. Half of all damages are single flipped bits.
