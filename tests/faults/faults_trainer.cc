@@ -1,17 +1,22 @@
 // Saves step after step on whatever disk it is given, and says what became of each, a line each:
 //   save RUN SAVES       waits for each: "durable N", "failed N CAUSE"
 //   skip RUN SAVES       OnBusy::kSkip, a save every five milliseconds: "saved N" or "skipped N"
-//                        at once, "durable N" or "failed N CAUSE" when it is known; "closed"
+//                        at once, "durable N" or "failed N CAUSE" when it is known
+//   block RUN SAVES      the same with OnBusy::kBlock: save() waits for the one before
+// These three end with "stall_milliseconds_max N", the longest call of save(), and "closed".
 //   check RUN            reads all that is listed: "good N", "bad N CAUSE" (it was refused),
 //                        "wrong N WHAT" (other values were given out)
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <list>
 #include <string_view>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "deepfreeze/deepfreeze.h"
 #include "support/state_of_step.h"
@@ -43,18 +48,48 @@ bool has_ended(const Waiting& waiting) {
   return true;
 }
 
-void save_one(Checkpointer& run, std::uint64_t step, OnBusy on_busy, std::list<Waiting>& waiting) {
-  const StateOfStep state(step);
-  const auto saved = run.save({.step = step, .tensors = state.table(), .objects = state.objects()});
-  if (!saved) return say("failed", step, saved.error().message());
-  if (!*saved) return say("skipped", step);
-  if (on_busy == OnBusy::kBlock) return say_end(step, (*saved)->wait(Level::kDurable));
-  say("saved", step);
-  waiting.push_back({step, **saved});
-}
+struct Habit {
+  OnBusy on_busy = OnBusy::kBlock;
+  bool waits_for_each = false;  // after save() has returned
+};
 
-Status train(const char* path, std::uint64_t saves, OnBusy on_busy) {
-  auto run = Checkpointer::open(path, {.keep = {.last = 2}, .on_busy = on_busy});
+class Training {
+ public:
+  Training(Checkpointer& run, Habit habit) : run_(run), habit_(habit) {}
+
+  void save(std::uint64_t step) {
+    const StateOfStep state(step);
+    const SaveRequest request{.step = step, .tensors = state.table(), .objects = state.objects()};
+    const auto begin = Monotonic::now();
+    const auto saved = run_.save(request);
+    longest_ = std::max(longest_, Monotonic::now() - begin);
+    if (!saved) return say("failed", step, saved.error().message());
+    if (!*saved) return say("skipped", step);
+    if (habit_.waits_for_each) return say_end(step, (*saved)->wait(Level::kDurable));
+    say("saved", step);
+    waiting_.push_back({step, **saved});
+  }
+
+  void go_on() {
+    waiting_.remove_if(has_ended);
+    if (!habit_.waits_for_each) ::usleep(kStepMicros);
+  }
+
+  void end() {
+    for (const Waiting& each : waiting_) say_end(each.step, each.handle.wait(Level::kDurable));
+    const auto most = std::chrono::ceil<std::chrono::milliseconds>(longest_);
+    say("stall_milliseconds_max", static_cast<std::uint64_t>(most.count()));
+  }
+
+ private:
+  Checkpointer& run_;
+  const Habit habit_;
+  std::list<Waiting> waiting_;
+  Monotonic::duration longest_{};
+};
+
+Status train(const char* path, std::uint64_t saves, Habit habit) {
+  auto run = Checkpointer::open(path, {.keep = {.last = 2}, .on_busy = habit.on_busy});
   if (!run) return std::unexpected(run.error());
   const auto found = run->candidates();
   if (!found) return std::unexpected(found.error());
@@ -63,13 +98,12 @@ Status train(const char* path, std::uint64_t saves, OnBusy on_busy) {
     if (const auto continued = run->continue_from(found->front()); !continued) return continued;
     step = found->front().step + 1;
   }
-  std::list<Waiting> waiting;
+  Training training(*run, habit);
   for (const std::uint64_t last = step + saves; step < last; ++step) {
-    save_one(*run, step, on_busy, waiting);
-    waiting.remove_if(has_ended);
-    if (on_busy == OnBusy::kSkip) ::usleep(kStepMicros);
+    training.save(step);
+    training.go_on();
   }
-  for (const Waiting& each : waiting) say_end(each.step, each.handle.wait(Level::kDurable));
+  training.end();
   return run->close();
 }
 
@@ -93,9 +127,10 @@ Status carry_out(std::string_view verb, const char* path, std::string_view count
   std::uint64_t saves = 0;
   std::from_chars(count.data(), count.data() + count.size(), saves);
   if (verb == "check") return check(path);
-  if (verb == "save") return train(path, saves, OnBusy::kBlock);
-  if (verb == "skip") return train(path, saves, OnBusy::kSkip);
-  return std::unexpected(Error(ErrorCode::kInvalidArgument, "save, skip or check"));
+  if (verb == "save") return train(path, saves, {.waits_for_each = true});
+  if (verb == "skip") return train(path, saves, {.on_busy = OnBusy::kSkip});
+  if (verb == "block") return train(path, saves, {.on_busy = OnBusy::kBlock});
+  return std::unexpected(Error(ErrorCode::kInvalidArgument, "save, skip, block or check"));
 }
 
 }  // namespace

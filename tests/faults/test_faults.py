@@ -38,11 +38,42 @@ def test_a_disk_that_fails_stalls_is_slow_or_lies() -> None:
     found = found_by("tests.faults.block_device", "--quick")
     assert found["faults"] == [], found["seed"]
     tried = found["tried"]
-    assert {scenario.__name__ for scenario, _, _ in block_device.SCENARIOS} <= tried.keys()
+    quick = {scenario.__name__ for scenario, times, _ in block_device.SCENARIOS if times}
+    assert quick <= tried.keys()
     assert tried["lost blocks"] > 0
     assert tried["skipped saves"] > 0
     assert tried["failed saves"] > 0
     assert tried["who stood still"] > 0
+    longest = found["longest_save"]
+    assert longest["3 s stall"] <= block_device.SAVE_SECONDS_MAX
+    assert longest["1 MB/s"] <= block_device.SAVE_SECONDS_MAX
+    assert longest["3 s stall, blocking by design"] > block_device.SAVE_SECONDS_MAX  # it is timed
+
+
+def test_the_long_run_has_a_stall_of_a_minute() -> None:
+    assert block_device.LONG_STALL_SECONDS >= 60
+    often = {scenario.__name__: times for scenario, _, times in block_device.SCENARIOS}
+    assert often["long_stall"] > 0
+    assert often["long_stall_of_one_who_waits"] > 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        (("stall_milliseconds_max 900", "closed"), ""),
+        (("stall_milliseconds_max 1001", "closed"), "a save() took 1.001 s"),
+        (("saved 7",), "did not say"),
+    ],
+)
+def test_a_save_that_holds_the_trainer_up_is_a_fault(lines: tuple[str, ...], fault: str) -> None:
+    found = block_device.stall_faults(trainer.Said(lines, 0))
+    assert [each for each in found if fault in each] == found
+    assert bool(found) == bool(fault)
+
+
+def test_a_save_that_does_not_wait_where_it_should_is_a_fault() -> None:
+    said = trainer.Said(("stall_milliseconds_max 2", "closed"), 0)
+    assert block_device.stall_faults(said, least=2.5, most=4) != []
 
 
 def test_a_machine_without_what_a_disk_takes_is_left_out(

@@ -33,6 +33,12 @@ class Said:
         return (self.exit_status, last.split(" ")[0]) in ((0, "closed"), (1, "refused"))
 
     @property
+    def stall_seconds_max(self) -> float | None:
+        """Its longest call of save(); None where it has not come to say it."""
+        milliseconds = self.steps("stall_milliseconds_max")
+        return milliseconds[0] / 1000 if milliseconds else None
+
+    @property
     def newest_durable(self) -> int:
         return max(self.steps("durable"), default=0)
 
@@ -126,9 +132,9 @@ class Running:
                 raise EndedError(f"{count} {word!r} were awaited, its last: {self._lines[-3:]}")
         raise subprocess.TimeoutExpired(f"faults_trainer: {word}", SECONDS_MAX)
 
-    def wait_for_end(self) -> None:
+    def wait_for_end(self, seconds_max: float = SECONDS_MAX) -> None:
         """TimeoutExpired where it has none."""
-        self.process.wait(timeout=SECONDS_MAX)
+        self.process.wait(timeout=seconds_max)
         self._listener.join()
 
     def __enter__(self) -> Running:
