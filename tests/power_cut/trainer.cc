@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <sstream>
 #include <tuple>
 
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "cli/cli.h"
 #include "deepfreeze/deepfreeze.h"
 #include "support/state_of_step.h"
 
@@ -24,6 +26,7 @@ constexpr int kReadyMilliseconds = 1'000;
 [[noreturn]] void train(const TrainerPlan& plan, int say) {
   set_log_sink([](std::string_view) {});
   if (!plan.fail_point.empty()) std::ignore = fail_points::arm(plan.fail_point);
+  if (!plan.program.empty()) ::_exit(call_program(plan.program));
   Options options;
   options.keep.last = 2;
   auto run = Checkpointer::open(plan.run, options);
@@ -45,6 +48,13 @@ constexpr int kReadyMilliseconds = 1'000;
 }
 
 }  // namespace
+
+int call_program(const std::vector<std::string>& words) {
+  std::vector<const char*> arguments = {"deepfreeze"};
+  for (const std::string& word : words) arguments.push_back(word.c_str());
+  std::ostringstream said;
+  return run_cli(static_cast<int>(arguments.size()), arguments.data(), {.out = said, .err = said});
+}
 
 Trainer::Trainer(const TrainerPlan& plan) {
   std::array<int, 2> ends{};
@@ -72,17 +82,19 @@ void Trainer::wait_until_saving() { collect(kReadyMilliseconds); }
 bool Trainer::wait_for_death(std::uint32_t milliseconds) {
   const auto until = Monotonic::now() + std::chrono::milliseconds(milliseconds);
   while (!dead_) {
-    dead_ = ::waitpid(process_, nullptr, WNOHANG) == process_;
+    dead_ = ::waitpid(process_, &end_, WNOHANG) == process_;
     if (dead_ || Monotonic::now() >= until) break;
     ::usleep(100);
   }
   return dead_;
 }
 
+bool Trainer::was_killed() const { return dead_ && WIFSIGNALED(end_); }
+
 void Trainer::kill() {
   if (process_ <= 0 || dead_) return;
   ::kill(process_, SIGKILL);
-  dead_ = ::waitpid(process_, nullptr, 0) == process_;
+  dead_ = ::waitpid(process_, &end_, 0) == process_;
 }
 
 std::vector<std::uint64_t> Trainer::acknowledged() {

@@ -1,4 +1,5 @@
-// A process that saves one checkpoint after another until it dies, and says which are durable.
+// A process that saves one checkpoint after another until it dies, and says which are durable; or
+// the `deepfreeze` program on the same run.
 #pragma once
 
 #include <sys/types.h>
@@ -12,9 +13,13 @@
 
 namespace deepfreeze {
 
+// The program as a function of this process; its exit status.
+[[nodiscard]] int call_program(const std::vector<std::string>& words);
+
 struct TrainerPlan {
   std::filesystem::path run;
   std::string fail_point;  // where it dies by itself, as DEEPFREEZE_FAIL; empty: nowhere
+  std::vector<std::string> program = {};  // what the program is called with in place of training
 };
 
 class Trainer {
@@ -27,6 +32,7 @@ class Trainer {
   // Waits until it saves, has died, or a second is over.
   void wait_until_saving();
   [[nodiscard]] bool wait_for_death(std::uint32_t milliseconds);
+  [[nodiscard]] bool was_killed() const;  // and did not end by itself
   void kill();
   // All steps that it has called durable; after kill().
   [[nodiscard]] std::vector<std::uint64_t> acknowledged();
@@ -38,6 +44,7 @@ class Trainer {
   UniqueFd said_;  // its end of a pipe
   std::vector<std::uint64_t> acknowledged_;
   bool dead_ = false;
+  int end_ = 0;  // as waitpid() says it
 };
 
 }  // namespace deepfreeze
