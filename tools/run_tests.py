@@ -3,19 +3,22 @@
 sanitizers, then those of the other frameworks.
 
 With names of stages (`run_tests.py frameworks`) those alone. The first stage that fails ends the
-run (KEEP_GOING=1: go on). The last line counts test cases over all stages; a stage that failed
-without a failing case (lint, a build) counts as one.
+run (KEEP_GOING=1: go on). Before the last line stands what was skipped, and why. The last line
+counts test cases over all stages; a stage that failed without a failing case (lint, a build)
+counts as one.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -30,11 +33,13 @@ class Outcome:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)  # of those that were skipped
 
     def add(self, other: Outcome) -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.reasons += other.reasons
 
 
 def broken() -> Outcome:
@@ -48,11 +53,21 @@ def count(report: Path, exit_status: int) -> Outcome:
     except (OSError, ElementTree.ParseError):
         return broken()
     failed = sum(1 for case in cases if _has(case, "failure", "error"))
-    skipped = sum(1 for case in cases if _has(case, "skipped"))
-    passed = len(cases) - failed - skipped
+    skipped = [case for case in cases if _has(case, "skipped")]
+    passed = len(cases) - failed - len(skipped)
     if exit_status != 0 and failed == 0:
         failed = 1
-    return Outcome(passed, failed, skipped)
+    return Outcome(passed, failed, len(skipped), Counter(map(reason, skipped)))
+
+
+def reason(case: ElementTree.Element) -> str:
+    """Why a case was skipped: pytest has it as the message, GoogleTest has printed it."""
+    left_out = re.search(r"LEFT OUT.*", case.findtext("system-out") or "")
+    if left_out:
+        return left_out[0].strip()
+    skipped = case.find("skipped")
+    message = "" if skipped is None else skipped.get("message", "")
+    return message.strip() or "no reason is told"
 
 
 def _has(case: ElementTree.Element, *tags: str) -> bool:
@@ -147,6 +162,8 @@ def main(names: list[str]) -> int:
         lines.append(f"  {name:<14} {seconds:5.0f} s  {describe(outcome)}")
         total.add(outcome)
     print("\n".join(["", "summary", *lines]))
+    for why, times in sorted(total.reasons.items()):
+        print(f"skipped: {times} x {why}")
     print(f"{total.passed} passed, {total.failed} failed", flush=True)
     return 1 if total.failed else 0
 

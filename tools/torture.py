@@ -1,8 +1,10 @@
 """The long runs: `make torture` for all of them, `python tools/torture.py --only crash` for some.
 
 Each writes what it found into tests/torture.json, with date, commit and seconds; runs that were
-not asked for keep theirs. tests/torture.md is the table of it. Exit status 1 where one failed,
-found nothing or left something out, 130 where interrupted.
+not asked for keep theirs. tests/torture.md is the table of it, with those that never ran, and
+docs/guarantees.md has the trials of each promise; --table writes both anew and runs nothing. Exit
+status 1 where one failed, found nothing, left something out or came to no end in its time, 130
+where interrupted.
 """
 
 from __future__ import annotations
@@ -11,19 +13,26 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import torture_bounds
 
 ROOT = Path(__file__).resolve().parents[1]
 JSON = ROOT / "tests/torture.json"
 TABLE = ROOT / "tests/torture.md"
+GUARANTEES = ROOT / "docs/guarantees.md"
 TESTS = "build/release/tests"
 PYTHON = ".venv/bin/python"
+HOUR = 3600
+FOUND_MAX = 40  # lines of a run that are kept
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,7 @@ class Run:
     command: tuple[str, ...]
     figures: str  # a pattern; its matches are kept
     environment: Mapping[str, str] = field(default_factory=dict)
+    seconds_max: float = 2 * HOUR  # beyond it, it hangs: twice what it takes on two cores, or more
 
 
 RUNS = (
@@ -49,27 +59,30 @@ RUNS = (
         "errors",
         "each operation and each read fails once, with each of eight errors",
         (f"{TESTS}/crash/crash_test", "--gtest_filter=*IoError*:RestoreError*"),
-        r"\d+ failures.*",
+        r"\d+ failures.*|\d+ operations carried out.*",
         {"DEEPFREEZE_ALL_ERRORS": "1"},
     ),
     Run(
         "power",
         "power cuts on ext4 (ordered, writeback) and XFS",
         (f"{TESTS}/power_cut/power_cut_test",),
-        r"\w+: \d+ cuts.*|LEFT OUT.*",
+        r"\w+: (?:\d+ cuts|NO PROCESS DIED).*|NEVER PASSED.*|LEFT OUT.*",
         {"DEEPFREEZE_POWER_CUTS": "3000"},
+        seconds_max=4 * HOUR,
     ),
     Run(
         "system_calls",
         "the n-th of each of 13 system calls fails with EIO, with ENOSPC, or is the last",
         (PYTHON, "-m", "tests.faults.system_calls"),
         r"system calls: .*|LEFT OUT.*",
+        seconds_max=6 * HOUR,
     ),
     Run(
         "block_device",
         "ext4 on a disk that fails, stalls, writes 1 MB/s, or loses what it called synced",
         (PYTHON, "-m", "tests.faults.block_device"),
         r"block device: .*|LEFT OUT.*",
+        seconds_max=6 * HOUR,
     ),
     Run(
         "memory",
@@ -79,10 +92,11 @@ RUNS = (
     ),
     Run(
         "corruption",
-        "damage to files at rest; each byte of header and manifest",
+        "damage to files, half of it single bits; each byte of header and manifest; in memory",
         (f"{TESTS}/corruption/corruption_test",),
-        r"\d+ damages.*",
-        {"DEEPFREEZE_DAMAGES": "100000"},
+        r"\d+ (?:damages|bytes of header|bits of the arena).*",
+        {"DEEPFREEZE_DAMAGES": "210000", "DEEPFREEZE_ARENA_FLIPS": "1000"},
+        seconds_max=4 * HOUR,
     ),
     Run(
         "fuzz",
@@ -90,6 +104,7 @@ RUNS = (
         (PYTHON, "tests/fuzz/run.py", "--record"),
         r"fuzz: \d+ targets, \d+ with findings",
         {"FUZZ_SECONDS": "1800"},
+        seconds_max=10 * HOUR,  # of twelve targets
     ),
     Run(
         "race",
@@ -103,12 +118,14 @@ RUNS = (
         "each sync and each check left out in turn",
         (PYTHON, "tools/mutants.py", "--json", "tests/mutants.json"),
         r"mutants: .*|.*UNNOTICED",
+        seconds_max=12 * HOUR,
     ),
     Run(
         "mutants_python",
         "each comparison of what has changed left out in turn",
         (PYTHON, "tools/mutants_python.py", "--json", "tests/mutants_python.json"),
         r"mutants: .*|.*UNNOTICED",
+        seconds_max=12 * HOUR,
     ),
     Run(
         "torn",
@@ -121,6 +138,7 @@ RUNS = (
         "ranks that are killed or stopped in any phase of a save",
         (PYTHON, "-m", "tests.ranks.rank_faults", "--disturbances", "500"),
         r"rank faults: .*",
+        seconds_max=4 * HOUR,
     ),
     Run(
         "rank_identity",
@@ -145,7 +163,15 @@ RUNS = (
         "soak",
         "10,000 saves, some torn, some refused by the disk",
         (PYTHON, "-m", "tests.e2e.soak", "--saves", "10000"),
-        r".*saves.*",
+        r"(?m)^(?:mode|newest|\w+ .*growth) .*",
+        seconds_max=4 * HOUR,
+    ),
+    Run(
+        "kills",
+        "processes killed at every fail point on every way that leads there, and at any moment",
+        (PYTHON, "-m", "tests.chaos.kills", "--kills", "1000"),
+        r"(?m)^(?:(?:kills|fail points|restored|checkpoints|faults|later passes) |LEFT OUT).*",
+        seconds_max=6 * HOUR,
     ),
     Run(
         "chaos",
@@ -162,26 +188,71 @@ def commit() -> str:
     return subprocess.run(head, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@dataclass(frozen=True)
+class Ended:
+    """How a run's process ended; no exit status: it did not, and was killed."""
+
+    exit_status: int | None
+    out: str
+    errors: str
+
+
+def run_within(run: Run) -> Ended:
+    """Files and not pipes: what the run has left behind could hold a pipe open for ever."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            run.command, cwd=ROOT, env={**os.environ, **run.environment}, stdout=out,
+            stderr=errors, stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            status: int | None = process.wait(run.seconds_max)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            if process.poll() is None:  # too late, or interrupted
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        return Ended(status, _text_of(out), _text_of(errors))
+
+
+def _text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
 def carry_out(run: Run, at: str) -> dict[str, Any]:
     began = time.monotonic()
-    done = subprocess.run(
-        run.command, cwd=ROOT, env={**os.environ, **run.environment}, capture_output=True,
-        text=True, errors="replace", check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    found = [line.strip() for line in re.findall(run.figures, done.stdout)]
-    passed = done.returncode == 0 and is_whole(found)
+    ended = run_within(run)
+    found = kept([line.strip() for line in re.findall(run.figures, ended.out)])
+    passed = ended.exit_status == 0 and is_whole(found)
+    if ended.exit_status is None:
+        found.append(f"NO END after {run.seconds_max:g} s")
     if not passed:
-        print(done.stdout[-4000:], done.stderr[-2000:], sep="\n", file=sys.stderr)
+        print(ended.out[-4000:], ended.errors[-2000:], sep="\n", file=sys.stderr)
     return {
         "name": run.name,
         "what": run.what,
-        "command": " ".join([*(f"{k}={v}" for k, v in run.environment.items()), *run.command]),
+        "command": command_of(run),
         "passed": passed,
-        "found": list(dict.fromkeys(found))[-8:],
+        "found": found,
         "seconds": round(time.monotonic() - began),
         "date": time.strftime("%Y-%m-%d"),
         "commit": at,
     }
+
+
+def command_of(run: Run) -> str:
+    return " ".join([*(f"{k}={v}" for k, v in run.environment.items()), *run.command])
+
+
+def kept(lines: list[str]) -> list[str]:
+    """Equal lines stay, as parts of a sum; what is left out is said once."""
+    left_out = [line for line in dict.fromkeys(lines) if line.startswith("LEFT OUT")]
+    found = [line for line in lines if not line.startswith("LEFT OUT")]
+    more = len(found) - FOUND_MAX
+    if more > 0:
+        found = [*found[:FOUND_MAX], f"and {more} lines more"]
+    return found + left_out
 
 
 def is_whole(found: list[str]) -> bool:
@@ -195,7 +266,7 @@ def stored() -> dict[str, dict[str, Any]]:
     return {str(each["name"]): each for each in json.loads(JSON.read_text())}
 
 
-def table(results: list[dict[str, Any]]) -> str:
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = [
         "# The long runs, as they last ended",
         "",
@@ -204,15 +275,19 @@ def table(results: list[dict[str, Any]]) -> str:
         "",
         "| run | what | passed | found | time | date | commit |",
         "|---|---|---|---|---|---|---|",
+        *(row(run, results.get(run.name)) for run in RUNS),
     ]
-    for each in results:
-        texts = "; ".join(each["found"])
-        lines.append(
-            f"| {each['name']} | {each['what']}: `{each['command']}` | "
-            f"{'yes' if each['passed'] else '**NO**'} | {texts} | {each['seconds']} s | "
-            f"{each['date']} | {each['commit']} |"
-        )
     return "\n".join(lines) + "\n"
+
+
+def row(run: Run, result: Mapping[str, Any] | None) -> str:
+    if result is None:
+        return f"| {run.name} | {run.what}: `{command_of(run)}` | **never recorded** | | | | |"
+    return (
+        f"| {run.name} | {result['what']}: `{result['command']}` | "
+        f"{'yes' if result['passed'] else '**NO**'} | {'; '.join(result['found'])} | "
+        f"{result['seconds']} s | {result['date']} | {result['commit']} |"
+    )
 
 
 def write(result: dict[str, Any]) -> None:
@@ -220,7 +295,12 @@ def write(result: dict[str, Any]) -> None:
     results = stored() | {str(result["name"]): result}
     ordered = [results[run.name] for run in RUNS if run.name in results]
     JSON.write_text(json.dumps(ordered, indent=1) + "\n")
-    TABLE.write_text(table(ordered))
+    write_tables(results)
+
+
+def write_tables(results: Mapping[str, Mapping[str, Any]]) -> None:
+    TABLE.write_text(table(results))
+    GUARANTEES.write_text(torture_bounds.written_into(GUARANTEES.read_text(), results))
 
 
 def main(arguments: list[str]) -> int:
@@ -228,7 +308,11 @@ def main(arguments: list[str]) -> int:
     names = [run.name for run in RUNS]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME",
                         help=", ".join(names))  # fmt: skip
+    parser.add_argument("--table", action="store_true", help="only write the tables anew")
     options = parser.parse_args(arguments)
+    if options.table:
+        write_tables(stored())
+        return 0
     failed = 0
     at = commit()  # before the first run: its results change the tree, and so may others meanwhile
     for run in RUNS:

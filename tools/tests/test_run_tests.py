@@ -21,7 +21,37 @@ CASES = """<testsuite tests="5">
 def test_cases_are_counted_by_what_became_of_them(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(CASES)
-    assert run_tests.count(report, 1) == Outcome(passed=2, failed=2, skipped=1)
+    outcome = run_tests.count(report, 1)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (2, 2, 1)
+
+
+SKIPPED = """<testsuite>
+  <testcase name="of pytest"><skipped message="LEFT OUT: it takes root"/></testcase>
+  <testcase name="of ctest"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/><properties/>
+    <system-out>[ RUN      ] PowerCut
+/x/power_cut_test.cc:80: Skipped
+LEFT OUT: have mounts of our own: Operation not permitted
+[  SKIPPED ] PowerCut (0 ms)</system-out></testcase>
+  <testcase name="of ctest, too"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
+    <system-out>LEFT OUT: have mounts of our own: Operation not permitted
+</system-out></testcase>
+  <testcase name="told nothing"><skipped/></testcase>
+</testsuite>"""
+
+
+def test_what_was_skipped_is_told_with_its_reason_before_the_last_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(SKIPPED)
+    monkeypatch.setattr(run_tests, "STAGES", {"a": lambda: run_tests.count(report, 0)})
+    assert run_tests.main([]) == 0
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "skipped: 2 x LEFT OUT: have mounts of our own: Operation not permitted",
+        "skipped: 1 x LEFT OUT: it takes root",
+        "skipped: 1 x no reason is told",
+        "0 passed, 0 failed",
+    ]
 
 
 def test_a_tool_that_died_without_a_failing_case_is_a_failure(tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import torture
-from tests.e2e import torn_capture
+import torture_bounds
+from tests.chaos import kills
+from tests.e2e import sample, soak, torn_capture
 
 
 def carried_out(figures: str, text: str, status: int = 0) -> tuple[bool, list[str]]:
@@ -48,6 +52,74 @@ def test_torn_captures_that_went_well_are_found() -> None:
     assert len(re.findall(torn.figures, text)) == len(words)
 
 
+def run_named(name: str) -> torture.Run:
+    (found,) = (run for run in torture.RUNS if run.name == name)
+    return found
+
+
+def test_no_line_is_dropped_in_silence() -> None:
+    lines = [f"{n} failures of reads" for n in (*range(17), 3)]
+    assert carried_out(run_named("errors").figures, "\n".join(lines)) == (True, lines)
+    many = [f"{n} failures" for n in range(torture.FOUND_MAX + 3)]
+    assert torture.kept(many) == [*many[: torture.FOUND_MAX], "and 3 lines more"]
+    assert torture.kept(["LEFT OUT: x", "a", "LEFT OUT: x"]) == ["a", "LEFT OUT: x"]
+
+
+def test_what_grew_in_a_soak_is_found() -> None:
+    curve = [sample.Sample(saves, 1, 2, 3, 4, 5) for saves in range(9)]
+    one = soak.Soak("window", 8, {"durable": 8}, curve=curve, restored="equal")
+    text = "\n\n".join(map(soak.describe, [one, one]))
+    found = re.findall(run_named("soak").figures, text)
+    assert len([line for line in found if "growth" in line]) == 2 * len(soak.GROWTH_MAX)
+    assert len(found) == 2 * (len(soak.GROWTH_MAX) + 2)
+
+
+def test_what_was_killed_is_found() -> None:
+    tally = kills.Tally(1, left_out=["part.complete: no io_uring"])
+    tally.at_points["a random moment"] = 4
+    found = re.findall(run_named("kills").figures, kills.describe(tally))
+    assert found == kills.describe(tally).splitlines()
+
+
+def test_a_run_that_was_never_recorded_has_a_row_that_says_so() -> None:
+    (result,) = [torture.carry_out(torture.Run("crash", "", ("true",), "x"), "a1b2c3d")]
+    rows = torture.table({"crash": result}).splitlines()[-len(torture.RUNS) :]
+    assert [row.split(" | ")[0] for row in rows] == [f"| {run.name}" for run in torture.RUNS]
+    never = [row for row in rows if "**never recorded**" in row]
+    assert len(never) == len(torture.RUNS) - 1
+
+
+def test_a_run_without_an_end_has_failed() -> None:
+    """And what it has started dies with it."""
+    program = (
+        "import subprocess, sys, time; print('3 cuts', flush=True);"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+        "print(child.pid, flush=True); time.sleep(600)"
+    )
+    run = torture.Run("x", "", (sys.executable, "-c", program), r"\d+ cuts|\d+", seconds_max=2)
+    result = torture.carry_out(run, "a1b2c3d")
+    assert not result["passed"]
+    cuts, child, end = result["found"]
+    assert (cuts, end) == ("3 cuts", "NO END after 2 s")
+    until = time.monotonic() + 60
+    while is_there(int(child)):
+        assert time.monotonic() < until, "what it has started lives on"
+        time.sleep(0.01)
+
+
+def is_there(process: int) -> bool:
+    """And not only waiting to be buried by who has inherited it."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_single_bits_are_flipped_a_hundred_thousand_times() -> None:
+    """Half of the damages are single bits (tests/corruption/damage.h)."""
+    assert int(run_named("corruption").environment["DEEPFREEZE_DAMAGES"]) >= 205_000
+
+
 def test_every_run_carries_the_commit_at_which_the_first_began(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -57,5 +129,38 @@ def test_every_run_carries_the_commit_at_which_the_first_began(
     monkeypatch.setattr(torture, "RUNS", [torture.Run(n, "", program, "found") for n in "ab"])
     monkeypatch.setattr(torture, "JSON", tmp_path / "torture.json")
     monkeypatch.setattr(torture, "TABLE", tmp_path / "torture.md")
+    (tmp_path / "guarantees.md").write_text(f"{torture_bounds.BEGIN}\n{torture_bounds.END}")
+    monkeypatch.setattr(torture, "GUARANTEES", tmp_path / "guarantees.md")
     assert torture.main(["--only", "a", "b"]) == 0
     assert [each["commit"] for each in torture.stored().values()] == ["a1b2c3d", "a1b2c3d"]
+
+
+def result_of(found: list[str], *, passed: bool = True) -> dict[str, Any]:
+    return {"found": found, "passed": passed, "date": "2026-11-25", "commit": "a1b2c3d"}
+
+
+def test_trials_are_counted_and_bound_the_rate() -> None:
+    rows = torture_bounds.table(
+        {
+            "crash": result_of(["500 states after power cuts in 3 lives", "500 states after"]),
+            "errors": result_of(["30 failures of operations, 20 of reads", "5 operations carried"]),
+            "block_device": result_of(["block device: 3 errors, 2 stall, 9 steps, 1 lying, 1 x"]),
+            "audit": result_of(["audit: 100 of 100 flipped bits"], passed=False),
+        }
+    )
+    tail = "2026-11-25 | a1b2c3d |"
+    assert f"`crash` | 1,000 | 3.0e-03 | {tail}" in rows
+    assert f"`errors` | 55 | 5.5e-02 | {tail}" in rows
+    assert f"`block_device` | 6 | 5.0e-01 | {tail}" in rows
+    assert f"`audit` | **failed** | | {tail}" in rows
+    assert "`kills` | **never recorded** | | | |" in rows
+
+
+def test_every_run_of_a_promise_is_one_of_the_long_runs() -> None:
+    assert {each.run for each in torture_bounds.ALL} <= {run.name for run in torture.RUNS}
+
+
+def test_the_page_has_the_trials_as_they_are_recorded() -> None:
+    page = torture.GUARANTEES.read_text()
+    assert torture_bounds.written_into(page, torture.stored()) == page
+    assert torture.table(torture.stored()) == torture.TABLE.read_text()
