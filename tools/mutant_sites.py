@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 # Statements that give up: what they begin with, after `return` if there is one.
 _REFUSALS = r"(?:return\s+)?(?:\w+(?:\.|->))?(?:{names})\("
-_KNOWN = ("fail", "std::unexpected", "refuse", "Error", "CorruptError")
+_KNOWN = ("fail", "std::unexpected", "refuse", "add_bad", "Error", "CorruptError")
+_NOTHING = re.compile(r"return (?:false|std::nullopt);")  # what is refused without an error
+_CHANGE = re.compile(r"crc|sum|version|unchanged", re.I)
+_SAME_SUMS = re.compile(r"\breturn ((?=[^;]*(?:crc|sums|version))[^;?]+? == [^;?]+);", re.I)
 _SYSTEM_SYNC = re.compile(r"::(?:fsync|fdatasync|sync_file_range|renameat2)\(")
 # What orders the work of a device, or gives back what it was lent.
 _DEVICE_CALL = re.compile(
@@ -108,6 +111,7 @@ class Finder:
         yield from self._calls()
         yield from self._syncs()
         yield from self._conditions()
+        yield from self._comparisons()
 
     def _site(self, kind: str, begin: int, end: int) -> Site:
         line = self._text.count("\n", 0, begin) + 1
@@ -147,19 +151,28 @@ class Finder:
             elif self._demands(behind, begin, close):
                 yield from self._without(begin, close, "&&", "demand", "!{live} || (", ")")
 
+    def _comparisons(self) -> Iterator[Edit]:
+        """Of checksums, whose outcome is what a function returns."""
+        for found in _SAME_SUMS.finditer(self._mask):
+            begin, end = found.span(1)
+            yield Edit(self._site("check", begin, end), begin, end, "(!{live} || (", "))")
+
     def _is_declaration(self, begin: int, end: int) -> bool:
         return re.search(r"[^=!<>]=[^=]", self._mask[begin:end]) is not None
 
     def _turns_down(self, behind: str, begin: int, end: int) -> bool:
-        """A comparison of checksums or versions whose difference is told by false."""
-        compares = re.search(r"crc|sum|version", self._text[begin:end], re.I) is not None
-        return compares and "!=" in self._mask[begin:end] and behind.startswith("return false")
+        """What is told by false, or by nothing; in staging, that is mostly whose turn it is."""
+        compares = _CHANGE.search(self._text[begin:end]) is not None
+        judges = compares or not self._path.startswith("src/staging/")
+        return judges and _NOTHING.match(behind) is not None
 
     def _demands(self, behind: str, begin: int, end: int) -> bool:
         """What must hold for all to be well; the error comes after it."""
         if re.search(r"crc32c\(", self._text[begin:end]) and "==" in self._mask[begin:end]:
             return True
-        well = re.match(r"return (?:\{\}|true|[\w*]+);\s*\}?\s*", behind)
+        well = re.match(
+            r"(?:return (?:\{\}|true|[\w*]+)|continue);\s*\}?\s*(?:const auto [^;]+;\s*)?", behind
+        )
         return well is not None and self._refusal.match(behind[well.end() :]) is not None
 
     def _without(

@@ -1,4 +1,5 @@
 // A refused allocation costs the save that asked for it, and nothing else.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -2,10 +2,14 @@
 #include "format/sealed_fixture.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <random>
 
+#include "base/mapped_memory.h"
 #include "format/json_writer.h"
+#include "format/layout.h"
 
 namespace deepfreeze {
 namespace {
@@ -102,6 +106,31 @@ TEST(ParseStrict, TellsAStringThatEndsFromOneThatIsWrong) {
             "JSON at byte 2: a string without an end");
   EXPECT_EQ(parse_strict("\"\\u12").error().message(),
             "JSON at byte 3: expected four hexadecimal digits");
+}
+
+// A byte behind the last one is read by nobody who lives.
+class BeforeForbiddenMemory {
+ public:
+  BeforeForbiddenMemory() { EXPECT_EQ(::mprotect(forbidden(), kPageBytes, PROT_NONE), 0); }
+  std::string_view put(std::string_view text) {
+    char* const begin = reinterpret_cast<char*>(forbidden()) - text.size();
+    std::ranges::copy(text, begin);
+    return {begin, text.size()};
+  }
+
+ private:
+  std::byte* forbidden() { return memory_.bytes().data() + kPageBytes; }
+
+  MappedMemory memory_ = MappedMemory::allocate(2 * kPageBytes).value();
+};
+
+TEST(ParseStrict, LooksAtNothingBehindTheEnd) {
+  BeforeForbiddenMemory memory;
+  const std::string_view whole = R"({"a":[1,"b",true,-0.5e1]})";
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    EXPECT_FALSE(parse_strict(memory.put(whole.substr(0, size))).has_value()) << size;
+  }
+  EXPECT_TRUE(parse_strict(memory.put(whole)).has_value());
 }
 
 TEST(ParseStrict, BoundsTheDepth) {

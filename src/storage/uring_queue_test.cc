@@ -94,6 +94,15 @@ TEST_F(UringQueueTest, WritesFromRegisteredAndFromOtherMemory) {
   EXPECT_TRUE(is_in_file(0, 8));
 }
 
+TEST_F(UringQueueTest, WritesFromMemoryBeforeWhatIsRegistered) {
+  ASSERT_TRUE(queue_->register_memory(memory_.bytes().subspan(3 * kPage, 3 * kPage), 2 * kPage));
+  EXPECT_EQ(write_pages(0, 2).result, 2 * kPage);
+  EXPECT_EQ(write_pages(1, 2).result, 2 * kPage);  // as a piece before the first would be
+  EXPECT_EQ(write_pages(2, 2).result, 2 * kPage);  // into it
+  EXPECT_EQ(write_pages(4, 4).result, 4 * kPage);  // out of it
+  EXPECT_TRUE(is_in_file(0, 8));
+}
+
 TEST_F(UringQueueTest, WritesFromEveryPieceAndAcrossTwo) {
   ASSERT_TRUE(queue_->register_memory(memory_.bytes(), 3 * kPage));
   for (std::size_t page = 0; page < 8; ++page) EXPECT_EQ(write_pages(page, 1).result, kPage);

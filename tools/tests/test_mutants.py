@@ -58,11 +58,31 @@ def test_the_last_part_of_a_condition_counts_and_declarations_do_not() -> None:
     assert left_out(text) == [("check", "!a")]
 
 
-def test_a_different_checksum_may_be_told_by_false() -> None:
-    assert left_out("if (crc32c(x) != sums[i]) return false;") == [
-        ("check", "crc32c(x) != sums[i]")
+def test_a_check_may_be_told_by_false_or_by_nothing() -> None:
+    for said in ("false", "std::nullopt"):
+        assert left_out(f"if (x != y) return {said};") == [("check", "x != y")]
+    assert left_out("if (x != y) return true;") == []
+
+
+def test_in_staging_false_is_mostly_whose_turn_it_is() -> None:
+    text = "if (crc32c(x) != sums[i]) return false;\nif (stopping) return false;"
+    found = Finder("src/staging/x.cc", text, refusing_names(iter([text]))).edits()
+    assert [edit.site.text for edit in found] == ["crc32c(x) != sums[i]"]
+
+
+def test_a_comparison_of_checksums_may_be_what_a_function_returns() -> None:
+    text = "return crc32c(x) == sums[i];\nreturn a == b;"
+    assert left_out(text) == [("check", "crc32c(x) == sums[i]")]
+    made = rewritten(text, list(enumerate(edits_of(text), 1)))
+    assert made.startswith("return (!df_mutant_live(1) || (crc32c(x) == sums[i]));")
+
+
+def test_an_error_may_come_a_line_after_what_must_hold() -> None:
+    text = "if (a == b) return {};\nconst auto i = b - a;\nreturn fail(i);"
+    assert left_out(text) == [("demand", "a == b")]
+    assert left_out("if (is_new || crc == own) continue;\nreturn fail(1);") == [
+        ("demand", "is_new || crc == own")
     ]
-    assert left_out("if (x != y) return false;") == []
 
 
 def test_comments_and_literals_are_no_code() -> None:
@@ -100,5 +120,9 @@ def test_the_sources_have_all_that_durability_and_detection_rest_on() -> None:
         ("src/storage/sync_directory.cc", "::fsync(fd)"),
         ("src/format/decode_header.cc", "stored != header_crc(bytes)"),
         ("src/manifest/sealed_parts.cc", "*crc != own.header_crc"),
+        ("src/pipeline/block_reader.cc", "found != stored"),
+        ("src/pipeline/block_reader.cc", "bytes_there < extent.size()"),
+        ("src/staging/witness.cc", "crc32c(copied) == record.pieces[number]"),
+        ("src/engine/given_tensors.cc", "there == first.end()"),
     ):
         assert (path, text) in found
