@@ -2,9 +2,10 @@
 
 Builds build/coverage by g++ with gcov's counters, runs the C++ tests there, and counts the lines
 of each folder that some test has executed; of the places that carry an error up (DF_TRY,
-DF_TRY_VOID) those where a test has made that error happen. `--uncovered` lists the rest, `--json
-FILE` keeps the figures. Exit status 1 where a folder has less than 95 % of its lines, an error that
-is carried up never came, or a test failed.
+DF_TRY_VOID) those where a test has made that error happen. Errors that a check makes are the
+business of tools/mutants.py: that a check is gone is only noticed where its error came.
+`--uncovered` lists the rest, `--json FILE` keeps the figures. Exit status 1 where a folder has less
+than 95 % of its lines, an error that is carried up never came, or a test failed.
 """
 
 from __future__ import annotations
