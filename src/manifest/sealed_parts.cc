@@ -202,10 +202,12 @@ std::optional<Error> reported_failure(Vfs& vfs, const AttemptName& name) {
   const std::string directory = attempt_dir_name(name);
   const auto entries = vfs.list(directory);
   if (!entries) return std::nullopt;
-  const auto failed = std::ranges::find_if(
-      *entries, [](const DirEntry& entry) { return entry.name.ends_with(".failed"); });
-  if (failed == entries->end()) return std::nullopt;
-  return failure_report(vfs, join_name(directory, failed->name));
+  for (const DirEntry& entry : *entries) {
+    if (entry.name.ends_with(".failed")) {
+      return failure_report(vfs, join_name(directory, entry.name));
+    }
+  }
+  return std::nullopt;
 }
 
 Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request) {

@@ -145,6 +145,7 @@ TEST_F(SeveralRanks, AnAttemptThatIsGoneWasGivenUp) {
 
 TEST_F(SeveralRanks, WhoWithdrawsTakesItsFilesAndSaysWhy) {
   ASSERT_TRUE(seal(0) && seal(1));
+  EXPECT_FALSE(reported_failure(disk_, kAttempt));
   EXPECT_TRUE(
       withdraw(disk_, identity(1), Error(ErrorCode::kNoSpace, "the disk of rank 1 is full")));
   EXPECT_EQ(names(),

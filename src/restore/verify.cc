@@ -124,7 +124,6 @@ Fault fault_of_error(std::string file, const Error& error) {
 Result<std::optional<Fault>> verify_blocks(Vfs& vfs, const ShardFile& file,
                                            const ReadSettings& settings) {
   const std::uint64_t data_bytes = file.header.data_bytes;
-  if (data_bytes == 0) return std::nullopt;
   DF_TRY(const MappedMemory scratch,
          MappedMemory::allocate(std::min(data_bytes, kVerifyChunkBytes)));
   std::vector<BadBlock> bad;
