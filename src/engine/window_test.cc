@@ -385,6 +385,13 @@ TEST_F(WindowTest, NoEarlyCaptureBeginsWhileASaveUsesTheArena) {
   EXPECT_TRUE(handle.wait(Level::kDurable, kDeadline));
 }
 
+TEST_F(WindowTest, NoEarlyCaptureBeginsOfWhatHasNoGuard) {
+  Checkpointer run = open();
+  TensorTable table = model_.table();
+  for (Tensor& tensor : table) tensor.guard = 0;
+  EXPECT_FALSE(run.begin_capture(table).value());
+}
+
 TEST_F(WindowTest, FencesAreForEveryThread) {
   Checkpointer run = open();
   for (std::uint64_t step = 1; step <= 20; ++step) {
