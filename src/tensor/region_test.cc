@@ -132,6 +132,23 @@ TEST(Tiling, MayBeOfManyUnevenColumns) {
   EXPECT_NE(fault_of(boxes, {400, 40}), std::nullopt);
 }
 
+// A row off the top, a column off the left, and so on: each cut lies within the one before.
+std::vector<Box> peeled(std::uint64_t size) {
+  std::vector<Box> boxes;
+  for (std::uint64_t i = 0; i < size; ++i) {
+    boxes.push_back({{i, i}, {1, size - i}});
+    boxes.push_back({{i + 1, i}, {size - i - 1, 1}});
+  }
+  return boxes;
+}
+
+// Hostile files decide how deep: where it is too deep to look, it is refused.
+TEST(Tiling, OfCutsWithinCutsIsLookedAtSoDeepAndNoDeeper) {
+  EXPECT_EQ(fault_of(peeled(30), {30, 30}), std::nullopt);
+  const auto fault = fault_of(peeled(200), {200, 200});
+  EXPECT_TRUE(fault.value_or("").contains("too many for their layout")) << fault.value_or("none");
+}
+
 TEST(Tiling, OfOneElementOrNone) {
   const std::vector<Box> scalar = {{}};
   EXPECT_EQ(fault_of(scalar, {}), std::nullopt);
