@@ -44,7 +44,7 @@ def _names() -> dict[str, Column]:
         "workload": Column(Kind.NAME, "whose state it is"),
         "writer": Column(Kind.NAME, "how it is saved; `none`: not at all"),
         "title": Column(Kind.NOTE, "that writer in words"),
-        "versions": Column(Kind.NOTE, "of the packages that did it"),
+        "versions": Column(Kind.NOTE, "of DeepFreeze, its framework and that one's libraries"),
         "ranks": Column(Kind.NAME, "processes of one data-parallel training"),
         "strategy": Column(Kind.NAME, "rank 0 writes, all write, asynchronous, deepfreeze"),
         "scaling": Column(Kind.NAME, "strong: one batch shared by all ranks; weak: one each"),
@@ -65,7 +65,7 @@ def _exact() -> dict[str, Column]:
     return {
         "status": Column(Kind.EXACT, ", ".join(STATUSES)),
         "verdict": Column(Kind.EXACT, "of an experiment that has one, in its own words"),
-        "parameters": Column(Kind.EXACT, "trained numbers of the network"),
+        "parameters": Column(Kind.NOTE, "trained numbers of `workload`; older rows have none"),
         "tensors": Column(Kind.EXACT, "of the state"),
         "state_bytes": Column(Kind.EXACT, "of all tensors of the state"),
         "file_bytes": Column(Kind.EXACT, "of all files of one checkpoint"),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from study import versions
 from study.case import Case, LeftOutError, Place, Plan, ToolError
 from study.environments import Environments
 from study.journal import Journal
@@ -42,7 +43,8 @@ def rows_of(
     spent = round(time.perf_counter() - began, 3)
     shared: Row = {"experiment": case.experiment, "case": case.name, "seed": plan.seed}
     shared["wall_seconds"] = spent
-    return [{**shared, **case.about, **row} for row in rows]
+    whole: list[Row] = [{**shared, **case.about, **row} for row in rows]
+    return [{**versions.told(row, case.environment), **row} for row in whole]
 
 
 def attempt(

@@ -38,6 +38,7 @@ def cases(plan: Plan) -> Iterator[Case]:
 def one_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Experiment("cost", "Cost", "What does it cost?", cases)
     monkeypatch.setattr(experiments, "load", lambda _: one)
+    monkeypatch.setattr(experiments, "absent", lambda *_: ())
 
 
 def call(tmp_path: Path, *words: str) -> int:

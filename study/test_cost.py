@@ -105,11 +105,21 @@ def test_other_bytes_are_a_verdict(wrong: dict[str, object]) -> None:
 
 def test_files_are_counted_and_written_twice(tmp_path: Path) -> None:
     entries = [SAVERS["safetensors"], SAVERS["df"]]
-    work = partial(formats.measured, entries, "tiny", "")
+    work = partial(formats.measured, entries, "tiny", "", formats.HASH_SEEDS)
     rows = carried_out(Case("formats", "tiny", 1.0, {"workload": "tiny"}, work), tmp_path)
     assert [row["writer"] for row in rows] == ["safetensors", "df"]
     assert [row["reproducible"] for row in rows] == [True, False]
     assert all(int(str(row["file_bytes"])) > int(str(row["state_bytes"])) for row in rows)
+
+
+def test_what_is_saved_once_has_a_size_and_says_nothing_of_the_same_bytes(tmp_path: Path) -> None:
+    entries = [SAVERS["safetensors"]]
+    work = partial(formats.measured, entries, "mlp", "", formats.HASH_SEEDS[:1])
+    (row,) = carried_out(Case("formats", "mlp", 1.0, {"workload": "mlp"}, work), tmp_path)
+    assert row["status"] == OK
+    assert "reproducible" not in row
+    assert row["parameters"] == 1_867_786
+    assert int(str(row["file_bytes"])) > 3 * 4 * int(str(row["parameters"]))
 
 
 def test_a_place_without_direct_io_has_a_row_that_says_so(

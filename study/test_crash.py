@@ -15,12 +15,20 @@ from bench.torture.moments import Calls
 from bench.torture.subject import Trial
 from study.case import Case, Place, Plan
 from study.environments import Environments
-from study.experiments import crash, faults
+from study.experiments import crash, faults, untried
 from study.row import LEFT_OUT, OK, Row, check
 from study.run import rows_of
+from study.writers import QUICK_REASON
 
 PLAN = Plan(quick=True, seed=5)
 KILLED, FULL = "killed in the save", "no space left in the save"
+
+
+WITHOUT_VICTIM = {
+    "orbax-async", "torchsnapshot-async", "torch-checkpointing", "df-jax-latency",
+    "df-tensorflow-latency", "df-keras-latency", "df-chainer-latency", "dcp-async-reused",
+    "df-quarter", "chainer-simple", "fastpersist",
+}  # fmt: skip
 
 
 def run(case: Case, place: Path) -> dict[str, Row]:
@@ -36,8 +44,11 @@ def the_case(name: str) -> Case:
 @pytest.mark.parametrize("quick", [True, False])
 def test_every_writer_is_there_whatever_the_preset(quick: bool) -> None:
     cases = list(crash.cases(Plan(quick, seed=5)))
-    assert [one.about["writer"] for one in cases] == [entry.name for entry in MENU]
-    assert {one.about["framework"] for one in cases} == set(faults.FRAMEWORKS.values())
+    assert {one.about["writer"] for one in cases} == {entry.name for entry in MENU} | WITHOUT_VICTIM
+    tried = [one for one in cases if not one.name.startswith("left out")]
+    assert {one.about["framework"] for one in tried} == set(faults.FRAMEWORKS.values())
+    omitted = len(crash.QUICK_LEFT_OUT) if quick else 0
+    assert len(tried) == len(MENU) - omitted
     assert len({one.key for one in cases}) == len(cases)
 
 
@@ -48,6 +59,22 @@ def test_a_full_study_has_both_file_systems_and_cuts_in_the_save() -> None:
         "power cut in the save, ext4", "power cut in the save, xfs", FULL,
     ]  # fmt: skip
     assert len(list(crash.faults_with(crash.QUICK))) == 3
+
+
+def test_faults_that_quick_leaves_out_are_named() -> None:
+    assert crash.not_with(crash.QUICK) == [
+        "power cut after the save, xfs", "power cut in the save, ext4",
+        "power cut in the save, xfs",
+    ]  # fmt: skip
+    assert crash.not_with(crash.FULL) == []
+
+
+def test_every_saver_that_is_measured_is_tried_or_has_a_reason(tmp_path: Path) -> None:
+    assert set(WITHOUT_VICTIM) == set(untried.WRITERS)
+    for case in crash.cases(PLAN):
+        if case.name.startswith("left out"):
+            (row,) = rows_of(case, Environments(), tmp_path, PLAN)
+            assert check(row)["status"] == LEFT_OUT
 
 
 def test_what_comes_in_a_save_comes_at_a_call_that_a_machine_must_be_able_to_hold() -> None:
@@ -116,11 +143,12 @@ def test_what_the_machine_lacks_is_left_out_and_the_rest_is_tried(
     reasons = {"ext4": "unshare: Operation not permitted", "xfs": "mkfs.xfs is not installed"}
     monkeypatch.setattr(crash, "what_is_missing", lambda *_: reasons)
     monkeypatch.setattr(crash, "QUICK", dataclasses.replace(crash.QUICK, kills=2))
-    found = run(the_case("torch-save-renamed"), tmp_path)
+    found = run(the_case("torch-save-fsync"), tmp_path)
     assert (found[KILLED]["status"], found[KILLED]["verdict"]) == (OK, crash.KEEPS)
     assert found[FULL]["status"] == LEFT_OUT
     assert found[FULL]["reason"] == reasons["xfs"]
     assert found["power cut after the save, ext4"]["reason"] == reasons["ext4"]
+    assert [found[name]["reason"] for name in crash.not_with(crash.QUICK)] == [QUICK_REASON] * 3
 
 
 def test_a_machine_where_no_call_can_be_held_leaves_out_what_needs_that(
@@ -130,7 +158,7 @@ def test_a_machine_where_no_call_can_be_held_leaves_out_what_needs_that(
     monkeypatch.setattr(crash, "what_is_missing", lambda *_: reasons)
     monkeypatch.setattr(calls, "missing", lambda: "libseccomp is not installed")
     monkeypatch.setattr(crash, "QUICK", crash.FULL)
-    found = run(the_case("torch-save-renamed"), tmp_path)
+    found = run(the_case("torch-save-fsync"), tmp_path)
     assert {row["status"] for row in found.values()} == {LEFT_OUT}
     assert found[KILLED]["reason"] == "libseccomp is not installed"
     assert found["power cut in the save, ext4"]["reason"] == reasons["ext4"]

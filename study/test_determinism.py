@@ -21,6 +21,7 @@ from study.programs.restart_job import BIT_IDENTICAL, DIVERGED, FAILED, STEPS, U
 from study.programs.restart_protocol import Array, digests, newest
 from study.programs.restart_verdict import Found, Record, baseline, restart
 from study.row import check
+from study.workloads import ABSENT
 
 RESUMED_FROM = 10
 SMALL = np.float32(3e-7)
@@ -155,9 +156,11 @@ def found(verdict: str, learns_otherwise: int | None = None) -> dict[str, Any]:
 def test_every_framework_has_its_own_writer_ours_and_a_control(quick: bool) -> None:
     """And a plan gives the same again."""
     plan = Plan(quick, 7)
-    made = list(determinism.cases(plan))
+    made = [case for case in determinism.cases(plan) if not case.name.startswith(ABSENT)]
     assert [case.name for case in made] == ["pytorch", "chainer", "tensorflow", "jax"]
-    assert [case.seconds for case in made] == [case.seconds for case in determinism.cases(plan)]
+    assert [case.seconds for case in made] == [
+        case.seconds for case in determinism.cases(plan) if not case.name.startswith(ABSENT)
+    ]
     for subject in determinism.SUBJECTS:
         wanted = [each for each in subject.restarts if each.quick or not quick]
         assert len(set(wanted)) == len(wanted)
@@ -183,6 +186,26 @@ def test_torch_is_killed_and_resumed(tmp_path: Path) -> None:
     detail = json.loads(str(rows[1]["detail"]))
     assert (detail["killed_at"], detail["resumed_from"]) == (words.KILL_STEP, RESUMED_FROM)
     assert "torch 2" in str(rows[0]["versions"])
+
+
+def test_what_quick_leaves_out_has_its_rows(tmp_path: Path) -> None:
+    wanted = (Restart("df"), Restart("torch-save", fault=words.KILLED_IN_SAVE, quick=False))
+    small = determinism.Subject("pytorch", "torch", wanted, 1.0, 1.0)
+    (*_, left) = rows_of(determinism.case(Plan(True, 7), small), tmp_path)
+    assert (left["status"], left["writer"], left["fault"]) == (
+        "left out", "torch-save", words.KILLED_IN_SAVE,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_workers_and_ranks_are_not_silently_left_out(quick: bool, tmp_path: Path) -> None:
+    cases = [one for one in determinism.cases(Plan(quick, 7)) if one.name.startswith(ABSENT)]
+    assert [one.about["component"] for one in cases] == [
+        "workers that load data", "several ranks",
+    ]  # fmt: skip
+    for one in cases:
+        (row,) = study_run.rows_of(one, Environments(), tmp_path, Plan(quick, 7))
+        assert row["status"] == "left out"
 
 
 def rows_of(case: Case, directory: Path) -> list[dict[str, Any]]:

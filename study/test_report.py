@@ -13,8 +13,8 @@ from study.report.findings import findings
 from study.report.key_figures import key_figures
 from study.report.markdown import summary
 from study.report.page import page
-from study.report.summary import Study
-from study.report.table import Mood, seconds, size
+from study.report.summary import Figure, Study
+from study.report.table import Mood, amount, seconds, size
 from study.report.tables import TABLES, tables
 from study.report.takeaways import FOR_DEVELOPERS, FOR_USERS, takeaways
 from study.row import Row, check
@@ -188,10 +188,15 @@ def test_a_sentence_carries_all_rows_of_its_share_and_those_it_passes_over() -> 
 
     about: Row = {"experiment": "formats", "workload": "mlp", "file_bytes": 9, "state_bytes": 9}
     same: tuple[Row, ...] = (
-        {**about, "writer": "a", "reproducible": True}, {**about, "writer": "b"}
+        {**about, "writer": "a", "reproducible": True},
+        {**about, "writer": "b", "reproducible": False},
     )  # fmt: skip
     assert resting_on(study_of(*same), "1 of 2 writers give the same bytes") == 2
     assert resting_on(study_of(*same, {**about, "writer": "c"}), "takes from") == 3
+    once = study_of(*same, {**about, "writer": "c"})
+    assert resting_on(once, "1 of 2 writers give the same bytes") == 2
+    (table,) = tables(once, "formats")
+    assert [line.cells[-1].text for line in table.lines] == ["yes", "no", ""]
 
     timed: Row = {"experiment": "frequency", "workload": "mlp", "framework": "jax",
                   "interval": 1, "run_time_ratio": 1.5}  # fmt: skip
@@ -358,6 +363,39 @@ def test_repetitions_are_one_line_with_their_spread() -> None:
     assert line.cells[2].text == "200 ms [100 ms, 300 ms]"
 
 
+def test_both_figures_of_ranks_have_their_spread() -> None:
+    more = scaled("rank0", ranks=2, stall_seconds=0.7, run_time_ratio=1.35)
+    table, _ = tables(study_of(scaled("rank0", ranks=2), more), "scale")
+    told = "600 ms [500 ms, 700 ms]; +30 % [+25 %, +35 %]"
+    assert table.lines[0].cells[1].text == told
+
+
+def test_a_figure_of_one_run_says_so_and_one_of_the_model_does_not() -> None:
+    one = {"experiment": "frequency", "framework": "jax", "workload": "mlp", "writer": "df"}
+    (table,) = tables(study_of({**one, "interval": 1, "run_time_ratio": 1.5}), "frequency")
+    assert table.lines[0].cells[2].text == "+50 %, one run"
+    (saves,) = tables(study_of(cost_row("df", 0.1)), "cost")
+    assert saves.lines[0].cells[2].text == "100 ms, one run"
+    model = scaled("rank0", nodes=4096, simulated=True, scaling="")
+    assert tables(study_of(model), "scale")[0].lines[0].cells[1].text == "500 ms"
+
+
+def test_memory_has_its_spread_where_runs_differ() -> None:
+    some = (cost_row("df", 0.1, peak_bytes=one << 20) for one in (10, 20, 30))
+    (table,) = tables(study_of(*some), "cost")
+    column = table.columns.index("Memory above the state")
+    assert table.lines[0].cells[column].text == "20 MiB [10 MiB, 30 MiB]"
+    assert amount(Figure(1024.0, 1024.0, 1024.0, 2)).text == "1 KiB"
+
+
+def test_what_it_costs_to_be_ready_is_shown() -> None:
+    study = study_of(cost_row("df", 0.1, open_seconds=0.25), cost_row("old", 0.2))
+    (table,) = tables(study, "cost")
+    column = table.columns.index("Ready")
+    assert [line.cells[column].text for line in table.lines] == ["250 ms, one run", ""]
+    assert any("Ready: from the state being there" in note for note in table.notes)
+
+
 def test_ranks_are_columns_in_order_and_strategies_lines() -> None:
     study = study_of(
         scaled("rank0", ranks=8), scaled("rank0", ranks=2),
@@ -367,7 +405,7 @@ def test_ranks_are_columns_in_order_and_strategies_lines() -> None:
     assert table.columns == stragglers.columns == ("Strategy", "2 ranks", "8 ranks")
     assert "rank 0 writes: rank0 (syncs nothing)" in table.notes[1]
     assert [cell.text for cell in table.lines[0].cells] == [
-        "rank 0 writes", "500 ms; +25 %", "500 ms; +25 %",
+        "rank 0 writes", "500 ms; +25 %, one run", "500 ms; +25 %, one run",
     ]  # fmt: skip
     assert [line.cells[2].mood for line in table.lines] == [Mood.PLAIN, Mood.ABSENT]
 

@@ -53,7 +53,16 @@ def test_every_framework_has_cases_or_a_reason(quick: bool) -> None:
     assert {one.about["framework"] for one in found} == {*STRATEGIES, "jax"}
     assert [one.key for one in cases(Plan(quick, 5))] == [one.key for one in every]
     torch = {one.about["ranks"] for one in found if one.about["framework"] == "pytorch"}
-    assert torch == ({1, 2, 4} if quick else {1, 2, 4, 8})
+    assert torch == {1, 2, 4, 8}
+    run = {one.about["ranks"] for one in found
+           if one.about["framework"] == "pytorch" and one.about.get("scaling")}  # fmt: skip
+    assert run == ({1, 2, 4} if quick else {1, 2, 4, 8})
+
+
+def test_ranks_that_quick_does_not_run_have_a_row() -> None:
+    found = {(one.about.get("framework"), one.about.get("ranks"))
+             for one in cases(Plan(quick=True, seed=5))}  # fmt: skip
+    assert found >= scale.jobs(scale.FULL)
 
 
 def test_torch_has_every_strategy_of_the_model() -> None:
@@ -61,7 +70,7 @@ def test_torch_has_every_strategy_of_the_model() -> None:
 
 
 def test_what_is_left_out_says_why(tmp_path: Path) -> None:
-    for one in scale.left_out():
+    for one in scale.left_out(Plan(quick=False, seed=1)):
         (row,) = rows_of(one, Environments(), tmp_path, Plan(quick=True, seed=1))
         assert check(row)["status"] == LEFT_OUT_STATUS
     assert all(reason for _, reason in LEFT_OUT)

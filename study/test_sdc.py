@@ -167,6 +167,15 @@ def test_deepfreeze_tells_and_torch_save_does_not(tmp_path: Path) -> None:
     assert all(row["trials"] == len(sdc.COMPONENTS) for each in rows for row in each)
 
 
+def test_what_is_flipped_with_one_optimizer_only_is_told() -> None:
+    told = {(one.about["component"], one.about["workload"]) for one in sdc.cases(PLAN)
+            if one.name.startswith("left out")}  # fmt: skip
+    tried = {(component, sdc.WORKLOADS[optimizer]) for component, optimizer in sdc.TRAININGS}
+    every = {(component, name) for component in sdc.COMPONENTS for name in sdc.WORKLOADS.values()}
+    assert told == every - tried
+    assert told
+
+
 def test_a_training_gives_a_row_for_each_class(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

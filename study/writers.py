@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from bench.storage.menu import MENU, Entry
 from study.row import Row
+from study.workloads import parameters
 
 FRAMEWORK_OF = {
     "bench.storage.torch_savers": "pytorch",
@@ -25,7 +26,9 @@ QUICK_LEFT_OUT = (
     "torch-checkpointing-default", "chainer-simple", "keras-legacy", "orbax", "torch-save-legacy",
     "chainer-hdf5", "tensorflow-saved-model",
 )  # fmt: skip
-# Who loads as another writer does, from the same files.
+NONE: Mapping[str, str] = {}
+SAME_LOAD_REASON = "loads the same files as another writer does, in the same way"
+# Of these that is said.
 SAME_LOAD = (
     "torch-save-fsync", "dcp-async-reused", "chainer-process", "chainer-thread",
     "chainer-thread-queue", "chainer-process-queue", "tensorflow-async", "df-keras",
@@ -38,10 +41,9 @@ def chosen(quick: bool) -> tuple[Entry, ...]:
     return tuple(entry for entry in MENU if entry.name not in skipped)
 
 
-def left_out(quick: bool, also: tuple[str, ...] = ()) -> Iterator[tuple[Entry, str]]:
-    """The others, and why; `also` those whom the experiment leaves out with --quick."""
-    omitted = (*QUICK_LEFT_OUT, *also) if quick else ()
-    reasons = LEFT_OUT | dict.fromkeys(omitted, QUICK_REASON)
+def left_out(quick: bool, also: Mapping[str, str] = NONE) -> Iterator[tuple[Entry, str]]:
+    """The others, and why; `also` those whom the experiment leaves out for reasons of its own."""
+    reasons = {**also, **LEFT_OUT, **dict.fromkeys(QUICK_LEFT_OUT if quick else (), QUICK_REASON)}
     return ((entry, reasons[entry.name]) for entry in MENU if entry.name in reasons)
 
 
@@ -62,6 +64,7 @@ def about(entry: Entry, workload: str) -> Row:
         "workload": workload,
         "synced": entry.synced,
         "checked": entry.verifies,
+        **parameters(workload),
     }
 
 

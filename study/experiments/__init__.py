@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Iterator
 
 from study.case import Case, Experiment, Plan
+from study.workloads import absent
 
 NAMES = (
     "cost", "formats", "frequency", "scale", "determinism", "crash", "corruption", "sdc",
@@ -19,5 +20,8 @@ def load(name: str) -> Experiment:
 
 
 def cases_of(names: list[str], plan: Plan) -> Iterator[Case]:
+    """First what is absent: what a model says of measured rows comes after all of them."""
     for name in names:
-        yield from load(name).cases(plan)
+        found = list(load(name).cases(plan))
+        yield from absent(name, plan, found)
+        yield from found

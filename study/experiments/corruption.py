@@ -11,15 +11,25 @@ from bench.torture.menu import MENU, Entry
 from bench.torture.nursery import Nursery
 from bench.torture.outcomes import DIED, FOUND, HARMLESS, HUNG, SILENT
 from study.case import Case, Experiment, Place, Plan
-from study.experiments.faults import Detail, Ground, attempted, case, counts, ground, seconds_of
+from study.experiments import untried
+from study.experiments.faults import (
+    Detail,
+    Ground,
+    attempted,
+    case,
+    counts,
+    ground,
+    left_out,
+    seconds_of,
+)
 from study.row import Row
 
 LAYERS = 1  # about 450 KB in eight tensors
-QUICK_TRIALS, TRIALS = 2, 12
+QUICK_TRIALS, TRIALS = 2, 8
 # Where threads meet decides which file, and which place in it, Orbax writes an array to. So a seed
 # finds other places each time: more of them are tried, and how often each end came is no column.
 NEVER_THE_SAME = {"orbax", "orbax-forced"}
-QUICK_TRIALS_THERE, TRIALS_THERE = 12, 20
+QUICK_TRIALS_THERE, TRIALS_THERE = 10, 12
 # What writes the same files as another writer of the menu: once is enough where time is short.
 SAME_FILES = {
     "df-latency", "torch-save-steps", "torch-save-renamed", "torch-save-fsync", "dcp-async",
@@ -27,14 +37,20 @@ SAME_FILES = {
     "chainer-thread-queue", "chainer-process-queue",
 }  # fmt: skip
 SAME_HERE = {"dcp-few"}  # dcp, with as many layers as all have here
+HERE_REASON = "it is dcp.save, which is tried, with as many tensors as all have here"
+QUICK_REASON = "another writer of these writes the same files: left out with --quick"
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    left_out = SAME_HERE | (SAME_FILES if plan.quick else set())
-    entries = tuple(one for one in MENU if one.name not in left_out)
+    reasons = dict.fromkeys(SAME_HERE, HERE_REASON)
+    if plan.quick:
+        reasons |= dict.fromkeys(SAME_FILES, QUICK_REASON)
+    entries = tuple(one for one in MENU if one.name not in reasons)
     shared = ground("corruption", plan, entries)
     for entry in entries:
         yield one_case(shared, entry, trials_of(entry, plan.quick))
+    yield from left_out("corruption", reasons)
+    yield from untried.writers("corruption")
 
 
 def trials_of(entry: Entry, quick: bool) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,12 +17,12 @@ from random import Random
 from bench.storage.values import Values
 from bench.torture.campaign import FAILURES
 from bench.torture.judge import Judge
-from bench.torture.menu import CHAINER, JAX, TF, TORCH, TORCH_PEERS, Entry
+from bench.torture.menu import CHAINER, JAX, MENU, TF, TORCH, TORCH_PEERS, Entry
 from bench.torture.nursery import HungError, Nursery
 from bench.torture.outcomes import LOST, WRONG
 from bench.torture.state import layout
 from bench.torture.subject import Subject, Trial
-from study.case import Case, Place, Plan, ToolError
+from study.case import Case, Place, Plan, ToolError, refusing
 from study.row import Row
 from study.run import failure, status_of_text
 
@@ -30,7 +30,7 @@ FRAMEWORKS = {
     TORCH: "pytorch", TORCH_PEERS: "pytorch", JAX: "jax", TF: "tensorflow", CHAINER: "chainer",
 }  # fmt: skip
 SEED_END = 1 << 32
-LOAD_SECONDS = {"pytorch": 0.06, "chainer": 0.06, "jax": 0.3, "tensorflow": 0.25}  # or a save
+LOAD_SECONDS = {"pytorch": 0.06, "chainer": 0.03, "jax": 0.28, "tensorflow": 0.24}  # or a save
 Key = tuple[Path, tuple[str, ...], str]  # of the process that has imported what an entry needs
 
 
@@ -143,6 +143,17 @@ def case(one: Ground, entry: Entry, layers: int, seconds: float, work: Work) -> 
     return Case(one.experiment, name, seconds, about, carry_out, entry.environment)
 
 
+def left_out(experiment: str, reasons: Mapping[str, str]) -> Iterator[Case]:
+    """A row for each writer of the menu that has a reason."""
+    for entry in MENU:
+        if entry.name in reasons:
+            about: Row = {
+                "framework": FRAMEWORKS[entry.module], "writer": entry.name, "title": entry.title
+            }  # fmt: skip
+            why = refusing(reasons[entry.name])
+            yield Case(experiment, f"left out {entry.name}", 0.01, about, why)
+
+
 def versions(entry: Entry, nursery: Nursery) -> str:
     found = nursery.versions
     return ", ".join(f"{name} {found[name]}" for name in entry.packages if name in found)
@@ -185,6 +196,6 @@ def kind_of(error: str) -> str:
     return error.partition(":")[0]
 
 
-def seconds_of(entry: Entry, loads: int) -> float:
+def seconds_of(entry: Entry, loads: int, each: Mapping[str, float] = LOAD_SECONDS) -> float:
     """About; loads and saves cost much the same: a forked process with a small state."""
-    return loads * LOAD_SECONDS[FRAMEWORKS[entry.module]]
+    return loads * each[FRAMEWORKS[entry.module]]

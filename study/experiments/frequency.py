@@ -13,6 +13,7 @@ from study.environments import FRAMEWORKS, OWN, python
 from study.program import ask
 from study.row import Row
 from study.run import failure, status_of_text
+from study.workloads import parameters
 
 WRITERS = {
     "pytorch": ("torch-save", "dcp-async", "df-default", "df-eager", "df-after-update"),
@@ -45,6 +46,7 @@ class Load:
 
 TOGETHER = ((10, 5, 2, 1),)
 APART = ((10,), (5,), (2,), (1,))
+FEW_APART = ((10,), (2,), (1,))
 QUICK = (
     Load("pytorch", "nt3-1k", ((4, 1),), 4, 1, 13.5),
     Load("chainer", "nt3-1k", ((1,),), 4, 1, 16.0),
@@ -52,11 +54,11 @@ QUICK = (
     Load("jax", "nt3-1k", ((1,),), 4, 1, 10.5),
 )
 FULL = (
-    Load("pytorch", "resnet50", APART, 10, 1, 75.0),
-    Load("pytorch", "combo", APART, 10, 2, 25.0),
-    Load("chainer", "nt3-1k", APART, 10, 1, 25.0),
-    Load("tensorflow", "nt3-1k", TOGETHER, 10, 2, 32.0),
-    Load("jax", "nt3-1k", TOGETHER, 10, 2, 22.0),
+    Load("pytorch", "resnet50", FEW_APART, 10, 1, 50.0),
+    Load("pytorch", "combo", APART, 10, 2, 20.0),
+    Load("chainer", "nt3-1k", FEW_APART, 10, 1, 28.0),
+    Load("tensorflow", "nt3-1k", TOGETHER, 10, 2, 38.0),
+    Load("jax", "nt3-1k", TOGETHER, 10, 2, 29.0),
 )
 
 
@@ -95,7 +97,8 @@ def case(plan: Plan, load: Load, intervals: tuple[int, ...], repetition: int) ->
         return rows(answer["segments"])
 
     about: Row = {
-        "framework": load.framework, "workload": load.workload, "repetition": repetition
+        "framework": load.framework, "workload": load.workload, "repetition": repetition,
+        **parameters(load.workload),
     }  # fmt: skip
     return Case("frequency", "/".join(names), load.seconds, about, work, load.environment)
 

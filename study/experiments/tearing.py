@@ -117,7 +117,7 @@ GROUPS = (
             Writer("df-chainer-past-fence", "df-chainer-latency", "chainer_in_place",
                    f"DeepFreeze, Chainer, {PAST_FENCE}", waits=False, races=True, bytes=BYTES_MORE),
         ),
-        2.0, 0.3,
+        2.0, 0.17,
     ),
     Group(
         "tensorflow", FRAMEWORKS,
@@ -134,7 +134,7 @@ GROUPS = (
             Writer("orbax-async", "orbax-async", "jax_donating"),
             Writer("df-jax", "df-jax", "jax_donating"),
         ),
-        4.0, 1.0,
+        2.5, 0.2,
     ),
 )  # fmt: skip
 

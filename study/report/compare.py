@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from study.journal import ALIKE
+from study.report import packages
 from study.report.sittings import values
 from study.report.summary import Figure, Group, Study, read
 from study.row import COLUMNS, NAMES, Kind, Value, identity
@@ -202,6 +203,7 @@ def unlike(first: Study, second: Study) -> tuple[str, ...]:
     """What may explain differences before anything else does."""
     pairs = [(name, first.about.get(name), second.about.get(name)) for name in ("quick", "seed")]
     pairs += [(name, all_of(first, name), all_of(second, name)) for name in ALIKE]
+    pairs += packages.unlike(first, second)
     return tuple(f"{name} ({one}, {other})" for name, one, other in pairs if one != other)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from study import experiments
+from study.report import packages
 from study.report.findings import findings
 from study.report.sittings import later
 from study.report.summary import Study
@@ -19,7 +20,10 @@ def summary(study: Study) -> str:
 
 def lines(study: Study) -> Iterator[str]:
     yield "# What checkpoints cost, hold and survive here"
-    yield from ("", place(study), "", "## Findings", "")
+    yield from ("", place(study))
+    if known := packages.told(study):
+        yield from ("", known)
+    yield from ("", "## Findings", "")
     yield from (f"- {found.sentence}" for found in findings(study))
     for audience, advice in takeaways(study).items():
         yield from ("", f"## Takeaways {audience}", "")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench.storage import svg
 from study import experiments
+from study.report import packages
 from study.report.charts import Chart, charts
 from study.report.findings import findings
 from study.report.findings.common import Finding
@@ -158,6 +159,6 @@ def subject(group: Group) -> str:
 def machine(study: Study) -> str:
     known = study.about.get("machine", {})
     texts = (f"{name.replace('_', ' ')}: {value}" for name, value in known.items())
-    shown = map(escape, texts)
+    shown = map(escape, filter(None, (*texts, packages.told(study))))
     name = "The machine" if on_one_machine(study) else "The machine that it began on"
     return element("h3", name) + items(shown)

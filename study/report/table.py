@@ -9,6 +9,7 @@ from enum import Enum
 from study.report.summary import Figure
 
 SECOND, MILLISECOND, MICROSECOND = 1.0, 1e-3, 1e-6
+ONE_RUN = ", one run"  # in place of a spread
 BYTE_UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
@@ -75,15 +76,25 @@ def duration(figure: Figure | None) -> Cell:
     """The median, and from least to greatest where there are several."""
     if figure is None:
         return Cell("", Mood.ABSENT)
-    spread = f" [{seconds(figure.low)}, {seconds(figure.high)}]" if figure.count > 1 else ""
-    return Cell(seconds(figure.median) + spread, value=figure.median)
+    several = f" [{seconds(figure.low)}, {seconds(figure.high)}]"
+    text = seconds(figure.median) + (several if figure.count > 1 else ONE_RUN)
+    return Cell(text, value=figure.median)
+
+
+def predicted(figure: Figure | None) -> Cell:
+    """Of the model, which has no spread."""
+    if figure is None:
+        return Cell("", Mood.ABSENT)
+    return Cell(seconds(figure.median), value=figure.median)
 
 
 def amount(figure: Figure | None) -> Cell:
-    """The same, of bytes."""
+    """The same, of bytes; many are exact, and have no spread."""
     if figure is None:
         return Cell("", Mood.ABSENT)
-    return Cell(size(figure.median), value=figure.median)
+    low, high = size(figure.low), size(figure.high)
+    spread = f" [{low}, {high}]" if low != high else ""
+    return Cell(size(figure.median) + spread, value=figure.median)
 
 
 def notes_of(reasons: Sequence[tuple[str, str]]) -> tuple[str, ...]:

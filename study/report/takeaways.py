@@ -196,7 +196,7 @@ def snapshot(study: Study) -> Iterator[Finding]:
 
 
 def same_bytes(study: Study) -> Iterator[Finding]:
-    other = [group for group in measured(study, "formats") if not group["reproducible"]]
+    other = [group for group in measured(study, "formats") if group["reproducible"] is False]
     if other:
         yield finding(
             "formats",

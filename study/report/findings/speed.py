@@ -115,13 +115,16 @@ def formats(study: Study) -> Iterator[Finding]:
             f"{size(disk_bytes(most))} ({writer(most)}, {most['container']}) on disk.",
             [least, most, *groups],
         )
-        other = [group for group in groups if not group["reproducible"]]
+        twice = [group for group in groups if group["reproducible"] is not None]
+        other = [group for group in twice if not group["reproducible"]]
+        if not twice:
+            continue
         yield finding(
             "formats",
-            f"{len(groups) - len(other)} of {len(groups)} writers give the same bytes for the "
+            f"{len(twice) - len(other)} of {len(twice)} writers give the same bytes for the "
             f"same state in two processes ({workload})"
             + (f"; other bytes: {some(map(writer, other))}." if other else "."),
-            [*other, *groups],
+            [*other, *twice],
         )
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import filterfalse
 
 from study.report.summary import Group, Study
 from study.report.table import Cell, Line, Mood, Table, words
 from study.report.tables import faults, files, ranks, restarts, speed
 from study.report.tables.common import framework, is_simulated, writer
+from study.row import Row
+from study.workloads import ABSENT
 
 TABLES: dict[str, Callable[[Study], list[Table]]] = {
     "cost": speed.cost,
@@ -26,9 +30,14 @@ TABLES: dict[str, Callable[[Study], list[Table]]] = {
 
 def tables(study: Study, experiment: str) -> list[Table]:
     """None where nothing of it was measured, and nothing left out."""
-    found = TABLES[experiment](study)
+    found = TABLES[experiment](replace(study, rows=tuple(filterfalse(is_absent, study.rows))))
     groups = study.groups(experiment)
     return found + not_run(groups, found) + contradicting(groups)
+
+
+def is_absent(row: Row) -> bool:
+    """It stands for what has no line in a table: `not_run` tells it."""
+    return str(row.get("case")).startswith(ABSENT)
 
 
 def not_run(groups: list[Group], found: list[Table]) -> list[Table]:

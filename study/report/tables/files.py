@@ -24,11 +24,17 @@ def formats_line(group: Group) -> Line:
     names = words(writer(group), framework(group))
     if not group.ok:
         return Line((*names, absent(group)), is_ours(group))
-    same = bool(group["reproducible"])
-    again = Cell("yes" if same else "no", Mood.GOOD if same else Mood.WARN)
     counts = words(group.text("container"), group.text("files") or "varies")
-    return Line((*names, *counts, amount(bytes_of(group)), over(group), again),
+    return Line((*names, *counts, amount(bytes_of(group)), over(group), again(group)),
                 is_ours(group))  # fmt: skip
+
+
+def again(group: Group) -> Cell:
+    """Empty where it was saved only once."""
+    same = group["reproducible"]
+    if same is None:
+        return Cell("", Mood.ABSENT)
+    return Cell("yes", Mood.GOOD) if same else Cell("no", Mood.WARN)
 
 
 def bytes_of(group: Group) -> Figure | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from study.report.summary import Group, Study
-from study.report.table import Cell, Line, Mood, Table, duration, seconds, size, words
+from study.report.table import Cell, Line, Mood, Table, duration, predicted, seconds, size, words
 from study.report.tables.common import (
     DEEPFREEZE,
     failures,
@@ -15,7 +15,7 @@ from study.report.tables.common import (
     split,
     writer,
 )
-from study.report.tables.speed import percent
+from study.report.tables.speed import ratio_text
 
 NAMES = {
     "none": "no saves", "rank0": "rank 0 writes", "all-write": "all write",
@@ -105,7 +105,9 @@ def stall_and_run_time(group: Group) -> Cell:
     stall, ratio = group.figure("stall_seconds"), group.figure("run_time_ratio")
     if stall is None or ratio is None:
         return Cell("", Mood.ABSENT)
-    return Cell(f"{duration(stall).text}; {percent(ratio.median)}", value=stall.median)
+    if stall.count == 1:
+        return Cell(f"{seconds(stall.median)}; {ratio_text(ratio)}", value=stall.median)
+    return Cell(f"{duration(stall).text}; {ratio_text(ratio)}", value=stall.median)
 
 
 def errors(groups: list[Group]) -> list[Table]:
@@ -136,15 +138,15 @@ def nodes(groups: list[Group]) -> list[Table]:
     if not groups:
         return []
     asked: tuple[tuple[str, Callable[[Group], Cell], tuple[str, ...]], ...] = (
-        ("longest stall of a rank", lambda one: duration(one.figure("stall_seconds")), ()),
+        ("longest stall of a rank", lambda one: predicted(one.figure("stall_seconds")), ()),
         ("time to durable, where it is written first",
-         lambda one: duration(one.figure("durable_seconds")), (LOCAL_NOTE,)),
+         lambda one: predicted(one.figure("durable_seconds")), (LOCAL_NOTE,)),
         ("time to durable on the parallel file system", durable_on_parallel, ()),
         ("slowest rank less the median",
-         lambda one: duration(one.figure("straggler_seconds")), (JITTER_NOTE,)),
+         lambda one: predicted(one.figure("straggler_seconds")), (JITTER_NOTE,)),
         ("greatest load of the parallel file system", load, ()),
         ("best interval for the job's failures",
-         lambda one: duration(one.figure("best_interval_seconds")), (INTERVAL_NOTE,)),
+         lambda one: predicted(one.figure("best_interval_seconds")), (INTERVAL_NOTE,)),
     )  # fmt: skip
     return [
         table(f"NT3 on a Theta-like machine: {name}", groups, "nodes", cell,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
-from study.report.summary import Group, Study
-from study.report.table import Cell, Line, Mood, Table, amount, duration, size, words
+from study.report.summary import Figure, Group, Study
+from study.report.table import ONE_RUN, Cell, Line, Mood, Table, amount, duration, size, words
 from study.report.tables.common import (
     absent,
     failures,
@@ -21,6 +21,11 @@ EVERYTHING, FILES, SYNCS_NOTHING = "all", "files", "nothing"
 SYNCED = {EVERYTHING: "yes", FILES: "files only", SYNCS_NOTHING: "no"}
 AS_DECLARED = "as declared in bench/storage/menu.py"
 SLOWEST = float("inf")
+COST_TIMES = ("stall", "first_stall", "open", "durable", "cpu")
+READY = (
+    "from the state being there until the first save can be called, once a process; empty where "
+    "rows are older than it"
+)
 
 
 def cost(study: Study) -> list[Table]:
@@ -31,8 +36,8 @@ def cost(study: Study) -> list[Table]:
 
 def cost_table(workload: str, groups: list[Group]) -> Table:
     columns = (
-        "Writer", "Framework", "Stall", "First stall", "Durable", "CPU", "Memory above the state",
-        "Writer syncs itself",
+        "Writer", "Framework", "Stall", "First stall", "Ready", "Durable", "CPU",
+        "Memory above the state", "Writer syncs itself",
     )  # fmt: skip
     lines = tuple(cost_line(group) for group in sorted(groups, key=by("stall_seconds")))
     notes = (
@@ -40,7 +45,8 @@ def cost_table(workload: str, groups: list[Group]) -> Table:
         "leaves that to its user, the sync by the study is in it. Who syncs what is not "
         f"measured, but {AS_DECLARED}.",
         "First stall: of a process's first save. DeepFreeze was prewarmed before it, as its guide "
-        "says. All else is of the saves after it; the one by which two checkpoints exist for the "
+        f"says; the price of that is in Ready: {READY}. "
+        "All else is of the saves after it; the one by which two checkpoints exist for the "
         "first time takes longer than the next ones with many writers: the upper end of brackets.",
     )
     return Table(title(workload, groups), columns, lines, notes + failures(groups))
@@ -50,8 +56,7 @@ def cost_line(group: Group) -> Line:
     names = words(writer(group), framework(group))
     if not group.ok:
         return Line((*names, absent(group)), is_ours(group))
-    times = (duration(group.figure(f"{name}_seconds")) for name in ("stall", "first_stall",
-                                                                   "durable", "cpu"))  # fmt: skip
+    times = (duration(group.figure(f"{name}_seconds")) for name in COST_TIMES)
     synced = Cell(SYNCED.get(group.text("synced"), ""), mood_of_sync(group))
     return Line((*names, *times, amount(group.figure("peak_bytes")), synced), is_ours(group))
 
@@ -60,10 +65,12 @@ def mood_of_sync(group: Group) -> Mood:
     return Mood.PLAIN if group["synced"] == EVERYTHING else Mood.WARN
 
 
-def title(workload: str, groups: Iterable[Group]) -> str:
+def title(workload: str, groups: Sequence[Group]) -> str:
     bytes_of = next((float(str(group["state_bytes"])) for group in groups if group["state_bytes"]),
                     None)  # fmt: skip
-    return workload if bytes_of is None else f"{workload}, a state of {size(bytes_of)}"
+    of_state = "" if bytes_of is None else f", a state of {size(bytes_of)}"
+    trained = next((group["parameters"] for group in groups if group["parameters"]), None)
+    return workload + of_state + ("" if trained is None else f", {trained:,} parameters")
 
 
 def by(column: str) -> Callable[[Group], float]:
@@ -153,8 +160,13 @@ def longer(group: Group) -> Cell:
     figure = group.figure("run_time_ratio")
     if figure is None:
         return Cell("", Mood.ABSENT)
-    spread = f" [{percent(figure.low)}, {percent(figure.high)}]" if figure.count > 1 else ""
-    return Cell(percent(figure.median) + spread, value=figure.median - 1)
+    return Cell(ratio_text(figure), value=figure.median - 1)
+
+
+def ratio_text(figure: Figure) -> str:
+    """The median, and from least to greatest where there are several."""
+    several = f" [{percent(figure.low)}, {percent(figure.high)}]"
+    return percent(figure.median) + (several if figure.count > 1 else ONE_RUN)
 
 
 def percent(ratio: float) -> str:
