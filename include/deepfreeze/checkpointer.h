@@ -210,8 +210,8 @@ class Checkpointer {
   void fence(std::span<const DeviceStream> streams = {});
 
   // Capture of tensors one guard at a time, as they become final, before the save() that they
-  // belong to. Takes the specs of all and the bytes of those with a guard. False where none has one,
-  // or a save is still using the memory: nothing has begun.
+  // belong to. Takes the specs of all and the bytes of those with a guard. False where none has
+  // one, or a save is still using the memory: nothing has begun.
   [[nodiscard]] Result<bool> begin_capture(const TensorTable& tensors);
   // The guard's tensors are final, those on devices with the work given to `streams` so far: from
   // here on they are captured, and must not change before fence(guard). The next save() goes on
