@@ -123,7 +123,7 @@ void JsonReader::skip_space() {
 }
 
 bool JsonReader::take(char c) {
-  if (!ok() || at_ == text_.size() || text_[at_] != c) return false;
+  if (error_ || at_ == text_.size() || text_[at_] != c) return false;
   ++at_;
   return true;
 }
