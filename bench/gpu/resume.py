@@ -49,7 +49,7 @@ class Outcome:
 
 
 def train(job: Job) -> Outcome:
-    torch.use_deterministic_algorithms(True)
+    df.determinism(job.seed)
     workload = models.workload(job.workload, job.device, quick=job.quick)
     training = workload.build(job.seed, in_backward=False)
     state = {**training.state, "rng": df.RNG()}

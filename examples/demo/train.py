@@ -144,7 +144,7 @@ def main(arguments: list[str]) -> int:
     warnings.filterwarnings("ignore", message="'set_vital' is deprecated")  # torchdata's own call
     # The number of threads decides the order of sums, so it is part of what a run is.
     torch.set_num_threads(options.threads)
-    torch.use_deterministic_algorithms(True)
+    df.determinism(options.seed)
     choice = CHOICES[options.workload]
     workload = choice.build(options.seed, options.full, options.mode == "after_update")
     steps = options.until or choice.size(options.full).steps

@@ -12,6 +12,11 @@ from typing import Any
 _SEED_MAX = (1 << 32) - 1  # NumPy takes no more
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 _CUBLAS_SETTINGS = (":4096:8", ":16:8")  # those with which cuBLAS repeats itself
+# What torch leaves to MKL's vector library on a CPU.
+_VECTOR_MATH = (
+    "abs", "acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp", "expm1", "log", "log10",
+    "log1p", "log2", "sin", "sqrt", "tan", "tanh", "trunc",
+)  # fmt: skip
 
 
 @dataclass
@@ -71,11 +76,25 @@ def _set_torch(torch: Any, seed: int, report: Determinism) -> None:
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
     report.done.append("torch.use_deterministic_algorithms(True), cudnn.benchmark off")
+    if torch.backends.mkl.is_available():
+        _call_vector_math(torch, report)
     report.left.append(
         f"torch sums with {torch.get_num_threads()} threads: use as many in each run "
         "(torch.set_num_threads)"
     )
     report.left.append("DataLoader: give it and its sampler a generator, and workers a seed")
+
+
+def _call_vector_math(torch: Any, report: Determinism) -> None:
+    """Where several threads call first, MKL may compute one's part less precisely, that once.
+
+    A resumed process has its first calls in the middle of a training (pytorch issue 188792).
+    """
+    for kind in (torch.float32, torch.float64):
+        half = torch.full((1,), 0.5, dtype=kind, device="cpu")  # one element: one thread
+        for name in _VECTOR_MATH:
+            getattr(torch, name)(half)
+    report.done.append("MKL's vector functions: the first call of each made, by one thread")
 
 
 def _set_cublas(torch: Any, report: Determinism) -> None:

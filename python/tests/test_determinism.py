@@ -7,10 +7,12 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import deepfreeze as df
 
@@ -49,6 +51,35 @@ def test_what_can_not_repeat_itself_raises() -> None:
     assert any("use_deterministic_algorithms" in text for text in report.done)
     assert any(f"{torch.get_num_threads()} threads" in text for text in report.left)
     assert str(report).count("\n") == len(report.done) + len(report.left) - 1
+
+
+class Called(TorchDispatchMode):
+    """What torch is asked to compute, as operation, type and number of elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: set[tuple[str, torch.dtype, int]] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if args and isinstance(args[0], torch.Tensor):
+            self.all.add((func.overloadpacket.__name__, args[0].dtype, args[0].numel()))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mkl", [True, False])
+def test_one_thread_makes_the_first_calls_of_vector_math(
+    monkeypatch: pytest.MonkeyPatch, mkl: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
+    with Called() as called:
+        report = df.determinism(7)
+    for name in ("sqrt", "exp", "log", "tanh", "erf"):
+        for kind in (torch.float32, torch.float64):
+            assert ((name, kind, 1) in called.all) == mkl
+    assert all(elements == 1 for name, _, elements in called.all if name == "sqrt")
+    assert any("first call" in text for text in report.done) == mkl
 
 
 @pytest.mark.parametrize("seed", [-1, 1 << 32, 1.0, True, None, "7"])

@@ -45,7 +45,7 @@ dcp: Any = importlib.import_module("torch.distributed.checkpoint")
 
 PACKAGES = ("torch", "torchdata", "deepfreeze-checkpoint")
 
-torch.use_deterministic_algorithms(True)  # imports for a second: once, not in each process
+df.determinism(0)  # Own seeds anew. Imports for a second: once, not in each process
 
 
 def falling(step: int) -> float:

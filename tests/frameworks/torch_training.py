@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import deepfreeze as df
-from examples.digest import seed_generators, training_digest
+from examples.digest import training_digest
 
 from .training import SEED, STEPS, Options
 
@@ -38,8 +38,7 @@ class Own:
     large_arrays: ClassVar[int] = 4  # two weights, and two moments of one
 
     def __init__(self, options: Options) -> None:
-        seed_generators(options.seed)
-        torch.use_deterministic_algorithms(True)
+        df.determinism(options.seed)
         self.net = Net(192 if options.wide else 144)
         trained = [each for each in self.net.parameters() if each.requires_grad]
         self.optim = torch.optim.AdamW(trained, lr=1e-2)

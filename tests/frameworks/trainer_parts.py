@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from examples.digest import generators, seed_generators, sha256
+import deepfreeze as df
+from examples.digest import generators, sha256
 
 from .torch_training import Net
 from .training import SEED, STEPS, Options
@@ -40,8 +41,7 @@ class Parts:
     """A net, and what updates it."""
 
     def __init__(self, options: Options) -> None:
-        seed_generators(options.seed)
-        torch.use_deterministic_algorithms(True)
+        df.determinism(options.seed)
         self.net = Net(192 if options.wide else 144)
         trained = [each for each in self.net.parameters() if each.requires_grad]
         self.optim = torch.optim.AdamW(trained, lr=1e-2)
