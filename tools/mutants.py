@@ -3,7 +3,7 @@
 `python tools/mutants.py`: all sites are compiled in at once and chosen by DF_MUTANT; for each, the
 tests of its module run first, then all others, until one fails. Sites that may be left out are
 listed with their reasons in tools/mutants_idle.txt. Exit status 1 where one is unnoticed or an
-entry of that list is out of date, 130 where interrupted.
+entry of that list is not for one site, 130 where interrupted.
 """
 
 from __future__ import annotations
@@ -90,13 +90,25 @@ def last_test(said: str) -> str:
     return begun[-1].removeprefix("[ RUN      ]").strip() if begun else "its start"
 
 
-def idle_sites() -> dict[tuple[str, str], str]:
-    """By file and text: why a site may be left out. Lines: file | text | reason."""
-    found = {}
+def idle_sites() -> set[tuple[str, str]]:
+    """By file and label: what may be left out. Lines: file | label | reason."""
+    found = set()
     for line in IDLE.read_text().splitlines():
         if line and not line.startswith("#"):
-            path, text, reason = (part.strip() for part in line.split(" | ", 2))
-            found[path, text] = reason
+            path, label, _ = (part.strip() for part in line.split(" | ", 2))
+            found.add((path, label))
+    return found
+
+
+def labels(edits: list[tuple[int, Edit]]) -> dict[int, tuple[str, str]]:
+    """By number, file and text; where a file has a text several times, with "#2" for its second."""
+    all_of = Counter((edit.site.path, edit.site.text) for _, edit in edits)
+    so_far: Counter[tuple[str, str]] = Counter()
+    found = {}
+    for number, edit in edits:
+        key = path, text = edit.site.path, edit.site.text
+        so_far[key] += 1
+        found[number] = (path, text if all_of[key] == 1 else f"{text} #{so_far[key]}")
     return found
 
 
@@ -122,17 +134,17 @@ def noticed_before(verdicts: Path | None) -> Counter[tuple[str, str]]:
 
 
 def chosen(edits: list[tuple[int, Edit]], options: argparse.Namespace) -> list[tuple[int, Edit]]:
-    wanted = options.only or ""
+    label, idle = labels(edits), set() if options.all else idle_sites()
+    needed = [(number, edit) for number, edit in edits if label[number] not in idle]
     before = noticed_before(options.again)
     # A text that is there more often than it was says of none which one is new.
-    count = Counter((edit.site.path, edit.site.text) for _, edit in edits)
-    left_out = {key for key in count if count[key] <= before[key]}
-    left_out |= set() if options.all else set(idle_sites())
+    count = Counter((edit.site.path, edit.site.text) for _, edit in needed)
+    known = {key for key in count if count[key] <= before[key]}
     return [
         (number, edit)
-        for number, edit in edits
-        if wanted in f"{edit.site.path}:{edit.site.line}"
-        and (edit.site.path, edit.site.text) not in left_out
+        for number, edit in needed
+        if (options.only or "") in f"{edit.site.path}:{edit.site.line}"
+        and (edit.site.path, edit.site.text) not in known
     ]
 
 
@@ -143,17 +155,21 @@ def kept(
     noticed: dict[tuple[str, str], list[str]] = defaultdict(list)
     for each in json.loads(verdicts.read_text()):
         noticed[each["site"]["path"], each["site"]["text"]].append(each["noticed_by"])
-    numbers = {number for number, _ in wanted}
-    rest = [(number, edit.site) for number, edit in edits if number not in numbers]
+    numbers, label, idle = {number for number, _ in wanted}, labels(edits), idle_sites()
+    rest = [
+        (number, edit.site)
+        for number, edit in edits
+        if number not in numbers and label[number] not in idle
+    ]
     found = [(number, site, noticed[site.path, site.text]) for number, site in rest]
     return [Verdict(number, site, by.pop(0)) for number, site, by in found if by]
 
 
-def stale(edits: list[tuple[int, Edit]]) -> list[str]:
-    """Entries of the list that no site matches any more."""
-    there = {(edit.site.path, edit.site.text) for _, edit in edits}
-    entries = [entry for entry in idle_sites() if entry[0].startswith("src/")]
-    return [f"{path}: {text}" for path, text in entries if (path, text) not in there]
+def misfits(edits: list[tuple[int, Edit]]) -> list[str]:
+    """Entries of the list that are not the label of one site."""
+    there = set(labels(edits).values())
+    listed = sorted(entry for entry in idle_sites() if entry[0].startswith("src/"))
+    return [f"{path}: {label}" for path, label in listed if (path, label) not in there]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -201,11 +217,11 @@ def main(arguments: list[str]) -> int:
         every = sorted([*known, *verdicts], key=lambda verdict: verdict.number)
         options.json.write_text(json.dumps([asdict(each) for each in every], indent=1) + "\n")
     unnoticed = [verdict for verdict in verdicts if not verdict.noticed_by]
-    old = stale(edits)
-    for entry in old:
-        print(f"mutants_idle.txt: no such site: {entry}")
+    unfit = misfits(edits)
+    for entry in unfit:
+        print(f"mutants_idle.txt: no site, or several: {entry}")
     print(f"mutants: {len(verdicts)} left out in turn, {len(unnoticed)} unnoticed")
-    return 1 if unnoticed or old else 0
+    return 1 if unnoticed or unfit else 0
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+
+import pytest
 
 import mutant_tree as tree
 import mutants
@@ -109,6 +111,23 @@ def test_again_takes_what_was_unnoticed_and_what_is_new(tmp_path: Path) -> None:
     assert [number for number, _ in again] == [2, 3, 4, 5]  # which "twice" is new can't be told
     (kept,) = mutants.kept(edits, again, before)
     assert (kept.number, kept.site.text, kept.noticed_by) == (1, "seen", "a test")
+
+
+def test_an_excuse_is_for_one_site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = "".join(f"if ({name}) return fail(1);\n" for name in ("alone", "twice", "twice"))
+    edits = list(enumerate(edits_of(text), 1))
+    edits = [(n, replace(e, site=replace(e.site, path="src/x.cc"))) for n, e in edits]
+    idle = tmp_path / "idle.txt"
+    monkeypatch.setattr(mutants, "IDLE", idle)
+    idle.write_text("# why\nsrc/x.cc | alone | a reason\nsrc/x.cc | twice #2 | another\n")
+    assert mutants.misfits(edits) == []
+    assert [number for number, _ in mutants.chosen(edits, mutants.parse([]))] == [2]
+    before = tmp_path / "verdicts.json"
+    before.write_text(json.dumps([{"site": asdict(edits[1][1].site), "noticed_by": "a test"}]))
+    assert mutants.chosen(edits, mutants.parse(["--again", str(before)])) == []
+    assert [each.number for each in mutants.kept(edits, [], before)] == [2]
+    idle.write_text("src/x.cc | twice | of which?\nsrc/x.cc | gone | a reason\n")
+    assert mutants.misfits(edits) == ["src/x.cc: gone", "src/x.cc: twice"]
 
 
 def test_the_sources_have_all_that_durability_and_detection_rest_on() -> None:
