@@ -37,7 +37,8 @@ def determinism(seed: int) -> Determinism:
     `seed` is 0 to 2^32 - 1. Call it once, after the imports and before anything is built: some of
     it has no effect later. Operations that can't repeat themselves raise in torch and TensorFlow
     from then on. It costs speed where faster algorithms don't repeat themselves. A run that is
-    resumed needs the state of its generators as well, so put df.RNG() into what is saved.
+    resumed needs the state of its generators as well, so put df.RNG() into what is saved, and call
+    this before restore(), in the resumed process too.
 
     ValueError for a seed that NumPy would not take. Not for use beside a running training.
     """
@@ -94,7 +95,7 @@ def _call_vector_math(torch: Any, report: Determinism) -> None:
         half = torch.full((1,), 0.5, dtype=kind, device="cpu")  # one element: one thread
         for name in _VECTOR_MATH:
             getattr(torch, name)(half)
-    report.done.append("MKL's vector functions: the first call of each made, by one thread")
+    report.done.append("MKL's vector functions: each called once, by one thread")
 
 
 def _set_cublas(torch: Any, report: Determinism) -> None:

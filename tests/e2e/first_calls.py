@@ -22,6 +22,7 @@ import deepfreeze as df
 from .command import conclude
 
 VALUES = 9408  # enough for torch to share them among threads
+FAILED = 2  # a process's exit status, else whether its roots differ
 SIDE = 600  # of the product that comes before, as in a training
 
 
@@ -38,7 +39,11 @@ def differs_in_a_new_process(deterministic: bool) -> bool:
     """This one has imported torch, but has no threads of its own that a fork would lose."""
     process = os.fork()
     if process == 0:
-        os._exit(differs(deterministic))  # 1 by True; what raises ends with another status
+        status = FAILED
+        try:
+            status = int(differs(deterministic))
+        finally:
+            os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     if status not in (0, 1):
         raise RuntimeError(f"first calls: a process ended with {status}")
