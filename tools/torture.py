@@ -94,7 +94,7 @@ RUNS = (
         "corruption",
         "damage to files, half of it single bits; each byte of header and manifest; in memory",
         (f"{TESTS}/corruption/corruption_test",),
-        r"\d+ (?:damages|bytes of header|bits of the arena).*",
+        r"(?:ranks: \d+; )?\d+ (?:damages|bytes of header|bits of the arena).*",
         {"DEEPFREEZE_DAMAGES": "210000", "DEEPFREEZE_ARENA_FLIPS": "1000"},
         seconds_max=4 * HOUR,
     ),

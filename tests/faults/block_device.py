@@ -12,71 +12,43 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.e2e.command import announce_seed, conclude, make_parser, progress, scratch
 
 from .block_disk import BlockDisk, DamagedError, NotHereError, have_mounts_of_our_own, missing
-from .trainer import SECONDS_MAX, EndedError, Running, Said, call, faults_in, faults_of
+from .disk_stalls import (
+    long_stall,
+    long_stall_of_one_who_waits,
+    slow,
+    slow_for_one_who_waits,
+    stall,
+    stall_of_one_who_waits,
+)
+from .disk_trial import Scenario, Tally, remounted_faults
+from .trainer import EndedError, Running, call, faults_in
 
 MODULE = "tests.faults.block_device"
-ERRORS = (["error"], ["error=EIO", "error-pwrite-rate=100%"])
-SLOW = (["rate"], ["rate=8M"])  # bits: 1 MB/s
-STALL_STEPS = 100  # while the disk stands still, at least
-SLOW_SAVES = 5
-STEP_SECONDS = 0.005  # of faults_trainer, or longer
-QUIET_SECONDS = 0.5
-SHORT_STALL_SECONDS = 3.0
-LONG_STALL_SECONDS = 60.0
-# What one save() may take of who may skip, whatever the disk does. It is some milliseconds; the
-# rest is for a busy machine. Less than any of the stalls, so that who waits for one is found.
-SAVE_SECONDS_MAX = 1.0
-
-
-@dataclass
-class Tally:
-    """What was tried, and what was broken."""
-
-    tried: dict[str, int] = field(default_factory=dict)
-    longest_save: dict[str, float] = field(default_factory=dict)  # seconds, by scenario
-    faults: list[str] = field(default_factory=list)
-
-    def add(self, name: str, count: int = 1) -> None:
-        self.tried[name] = self.tried.get(name, 0) + count
-
-    def time(self, name: str, seconds: float) -> None:
-        self.longest_save[name] = max(self.longest_save.get(name, 0), seconds)
-
-
-Scenario = Callable[[BlockDisk, random.Random, Tally], list[str]]
-
-
-def stall_faults(ended: Said, least: float = 0, most: float = SAVE_SECONDS_MAX) -> list[str]:
-    """What its longest save() breaks of these bounds."""
-    longest = ended.stall_seconds_max
-    if longest is None:
-        return [f"it did not say how long its saves took: {ended.lines[-3:]}"]
-    if not least <= longest <= most:
-        return [f"a save() took {longest} s: not between {least} and {most}"]
-    return []
-
-
-def _remounted_faults(disk: BlockDisk, acknowledged: int) -> list[str]:
-    disk.detach()
-    disk.attach()
-    found = faults_of(disk.path / "run", acknowledged)
-    again = call("save", disk.path / "run", "1")
-    if not again.steps("durable"):
-        found.append(f"the next save fails: {again.lines}")
-    return found
+FAILING = ["error"]  # with EIO
+READ_ERROR_RATES = (5, 30, 100)  # per cent
+KEPT = 2  # checkpoints, by faults_trainer
 
 
 def errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
     """Every write fails until a save has, and some milliseconds more; the trainer outlives it."""
-    disk.attach(ERRORS[0], [*ERRORS[1], f"error-file={disk.trigger}"])
-    with Running("save", disk.path / "run", "200") as trainer:
+    return _write_errors(disk, draw, tally, "", "failed saves")
+
+
+def buffered_errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
+    """The same behind the page cache: what had been taken is refused by fsync, and only once."""
+    return _write_errors(disk, draw, tally, "buffered", "failed buffered saves")
+
+
+def _write_errors(
+    disk: BlockDisk, draw: random.Random, tally: Tally, mode: str, counted_as: str
+) -> list[str]:
+    disk.attach(FAILING, ["error-pwrite-rate=100%", f"error-file={disk.trigger}"])
+    with Running("save", disk.path / "run", "200", environment={"DEEPFREEZE_IO": mode}) as trainer:
         trainer.must_say("durable", draw.randrange(1, 40))
         time.sleep(draw.uniform(0, 0.02))  # to somewhere within a save
         disk.trigger.touch()
@@ -85,111 +57,29 @@ def errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
         disk.trigger.unlink()
         trainer.wait_for_end()
     ended = trainer.said()
-    tally.add("failed saves", len(ended.steps("failed")))
+    tally.add(counted_as, len(ended.steps("failed")))
     found = [] if "closed" in ended.lines else [f"the trainer ended with {ended.exit_status}"]
-    return found + _remounted_faults(disk, ended.newest_durable)
+    return found + remounted_faults(disk, ended.newest_durable)
 
 
-def stall(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """The disk stands still: training goes on, and when it goes on all is as it was."""
-    return _stall_of_one_who_skips(disk, draw, tally, SHORT_STALL_SECONDS)
-
-
-def long_stall(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """The same for a minute."""
-    return _stall_of_one_who_skips(disk, draw, tally, LONG_STALL_SECONDS)
-
-
-def _stall_of_one_who_skips(
-    disk: BlockDisk, draw: random.Random, tally: Tally, seconds: float
-) -> list[str]:
+def read_errors(disk: BlockDisk, _: random.Random, tally: Tally) -> list[str]:
+    """Reads fail, some or all: a checkpoint is refused or right, and afterwards all are there."""
     disk.attach()
-    found = []
-    saves = 4 * STALL_STEPS + round(seconds / STEP_SECONDS)
-    with Running("skip", disk.path / "run", str(saves)) as trainer:
-        trainer.must_say("durable")
-        time.sleep(draw.uniform(0, 0.1))
-        until = time.monotonic() + seconds
-        disk.stall()
-        time.sleep(QUIET_SECONDS)  # what had ended before is said by then
-        before = trainer.said()
-        if not trainer.wait_for("skipped", len(before.steps("skipped")) + STALL_STEPS):
-            found.append(f"a save waits for a disk that stands still: {trainer.said().lines[-3:]}")
-        time.sleep(max(0, until - time.monotonic()))
-        after = trainer.said()
-        durable = len(after.steps("durable")) - len(before.steps("durable"))
-        if durable > 1:
-            found.append(f"{durable} saves became durable on a disk that stood still")
-        disk.go_on()
-        trainer.wait_for_end(seconds + SECONDS_MAX)
-    ended = trainer.said()
-    tally.add("steps while it stood still", len(after.steps("skipped")))
-    tally.time(f"{seconds:.0f} s stall", ended.stall_seconds_max or 0)
-    if ended.steps("failed") or ended.newest_durable <= before.newest_durable:
-        found.append(f"saving did not go on: {ended.lines[-3:]}")
-    return found + stall_faults(ended) + _remounted_faults(disk, ended.newest_durable)
-
-
-def stall_of_one_who_waits(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """OnBusy::kBlock: by its design save() stands still with the disk; nothing is skipped or
-    lost."""
-    return _stall_of_one_who_blocks(disk, draw, tally, SHORT_STALL_SECONDS)
-
-
-def long_stall_of_one_who_waits(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """The same for a minute."""
-    return _stall_of_one_who_blocks(disk, draw, tally, LONG_STALL_SECONDS)
-
-
-def _stall_of_one_who_blocks(
-    disk: BlockDisk, draw: random.Random, tally: Tally, seconds: float
-) -> list[str]:
+    saved = call("save", disk.path / "run", "3")
+    disk.detach()
+    found = [] if saved.steps("durable") == [1, 2, 3] else [f"not saved: {saved.lines[-3:]}"]
+    for rate in READ_ERROR_RATES:
+        disk.attach(FAILING, [f"error-pread-rate={rate}%", f"error-file={disk.trigger}"])
+        disk.trigger.touch()
+        checked = call("check", disk.path / "run")
+        disk.detach()  # and so no cache has what was read
+        refused = sum(line.startswith(("bad", "refused")) for line in checked.lines)
+        tally.add("refused for reads", refused)
+        found += faults_in(checked, 0, may_be_bad=True)
+        if not refused and len(checked.steps("good")) != KEPT:
+            found.append(f"some are neither good nor bad: {checked.lines}")
     disk.attach()
-    with Running("block", disk.path / "run", "200") as trainer:
-        trainer.must_say("durable")
-        time.sleep(draw.uniform(0, 0.1))
-        began = time.monotonic()
-        disk.stall()
-        time.sleep(QUIET_SECONDS)  # what had ended before is said by then
-        before = trainer.said()
-        time.sleep(seconds - QUIET_SECONDS)
-        found = [] if trainer.said().lines == before.lines else ["it did not wait for the disk"]
-        stood_still = len(before.steps("saved")) < 200
-        tally.add("who stood still", stood_still)
-        disk.go_on()
-        stood = time.monotonic() - began
-        trainer.wait_for_end()
-    ended = trainer.said()
-    if len(ended.steps("durable")) != 200:
-        found.append(f"not all durable: {ended.lines[-3:]}")
-    tally.time(f"{seconds:.0f} s stall, blocking by design", ended.stall_seconds_max or 0)
-    # It waits from its next save() on, and then for what was in flight.
-    least = seconds - QUIET_SECONDS if stood_still else 0
-    found += stall_faults(ended, least, stood + SAVE_SECONDS_MAX)
-    return found + _remounted_faults(disk, ended.newest_durable)
-
-
-def slow(disk: BlockDisk, _: random.Random, tally: Tally) -> list[str]:
-    """1 MB/s: what can't be written in time is skipped, what is called durable is."""
-    disk.attach(*SLOW)
-    ended = call("skip", disk.path / "run", str(STALL_STEPS))
-    tally.add("skipped saves", len(ended.steps("skipped")))
-    tally.time("1 MB/s", ended.stall_seconds_max or 0)
-    found = stall_faults(ended)
-    if ended.steps("failed") or not ended.steps("skipped") or not ended.steps("durable"):
-        found.append(f"neither skipped nor durable: {ended.lines[-3:]}")
-    return found + _remounted_faults(disk, ended.newest_durable)
-
-
-def slow_for_one_who_waits(disk: BlockDisk, _: random.Random, tally: Tally) -> list[str]:
-    """1 MB/s and OnBusy::kBlock: by its design each save() waits until the one before is there."""
-    disk.attach(*SLOW)
-    ended = call("block", disk.path / "run", str(SLOW_SAVES))
-    tally.time("1 MB/s, blocking by design", ended.stall_seconds_max or 0)
-    found = stall_faults(ended, most=SECONDS_MAX)
-    if len(ended.steps("durable")) != SLOW_SAVES:
-        found.append(f"not all durable: {ended.lines[-3:]}")
-    return found + _remounted_faults(disk, ended.newest_durable)
+    return found + remounted_faults(disk, saved.newest_durable)
 
 
 def lying(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
@@ -216,6 +106,8 @@ def lying(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
 
 SCENARIOS: tuple[tuple[Scenario, int, int], ...] = (  # and how often: quick, else
     (errors, 2, 500),
+    (buffered_errors, 2, 300),
+    (read_errors, 1, 100),
     (stall, 1, 100),
     (stall_of_one_who_waits, 1, 100),
     (long_stall, 0, 5),

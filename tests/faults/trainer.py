@@ -88,10 +88,12 @@ class EndedError(Exception):
 class Running:
     """faults_trainer while it runs; killed at the end of `with`."""
 
-    def __init__(self, *arguments: str | Path) -> None:
+    def __init__(
+        self, *arguments: str | Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.process = subprocess.Popen(
-            [PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
+            [PROGRAM, *arguments], env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         self._lines: list[str] = []
         self._is_silent = False  # for good: it has ended

@@ -144,14 +144,16 @@ def test_trials_are_counted_and_bound_the_rate() -> None:
         {
             "crash": result_of(["500 states after power cuts in 3 lives", "500 states after"]),
             "errors": result_of(["30 failures of operations, 20 of reads", "5 operations carried"]),
-            "block_device": result_of(["block device: 3 errors, 2 stall, 9 steps, 1 lying, 1 x"]),
+            "block_device": result_of(
+                ["block device: 3 errors, 5 read errors, 2 stall, 9 steps, 1 lying, 1 x"]
+            ),
             "audit": result_of(["audit: 100 of 100 flipped bits"], passed=False),
         }
     )
     tail = "2026-11-25 | a1b2c3d |"
     assert f"`crash` | 1,000 | 3.0e-03 | {tail}" in rows
     assert f"`errors` | 55 | 5.5e-02 | {tail}" in rows
-    assert f"`block_device` | 6 | 5.0e-01 | {tail}" in rows
+    assert f"`block_device` | 11 | 2.7e-01 | {tail}" in rows
     assert f"`audit` | **failed** | | {tail}" in rows
     assert "`kills` | **never recorded** | | | |" in rows
 
