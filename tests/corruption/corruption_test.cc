@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <string_view>
@@ -21,7 +23,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kDamages = DF_DAMAGES;
+// By so many ranks; each has half of the damages.
+constexpr std::array<std::uint32_t, 2> kRuns = {1, 3};
 constexpr std::uint64_t kGoOnEvery = 20;  // a copy of the run, with one save more
+
+bool is_data_file(const Contents::value_type& file) {
+  return file.first.extension() == ".safetensors";
+}
 
 std::optional<std::uint64_t> number_from(const char* variable) {
   const char* text = std::getenv(variable);
@@ -29,13 +37,15 @@ std::optional<std::uint64_t> number_from(const char* variable) {
   return std::strtoull(text, nullptr, 10);
 }
 
-class Corruption : public testing::Test {
+// Of checkpoints in one file, and in one of each of several ranks.
+class Corruption : public testing::TestWithParam<std::uint32_t> {
  protected:
   Corruption() {
     set_log_sink([](std::string_view) {});  // warnings are expected
-    const Status stored = store_run(run_);
+    const Status stored = store_run(run_, GetParam());
     EXPECT_TRUE(stored.has_value()) << stored.error().message();
     good_ = read_all(run_);
+    EXPECT_EQ(std::ranges::count_if(good_, is_data_file), GetParam() * kStoredSteps);
     const Reading whole = read_run_through(run_, {});
     EXPECT_EQ(whole.wrong, "");
     EXPECT_EQ(whole.good, (std::vector<std::uint64_t>{3, 2, 1}));
@@ -81,20 +91,21 @@ class Corruption : public testing::Test {
   std::uint64_t found_ = 0;  // damages that kept a checkpoint from being read
 };
 
-TEST_F(Corruption, NothingIsGivenOutButWhatWasSaved) {
+TEST_P(Corruption, NothingIsGivenOutButWhatWasSaved) {
   if (const auto seed = number_from("DEEPFREEZE_DAMAGE_SEED")) return damage_by(*seed);
-  const std::uint64_t count = number_from("DEEPFREEZE_DAMAGES").value_or(kDamages);
+  const std::uint64_t count = number_from("DEEPFREEZE_DAMAGES").value_or(kDamages) / kRuns.size();
   for (std::uint64_t seed = 1; seed <= count && !HasFailure(); ++seed) damage_by(seed);
   std::string kinds;
   for (const auto& [kind, times] : by_kind_) kinds += fmt::format(", {} {}", times, kind);
-  fmt::print("{} damages, {} of them kept a checkpoint from being read{}\n", count, found_, kinds);
+  fmt::print("ranks: {}; {} damages, {} of them kept a checkpoint from being read{}\n", GetParam(),
+             count, found_, kinds);
   EXPECT_GT(found_, count / 2);                               // else the damage was none
   EXPECT_GT(by_kind_["single bits flipped"], count * 2 / 5);  // about half
   EXPECT_EQ(by_kind_.size(), 10U);
 }
 
 // Bytes of the newest manifest and of its header: one flipped bit, and cut off there.
-TEST_F(Corruption, EveryByteOfHeaderAndManifestCounts) {
+TEST_P(Corruption, EveryByteOfHeaderAndManifestCounts) {
   constexpr std::size_t kHeaderBytes = 4096;
   const std::size_t stride = number_from("DEEPFREEZE_DAMAGES") ? 1 : DF_DAMAGE_STRIDE;
   std::size_t tried = 0;
@@ -116,6 +127,9 @@ TEST_F(Corruption, EveryByteOfHeaderAndManifestCounts) {
   fmt::print("{} bytes of header and manifest, each with a bit flipped and each cut off there\n",
              tried);
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Corruption, testing::ValuesIn(kRuns),
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace deepfreeze

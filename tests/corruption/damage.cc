@@ -94,18 +94,18 @@ class Damager {
     return fmt::format("{} bytes at {} and {} swapped", unit, a, b);
   }
 
-  // As of an older checkpoint, at the same place.
+  // As of another checkpoint, or another rank, at the same place.
   std::string stale_block(const fs::path& file) {
-    const std::string& older = other_of_that_name(file);
+    const std::string& other = other_of_that_kind(file);
     const std::size_t begin = below(bytes_.size()) / kPage * kPage;
     const std::size_t count =
-        std::min({kPage, bytes_.size() - begin, older.size() - std::min(begin, older.size())});
-    bytes_.replace(begin, count, older, std::min(begin, older.size()), count);
+        std::min({kPage, bytes_.size() - begin, other.size() - std::min(begin, other.size())});
+    bytes_.replace(begin, count, other, std::min(begin, other.size()), count);
     return fmt::format("page at {} is another file's", begin);
   }
 
   std::string stale_file(const fs::path& file) {
-    bytes_ = other_of_that_name(file);
+    bytes_ = other_of_that_kind(file);
     return "another file's bytes";
   }
 
@@ -131,13 +131,18 @@ class Damager {
     return bytes_.begin() + static_cast<std::ptrdiff_t>(place);
   }
 
-  // A data file for a data file, a manifest for a manifest; its own where there is no other.
-  const std::string& other_of_that_name(const fs::path& file) {
+  // A data file for a data file, of another step or rank; else one of the same name. Its own where
+  // there is no other.
+  const std::string& other_of_that_kind(const fs::path& file) {
     std::vector<const std::string*> others;
     for (const auto& [path, content] : files_) {
-      if (path != file && path.filename() == file.filename()) others.push_back(&content);
+      if (path != file && kind_of(path) == kind_of(file)) others.push_back(&content);
     }
     return others.empty() ? files_.at(file) : *others[below(others.size())];
+  }
+
+  static std::string kind_of(const fs::path& file) {
+    return file.extension() == ".safetensors" ? ".safetensors" : file.filename().string();
   }
 
   const Contents& files_;

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <utility>
 
 #include "base/try.h"
+#include "support/thread_ranks.h"
 
 namespace deepfreeze {
 namespace {
@@ -68,16 +71,26 @@ bool is_found_bad(const CheckpointInfo& info) {
   return !faults || !faults->empty();
 }
 
-}  // namespace
-
-Status store_run(const std::filesystem::path& run) {
-  DF_TRY(Checkpointer checkpointer, Checkpointer::open(run, {}));
+// All ranks have the same, so that each writes a share of it.
+Status save_all(const std::filesystem::path& run, std::shared_ptr<RankGroup> group) {
+  DF_TRY(Checkpointer checkpointer, Checkpointer::open(run, {.ranks = std::move(group)}));
   for (std::uint64_t step = 1; step <= kStoredSteps; ++step) {
     const State state = state_of(step);
     DF_TRY(const auto handle, checkpointer.save(request_of(step, state)));
     DF_TRY_VOID(handle->wait(Level::kDurable, kDeadline));
   }
   return checkpointer.close();
+}
+
+}  // namespace
+
+Status store_run(const std::filesystem::path& run, std::uint32_t ranks) {
+  std::vector<Status> stored(ranks);
+  ThreadRanks(ranks).run([&](std::uint32_t rank, std::shared_ptr<RankGroup> group) {
+    stored[rank] = save_all(run, std::move(group));
+  });
+  for (const Status& each : stored) DF_TRY_VOID(each);
+  return {};
 }
 
 Reading read_run_through(const std::filesystem::path& run,

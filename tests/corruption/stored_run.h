@@ -1,6 +1,7 @@
 // A run of a few checkpoints whose every byte is known, and what a reader makes of it.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -12,8 +13,8 @@ namespace deepfreeze {
 
 inline constexpr std::uint64_t kStoredSteps = 3;
 
-// Saves steps 1 to kStoredSteps there.
-[[nodiscard]] Status store_run(const std::filesystem::path& run);
+// Saves steps 1 to kStoredSteps there, by so many ranks: each writes a file of its own.
+[[nodiscard]] Status store_run(const std::filesystem::path& run, std::uint32_t ranks);
 
 // What one look at all checkpoints of a run found.
 struct Reading {
