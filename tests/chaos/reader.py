@@ -20,6 +20,7 @@ from typing import IO, Any
 from tests.e2e.sample import EXACT_MALLOC, Sample, take_sample
 
 from .children import DEADLINE_SECONDS, Event, ViolationError, is_readable
+from .state import Point
 
 LEAK_BYTES = 16 << 10
 
@@ -35,6 +36,10 @@ class Reader:
             env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
         self.asked = ""
+        self.loads = 0
+        self.floor: Point | None = None  # when it was asked for its load
+        self.sample_due = False
+        self.curve: list[Sample] = []
         self._since = 0.0
 
     def ask(self, word: str) -> None:

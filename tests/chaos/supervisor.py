@@ -1,4 +1,4 @@
-"""One run and all who use it at once: trainers, the program, a reader. Everything is judged here.
+"""One run and all who use it at once: trainers, the program, readers. Everything is judged here.
 
 One thread: children are forked from it. Acts (acts.py) wait by `until`, so that while they do, all
 others are heard, and whatever is wrong ends the act as a ViolationError.
@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.sample import Sample
-
 from .children import DEADLINE_SECONDS, Child, Event, ViolationError, open_log
 from .commands import Commands
 from .on_disk import Held, held, used_bytes
@@ -32,6 +30,7 @@ WIDE_EVERY = 4  # seeds
 EAGER_CHANCE = 0.2
 TAIL_EVENTS = 60
 PAUSE_SECONDS = 0.01
+READERS = 2  # the program's calls are others
 FRESH_READER_EVERY = 10  # loads
 
 
@@ -75,19 +74,15 @@ class Supervisor:
         self.oracle = Oracle(self.world, KEEP)
         self.commands = Commands(run, place, self.oracle, KEEP, random.Random(seed + 1))
         self.trainers: list[Trainer] = []
-        self.reader: Reader | None = None
+        self.readers: list[Reader] = []
         self.counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.saves_durable = 0
-        self.curve: list[Sample] = []
         self.disk_curve: list[int] = []
         self.tail: deque[str] = deque(maxlen=TAIL_EVENTS)
         self._log = open_log(place)
         self._events = (place / "events.log").open("w")
         self._began = time.monotonic()
-        self._floor: Point | None = None  # when the reader was asked
-        self._sample_due = False
-        self._loads = 0
 
     # Who is at work.
 
@@ -108,8 +103,12 @@ class Supervisor:
         self.trainers.append(trainer)
         return trainer
 
-    def start_reader(self) -> None:
-        self.reader = Reader(self.run, self._log, leaks=self.lie == "leak")
+    def start_readers(self) -> None:
+        last = READERS - 1
+        self.readers = [
+            Reader(self.run, self._log, leaks=self.lie == "leak" and number == last)
+            for number in range(READERS)
+        ]
 
     def end(self, trainer: Trainer) -> None:
         """By SIGKILL, unless it has ended by itself."""
@@ -133,8 +132,8 @@ class Supervisor:
         for trainer in self.trainers:
             trainer.child.close()
         self.commands.kill()
-        if self.reader is not None:
-            self.reader.close()
+        for reader in self.readers:
+            reader.close()
         self._events.close()
 
     # Waiting, in which all else goes on.
@@ -159,18 +158,19 @@ class Supervisor:
     def _look(self) -> None:
         select.select([each.child for each in self.trainers if not each.dead], [], [], 0.02)
         time.sleep(PAUSE_SECONDS)
-        # What trainers said before a command or the reader came to an end is heard first.
-        answer = self.reader.answer() if self.reader else None
+        # What trainers said before a command or a reader came to an end is heard first.
+        answers = [(reader, reader.answer()) for reader in self.readers]
         command_ended = self.commands.ended()
         for trainer in self.trainers:
             self._hear(trainer)
         if command_ended:
             self.commands.judge()
         self.commands.begin_any()
-        if answer is not None:
-            self._judge(answer)
-        if self.reader is not None and not self.reader.asked:
-            self._ask(self.reader)
+        for reader, answer in answers:
+            if answer is not None:
+                self._judge(reader, answer)
+            if not reader.asked:
+                self._ask(reader)
 
     def _hear(self, trainer: Trainer) -> None:
         was_dead = trainer.dead
@@ -190,20 +190,20 @@ class Supervisor:
             raise ViolationError(f"life {trainer.life} ended with status {trainer.child.status}")
         self.counts["died at a fail point"] += died_as_told
 
-    # The reader.
+    # The readers.
 
     def _ask(self, reader: Reader) -> None:
-        if self._sample_due:
-            self._sample_due = False
+        if reader.sample_due:
+            reader.sample_due = False
             reader.ask("sample")
         elif self.oracle.durable:
-            self._floor = self.oracle.floor()
-            reader.ask("load" if self._loads % FRESH_READER_EVERY else "open")
-            self._loads += 1
+            reader.floor = self.oracle.floor()
+            reader.ask("load" if reader.loads % FRESH_READER_EVERY else "open")
+            reader.loads += 1
 
-    def _judge(self, answer: Event) -> None:
+    def _judge(self, reader: Reader, answer: Event) -> None:
         if answer["kind"] == "sample":
-            self.curve.append(sample_of(answer))
+            reader.curve.append(sample_of(answer))
         elif answer["kind"] == "refused":
             if not is_gone(answer["message"]):
                 raise ViolationError(f"the reader: {answer}")
@@ -211,14 +211,11 @@ class Supervisor:
         else:
             point = Point(*answer["point"])
             floor = self.oracle.floor()  # damage may have been done since it was asked
-            self.oracle.check_floor(point, min(filter(None, (floor, self._floor))), "load")
+            self.oracle.check_floor(point, min(filter(None, (floor, reader.floor))), "load")
             self.oracle.check_bytes(point, answer["digests"], "load")
             self.counts["loads"] += 1
 
-    def sample_reader(self) -> None:
-        self._sample_due = True
-
-    # Rest: no trainer, no command. The reader reads on.
+    # Rest: no trainer, no command. The readers read on.
 
     def rest(self) -> list[Held]:
         """What is on disk then, checked against what must be."""
