@@ -4,11 +4,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <functional>
 
 #include "base/log.h"
+#include "base/try.h"
 #include "cli/test_run.h"
+#include "deepfreeze/deepfreeze.h"
 #include "manifest/commit.h"
 #include "manifest/history.h"
 #include "manifest/retention.h"
@@ -167,6 +172,42 @@ bool holds_for_another_user(const std::function<bool()>& body) {
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// Why a save there does not become durable.
+Status save_into(const fs::path& run) {
+  DF_TRY(Checkpointer checkpointer, Checkpointer::open(run, {}));
+  const std::vector<std::byte> bytes(9);
+  const TensorTable table = {
+      {.spec = {.key = "w", .dtype = DType::kU8, .shape = {9}}, .data = bytes}};
+  DF_TRY(const auto handle, checkpointer.save({.step = 3, .tensors = table}));
+  return handle->wait(Level::kDurable, std::chrono::seconds(60));
+}
+
+std::vector<fs::path> names_below(const fs::path& directory) {
+  std::vector<fs::path> names;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) names.push_back(entry);
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST_F(HostileNames, ARunOfAnotherUserIsReadAndASaveIntoItSaysWhyNot) {
+  const std::vector<fs::path> before = names_below(run_.path());
+  fs::permissions(run_.path(), fs::perms(0555));  // not for its owner either, where no root tests
+  EXPECT_TRUE(holds_for_another_user([&] {
+    const auto vfs = must(open_posix_vfs(run_.path()));
+    return newest_first(must(read_run(*vfs))) == std::vector{newest_, good_} &&
+           must(verify_attempt(*vfs, newest_, {.thread_count = 1})).empty();
+  }));
+  EXPECT_TRUE(holds_for_another_user([&] {
+    const Status saved = save_into(run_.path());
+    return !saved && saved.error().code() == ErrorCode::kIo && saved.error().os_errno() == EACCES &&
+           saved.error().message().contains(run_.text()) &&
+           saved.error().message().contains("Permission denied");
+  }));
+  fs::permissions(run_.path(), fs::perms::owner_all);
+  EXPECT_EQ(names_below(run_.path()), before);
+  EXPECT_EQ(listed(), (std::vector{newest_, good_}));
 }
 
 TEST_F(HostileNames, WhatAnotherUserMayNotReadIsSaidAndPassedOver) {
