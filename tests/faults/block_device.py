@@ -78,7 +78,6 @@ def read_errors(disk: BlockDisk, _: random.Random, tally: Tally) -> list[str]:
         found += faults_in(checked, 0, may_be_bad=True)
         if not refused and len(checked.steps("good")) != KEPT:
             found.append(f"some are neither good nor bad: {checked.lines}")
-    disk.attach()
     return found + remounted_faults(disk, saved.newest_durable)
 
 
