@@ -84,6 +84,7 @@ class Guards:
         for guard in gone:
             guard.detach()
             self._all.remove(guard)
+            self._hooked.pop(guard.number, None)
 
     def note_hook(self, number: int, captured: bool) -> None:
         """A hook runs before an update, which may be on its way into a graph."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import threading
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 import deepfreeze as df
-from deepfreeze.guards import LAZY_BYTES_MIN
+from deepfreeze.guards import LAZY_BYTES_MIN, Guards
 from deepfreeze.window import Window
 
 WIDTH = 256  # a weight of 256 KiB
@@ -326,6 +327,19 @@ def test_detached_it_is_eager_again(ckpt: df.Checkpointer) -> None:
     ckpt.detach(training.optim)
     assert save(ckpt, 2, training.state).status().guarded_bytes == 0
     assert not training.optim._optimizer_step_pre_hooks
+
+
+def test_of_what_was_detached_nothing_is_left(ckpt: df.Checkpointer) -> None:
+    training = Training(adam)
+    for step in range(3):
+        ckpt.attach(training.optim)
+        save(ckpt, step, training.state)
+        training.backward()
+        training.optim.step()
+        ckpt.detach(training.optim)
+    guards = ckpt._lazy._guards
+    assert guards._numbers == 3
+    assert dataclasses.replace(guards, _numbers=0) == Guards()
 
 
 def test_tensors_of_two_optimizers_have_no_fence_of_their_own(ckpt: df.Checkpointer) -> None:
