@@ -8,6 +8,8 @@ status 1 where one was broken. `--quick` tries each kind a few times.
 from __future__ import annotations
 
 import argparse
+import mmap
+import os
 import random
 import subprocess
 import sys
@@ -16,7 +18,14 @@ from pathlib import Path
 
 from tests.e2e.command import announce_seed, conclude, make_parser, progress, scratch
 
-from .block_disk import BlockDisk, DamagedError, NotHereError, have_mounts_of_our_own, missing
+from .block_disk import (
+    DISK_BYTES,
+    BlockDisk,
+    DamagedError,
+    NotHereError,
+    have_mounts_of_our_own,
+    missing,
+)
 from .disk_stalls import (
     long_stall,
     long_stall_of_one_who_waits,
@@ -30,25 +39,18 @@ from .trainer import EndedError, Running, call, faults_in
 
 MODULE = "tests.faults.block_device"
 FAILING = ["error"]  # with EIO
+WRITE_ERROR_RATES = (5, 20, 50)  # per cent
 READ_ERROR_RATES = (5, 30, 100)  # per cent
+WRITES = 200
+WRITE_BYTES_MAX = 128 << 10
+SECTOR_BYTES = 512
 KEPT = 2  # checkpoints, by faults_trainer
 
 
 def errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
     """Every write fails until a save has, and some milliseconds more; the trainer outlives it."""
-    return _write_errors(disk, draw, tally, "", "failed saves")
-
-
-def buffered_errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """The same behind the page cache: what had been taken is refused by fsync, and only once."""
-    return _write_errors(disk, draw, tally, "buffered", "failed buffered saves")
-
-
-def _write_errors(
-    disk: BlockDisk, draw: random.Random, tally: Tally, mode: str, counted_as: str
-) -> list[str]:
     disk.attach(FAILING, ["error-pwrite-rate=100%", f"error-file={disk.trigger}"])
-    with Running("save", disk.path / "run", "200", environment={"DEEPFREEZE_IO": mode}) as trainer:
+    with Running("save", disk.path / "run", "200") as trainer:
         trainer.must_say("durable", draw.randrange(1, 40))
         time.sleep(draw.uniform(0, 0.02))  # to somewhere within a save
         disk.trigger.touch()
@@ -57,9 +59,63 @@ def _write_errors(
         disk.trigger.unlink()
         trainer.wait_for_end()
     ended = trainer.said()
-    tally.add(counted_as, len(ended.steps("failed")))
+    tally.add("failed saves", len(ended.steps("failed")))
     found = [] if "closed" in ended.lines else [f"the trainer ended with {ended.exit_status}"]
     return found + remounted_faults(disk, ended.newest_durable)
+
+
+def some_errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
+    """Some writes fail. Then the trainer is killed, so that no later save takes the place of one
+    that was called durable wrongly."""
+    return _some_errors(disk, draw, tally, "", "saves with failed writes")
+
+
+def some_buffered_errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
+    """The same behind the page cache: of what had been taken only fsync tells, and only once."""
+    return _some_errors(disk, draw, tally, "buffered", "buffered saves with failed writes")
+
+
+def _some_errors(
+    disk: BlockDisk, draw: random.Random, tally: Tally, mode: str, counted_as: str
+) -> list[str]:
+    rate = draw.choice(WRITE_ERROR_RATES)
+    disk.attach(FAILING, [f"error-pwrite-rate={rate}%", f"error-file={disk.trigger}"])
+    with Running("save", disk.path / "run", "1000", environment={"DEEPFREEZE_IO": mode}) as trainer:
+        trainer.must_say("durable", draw.randrange(1, 40))
+        disk.trigger.touch()
+        time.sleep(draw.uniform(0, 0.2))
+    ended = trainer.said()
+    tally.add(counted_as, len(ended.steps("failed")))
+    return remounted_faults(disk, ended.newest_durable)
+
+
+def honest(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
+    """Of this disk itself, for all the others rest on it: what it calls written is, in whatever
+    pieces the writes beside it fail."""
+    disk.attach_unmounted(FAILING, ["error-pwrite-rate=30%", f"error-file={disk.trigger}"])
+    disk.trigger.touch()
+    found = []
+    file = os.open(disk.device, os.O_RDWR | os.O_DIRECT)
+    try:
+        for _ in range(WRITES):
+            offset = draw.randrange(0, DISK_BYTES - WRITE_BYTES_MAX, SECTOR_BYTES)
+            data = draw.randbytes(draw.randrange(SECTOR_BYTES, WRITE_BYTES_MAX, SECTOR_BYTES))
+            if not _write_direct(file, offset, data):
+                tally.add("refused by the disk")
+            elif disk.content_at(offset, len(data)) != data:
+                found.append(f"{len(data)} bytes at {offset} are called written and are not")
+    finally:
+        os.close(file)
+    return found
+
+
+def _write_direct(file: int, offset: int, data: bytes) -> bool:
+    with mmap.mmap(-1, len(data)) as pages:  # page-aligned, as it must be
+        pages[:] = data
+        try:
+            return os.pwrite(file, pages, offset) == len(data)
+        except OSError:
+            return False
 
 
 def read_errors(disk: BlockDisk, _: random.Random, tally: Tally) -> list[str]:
@@ -104,8 +160,10 @@ def lying(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
 
 
 SCENARIOS: tuple[tuple[Scenario, int, int], ...] = (  # and how often: quick, else
+    (honest, 1, 20),
     (errors, 2, 500),
-    (buffered_errors, 2, 300),
+    (some_errors, 5, 500),
+    (some_buffered_errors, 5, 1000),
     (read_errors, 1, 100),
     (stall, 1, 100),
     (stall_of_one_who_waits, 1, 100),

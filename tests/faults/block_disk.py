@@ -95,7 +95,7 @@ class BlockDisk:
         self._shown = place / "shown"
         self._socket = place / "socket"
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._loop = ""
+        self.device = ""  # while it is attached
         self.path.mkdir()
         self._shown.touch()
         with self._image.open("wb") as file:
@@ -104,6 +104,15 @@ class BlockDisk:
 
     def attach(self, filters: Sequence[str] = (), parameters: Sequence[str] = ()) -> None:
         """Repairs the file system as a start of the machine would, and mounts it."""
+        self.attach_unmounted(filters, parameters)
+        try:
+            _run("e2fsck", "-fy", self.device, accept=(0, 1, 2, 3))
+            _run("mount", self.device, self.path)
+        except OSError as cause:
+            raise DamagedError(str(cause)) from cause
+
+    def attach_unmounted(self, filters: Sequence[str], parameters: Sequence[str]) -> None:
+        """The device alone."""
         self._socket.unlink(missing_ok=True)
         server = ["nbdkit", "-f", "--exit-with-parent", "-U", str(self._socket)]
         server += [f"--filter={each}" for each in filters]
@@ -111,12 +120,8 @@ class BlockDisk:
         _wait_until(self._socket.exists, "nbdkit")
         self._start(["nbdfuse", self._shown, f"nbd+unix:///?socket={self._socket}"])
         _wait_until(lambda: self._shown.stat().st_size > 0, "nbdfuse")
-        self._loop = _run("losetup", "--find", "--show", self._shown)
-        try:
-            _run("e2fsck", "-fy", self._loop, accept=(0, 1, 2, 3))
-            _run("mount", self._loop, self.path)
-        except OSError as cause:
-            raise DamagedError(str(cause)) from cause
+        # Through the page cache, the loop device calls a write done of which only a part was.
+        self.device = _run("losetup", "--find", "--show", "--direct-io=on", self._shown)
 
     def _start(self, command: Sequence[str | Path]) -> None:
         self._processes.append(
@@ -136,6 +141,12 @@ class BlockDisk:
     def content(self) -> bytes:
         """What is on the device; while it is detached."""
         return self._image.read_bytes()
+
+    def content_at(self, offset: int, nbytes: int) -> bytes:
+        """A part of it, at any time: of what no cache keeps back."""
+        with self._image.open("rb") as file:
+            file.seek(offset)
+            return file.read(nbytes)
 
     def lose_some_since(self, before: bytes, draw: random.Random) -> int:
         """Puts some blocks back as they were, as if they had never been written; how many."""
@@ -165,10 +176,10 @@ class BlockDisk:
             _wait_until(self._is_unmounted, "unmounting")
         finally:
             try:
-                if self._loop:
-                    _run("losetup", "--detach", self._loop)
+                if self.device:
+                    _run("losetup", "--detach", self.device)
             finally:
-                self._loop = ""
+                self.device = ""
                 self._end_processes()
 
     def _end_processes(self) -> None:
