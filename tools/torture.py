@@ -1,10 +1,10 @@
 """The long runs: `make torture` for all of them, `python tools/torture.py --only crash` for some.
 
 Each writes what it found into tests/torture.json, with date, commit and seconds; runs that were
-not asked for keep theirs. tests/torture.md is the table of it, with those that never ran, and
-docs/guarantees.md has the trials of each promise; --table writes both anew and runs nothing. Exit
-status 1 where one failed, found nothing, left something out or came to no end in its time, 130
-where interrupted.
+not asked for keep theirs. tests/torture.md is the table of it, with those that were done in parts
+or never, and docs/guarantees.md has the trials of each promise; --table writes both anew and runs
+nothing. Exit status 1 where one failed, found nothing, left something out or came to no end in its
+time, 130 where interrupted.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import torture_bounds
+import torture_parts
 
 ROOT = Path(__file__).resolve().parents[1]
 JSON = ROOT / "tests/torture.json"
@@ -266,7 +267,7 @@ def stored() -> dict[str, dict[str, Any]]:
     return {str(each["name"]): each for each in json.loads(JSON.read_text())}
 
 
-def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+def table(results: Mapping[str, Mapping[str, Any]], parts: Mapping[str, Mapping[str, Any]]) -> str:
     lines = [
         "# The long runs, as they last ended",
         "",
@@ -275,18 +276,21 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> str:
         "",
         "| run | what | passed | found | time | date | commit |",
         "|---|---|---|---|---|---|---|",
-        *(row(run, results.get(run.name)) for run in RUNS),
+        *(row(run, results.get(run.name), parts.get(run.name)) for run in RUNS),
     ]
     return "\n".join(lines) + "\n"
 
 
-def row(run: Run, result: Mapping[str, Any] | None) -> str:
-    if result is None:
+def row(run: Run, whole: Mapping[str, Any] | None, parts: Mapping[str, Any] | None) -> str:
+    recorded = whole or parts
+    if recorded is None:
         return f"| {run.name} | {run.what}: `{command_of(run)}` | **never recorded** | | | | |"
+    result = {"what": run.what, "command": command_of(run), "commit": "", **recorded}
+    passed = ("yes" if result["passed"] else "**NO**") + ("" if whole else ", in parts")
+    seconds = "" if result["seconds"] is None else f"{result['seconds']} s"
     return (
-        f"| {run.name} | {result['what']}: `{result['command']}` | "
-        f"{'yes' if result['passed'] else '**NO**'} | {'; '.join(result['found'])} | "
-        f"{result['seconds']} s | {result['date']} | {result['commit']} |"
+        f"| {run.name} | {result['what']}: `{result['command']}` | {passed} | "
+        f"{'; '.join(result['found'])} | {seconds} | {result['date']} | {result['commit']} |"
     )
 
 
@@ -299,7 +303,7 @@ def write(result: dict[str, Any]) -> None:
 
 
 def write_tables(results: Mapping[str, Mapping[str, Any]]) -> None:
-    TABLE.write_text(table(results))
+    TABLE.write_text(table(results, torture_parts.recorded()))
     GUARANTEES.write_text(torture_bounds.written_into(GUARANTEES.read_text(), results))
 
 

@@ -45,8 +45,8 @@ ALL = (
     Trials("no harm", "system_calls", "system calls that fail or are the last",
            r"system calls: (\d+)"),
     Trials("no harm", "block_device", "disks that fail, stall, crawl or lie",
-           r"(\d+) (?:errors|buffered errors|read errors|stall|stall of one who waits|long stall"
-           r"|long stall of one who waits|slow|slow for one who waits|lying),"),
+           r"(\d+) (?:(?:some |some buffered |read )?errors"
+           r"|(?:long )?stall(?: of one who waits)?|slow(?: for one who waits)?|lying),"),
     Trials("no harm", "memory", "processes killed for want of memory", r"memory: (\d+)"),
     Trials("replicas", "audit", "flipped bits", r"audit: (\d+) of"),
 )  # fmt: skip

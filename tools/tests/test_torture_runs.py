@@ -12,8 +12,10 @@ import pytest
 
 import torture
 import torture_bounds
+import torture_parts
 from tests.chaos import kills
 from tests.e2e import sample, soak, torn_capture
+from tests.faults import block_device
 
 
 def carried_out(figures: str, text: str, status: int = 0) -> tuple[bool, list[str]]:
@@ -83,7 +85,7 @@ def test_what_was_killed_is_found() -> None:
 
 def test_a_run_that_was_never_recorded_has_a_row_that_says_so() -> None:
     (result,) = [torture.carry_out(torture.Run("crash", "", ("true",), "x"), "a1b2c3d")]
-    rows = torture.table({"crash": result}).splitlines()[-len(torture.RUNS) :]
+    rows = torture.table({"crash": result}, {}).splitlines()[-len(torture.RUNS) :]
     assert [row.split(" | ")[0] for row in rows] == [f"| {run.name}" for run in torture.RUNS]
     never = [row for row in rows if "**never recorded**" in row]
     assert len(never) == len(torture.RUNS) - 1
@@ -165,4 +167,34 @@ def test_every_run_of_a_promise_is_one_of_the_long_runs() -> None:
 def test_the_page_has_the_trials_as_they_are_recorded() -> None:
     page = torture.GUARANTEES.read_text()
     assert torture_bounds.written_into(page, torture.stored()) == page
-    assert torture.table(torture.stored()) == torture.TABLE.read_text()
+    table = torture.table(torture.stored(), torture_parts.recorded())
+    assert table == torture.TABLE.read_text()
+
+
+def test_what_was_done_in_parts_is_said_so() -> None:
+    """And passes only where each part of it did."""
+    target = {"executions": 7, "minutes": 30.1, "edges": 3, "last": "2026-11-25"}
+    broken = {**target, "executions": 0, "minutes": 0}
+    assert torture_parts.fuzz({"json": target})["passed"]
+    assert not torture_parts.fuzz({"json": target, "tree": broken})["passed"]
+    assert not torture_parts.fuzz({})["passed"]
+    verdicts = [{"noticed_by": "a"}, {"noticed_by": ""}]
+    assert torture_parts.mutants(verdicts[:1])["passed"]
+    assert not torture_parts.mutants(verdicts)["passed"]
+    assert not torture_parts.mutants([])["passed"]
+    parts = {"fuzz": torture_parts.fuzz({"json": target})}
+    (row,) = (line for line in torture.table({}, parts).splitlines() if "| fuzz " in line)
+    assert "| yes, in parts | 1 targets, 7 inputs" in row
+    whole = {"fuzz": result_of(["all"]) | {"what": "", "command": "", "seconds": 1}}
+    assert "| yes | all | 1 s |" in torture.table(whole, parts)
+
+
+def test_each_trial_on_a_disk_is_counted() -> None:
+    """But for that of the disk itself."""
+    (trials,) = (each for each in torture_bounds.ALL if each.run == "block_device")
+    names = [scenario.__name__.replace("_", " ") for scenario, _, _ in block_device.SCENARIOS]
+    assert "honest" in names
+    line = (
+        "block device: " + ", ".join(f"1 {name}" for name in names) + ", 9 failed saves; 0 faults"
+    )
+    assert torture_bounds.count(trials, [line]) == len(names) - 1
