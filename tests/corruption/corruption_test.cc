@@ -10,6 +10,8 @@
 #include <array>
 #include <cstdlib>
 #include <map>
+#include <ranges>
+#include <set>
 #include <string_view>
 
 #include "base/log.h"
@@ -46,6 +48,8 @@ class Corruption : public testing::TestWithParam<std::uint32_t> {
     EXPECT_TRUE(stored.has_value()) << stored.error().message();
     good_ = read_all(run_);
     EXPECT_EQ(std::ranges::count_if(good_, is_data_file), GetParam() * kStoredSteps);
+    // Else another rank's file would be found by its length alone.
+    EXPECT_EQ(lengths_of_data_files().size(), 1U);
     const Reading whole = read_run_through(run_, {});
     EXPECT_EQ(whole.wrong, "");
     EXPECT_EQ(whole.good, (std::vector<std::uint64_t>{3, 2, 1}));
@@ -57,6 +61,14 @@ class Corruption : public testing::TestWithParam<std::uint32_t> {
     const std::string name = file.lexically_relative(run_).begin()->string();
     if (!name.starts_with("step-")) return std::nullopt;
     return std::strtoull(name.c_str() + 5, nullptr, 10);
+  }
+
+  [[nodiscard]] std::set<std::size_t> lengths_of_data_files() const {
+    std::set<std::size_t> lengths;
+    for (const auto& file : good_ | std::views::filter(is_data_file)) {
+      lengths.insert(file.second.size());
+    }
+    return lengths;
   }
 
   void judge(const Damage& damage) {
