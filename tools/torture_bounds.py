@@ -45,7 +45,7 @@ ALL = (
     Trials("no harm", "system_calls", "system calls that fail or are the last",
            r"system calls: (\d+)"),
     Trials("no harm", "block_device", "disks that fail, stall, crawl or lie",
-           r"(\d+) (?:(?:some |some buffered |read )?errors"
+           r"(\d+) (?:(?:some |some buffered |some journal |read )?errors"
            r"|(?:long )?stall(?: of one who waits)?|slow(?: for one who waits)?|lying),"),
     Trials("no harm", "memory", "processes killed for want of memory", r"memory: (\d+)"),
     Trials("replicas", "audit", "flipped bits", r"audit: (\d+) of"),

@@ -8,6 +8,7 @@ status 1 where one was broken. `--quick` tries each kind a few times.
 from __future__ import annotations
 
 import argparse
+import errno
 import mmap
 import os
 import random
@@ -43,7 +44,6 @@ WRITE_ERROR_RATES = (5, 20, 50)  # per cent
 READ_ERROR_RATES = (5, 30, 100)  # per cent
 WRITES = 200
 WRITE_BYTES_MAX = 128 << 10
-SECTOR_BYTES = 512
 KEPT = 2  # checkpoints, by faults_trainer
 
 
@@ -65,44 +65,57 @@ def errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
 
 
 def some_errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """Some writes fail. Then the trainer is killed, so that no later save takes the place of one
-    that was called durable wrongly."""
-    return _some_errors(disk, draw, tally, "", "saves with failed writes")
+    """Some writes of data fail, until some saves have. Then the trainer is killed, so that no later
+    save takes the place of one that was called durable wrongly."""
+    disk.have_a_journal_that_never_fails()
+    return _some_errors(disk, draw, tally, "", errno.EIO)
 
 
 def some_buffered_errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
     """The same behind the page cache: of what had been taken only fsync tells, and only once."""
-    return _some_errors(disk, draw, tally, "buffered", "buffered saves with failed writes")
+    disk.have_a_journal_that_never_fails()
+    return _some_errors(disk, draw, tally, "buffered", errno.EIO)
+
+
+def some_journal_errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
+    """The same of any writes: mostly the journal's is the first, and ext4 writes nothing more."""
+    return _some_errors(disk, draw, tally, "", errno.EROFS)
 
 
 def _some_errors(
-    disk: BlockDisk, draw: random.Random, tally: Tally, mode: str, counted_as: str
+    disk: BlockDisk, draw: random.Random, tally: Tally, mode: str, cause: int
 ) -> list[str]:
     rate = draw.choice(WRITE_ERROR_RATES)
     disk.attach(FAILING, [f"error-pwrite-rate={rate}%", f"error-file={disk.trigger}"])
-    with Running("save", disk.path / "run", "1000", environment={"DEEPFREEZE_IO": mode}) as trainer:
+    with Running(
+        "save", disk.path / "run", "10000", environment={"DEEPFREEZE_IO": mode}
+    ) as trainer:
         trainer.must_say("durable", draw.randrange(1, 40))
         disk.trigger.touch()
-        time.sleep(draw.uniform(0, 0.2))
+        trainer.must_say("failed", draw.randrange(1, 4))
+        time.sleep(draw.uniform(0, 0.02))
     ended = trainer.said()
-    tally.add(counted_as, len(ended.steps("failed")))
+    text = os.strerror(cause)
+    failed = [line for line in ended.lines if line.startswith("failed") and text in line]
+    tally.add(f"{mode} saves failed with {errno.errorcode[cause]}".strip(), len(failed))
     return remounted_faults(disk, ended.newest_durable)
 
 
 def honest(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """Of this disk itself, for all the others rest on it: what it calls written is, in whatever
-    pieces the writes beside it fail."""
+    """Of this disk itself, for all the others rest on it: what it calls written is, though some
+    writes fail before it and after it."""
     disk.attach_unmounted(FAILING, ["error-pwrite-rate=30%", f"error-file={disk.trigger}"])
     disk.trigger.touch()
+    sector = disk.sector_bytes()
     found = []
     file = os.open(disk.device, os.O_RDWR | os.O_DIRECT)
     try:
         for _ in range(WRITES):
-            offset = draw.randrange(0, DISK_BYTES - WRITE_BYTES_MAX, SECTOR_BYTES)
-            data = draw.randbytes(draw.randrange(SECTOR_BYTES, WRITE_BYTES_MAX, SECTOR_BYTES))
-            if not _write_direct(file, offset, data):
-                tally.add("refused by the disk")
-            elif disk.content_at(offset, len(data)) != data:
+            offset = draw.randrange(0, DISK_BYTES - WRITE_BYTES_MAX, sector)
+            data = draw.randbytes(draw.randrange(sector, WRITE_BYTES_MAX, sector))
+            taken = _write_direct(file, offset, data)
+            tally.add("writes that the disk takes" if taken else "writes that it refuses")
+            if taken and disk.content_at(offset, len(data)) != data:
                 found.append(f"{len(data)} bytes at {offset} are called written and are not")
     finally:
         os.close(file)
@@ -110,11 +123,14 @@ def honest(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
 
 
 def _write_direct(file: int, offset: int, data: bytes) -> bool:
+    """False where the disk refuses it; OSError where it fails for another cause."""
     with mmap.mmap(-1, len(data)) as pages:  # page-aligned, as it must be
         pages[:] = data
         try:
             return os.pwrite(file, pages, offset) == len(data)
-        except OSError:
+        except OSError as cause:
+            if cause.errno != errno.EIO:
+                raise
             return False
 
 
@@ -129,12 +145,21 @@ def read_errors(disk: BlockDisk, _: random.Random, tally: Tally) -> list[str]:
         disk.trigger.touch()
         checked = call("check", disk.path / "run")
         disk.detach()  # and so no cache has what was read
-        refused = sum(line.startswith(("bad", "refused")) for line in checked.lines)
-        tally.add("refused for reads", refused)
+        tally.add("refused for reads", sum(map(_is_refusal, checked.lines)))
         found += faults_in(checked, 0, may_be_bad=True)
-        if not refused and len(checked.steps("good")) != KEPT:
-            found.append(f"some are neither good nor bad: {checked.lines}")
+        if not any(line.startswith("refused") for line in checked.lines):  # the whole run
+            found += _of_other_number(len(checked.steps("good")) + len(checked.steps("bad")))
+    disk.attach()
+    found += _of_other_number(len(call("check", disk.path / "run").steps("good")))
     return found + remounted_faults(disk, saved.newest_durable)
+
+
+def _is_refusal(line: str) -> bool:
+    return line.startswith(("bad", "refused"))
+
+
+def _of_other_number(count: int) -> list[str]:
+    return [] if count == KEPT else [f"{count} checkpoints are listed, not {KEPT}"]
 
 
 def lying(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
@@ -164,6 +189,7 @@ SCENARIOS: tuple[tuple[Scenario, int, int], ...] = (  # and how often: quick, el
     (errors, 2, 500),
     (some_errors, 5, 500),
     (some_buffered_errors, 5, 1000),
+    (some_journal_errors, 2, 500),
     (read_errors, 1, 100),
     (stall, 1, 100),
     (stall_of_one_who_waits, 1, 100),
@@ -183,6 +209,10 @@ def one(scenario: Scenario, seed: int, place: Path, tally: Tally) -> list[str]:
             return [f"it hangs: {cause}"]
         except EndedError as cause:
             return [f"it ended too soon: {cause}"]
+        except DamagedError as cause:
+            return [f"the file system is lost: {cause}"]
+        except OSError as cause:  # no fault of what is tried, but this trial shows nothing
+            return [f"the disk itself: {cause}"]
 
 
 def prove(options: argparse.Namespace, first_seed: int) -> Tally:

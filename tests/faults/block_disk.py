@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 DISK_BYTES = 192 << 20
+JOURNAL_BYTES = 8 << 20
 BLOCK_BYTES = 4096
 _NEW_MOUNTS = 0x20000  # CLONE_NEWNS
 _READY_SECONDS = 10.0
-PROGRAMS = ("nbdkit", "nbdfuse", "losetup", "mkfs.ext4", "e2fsck", "mount", "umount")
+PROGRAMS = ("nbdkit", "nbdfuse", "losetup", "mkfs.ext4", "mke2fs", "e2fsck", "mount", "umount")
 DEVICES = (Path("/dev/fuse"), Path("/dev/loop-control"))
 FILTERS = ("error", "rate")  # of nbdkit, where they may be a package of their own
 
@@ -43,11 +44,14 @@ def _run(*command: str | Path, accept: Sequence[int] = (0,)) -> str:
     return done.stdout.strip()
 
 
-def _wait_until(ready: Callable[[], bool], what: str) -> None:
+def _wait_until(ready: Callable[[], bool], gave_up: Callable[[], str]) -> None:
+    """OSError after some seconds, or as soon as `gave_up` has something to say."""
     until = time.monotonic() + _READY_SECONDS
     while not ready():
+        if said := gave_up():
+            raise OSError(said)
         if time.monotonic() > until:
-            raise OSError(f"{what} is not ready after {_READY_SECONDS:.0f} s")
+            raise OSError(f"not ready after {_READY_SECONDS:.0f} s")
         time.sleep(0.01)
 
 
@@ -94,6 +98,10 @@ class BlockDisk:
         self._image = place / "image"
         self._shown = place / "shown"
         self._socket = place / "socket"
+        self._listens = place / "listens"  # nbdkit's: the socket is there before that
+        self._errors = place / "errors"
+        self._journal = place / "journal"
+        self._journal_device = ""  # where it has one of its own
         self._processes: list[subprocess.Popen[bytes]] = []
         self.device = ""  # while it is attached
         self.path.mkdir()
@@ -102,34 +110,69 @@ class BlockDisk:
             file.truncate(DISK_BYTES)
         _run("mkfs.ext4", "-q", self._image)
 
+    def have_a_journal_that_never_fails(self) -> None:
+        """On a disk of its own; before the first attach(). Else the first write to fail is the
+        journal's, as a rule, and ext4 writes nothing any more."""
+        with self._journal.open("wb") as file:
+            file.truncate(JOURNAL_BYTES)
+        self._journal_device = _run("losetup", "--find", "--show", self._journal)
+        block = ("-b", str(BLOCK_BYTES))
+        _run("mke2fs", "-q", "-F", *block, "-O", "journal_dev", self._journal_device)
+        _run("mkfs.ext4", "-q", "-F", *block, "-J", f"device={self._journal_device}", self._image)
+
     def attach(self, filters: Sequence[str] = (), parameters: Sequence[str] = ()) -> None:
         """Repairs the file system as a start of the machine would, and mounts it."""
         self.attach_unmounted(filters, parameters)
+        journal = self._journal_device
+        check = ("e2fsck", "-fy", *(("-j", journal) if journal else ()))
+        mount = ("mount", *(("-o", f"journal_path={journal}") if journal else ()))
         try:
-            _run("e2fsck", "-fy", self.device, accept=(0, 1, 2, 3))
-            _run("mount", self.device, self.path)
+            _run(*check, self.device, accept=(0, 1, 2, 3))
+            _run(*mount, self.device, self.path)
         except OSError as cause:
             raise DamagedError(str(cause)) from cause
 
     def attach_unmounted(self, filters: Sequence[str], parameters: Sequence[str]) -> None:
         """The device alone."""
         self._socket.unlink(missing_ok=True)
-        server = ["nbdkit", "-f", "--exit-with-parent", "-U", str(self._socket)]
+        self._listens.unlink(missing_ok=True)
+        server: list[str | Path] = [
+            "nbdkit",
+            "-f",
+            "--exit-with-parent",
+            "-U",
+            self._socket,
+            "-P",
+            self._listens,
+        ]
         server += [f"--filter={each}" for each in filters]
-        self._start([*server, "file", self._image, *parameters])
-        _wait_until(self._socket.exists, "nbdkit")
-        self._start(["nbdfuse", self._shown, f"nbd+unix:///?socket={self._socket}"])
-        _wait_until(lambda: self._shown.stat().st_size > 0, "nbdfuse")
+        self._start([*server, "file", self._image, *parameters], self._listens.exists)
+        show: list[str | Path] = ["nbdfuse", self._shown, f"nbd+unix:///?socket={self._socket}"]
+        self._start(show, lambda: self._shown.stat().st_size > 0)
         # Through the page cache, the loop device calls a write done of which only a part was.
         self.device = _run("losetup", "--find", "--show", "--direct-io=on", self._shown)
 
-    def _start(self, command: Sequence[str | Path]) -> None:
-        self._processes.append(
-            subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+    def _start(self, command: Sequence[str | Path], ready: Callable[[], bool]) -> None:
+        with self._errors.open("wb") as errors:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
             )
-        )  # fmt: skip
+        self._processes.append(process)
+
+        def gave_up() -> str:
+            if process.poll() is None:
+                return ""
+            return f"it ended with {process.returncode}: {self._errors.read_text().strip()}"
+
+        try:
+            _wait_until(ready, gave_up)
+        except OSError as cause:
+            raise OSError(f"{command[0]}: {cause}") from cause
+
+    def sector_bytes(self) -> int:
+        """The least that can be written."""
+        name = Path(self.device).name
+        return int(Path(f"/sys/block/{name}/queue/logical_block_size").read_text())
 
     def stall(self) -> None:
         """No request ends until go_on()."""
@@ -173,7 +216,7 @@ class BlockDisk:
         if self._processes:
             self.go_on()
         try:
-            _wait_until(self._is_unmounted, "unmounting")
+            _wait_until(self._is_unmounted, lambda: "")
         finally:
             try:
                 if self.device:
@@ -197,4 +240,8 @@ class BlockDisk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.detach()
+        try:
+            self.detach()
+        finally:
+            if self._journal_device:
+                _run("losetup", "--detach", self._journal_device)
