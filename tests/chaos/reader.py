@@ -28,13 +28,14 @@ LEAK_BYTES = 16 << 10
 class Reader:
     """The supervisor's end of it: one question at a time."""
 
-    def __init__(self, run: Path, log: int, *, leaks: bool) -> None:
+    def __init__(self, run: Path, number: int, log: int, *, leaks: bool) -> None:
         command = [sys.executable, "-m", "tests.chaos.reader", str(run)]
         environment = {**os.environ, **EXACT_MALLOC, "DEEPFREEZE_FAIL": ""}
         self.process = subprocess.Popen(
             [*command, "leak"] if leaks else command,
             env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
+        self.name = f"reader {number}"
         self.asked = ""
         self.loads = 0
         self.floor: Point | None = None  # when it was asked for its load
@@ -53,11 +54,11 @@ class Reader:
             return None
         if not is_readable(_stream(self.process.stdout)):
             if time.monotonic() - self._since > DEADLINE_SECONDS:
-                raise ViolationError(f"the reader hangs: no answer to {self.asked}")
+                raise ViolationError(f"{self.name} hangs: no answer to {self.asked}")
             return None
         line = _stream(self.process.stdout).readline()
         if not line:
-            raise ViolationError(f"the reader died: {self.process.wait()}")
+            raise ViolationError(f"{self.name} died: {self.process.wait()}")
         self.asked = ""
         answer: Event = json.loads(line)
         return answer

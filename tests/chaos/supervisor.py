@@ -104,11 +104,9 @@ class Supervisor:
         return trainer
 
     def start_readers(self) -> None:
-        last = READERS - 1
-        self.readers = [
-            Reader(self.run, self._log, leaks=self.lie == "leak" and number == last)
-            for number in range(READERS)
-        ]
+        for number in range(1, READERS + 1):  # each is known before the next one may fail
+            leaks = self.lie == "leak" and number == READERS
+            self.readers.append(Reader(self.run, number, self._log, leaks=leaks))
 
     def end(self, trainer: Trainer) -> None:
         """By SIGKILL, unless it has ended by itself."""
@@ -206,7 +204,7 @@ class Supervisor:
             reader.curve.append(sample_of(answer))
         elif answer["kind"] == "refused":
             if not is_gone(answer["message"]):
-                raise ViolationError(f"the reader: {answer}")
+                raise ViolationError(f"{reader.name}: {answer}")
             self.counts["loads of what was collected meanwhile"] += 1
         else:
             point = Point(*answer["point"])
