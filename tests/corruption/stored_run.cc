@@ -15,7 +15,8 @@ namespace {
 
 // Of odd sizes, less than a page and more than a block; three times the same, so that the files of
 // three ranks are of one length and one may be put in place of another.
-constexpr std::array<std::size_t, 9> kTensorBytes = {1, 700, 65'537, 1, 700, 65'537, 1, 700, 65'537};
+constexpr std::array<std::size_t, 9> kTensorBytes = {1,      700, 65'537, 1,     700,
+                                                     65'537, 1,   700,    65'537};
 constexpr std::chrono::milliseconds kDeadline{60'000};
 
 using State = std::vector<std::vector<std::byte>>;

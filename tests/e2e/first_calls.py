@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 
 import torch
 
@@ -36,12 +37,14 @@ def differs(deterministic: bool) -> bool:
 
 
 def differs_in_a_new_process(deterministic: bool) -> bool:
-    """This one has imported torch, but has no threads of its own that a fork would lose."""
+    """By fork, as importing torch takes a second: here nothing has been computed yet."""
     process = os.fork()
     if process == 0:
         status = FAILED
         try:
             status = int(differs(deterministic))
+        except Exception:
+            traceback.print_exc()
         finally:
             os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

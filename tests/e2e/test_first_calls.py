@@ -1,4 +1,8 @@
-"""With df.determinism(), a process's first vector math is what its second is."""
+"""With df.determinism(), a process's first vector math is what its second is.
+
+A trial: where the fault is rare, so many processes may be right without it. That the calls are made
+is in python/tests/test_determinism.py.
+"""
 
 from __future__ import annotations
 
