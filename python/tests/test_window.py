@@ -296,6 +296,24 @@ def test_an_early_capture_that_is_out_of_date_is_made_anew(ckpt: df.Checkpointer
     assert_holds(ckpt, 3, expected)
 
 
+def test_a_change_behind_an_early_capture_needs_no_fence(ckpt: df.Checkpointer) -> None:
+    """Until save(): the counters tell that what was captured is out of date, were it one element,
+    which the witness of the memory does not see."""
+    training = Training(adam)
+    ckpt.attach(training.optim, mode="after_update")
+    for step in (1, 2, 3):
+        if step == 3:
+            with torch.no_grad():
+                training.net[0].weight[1, 37] += 1
+        expected = copy_of(training.state)
+        handle = ckpt.step(step, training.state)
+        assert handle is not None
+        assert handle.status().early == (step == 2)
+        handle.wait()
+        assert_holds(ckpt, step, expected)
+        training.step()
+
+
 def test_a_state_larger_than_the_arena_streams(run: Path) -> None:
     training = Training(adam)
     training.net[0] = nn.Linear(WIDTH, 8192)  # 8 MiB, three times with its moments
