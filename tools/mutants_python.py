@@ -1,8 +1,9 @@
 """The same for Python: each comparison that decides whether something changed is left out in turn.
 
 `python tools/mutants_python.py`: == becomes true and != false, in a copy of the installed package
-that the tests import instead. Those that may be left out are in tools/mutants_idle.txt too. Exit
-status 1 where one is unnoticed, 130 where interrupted.
+that the tests import instead. Those that may be left out are in tools/mutants_idle.txt too. The
+tests must pass where nothing is left out: how long that takes tells which mutant hangs. Exit status
+1 where one is unnoticed, 130 where interrupted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -21,6 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("python/deepfreeze")
+COPIES = ROOT / "build/mutants/python"
 # What tells one save from the next, and a stored tree from a live one.
 SOURCES = (
     "window.py", "memo.py", "matching.py", "filling.py", "reading.py",
@@ -29,7 +32,7 @@ SOURCES = (
 )  # fmt: skip
 # Quickest first; the rest of python/tests comes after them.
 FIRST = ("test_window.py", "test_recall.py", "test_recall_dicts.py", "test_memo.py")
-SECONDS_MAX = 600.0
+SLOWER = 4.0  # than with nothing left out: then it hangs
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,17 @@ def installed() -> Path:
     return found[0]
 
 
-def copy_without(place: Path, source: str, number: int) -> None:
-    """The package in `place`, one comparison left out."""
+def copy_of_package(place: Path) -> None:
+    """Its sources as they are now."""
     shutil.copytree(installed(), place / "deepfreeze", dirs_exist_ok=True)
     for path in sorted((ROOT / PACKAGE).rglob("*.py")):
         target = place / "deepfreeze" / path.relative_to(ROOT / PACKAGE)
         target.write_bytes(path.read_bytes())
+
+
+def copy_without(place: Path, source: str, number: int) -> None:
+    """The package in `place`, one comparison left out."""
+    copy_of_package(place)
     tree = LeaveOut(number).visit(ast.parse((ROOT / PACKAGE / source).read_text()))
     (place / "deepfreeze" / source).write_text(ast.unparse(ast.fix_missing_locations(tree)))
 
@@ -94,13 +102,13 @@ def tests() -> list[str]:
     return [str(folder / name) for name in (*FIRST, *rest)]
 
 
-def first_failure(place: Path) -> str:
+def first_failure(place: Path, seconds_max: float | None) -> str:
     environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     try:
         done = subprocess.run(
             [*command, *tests()], cwd=ROOT, env=environment, capture_output=True, text=True,
-            timeout=SECONDS_MAX, check=False, stdin=subprocess.DEVNULL,
+            timeout=seconds_max, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "hangs"
@@ -110,11 +118,24 @@ def first_failure(place: Path) -> str:
     return named[0].split(" - ")[0].split("/")[-1] if named else "the tests end early"
 
 
-def examine(mutant: Mutant, number: int) -> Mutant:
-    place = ROOT / "build/mutants/python" / f"{Path(mutant.path).stem}-{number}"
+def seconds_of_all() -> float:
+    """How long the tests take with nothing left out; SystemExit where one fails."""
+    place = COPIES / "whole"
+    shutil.rmtree(place, ignore_errors=True)
+    copy_of_package(place)
+    began = time.monotonic()
+    failed = first_failure(place, None)
+    shutil.rmtree(place)
+    if failed:
+        raise SystemExit(f"mutants: {failed} with nothing left out")
+    return time.monotonic() - began
+
+
+def examine(mutant: Mutant, number: int, seconds_max: float) -> Mutant:
+    place = COPIES / f"{Path(mutant.path).stem}-{number}"
     shutil.rmtree(place, ignore_errors=True)
     copy_without(place, mutant.path, number)
-    noticed = first_failure(place)
+    noticed = first_failure(place, seconds_max)
     shutil.rmtree(place)
     return Mutant(mutant.path, mutant.line, mutant.text, noticed)
 
@@ -142,9 +163,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path, metavar="FILE", help="every verdict")
     options = parser.parse_args(arguments)
+    seconds_max = SLOWER * options.jobs * seconds_of_all()
     verdicts = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        waiting = [pool.submit(examine, one, number) for number, one in mutants(options.only)]
+        sites = mutants(options.only)
+        waiting = [pool.submit(examine, one, number, seconds_max) for number, one in sites]
         for each in waiting:
             one = each.result()
             print(f"{one.path}:{one.line}: {one.text[:70]}: {one.noticed_by or 'UNNOTICED'}",
