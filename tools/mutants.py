@@ -101,14 +101,20 @@ def idle_sites() -> set[tuple[str, str]]:
 
 
 def labels(edits: list[tuple[int, Edit]]) -> dict[int, tuple[str, str]]:
-    """By number, file and text; where a file has a text several times, with "#2" for its second."""
-    all_of = Counter((edit.site.path, edit.site.text) for _, edit in edits)
+    """By number."""
+    keys = labelled([(edit.site.path, edit.site.text) for _, edit in edits])
+    return {number: key for (number, _), key in zip(edits, keys, strict=True)}
+
+
+def labelled(sites: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """File and text; where a file has a text several times, with "#2" for its second."""
+    all_of = Counter(sites)
     so_far: Counter[tuple[str, str]] = Counter()
-    found = {}
-    for number, edit in edits:
-        key = path, text = edit.site.path, edit.site.text
+    found = []
+    for key in sites:
+        path, text = key
         so_far[key] += 1
-        found[number] = (path, text if all_of[key] == 1 else f"{text} #{so_far[key]}")
+        found.append((path, text if all_of[key] == 1 else f"{text} #{so_far[key]}"))
     return found
 
 
@@ -199,10 +205,10 @@ def main(arguments: list[str]) -> int:
     edits = tree.find_edits(ROOT)
     wanted = chosen(edits, options)
     if options.list:
+        label = labels(edits)
         for number, edit in wanted:
-            print(
-                f"{number:4} {edit.site.path}:{edit.site.line}: {edit.site.kind} {edit.site.text}"
-            )
+            path, text = label[number]
+            print(f"{number:4} {path}:{edit.site.line}: {edit.site.kind} {text}")
         return 0
     place, binaries = ROOT / "build/mutants/tree", ROOT / "build/mutants/build"
     tree.write(ROOT, place, edits)

@@ -21,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from mutants import idle_sites, labelled
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("python/deepfreeze")
 COPIES = ROOT / "build/mutants/python"
@@ -140,19 +142,15 @@ def examine(mutant: Mutant, number: int, seconds_max: float) -> Mutant:
     return Mutant(mutant.path, mutant.line, mutant.text, noticed)
 
 
-def idle() -> set[tuple[str, str]]:
-    lines = (ROOT / "tools/mutants_idle.txt").read_text().splitlines()
-    parts = [line.split(" | ") for line in lines if line and not line.startswith("#")]
-    return {(part[0].removeprefix(f"{PACKAGE}/"), part[1]) for part in parts}
-
-
 def mutants(only: str) -> list[tuple[int, Mutant]]:
-    found, left_out = [], idle()
+    found = []
     for source in SOURCES:
         tree = ast.parse((ROOT / PACKAGE / source).read_text())
-        for number, node in enumerate(in_order(tree)):
+        nodes = list(in_order(tree))
+        labels = labelled([(f"{PACKAGE}/{source}", ast.unparse(node)) for node in nodes])
+        for number, (node, label) in enumerate(zip(nodes, labels, strict=True)):
             mutant = Mutant(source, node.lineno, ast.unparse(node))
-            if only in f"{source}:{node.lineno}" and (source, mutant.text) not in left_out:
+            if only in f"{source}:{node.lineno}" and label not in idle_sites():
                 found.append((number, mutant))
     return found
 
