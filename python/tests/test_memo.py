@@ -164,6 +164,7 @@ def test_a_memo_keeps_no_tensor_alive() -> None:
         (1, True), (1, 1.0), (0.0, -0.0), ("1", 1), (None, False), ([1], [True]),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}), ({"a": {"b": 1}}, {"a": {"b": 1.0}}),
         ({"$": "float", "v": "nan"}, {"$": "float", "v": "inf"}),
+        ({"$": "tensor", "k": "a"}, {"$": "tensor", "k": "b"}),
     ],
 )  # fmt: skip
 def test_nodes_that_are_equal_but_not_the_same_have_texts_of_their_own(

@@ -126,6 +126,22 @@ def test_a_fault_of_from_tree_is_no_damage_and_modifies_nothing(
     save(ckpt, 3, {"x": torch.zeros(1)})
 
 
+class Other(Own):
+    """Registered under a name of its own."""
+
+
+def test_of_two_registered_types_neither_becomes_the_other(ckpt: df.Checkpointer) -> None:
+    """Unless all in it is plain, which strict=False allows of any."""
+    for kind, name in ((Own, "test.review.own"), (Other, "test.review.other")):
+        df.register_type(kind, name, lambda own: own.value, kind)
+    save(ckpt, 1, {"v": Own(torch.ones(1))})
+    state = {"v": Other(torch.zeros(1))}
+    for strict in (True, False):
+        with pytest.raises(df.MismatchError, match=r"v: stored .*, live a Other"):
+            ckpt.restore(state, strict=strict)
+    assert type(state["v"]) is Other
+
+
 @pytest.mark.parametrize(
     "error", [ValueError("no"), df.CorruptError("its own file"), df.IncompleteError("part")]
 )
