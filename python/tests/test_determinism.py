@@ -17,9 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import deepfreeze as df
 
 # What torch hands to MKL's vector math (aten/src/ATen/cpu/vml.h).
-VECTOR_MATH = (
-    "abs acos asin atan cos erf erfc erfinv exp expm1 log log10 log1p log2 sin sqrt tan tanh trunc"
-)
+VECTOR_MATH = "acos asin atan cos erf erfc erfinv exp log log10 log2 sin sqrt tan tanh trunc"
 
 
 @pytest.fixture(autouse=True)

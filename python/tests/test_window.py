@@ -298,7 +298,7 @@ def test_an_early_capture_that_is_out_of_date_is_made_anew(ckpt: df.Checkpointer
 
 def test_a_change_behind_an_early_capture_needs_no_fence(ckpt: df.Checkpointer) -> None:
     """Until save(): the counters tell that what was captured is out of date, were it one element,
-    which the witness of the memory does not see."""
+    which the witness of the memory hardly ever sees."""
     training = Training(adam)
     ckpt.attach(training.optim, mode="after_update")
     for step in (1, 2, 3):
