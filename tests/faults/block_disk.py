@@ -6,6 +6,7 @@ namespace of this process and its children.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import random
@@ -20,6 +21,7 @@ from pathlib import Path
 DISK_BYTES = 192 << 20
 JOURNAL_BYTES = 8 << 20
 BLOCK_BYTES = 4096
+LOOP_DEVICES = 2  # that one disk takes: itself, and its journal
 _NEW_MOUNTS = 0x20000  # CLONE_NEWNS
 _READY_SECONDS = 10.0
 PROGRAMS = ("nbdkit", "nbdfuse", "losetup", "mkfs.ext4", "mke2fs", "e2fsck", "mount", "umount")
@@ -65,18 +67,19 @@ def missing() -> str:
         return f"no access to {', '.join(lacking)}"
     try:
         _run("nbdkit", "--dump-plugin", *(f"--filter={each}" for each in FILTERS), "file")
-        _try_a_loop_device()
+        _try_loop_devices()
     except OSError as cause:
         return str(cause)
     return ""
 
 
-def _try_a_loop_device() -> None:
-    """A container may have /dev/loop-control and yet no device."""
-    with tempfile.NamedTemporaryFile() as file:
+def _try_loop_devices() -> None:
+    """A container may have /dev/loop-control and yet no device, or not as many as a disk takes."""
+    with tempfile.NamedTemporaryFile() as file, contextlib.ExitStack() as attached:
         file.truncate(BLOCK_BYTES)
-        loop = _run("losetup", "--find", "--show", file.name)
-        _run("losetup", "--detach", loop)
+        for _ in range(LOOP_DEVICES):
+            loop = _run("losetup", "--find", "--show", file.name)
+            attached.callback(_run, "losetup", "--detach", loop)
 
 
 def have_mounts_of_our_own() -> None:
@@ -90,7 +93,7 @@ def have_mounts_of_our_own() -> None:
 
 
 class BlockDisk:
-    """Attached and mounted within `with`. `settings` are nbdkit's: filters, then parameters."""
+    """Attached and mounted within `with`. Filters and parameters are nbdkit's."""
 
     def __init__(self, place: Path) -> None:
         self.path = place / "mounted"
@@ -99,7 +102,7 @@ class BlockDisk:
         self._shown = place / "shown"
         self._socket = place / "socket"
         self._listens = place / "listens"  # nbdkit's: the socket is there before that
-        self._errors = place / "errors"
+        self._errors = place / "errors"  # with the program's name behind it
         self._journal = place / "journal"
         self._journal_device = ""  # where it has one of its own
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -153,7 +156,8 @@ class BlockDisk:
         self.device = _run("losetup", "--find", "--show", "--direct-io=on", self._shown)
 
     def _start(self, command: Sequence[str | Path], ready: Callable[[], bool]) -> None:
-        with self._errors.open("wb") as errors:
+        said = self._errors.with_suffix(f".{command[0]}")
+        with said.open("wb") as errors:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
             )
@@ -162,7 +166,7 @@ class BlockDisk:
         def gave_up() -> str:
             if process.poll() is None:
                 return ""
-            return f"it ended with {process.returncode}: {self._errors.read_text().strip()}"
+            return f"it ended with {process.returncode}: {said.read_text().strip()}"
 
         try:
             _wait_until(ready, gave_up)
@@ -217,6 +221,8 @@ class BlockDisk:
             self.go_on()
         try:
             _wait_until(self._is_unmounted, lambda: "")
+        except OSError as cause:
+            raise OSError(f"{self.path} can't be unmounted: {cause}") from cause
         finally:
             try:
                 if self.device:
