@@ -1,7 +1,7 @@
 """Of the runs that are too long for one night: what they have done in parts, by their own records.
 
 A row of such a run stands in tests/torture.md until `make torture` has done it as a whole. It has
-passed where each part of today's sources has its record, and no record a finding.
+passed where each fuzz target of today, or each site, has its record, and none of them a finding.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ def fuzz_targets() -> set[str]:
 
 def fuzz(record: dict[str, dict[str, Any]], targets: set[str]) -> dict[str, Any]:
     """Of `tests/fuzz/run.py --record`, which forgets a target's time when something is found."""
-    done = {name for name, each in record.items() if each["minutes"] >= MINUTES_MIN}
-    executions = sum(each["executions"] for each in record.values())
+    known = [record[name] for name in sorted(targets & record.keys())]
+    done = sum(each["minutes"] >= MINUTES_MIN for each in known)
+    executions = sum(each["executions"] for each in known)
     return {
-        "passed": targets <= done,
+        "passed": done == len(targets),
         "found": [
-            f"{len(targets & done)} of {len(targets)} targets for at least {MINUTES_MIN} minutes"
+            f"{done} of {len(targets)} targets for at least {MINUTES_MIN} minutes"
             f" since the last finding, {executions} inputs; {FUZZ}"
         ],
-        "seconds": round(60 * sum(each["minutes"] for each in record.values())),
-        "date": max((str(each["last"]) for each in record.values()), default=""),
+        "seconds": round(60 * sum(each["minutes"] for each in known)),
+        "date": min((str(each["last"]) for each in known), default=""),  # of the oldest part
     }
 
 
@@ -49,11 +50,8 @@ def needed_sites() -> Counter[tuple[str, str]]:
     )
 
 
-def left_out(verdicts: list[dict[str, Any]], needed: Counter[tuple[str, str]]) -> dict[str, Any]:
+def left_out(noticed: Counter[tuple[str, str]], needed: Counter[tuple[str, str]]) -> dict[str, Any]:
     """Of `tools/mutants.py --again FILE --json FILE`: each site by the sources it was tried in."""
-    noticed = Counter(
-        (each["site"]["path"], each["site"]["text"]) for each in verdicts if each["noticed_by"]
-    )
     count, of = (noticed & needed).total(), needed.total()
     return {
         "passed": count == of,
@@ -67,5 +65,5 @@ def recorded() -> dict[str, dict[str, Any]]:
     """By the run's name."""
     return {
         "fuzz": fuzz(json.loads((ROOT / FUZZ).read_text()), fuzz_targets()),
-        "mutants": left_out(json.loads((ROOT / MUTANTS).read_text()), needed_sites()),
+        "mutants": left_out(mutants.noticed_before(ROOT / MUTANTS), needed_sites()),
     }
