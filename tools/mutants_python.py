@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mutants import idle_sites, labelled
@@ -171,27 +171,44 @@ def mutants(only: str) -> list[tuple[int, Mutant]]:
     ]
 
 
+def noticed_before(file: Path | None) -> dict[tuple[str, str], Mutant]:
+    """By file and text, what --json wrote; a missing file has none."""
+    if file is None or not file.exists():
+        return {}
+    known = [Mutant(**each) for each in json.loads(file.read_text())]
+    return {(one.path, one.text): one for one in known if one.noticed_by}
+
+
+def in_turn(left: list[tuple[int, Mutant]], jobs: int) -> Iterator[Mutant]:
+    seconds_max = SLOWER * jobs * seconds_of_all()
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting = [pool.submit(examine, one, number, seconds_max) for number, one in left]
+        for each in waiting:
+            yield each.result()
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="mutants_python", description=__doc__)
     parser.add_argument("--only", metavar="TEXT", default="", help="those whose file:line has it")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", type=Path, metavar="FILE", help="every verdict")
+    add = parser.add_argument
+    add("--again", type=Path, metavar="FILE", help="all but what was noticed there")
+    add("--json", type=Path, metavar="FILE", help="every verdict at once, and those of --again")
     options = parser.parse_args(arguments)
-    seconds_max = SLOWER * options.jobs * seconds_of_all()
-    verdicts = []
-    with ThreadPoolExecutor(options.jobs) as pool:
-        waiting = [
-            pool.submit(examine, one, number, seconds_max) for number, one in mutants(options.only)
-        ]
-        for each in waiting:
-            one = each.result()
-            print(f"{one.path}:{one.line}: {one.text[:70]}: {one.noticed_by or 'UNNOTICED'}",
-                  flush=True)  # fmt: skip
-            verdicts.append(one)
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(one) for one in verdicts], indent=1) + "\n")
-    unnoticed = sum(not one.noticed_by for one in verdicts)
-    print(f"mutants: {len(verdicts)} comparisons left out in turn, {unnoticed} unnoticed")
+    every, before = mutants(""), noticed_before(options.again)
+    places = {(one.path, one.text): one.line for _, one in every}
+    verdicts = {key: replace(one, line=places[key]) for key, one in before.items() if key in places}
+    left = [each for each in mutants(options.only) if (each[1].path, each[1].text) not in verdicts]
+    unnoticed = 0
+    for one in in_turn(left, options.jobs):
+        print(f"{one.path}:{one.line}: {one.text[:70]}: {one.noticed_by or 'UNNOTICED'}",
+              flush=True)  # fmt: skip
+        unnoticed += not one.noticed_by
+        verdicts[one.path, one.text] = one
+        if options.json is not None:
+            ordered = sorted(verdicts.values(), key=lambda one: (SOURCES.index(one.path), one.line))
+            options.json.write_text(json.dumps([*map(asdict, ordered)], indent=1) + "\n")
+    print(f"mutants: {len(left)} comparisons left out in turn, {unnoticed} unnoticed")
     return 1 if unnoticed else 0
 
 

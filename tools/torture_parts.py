@@ -13,10 +13,12 @@ from typing import Any
 
 import mutant_tree
 import mutants
+import mutants_python
 
 ROOT = Path(__file__).resolve().parents[1]
 FUZZ = "tests/fuzz/record.json"
 MUTANTS = "tests/mutants.json"
+MUTANTS_PYTHON = "tests/mutants_python.json"
 MINUTES_MIN = 30  # that each target must have run
 
 
@@ -50,12 +52,14 @@ def needed_sites() -> Counter[tuple[str, str]]:
     )
 
 
-def left_out(noticed: Counter[tuple[str, str]], needed: Counter[tuple[str, str]]) -> dict[str, Any]:
+def left_out(
+    noticed: Counter[tuple[str, str]], needed: Counter[tuple[str, str]], file: str
+) -> dict[str, Any]:
     """Of `tools/mutants.py --again FILE --json FILE`: each site by the sources it was tried in."""
     count, of = (noticed & needed).total(), needed.total()
     return {
         "passed": count == of,
-        "found": [f"{count} of {of} sites left out in turn and noticed; {MUTANTS}"],
+        "found": [f"{count} of {of} sites left out in turn and noticed; {file}"],
         "seconds": None,
         "date": "",
     }
@@ -65,5 +69,10 @@ def recorded() -> dict[str, dict[str, Any]]:
     """By the run's name."""
     return {
         "fuzz": fuzz(json.loads((ROOT / FUZZ).read_text()), fuzz_targets()),
-        "mutants": left_out(mutants.noticed_before(ROOT / MUTANTS), needed_sites()),
+        "mutants": left_out(mutants.noticed_before(ROOT / MUTANTS), needed_sites(), MUTANTS),
+        "mutants_python": left_out(
+            Counter(mutants_python.noticed_before(ROOT / MUTANTS_PYTHON).keys()),
+            Counter((one.path, one.text) for _, one in mutants_python.mutants("")),
+            MUTANTS_PYTHON,
+        ),
     }

@@ -184,10 +184,10 @@ def test_what_was_done_in_parts_has_passed_where_each_part_has() -> None:
     assert not torture_parts.fuzz({"json": target}, {"json", "tree"})["passed"]
     assert not torture_parts.fuzz({"json": broken, "gone": target}, {"json"})["passed"]
     one, two = Counter({("a.cc", "x"): 1}), Counter({("a.cc", "x"): 2})
-    assert torture_parts.left_out(one, one)["passed"]
-    assert torture_parts.left_out(two, one)["passed"]
-    assert not torture_parts.left_out(one, two)["passed"]
-    assert not torture_parts.left_out(Counter(), one)["passed"]
+    assert torture_parts.left_out(one, one, "")["passed"]
+    assert torture_parts.left_out(two, one, "")["passed"]
+    assert not torture_parts.left_out(one, two, "")["passed"]
+    assert not torture_parts.left_out(Counter(), one, "")["passed"]
     assert torture_parts.fuzz_targets() >= {"header", "manifest", "run", "export"}
     assert torture_parts.needed_sites().total() > 500
 
