@@ -266,11 +266,21 @@ def test_plain_data_may_change_its_keys_and_structure_may_not(ckpt: df.Checkpoin
         ckpt.restore({**live, "m": {"t": torch.zeros(1)}, "top": 1})
 
 
-def test_tuples_of_plain_data_may_change_their_length(ckpt: df.Checkpointer) -> None:
-    save(ckpt, 1, {"h": [(1, [2]), (3,)]})
-    live: Any = {"h": [(0,), (0, [0])]}
-    ckpt.restore(live)
-    assert live == {"h": [(1, [2]), (3,)]}
+@pytest.mark.parametrize(
+    ("stored", "live"),
+    [
+        ([(1, [2]), (3,)], [(0,), (0, [0])]),
+        ([{"a": 1}, [2], {3}, deque([4])], [[1], {"a": 2}, [3], {4}]),
+    ],
+)
+def test_within_plain_data_lengths_and_containers_may_change(
+    ckpt: df.Checkpointer, stored: Any, live: Any
+) -> None:
+    save(ckpt, 1, {"h": stored})
+    state = {"h": live}
+    ckpt.restore(state)
+    assert state["h"] is live
+    assert same(live, stored)
 
 
 @pytest.mark.parametrize(
