@@ -152,3 +152,43 @@ def test_they_save_and_restore_together(tmp_path: Path) -> None:
     assert as_ranks(3, save) == [True] * 3
     info = df._core.list_checkpoints(str(tmp_path / "run"))[0]
     assert info.world_size == 3
+
+
+def test_ranks_that_fail_in_two_ways_say_the_same(tmp_path: Path) -> None:
+    ranks = met(tmp_path / "ranks", 2)
+
+    def restore(rank: int) -> Exception | None:
+        with df.Checkpointer(tmp_path / "run", ranks=ranks[rank]) as ckpt:
+            handle = ckpt.save(1, {"a": np.ones(3), "b": np.ones(3)})
+            assert handle is not None
+            handle.wait()
+            key = "ab"[rank]
+            try:
+                ckpt.restore({"a": np.ones(3), "b": np.ones(3), key: np.ones(4)})
+            except df.CheckpointError as error:
+                return error
+        return None
+
+    one, other = as_ranks(2, restore)
+    assert isinstance(one, df.CheckpointError)
+    assert str(one) == str(other)
+
+
+def test_fewer_ranks_than_have_saved_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ranks = met(tmp_path / "ranks", 2)
+    state = {"a": np.ones(3)}
+
+    def save(rank: int) -> None:
+        with df.Checkpointer(tmp_path / "run", ranks=ranks[rank]) as ckpt:
+            handle = ckpt.save(1, state)
+            assert handle is not None
+            handle.wait()
+            assert ckpt.restore(state) == 1
+
+    as_ranks(2, save)
+    assert not caplog.records
+    with df.Checkpointer(tmp_path / "run", ranks=None) as ckpt:
+        assert ckpt.restore(state) == 1
+    assert [record.args[1:3] for record in caplog.records if record.args] == [(2, 1)]
