@@ -116,7 +116,8 @@ def first_failure(place: Path, seconds_max: float | None) -> str:
         return "hangs"
     if done.returncode == 0:
         return ""
-    named = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    lines = [line for line in done.stdout.splitlines() if "::" in line]  # else of a log
+    named = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
     return named[0].split(" - ")[0].split("/")[-1] if named else "the tests end early"
 
 

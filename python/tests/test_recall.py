@@ -540,6 +540,24 @@ class Averager:
         del state
 
 
+def test_a_tensor_that_moves_before_its_module_is_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By another thread: what was seen of it is of another place."""
+    remember, remembered = ModuleRecall.of, []
+
+    def move_and_remember(module: nn.Module, *seen: Any) -> ModuleRecall | None:
+        if moves:
+            module.weight.data = module.weight.data.clone()
+        remembered.append(remember(module, *seen))
+        return remembered[-1]
+
+    monkeypatch.setattr(ModuleRecall, "of", move_and_remember)
+    for moves in (False, True):
+        walk({"m": nn.Linear(2, 2)}, Memo())
+        assert (remembered[-1] is None) == moves
+
+
 def test_a_module_that_changes_within_the_walk() -> None:
     begun, memo = start(11), Memo()
     net = begun["net"]
