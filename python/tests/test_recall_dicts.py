@@ -35,6 +35,13 @@ def first_as_number(large: Large) -> None:
     large.update({7: items[0][1], **dict(items[1:])})
 
 
+def first_as_text(large: Large) -> None:
+    """It is equal to what it was, and no name all the same."""
+    items = list(large.items())
+    large.clear()
+    large.update({Text(items[0][0]): items[0][1], **dict(items[1:])})
+
+
 def last_first(large: Large) -> None:
     items = list(large.items())
     large.clear()
@@ -57,6 +64,8 @@ LARGE_CHANGES: dict[str, Callable[[Large], object]] = {
     "one more": lambda large: large.update(more=torch.ones(2)),
     "renamed": rename_first,
     "number as key": first_as_number,
+    "text as the key that was": first_as_text,
+    "number behind all": lambda large: large.update(more=7),
     "text as key": lambda large: large.update({Text("text"): torch.ones(2)}),
     "order": last_first,
     "plain value": lambda large: large.update(t3=3.0),
