@@ -147,6 +147,13 @@ def test_a_storage_that_shrank_is_still_refused() -> None:
         walk(state, memo)
 
 
+def test_a_key_that_something_else_takes_first() -> None:
+    """Bytes have their names before tensors, which take those that are left."""
+    tensors, memo = {"b": torch.ones(3)}, Memo()
+    for state in ({"a": tensors}, {"a": tensors, "a.b": bytes(5000)}, {"a": tensors}):
+        assert told(walk(state, memo)) == told(walk(state, Memo()))
+
+
 def test_a_memo_keeps_no_tensor_alive() -> None:
     memo = Memo()
     state = {"x": torch.randn(1000), "y": torch.randn(10, 10).t()}

@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from testkit import Net, assert_same, bits, data_file, header, round_trip, save,
 from torch import nn
 
 import deepfreeze as df
+from deepfreeze.adapters import torch_modules
+from deepfreeze.names import Owner
 
 
 def test_tied_weights_are_stored_once_and_stay_tied(ckpt: df.Checkpointer) -> None:
@@ -42,6 +45,29 @@ def test_a_sparse_buffer_of_a_module(ckpt: df.Checkpointer) -> None:
     live = Graph(1.0)
     ckpt.restore({"model": live})
     assert torch.equal(live.adjacency.to_dense(), torch.eye(3) * 2)
+
+
+@pytest.mark.parametrize("stored_is_sparse", [False, True])
+def test_a_sparse_buffer_and_a_dense_one_are_a_mismatch(
+    ckpt: df.Checkpointer, stored_is_sparse: bool
+) -> None:
+    dense, sparse = nn.Module(), nn.Module()
+    dense.register_buffer("adjacency", torch.eye(3))
+    sparse.register_buffer("adjacency", torch.eye(3).to_sparse())
+    stored, live = (sparse, dense) if stored_is_sparse else (dense, sparse)
+    save(ckpt, 1, {"model": stored})
+    with pytest.raises(df.MismatchError, match=r"model\.adjacency: stored .*, live a .* tensor"):
+        ckpt.restore({"model": live})
+
+
+@pytest.mark.parametrize(("rank", "owner"), [(4, None), (5, Owner.ANOTHER)])
+def test_buffers_are_those_of_the_first_rank_of_their_group(
+    monkeypatch: pytest.MonkeyPatch, rank: int, owner: Owner | None
+) -> None:
+    monkeypatch.setattr(torch.distributed, "get_process_group_ranks", lambda _: [4, 5])
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+    parallel = SimpleNamespace(broadcast_buffers=True, process_group=None)
+    assert torch_modules._parallel_owner(parallel) is owner
 
 
 def test_a_module_with_buffers_is_filled_in_place(ckpt: df.Checkpointer) -> None:

@@ -111,7 +111,7 @@ class TensorMemo:
         self._forms = [*map(_form_of, seen.tensors)]
         self._places = [item.low for item in waiting]
         self._await(seen)
-        self._all_alone = all(each.alone and each.entry == i for i, each in enumerate(self._known))
+        self._all_alone = all(each.alone for each in self._known)  # an entry each, in their order
         self._settle()
 
     def _forget(self) -> None:
