@@ -154,6 +154,23 @@ def test_a_key_that_something_else_takes_first() -> None:
         assert told(walk(state, memo)) == told(walk(state, Memo()))
 
 
+def test_a_tensor_that_becomes_each_ranks_own() -> None:
+    tensor, memo = torch.ones(3), Memo()
+    for state in ({"x": tensor}, {"x": df.per_rank(tensor)}, {"x": tensor}):
+        assert told(walk(state, memo, 1)) == told(walk(state, Memo(), 1))
+
+
+def test_one_tensor_that_comes_to_lie_where_another_had_moved_to() -> None:
+    """It is tied now, though both lie where the last to move lay."""
+    state, memo = {name: nn.Linear(3, 3, bias=False) for name in "ab"}, Memo()
+    for _ in range(3):
+        walk(state, memo)
+    state["a"].weight.data = torch.ones(3, 3)
+    walk(state, memo)
+    state["b"].weight.data = state["a"].weight.data
+    assert told(walk(state, memo)) == told(walk(state, Memo()))
+
+
 def test_a_memo_keeps_no_tensor_alive() -> None:
     memo = Memo()
     state = {"x": torch.randn(1000), "y": torch.randn(10, 10).t()}
