@@ -1,9 +1,10 @@
 """The same for Python: each comparison that decides whether something changed is left out in turn.
 
-`python tools/mutants_python.py`: == becomes true and != false, in a copy of the installed package
-that the tests import instead. Those that may be left out are in tools/mutants_idle.txt too. The
-tests must pass where nothing is left out: how long that takes tells which mutant hangs. Exit status
-1 where one is unnoticed, 130 where interrupted.
+`python tools/mutants_python.py`: == and `is` become true, != and `is not` false, in a copy of the
+installed package that the tests import instead; whether something is None is left alone. Those that
+may be left out are in tools/mutants_idle.txt too. The tests must pass where nothing is left out:
+how long that takes tells which mutant hangs. Exit status 1 where one is unnoticed, 130 where
+interrupted.
 """
 
 from __future__ import annotations
@@ -60,11 +61,14 @@ class LeaveOut(ast.NodeTransformer):
         self._left -= 1
         if self._left != -1:
             return node
-        return ast.copy_location(ast.Constant(isinstance(node.ops[0], ast.Eq)), node)
+        return ast.copy_location(ast.Constant(isinstance(node.ops[0], ast.Eq | ast.Is)), node)
 
 
 def is_site(node: ast.AST) -> bool:
-    return isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)
+    if not isinstance(node, ast.Compare):
+        return False
+    of_none = isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
+    return isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot) and not of_none
 
 
 def in_order(tree: ast.AST) -> Iterator[ast.Compare]:

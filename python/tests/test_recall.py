@@ -596,6 +596,27 @@ def test_a_method_of_torch_that_is_replaced(
     assert "patched0" not in texts[-1]
 
 
+class Renaming(nn.Linear):
+    """Says itself what its parameters are called."""
+
+    prefix = "first_"
+
+    def named_parameters(self, *_: Any, **__: Any) -> Any:
+        return [(self.prefix + name, value) for name, value in self._parameters.items()]
+
+
+def test_a_module_that_renames_its_parameters() -> None:
+    net = Renaming(3, 5)
+    state: State = {"net": net, "optim": torch.optim.Adam(net.parameters())}
+    train(state)
+    memo = Memo()
+    for _ in range(3):
+        expect_the_same(state, memo, [])
+    net.prefix = "second_"
+    expect_the_same(state, memo, ["second_"])
+    assert "second_weight" in walk(state, memo).text
+
+
 def broken_off(state: State, memo: Memo, after: int) -> bool:
     """A walk that is interrupted at that many lines of the adapters; whether it was."""
     lines = 0

@@ -121,6 +121,16 @@ def test_stored_shared_in_another_way_is_refused(ckpt: df.Checkpointer) -> None:
         ckpt.restore({"a": live, "b": live.t()})
 
 
+@pytest.mark.parametrize(("device", "is_there"), [("cpu", True), ("meta", False)])
+def test_memory_between_two_storages_is_taken_on_the_host_only(device: str, is_there: bool) -> None:
+    memory = np.zeros(64, dtype=np.uint8)
+    low = memory.ctypes.data
+    elsewhere = torch.empty(8, dtype=torch.uint8, device=device)
+    item = torch_tensors.Pending({}, elsewhere, "x", True, low, low + 64)
+    found = torch_tensors._elements_between([item], low, low + 64, mixed=False)
+    assert (found is not None) == is_there
+
+
 def test_interleaved_columns_share_nothing(ckpt: df.Checkpointer) -> None:
     save(ckpt, 1, {"a": torch.ones(3), "b": torch.zeros(3)})
     both = torch.full((3, 2), 7.0)
@@ -249,6 +259,26 @@ def test_a_wrapper_with_its_own_format_keeps_it(ckpt: df.Checkpointer) -> None:
     ckpt.restore({"model": live, "optim": resumed})
     assert resumed.slow == 7
     assert resumed.optimizer.state[live.bias]["momentum_buffer"].tolist() == [2.0, 2.0]
+
+
+class Averaging(torch.optim.Optimizer):
+    """Wraps an optimizer, has torch's own methods, and a state of its own."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        super().__init__(inner.param_groups, {})
+        self.optimizer = inner
+
+
+def test_a_wrapper_with_its_own_state_is_not_taken_for_what_it_wraps(
+    ckpt: df.Checkpointer,
+) -> None:
+    module = nn.Linear(2, 2)
+    wrapper = Averaging(momentum_over(module))
+    wrapper.state[module.bias]["slow"] = torch.full((2,), 3.0)
+    save(ckpt, 1, {"model": module, "optim": wrapper})
+    live = Averaging(momentum_over(module))
+    ckpt.restore({"model": module, "optim": live})
+    assert live.state[module.bias]["slow"].tolist() == [3.0, 3.0]
 
 
 def test_the_hooks_of_an_optimizer_run(ckpt: df.Checkpointer) -> None:

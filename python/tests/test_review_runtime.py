@@ -208,6 +208,13 @@ def test_children_of_a_numpy_generator_go_on_as_before(ckpt: df.Checkpointer, se
 # Containers
 
 
+def test_a_tuple_becomes_another_value_and_another_value_a_tuple(ckpt: df.Checkpointer) -> None:
+    save(ckpt, 1, {"h": {"a": 1, "b": (1, [2])}, "x": torch.ones(1)})
+    live = {"h": {"a": (0, [0]), "b": 0}, "x": torch.zeros(1)}
+    ckpt.restore(live)
+    assert live["h"] == {"a": 1, "b": (1, [2])}
+
+
 def test_nested_containers_keep_their_identity(ckpt: df.Checkpointer) -> None:
     def make(n: int) -> dict[str, Any]:
         return {

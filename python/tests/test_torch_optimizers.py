@@ -297,6 +297,33 @@ def test_an_optimizer_with_its_own_format_keeps_it(ckpt: df.Checkpointer) -> Non
     assert live.center == 5
 
 
+class SavesItsOwn(torch.optim.SGD):
+    """Gives more than torch would, and takes it as torch does."""
+
+    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
+        found = super().state_dict()
+        return {**found, "state": {place: {"twice": 2 * place} for place in range(2)}}
+
+
+class LoadsItsOwn(torch.optim.SGD):
+    """Gives what torch would, and takes it in its own way."""
+
+    loads = 0
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.loads += 1
+        super().load_state_dict(state_dict)
+
+
+def test_an_optimizer_with_half_a_format_of_its_own(ckpt: df.Checkpointer) -> None:
+    model = nn.Linear(2, 2)
+    saves, loads = SavesItsOwn(model.parameters()), LoadsItsOwn(model.parameters())
+    save(ckpt, 1, {"model": model, "saves": saves, "loads": loads})
+    ckpt.restore({"model": model, "saves": saves, "loads": loads})
+    assert saves.state[model.bias] == {"twice": 2}
+    assert loads.loads == 1
+
+
 def test_saving_in_the_middle_of_an_accumulation(ckpt: df.Checkpointer) -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,6 +1,7 @@
 """torch modules: what is stored, what is loaded, what is filled in place."""
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from torch import nn
 
 import deepfreeze as df
 from deepfreeze.adapters import torch_modules
-from deepfreeze.names import Owner
+from deepfreeze.names import KeyTable, Owner
 
 
 def test_tied_weights_are_stored_once_and_stay_tied(ckpt: df.Checkpointer) -> None:
@@ -68,6 +69,15 @@ def test_buffers_are_those_of_the_first_rank_of_their_group(
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
     parallel = SimpleNamespace(broadcast_buffers=True, process_group=None)
     assert torch_modules._parallel_owner(parallel) is owner
+
+
+def test_buffers_of_a_sharded_module_are_each_ranks_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_modules, "_has_shards", lambda _: True)
+    keys = KeyTable(rank=0)
+    module = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2))
+    torch_modules.own_buffers(module, "net", SimpleNamespace(keys=keys))
+    names = ["running_mean", "running_var", "num_batches_tracked"]
+    assert keys.owners == {f"net.1.{name}": Owner.EACH for name in names}
 
 
 def test_a_module_with_buffers_is_filled_in_place(ckpt: df.Checkpointer) -> None:
@@ -228,6 +238,26 @@ def test_hooks_that_save_other_tensors_load_through_the_module(ckpt: df.Checkpoi
     assert_same(live[1].weight, model[1].weight)
 
 
+class Numbered(nn.Linear):
+    """Its state_dict() has numbers for names."""
+
+    def state_dict(self, *_: Any, **__: Any) -> Any:
+        return dict(enumerate(self._parameters.values()))
+
+    def load_state_dict(self, state_dict: Mapping[Any, Any], *_: Any, **__: Any) -> None:
+        with torch.no_grad():
+            for place, value in enumerate(self._parameters.values()):
+                value.copy_(state_dict[place])
+
+
+def test_a_module_without_names_loads_in_its_own_way(ckpt: df.Checkpointer) -> None:
+    saved, live = Numbered(2, 2), Numbered(2, 2)
+    save(ckpt, 1, {"model": saved})
+    ckpt.restore({"model": live})
+    assert_same(live.weight, saved.weight)
+    assert list(ckpt.load()["model"]) == [0, 1]
+
+
 def test_a_hook_after_loading_is_called(ckpt: df.Checkpointer) -> None:
     model = nn.Linear(2, 2)
     save(ckpt, 1, {"model": model})
@@ -259,6 +289,15 @@ def test_tensors_in_tuples_are_filled_and_values_rebuilt(ckpt: df.Checkpointer) 
     assert live["t"][2][0] is inner
     assert (tensor.tolist(), inner.tolist()) == ([1.0, 1.0], [0.0])
     assert (live["t"][1], live["t"][2][1]) == (5, "new")
+
+
+def test_a_tuple_whose_parts_are_all_filled_stays(ckpt: df.Checkpointer) -> None:
+    save(ckpt, 1, {"t": (torch.ones(2), [5], {"k": 6})})
+    live: dict[str, Any] = {"t": (torch.zeros(2), [0], {"k": 0})}
+    held = live["t"]
+    ckpt.restore(live)
+    assert live["t"] is held
+    assert (held[0].tolist(), held[1:]) == ([1.0, 1.0], ([5], {"k": 6}))
 
 
 def test_none_and_empty_containers_take_what_was_saved(ckpt: df.Checkpointer) -> None:

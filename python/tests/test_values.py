@@ -117,6 +117,9 @@ def test_what_the_state_lacks_or_adds_is_named(ckpt: df.Checkpointer) -> None:
         (np.ones(2), torch.ones(2), r"stored array float64\[2\], live"),
         ((torch.ones(1), 1), (torch.ones(1),), r"live a tuple of 1"),
         (df.RNG(), torch.ones(1), r"stored stateful, live"),
+        (df.RNG(), torch.nn.Linear(1, 1), r"stored stateful, live a module, Linear"),
+        (torch.ones(1), torch.optim.SGD([torch.ones(1)]), r"live an optimizer, SGD"),
+        (torch.nn.Linear(1, 1), torch.optim.SGD([torch.ones(1)]), r"stored module, live an opt"),
         (torch.ones(1), df.RNG(), r"live a RNG"),
     ],
     ids=lambda value: "",
@@ -138,6 +141,10 @@ def test_a_state_of_another_kind_is_refused(ckpt: df.Checkpointer) -> None:
     for state in ([1], 1, torch.ones(1)):
         with pytest.raises(df.MismatchError, match="only a dict or a list"):
             ckpt.restore(state)
+    save(ckpt, 2, [1])
+    for other in ({"a": 1}, (1,), 1):
+        with pytest.raises(df.MismatchError, match="only a dict or a list"):
+            ckpt.restore(other)
 
 
 def test_an_unknown_registered_type_is_refused_first(ckpt: df.Checkpointer) -> None:

@@ -252,7 +252,6 @@ class OptimizerRecall(_OfTensors):
         if (
             named is not self._named
             or [*map(id, optimizer.state)] != self._owners
-            or not all(type(each) is dict for each in states)
             or not self._contents.are_in(states)
         ):
             return None
