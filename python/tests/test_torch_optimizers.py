@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import deepfreeze as df
+from deepfreeze.adapters import torch_optimizers
 
 Make = Callable[[nn.Module], torch.optim.Optimizer]
 
@@ -194,8 +195,42 @@ def test_an_optimizer_of_other_parameters_is_refused(ckpt: df.Checkpointer) -> N
     assert len(partial.state) == 0
     wider = Net()
     wider.head = nn.Linear(4, 7)
-    with pytest.raises(df.MismatchError, match=r"head\.weight.*2, 4.*7, 4"):
+    fault = r"optim\.state\.head\.weight: stored for a parameter \[2, 4\], live for one \[7, 4\]"
+    with pytest.raises(df.MismatchError, match=fault):
         ckpt.restore({"optim": torch.optim.Adam(wider.parameters()), "model": wider})
+
+
+def test_only_the_step_is_put_on_the_host(ckpt: df.Checkpointer) -> None:
+    parameter = torch.ones(2, requires_grad=True)
+    parameter.grad = torch.ones(2)
+    optimizer = torch.optim.Adam([parameter])
+    optimizer.step()
+    save(ckpt, 1, {"optim": optimizer})
+    elsewhere = torch.ones(2, device="meta")
+    live = torch.optim.Adam([elsewhere])
+    ckpt.restore({"optim": live})
+    devices = {key: value.device.type for key, value in live.state[elsewhere].items()}
+    assert devices == {"step": "cpu", "exp_avg": "meta", "exp_avg_sq": "meta"}
+
+
+def test_only_what_is_as_large_as_its_sharded_parameter_is_sharded(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameter = torch.ones(4)
+    state = {"count": 3, "scale": torch.tensor(5.0), "mean": torch.arange(4.0)}
+    optimizer = torch.optim.SGD([parameter])
+    optimizer.state[parameter] = dict(state)
+    save(ckpt, 1, {"optim": optimizer})
+    live = torch.optim.SGD([parameter])
+    monkeypatch.setattr(torch_optimizers, "is_sharded", lambda tensor: tensor is parameter)
+    sharded: list[object] = []
+    real = torch_optimizers.fill
+    monkeypatch.setattr(torch_optimizers, "fill", lambda *of: (sharded.append(of[2]), real(*of)))
+    ckpt.restore({"optim": live})
+    assert sharded == ["optim.state.group0.param0.mean"]
+    found = live.state[parameter]
+    assert (found["count"], found["scale"].item()) == (3, 5.0)
+    assert_same(found["mean"], state["mean"])
 
 
 def schedulers(optimizer: torch.optim.Optimizer) -> list[Any]:

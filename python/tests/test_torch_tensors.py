@@ -10,6 +10,8 @@ from testkit import assert_same, bits, data_file, header, round_trip, save
 from torch import nn
 
 import deepfreeze as df
+from deepfreeze.adapters import torch_tensors
+from deepfreeze.adapters.torch_sharded import Shard
 
 NATIVE = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16",
@@ -150,6 +152,37 @@ def test_views_that_overlap_in_part_stay_shared(ckpt: df.Checkpointer) -> None:
         assert_same(loaded[name], tensor)
     loaded["low"][4] = -1
     assert loaded["high"][1] == -1
+
+
+def test_a_wider_type_that_lies_across_the_elements_of_another(ckpt: df.Checkpointer) -> None:
+    memory = torch.arange(8, dtype=torch.int32)
+    state = {"all": memory[1:7], "two": memory.view(torch.int64)[1:3]}
+    loaded = round_trip(ckpt, state)
+    assert_same(loaded["all"], state["all"])
+    assert_same(loaded["two"], state["two"])
+
+
+def test_repeated_elements_are_filled_from_those_that_repeat_likewise(
+    ckpt: df.Checkpointer,
+) -> None:
+    save(ckpt, 1, {"x": torch.tensor([1.0, 2.0]).expand(2, 2)})
+    with pytest.raises(df.MismatchError, match="x: its elements share memory"):
+        ckpt.restore({"x": torch.zeros(2, 1).expand(2, 2)})
+    live = torch.zeros(1, 2).expand(2, 2)
+    ckpt.restore({"x": live})
+    assert live.tolist() == [[1.0, 2.0]] * 2
+
+
+def test_a_part_of_a_tensor_is_filled(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(ckpt, 1, {"x": torch.arange(4.0)})
+    whole, part = torch.zeros(4), torch.zeros(2)
+    for local in (torch.zeros(0), part):
+        shard = Shard(local, ((2,), (4,)))
+        monkeypatch.setattr(torch_tensors, "shard_of", lambda _, shard=shard: shard)
+        ckpt.restore({"x": whole})
+    assert part.tolist() == [2.0, 3.0]
 
 
 def test_neighbours_in_one_memory_are_entries_of_their_own(ckpt: df.Checkpointer) -> None:

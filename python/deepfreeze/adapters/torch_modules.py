@@ -70,15 +70,19 @@ def own_buffers(module: nn.Module, path: str, capture: Capture) -> None:
     """
     if capture.keys.owner_of(path) is Owner.EACH:
         return
-    sharded = _has_shards(module)
     canonical = canonical_names(module)
-    for prefix, inner in module.named_modules():
-        is_parallel = isinstance(inner, nn.parallel.DistributedDataParallel)
-        owner = _parallel_owner(inner) if is_parallel else Owner.EACH if sharded else None
-        if owner is None or not (is_parallel or inner is module):
-            continue
-        for name, _ in inner.named_buffers(prefix):
+
+    def own(part: nn.Module, prefix: str, owner: Owner) -> None:
+        for name, _ in part.named_buffers(prefix):
             capture.keys.own(join(path, canonical(name)), owner)
+
+    if _has_shards(module):
+        own(module, "", Owner.EACH)
+    for prefix, inner in module.named_modules():
+        if isinstance(inner, nn.parallel.DistributedDataParallel):
+            owner = _parallel_owner(inner)
+            if owner is not None:
+                own(inner, prefix, owner)
 
 
 def _parallel_owner(module: Any) -> Owner | None:
