@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import deepfreeze as df
+from deepfreeze.adapters import torch_memo
 from deepfreeze.capture import Capture, walk
 from deepfreeze.memo import Memo, TextMemo
 from deepfreeze.tree import dumps
@@ -169,6 +170,21 @@ def test_one_tensor_that_comes_to_lie_where_another_had_moved_to() -> None:
     walk(state, memo)
     state["b"].weight.data = state["a"].weight.data
     assert told(walk(state, memo)) == told(walk(state, Memo()))
+
+
+def test_a_tensor_that_comes_to_lie_before_and_into_another() -> None:
+    base = torch.arange(16.0)
+    state, memo = {"a": torch.zeros(16)[4:10], "b": base[8:]}, Memo()
+    walk(state, memo)
+    state["a"] = base[4:10]
+    assert told(walk(state, memo)) == told(walk(state, None))
+
+
+def test_an_address_lies_in_a_storage() -> None:
+    storage = torch.zeros(4).untyped_storage()
+    begin = storage.data_ptr()
+    places = (begin - 1, begin, begin + 15, begin + 16)
+    assert [torch_memo._lies_in(place, storage) for place in places] == [False, True, True, False]
 
 
 def test_a_memo_keeps_no_tensor_alive() -> None:

@@ -37,6 +37,21 @@ def test_a_forged_object_view_makes_no_pointers(
         ckpt.load(1)
 
 
+@pytest.mark.parametrize(
+    ("shape", "stride", "offset"),
+    [([4], [1], 1), ([5], [1], 0), ([2], [4], 0), ([2], [1], -1), ([-1], [1], 0), ([2], [-1], 1)],
+)
+def test_a_forged_view_stays_in_its_entry(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch, shape: Any, stride: Any, offset: int
+) -> None:
+    view = {"shape": shape, "stride": stride, "offset": offset, "dtype": "float32"}
+    monkeypatch.setattr(torch_tensors, "_view_node", lambda *_: view)
+    base = torch.arange(4.0)
+    save(ckpt, 1, {"a": base, "b": base[1:3]})
+    with pytest.raises(df.CorruptError, match="b: a view beyond its entry"):
+        ckpt.load(1)
+
+
 LIES = [
     ("F32", (4, 1), "uint8"), ("U8", (4, 4), "complex64"), ("U8", (4, 4), "float32"),
     ("U8", (4, 4), "float8_e8m0fnu"),
