@@ -180,6 +180,14 @@ def test_a_tensor_that_comes_to_lie_before_and_into_another() -> None:
     assert told(walk(state, memo)) == told(walk(state, None))
 
 
+def test_one_tensor_out_of_order_in_two_places() -> None:
+    turned = torch.arange(6.0).view(2, 3).t()
+    state, memo = {"a": turned, "b": turned}, Memo()
+    for _ in range(3):
+        assert told(walk(state, memo)) == told(walk(state, None))
+        turned.add_(1)
+
+
 def test_an_address_lies_in_a_storage() -> None:
     storage = torch.zeros(4).untyped_storage()
     begin = storage.data_ptr()

@@ -173,6 +173,18 @@ def test_repeated_elements_are_filled_from_those_that_repeat_likewise(
     assert live.tolist() == [[1.0, 2.0]] * 2
 
 
+def test_windows_that_overlap_are_stored_as_the_memory_that_they_show(
+    ckpt: df.Checkpointer,
+) -> None:
+    windows = torch.arange(6.0).unfold(0, 3, 1)
+    save(ckpt, 1, {"x": windows})
+    entry = header(data_file(ckpt.path, 1))["x.storage"]
+    assert (entry["dtype"], entry["shape"]) == ("F32", [6])
+    live = torch.zeros(6).unfold(0, 3, 1)
+    ckpt.restore({"x": live})
+    assert_same(live, windows)
+
+
 def test_a_part_of_a_tensor_is_filled(
     ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
