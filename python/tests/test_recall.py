@@ -596,6 +596,21 @@ def test_a_method_of_torch_that_is_replaced(
     assert "patched0" not in texts[-1]
 
 
+def test_an_empty_tensor_that_is_stored_in_parts() -> None:
+    """Its address and that of its part are 0, so only the node tells that it is no plain tensor."""
+
+    def quantised(scale: float) -> torch.Tensor:
+        return torch.quantize_per_tensor(torch.empty(0), scale, 0, torch.quint8)
+
+    net = nn.Linear(1, 1)
+    net.register_buffer("q", quantised(0.1))
+    state, memo = {"net": net}, Memo()
+    expect_the_same(state, memo, [])
+    expect_the_same(state, memo, ["again"])
+    net.q.data = quantised(0.5)
+    expect_the_same(state, memo, ["scale"])
+
+
 class Renaming(nn.Linear):
     """Says itself what its parameters are called."""
 

@@ -71,13 +71,38 @@ def test_buffers_are_those_of_the_first_rank_of_their_group(
     assert torch_modules._parallel_owner(parallel) is owner
 
 
-def test_buffers_of_a_sharded_module_are_each_ranks_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_modules, "_has_shards", lambda _: True)
+def parallel(module: nn.Module) -> nn.Module:
+    """As DistributedDataParallel names what is in it, without a process group."""
+    kind = nn.parallel.DistributedDataParallel
+    made = kind.__new__(kind)
+    nn.Module.__init__(made)
+    made.module = module
+    return made
+
+
+def owners_of_buffers(module: nn.Module) -> dict[str, Owner]:
     keys = KeyTable(rank=0)
-    module = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2))
     torch_modules.own_buffers(module, "net", SimpleNamespace(keys=keys))
-    names = ["running_mean", "running_var", "num_batches_tracked"]
-    assert keys.owners == {f"net.1.{name}": Owner.EACH for name in names}
+    return {
+        name.removesuffix(".running_mean"): owner
+        for name, owner in keys.owners.items()
+        if name.endswith(".running_mean")
+    }
+
+
+@pytest.mark.parametrize("owner", [None, Owner.ANOTHER])
+def test_buffers_of_a_sharded_module_are_each_ranks_own(
+    monkeypatch: pytest.MonkeyPatch, owner: Owner | None
+) -> None:
+    monkeypatch.setattr(torch_modules, "_has_shards", lambda _: True)
+    monkeypatch.setattr(torch_modules, "_parallel_owner", lambda _: owner)
+    inner = nn.Sequential(nn.BatchNorm1d(2))
+    broadcast = {} if owner is None else {"net.0": owner}
+    assert owners_of_buffers(inner) == {"net.0": Owner.EACH}
+    assert owners_of_buffers(parallel(inner)) == broadcast
+    around = nn.Sequential(parallel(inner), nn.BatchNorm1d(2))
+    broadcast = {} if owner is None else {"net.0.0": owner}
+    assert owners_of_buffers(around) == {**broadcast, "net.1": Owner.EACH}
 
 
 def test_a_module_with_buffers_is_filled_in_place(ckpt: df.Checkpointer) -> None:

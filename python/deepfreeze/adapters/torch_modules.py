@@ -70,19 +70,17 @@ def own_buffers(module: nn.Module, path: str, capture: Capture) -> None:
     """
     if capture.keys.owner_of(path) is Owner.EACH:
         return
-    canonical = canonical_names(module)
-
-    def own(part: nn.Module, prefix: str, owner: Owner) -> None:
-        for name, _ in part.named_buffers(prefix):
-            capture.keys.own(join(path, canonical(name)), owner)
-
+    owners: dict[str, Owner | None] = {}
     if _has_shards(module):
-        own(module, "", Owner.EACH)
+        owners |= {name: Owner.EACH for name, _ in module.named_buffers()}
     for prefix, inner in module.named_modules():
-        if isinstance(inner, nn.parallel.DistributedDataParallel):
+        if isinstance(inner, nn.parallel.DistributedDataParallel):  # that counts, not the shards
             owner = _parallel_owner(inner)
-            if owner is not None:
-                own(inner, prefix, owner)
+            owners |= {name: owner for name, _ in inner.named_buffers(prefix)}
+    canonical = canonical_names(module)
+    for name, owner in owners.items():
+        if owner is not None:
+            capture.keys.own(join(path, canonical(name)), owner)
 
 
 def _parallel_owner(module: Any) -> Owner | None:
