@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -152,6 +152,29 @@ def test_they_save_and_restore_together(tmp_path: Path) -> None:
     assert as_ranks(3, save) == [True] * 3
     info = df._core.list_checkpoints(str(tmp_path / "run"))[0]
     assert info.world_size == 3
+
+
+def test_a_rank_that_was_not_there_keeps_what_is_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def state(value: int) -> dict[str, Any]:
+        return {"all": np.full(3, value), "own": df.per_rank(np.full(3, value))}
+
+    with df.Checkpointer(tmp_path / "run") as ckpt:
+        handle = ckpt.save(1, state(5))
+        assert handle is not None
+        handle.wait("durable", SECONDS)
+    ranks = met(tmp_path / "ranks", 2)
+
+    def restore(rank: int) -> tuple[int, int]:
+        live = state(7 + rank)
+        with df.Checkpointer(tmp_path / "run", ranks=ranks[rank]) as ckpt:
+            assert ckpt.restore(live) == 1
+        return live["all"][0], live["own"].value[0]
+
+    assert as_ranks(2, restore) == [(5, 5), (5, 8)]
+    assert "saved by 1 ranks, 2 are here" in caplog.text
+    assert "left as it is here: own" in caplog.text
 
 
 def test_ranks_that_fail_in_two_ways_say_the_same(tmp_path: Path) -> None:
