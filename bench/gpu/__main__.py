@@ -48,6 +48,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--every", type=intervals, help="default: 16,4,1; quick: 2")
     parser.add_argument("--rounds", type=positive, help="at most; default: 3; quick: 2")
     parser.add_argument("--times", type=positive, help="trials of torn; default: 1000; quick: 3")
+    parser.add_argument(
+        "--peer-times", type=positive, help="the same of the peer; default: as many"
+    )
+    parser.add_argument("--append", action="store_true", help="to what was measured before")
     parser.add_argument("--seed", type=int, help="of weights, batches and orders; default: random")
     parser.add_argument("--directory", type=Path, default=Path("build"), help="for checkpoints")
     parser.add_argument("--results", type=Path, help=f"default: {RESULTS}, {QUICK_RESULTS}")
@@ -56,6 +60,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options.every = options.every or ([2] if quick else [16, 4, 1])
     options.rounds = options.rounds or (2 if quick else 3)
     options.times = options.times or (3 if quick else 1000)
+    options.peer_times = options.peer_times or options.times
     options.results = options.results or (QUICK_RESULTS if quick else RESULTS)
     return options
 
@@ -65,7 +70,8 @@ def words(options: argparse.Namespace, part: str, seed: int) -> list[str]:
     found = ["python", "-m", PROGRAM, part, "--device", options.device, "--seed", str(seed)]
     found += ["--quick"] if options.quick else []
     found += ["--every", ",".join(map(str, options.every)), "--rounds", str(options.rounds)]
-    found += ["--times", str(options.times)]
+    found += ["--times", str(options.times), "--peer-times", str(options.peer_times)]
+    found += ["--append"] if options.append else []
     found += ["--workload", *options.workload] if options.workload else []
     return [*found, *(["--savers", *options.savers] if options.savers else [])]
 
@@ -87,7 +93,10 @@ def run_part(options: argparse.Namespace, seed: int) -> int:
     budget = Budget(options.minutes)
     lines = options.results / f"gpu-{options.part}.jsonl"
     try:
-        with scratch(options.directory, "bench-gpu-") as place, Lines(lines) as written:
+        with (
+            scratch(options.directory, "bench-gpu-") as place,
+            Lines(lines, options.append) as written,
+        ):
             written.add("run", facts(options, seed, place))
             status = RUNS[options.part](options, seed, place, written, budget)
     except KeyboardInterrupt:

@@ -11,8 +11,8 @@ Row = dict[str, Any]
 
 
 class Lines:
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("w")
+    def __init__(self, path: Path, append: bool = False) -> None:
+        self.file = path.open("a" if append else "w")
 
     def add(self, kind: str, row: Row) -> None:
         self.file.write(json.dumps({"kind": kind, **row}, separators=(",", ":")) + "\n")

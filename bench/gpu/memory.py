@@ -51,8 +51,14 @@ def give_back(device: str) -> None:
     if device == CUDA:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
-        torch.accelerator.empty_host_cache()
+        empty_host_cache()
         torch.cuda.reset_peak_memory_stats()
+
+
+def empty_host_cache() -> None:
+    """By its name in torch 2.11 where it has none yet in torch.accelerator."""
+    named = getattr(torch.accelerator, "empty_host_cache", None)
+    (named or torch._C._host_emptyCache)()
 
 
 def device_peak(device: str) -> int | None:

@@ -75,13 +75,13 @@ def resnet_parts(model: ResNet, shape: tuple[int, int, int, int]) -> Parts:
     return Parts(model, adam, nn.functional.cross_entropy, batches)
 
 
-# Steps: of a segment, where the interval does not ask for more.
+# Steps: of a segment, where the interval does not ask for more. Batches keep such a device busy.
 MODELS = {
     "nt3": Workload("CANDLE NT3, 60,483 genes, SGD", 16, lambda: nt3_parts(GENES_FULL, 20)),
     "resnet152": Workload(
-        "ResNet-152 with Adam", 16, lambda: resnet_parts(resnet152(), (32, 3, 224, 224))
+        "ResNet-152 with Adam", 16, lambda: resnet_parts(resnet152(), (128, 3, 224, 224))
     ),
-    "decoder": Workload("decoder of 1.31 G with AdamW", 2, lambda: decoder_parts(Decoder(), 4)),
+    "decoder": Workload("decoder of 1.31 G with AdamW", 2, lambda: decoder_parts(Decoder(), 16)),
 }
 QUICK_MODELS = {
     "nt3": Workload("CANDLE NT3, 1,024 genes, SGD", 4, lambda: nt3_parts(GENES_FEW, 2)),

@@ -21,7 +21,7 @@ FIGURES = (
 
 def page(rows: list[Row]) -> str:
     head = f"<meta charset='utf-8'><title>DeepFreeze on a GPU</title><style>{STYLE}{svg.STYLE}"
-    body = "\n".join([facts(of_kind(rows, "run")[0]), *sections(rows)])
+    body = "\n".join([*map(facts, of_kind(rows, "run")), *sections(rows)])
     return f"<!doctype html><html lang='en'><head>{head}</style></head><body>{body}</body></html>\n"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -95,15 +96,41 @@ class DcpAsync(Synced, peers.DcpAsync):
         return None
 
 
-class DcpStaged(NotesStaging, Synced, peers.DcpStagedBeside):
-    """One DefaultStager as its defaults are, but for memory that processes share."""
+def is_used_up() -> bool:
+    """Whether a DefaultStager stages once only: that of torch 2.11 empties itself behind it."""
+    stager = peers.new_stager(beside=False)
+    try:
+        for _ in range(2):
+            stager.stage({"a": OrderedDict(b=torch.zeros(1))})
+    except KeyError:
+        return True
+    finally:
+        stager.close()
+    return False
 
-    title = f"dcp.async_save, one {'pinned' if PINNED else 'pageable'} stager, staged beside"
+
+USED_UP = is_used_up()
+
+
+class DcpStaged(NotesStaging, Synced, peers.DcpStagedBeside):
+    """DefaultStagers as their defaults are, but for memory that processes share."""
+
+    title = (
+        f"dcp.async_save, {'a' if USED_UP else 'one'} {'pinned' if PINNED else 'pageable'} stager"
+        f"{' for each save' if USED_UP else ''}, staged beside"
+    )
 
     def make_stager(self) -> DefaultStager | None:
         if not PINNED:
             return super().make_stager()
         return DefaultStager(StagingOptions(use_shared_memory=False))
+
+    def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
+        if USED_UP and self.records[1:]:
+            assert self.stager is not None
+            self.stager.close()  # the save before is over: it was waited for
+            self.stager = self.make_stager()
+        return super().start(path, record)
 
 
 class TorchSnapshot(Synced, peers.TorchSnapshot):

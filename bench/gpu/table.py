@@ -39,9 +39,14 @@ def markdown(parts: dict[str, list[Row]]) -> str:
 
 
 def facts(rows: list[Row]) -> list[str]:
-    one = of_kind(rows, "run")[0]
-    found = "; ".join(f"{name.replace('_', ' ')} {value}" for name, value in one["machine"].items())
-    return [f"`{one['command']}`", "", found]
+    """Of each call that measured some of it: the command, and where it ran."""
+    found = []
+    for one in of_kind(rows, "run"):
+        where = "; ".join(
+            f"{name.replace('_', ' ')} {value}" for name, value in one["machine"].items()
+        )
+        found += [f"`{one['command']}`", "", where, ""]
+    return found[:-1]
 
 
 def heading(headings: tuple[str, ...]) -> list[str]:

@@ -149,25 +149,30 @@ def run(options: argparse.Namespace, seed: int, place: Path, lines: Lines, budge
     warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is, for dcp
     size, draw = QUICK if options.quick else FULL, random.Random(seed)
     outcomes = {kind: Outcome(kind.name, kind.title) for kind in SUBJECTS}
+    wanted = {
+        kind: options.times if kind is DeepFreeze else options.peer_times for kind in SUBJECTS
+    }
     try:
-        for begun in range(0, options.times, BATCH):
+        for begun in range(0, max(wanted.values()), BATCH):
             for kind, outcome in outcomes.items():
-                count = min(BATCH, options.times - begun)
+                count = min(BATCH, max(0, wanted[kind] - begun))
                 training = churning(size, options.device, draw)
                 directory = place / f"{kind.name}-{begun}"
                 trials(kind, training, directory, count, budget, outcome)
                 delete(directory)
     finally:
-        ours = report(outcomes, options.times, lines)
+        ours = report(outcomes, wanted, lines)
     return 1 if ours.torn or ours.failed or not ours.trials else 0
 
 
-def report(outcomes: dict[type[Saver], Outcome], times: int, lines: Lines) -> Outcome:
+def report(
+    outcomes: dict[type[Saver], Outcome], wanted: dict[type[Saver], int], lines: Lines
+) -> Outcome:
     """Returns that of DeepFreeze."""
-    for outcome in outcomes.values():
+    for kind, outcome in outcomes.items():
         lines.add("torn", asdict(outcome))
-        if outcome.trials < times:
-            what = f"{outcome.title}: {outcome.trials} of {times} trials"
+        if outcome.trials < wanted[kind]:
+            what = f"{outcome.title}: {outcome.trials} of {wanted[kind]} trials"
             lines.add("note", {"text": f"the time was over: {what}"})
     ours = outcomes[DeepFreeze]
     wrong = ours.torn + ours.failed if ours.trials else None

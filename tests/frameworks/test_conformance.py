@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from .conformance import MODULE
-from .training import FRAMEWORKS
+from .training import FRAMEWORKS, missing
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_case(framework: str) -> None:
-    if find_spec(FRAMEWORKS[framework]) is None:
-        pytest.skip(f"LEFT OUT: no {FRAMEWORKS[framework]} here; `make frameworks` has all")
+    if reason := missing(framework):
+        pytest.skip(reason)
     command = [sys.executable, "-m", MODULE, framework, "--kills", "1"]
     done = subprocess.run(
         command, cwd=ROOT, timeout=600, capture_output=True, text=True, check=False

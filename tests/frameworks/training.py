@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -13,6 +14,7 @@ STEPS = 12  # of a whole training
 FRAMEWORKS = {
     "torch": "torch",
     "torch_device": "torch",
+    "torch_cuda": "torch",
     "chainer": "chainer",
     "chainer_trainer": "chainer",
     "jax": "jax",
@@ -65,6 +67,16 @@ class Training(Protocol):
 
     def close(self) -> None:
         """Waits for what is in flight."""
+
+
+def missing(framework: str) -> str:
+    """What it lacks here; empty where it can run."""
+    if find_spec(FRAMEWORKS[framework]) is None:
+        return f"LEFT OUT: no {FRAMEWORKS[framework]} here; `make frameworks` has all"
+    if framework != "torch_cuda":
+        return ""
+    found = importlib.import_module("torch").cuda.is_available()
+    return "" if found else "LEFT OUT: torch finds no CUDA device here"
 
 
 def make(framework: str, options: Options) -> Training:
