@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, Protocol, TypeAlias
 
 from deepfreeze.adapters.base import HOST, Entry
+from deepfreeze.guard_memo import Asked, Found, GuardMemo, Pairs, RollCall, add_pairs
 from deepfreeze.window import Watch
 
 LAZY_BYTES_MIN = 64 * 1024  # of host memory; less is copied before save() returns
@@ -22,8 +24,11 @@ class Guard(Protocol):
     target: object
     mode: Mode
 
-    def owned(self) -> Sequence[Any]:
+    def owned(self) -> list[Any]:
         """What it stands before, as it is now; also what is no tensor."""
+
+    def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
+        """What tells, later, whether owned() is the same; None where it has to be looked at."""
 
     def can_watch(self, value: Any) -> bool:
         """Whether it is a tensor that can be captured later."""
@@ -46,12 +51,12 @@ class _HeldMemory:
         return self.address
 
 
-def _is_cheap(entry: Entry) -> bool:
-    """Whether it costs less to copy it before save() returns than to watch it.
+def _may_have_guard(entry: Entry) -> bool:
+    """Not what costs less to copy before save() returns than to watch.
 
-    On a device it would hold up the work that comes behind save(), however small it is.
+    On a device that would hold up the work that comes behind save(), however small it is.
     """
-    return entry.device == HOST and entry.bytes < LAZY_BYTES_MIN
+    return not entry.is_held and (entry.device != HOST or entry.bytes >= LAZY_BYTES_MIN)
 
 
 @dataclass
@@ -65,6 +70,7 @@ class Guards:
     _all: list[Guard] = field(default_factory=list)
     _numbers: int = 0
     _held: int = 0  # the number of what is held, once there is some: no fence has to stand there
+    _memo: GuardMemo | None = None  # of the last save
 
     def __iter__(self) -> Iterator[Guard]:
         return iter(self._all)
@@ -85,6 +91,7 @@ class Guards:
             guard.detach()
             self._all.remove(guard)
             self._hooked.pop(guard.number, None)
+        self._memo = None
 
     def note_hook(self, number: int, captured: bool) -> None:
         """A hook runs before an update, which may be on its way into a graph."""
@@ -104,18 +111,49 @@ class Guards:
         for entry in entries:
             entry.guard = 0
         watched = self._watch_held(entries)
-        if not self._all:
-            return {number: Watch(pairs) for number, pairs in watched.items()}
-        finder = _Finder(self._all)
-        for entry, own in zip(entries, tensors, strict=True):
-            if entry.is_held or entry.key in self.eager or _is_cheap(entry):
-                continue
-            found = finder.find(entry, own)
-            if found is not None and self._may_be_late(entry, found[0]):
-                guard, tensor = found
-                entry.guard = guard.number
-                watched.setdefault(guard.number, []).extend(_pairs(entry.key, guard, tensor, own))
+        if self._all:
+            places = [place for place, entry in enumerate(entries) if _may_have_guard(entry)]
+            found = self._watch_guarded(
+                [entries[place] for place in places], [tensors[place] for place in places]
+            )
+            watched |= found
         return {number: Watch(pairs) for number, pairs in watched.items()}
+
+    def _watch_guarded(
+        self, entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]
+    ) -> dict[int, Pairs]:
+        """As the last time, where all is as it was."""
+        owned = [guard.owned() for guard in self._all]
+        numbers = [guard.number for guard in self._all]
+        asked = Asked.about(numbers, self._hooked, self.eager, entries)
+        known = None if self._memo is None else self._memo.again(asked, owned, entries, tensors)
+        if known is not None:
+            return known
+        finder = _Finder(self._all, owned)
+        watched: dict[int, Pairs] = {}
+        notes: list[Found | None] = []
+        for entry, own in zip(entries, tensors, strict=True):
+            found = None if entry.key in self.eager else finder.find(entry, own)
+            if found is None or not self._may_be_late(entry, found[0]):
+                notes.append(Found())
+                continue
+            guard, tensor = found
+            entry.guard = guard.number
+            follower = guard.follower_of(tensor)
+            add_pairs(watched.setdefault(guard.number, []), entry.key, tensor, own, follower)
+            notes.append(finder.note(guard, tensor, follower))
+        self._memo = self._memo_of(asked, owned, notes)
+        return watched
+
+    def _memo_of(
+        self, asked: Asked, owned: list[list[Any]], notes: list[Found | None]
+    ) -> GuardMemo | None:
+        rolls = [guard.roll_call(each) for guard, each in zip(self._all, owned, strict=True)]
+        known = [roll for roll in rolls if roll is not None]
+        found = [note for note in notes if note is not None]
+        if len(known) != len(rolls) or len(found) != len(notes):
+            return None
+        return GuardMemo(asked, known, found)
 
     def _watch_held(self, entries: Sequence[Entry]) -> dict[int, list[tuple[str, Any]]]:
         held = [entry for entry in entries if entry.is_held and entry.bytes >= LAZY_BYTES_MIN]
@@ -133,23 +171,14 @@ class Guards:
 _Found: TypeAlias = tuple[Guard, Any]  # and the tensor that it stands before
 
 
-def _pairs(key: str, guard: Guard, tensor: Any, own: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    yield key, tensor
-    for other in own:  # it may count its versions apart, as .data does
-        if other is not tensor:
-            yield key, other
-    follower = guard.follower_of(tensor)
-    if follower is not None:
-        yield key, follower
-
-
 class _Finder:
     """Which guard stands before an entry's memory."""
 
-    def __init__(self, guards: Sequence[Guard]) -> None:
-        self._guards = guards
+    def __init__(self, guards: Sequence[Guard], owned: Sequence[Sequence[Any]]) -> None:
+        self._guards = list(zip(guards, owned, strict=True))
         self._alone = guards[0] if len(guards) == 1 else None  # whatever is shared has one guard
-        self._owned = {id(each) for each in guards[0].owned()} if self._alone else set()
+        # By identity, where it is among all that the guards stand before.
+        self._places = {id(each): place for place, each in enumerate(chain(*owned))}
 
     def find(self, entry: Entry, own: Sequence[Any]) -> _Found | None:
         """The guard of a tensor that holds all of the entry."""
@@ -157,10 +186,18 @@ class _Finder:
         # More than this guard stands before, otherwise.
         return found if found is not None and entry.bytes <= found[1].nbytes else None
 
+    def note(self, guard: Guard, tensor: Any, follower: Any) -> Found | None:
+        """What was found, by places; None where it is not among what the guards stand before."""
+        place = self._places.get(id(tensor))
+        behind = None if follower is None else self._places.get(id(follower), -1)
+        if place is None or behind == -1:
+            return None
+        return Found(guard.number, place, behind)
+
     def _by_identity(self, entry: Entry, own: Sequence[Any]) -> _Found | None:
         guard = self._alone
         for each in own:
-            known = guard is not None and id(each) in self._owned
+            known = guard is not None and id(each) in self._places
             if guard and known and guard.can_watch(each) and each.data_ptr() == entry.address:
                 return guard, each
         return None
@@ -170,8 +207,8 @@ class _Finder:
         found: dict[int, _Found] = {}
         spans: list[tuple[int, int, int]] = []
         # Modules last: they leave to optimizers what those have too.
-        for guard in sorted(self._guards, key=lambda guard: guard.mode == "module"):
-            for tensor in filter(guard.can_watch, guard.owned()):
+        for guard, owned in sorted(self._guards, key=lambda each: each[0].mode == "module"):
+            for tensor in filter(guard.can_watch, owned):
                 low = tensor.data_ptr()
                 known = found.setdefault(low, (guard, tensor))
                 if self._alone is not None:

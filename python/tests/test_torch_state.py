@@ -94,7 +94,7 @@ def owners_of_buffers(module: nn.Module) -> dict[str, Owner]:
 def test_buffers_of_a_sharded_module_are_each_ranks_own(
     monkeypatch: pytest.MonkeyPatch, owner: Owner | None
 ) -> None:
-    monkeypatch.setattr(torch_modules, "_has_shards", lambda _: True)
+    monkeypatch.setattr(torch_modules, "_have_shards", lambda _: True)
     monkeypatch.setattr(torch_modules, "_parallel_owner", lambda _: owner)
     inner = nn.Sequential(nn.BatchNorm1d(2))
     broadcast = {} if owner is None else {"net.0": owner}

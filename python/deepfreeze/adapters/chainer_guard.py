@@ -92,6 +92,9 @@ class OptimizerGuard:
             if each.rule._fp32_param is not None:
                 yield each.rule._fp32_param.array
 
+    def roll_call(self, _: Any) -> None:
+        """Arrays are made anew each time that it is asked."""
+
     def can_watch(self, value: Any) -> bool:
         return isinstance(value, _Memory) and bool(value.array.flags.c_contiguous)
 

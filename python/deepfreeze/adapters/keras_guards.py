@@ -33,6 +33,9 @@ class KerasOptimizerGuard:
         variables = [*self._optimizer._trainable_variables, *self._optimizer.variables]
         return [each._value for each in variables]
 
+    def roll_call(self, _: Any) -> None:
+        """It is looked at each time."""
+
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
 

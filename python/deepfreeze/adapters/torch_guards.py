@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from deepfreeze import _core
 from deepfreeze.adapters import torch_device
 from deepfreeze.adapters.torch_modules import is_module
 from deepfreeze.adapters.torch_optimizers import unwrapped
+from deepfreeze.adapters.torch_recall import roll_call
 from deepfreeze.adapters.torch_sharded import local_of
+from deepfreeze.guard_memo import RollCall
 from deepfreeze.guards import Guard, Mode
 
 Call = Callable[[int], None]  # a method, with the guard's number
@@ -43,7 +46,10 @@ class OptimizerGuard:
         for state in self._optimizer.state.values():
             if isinstance(state, dict):
                 owned += state.values()
-        return [*map(local_of, owned)]
+        return _locals(owned)
+
+    def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
+        return _RollCall.of(owned)
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
@@ -70,7 +76,10 @@ class ModuleGuard:
         self._module = module
 
     def owned(self) -> list[Any]:
-        return [*map(local_of, self._module.parameters())]
+        return _locals(self._module.parameters())
+
+    def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
+        return _RollCall.of(owned)
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
@@ -80,6 +89,35 @@ class ModuleGuard:
 
     def detach(self) -> None:
         """It has no hooks."""
+
+
+class _RollCall:
+    """Objects by their addresses: a new one that answers as the old one is in its place.
+
+    Of what is no tensor nothing but its identity matters: nothing of it is watched.
+    """
+
+    def __init__(self, owned: Sequence[Any], places: _core.RollCall) -> None:
+        self._objects = [*map(id, owned)]
+        self._places = places
+
+    @classmethod
+    def of(cls, owned: Sequence[Any]) -> _RollCall | None:
+        places = roll_call(_tensors_in(owned))
+        return None if places is None else cls(owned, places)
+
+    def holds(self, owned: Sequence[Any]) -> bool:
+        if [*map(id, owned)] != self._objects:
+            return False
+        return self._places.answer(_tensors_in(owned)) is not None
+
+
+def _tensors_in(values: Sequence[Any]) -> list[Tensor]:
+    return [value for value in values if type(value) in _KINDS]
+
+
+def _locals(values: Iterable[Any]) -> list[Any]:
+    return [value if type(value) in _KINDS else local_of(value) for value in values]
 
 
 def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callable[[int], Guard]:

@@ -68,10 +68,13 @@ def own_buffers(module: nn.Module, path: str, capture: Capture) -> None:
     where it does not, and under fully_shard(), each rank has its own. Of any other module they must
     be equal.
     """
+    kinds = _kinds_in(module)
+    if not _have_shards(kinds) and not _have_parallel(kinds):
+        return
     if capture.keys.owner_of(path) is Owner.EACH:
         return
     owners: dict[str, Owner | None] = {}
-    if _has_shards(module):
+    if _have_shards(kinds):
         owners |= {name: Owner.EACH for name, _ in module.named_buffers()}
     for prefix, inner in module.named_modules():
         if isinstance(inner, nn.parallel.DistributedDataParallel):  # that counts, not the shards
@@ -93,12 +96,31 @@ def _parallel_owner(module: Any) -> Owner | None:
     return None if dist.get_rank() == first else Owner.ANOTHER
 
 
-def _has_shards(module: nn.Module) -> bool:
+def _kinds_in(module: nn.Module) -> set[type[nn.Module]]:
+    """Of a module and all within it."""
+    known = {id(module)}
+    waiting = [module]
+    kinds: set[type[nn.Module]] = set()
+    while waiting:
+        outer = waiting.pop()
+        kinds.add(type(outer))
+        for inner in outer._modules.values():
+            if inner is not None and id(inner) not in known:
+                known.add(id(inner))
+                waiting.append(inner)
+    return kinds
+
+
+def _have_shards(kinds: set[type[nn.Module]]) -> bool:
     if not imported("torch.distributed.fsdp"):
         return False
     from torch.distributed.fsdp import FSDPModule
 
-    return any(isinstance(inner, FSDPModule) for inner in module.modules())
+    return any(issubclass(kind, FSDPModule) for kind in kinds)
+
+
+def _have_parallel(kinds: set[type[nn.Module]]) -> bool:
+    return any(issubclass(kind, nn.parallel.DistributedDataParallel) for kind in kinds)
 
 
 def encode_module(module: nn.Module, path: str, capture: Capture) -> Node:
