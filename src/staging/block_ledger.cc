@@ -1,5 +1,6 @@
 #include "staging/block_ledger.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
@@ -20,11 +21,14 @@ std::vector<std::atomic<std::uint64_t>> slab_lacks(const Image& image, std::uint
   return lack;
 }
 
-// Of each block, its bytes.
+// Of each block, its bytes. Section by section: there may be hundreds of thousands of blocks.
 std::vector<std::atomic<std::uint64_t>> block_lacks(const Image& image, std::uint64_t block_bytes) {
   std::vector<std::atomic<std::uint64_t>> lack(ceil_div(image.end(), block_bytes));
-  for (std::uint64_t block = 0; block < lack.size(); ++block) {
-    lack[block].store(image.held(block * block_bytes, block_bytes), std::memory_order_relaxed);
+  for (const Section& section : image.sections()) {
+    std::uint64_t block = section.begin / block_bytes;
+    for (std::uint64_t at = section.begin; at < section.end; at += block_bytes) {
+      lack[block++].store(std::min(block_bytes, section.end - at), std::memory_order_relaxed);
+    }
   }
   return lack;
 }

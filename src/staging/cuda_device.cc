@@ -11,6 +11,7 @@ namespace deepfreeze {
 namespace {
 
 cuda::Stream stream_of(std::uintptr_t handle) { return reinterpret_cast<cuda::Stream>(handle); }
+std::uintptr_t handle_of(cuda::Stream stream) { return reinterpret_cast<std::uintptr_t>(stream); }
 
 cuda::DevicePointer pointer_of(std::span<const std::byte> bytes) {
   return reinterpret_cast<cuda::DevicePointer>(bytes.data());
@@ -113,14 +114,20 @@ Status CudaDevice::start() {
   int least = 0;  // the lowest priority: training goes first
   int greatest = 0;
   DF_TRY_VOID(check(driver_.stream_priority_range(&least, &greatest), "make a stream"));
-  return check(driver_.stream_create(&stream_, cuda::kStreamNonBlocking, least), "make a stream");
+  for (cuda::Stream& stream : streams_) {
+    DF_TRY_VOID(
+        check(driver_.stream_create(&stream, cuda::kStreamNonBlocking, least), "make a stream"));
+  }
+  return {};
 }
 
 CudaDevice::~CudaDevice() {
   if (context_ == nullptr) return;
   {
     const Current current(*this);
-    if (stream_ != nullptr) driver_.stream_destroy(stream_);
+    for (const cuda::Stream stream : streams_) {
+      if (stream != nullptr) driver_.stream_destroy(stream);
+    }
   }
   driver_.primary_context_release(device_);
 }
@@ -147,8 +154,9 @@ Status CudaDevice::follow(std::uintptr_t theirs) {
                             "outside of it",
                             ordinal_));
   }
-  DF_TRY(const CudaEvent reached, mark(stream_of(theirs)));
-  return hold_back(reinterpret_cast<std::uintptr_t>(stream_), reached);
+  DF_TRY(const CudaEvent reached, mark_stream(stream_of(theirs)));
+  for (const cuda::Stream ours : streams_) DF_TRY_VOID(hold_back(handle_of(ours), reached));
+  return {};
 }
 
 Status CudaDevice::hold_back(std::uintptr_t theirs, const CudaEvent& event) {
@@ -161,21 +169,27 @@ Status CudaDevice::wait_for(std::uintptr_t theirs) const {
                     [&] { return driver_.stream_synchronize(stream_of(theirs)); });
 }
 
-Status CudaDevice::copy_to_host(std::span<const std::byte> from, std::span<std::byte> into) {
+Status CudaDevice::wait() const {
+  for (const cuda::Stream ours : streams_) DF_TRY_VOID(wait_for(handle_of(ours)));
+  return {};
+}
+
+Status CudaDevice::copy_to_host(std::span<const std::byte> from, std::span<std::byte> into,
+                                std::size_t lane) {
   return in_context("copy to the host", [&] {
-    return driver_.copy_to_host(into.data(), pointer_of(from), from.size(), stream_);
+    return driver_.copy_to_host(into.data(), pointer_of(from), from.size(), streams_[lane]);
   });
 }
 
 Status CudaDevice::copy_to_device(std::span<const std::byte> from, std::span<std::byte> into) {
   return in_context("copy to the device", [&] {
-    return driver_.copy_to_device(pointer_of(into), from.data(), from.size(), stream_);
+    return driver_.copy_to_device(pointer_of(into), from.data(), from.size(), streams_[0]);
   });
 }
 
-Result<CudaEvent> CudaDevice::mark() { return mark(stream_); }
+Result<CudaEvent> CudaDevice::mark(std::size_t lane) { return mark_stream(streams_[lane]); }
 
-Result<CudaEvent> CudaDevice::mark(cuda::Stream stream) {
+Result<CudaEvent> CudaDevice::mark_stream(cuda::Stream stream) {
   constexpr unsigned kFlags = cuda::kEventBlockingSync | cuda::kEventDisableTiming;
   cuda::Event event = nullptr;
   DF_TRY_VOID(in_context("make an event", [&] { return driver_.event_create(&event, kFlags); }));

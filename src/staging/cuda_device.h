@@ -1,8 +1,9 @@
-// One CUDA device: its primary context, a stream of our own for copies, events and pinned memory.
+// One CUDA device: its primary context, streams of our own for copies, events and pinned memory.
 // Any thread; no call waits for more than it says. A graph that somebody captures meanwhile neither
 // forbids a call nor is broken by it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -72,7 +73,11 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
 
   [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
 
-  // What our stream is given from here on comes after what `theirs` has been given so far.
+  // Our streams, each in its own order. One takes about a thousand copies and events before it
+  // makes who gives it more wait for the oldest.
+  static constexpr std::size_t kLanes = 4;
+
+  // What our streams are given from here on comes after what `theirs` has been given so far.
   // kUnsupported while `theirs` is captured into a graph: no order with it is allowed then.
   [[nodiscard]] Status follow(std::uintptr_t theirs);
   // What `theirs` is given from here on comes after `event`.
@@ -80,14 +85,15 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   [[nodiscard]] Result<bool> is_captured(std::uintptr_t theirs) const;
   // Blocks this thread until that stream has done what it was given so far.
   [[nodiscard]] Status wait_for(std::uintptr_t theirs) const;
-  // The same of our stream.
-  [[nodiscard]] Status wait() const { return wait_for(reinterpret_cast<std::uintptr_t>(stream_)); }
+  // The same of all of ours.
+  [[nodiscard]] Status wait() const;
 
-  // Behind what our stream has been given. Returns before the bytes have arrived.
-  [[nodiscard]] Status copy_to_host(std::span<const std::byte> from, std::span<std::byte> into);
+  // Behind what that lane has been given. Returns before the bytes have arrived.
+  [[nodiscard]] Status copy_to_host(std::span<const std::byte> from, std::span<std::byte> into,
+                                    std::size_t lane = 0);
   [[nodiscard]] Status copy_to_device(std::span<const std::byte> from, std::span<std::byte> into);
-  // Where our stream is now.
-  [[nodiscard]] Result<CudaEvent> mark();
+  // Where that lane is now.
+  [[nodiscard]] Result<CudaEvent> mark(std::size_t lane = 0);
 
   [[nodiscard]] Result<PinnedMemory> pin(std::span<std::byte> memory);
 
@@ -96,7 +102,7 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   friend class PinnedMemory;
   class Current;
   [[nodiscard]] Status start();
-  [[nodiscard]] Result<CudaEvent> mark(cuda::Stream stream);
+  [[nodiscard]] Result<CudaEvent> mark_stream(cuda::Stream stream);
   // `call` gives a code of the driver; `what` is what failed, for the message.
   template <class Call>
   [[nodiscard]] Status in_context(std::string_view what, const Call& call) const;
@@ -106,7 +112,7 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   const std::int32_t ordinal_;
   cuda::DeviceId device_ = 0;
   cuda::Context context_ = nullptr;
-  cuda::Stream stream_ = nullptr;
+  std::array<cuda::Stream, kLanes> streams_{};
 };
 
 // The devices that an engine has used so far; opened at the first use, each once.

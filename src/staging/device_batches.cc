@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/checked_math.h"
+#include "staging/cuda_device.h"
 
 namespace deepfreeze {
 namespace {
@@ -62,10 +63,12 @@ class Planner {
                       plan_.batches.back().slab == slab;
     if (!fits) {
       own.push_back(plan_.batches.size());
-      plan_.batches.push_back({.device = item.device, .slab = slab, .parts = {}});
+      const std::size_t lane = plan_.batches.size() % CudaDevice::kLanes;
+      plan_.batches.push_back({.device = item.device, .slab = slab, .lane = lane, .parts = {}});
     }
-    plan_.batches.back().parts.push_back(part);
-    plan_.last[item.guard][item.device] = plan_.batches.size() - 1;
+    DeviceBatch& batch = plan_.batches.back();
+    batch.parts.push_back(part);
+    plan_.last[item.guard][{batch.device, batch.lane}] = plan_.batches.size() - 1;
   }
 
   const std::span<const CaptureItem> items_;

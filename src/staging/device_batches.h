@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "staging/capture_item.h"
@@ -13,8 +14,8 @@
 namespace deepfreeze {
 
 // Of a batch, where no place in the image must be waited for: at least so many, and of a large
-// image so many that there are not many batches. An event costs as much as a small copy, and a
-// stream takes about a thousand of both before it makes who gives it more wait.
+// image so many that there are not many batches. An event costs as much as a small copy, and our
+// streams take only so many of both (CudaDevice::kLanes).
 inline constexpr std::uint64_t kBatchSlabs = 8;
 inline constexpr std::uint64_t kBatchesWanted = 128;
 
@@ -22,6 +23,7 @@ inline constexpr std::uint64_t kBatchesWanted = 128;
 struct DeviceBatch {
   std::int32_t device = kHostMemory;
   std::uint64_t slab = 0;  // the first of its window, which in a ring is one slab
+  std::size_t lane = 0;    // of the device, in turn
   std::vector<CapturePiece> parts;
 };
 
@@ -30,8 +32,8 @@ struct DevicePlan {
   // By group: its batches, in the order in which they are copied. In a ring, where slabs must fill
   // in order, all are of the first.
   std::vector<std::vector<std::size_t>> of_group;
-  // By group and device: the batch behind which the group's sources are read.
-  std::vector<std::map<std::int32_t, std::size_t>> last;
+  // By group, device and lane: the batches behind which the group's sources are read.
+  std::vector<std::map<std::pair<std::int32_t, std::size_t>, std::size_t>> last;
 };
 
 // Of those items that are on devices.

@@ -114,9 +114,9 @@ Status DeviceCapture::copy(const DeviceBatch& batch, CudaEvent& copied) {
   for (const CapturePiece& part : batch.parts) {
     const CaptureItem& item = items_[part.item];
     const auto source = item.source.subspan(part.offset - item.offset, part.bytes);
-    DF_TRY_VOID(device.copy_to_host(source, image_.at(part.offset, part.bytes)));
+    DF_TRY_VOID(device.copy_to_host(source, image_.at(part.offset, part.bytes), batch.lane));
   }
-  DF_TRY(copied, device.mark());
+  DF_TRY(copied, device.mark(batch.lane));
   return {};
 }
 
@@ -170,7 +170,7 @@ void DeviceCapture::fence(std::uint32_t group, std::span<const DeviceStream> str
     const std::lock_guard lock(mutex_);
     if (released_[group] && !plan_.last[group].empty()) was_fenced_ = true;
   }
-  for (const auto& [device, last] : plan_.last[group]) fence(device, last, streams);
+  for (const auto& [place, last] : plan_.last[group]) fence(place.first, last, streams);
 }
 
 void DeviceCapture::fence(std::int32_t device, std::size_t last,
