@@ -58,6 +58,41 @@ TEST_F(DeviceCaptureTest, WorkBehindAFenceWaitsForTheCopyAndNobodyElseDoes) {
   fake_driver::synchronize(training[0].stream);
 }
 
+// The lane with the group's last batch has one copy, and is long done when the others are not.
+TEST_F(DeviceCaptureTest, WorkBehindAFenceWaitsForAllLanes) {
+  fake_driver::hold();
+  constexpr std::uint64_t kWindow = kBatchSlabs * kSlab;
+  constexpr std::uint64_t kSmall = 64;
+  for (std::uint64_t i = 0; i < (CudaDevice::kLanes - 1) * kSmall; ++i)
+    add(kWindow / kSmall, kFirst);
+  add(kWindow, kFirst);
+  open();
+  const Streams training = {{0, fake_driver::make_stream(0)}};
+  begin(training);
+  session_->fence(kFirst, training);
+  change(training[0].stream, kFirst);
+  fake_driver::let_go();
+  expect_captured(kBefore);
+  fake_driver::synchronize(training[0].stream);
+}
+
+TEST_F(DeviceCaptureTest, WaitingForADeviceIsWaitingForAllLanes) {
+  add(kSlab, kFirst);
+  open();
+  const auto device = devices_->get(0);
+  ASSERT_TRUE(device);
+  const std::vector<std::byte> expected(kSlab, kBefore);
+  for (std::size_t lane = 0; lane < CudaDevice::kLanes; ++lane) {
+    std::vector<std::byte> arrived(kSlab);
+    for (std::uint64_t at = 0; at < kSlab; at += kSlab / 64) {
+      ASSERT_TRUE((*device)->copy_to_host(tensors_[0]->bytes().subspan(at, kSlab / 64),
+                                          std::span(arrived).subspan(at, kSlab / 64), lane));
+    }
+    ASSERT_TRUE((*device)->wait());
+    EXPECT_EQ(arrived, expected) << "lane " << lane;
+  }
+}
+
 // The copies can't have begun when the fence returns: so it has not waited.
 TEST_F(DeviceCaptureTest, AFenceReturnsBeforeTheCopyHasBegun) {
   fake_driver::hold();
