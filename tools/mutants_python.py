@@ -29,12 +29,15 @@ PACKAGE = Path("python/deepfreeze")
 COPIES = ROOT / "build/mutants/python"
 # What tells one save from the next, and a stored tree from a live one.
 SOURCES = (
-    "window.py", "memo.py", "matching.py", "filling.py", "reading.py",
+    "window.py", "guard_memo.py", "memo.py", "matching.py", "filling.py", "reading.py",
     "adapters/torch_guards.py", "adapters/torch_recall.py", "adapters/torch_memo.py",
     "adapters/torch_modules.py", "adapters/torch_optimizers.py", "adapters/torch_tensors.py",
 )  # fmt: skip
 # Quickest first; the rest of python/tests comes after them.
-FIRST = ("test_window.py", "test_recall.py", "test_recall_dicts.py", "test_memo.py")
+FIRST = (
+    "test_window.py", "test_guard_memo.py", "test_recall.py", "test_recall_dicts.py",
+    "test_memo.py",
+)  # fmt: skip
 SLOWER = 4.0  # than with nothing left out: then it hangs
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from deepfreeze.adapters.base import HOST
 from deepfreeze.capture import Capture, walk
 from deepfreeze.guards import Guards, _Finder
 from deepfreeze.memo import Memo
@@ -32,6 +33,7 @@ class Attached:
         self.state: dict[str, Any] = {"net": self.net, "optim": self.optimizer}
         self.memo = Memo()
         self.guards = Guards()
+        self.device = HOST  # as if all lay there
         self.make = make_guard
         self.attach(self.optimizer)
         self.searches = 0
@@ -57,6 +59,8 @@ class Attached:
     def watch(self) -> Answer:
         """As a save asks; and it is what a new look at the same would find."""
         capture = walk(self.state, self.memo)
+        for entry in capture.entries:
+            entry.device = self.device
         found = self.ask(capture)
         searches, memo = self.searches, self.guards._memo
         self.guards._memo = None
@@ -130,6 +134,14 @@ def count_otherwise(attached: Attached) -> None:
     attached.optimizer.state[attached.net[0].weight]["step"] = torch.tensor(7.0)
 
 
+def note_a_number(attached: Attached) -> None:
+    """Every tensor is where it was, and not in the place that it had among all others."""
+    state = attached.optimizer.state[attached.net[0].weight]
+    values = dict(state)
+    state.clear()
+    state.update({"note": 0.5, **values})
+
+
 def attach_more(attached: Attached) -> None:
     attached.attach(attached.net)
 
@@ -155,7 +167,7 @@ def rename(attached: Attached) -> None:
     "change",
     [
         give_another_weight, move_a_weight, move_a_moment, swap_moments, forget_a_parameter,
-        count_otherwise, attach_more, attach_another, find_torn, add_a_part, rename,
+        count_otherwise, note_a_number, attach_more, attach_another, find_torn, add_a_part, rename,
     ],
 )  # fmt: skip
 def test_what_has_changed_is_looked_for(
@@ -164,6 +176,74 @@ def test_what_has_changed_is_looked_for(
     change(attached)
     attached.watch()
     assert attached.searches > 0
+
+
+def test_whose_state_it_is_counts_where_it_is_not_saved(attached: Attached) -> None:
+    attached.state = {"net": attached.net}
+    attached.settle()
+    first, second, *_ = states = attached.optimizer.state
+    held = dict(states)
+    states.clear()
+    # Values in the order in which they were, each another parameter's.
+    states.update({second: held[first], first: held[second]})
+    states.update({each: held[each] for each in held if each not in states})
+    attached.watch()
+    assert attached.searches > 0
+
+
+def test_a_tensor_that_moves_from_an_alias_of_it_has_no_guard(attached: Attached) -> None:
+    """Entry and objects are the same: the roll call alone sees it."""
+    weight = attached.net[0].weight
+    attached.state = {"w": weight.detach(), "optim": attached.optimizer}
+    attached.settle()
+    assert attached.watch()[0]["w"] == 1
+    weight.data = weight.data.clone()
+    assert attached.watch()[0]["w"] == 0
+
+
+def test_a_copy_under_the_same_name_has_no_guard(attached: Attached) -> None:
+    weight = attached.net[0].weight.detach()
+    attached.state = {"w": weight, "optim": attached.optimizer}
+    attached.settle()
+    attached.state["w"] = weight.clone()
+    assert attached.watch()[0]["w"] == 0
+
+
+def test_more_than_the_guard_stands_before_has_none(attached: Attached) -> None:
+    base = torch.ones(2 * WIDE, WIDE)
+    attached.net[0].weight.data = base[:WIDE]
+    attached.state = {"w": base[:WIDE], "optim": attached.optimizer}
+    attached.settle()
+    assert attached.watch()[0]["w"] == 1
+    attached.state["w"] = base
+    assert attached.watch()[0]["w"] == 0
+
+
+def test_on_a_device_it_depends_on_whether_hooks_run(attached: Attached) -> None:
+    """An update that is replayed from a graph runs none, and so has no fence."""
+    attached.device = 0
+    for captured, guard in ((None, 0), (False, 1), (True, 0)):
+        if captured is not None:
+            attached.guards.note_hook(1, captured)
+        for _ in range(3):
+            assert attached.watch()[0]["net.0.weight"] == guard
+
+
+def test_a_tensor_of_inference_in_the_place_of_another_is_not_watched(attached: Attached) -> None:
+    memory = bytearray(4 * WIDE * WIDE)
+    state = attached.optimizer.state[attached.net[0].weight]
+    state["exp_avg"] = torch.frombuffer(memory, dtype=torch.float32).view(WIDE, WIDE)
+    attached.settle()
+    key = "optim.state.0.weight.exp_avg"
+    assert attached.watch()[0][key] == 1
+    known = id(state["exp_avg"])
+    for _ in range(1000):
+        state["exp_avg"] = None
+        with torch.inference_mode():
+            state["exp_avg"] = torch.frombuffer(memory, dtype=torch.float32).view(WIDE, WIDE)
+        if id(state["exp_avg"]) == known:
+            break
+    assert attached.watch()[0][key] == 0
 
 
 def test_a_tensor_beside_the_guards_own_is_watched_too(attached: Attached) -> None:

@@ -33,7 +33,7 @@ class DeviceFiller {
   }
 
   // Returns when all bytes are where they belong. What other threads have put may be waited for,
-  // too: a device has one stream of ours.
+  // too: it goes the same way.
   [[nodiscard]] Status wait() {
     Status arrived;
     for (const auto& device : used_) {

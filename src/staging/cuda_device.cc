@@ -170,8 +170,12 @@ Status CudaDevice::wait_for(std::uintptr_t theirs) const {
 }
 
 Status CudaDevice::wait() const {
-  for (const cuda::Stream ours : streams_) DF_TRY_VOID(wait_for(handle_of(ours)));
-  return {};
+  Status all;
+  for (const cuda::Stream ours : streams_) {  // all, whatever one says: memory depends on it
+    const Status one = wait_for(handle_of(ours));
+    if (all) all = one;
+  }
+  return all;
 }
 
 Status CudaDevice::copy_to_host(std::span<const std::byte> from, std::span<std::byte> into,

@@ -63,7 +63,7 @@ class Planner {
                       plan_.batches.back().slab == slab;
     if (!fits) {
       own.push_back(plan_.batches.size());
-      const std::size_t lane = plan_.batches.size() % CudaDevice::kLanes;
+      const std::size_t lane = dealt_[item.device]++ % CudaDevice::kLanes;
       plan_.batches.push_back({.device = item.device, .slab = slab, .lane = lane, .parts = {}});
     }
     DeviceBatch& batch = plan_.batches.back();
@@ -75,6 +75,7 @@ class Planner {
   const bool is_ring_;
   const std::uint64_t window_slabs_;
   const std::uint64_t window_bytes_;
+  std::map<std::int32_t, std::size_t> dealt_;  // batches, by device
   DevicePlan plan_;
 };
 

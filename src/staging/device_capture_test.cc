@@ -19,7 +19,7 @@ namespace {
 using Streams = std::vector<DeviceStream>;
 
 TEST_F(DeviceCaptureTest, TheCopyComesBehindWhatTheStreamWasGivenBefore) {
-  add(5 * kSlab, kFirst);
+  add(CudaDevice::kLanes * kBatchSlabs * kSlab, kFirst);
   add(100, kUnguarded);
   open();
   const Streams training = {{0, fake_driver::make_stream(0)}};
@@ -32,7 +32,7 @@ TEST_F(DeviceCaptureTest, TheCopyComesBehindWhatTheStreamWasGivenBefore) {
 }
 
 TEST_F(DeviceCaptureTest, WithoutAStreamItComesBehindTheDefaultOne) {
-  add(5 * kSlab, kFirst);
+  add(CudaDevice::kLanes * kBatchSlabs * kSlab, kFirst);
   open();
   const std::uintptr_t blocking = fake_driver::make_stream(0, true);
   fake_driver::launch(blocking, [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
@@ -421,6 +421,16 @@ TEST_F(DeviceCaptureTest, ADeviceThatCantBeOpenedLeavesNothingBehind) {
     EXPECT_EQ(opened.error().code(), ErrorCode::kNoSpace);
     EXPECT_EQ(fake_driver::left().streams, 0);
     EXPECT_TRUE(devices.get(0));  // and the next try is another
+  }
+}
+
+TEST_F(DeviceCaptureTest, NorWhereItsLastStreamCantBeMade) {
+  for (std::size_t call = 2; call <= CudaDevice::kLanes; ++call) {
+    CudaDevices devices;
+    fake_driver::fail_call("cuStreamCreateWithPriority", static_cast<int>(call), 2);
+    EXPECT_FALSE(devices.get(0)) << "at call " << call;
+    EXPECT_EQ(fake_driver::left().streams, 0);
+    EXPECT_TRUE(devices.get(0));
   }
 }
 

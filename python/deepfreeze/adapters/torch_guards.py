@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -49,7 +50,12 @@ class OptimizerGuard:
         return _locals(owned)
 
     def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
-        return _RollCall.of(owned)
+        return _RollCall.of(owned, self._names)
+
+    def _names(self) -> list[object]:
+        """Whose each state is, and what it calls its values: followers depend on it."""
+        states = self._optimizer.state
+        return [*states, *chain.from_iterable(filter(_is_dict, states.values()))]
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
@@ -79,7 +85,7 @@ class ModuleGuard:
         return _locals(self._module.parameters())
 
     def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
-        return _RollCall.of(owned)
+        return _RollCall.of(owned, list)
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
@@ -97,19 +103,35 @@ class _RollCall:
     Of what is no tensor nothing but its identity matters: nothing of it is watched.
     """
 
-    def __init__(self, owned: Sequence[Any], places: _core.RollCall) -> None:
-        self._objects = [*map(id, owned)]
+    def __init__(
+        self, owned: Sequence[Any], names: Callable[[], list[object]], places: _core.RollCall
+    ) -> None:
+        self._names = names
+        self._objects = self._objects_now(owned)
         self._places = places
 
     @classmethod
-    def of(cls, owned: Sequence[Any]) -> _RollCall | None:
+    def of(cls, owned: Sequence[Any], names: Callable[[], list[object]]) -> _RollCall | None:
+        """`names`: what else the answers depend on, by identity. None where some do not answer."""
         places = roll_call(_tensors_in(owned))
-        return None if places is None else cls(owned, places)
+        return None if places is None else cls(owned, names, places)
+
+    def _objects_now(self, owned: Sequence[Any]) -> list[int]:
+        return [*map(id, owned), *map(id, self._names())]
 
     def holds(self, owned: Sequence[Any]) -> bool:
-        if [*map(id, owned)] != self._objects:
+        if self._objects_now(owned) != self._objects:
             return False
-        return self._places.answer(_tensors_in(owned)) is not None
+        tensors = _tensors_in(owned)
+        # One made in inference mode may lie where another lay: it counts no versions.
+        return self._places.answer(tensors) is not None and not any(map(_is_inference, tensors))
+
+
+_is_inference = Tensor.is_inference
+
+
+def _is_dict(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def _tensors_in(values: Sequence[Any]) -> list[Tensor]:
