@@ -15,7 +15,7 @@ class RollCall(Protocol):
     """Of all that one guard stands before, when it was last looked at."""
 
     def holds(self, owned: Sequence[Any]) -> bool:
-        """Whether these are the same objects, of the same kinds and in the same places."""
+        """Whether these are of the same kinds, in the same places, and nothing else has changed."""
 
 
 @dataclass(frozen=True, slots=True)

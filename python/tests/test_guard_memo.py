@@ -246,6 +246,19 @@ def test_a_tensor_of_inference_in_the_place_of_another_is_not_watched(attached: 
     assert attached.watch()[0][key] == 0
 
 
+def test_another_object_in_the_same_place_answers_for_it(attached: Attached) -> None:
+    """The part of a DTensor that this rank has is a new object each time that it is asked for."""
+    state = attached.optimizer.state[attached.net[0].weight]
+    attached.state = {"net": attached.net}
+    attached.settle()
+    state["exp_avg"] = state["exp_avg"].detach()
+    attached.watch()
+    assert attached.searches == 0
+    state["exp_avg"] = state["exp_avg"].view(WIDE * WIDE)
+    attached.watch()
+    assert attached.searches > 0
+
+
 def test_a_tensor_beside_the_guards_own_is_watched_too(attached: Attached) -> None:
     """Other tensors of the same memory come and go: each counts its versions apart."""
     attached.state = {"net": dict(attached.net.state_dict()), "optim": attached.optimizer}

@@ -98,7 +98,7 @@ class ModuleGuard:
 
 
 class _RollCall:
-    """Objects by their addresses: a new one that answers as the old one is in its place.
+    """Tensors by their places and kinds, as the parts of DTensors are new objects each time.
 
     Of what is no tensor nothing but its identity matters: nothing of it is watched.
     """
@@ -117,7 +117,8 @@ class _RollCall:
         return None if places is None else cls(owned, names, places)
 
     def _objects_now(self, owned: Sequence[Any]) -> list[int]:
-        return [*map(id, owned), *map(id, self._names())]
+        others = [0 if type(each) in _KINDS else id(each) for each in owned]
+        return [*others, *map(id, self._names())]
 
     def holds(self, owned: Sequence[Any]) -> bool:
         if self._objects_now(owned) != self._objects:
