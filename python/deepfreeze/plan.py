@@ -62,7 +62,8 @@ class Plan:
         self.missing: list[str] = []
         self.unexpected: list[str] = []
         self.optional: set[str] = set()  # stored names that the live state need not have
-        self._mismatches: list[str] = []
+        self.mismatched: dict[str, str] = {}  # what stays as it is without strict, and why
+        self._faults: list[str] = []
         self._checkpoint: _core.OpenCheckpoint | None = checkpoint
         self._specs = {spec.key: spec for spec in checkpoint.tensors()}
         self._places: dict[str, list[Place]] = {}
@@ -120,18 +121,25 @@ class Plan:
         self.unexpected.extend(name for name in leaf_names(node, path) if self.keys.wants(name))
 
     def mismatch(self, path: str, node: Node, live: str) -> None:
-        """Notes that the stored node can't go into what is live there."""
-        self.fault(f"{shown(path)}: stored {self._kind_of(node)}, live {live}")
+        """Notes that the stored node can't go into the live value, which is described."""
+        self.unfit(path, f"stored {self._kind_of(node)}, live {live}")
+
+    def unfit(self, path: str, reason: str) -> None:
+        """Notes that the live `path` can't take what is stored there, and stays as it is.
+
+        Under strict that forbids the restore; otherwise it is reported in `mismatched`.
+        """
+        self.mismatched.setdefault(path, reason)
 
     def fault(self, text: str) -> None:
-        """Notes anything else that forbids this restore."""
-        self._mismatches.append(text)
+        """Notes something that forbids this restore, strict or not."""
+        self._faults.append(text)
 
     def same_form(self, path: str, stored: Form, live: Form) -> bool:
-        """Whether dtype and shape are the same; where not, notes the mismatch."""
+        """Whether dtype and shape are the same; notes the mismatch if they are not."""
         if stored == live:
             return True
-        self.fault(f"{path}: stored {_form_text(stored)}, live {_form_text(live)}")
+        self.unfit(path, f"stored {_form_text(stored)}, live {_form_text(live)}")
         return False
 
     def form_of(self, key: str) -> Form:
@@ -161,7 +169,9 @@ class Plan:
     def check(self) -> None:
         """MismatchError where the state and the checkpoint don't fit. Nothing is modified yet."""
         # Several threads would fill shared memory at once, with a mixture of what is stored.
-        faults = [*self._mismatches, *sharing_faults(self._places)]
+        faults = [*self._faults, *sharing_faults(self._places)]
+        if self.strict:
+            faults += [f"{shown(path)}: {reason}" for path, reason in self.mismatched.items()]
         if self.keys.unused:
             faults.append(f"keys {_listed(self.keys.unused)} match nothing")
         if self.strict and self.missing:

@@ -42,6 +42,8 @@ class RestoreReport:
     fell_back_from: list[tuple[int, str]] = field(default_factory=list)  # step and reason
     missing: list[str] = field(default_factory=list)  # live, but not in the checkpoint
     unexpected: list[str] = field(default_factory=list)  # the other way round
+    # In both, but of another form; the live value stays as it was. By name, with the reason.
+    mismatched: dict[str, str] = field(default_factory=dict)
     left_alone: list[str] = field(default_factory=list)  # per rank, and this rank was not there
     verified: bool = True
 
@@ -65,6 +67,7 @@ def report_of(
         fell_back_from=passed_over,
         missing=plan.missing,
         unexpected=plan.unexpected,
+        mismatched=plan.mismatched,
         left_alone=plan.left_alone,
         verified=verify,
     )

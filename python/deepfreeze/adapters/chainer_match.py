@@ -74,7 +74,7 @@ class ObjectMatch:
     def _fill(self, name: str, node: Node, array: Any) -> None:
         path = join(self._path, name)
         if not array.flags.writeable:  # a link drops what is given for its parameter's array
-            self._plan.fault(f"{path}: the live array is read-only, and can't be filled")
+            self._plan.unfit(path, "the live array is read-only, and can't be filled")
             return
         adapter = next(each for each in self._plan.adapters if each.claims(array))
         remake = adapter.match(node, array, path, self._plan)

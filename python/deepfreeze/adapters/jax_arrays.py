@@ -124,7 +124,7 @@ def match_array(node: Node, live: Any, path: str, plan: Plan) -> Remake:
     if not plan.same_form(path, form, (live.dtype.name, tuple(live.shape))):
         return None
     if jax.dtypes.canonicalize_dtype(live.dtype) != live.dtype:
-        plan.fault(f"{path}: JAX makes no {live.dtype} without jax_enable_x64")
+        plan.unfit(path, f"JAX makes no {live.dtype} without jax_enable_x64")
         return None
     return remade(node, Home.of(live), path, plan)
 

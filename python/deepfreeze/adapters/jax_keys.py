@@ -38,7 +38,7 @@ def match_key(node: Node, live: Any, path: str, plan: Plan) -> Remake:
         return None
     impl, data = node["v"]["impl"], node["v"]["data"]
     if impl != _generator_of(live):
-        plan.fault(f"{path}: stored keys of {impl}, live of {_generator_of(live)}")
+        plan.unfit(path, f"stored keys of {impl}, live of {_generator_of(live)}")
         return None
     words = jax.eval_shape(jax.random.key_data, live)
     live_form = words.dtype.name, tuple(words.shape)

@@ -210,7 +210,7 @@ def _match_by_index(
             continue
         place = join(path, names[index])
         if not same_name(names[index], live_name, group) and plan.keys.wants(place):
-            plan.fault(f"{shown(place)}: in its place live is {live_name}")
+            plan.unfit(place, f"in its place live is {live_name}")
         else:
             _match_variable(stored[names[index]], variable, place, plan, finalizers)
     if len(names) > len(variables) and not variables:
@@ -243,10 +243,11 @@ def _match_by_name(
 def _surplus(stored: dict[str, Node], path: str, plan: Plan) -> None:
     """A whole group that the live object lacks: most often it is not built yet."""
     wanted = [name for name in stored if plan.keys.wants(join(path, name))]
-    if wanted and plan.strict:
-        plan.fault(
-            f"{shown(path)}: {len(wanted)} variables are stored, of which {wanted[0]}, live none: "
-            "compile the model, and build it by a train_on_batch(), before it is restored"
+    if wanted:
+        plan.unfit(
+            path,
+            f"{len(wanted)} variables are stored, of which {wanted[0]}, live none: "
+            "compile the model, and build it by a train_on_batch(), before it is restored",
         )
 
 

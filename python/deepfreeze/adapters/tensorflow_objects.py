@@ -102,9 +102,10 @@ def match_generator(node: Node, live: Any, path: str, plan: Plan) -> None:
     stored, algorithm = node["v"], int(live.algorithm)
     form = form_in(stored["state"], plan)
     if stored["algorithm"] != algorithm or form != ("int64", tuple(live.state.shape)):
-        plan.fault(
-            f"{shown(path)}: stored algorithm {stored['algorithm']} with a state of {form}, "
-            f"live {algorithm} with {tuple(live.state.shape)}"
+        plan.unfit(
+            path,
+            f"stored algorithm {stored['algorithm']} with a state of {form}, "
+            f"live {algorithm} with {tuple(live.state.shape)}",
         )
         return
     make = array_maker(stored["state"], path, plan)

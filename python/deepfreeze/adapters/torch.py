@@ -240,7 +240,7 @@ class TorchAdapter:
             stored, wanted = stored_form_of_special(node, plan), form_of_special(live)
             if stored == wanted:
                 return plan.fresh(node, path)
-            plan.fault(f"{shown(path)}: stored {_described(stored)}, live {_described(wanted)}")
+            plan.unfit(path, f"stored {_described(stored)}, live {_described(wanted)}")
             return None
         if is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
             plan.mismatch(path, node, f"a {live.layout} tensor on {live.device}")

@@ -257,9 +257,10 @@ class _OptimizerMatch:
         self, parameter: torch.Tensor, name: str, path: str, group: dict[str, Any]
     ) -> None:
         if list(parameter.shape) != self._shapes[name]:
-            self._plan.fault(
-                f"{path}: stored for a parameter {self._shapes[name]}, "
-                f"live for one {list(parameter.shape)}"
+            self._plan.unfit(
+                path,
+                f"stored for a parameter {self._shapes[name]}, "
+                f"live for one {list(parameter.shape)}",
             )
             return
         self._plan.keys.wants_whole(path)
@@ -329,11 +330,8 @@ class _OptimizerMatch:
         same = self._by_members[wanted]
         path = join(join(self._path, "param_groups"), index)
         if not same:
-            chosen = any(self._plan.keys.wants(join(path, key)) for key in group)
-            if self._plan.strict and chosen:
-                self._plan.fault(f"{path}: no stored group has the same parameters")
-            else:
-                self._plan.miss(path)
+            if any(self._plan.keys.wants(join(path, key)) for key in group):
+                self._plan.unfit(path, "no stored group has the same parameters")
             return
         stored = same.popleft()
         for key, node in mapping_pairs(stored["options"]) or []:
