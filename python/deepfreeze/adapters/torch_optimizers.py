@@ -330,8 +330,11 @@ class _OptimizerMatch:
         same = self._by_members[wanted]
         path = join(join(self._path, "param_groups"), index)
         if not same:
-            if any(self._plan.keys.wants(join(path, key)) for key in group):
+            chosen = any(self._plan.keys.wants(join(path, key)) for key in group)
+            if self._plan.strict and chosen:
                 self._plan.unfit(path, "no stored group has the same parameters")
+            else:
+                self._plan.miss(path)
             return
         stored = same.popleft()
         for key, node in mapping_pairs(stored["options"]) or []:
