@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from deepfreeze.adapters.base import imported
 from deepfreeze.adapters.stateful import StatefulAdapter, call_state_dict, object_node
+from deepfreeze.adapters.torch_names import canonical_names, names_of_now
 from deepfreeze.adapters.torch_sharded import is_sharded
 from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.adapters.torch_tensors import fill, same_tensor
@@ -35,30 +36,6 @@ _COPY_ONLY = (
 def is_module(value: object) -> TypeGuard[nn.Module]:
     """Whether `value` is a module."""
     return isinstance(value, nn.Module)
-
-
-def canonical_names(module: nn.Module) -> Callable[[str], str]:
-    """Strips what data-parallel and compile wrappers put into names: "module.", "_orig_mod."."""
-    wrappers = set()
-    for name, inner in module.named_modules(remove_duplicate=False):
-        wrapped = _wrapped_name(inner)
-        if wrapped:
-            wrappers.add(f"{name}.{wrapped}" if name else wrapped)
-    if not wrappers:
-        return lambda name: name
-    return lambda name: _without(name, wrappers)
-
-
-def _wrapped_name(module: nn.Module) -> str | None:
-    if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
-        return "module"
-    return "_orig_mod" if "_orig_mod" in module._modules else None
-
-
-def _without(name: str, wrappers: set[str]) -> str:
-    parts = name.split(".")
-    heads = (".".join(parts[: count + 1]) for count in range(len(parts)))
-    return ".".join(p for p, head in zip(parts, heads, strict=True) if head not in wrappers)
 
 
 def own_buffers(module: nn.Module, path: str, capture: Capture) -> None:
@@ -220,8 +197,9 @@ def match_module(node: Node, module: nn.Module, path: str, plan: Plan) -> None:
     if tag_of(node) != "object" or node["t"] != "module":
         plan.mismatch(path, node, f"a module, {type(module).__qualname__}")
         return
-    stored = dict(node["v"])
     canonical = canonical_names(module)
+    renamed = names_of_now(node["v"], map(canonical, live_state))
+    stored = {renamed.get(name, name): inner for name, inner in node["v"].items()}
     matching = _ModuleMatch(module, plan)
     for name, live in live_state.items():
         place = join(path, canonical(name))

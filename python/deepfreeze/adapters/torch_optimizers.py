@@ -17,7 +17,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from deepfreeze.adapters.torch_modules import canonical_names, is_module
+from deepfreeze.adapters.torch_modules import is_module
+from deepfreeze.adapters.torch_names import canonical_names, names_of_now
 from deepfreeze.adapters.torch_sharded import is_sharded
 from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.adapters.torch_tensors import (
@@ -221,14 +222,18 @@ class _OptimizerMatch:
         self._path = path
         self._plan = plan
         self._names = names
-        self._stored = dict(mapping_pairs(tree["state"]) or [])
         self._groups: list[Node] = tree["param_groups"]
+        stored = (name for group in self._groups for name in group["params"])
+        renamed = names_of_now(stored, names.values())
+        pairs = mapping_pairs(tree["state"]) or []
+        self._stored = {renamed.get(name, name): state for name, state in pairs}
         self._other: Node = tree.get("other")
         self._by_members: dict[frozenset[str], deque[Node]] = defaultdict(deque)
         for group in self._groups:
-            self._by_members[frozenset(group["params"])].append(group)
+            members = frozenset(renamed.get(name, name) for name in group["params"])
+            self._by_members[members].append(group)
         self._shapes = {
-            name: shape
+            renamed.get(name, name): shape
             for group in self._groups
             for name, shape in zip(group["params"], group["shapes"], strict=True)
         }

@@ -1,0 +1,82 @@
+"""Canonical names of parameters: those of the model itself, without what wraps it.
+
+As torch.distributed.checkpoint.state_dict has them, so that a wrapper may come or go between save
+and restore. Data-parallel, compile, activation and FSDP wrappers put a prefix into the names of a
+module; some of them take it out of state_dict() again by hooks of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from torch import nn
+
+# The child that a wrapper of torch holds, by a name that nothing else has.
+_PRIVATE = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_fpw_module")
+# Wrappers of others, whose child has a name that a model may have as well: by package and class.
+_OTHERS = {
+    ("apex", "DistributedDataParallel"),
+    ("deepspeed", "DeepSpeedEngine"),
+    ("deepspeed", "PipelineEngine"),
+    ("fairscale", "ShardedDataParallel"),
+    ("megatron", "DistributedDataParallel"),
+    ("megatron", "Float16Module"),
+}
+
+
+def canonical_names(module: nn.Module) -> Callable[[str], str]:
+    """Takes the names of what lies in `module`, in state_dict() or named_parameters(), to canonical
+    ones."""
+    if not any(_wrapped_name(inner) for inner in module.modules()):
+        return lambda name: name
+    return lambda name: _without_wrappers(module, name)
+
+
+def _without_wrappers(module: nn.Module, name: str) -> str:
+    kept = []
+    at: nn.Module | None = module
+    for part in name.split("."):
+        wrapped = _wrapped_name(at)
+        while at is not None and wrapped not in (None, part):
+            at = at._modules[str(wrapped)]  # the hooks of that wrapper have taken its prefix out
+            wrapped = _wrapped_name(at)
+        if wrapped is None:
+            kept.append(part)
+        at = None if at is None else at._modules.get(part)
+    return ".".join(kept)
+
+
+def _wrapped_name(module: nn.Module | None) -> str | None:
+    """The name of the child that is wrapped; None for a module that is no wrapper."""
+    if module is None:
+        return None
+    for name in _PRIVATE:
+        if name in module._modules:
+            return name
+    parallel = isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel))
+    return "module" if parallel or _is_of_others(module) else None
+
+
+def _is_of_others(module: nn.Module) -> bool:
+    if "module" not in module._modules:
+        return False
+    kinds = ((kind.__module__.partition(".")[0], kind.__name__) for kind in type(module).__mro__)
+    return not _OTHERS.isdisjoint(kinds)
+
+
+def names_of_now(stored: Iterable[str], live: Iterable[str]) -> dict[str, str]:
+    """The canonical name of each stored one that has the prefix of a wrapper, and is not live.
+
+    Version 0.1 stored the prefixes of wrappers that it did not know. A name stays as it is if the
+    one without prefixes is not live, or is stored as well.
+    """
+    names, wanted = set(stored), set(live)
+    # A model may have a child called "module": only if all is in there, that is a wrapper.
+    inside = all(name.startswith("module.") for name in names)
+    dropped = {*_PRIVATE, "module"} if inside else set(_PRIVATE)
+    renamed: dict[str, str] = {}
+    for name in sorted(names - wanted):
+        short = ".".join(part for part in name.split(".") if part not in dropped)
+        if short in wanted and short not in names and short not in renamed.values():
+            renamed[name] = short
+    return renamed
