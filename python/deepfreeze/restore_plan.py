@@ -21,6 +21,8 @@ class RestorePlan(Plan):
         self.left_alone: list[str] = []
         self.deferred: list[Callable[[], object]] = []  # matches that have to come last
         self._values: list[Once] = []
+        self._asks: list[tuple[str, Ask]] = []
+        self._take_back: list[Callable[[], None]] = []
         self._taken: dict[tuple[int, Any], tuple[Node, str]] = {}
 
     def leaves_alone(self, path: str) -> bool:
@@ -44,12 +46,30 @@ class RestorePlan(Plan):
         self._values.append(value)
         return value
 
+    def ask(self, path: str, ask: Ask) -> None:
+        """Has the object called `path` load values by itself, once those have been read.
+
+        MismatchError if it can't; the function that it returns takes back what it has done.
+        """
+        self._asks.append((path, ask))
+
+    def take_back(self) -> None:
+        """Undoes what asked objects have loaded, if nothing else was put in place after it."""
+        while self._take_back:
+            self._take_back.pop()()
+
+    def put_in_place(self) -> None:
+        self._take_back.clear()
+        super().put_in_place()
+
     def read(self, *, verify: bool) -> None:
         """Reads and makes the values first, then reads what goes straight into live memory."""
         places, self._places = self._places, {}
         super().read(verify=verify)
         for value in self._values:
             value()
+        for _, ask in self._asks:
+            self._take_back.append(ask(self))
         fresh, self._places, self._fresh = self._fresh, places, set()
         super().read(verify=verify)
         self._fresh = fresh
@@ -57,12 +77,16 @@ class RestorePlan(Plan):
     def release(self) -> None:
         super().release()
         self._values = []
+        self._asks = []
 
     @property
     def touched(self) -> set[str]:
         """The names of what this plan fills or replaces."""
         filled = {place.path for places in self._places.values() for place in places}
-        return filled | {path for path, _ in self._applies}
+        return filled | {path for path, _ in self._applies} | {path for path, _ in self._asks}
+
+
+Ask = Callable[[RestorePlan], Callable[[], None]]
 
 
 class Once:

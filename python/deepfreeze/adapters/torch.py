@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from deepfreeze.adapters.base import Remake
@@ -118,6 +119,8 @@ class TorchAdapter:
         return node
 
     def _encode_shard(self, value: torch.Tensor, path: str) -> Node:
+        if is_lazy(value):
+            raise EncodeError(f"{shown(path)}: a lazy parameter; run a forward pass, then save")
         try:
             shard = shard_of(value)
         except EncodeError as cause:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import torch
 from torch import nn
@@ -12,6 +12,14 @@ from torch.nn.parameter import is_lazy
 
 from deepfreeze.adapters.base import imported
 from deepfreeze.adapters.stateful import StatefulAdapter, call_state_dict, object_node
+from deepfreeze.adapters.torch_loaders import (
+    Asked,
+    differs,
+    has_own_load,
+    loads_by_itself,
+    may_be_asked,
+    outermost_loaders,
+)
 from deepfreeze.adapters.torch_names import canonical_names, names_of_now
 from deepfreeze.adapters.torch_sharded import is_sharded
 from deepfreeze.adapters.torch_special import is_special
@@ -23,14 +31,9 @@ from deepfreeze.tree import Node, tag_of
 if TYPE_CHECKING:
     from deepfreeze.capture import Capture
     from deepfreeze.plan import Plan
+    from deepfreeze.restore_plan import RestorePlan
 
 _EXTRA_STATE = "_extra_state"
-# They only add to a copy what a layout of an older torch lacks, which nothing here has.
-_COPY_ONLY = (
-    nn.Module._load_from_state_dict,
-    nn.modules.batchnorm._NormBase._load_from_state_dict,
-    nn.modules.instancenorm._InstanceNorm._load_from_state_dict,
-)
 
 
 def is_module(value: object) -> TypeGuard[nn.Module]:
@@ -125,6 +128,36 @@ class _ModuleMatch:
         self._loaded: dict[str, Callable[[], Any]] = {}
         self._extra: dict[str, tuple[nn.Module, str, Callable[[], Any]]] = {}
         self._filled: set[str] = set()
+        self._root_is_asked = False
+
+    def ask_loaders(
+        self, stored: dict[str, Node], live: dict[str, tuple[str, object]], path: str
+    ) -> None:
+        """Plans to ask modules that load by themselves for what differs; takes it out of both."""
+        canonical = canonical_names(self._module)
+        for full_name, inner in outermost_loaders(self._module):
+            name = canonical(full_name) if full_name else ""
+            here = {key: value for key, (_, value) in live.items() if _is_within(key, name)}
+            there = {key: node for key, node in stored.items() if _is_within(key, name)}
+            chosen = all(self._plan.keys.wants(join(path, key)) for key in here.keys() | there)
+            if chosen and differs(there, here, self._plan) and may_be_asked(inner):
+                self._ask(inner, name, there, path, is_root=inner is self._module)
+                for key in here:
+                    del live[key]
+                for key in there:
+                    del stored[key]
+
+    def _ask(
+        self, module: nn.Module, name: str, nodes: dict[str, Node], path: str, *, is_root: bool
+    ) -> None:
+        values = {
+            key.removeprefix(f"{name}."): self._plan.fresh(node, join(path, key))
+            for key, node in nodes.items()
+        }
+        place = join(path, name) if name else path
+        asked = Asked(module, place, values, is_root=is_root)
+        cast("RestorePlan", self._plan).ask(place, asked.ask)
+        self._root_is_asked = self._root_is_asked or is_root
 
     def match_one(self, name: str, node: Node, live: object, path: str) -> None:
         """Plans one entry of the state_dict."""
@@ -155,32 +188,41 @@ class _ModuleMatch:
         self._extra[name] = (owner, path, self._plan.fresh(node, path))
         return True
 
-    def finish(self, live_state: Mapping[str, Any], path: str) -> None:
-        """Plans load_state_dict() where filling memory is not all that a load would do."""
-        if self._loaded or _loads_by_itself(self._module):
+    def finish(self, path: str) -> None:
+        """Plans load_state_dict() if filling memory is not all that a load would do."""
+        if self._root_is_asked:
+            return
+        if self._loaded or loads_by_itself(self._module):
             # It sets extra state too, so it has to be given the new one.
             self._loaded |= {name: make for name, (_, _, make) in self._extra.items()}
-            self._plan.apply(path, lambda: self._load(live_state, path))
+            self._plan.apply(path, lambda: self._load(path))
             return
         for owner, place, make in self._extra.values():
             self._plan.apply(place, _extra_setter(owner, make))
 
-    def _load(self, live_state: Mapping[str, Any], path: str) -> None:
+    def _load(self, path: str) -> None:
+        live_state: Any = call_state_dict(self._module, path)  # with what was asked already
         values = OrderedDict(live_state)
         # Versions of the modules, by which they recognise older layouts.
         vars(values)["_metadata"] = getattr(live_state, "_metadata", None)
         for name, make in self._loaded.items():
             values[name] = make()
-        if not _has_own_load(self._module):
+        if not has_own_load(self._module):
             result: Any = self._module.load_state_dict(values, strict=False)
         else:
             result = self._module.load_state_dict(values)
         left = sorted(set(getattr(result, "unexpected_keys", None) or ()) - self._filled)
-        if left and self._plan.strict:
+        if left and not self._plan.strict:
+            self._plan.unexpected += [join(path, name) for name in left]
+        elif left:
             raise MismatchError(
                 f"{shown(path)}: {type(self._module).__qualname__}.load_state_dict() has no place "
                 f"for {', '.join(left)}; if a hook renames them, another must name them back"
             )
+
+
+def _is_within(name: str, module: str) -> bool:
+    return not module or name.startswith(f"{module}.")
 
 
 def _extra_setter(owner: nn.Module, make: Callable[[], Any]) -> Callable[[], None]:
@@ -200,18 +242,20 @@ def match_module(node: Node, module: nn.Module, path: str, plan: Plan) -> None:
     canonical = canonical_names(module)
     renamed = names_of_now(node["v"], map(canonical, live_state))
     stored = {renamed.get(name, name): inner for name, inner in node["v"].items()}
+    live = {canonical(name): (name, value) for name, value in live_state.items()}
     matching = _ModuleMatch(module, plan)
-    for name, live in live_state.items():
-        place = join(path, canonical(name))
-        if canonical(name) not in stored:
+    matching.ask_loaders(stored, live, path)
+    for short, (name, value) in live.items():
+        place = join(path, short)
+        if short not in stored:
             plan.miss(place)
             continue
-        inner = stored.pop(canonical(name))
+        inner = stored.pop(short)
         if plan.keys.wants(place):
-            matching.match_one(name, inner, live, place)
+            matching.match_one(name, inner, value, place)
     for name, inner in stored.items():
         plan.surplus(inner, join(path, name))
-    matching.finish(live_state, path)
+    matching.finish(path)
 
 
 def _owned_memory(module: nn.Module) -> set[int]:
@@ -221,18 +265,3 @@ def _owned_memory(module: nn.Module) -> set[int]:
         for t in tensors
         if t.layout == torch.strided and not is_sharded(t) and not is_lazy(t)
     }
-
-
-def _loads_by_itself(module: nn.Module) -> bool:
-    """Whether loading does more than copying: methods of its own, or hooks."""
-    return _has_own_load(module) or any(
-        inner._load_state_dict_pre_hooks
-        or inner._load_state_dict_post_hooks
-        or getattr(inner._load_from_state_dict, "__func__", None) not in _COPY_ONLY
-        for inner in module.modules()
-    )
-
-
-def _has_own_load(module: nn.Module) -> bool:
-    method = getattr(module.load_state_dict, "__func__", None)
-    return method is not nn.Module.load_state_dict

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from deepfreeze.adapters.torch_modules import is_module
@@ -261,7 +262,7 @@ class _OptimizerMatch:
     def _match_state(
         self, parameter: torch.Tensor, name: str, path: str, group: dict[str, Any]
     ) -> None:
-        if list(parameter.shape) != self._shapes[name]:
+        if not is_lazy(parameter) and list(parameter.shape) != self._shapes[name]:
             self._plan.unfit(
                 path,
                 f"stored for a parameter {self._shapes[name]}, "

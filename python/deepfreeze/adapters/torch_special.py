@@ -23,7 +23,11 @@ _LAYOUTS = {
     str(layout).removeprefix("torch."): layout
     for layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 }
-SPECIAL_TAGS = frozenset({"torch.sparse_coo", "torch.sparse_compressed", "torch.quantized"})
+_PER_CHANNEL = "torch.quantized_per_channel"
+_PER_CHANNEL_SCHEMES = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
+SPECIAL_TAGS = frozenset(
+    {"torch.sparse_coo", "torch.sparse_compressed", "torch.quantized", _PER_CHANNEL}
+)
 
 
 def is_special(tensor: torch.Tensor) -> bool:
@@ -40,7 +44,7 @@ def form_of_special(tensor: torch.Tensor) -> SpecialForm:
 def stored_form_of_special(node: Node, plan: Plan) -> SpecialForm:
     """The same of what is stored."""
     parts = dict(mapping_pairs(node["v"]) or [])
-    if node["t"] == "torch.quantized":
+    if node["t"] in ("torch.quantized", _PER_CHANNEL):
         return "quantized", parts["dtype"], form_of(parts["integers"], plan)[1]
     dtype, _ = form_of(parts["values"], plan)
     return parts.get("layout", "sparse_coo"), dtype, tuple(parts["size"])
@@ -55,6 +59,8 @@ def encode_special(tensor: torch.Tensor, path: str, capture: Capture) -> Node:
         name, parts = "torch.sparse_compressed", _compressed_parts(tensor)
     elif tensor.is_quantized and tensor.qscheme() == torch.per_tensor_affine:
         name, parts = "torch.quantized", _quantized_parts(tensor)
+    elif tensor.is_quantized and tensor.qscheme() in _PER_CHANNEL_SCHEMES:
+        name, parts = _PER_CHANNEL, _per_channel_parts(tensor)
     else:
         kind = tensor.qscheme() if tensor.is_quantized else tensor.layout
         raise EncodeError(f"{shown(path)}: a tensor of {kind} can't be stored")
@@ -82,6 +88,10 @@ def decode_special(name: str, parts: dict[str, Any]) -> torch.Tensor:
         )
     integers: torch.Tensor = parts["integers"]
     dtype_from_name(parts["dtype"])
+    if name == _PER_CHANNEL:  # of float_qparams if its zero points are floats
+        return torch._make_per_channel_quantized_tensor(
+            integers, parts["scales"], parts["zero_points"], parts["axis"]
+        )
     return torch._make_per_tensor_quantized_tensor(integers, parts["scale"], parts["zero_point"])
 
 
@@ -110,5 +120,15 @@ def _quantized_parts(tensor: torch.Tensor) -> dict[str, object]:
         "integers": tensor.int_repr(),
         "scale": tensor.q_scale(),
         "zero_point": tensor.q_zero_point(),
+        "dtype": dtype_name(tensor.dtype),
+    }
+
+
+def _per_channel_parts(tensor: torch.Tensor) -> dict[str, object]:
+    return {
+        "integers": tensor.int_repr(),
+        "scales": tensor.q_per_channel_scales(),
+        "zero_points": tensor.q_per_channel_zero_points(),
+        "axis": tensor.q_per_channel_axis(),
         "dtype": dtype_name(tensor.dtype),
     }
