@@ -59,6 +59,9 @@ class StatefulAdapter:
         if tag_of(node) != "object" or node["t"] != "stateful":
             plan.mismatch(path, node, f"a {type(live).__qualname__}")
             return None
+        if node["v"] == {} and _refuses_empty(live):
+            plan.mismatch(path, node, "a GradScaler that is enabled; the stored one was not")
+            return None
         make = plan.fresh(node["v"], path)
         plan.apply(path, lambda: live.load_state_dict(make()))
         return None
@@ -71,6 +74,20 @@ class StatefulAdapter:
 
     def environment(self) -> dict[str, str]:
         return {}
+
+
+def _refuses_empty(live: Any) -> bool:
+    """Whether it is an enabled GradScaler of torch.
+
+    A disabled one stores an empty dict, which an enabled one refuses only when it is loaded, after
+    live tensors have been written.
+    """
+    classes = type(live).__mro__
+    scaler = any(
+        cls.__module__ == "torch.amp.grad_scaler" and cls.__name__ == "GradScaler"
+        for cls in classes
+    )
+    return scaler and bool(live.is_enabled())
 
 
 def object_node(kind: str, state: object, path: str, capture: Capture) -> Node:
