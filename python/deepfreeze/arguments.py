@@ -10,7 +10,10 @@ def checked_step(step: int) -> int:
     """A step as a number of 64 bits; TypeError or ValueError where it is none."""
     if isinstance(step, bool):
         raise TypeError("step: a bool")
-    value = operator.index(step)
+    try:
+        value = operator.index(step)
+    except TypeError as cause:
+        raise TypeError(f"step: a {type(step).__qualname__} is no whole number") from cause
     if value < 0:
         raise ValueError(f"step: {value} is less than 0")
     if value >= 1 << 64:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import enum
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -17,8 +18,17 @@ from deepfreeze.memo import Memo
 from deepfreeze.names import KeyTable, Owner, shown
 from deepfreeze.per_rank import PerRank
 from deepfreeze.registry import registered_for
-from deepfreeze.rng import RNG
+from deepfreeze.rng import RNG, kind_of
 from deepfreeze.tree import Node
+
+
+def _hint(value: object) -> str:
+    """What to store instead of a value that is often tried."""
+    if kind_of(value) is not None:
+        return "; store a generator as df.RNG(generator)"
+    if type(value).__name__ == "DataLoader":
+        return "; torchdata's StatefulDataLoader has a state_dict"
+    return "; store its .value" if isinstance(value, enum.Enum) else ""
 
 
 class Capture:
@@ -103,9 +113,10 @@ class Capture:
         for adapter in self._adapters:
             if adapter.claims(value):
                 return adapter.encode(value, path, self)
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise EncodeError(
-            f"{shown(path)}: a {type(value).__module__}.{type(value).__qualname__} can't be "
-            "stored: it has no state_dict, and df.register_type does not know it"
+            f"{shown(path)}: a {kind} can't be stored: it has no state_dict, and "
+            f"df.register_type does not know it{_hint(value)}"
         )
 
     def add(self, entry: Entry, owners: Iterable[object], tensors: Sequence[Any] = ()) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 from deepfreeze.errors import CheckpointError
@@ -80,3 +81,12 @@ register_type(
     deque, "collections.deque", lambda d: (list(d), d.maxlen), lambda v: deque(v[0], v[1])
 )
 register_type(bytearray, "bytearray", bytes, bytearray)
+register_type(
+    BytesIO, "io.BytesIO", lambda b: (b.getvalue(), b.tell()), lambda v: _bytes_io(v[0], v[1])
+)
+
+
+def _bytes_io(data: bytes, position: int) -> BytesIO:
+    made = BytesIO(data)
+    made.seek(position)
+    return made

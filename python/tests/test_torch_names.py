@@ -116,3 +116,19 @@ def test_only_names_that_are_clear_are_taken_for_others() -> None:
     assert names_of_now([f"a.{wrapped}.w"], [f"a.{wrapped}.w", "a.w"]) == {}
     assert names_of_now(["module.w", "module.b"], ["w", "b"]) == {"module.w": "w", "module.b": "b"}
     assert names_of_now(["module.w", "b"], ["w", "b"]) == {}
+
+
+class Keeper(nn.Module):
+    """Keeps the model that it was made of, as adapters do, beside weights of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((1, 1), 5.0))
+        self._orig_mod = nn.Linear(1, 1)
+
+
+def test_a_child_that_has_the_name_of_a_wrappers_keeps_it(ckpt: df.Checkpointer) -> None:
+    stored, live = made(Keeper(), 1), made(Keeper(), 2)
+    save(ckpt, 1, stored)
+    assert {"model.weight", "model._orig_mod.weight"} <= header(data_file(ckpt.path, 1)).keys()
+    assert_restored(ckpt, live, stored)

@@ -50,8 +50,10 @@ def _wrapped_name(module: nn.Module | None) -> str | None:
     """The name of the child that is wrapped; None for a module that is no wrapper."""
     if module is None:
         return None
-    for name in _PRIVATE:
-        if name in module._modules:
+    # A wrapper holds nothing else: a model may have a child of that name beside others.
+    if len(module._modules) == 1 and not module._parameters and not module._buffers:
+        (name,) = module._modules
+        if name in _PRIVATE:
             return name
     parallel = isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel))
     return "module" if parallel or _is_of_others(module) else None
