@@ -160,6 +160,22 @@ class OpenCheckpoint {
     const std::filesystem::path& run);
 [[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info);
 
+// "best", "best:METRIC" or "best:METRIC:min|max", as behind a run's '@'. kInvalidArgument for
+// anything else.
+[[nodiscard]] Result<BestBy> parse_best(std::string_view text);
+
+// The rules of whoever claimed the run last, as recorded by that claim. Empty where no claim can be
+// read; without a rule where that process keeps everything.
+[[nodiscard]] Result<std::optional<Keep>> recorded_keep(const std::filesystem::path& run);
+
+// Of a list as list_checkpoints() gives it, newest first: the best of the current line. One that
+// is known to hold NaN or infinities never is, nor one without the metric, or with NaN for it; of
+// equal ones the newer is. `rule` completes `by`. kInvalidArgument where the metric, or whether
+// less or more of it is better, is not known; kNotFound where no checkpoint has it.
+[[nodiscard]] Result<CheckpointInfo> best_of(std::span<const CheckpointInfo> infos,
+                                             const BestBy& by,
+                                             const std::optional<Keep::Best>& rule);
+
 // One fault that a full check found.
 struct FaultInfo {
   std::string file;
@@ -225,6 +241,9 @@ class Checkpointer {
   // claimed or written, so that a run may be read while another process writes it. Collective: the
   // same list on all ranks.
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
+  // The best of the candidates; empty where there are none. What `by` leaves open is as
+  // Options::keep says, else as recorded_keep(). Errors: best_of()'s. Collective.
+  [[nodiscard]] Result<std::optional<CheckpointInfo>> best(const BestBy& by = {});
   // Tells the engine from where the run goes on. Without it the first save starts a new line.
   // What this process saved before is abandoned where it lies beyond that point.
   [[nodiscard]] Status continue_from(const CheckpointInfo& info);

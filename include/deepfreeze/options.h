@@ -29,10 +29,19 @@ struct Keep {
     std::string metric;
     Better better = Better::kMin;
     std::size_t count = 1;
+    bool operator==(const Best&) const = default;
   };
   std::optional<std::size_t> last;     // the newest so many of the current line; at least 1
   std::optional<std::uint64_t> every;  // and those whose step is a multiple of it
   std::optional<Best> best;            // and the best so many by a metric (NaN never counts)
+  bool operator==(const Keep&) const = default;
+};
+
+// Asks for the best checkpoint. What is absent is as the run's own rule says, its Keep::best; less
+// of a metric whose name ends in "loss" is better also without a rule.
+struct BestBy {
+  std::optional<std::string> metric = {};
+  std::optional<Keep::Better> better = {};
 };
 
 // Where a branch started: a step of another run.

@@ -184,6 +184,20 @@ def check_devices() -> None:
 def list_checkpoints(run: str) -> list[CheckpointInfo]:
     """All checkpoints of any run, newest first, faulty ones too. Claims and writes nothing."""
 
+def best_of(
+    infos: Sequence[CheckpointInfo],
+    metric: str | None,
+    better: str | None,
+    rule: tuple[str, str, int] | None,
+) -> CheckpointInfo:
+    """Of a list, newest first; `rule` completes what is None."""
+
+def parse_best(text: str) -> tuple[str | None, str | None]:
+    """Metric and direction of "best", "best:METRIC" or "best:METRIC:min|max"."""
+
+def recorded_best(run: str) -> tuple[str, str, int] | None:
+    """The `best` of the `keep` of who claimed the run last."""
+
 def open_checkpoint(info: CheckpointInfo) -> OpenCheckpoint: ...
 def delete_checkpoint(info: CheckpointInfo) -> None:
     """Durably, whatever rules keep it, the newest too."""

@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "best_forms.h"
 #include "deepfreeze/checkpointer.h"
 #include "divergence.h"
 #include "errors.h"
@@ -20,8 +21,6 @@ using namespace nb::literals;
 
 namespace deepfreeze::python {
 namespace {
-
-using KeepBest = std::tuple<std::string, std::string, std::size_t>;
 
 Error invalid(const std::string& message) { return {ErrorCode::kInvalidArgument, message}; }
 
@@ -42,14 +41,6 @@ OnBusy on_busy_of(const std::string& name) {
   if (name == "block") return OnBusy::kBlock;
   if (name == "skip") return OnBusy::kSkip;
   raise(invalid("on_busy \"" + name + "\": not block or skip"));
-}
-
-Keep::Best best_of(const KeepBest& best) {
-  const auto& [metric, better, count] = best;
-  if (better != "min" && better != "max") {
-    raise(invalid("keep.best \"" + better + "\": not min or max"));
-  }
-  return {metric, better == "min" ? Keep::Better::kMin : Keep::Better::kMax, count};
 }
 
 Profile profile_of(const std::string& name) {
@@ -136,7 +127,7 @@ Status status_of(const std::string& code, const std::string& message) {
 
 Checkpointer open_engine(const std::string& path, std::optional<std::size_t> keep_last,
                          std::optional<std::uint64_t> keep_every,
-                         const std::optional<KeepBest>& keep_best,
+                         const std::optional<BestForm>& keep_best,
                          std::optional<std::pair<std::string, std::uint64_t>> parent,
                          const std::string& on_busy, double busy_wait_max_seconds,
                          const std::string& profile, std::optional<std::size_t> arena_bytes_max,
@@ -148,7 +139,7 @@ Checkpointer open_engine(const std::string& path, std::optional<std::size_t> kee
   options.commit_wait_max = milliseconds_of(commit_wait_max_seconds);
   options.keep.last = keep_last;
   options.keep.every = keep_every;
-  if (keep_best) options.keep.best = best_of(*keep_best);
+  if (keep_best) options.keep.best = best_of_form(*keep_best);
   if (parent) options.parent = ParentPoint{parent->first, parent->second};
   options.on_busy = on_busy_of(on_busy);
   options.busy_wait_max = milliseconds_of(busy_wait_max_seconds);
@@ -289,7 +280,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "__init__",
           [](Checkpointer* self, const std::string& path, std::optional<std::size_t> keep_last,
-             std::optional<std::uint64_t> keep_every, std::optional<KeepBest> keep_best,
+             std::optional<std::uint64_t> keep_every, std::optional<BestForm> keep_best,
              std::optional<std::pair<std::string, std::uint64_t>> parent,
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
              std::optional<std::size_t> arena_bytes_max, bool statistics, nb::object ranks,

@@ -15,7 +15,8 @@ namespace deepfreeze {
 namespace {
 
 constexpr const char* kFooter =
-    "RUN is a run's directory; RUN@STEP or RUN@latest names one of its checkpoints.\n"
+    "RUN is a run's directory; RUN@STEP, RUN@latest or RUN@best names one of its\n"
+    "checkpoints: the best by the rule of the run's keep, or RUN@best:METRIC:min|max.\n"
     "Where RUN itself holds an '@', write RUN/@STEP.\n"
     "Exit: 0 good, 1 the check found a fault or a difference, 2 usage, 3 any other failure.";
 

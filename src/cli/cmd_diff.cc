@@ -113,7 +113,7 @@ Command add_diff(Program& program) {
   Verb verb =
       program.add_verb("diff", "Compare two checkpoints bit by bit; exit 1 where they differ");
   const auto arguments = std::make_shared<DiffArguments>();  // also held by the parser
-  verb.value("A", arguments->a, "RUN, RUN@STEP or RUN@latest").required();
+  verb.value("A", arguments->a, "RUN, RUN@STEP, RUN@latest or RUN@best").required();
   verb.value("B", arguments->b, "The other one; of any run").required();
   verb.flag("--all", arguments->all, "List the equal tensors too");
   verb.footer(

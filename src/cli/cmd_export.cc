@@ -123,7 +123,7 @@ Result<ExitCode> run_export(const ExportArguments& arguments, Console& console) 
 Command add_export(Program& program) {
   Verb verb = program.add_verb("export", "Write tensors to a plain safetensors file, verified");
   const auto arguments = std::make_shared<ExportArguments>();  // also held by the parser
-  verb.value("RUN", arguments->run, "RUN, RUN@STEP or RUN@latest").required();
+  verb.value("RUN", arguments->run, "RUN, RUN@STEP, RUN@latest or RUN@best").required();
   verb.value("OUT", arguments->out, "The file to write").required();
   verb.value("--prefix", arguments->prefix, "Only keys that begin so; it is cut off");
   verb.values("--keys", arguments->globs, "Only stored keys that match one of these globs");

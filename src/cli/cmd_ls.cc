@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/run_ref.h"
 #include "manifest/history.h"
+#include "manifest/ranking.h"
 
 namespace deepfreeze {
 namespace {
@@ -30,31 +31,46 @@ std::string state_of(const AttemptState& attempt) {
   return attempt.fault ? "fault" : "undecided";
 }
 
+// Empty where no claim records by which metric, or no checkpoint has it.
+std::optional<Point> best_point(const RunListing& listing, const std::vector<Manifest>& committed) {
+  const auto rule = recorded_keep(listing).value_or(Keep{}).best;
+  const auto place = place_of_best(measured(committed, listing), {}, rule);
+  if (!place) return std::nullopt;
+  return committed[*place].point;
+}
+
+// What is told of an attempt beside its numbers.
+struct Flags {
+  std::string place;  // in the run's history
+  bool best = false;  // by the run's own rule
+};
+
 // The newest committed one is "newest"; other committed ones are plain unless abandoned.
-std::string flag_of(const RunListing& listing, const AttemptState& attempt, const Point* newest) {
+std::string place_of(const RunListing& listing, const AttemptState& attempt, const Point* newest) {
   if (!attempt.committed()) return state_of(attempt);
   if (newest != nullptr && attempt.manifest->point == *newest) return "newest";
   return on_current_line(listing, attempt.manifest->point) ? "" : "abandoned";
 }
 
 // For people: what it holds, beside the flag.
-std::string remark_on(const AttemptState& attempt, const std::string& flag) {
-  std::string text = flag;
+std::string remark_on(const AttemptState& attempt, const Flags& flags) {
+  std::string text = flags.place;
   const auto add = [&text](bool is_so, std::string_view remark) {
     if (is_so) text += fmt::format("{}{}", text.empty() ? "" : ", ", remark);
   };
   if (!attempt.manifest) return text;
+  add(flags.best, "best");
   add(attempt.manifest->non_finite.value_or(0) > 0, "not finite");
   add(!attempt.manifest->diverged.empty(), "ranks differ");
   return text;
 }
 
-nlohmann::ordered_json attempt_json(const AttemptState& attempt, const std::string& flag) {
+nlohmann::ordered_json attempt_json(const AttemptState& attempt, const Flags& flags) {
   nlohmann::ordered_json json{{"step", attempt.name.step},
                               {"attempt", hex64(attempt.name.attempt_id)},
                               {"directory", attempt_dir_name(attempt.name)},
                               {"state", state_of(attempt)},
-                              {"flag", flag}};
+                              {"flag", flags.place}};
   if (attempt.fault) json["fault"] = attempt.fault->message();
   if (!attempt.manifest) return json;
   const Manifest& manifest = *attempt.manifest;
@@ -63,6 +79,7 @@ nlohmann::ordered_json attempt_json(const AttemptState& attempt, const std::stri
   json["bytes"] = stored_bytes(manifest);
   json["world_size"] = manifest.world_size;
   json["time_micros"] = manifest.annotations.wall_micros;
+  json["best"] = flags.best;
   json["metrics"] = metric_members(manifest.annotations.metrics);
   json["tags"] = manifest.annotations.tags;
   if (manifest.non_finite) json["non_finite"] = *manifest.non_finite;
@@ -72,9 +89,9 @@ nlohmann::ordered_json attempt_json(const AttemptState& attempt, const std::stri
   return json;
 }
 
-std::vector<std::string> attempt_cells(const AttemptState& attempt, const std::string& flag) {
+std::vector<std::string> attempt_cells(const AttemptState& attempt, const Flags& flags) {
   const std::string step = std::to_string(attempt.name.step);
-  if (!attempt.manifest) return {step, "", "", "", "", "", "", flag};
+  if (!attempt.manifest) return {step, "", "", "", "", "", "", flags.place};
   const Manifest& manifest = *attempt.manifest;
   const std::int64_t time = manifest.annotations.wall_micros;
   return {step,
@@ -84,11 +101,11 @@ std::vector<std::string> attempt_cells(const AttemptState& attempt, const std::s
           utc_time(time),
           human_age(time, wall_micros()),
           metrics_text(manifest.annotations.metrics),
-          remark_on(attempt, flag)};
+          remark_on(attempt, flags)};
 }
 
 void print_table(Console& console, const std::vector<AttemptState>& attempts,
-                 const std::vector<std::string>& flags) {
+                 const std::vector<Flags>& flags) {
   using enum Column::Align;
   Table table({{"STEP", kRight},
                {"GEN", kRight},
@@ -119,9 +136,11 @@ Result<ExitCode> run_ls(const std::string& text, Console& console) {
   std::ranges::sort(attempts, listed_before);
   const std::vector<Manifest> committed = newest_first(run.listing);
   const Point* newest = committed.empty() ? nullptr : &committed.front().point;
-  std::vector<std::string> flags;
+  const std::optional<Point> best = best_point(run.listing, committed);
+  std::vector<Flags> flags;
   for (const AttemptState& attempt : attempts) {
-    flags.push_back(flag_of(run.listing, attempt, newest));
+    const bool is_best = best && attempt.committed() && attempt.manifest->point == *best;
+    flags.push_back({.place = place_of(run.listing, attempt, newest), .best = is_best});
   }
   if (!console.json) {
     print_table(console, attempts, flags);
@@ -145,8 +164,8 @@ Command add_ls(Program& program) {
   verb.value("RUN", *run, "The run's directory").required();
   verb.footer(
       "--json: {run: {path, id}, checkpoints: [{step, attempt, directory, state, flag, fault?,\n"
-      "  generation, save, bytes, world_size, time_micros, metrics, tags, non_finite?,\n"
-      "  diverged?: [{tensor, ranks}]}]}");
+      "  generation, save, bytes, world_size, time_micros, best, metrics, tags,\n"
+      "  non_finite?, diverged?: [{tensor, ranks}]}]}");
   return {verb, [run](Console& console) { return run_ls(*run, console); }};
 }
 

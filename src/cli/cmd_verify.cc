@@ -81,7 +81,7 @@ Command add_verify(Program& program) {
   Verb verb = program.add_verb("verify",
                                "Read and check every block of a run or a step; exit 1 on a fault");
   const auto arguments = std::make_shared<VerifyArguments>();  // also held by the parser
-  verb.value("RUN", arguments->run, "RUN, RUN@STEP or RUN@latest").required();
+  verb.value("RUN", arguments->run, "RUN, RUN@STEP, RUN@latest or RUN@best").required();
   verb.flag("--deep", arguments->deep,
             "Read headers and records from the device too, past the page cache; decode state\n"
             "trees; name files that no manifest lists");

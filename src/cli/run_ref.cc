@@ -11,6 +11,7 @@
 
 #include "base/try.h"
 #include "manifest/history.h"
+#include "manifest/ranking.h"
 
 namespace deepfreeze {
 namespace {
@@ -27,10 +28,28 @@ std::string steps_text(const std::vector<Manifest>& manifests) {
   return fmt::format("{}{}", fmt::join(steps, ", "), more);
 }
 
+// The last '@' behind a directory: a metric's name may hold one too. Else the last.
+std::size_t place_of_at(const std::string& text) {
+  const std::size_t last = text.rfind('@');
+  std::error_code ignored;
+  for (std::size_t at = last; at != std::string::npos && at != 0; at = text.rfind('@', at - 1)) {
+    if (std::filesystem::is_directory(text.substr(0, at), ignored)) return at;
+  }
+  return last;
+}
+
+Result<Manifest> choose_best(const OpenedRun& run, const std::vector<Manifest>& manifests,
+                             const BestBy& by) {
+  const auto rule = recorded_keep(run.listing).value_or(Keep{}).best;
+  const auto place = place_of_best(measured(manifests, run.listing), by, rule);
+  if (!place) return std::unexpected(place.error().within(run.path));
+  return manifests[*place];
+}
+
 }  // namespace
 
 Result<RunRef> parse_run_ref(const std::string& text) {
-  const std::size_t at = text.rfind('@');
+  const std::size_t at = place_of_at(text);
   std::error_code ignored;  // a path that can't be looked at is not an existing directory
   if (at == std::string::npos || std::filesystem::is_directory(text, ignored)) {
     return RunRef{.path = text, .step = {}};
@@ -38,11 +57,17 @@ Result<RunRef> parse_run_ref(const std::string& text) {
   RunRef ref{.path = text.substr(0, at), .step = {}, .at = true};
   const std::string_view tail = std::string_view(text).substr(at + 1);
   if (tail == "latest") return ref;
+  if (const auto best = parse_best(tail)) {
+    ref.best = *best;
+    return ref;
+  }
   std::uint64_t step = 0;
   const auto [end, code] = std::from_chars(tail.data(), tail.data() + tail.size(), step);
   if (code != std::errc{} || end != tail.data() + tail.size()) {
     return fail(ErrorCode::kInvalidArgument,
-                fmt::format("{}: '{}' is neither a step nor 'latest'", text, tail));
+                fmt::format("{}: '{}' is neither a step nor 'latest', 'best', 'best:METRIC' or "
+                            "'best:METRIC:min|max'",
+                            text, tail));
   }
   ref.step = step;
   return ref;
@@ -65,6 +90,7 @@ Result<Manifest> choose(const OpenedRun& run, const RunRef& ref) {
   if (manifests.empty()) {
     return fail(ErrorCode::kNotFound, fmt::format("{} holds no checkpoint", run.path));
   }
+  if (ref.best) return choose_best(run, manifests, *ref.best);
   if (!ref.step) return manifests.front();
   const auto found =
       std::ranges::find(manifests, *ref.step, [](const Manifest& m) { return m.point.step; });

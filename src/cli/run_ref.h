@@ -1,4 +1,5 @@
-// RUN, RUN@STEP and RUN@latest: from an argument to an opened run or checkpoint. Read-only.
+// RUN, RUN@STEP, RUN@latest and RUN@best: from an argument to an opened run or checkpoint.
+// Read-only.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@ namespace deepfreeze {
 struct RunRef {
   std::string path;
   std::optional<std::uint64_t> step;  // empty: the newest
+  std::optional<BestBy> best = {};    // or the best
   bool at = false;                    // a checkpoint was named, if only by "latest"
 };
 
@@ -24,7 +26,7 @@ struct RunRef {
 [[nodiscard]] Result<std::string> whole_run_path(const std::string& text);
 [[nodiscard]] Result<OpenedRun> open_whole_run(const std::string& text);
 
-// The newest committed checkpoint, or the newest of that step.
+// The newest committed checkpoint, the newest of that step, or the best.
 [[nodiscard]] Result<Manifest> choose(const OpenedRun& run, const RunRef& ref);
 
 struct OpenedCheckpoint {

@@ -65,7 +65,7 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
   const auto root = std::filesystem::absolute(path, ignored);
   DF_TRY_VOID(make_durable_directories(root));
   DF_TRY(auto vfs, open_posix_vfs(root));
-  DF_TRY(RunWriter writer, RunWriter::open(*vfs, options.parent));
+  DF_TRY(RunWriter writer, RunWriter::open(*vfs, options.parent, options.keep));
   DF_TRY(auto trace_file, TraceFile::from_environment());
   try {
     Parts parts = {.ranks = ranks,
@@ -144,6 +144,17 @@ Result<std::vector<CheckpointInfo>> Checkpointer::candidates() {
   DF_TRY_VOID(check_usable("list candidates"));
   impl_->wait_idle();
   return impl_->candidates();
+}
+
+Result<std::optional<CheckpointInfo>> Checkpointer::best(const BestBy& by) {
+  DF_TRY(const auto infos, candidates());
+  if (infos.empty()) return std::nullopt;
+  const auto found = impl_->best_of_own(infos, by);
+  const Status own = found ? Status{} : std::unexpected(found.error());
+  // Rules that are read from the disk may be another process's by now: none of the ranks goes on
+  // with another checkpoint than the others.
+  DF_TRY_VOID(agree(found ? "best: " + found->path : "best", own));
+  return *found;
 }
 
 Result<bool> Checkpointer::as_rank0(bool own) {

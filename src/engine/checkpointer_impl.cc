@@ -14,6 +14,7 @@
 #include "engine/open_checkpoint.h"
 #include "engine/tensor_checksums.h"
 #include "manifest/claims.h"
+#include "manifest/history.h"
 #include "manifest/retention.h"
 #include "manifest/several_ranks.h"
 
@@ -349,6 +350,13 @@ SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State
 Result<std::vector<CheckpointInfo>> Checkpointer::Impl::own_candidates() const {
   DF_TRY(const RunListing listing, read_run(*vfs));
   return describe_all(*vfs, listing);
+}
+
+Result<CheckpointInfo> Checkpointer::Impl::best_of_own(const std::vector<CheckpointInfo>& infos,
+                                                       const BestBy& by) const {
+  if (options.keep.best) return best_of(infos, by, options.keep.best);
+  DF_TRY(const RunListing listing, read_run(*vfs));
+  return best_of(infos, by, recorded_keep(listing).value_or(Keep{}).best);
 }
 
 // Rank 0 looks before the others, and they take its order.

@@ -93,6 +93,8 @@ struct Checkpointer::Impl {
   void push(std::shared_ptr<SaveJob> job);
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
   [[nodiscard]] Result<std::vector<CheckpointInfo>> own_candidates() const;
+  [[nodiscard]] Result<CheckpointInfo> best_of_own(const std::vector<CheckpointInfo>& infos,
+                                                   const BestBy& by) const;
 
   const Options options;
   JobRanks ranks;

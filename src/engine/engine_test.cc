@@ -561,6 +561,29 @@ TEST_F(EngineTest, KeepsTheLastOnesOnly) {
   EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{5, 4}));
 }
 
+TEST_F(EngineTest, TheBestIsFoundByTheRulesOfThisProcessOrThoseThatTheRunRecords) {
+  const Keep::Best by_loss{.metric = "loss", .better = Keep::Better::kMin};
+  State state;
+  {
+    Checkpointer run = open({.keep = {.last = 3, .best = by_loss}});
+    EXPECT_EQ(run.best().value(), std::nullopt) << "nothing is committed";
+    const std::map<std::uint64_t, double> losses = {{1, 3.0}, {2, 1.0}, {3, 2.0}};
+    for (const auto& [step, loss] : losses) {
+      const auto handle =
+          run.save({.step = step, .tensors = state.table(), .metrics = {{"loss", loss}}});
+      ASSERT_TRUE((*handle)->wait(Level::kDurable, kDeadline).has_value());
+    }
+    EXPECT_EQ(run.best().value()->step, 2U);
+    EXPECT_EQ(run.best({.better = Keep::Better::kMax}).value()->step, 1U);
+  }
+  EXPECT_EQ(recorded_keep(run_dir()).value()->best, by_loss);
+  Checkpointer other = open();
+  EXPECT_EQ(other.best().value()->step, 2U) << "by what the run's newest claim records";
+  EXPECT_EQ(other.best({.metric = "acc"}).error().code(), ErrorCode::kNotFound);
+  const auto by = parse_best("best:loss:max");
+  EXPECT_EQ(other.best(*by).value()->step, 1U);
+}
+
 TEST_F(EngineTest, AFailedSaveIsInItsHandleAndTheNextOneWorks) {
   Checkpointer run = open();
   save_durably(run, 1);

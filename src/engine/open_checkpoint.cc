@@ -7,6 +7,7 @@
 
 #include "base/try.h"
 #include "manifest/history.h"
+#include "manifest/ranking.h"
 #include "manifest/retention.h"
 #include "manifest/sealed_parts.h"
 #include "staging/cuda_device.h"
@@ -169,6 +170,24 @@ Result<std::vector<CheckpointInfo>> list_checkpoints(const std::filesystem::path
   DF_TRY(const auto vfs, open_posix_vfs(run));
   DF_TRY(const RunListing listing, read_run(*vfs));
   return describe_all(*vfs, listing);
+}
+
+Result<std::optional<Keep>> recorded_keep(const std::filesystem::path& run) {
+  DF_TRY(const auto vfs, open_posix_vfs(run));
+  DF_TRY(const RunListing listing, read_run(*vfs));
+  return recorded_keep(listing);
+}
+
+Result<CheckpointInfo> best_of(std::span<const CheckpointInfo> infos, const BestBy& by,
+                               const std::optional<Keep::Best>& rule) {
+  std::vector<Measured> measured;
+  for (const CheckpointInfo& info : infos) {
+    measured.push_back({.metrics = &info.metrics,
+                        .on_line = !info.abandoned,
+                        .non_finite = info.non_finite.value_or(0) > 0});
+  }
+  DF_TRY(const std::size_t place, place_of_best(measured, by, rule));
+  return infos[place];
 }
 
 Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info) {

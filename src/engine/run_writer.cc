@@ -41,10 +41,10 @@ void warn_of_lost_claims(const RunListing& listing) {
 
 }  // namespace
 
-Result<RunWriter> RunWriter::open(Vfs& vfs, std::optional<ParentPoint> parent) {
+Result<RunWriter> RunWriter::open(Vfs& vfs, std::optional<ParentPoint> parent, Keep keep) {
   DF_TRY(RunRecord record, create_or_open_run(vfs, std::move(parent)));
   DF_TRY(const RunListing listing, read_run(vfs));
-  return RunWriter(vfs, std::move(record), last_save_index(listing));
+  return RunWriter(vfs, std::move(record), last_save_index(listing), std::move(keep));
 }
 
 void RunWriter::continue_from(const Point& point) {
@@ -88,7 +88,7 @@ Status RunWriter::claim(const std::optional<Point>& resumed_from) {
   DF_TRY(const RunListing before, read_run(*vfs_));
   warn_of_new_line(before, resumed_from);
   warn_of_lost_claims(before);
-  DF_TRY(GenerationRecord claimed, claim_generation(*vfs_, record_.run_id, resumed_from));
+  DF_TRY(GenerationRecord claimed, claim_generation(*vfs_, record_.run_id, resumed_from, keep_));
   // After the claim, so that what a predecessor still commits in between is seen.
   DF_TRY(const RunListing listing, read_run(*vfs_));
   save_index_ = std::max(save_index_, last_save_index(listing));

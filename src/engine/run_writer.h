@@ -12,7 +12,8 @@ namespace deepfreeze {
 
 class RunWriter {
  public:
-  [[nodiscard]] static Result<RunWriter> open(Vfs& vfs, std::optional<ParentPoint> parent);
+  [[nodiscard]] static Result<RunWriter> open(Vfs& vfs, std::optional<ParentPoint> parent,
+                                              Keep keep = {});
 
   [[nodiscard]] const RunRecord& record() const { return record_; }
 
@@ -37,14 +38,15 @@ class RunWriter {
   [[nodiscard]] Result<Identity> next_identity(std::uint64_t step);
 
  private:
-  RunWriter(Vfs& vfs, RunRecord record, std::uint64_t save_index)
-      : vfs_(&vfs), record_(std::move(record)), save_index_(save_index) {}
+  RunWriter(Vfs& vfs, RunRecord record, std::uint64_t save_index, Keep keep)
+      : vfs_(&vfs), record_(std::move(record)), keep_(std::move(keep)), save_index_(save_index) {}
 
   [[nodiscard]] Status claim(const std::optional<Point>& resumed_from);
   void remove_aborted() const;
 
   Vfs* vfs_;
   RunRecord record_;
+  Keep keep_;                       // recorded by each claim
   std::uint64_t save_index_;        // of the newest save
   std::optional<Point> stands_at_;  // what was issued or continued from last; none yet
   std::optional<GenerationRecord> claimed_;

@@ -44,6 +44,14 @@ TEST_F(RunWriterTest, WhatIsPreparedAfterARollbackDoesNotUndoIt) {
   EXPECT_EQ(newest_claim(), old);
 }
 
+TEST_F(RunWriterTest, EachClaimRecordsTheRulesOfItsProcess) {
+  const Keep rules{.last = 2, .every = {}, .best = Keep::Best{.metric = "loss"}};
+  ASSERT_TRUE(RunWriter::open(disk_, std::nullopt, rules)->next_identity(1));
+  EXPECT_EQ(read_run(disk_)->claims.back().record->keep, rules);
+  ASSERT_TRUE(open().next_identity(2));
+  EXPECT_EQ(read_run(disk_)->claims.back().record->keep, Keep{});
+}
+
 TEST_F(RunWriterTest, WhatADeadProcessLeftUndecidedIsAbortedByTheClaim) {
   ASSERT_TRUE(begin_attempt(disk_, {70, 7}));
   RunWriter writer = open();

@@ -444,6 +444,25 @@ TEST_F(SeveralRanksTest, WhatIsDeletedForANewerStepIsFollowedByThat) {
   });
 }
 
+TEST_F(SeveralRanksTest, AllRanksHaveTheSameBestOrTheSameError) {
+  const Keep keep{.best = Keep::Best{.metric = "loss"}};
+  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group, {.keep = keep});
+    for (const std::uint64_t step : {1U, 2U, 3U}) {
+      const State state = state_at(step, rank);
+      const double loss = step == 2 ? 0.5 : 1.0;
+      const auto handle =
+          run.save({.step = step, .tensors = table_of(state, rank), .metrics = {{"loss", loss}}});
+      ASSERT_TRUE((*handle)->wait(Level::kDurable, kDeadline));
+    }
+    EXPECT_EQ(run.best().value()->step, 2U);
+    EXPECT_EQ(code_of(run.best({.metric = "acc"})), ErrorCode::kNotFound);
+    const BestBy own{.metric = "loss",
+                     .better = rank == 0 ? Keep::Better::kMin : Keep::Better::kMax};
+    EXPECT_EQ(code_of(run.best(own)), ErrorCode::kMismatch) << "each rank asks for another one";
+  });
+}
+
 TEST_F(SeveralRanksTest, WhereOneRankIsBusyAllSkip) {
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
     Options options;

@@ -61,6 +61,26 @@ Result<std::map<std::string, std::string>> texts_of(const json& object, std::str
   return texts;
 }
 
+// 0 checkpoints or steps is no rule.
+Result<std::uint64_t> get_count(const json& object, std::string_view member) {
+  DF_TRY(const std::uint64_t count, get_u64(object, member));
+  if (count != 0) return count;
+  return fail(ErrorCode::kCorrupt, fmt::format("member \"{}\" is 0", member));
+}
+
+Result<Keep::Best> best_of(const json& rules) {
+  DF_TRY(const json* object, get_object(rules, "best"));
+  Keep::Best best;
+  DF_TRY(best.metric, get_string(*object, "metric"));
+  DF_TRY(const std::string better, get_string(*object, "better"));
+  if (better != "min" && better != "max") {
+    return fail(ErrorCode::kCorrupt, fmt::format("\"{}\" is neither min nor max", better));
+  }
+  best.better = better == "min" ? Keep::Better::kMin : Keep::Better::kMax;
+  DF_TRY(best.count, get_count(*object, "count"));
+  return best;
+}
+
 }  // namespace
 
 // What is not UTF-8 was refused before, or is replaced.
@@ -111,6 +131,36 @@ Result<std::optional<ParentPoint>> parent_of(const json& object) {
   DF_TRY(parent.run, get_string(*value, "run"));
   DF_TRY(parent.step, get_u64(*value, "step"));
   return parent;
+}
+
+std::string keep_text(const Keep& keep) {
+  ObjectText object;
+  if (keep.last) object.add("last", whole_json(*keep.last));
+  if (keep.every) object.add("every", whole_json(*keep.every));
+  if (keep.best) {
+    ObjectText best;
+    best.add("metric", keep.best->metric);
+    best.add("better", keep.best->better == Keep::Better::kMin ? "min" : "max");
+    best.add("count", whole_json(keep.best->count));
+    object.add_text("best", best.text());
+  }
+  return object.text();
+}
+
+Result<Keep> keep_of(const json& object) {
+  Keep keep;
+  if (find_member(object, "keep") == nullptr) return keep;
+  DF_TRY(const json* rules, get_object(object, "keep"));
+  if (find_member(*rules, "last") != nullptr) {
+    DF_TRY(keep.last, get_count(*rules, "last"));
+  }
+  if (find_member(*rules, "every") != nullptr) {
+    DF_TRY(keep.every, get_count(*rules, "every"));
+  }
+  if (find_member(*rules, "best") != nullptr) {
+    DF_TRY(keep.best, best_of(*rules));
+  }
+  return keep;
 }
 
 void add_point(ObjectText& object, const Point& point) {

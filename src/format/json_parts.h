@@ -27,6 +27,10 @@ class ObjectText {
 // From the member "parent" of `object`; empty where it is missing.
 [[nodiscard]] Result<std::optional<ParentPoint>> parent_of(const nlohmann::json& object);
 
+[[nodiscard]] std::string keep_text(const Keep& keep);
+// From the member "keep" of `object`; without a rule where it is missing.
+[[nodiscard]] Result<Keep> keep_of(const nlohmann::json& object);
+
 void add_point(ObjectText& object, const Point& point);
 [[nodiscard]] Result<Point> point_of(const nlohmann::json& object);
 

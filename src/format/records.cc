@@ -98,6 +98,7 @@ Result<GenerationRecord> generation_of(std::string_view text) {
   if (const json* point = find_member(object, "resumed_from")) {
     DF_TRY(record.resumed_from, point_of(*point));
   }
+  DF_TRY(record.keep, keep_of(object));
   return record;
 }
 
@@ -189,6 +190,7 @@ std::string encode_generation(const GenerationRecord& record) {
     add_point(point, *record.resumed_from);
     object.add_text("resumed_from", point.text());
   }
+  if (record.keep != Keep{}) object.add_text("keep", keep_text(record.keep));
   return seal_text(object.text());
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "deepfreeze/options.h"
 #include "format/shard_header.h"
 
 namespace deepfreeze {
@@ -35,6 +36,7 @@ struct GenerationRecord {
   std::uint64_t claimant = 0;         // random: tells two claimants of one generation apart
   std::optional<Point> resumed_from;  // empty: from scratch
   std::int64_t wall_micros = 0;
+  Keep keep;  // the claimant's rules; none where it keeps everything
   bool operator==(const GenerationRecord&) const = default;
 };
 

@@ -64,13 +64,14 @@ Result<bool> abort_one(Vfs& vfs, const RunListing& listing, const AttemptName& n
 }  // namespace
 
 Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
-                                          std::optional<Point> resumed_from) {
+                                          std::optional<Point> resumed_from, const Keep& keep) {
   DF_TRY(const RunListing listing, read_run(vfs));
   GenerationRecord record{.run_id = run_id,
                           .generation = highest_generation(listing),
                           .claimant = random_id(),
                           .resumed_from = resumed_from,
-                          .wall_micros = wall_micros()};
+                          .wall_micros = wall_micros(),
+                          .keep = keep};
   for (int tries = 0; tries < kClaimTriesMax; ++tries) {
     if (record.generation == std::numeric_limits<std::uint64_t>::max()) break;
     ++record.generation;

@@ -10,9 +10,11 @@
 namespace deepfreeze {
 
 // Claims highest + 1 durably (tmp, sync, rename without replacing, directory sync); a lost race
-// for a number tries the next, kClaimTriesMax times.
+// for a number tries the next, kClaimTriesMax times. `keep` is recorded for readers that have no
+// rules of their own.
 [[nodiscard]] Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
-                                                        std::optional<Point> resumed_from);
+                                                        std::optional<Point> resumed_from,
+                                                        const Keep& keep = {});
 inline constexpr int kClaimTriesMax = 100;
 
 // kFenced where a claim above `generation` exists. The message names the claimant's generation.

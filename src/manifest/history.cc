@@ -38,6 +38,12 @@ std::uint64_t highest_generation(const RunListing& listing) {
   return highest;
 }
 
+std::optional<Keep> recorded_keep(const RunListing& listing) {
+  const Claim* newest = find_claim(listing, highest_generation(listing));
+  if (newest == nullptr || !newest->record) return std::nullopt;
+  return newest->record->keep;
+}
+
 CurrentLine::CurrentLine(const RunListing& listing) {
   std::uint64_t generation = highest_generation(listing);
   segments_[generation] = std::nullopt;

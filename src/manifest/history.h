@@ -18,6 +18,10 @@ namespace deepfreeze {
 // Highest generation claimed or committed; 0 in a new run.
 [[nodiscard]] std::uint64_t highest_generation(const RunListing& listing);
 
+// The rules of whoever claimed the run last, as the claim records them. Empty where nobody knows:
+// no claim, or one that can't be read.
+[[nodiscard]] std::optional<Keep> recorded_keep(const RunListing& listing);
+
 // The points that the newest generation's chain of resumed-from points leads through; all others
 // are *abandoned*. A claim whose record is lost passes through everything older.
 class CurrentLine {

@@ -52,6 +52,10 @@ class ListingMaker {
     listing_.claims.push_back({.generation = generation, .record = record});
     return *this;
   }
+  ListingMaker& rule(const Keep& keep) {  // of the last claim
+    listing_.claims.back().record->keep = keep;
+    return *this;
+  }
   ListingMaker& lost_claim(std::uint64_t generation) {
     listing_.claims.push_back({.generation = generation, .record = {}});
     return *this;

@@ -1,12 +1,13 @@
 #include "manifest/retention.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
+#include <ranges>
 
 #include "base/try.h"
 #include "manifest/commit.h"
 #include "manifest/history.h"
+#include "manifest/ranking.h"
 
 namespace deepfreeze {
 namespace {
@@ -59,20 +60,16 @@ void keep_finite(std::vector<Candidate>& candidates) {
   }
 }
 
-// Of equal ones the newer is better: it comes first in `candidates`.
 void keep_best(std::vector<Candidate>& candidates, const Keep::Best& best) {
-  std::vector<std::pair<double, std::size_t>> ranked;
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const auto& metrics = candidates[i].manifest.annotations.metrics;
-    const auto found = metrics.find(best.metric);
-    if (!candidates[i].on_line || is_non_finite(candidates[i].manifest)) continue;
-    if (found == metrics.end() || std::isnan(found->second)) continue;
-    const double value = best.better == Keep::Better::kMin ? found->second : -found->second;
-    ranked.emplace_back(value, i);
+  std::vector<Measured> measured;
+  for (const Candidate& candidate : candidates) {
+    measured.push_back({.metrics = &candidate.manifest.annotations.metrics,
+                        .on_line = candidate.on_line,
+                        .non_finite = is_non_finite(candidate.manifest)});
   }
-  std::ranges::sort(ranked);
-  const std::size_t count = std::min(best.count, ranked.size());
-  for (std::size_t i = 0; i < count; ++i) candidates[ranked[i].second].kept = true;
+  for (const std::size_t place : ranked(measured, best) | std::views::take(best.count)) {
+    candidates[place].kept = true;
+  }
 }
 
 AttemptName name_of(const Manifest& manifest) {

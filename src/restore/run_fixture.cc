@@ -102,8 +102,8 @@ RunFixture::~RunFixture() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-void RunFixture::claim(std::optional<Point> resumed_from) {
-  generation_ = must(claim_generation(*vfs_, run_id_, resumed_from)).generation;
+void RunFixture::claim(std::optional<Point> resumed_from, const Keep& keep) {
+  generation_ = must(claim_generation(*vfs_, run_id_, resumed_from, keep)).generation;
 }
 
 void RunFixture::write_part(const FixtureSave& save, const Identity& identity) {

@@ -45,7 +45,7 @@ class RunFixture {
   [[nodiscard]] std::string text() const { return path_.string(); }
 
   // Starts another generation; the first one is claimed by the constructor.
-  void claim(std::optional<Point> resumed_from);
+  void claim(std::optional<Point> resumed_from, const Keep& keep = {});
   // Writes, seals and commits under the generation claimed last.
   Manifest save(const FixtureSave& save);
   // The same without the commit: an undecided attempt, its files sealed.

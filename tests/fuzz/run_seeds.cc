@@ -76,7 +76,8 @@ std::string claim_of(std::uint64_t generation, std::uint64_t from) {
       .generation = generation,
       .claimant = 9,
       .resumed_from = Point{.generation = from, .step = 7, .save_index = 1, .attempt_id = 0xaa},
-      .wall_micros = 3};
+      .wall_micros = 3,
+      .keep = {.last = 2, .every = {}, .best = Keep::Best{.metric = "loss"}}};
   return file(generation_file_name(generation), members_of(encode_generation(record)));
 }
 
