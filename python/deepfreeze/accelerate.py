@@ -11,6 +11,7 @@ from accelerate.utils import DistributedType
 from torch import nn
 
 import deepfreeze as df
+from deepfreeze.chosen import Step
 from deepfreeze.passed_steps import PassedSteps
 from deepfreeze.tested_versions import warn_where_untested
 
@@ -89,7 +90,7 @@ class AcceleratorCheckpointer(df.Checkpointer):
     def restore(
         self,
         state: object = None,
-        step: int | None = None,
+        step: Step = None,
         keys: Sequence[str] | None = None,
         strict: bool = True,
         verify: bool = True,

@@ -17,6 +17,7 @@ from deepfreeze.arguments import checked_step, floats, strings
 from deepfreeze.budget import policy_of
 from deepfreeze.calls import Calls, alone
 from deepfreeze.capture import environment, paused_gc, table_of, walk
+from deepfreeze.chosen import Rule, Step, at_step, point_in, recorded_rule
 from deepfreeze.closing import close_engine, closed, opened
 from deepfreeze.errors import CheckpointError
 from deepfreeze.half_restored import HalfRestored
@@ -29,12 +30,11 @@ from deepfreeze.ranks import declining, ranks_of_job
 from deepfreeze.reading import (
     Restorer,
     RestoreReport,
-    at_step,
-    list_anew_while_gone,
-    load_tree,
+    loaded,
     newest_good,
     report_of,
     together,
+    verified,
 )
 from deepfreeze.textfile import textfile_of
 from deepfreeze.window import Watch
@@ -97,6 +97,7 @@ class Checkpointer:
         audit_saves: int = 100,
     ) -> None:
         rules = keep or Keep(None, None, None)
+        self._best = rules.best
         self._parent = None if parent is None else (os.fspath(parent[0]), parent[1])
         self._is_of_parent = False  # what restore() tries
         self.path = Path(path)
@@ -297,19 +298,21 @@ class Checkpointer:
     def restore(
         self,
         state: object,
-        step: int | None = None,
+        step: Step = None,
         keys: Sequence[str] | None = None,
         strict: bool = True,
         verify: bool = True,
     ) -> int | None:
         """Fills `state` in place from the newest checkpoint that verifies; returns its step.
 
-        None where nothing was ever committed; a new branch starts from its parent's step. A
-        checkpoint that does not verify is passed over with a warning, unless `step` asks for
-        that one; `last_restore` tells. Nothing is claimed before the next save(), so that a run
-        which another process writes may be restored from. `keys` are shell patterns on dotted
-        names: what they don't choose stays as it is. With strict, missing and unexpected names and
-        other kinds of values are a MismatchError, raised before anything is modified.
+        `step` asks for another one: its number, or "best", "best:METRIC", "best:METRIC:min|max" as
+        in best(); "latest" is the newest too. None is returned if nothing was ever committed; a new
+        branch starts from its parent's step. A checkpoint that does not verify is passed over with
+        a warning, unless `step` asks for that one; `last_restore` tells. Nothing is claimed before
+        the next save(), so that a run which another process writes may be restored from. `keys` are
+        shell patterns on dotted names: what they don't choose stays as it is. With strict, missing
+        and unexpected names and other kinds of values are a MismatchError, raised before anything
+        is modified.
 
         Containers keep their identity. One with only plain values in it, a history of metrics
         say, is data: it becomes what was saved, whatever its keys. Names are compared at the top
@@ -320,9 +323,7 @@ class Checkpointer:
             state, KeyFilter(keys), self._engine, self._ranks, strict=strict, verify=verify
         )
         try:
-            found = newest_good(
-                lambda: self._candidates(step), restorer.restore, may_fall_back=step is None
-            )
+            found = newest_good(lambda: self._candidates(step), restorer.restore, step=step)
         except BaseException as error:
             self._half_restored.failed(restorer, error)
             raise
@@ -336,37 +337,36 @@ class Checkpointer:
         self.last_restore = report_of(info, plan, passed_over, self._ranks, verify=verify)
         return info.step
 
-    def _candidates(self, step: int | None) -> list[_core.CheckpointInfo]:
+    def _candidates(self, step: Step) -> list[_core.CheckpointInfo]:
         """What restore() tries, in this order; of the parent where the run has none yet."""
         infos = self._engine.candidates()
         self._is_of_parent = not infos and self._parent is not None
         with together(self._engine, "the checkpoint to restore") as subject:
-            if self._is_of_parent:
-                infos = self._parent_point()
-            infos = at_step(infos, step)
+            if self._is_of_parent and self._parent is not None:
+                infos = point_in(*self._parent)
+            infos = at_step(infos, step, self._best_rule)
             subject += [f"step {info.step}, attempt {info.attempt_id}" for info in infos[:1]]
         return infos
 
-    def _parent_point(self) -> list[_core.CheckpointInfo]:
-        assert self._parent is not None
-        run, step = self._parent
-        return at_step(_core.list_checkpoints(run), step)
+    def _best_rule(self) -> Rule | None:
+        """By which metric a checkpoint is the best: ours, or that of the run's last writer."""
+        return self._best or recorded_rule(self.path)()
 
-    def load(self, step: int | None = None, keys: Sequence[str] | None = None) -> Any:
+    def continue_from(self, info: _core.CheckpointInfo) -> None:
+        """Counts `info`, read by other means, as restored: the next save goes on from there."""
+        self._check_usable()
+        self._engine.continue_from(info)
+
+    def load(self, step: Step = None, keys: Sequence[str] | None = None) -> Any:
         """The values of a checkpoint: tensors where torch is imported, else NumPy arrays.
 
-        Without `step`, of the newest that verifies. `keys` as in restore; in a list, None stands
-        for what they don't choose.
+        Without `step`, of the newest that verifies. `step` and `keys` as in restore; in a list,
+        None stands for what they don't choose.
         """
-        chosen = KeyFilter(keys)
-        found = newest_good(
-            lambda: at_step(self.checkpoints(), step),
-            lambda info: load_tree(info, chosen),
-            may_fall_back=step is None,
-        )
-        if found is None:
-            raise CheckpointError(f"{self.path}: no checkpoint to load", code="not_found")
-        return found[1]
+        return loaded(lambda: self._listed(step), step, KeyFilter(keys), self.path)
+
+    def _listed(self, step: Step) -> list[_core.CheckpointInfo]:
+        return at_step(self.checkpoints(), step, self._best_rule)
 
     def checkpoints(self) -> list[_core.CheckpointInfo]:
         """All committed checkpoints, newest first, with their metrics and tags.
@@ -385,18 +385,25 @@ class Checkpointer:
         infos = self._sound()
         return infos[0].step if infos else None
 
+    def best(
+        self, metric: str | None = None, mode: Literal["min", "max"] | None = None
+    ) -> int | None:
+        """The best step of the current line by a metric; None if nothing is committed.
+
+        Without arguments by the rule of `keep`, or else of the run's last writer. `mode` is needed
+        for a metric that no rule names, unless its name ends in "loss". Never the best is what is
+        known to hold NaN or infinities; of equal ones the newer is better. CheckpointError, if no
+        checkpoint has the metric, names those that there are.
+        """
+        infos = self.checkpoints()
+        return _core.best_of(infos, metric, mode, self._best_rule()).step if infos else None
+
     def _sound(self) -> list[_core.CheckpointInfo]:
         return [info for info in self.checkpoints() if not info.fault]
 
-    def verify(self, step: int | None = None) -> list[_core.Fault]:
+    def verify(self, step: Step = None) -> list[_core.Fault]:
         """Reads and checks every byte of a step, or of the newest; an empty list means good."""
-        return list_anew_while_gone(lambda: self._verified(step), wanted=step is None)
-
-    def _verified(self, step: int | None) -> list[_core.Fault]:
-        infos = at_step(self.checkpoints(), step)
-        if not infos:
-            raise CheckpointError(f"{self.path}: no checkpoint to verify", code="not_found")
-        return _core.verify_checkpoint(infos[0])
+        return verified(lambda: self._listed(step), step, self.path)
 
     def attach(self, target: object, mode: Literal["window", "after_update"] = "window") -> None:
         """Has what an optimizer or module owns captured after save() has returned.

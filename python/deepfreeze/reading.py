@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from deepfreeze import _core
 from deepfreeze.capture import environment, paused_gc
+from deepfreeze.chosen import Step, is_newest, may_change
 from deepfreeze.errors import (
     GONE,
     CheckpointError,
@@ -73,30 +74,19 @@ def report_of(
     )
 
 
-def at_step(infos: list[_core.CheckpointInfo], step: int | None) -> list[_core.CheckpointInfo]:
-    """All checkpoints, or the newest one of a step, of whichever line; error where none is."""
-    if step is None:
-        return infos
-    step = operator.index(step)  # what is no step, a state say, would else be in the message
-    found = next((info for info in infos if info.step == step), None)
-    if found is None:
-        steps = sorted({info.step for info in infos})
-        raise CheckpointError(f"no checkpoint of step {step}; there are {steps}", code="not_found")
-    return [found]
-
-
 def newest_good(
     listed: Callable[[], Iterable[_core.CheckpointInfo]],
     attempt: Callable[[_core.CheckpointInfo], T],
     *,
-    may_fall_back: bool,
+    step: Step = None,
 ) -> tuple[_core.CheckpointInfo, T, list[tuple[int, str]]] | None:
     """What `attempt` gives for the first checkpoint that verifies, and what was passed over.
 
-    None where none is listed. They are listed anew where one was deleted meanwhile.
+    None where none is listed. They are listed anew where one was deleted meanwhile. Where `step`
+    names the one that is listed, the next one does not stand in for it.
     """
-    search = _Search(attempt, may_fall_back=may_fall_back)
-    return list_anew_while_gone(lambda: search.through(listed()), wanted=may_fall_back)
+    search = _Search(attempt, may_fall_back=is_newest(step))
+    return list_anew_while_gone(lambda: search.through(listed()), wanted=may_change(step))
 
 
 def list_anew_while_gone(read: Callable[[], T], *, wanted: bool) -> T:
@@ -254,6 +244,30 @@ def _put_in_place(plan: RestorePlan) -> None:
         raise
     except CheckpointError as cause:
         raise CheckpointError(str(cause), code="unsupported") from cause
+
+
+def verified(
+    listed: Callable[[], list[_core.CheckpointInfo]], step: Step, run: Path
+) -> list[_core.Fault]:
+    """The faults of the checkpoint that `step` names, or of the newest."""
+
+    def read() -> list[_core.Fault]:
+        infos = listed()
+        if not infos:
+            raise CheckpointError(f"{run}: no checkpoint to verify", code="not_found")
+        return _core.verify_checkpoint(infos[0])
+
+    return list_anew_while_gone(read, wanted=may_change(step))
+
+
+def loaded(
+    listed: Callable[[], list[_core.CheckpointInfo]], step: Step, keys: KeyFilter, run: Path
+) -> Any:
+    """The values of the checkpoint that `step` names, or of the newest that verifies."""
+    found = newest_good(listed, lambda info: load_tree(info, keys), step=step)
+    if found is None:
+        raise CheckpointError(f"{run}: no checkpoint to load", code="not_found")
+    return found[1]
 
 
 def load_tree(info: _core.CheckpointInfo, keys: KeyFilter) -> Any:

@@ -35,6 +35,7 @@ auto without_gil(Call call) {
 }
 
 void bind_errors(nanobind::module_& module);
+void bind_best(nanobind::module_& module);
 void bind_checkpoint(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
 void bind_recall(nanobind::module_& module);

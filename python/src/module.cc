@@ -11,6 +11,7 @@ NB_MODULE(_core, module) {
   module.attr("FORMAT_VERSION") = deepfreeze::kFormatVersion;
   deepfreeze::python::bind_errors(module);
   deepfreeze::python::bind_checkpoint(module);
+  deepfreeze::python::bind_best(module);
   deepfreeze::python::bind_engine(module);
   deepfreeze::python::bind_recall(module);
 }

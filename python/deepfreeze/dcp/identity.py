@@ -114,7 +114,6 @@ class Identity:
         found = newest_good(
             lambda: versions(self._metadata_run),
             lambda info: self._whole(info, verify),
-            may_fall_back=True,
         )
         if found is None:
             raise FileNotFoundError(f"{self.folder / METADATA}: nothing is committed")

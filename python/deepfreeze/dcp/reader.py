@@ -14,14 +14,14 @@ from torch.distributed.checkpoint.storage import StorageReader as DcpReader
 from torch.futures import Future
 
 from deepfreeze import _core
-from deepfreeze.arguments import checked_step
+from deepfreeze.chosen import Step, checked, is_newest, point_in
 from deepfreeze.dcp.agreement import Agreement, Report
 from deepfreeze.dcp.connections import connection
 from deepfreeze.dcp.reading import Loading
 from deepfreeze.dcp.stored import Stored
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
 from deepfreeze.ranks import TorchStoreRanks
-from deepfreeze.reading import at_step, newest_good
+from deepfreeze.reading import newest_good
 
 log = logging.getLogger("deepfreeze")
 
@@ -38,10 +38,10 @@ class LoadJob:
 class StorageReader(DcpReader):
     """Reads what StorageWriter has saved into the run in the directory `path`.
 
-    Takes the newest step that verifies, or `step`. Where one does not, or was deleted meanwhile, it
-    warns and takes the newest other one, all ranks together: also for a block that is found damaged
-    while tensors are filled, as long as that step has the same names, dtypes and shapes
-    (CorruptError otherwise).
+    Takes the newest step that verifies, or `step`, as Checkpointer.restore() has it ("best" too).
+    Where the newest does not verify, or was deleted meanwhile, it warns and takes the newest other
+    one, all ranks together: also for a block that is found damaged while tensors are filled, as
+    long as that step has the same names, dtypes and shapes (CorruptError otherwise).
 
     Values that could only be saved as a pickle are refused unless `allow_pickle`: DCP's planners
     load them with weights_only=False, which runs what is in them. For one load at a time.
@@ -51,13 +51,13 @@ class StorageReader(DcpReader):
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        step: int | None = None,
+        step: Step = None,
         allow_pickle: bool = False,
         timeout_seconds: float = 900.0,
     ) -> None:
         super().__init__()
         self._path = "" if path is None else os.fspath(path)
-        self._step = None if step is None else checked_step(step)
+        self._step = checked(step)
         self._allow_pickle = allow_pickle
         self._timeout_seconds = timeout_seconds
         self._rank = 0
@@ -86,11 +86,7 @@ class StorageReader(DcpReader):
     # Not "kwargs": to a reader with that parameter DCP comes again for metadata of each rank.
     def read_metadata(self, *args: Any, **options: Any) -> Metadata:
         """Of the step that is going to be loaded. CheckpointError where there is none."""
-        found = newest_good(
-            lambda: at_step(_core.list_checkpoints(self._path), self._step),
-            Stored,
-            may_fall_back=self._step is None,
-        )
+        found = newest_good(lambda: point_in(self._path, self._step), Stored, step=self._step)
         if found is None:
             raise CheckpointError(f"{self._path}: no checkpoint to load", code="not_found")
         info, stored, _ = found
@@ -178,7 +174,7 @@ class StorageReader(DcpReader):
 
     def _next_attempt(self) -> str:
         """The newest that could stand for the one that was planned with; "" is none."""
-        if self._step is not None:
+        if not is_newest(self._step):
             return ""
         for info in _core.list_checkpoints(self._path):
             if info.attempt_id in self._tried:

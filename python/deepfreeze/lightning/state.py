@@ -14,11 +14,11 @@ from lightning.pytorch.callbacks import BaseFinetuning, StochasticWeightAveragin
 from torch import Tensor
 
 import deepfreeze as df
-from deepfreeze import _core
+from deepfreeze.chosen import point_in
 from deepfreeze.late_rng import LateRNG
 from deepfreeze.lightning.moments import set_restarting
 from deepfreeze.names import KeyFilter
-from deepfreeze.reading import at_step, load_tree
+from deepfreeze.reading import load_tree
 
 _WEIGHTS = "state_dict"  # of what a hook is given
 _OF_CALLBACKS = "callbacks*"  # of the names of a state
@@ -56,7 +56,7 @@ def load_callbacks(trainer: Any, callback: object, ckpt: df.Checkpointer, parent
         stored = ckpt.load(keys=[_OF_CALLBACKS])
     elif parent is not None:
         run, step = parent
-        (info, *_) = at_step(_core.list_checkpoints(os.fspath(run)), step)
+        (info, *_) = point_in(os.fspath(run), step)
         stored = load_tree(info, KeyFilter([_OF_CALLBACKS]))
     else:
         return
