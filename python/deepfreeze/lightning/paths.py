@@ -1,0 +1,100 @@
+"""The paths of Lightning's that lead to checkpoints of a run, and the reading of these."""
+
+from __future__ import annotations
+
+import os
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning.pytorch.core import saving
+
+import deepfreeze as df
+from deepfreeze import _core
+from deepfreeze.chosen import point_in, split_address
+from deepfreeze.lightning.held_paths import is_held
+from deepfreeze.names import KeyFilter
+from deepfreeze.reading import load_tree
+
+_RUN = "deepfreeze"  # the run's directory, beside the paths
+PATH = "path"  # a tag
+
+
+def local(path: Any) -> Path:
+    text = os.fspath(path)
+    if "://" in text:
+        raise ValueError(f"{text}: DeepFreezeCheckpointIO keeps checkpoints in local directories")
+    return Path(os.path.abspath(text))
+
+
+def run_beside(place: Path) -> Path:
+    return place.parent / _RUN
+
+
+def of_path(place: Path) -> list[_core.CheckpointInfo]:
+    """Newest first."""
+    infos = _core.list_checkpoints(os.fspath(run_beside(place)))
+    return [info for info in infos if info.tags.get(PATH) == place.name]
+
+
+def found_at(path: Any) -> _core.CheckpointInfo | None:
+    """The checkpoint of a path or of RUN@STEP, RUN@best...; None for what is not ours."""
+    place = local(path)
+    address = split_address(os.fspath(place))
+    if address is not None:
+        infos = point_in(os.fspath(address[0]), address[1])
+        if not infos:
+            raise df.CheckpointError(f"{address[0]} holds no checkpoint", code="not_found")
+        return infos[0]
+    if is_held(place) and place.exists():
+        raise df.CheckpointError(f"{place} is still being saved", code="not_found")
+    return linked(place)
+
+
+def read(info: _core.CheckpointInfo, map_location: Any) -> Any:
+    """Its values, on the CPU or on the device that `map_location` names."""
+    state = load_tree(info, KeyFilter(None))
+    moves = isinstance(map_location, (str, torch.device))
+    return move_data_to_device(state, torch.device(map_location)) if moves else state
+
+
+def linked(place: Path) -> _core.CheckpointInfo | None:
+    """The checkpoint that a path leads to; None for what is not ours."""
+    attempt = attempt_at(place)
+    if attempt is None:
+        return None
+    infos = _core.list_checkpoints(os.fspath(attempt.parent))
+    found = next((info for info in infos if Path(info.path).name == attempt.name), None)
+    if found is None:
+        raise df.CheckpointError(f"{place}: its checkpoint {attempt} is gone", code="not_found")
+    return found
+
+
+def attempt_at(place: Path) -> Path | None:
+    """Where a path of ours leads to, through other links too; a directory, while it is there."""
+    attempt = Path(os.path.realpath(place))
+    is_ours = attempt.parent.name == _RUN and attempt.name.startswith("step-")
+    return attempt if is_ours and not attempt.is_file() else None
+
+
+def _take_part_in_loading() -> None:
+    """Has load_from_checkpoint() read our checkpoints too.
+
+    It opens what it is given as a file, by a function that nothing of Lightning's lets one choose.
+    """
+    read_file = saving.pl_load
+
+    @wraps(read_file)
+    def load(path: Any, map_location: Any = None, **options: Any) -> Any:
+        is_path = isinstance(path, (str, os.PathLike)) and "://" not in os.fspath(path)
+        info = found_at(path) if is_path else None
+        if info is None:
+            return read_file(path, map_location, **options)
+        return read(info, map_location)
+
+    saving.pl_load = load
+
+
+_take_part_in_loading()
