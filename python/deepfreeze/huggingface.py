@@ -21,6 +21,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.training_args import ParallelMode
 
 import deepfreeze as df
+from deepfreeze.chosen import Step, point_in, split_address
 from deepfreeze.late_rng import LateRNG
 from deepfreeze.tested_versions import warn_where_untested
 
@@ -38,8 +39,10 @@ class DeepFreezeTrainerMixin:
     is set. Metrics are what was logged at that step.
 
     `train(resume_from_checkpoint=True)` goes on from the newest checkpoint that verifies, or begins
-    where there is none; a number is a step of the run; the path of one of the Trainer's own
-    checkpoints is read as ever.
+    where there is none; so does "latest". A number is a step of the run, "best" the step that was
+    the best by `metric_for_best_model`, "best:METRIC:min|max" that by a metric; RUN@STEP, as in
+    `state.best_model_checkpoint`, names one too. The path of one of the Trainer's own checkpoints
+    is read as ever.
     """
 
     # What it takes from the Trainer
@@ -76,7 +79,7 @@ class DeepFreezeTrainerMixin:
         """As Trainer.train(). CorruptError where nothing that is there verifies."""
         trainer: Any = super()
         with df.Checkpointer(self.run, **self._run_options) as self.checkpointer:
-            steps = _steps_to_try(self.checkpointer, resume_from_checkpoint)
+            steps = _steps_to_try(self, self.checkpointer, resume_from_checkpoint)
             for step in steps:
                 try:
                     with self._as_directory(step) as directory:
@@ -85,7 +88,7 @@ class DeepFreezeTrainerMixin:
                     if self._is_restored or step == steps[-1]:
                         raise
                     log.warning("step %d can't be resumed, trying an older one: %s", step, error)
-            begins = None if resume_from_checkpoint is True else resume_from_checkpoint
+            begins = None if resume_from_checkpoint in (True, "latest") else resume_from_checkpoint
             return trainer.train(begins, *more, **options)
 
     @contextlib.contextmanager
@@ -214,11 +217,39 @@ def _keep_of(args: Any) -> df.policy.Keep | None:
     return df.keep(last=args.save_total_limit, best=best)
 
 
-def _steps_to_try(ckpt: df.Checkpointer, asked: Any) -> list[int]:
+def _steps_to_try(trainer: Any, ckpt: df.Checkpointer, asked: Any) -> list[int]:
     """The newest first; none where the Trainer begins, or reads a checkpoint of its own."""
-    if asked is True:
+    if isinstance(asked, str) and not os.path.isdir(asked):
+        asked = _step_named(trainer, asked)
+    if asked is True or asked == "latest":
         return ckpt.steps()[::-1]
+    if isinstance(asked, str) and asked.startswith("best") and not os.path.isdir(asked):
+        return [_best_step(trainer, ckpt, asked)]
     return [asked] if type(asked) is int else []
+
+
+def _step_named(trainer: Any, text: str) -> Step:
+    """As it is, or what stands behind the "@" of this training's run."""
+    address = split_address(text)
+    if address is None:
+        return text
+    if not address[0].samefile(trainer.run):
+        raise df.CheckpointError(
+            f"resume_from_checkpoint={text!r}: this Trainer goes on in the run {trainer.run}; for "
+            "a new run that begins there give run_options={'parent': (RUN, STEP)}",
+            code="invalid_argument",
+        )
+    return address[1]
+
+
+def _best_step(trainer: Any, ckpt: df.Checkpointer, asked: str) -> int:
+    """By the Trainer's own notes for a plain "best": it knows which direction is better."""
+    if asked == "best" and trainer.args.metric_for_best_model is not None:
+        asked = f"best:{_BEST}:max"
+    found = point_in(os.fspath(ckpt.path), asked)
+    if not found:
+        raise df.CheckpointError(f"{ckpt.path}: no checkpoint to resume from", code="not_found")
+    return found[0].step
 
 
 def _export_callbacks(trainer: Any) -> None:

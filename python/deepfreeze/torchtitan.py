@@ -16,6 +16,7 @@ from torchtitan.components.checkpointer.base import (
 )
 
 import deepfreeze as df
+from deepfreeze.chosen import Step, split_address
 from deepfreeze.tested_versions import warn_where_untested
 
 _RNG = "rng"
@@ -32,8 +33,9 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
     own, the random generators. What optimizers own is copied beside the next step.
 
     load() takes the newest that verifies, of this run or else of `initial_load_path`, which is
-    another run. False where there is none; CheckpointError and MismatchError as restore(). For the
-    thread that trains; all ranks make the same calls.
+    another run, or one of its checkpoints, as RUN@STEP or RUN@best:METRIC. False if there is none;
+    CheckpointError and MismatchError as restore(). For the thread that trains; all ranks make the
+    same calls.
     """
 
     @dataclass(kw_only=True, slots=True)
@@ -93,10 +95,11 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
         if path is None:
             return False
         names = [MODEL] if self._config.initial_load_model_only else self._names()
+        run, chosen = split_address(path) or (path, None)
         # A Checkpointer of a path that is not there would make it a run.
-        if os.path.isdir(path):
-            with df.Checkpointer(path) as other:
-                if self._restored(other, None, names):
+        if os.path.isdir(run):
+            with df.Checkpointer(run) as other:
+                if self._restored(other, chosen, names):
                     return True
         raise FileNotFoundError(f"initial_load_path: {path} is no run with a checkpoint")
 
@@ -105,7 +108,7 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
         left_out = self._config.exclude_from_loading
         return [name for name in self._state if name not in left_out] if left_out else None
 
-    def _restored(self, ckpt: df.Checkpointer, step: int | None, names: list[str] | None) -> bool:
+    def _restored(self, ckpt: df.Checkpointer, step: Step, names: list[str] | None) -> bool:
         return ckpt.restore(self._state, step, keys=names) is not None
 
     def _save(self, curr_step: int, last_step: bool = False) -> bool:

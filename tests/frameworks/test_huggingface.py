@@ -216,3 +216,47 @@ def test_two_ranks_resume_bit_for_bit(tmp_path: Path) -> None:
     undisturbed = job("whole", 5)
     job("begin", 2)
     assert job("resume", 5, seed=77) == undisturbed
+
+
+class Resumed(FrozenTrainer):
+    """Notes where it went on."""
+
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        restored = self._opened().last_restore
+        self.resumed_from = None if restored is None else restored.step
+
+
+def test_the_best_and_the_latest_can_be_resumed_from(tmp_path: Path) -> None:
+    """An evaluation whose loss is least in the middle."""
+    first = trained(tmp_path, 3, eval_strategy="steps", eval_steps=1, metric_for_best_model="loss")
+    run = first.run
+    losses = {info.step: info.metrics["eval_loss"] for info in df.Checkpointer(run).checkpoints()}
+    best = min(losses, key=lambda step: losses[step])
+    worst = max(losses, key=lambda step: losses[step])
+    assert best != worst
+    expected = {
+        "best": best,
+        first.state.best_model_checkpoint: best,
+        "best:eval_loss:max": worst,
+        "latest": 3,
+        f"{run}@best:eval_loss": best,
+        f"{run}@2": 2,
+    }
+    for asked, step in expected.items():
+        options = {"kind": Resumed, "metric_for_best_model": "loss", "save_strategy": "no"}
+        trainer = trainer_in(tmp_path, 3, **options)
+        trainer.train(resume_from_checkpoint=asked)
+        assert trainer.resumed_from == step, asked
+
+
+def test_what_can_not_be_resumed_from_says_why(tmp_path: Path) -> None:
+    trained(tmp_path / "a", 1)
+    other = trained(tmp_path / "b", 1)
+    with pytest.raises(df.CheckpointError, match="this Trainer goes on in the run"):
+        trained(tmp_path / "a", 2, resume=f"{other.run}@1")
+    with pytest.raises(df.CheckpointError, match="no rule that says by which metric"):
+        trained(tmp_path / "a", 2, resume="best")
+    with pytest.raises(df.CheckpointError, match="no checkpoint to resume from"):
+        trained(tmp_path / "c", 1, resume="best")
+    assert trained(tmp_path / "d", 1, resume="latest").state.global_step == 1

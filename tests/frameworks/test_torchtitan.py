@@ -150,6 +150,21 @@ def test_another_run_is_where_it_begins(tmp_path: Path) -> None:
     all_of_it.checkpointer.close()
 
 
+def test_a_checkpoint_of_another_run_is_where_it_begins(tmp_path: Path) -> None:
+    Trainer(tmp_path / "base").train()
+    address = f"{tmp_path / 'base' / 'ckpt'}@2"
+    begun = Trainer(
+        tmp_path / "new", seed=3, initial_load_path=address, initial_load_model_only=False
+    )
+    assert begun.checkpointer.load()
+    assert begun.step == 2
+    begun.checkpointer.close()
+    named = Trainer(tmp_path / "best", initial_load_path=address.replace("@2", "@best:loss"))
+    with pytest.raises(df.CheckpointError, match="no checkpoint has the metric loss"):
+        named.checkpointer.load()
+    named.checkpointer.close()
+
+
 def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="has no step 3"):
         Trainer(tmp_path / "a").train(load_step=3)
