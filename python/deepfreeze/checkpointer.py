@@ -310,9 +310,8 @@ class Checkpointer:
         branch starts from its parent's step. A checkpoint that does not verify is passed over with
         a warning, unless `step` asks for that one; `last_restore` tells. Nothing is claimed before
         the next save(), so that a run which another process writes may be restored from. `keys` are
-        shell patterns on dotted names: what they don't choose stays as it is. With strict, missing
-        and unexpected names and other kinds of values are a MismatchError, raised before anything
-        is modified.
+        shell patterns on names: what they don't choose stays as it is. With strict, missing and
+        unexpected names and other kinds are a MismatchError, raised before anything is modified.
 
         Containers keep their identity. One with only plain values in it, a history of metrics
         say, is data: it becomes what was saved, whatever its keys. Names are compared at the top
@@ -385,15 +384,13 @@ class Checkpointer:
         infos = self._sound()
         return infos[0].step if infos else None
 
-    def best(
-        self, metric: str | None = None, mode: Literal["min", "max"] | None = None
-    ) -> int | None:
+    def best(self, metric: str | None = None, mode: str | None = None) -> int | None:
         """The best step of the current line by a metric; None if nothing is committed.
 
-        Without arguments by the rule of `keep`, or else of the run's last writer. `mode` is needed
-        for a metric that no rule names, unless its name ends in "loss". Never the best is what is
-        known to hold NaN or infinities; of equal ones the newer is better. CheckpointError, if no
-        checkpoint has the metric, names those that there are.
+        Without arguments by the rule of `keep`, or else of the run's last writer. `mode`, "min" or
+        "max", is needed for a metric that no rule names, unless its name ends in "loss". A state
+        that is known to hold NaN or infinities is never the best; of equal ones the newer is.
+        CheckpointError, if no checkpoint has the metric, names those that there are.
         """
         infos = self.checkpoints()
         return _core.best_of(infos, metric, mode, self._best_rule()).step if infos else None

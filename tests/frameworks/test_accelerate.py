@@ -93,6 +93,19 @@ def test_names_are_those_of_the_order(tmp_path: Path) -> None:
     assert "exp_avg" in loaded["optimizers"][0]["state"]["weight"]
 
 
+def test_the_best_can_be_restored(tmp_path: Path) -> None:
+    accelerator = Accelerator(cpu=True)
+    _, _, counter = prepared(accelerator)
+    with AcceleratorCheckpointer(accelerator, tmp_path) as ckpt:
+        for step, loss in ((1, 3.0), (2, 1.0), (3, 2.0)):
+            counter.count = step
+            ckpt.step(step, metrics={"loss": loss})
+        ckpt.wait()
+        assert ckpt.best("loss") == 2
+        assert ckpt.restore(step="best:loss") == 2
+        assert counter.count == 2
+
+
 def test_a_step_that_is_due_in_an_accumulation_is_made_up_for(tmp_path: Path) -> None:
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
     net, optimizer, _ = prepared(accelerator)
