@@ -197,6 +197,29 @@ def test_ranks_that_fail_in_two_ways_say_the_same(tmp_path: Path) -> None:
     assert str(one) == str(other)
 
 
+def test_all_ranks_restore_the_same_best_or_none(tmp_path: Path) -> None:
+    ranks = met(tmp_path / "ranks", 2)
+
+    def best(rank: int) -> list[Any]:
+        told: list[Any] = []
+        keep = df.keep(last=4, best=("loss", "min"))
+        with df.Checkpointer(tmp_path / "run", ranks=ranks[rank], keep=keep) as ckpt:
+            for step, loss in ((1, 2.0), (2, 1.0), (3, 3.0)):
+                handle = ckpt.save(step, {"a": np.full(3, step)}, metrics={"loss": loss})
+                assert handle is not None
+                handle.wait("durable", SECONDS)
+            state = {"a": np.zeros(3, dtype=np.int64)}
+            told += [ckpt.restore(state, step="best"), int(state["a"][0])]
+            for asked in ("best:acc:max", ("best", "latest")[rank], ("best", "bestt")[rank]):
+                try:
+                    ckpt.restore(state, step=asked)
+                except df.CheckpointError as error:
+                    told.append(error.code)
+        return told
+
+    assert as_ranks(2, best) == 2 * [[2, 2, "not_found", "mismatch", "invalid_argument"]]
+
+
 def test_fewer_ranks_than_have_saved_are_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
