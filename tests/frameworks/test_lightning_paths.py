@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
 import deepfreeze as df
-from deepfreeze.lightning import DeepFreezeCheckpointIO
+from deepfreeze.lightning import DeepFreezeCallback, DeepFreezeCheckpointIO
 
 ALARM = "none was restored"
 
@@ -43,16 +43,17 @@ class Fit:
 
     def __init__(self, place: Path, **options: Any) -> None:
         chosen = {"filename": "{step}", "save_top_k": -1, "every_n_train_steps": 1, **options}
-        self.saver = ModelCheckpoint(place, **chosen)
+        self.saver: Any = ModelCheckpoint(place, **chosen)
         self.model = Line(2, (3.0, 1.0, 2.0))
         self.trainer: Any = None
-        self.io = DeepFreezeCheckpointIO()
+        self.io: Any = DeepFreezeCheckpointIO()
 
     def to(self, steps: int, ckpt_path: Any = None) -> Fit:
         rows = DataLoader(torch.randn(8, 2), batch_size=1)
         if self.trainer is None:
             self.trainer = Trainer(
-                accelerator="cpu", max_steps=steps, callbacks=[self.saver], plugins=[self.io],
+                accelerator="cpu", max_steps=steps, callbacks=[self.saver],
+                plugins=[self.io] if self.io else [],
                 logger=False, enable_progress_bar=False, enable_model_summary=False,
             )  # fmt: skip
         self.trainer.fit_loop.epoch_loop.max_steps = steps
@@ -120,6 +121,19 @@ def test_the_same_line_still_loads_files(tmp_path: Path) -> None:
     assert torch.equal(loaded.net.weight, done.model.net.weight)
     with pytest.raises(FileNotFoundError):
         Line.load_from_checkpoint(tmp_path / "none.ckpt")
+
+
+def test_what_the_callback_saved_is_refused_with_the_line_that_loads_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit = Fit(tmp_path)
+    fit.saver, fit.io = DeepFreezeCallback(run), None
+    fit.to(2)
+    with pytest.raises(df.CheckpointError) as raised:
+        Line.load_from_checkpoint(f"{run}@best:my_loss", width=2)
+    line = str(raised.value).rpartition("loaded by ")[2]
+    model = Line(2)
+    exec(line, {"model": model, "df": df})
+    assert torch.equal(model.net.weight, df.Checkpointer(run).load(2)["model"]["net.weight"])
 
 
 def test_metrics_go_with_a_save_and_give_the_best(tmp_path: Path) -> None:

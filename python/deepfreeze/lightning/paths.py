@@ -56,6 +56,14 @@ def found_at(path: Any) -> _core.CheckpointInfo | None:
 def read(info: _core.CheckpointInfo, map_location: Any) -> Any:
     """Its values, on the CPU or on the device that `map_location` names."""
     state = load_tree(info, KeyFilter(None))
+    if not isinstance(state, dict) or "state_dict" not in state:
+        run = os.path.dirname(info.path)
+        raise df.CheckpointError(
+            f"{info.path} is no checkpoint that Lightning made, but one of DeepFreezeCallback or "
+            "df.Checkpointer: the callback resumes from it, and weights are loaded by "
+            f"model.load_state_dict(df.Checkpointer({run!r}).load({info.step})['model'])",
+            code="unsupported",
+        )
     moves = isinstance(map_location, (str, torch.device))
     return move_data_to_device(state, torch.device(map_location)) if moves else state
 
