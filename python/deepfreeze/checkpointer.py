@@ -311,7 +311,8 @@ class Checkpointer:
         a warning, unless `step` asks for that one; `last_restore` tells. Nothing is claimed before
         the next save(), so that a run which another process writes may be restored from. `keys` are
         shell patterns on names: what they don't choose stays as it is. With strict, missing and
-        unexpected names and other kinds are a MismatchError, raised before anything is modified.
+        unexpected names and values of another meaning are a MismatchError, raised before anything
+        is modified; without, they stay as they are, and `last_restore` says which and why.
 
         Containers keep their identity. One with only plain values in it, a history of metrics
         say, is data: it becomes what was saved, whatever its keys. Names are compared at the top

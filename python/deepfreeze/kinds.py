@@ -1,17 +1,21 @@
-"""Kinds of values, live and stored: whether one may become the other."""
+"""Kinds of values, live and stored: whether one may become the other, and what messages say."""
 
 from __future__ import annotations
 
 import sys
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterator
+from math import prod
 from typing import Any
 
+from deepfreeze.dtypes import Shape
 from deepfreeze.registry import registered_for
 from deepfreeze.tree import Node, tag_of
 
 MAPPINGS = (dict, OrderedDict, Counter, defaultdict)
 ATOMS = frozenset({int, float, str, bool, type(None), bytes, complex})
 
+_SEQUENCES = (list, tuple, deque)
 _NUMBER = "a number"
 _KINDS: dict[type, str] = {
     **dict.fromkeys(MAPPINGS, "dict"),
@@ -23,6 +27,16 @@ _TAG_KINDS = {
     "odict": "dict", "counter": "dict", "defaultdict": "dict",
     "int": _NUMBER, "float": _NUMBER, "blob": "bytes",
 }  # fmt: skip
+# What means the same by another type. A live list, set or bytearray takes only its own kind, as it
+# keeps its identity; nobody can tell whether a tuple is the same object.
+_LIKE = {
+    "tuple": {"list", "collections.deque", "size"}, "size": {"list", "tuple"},
+    "frozenset": {"set"}, "bytes": {"bytearray"},
+}  # fmt: skip
+_LETTER_KINDS = {
+    "i": _NUMBER, "u": _NUMBER, "f": _NUMBER, "b": "bool", "c": "complex", "U": "str", "S": "bytes",
+}  # fmt: skip
+_NUMBER_DTYPES = ("int", "uint", "float", "bfloat")
 
 
 def kind_of_live(live: Any) -> str:
@@ -31,7 +45,7 @@ def kind_of_live(live: Any) -> str:
     if known is not None:
         return known.name
     if _is_instance(live, "numpy", "generic"):
-        return _numpy_kind(live.dtype.name if live.dtype.kind == "V" else live.dtype.str)
+        return _kind_of_dtype(live.dtype.name if live.dtype.kind == "V" else live.dtype.str)
     if is_detail(live):
         return type(live).__name__.lower()
     return _KINDS.get(type(live), type(live).__name__)
@@ -45,16 +59,80 @@ def kind_of_node(node: Node) -> str:
     if tag == "ext":
         return str(node["t"])
     if tag == "np":
-        return _numpy_kind(str(node["d"]))
+        return _kind_of_dtype(str(node["d"]))
     return _TAG_KINDS.get(tag, tag)
 
 
-def _numpy_kind(dtype: str) -> str:
-    """All numbers are of one kind, and texts of any length."""
-    letter = dtype[1:2]
-    if letter in ("i", "u", "f"):
+def _kind_of_dtype(dtype: str) -> str:
+    """The kind of one element; all numbers are of one kind, and so are texts of any length."""
+    if dtype[:1] in ("<", ">", "|", "="):  # as NumPy writes it
+        return _LETTER_KINDS.get(dtype[1:2], dtype)
+    if dtype.startswith(_NUMBER_DTYPES):
         return _NUMBER
-    return letter if letter in ("S", "U") else dtype
+    return "complex" if dtype.startswith("complex") else dtype
+
+
+def may_replace(node: Node, live: Any) -> bool:
+    """Whether a plain live value may become what a node that is no array stands for.
+
+    What is of the same kind, or means the same by another type. None takes and gives anything.
+    """
+    there, here = kind_of_node(node), kind_of_live(live)
+    return there == here or there in _LIKE.get(here, ()) or "None" in (there, here)
+
+
+def array_may_replace(dtype: str, shape: Shape, live: Any) -> bool:
+    """Whether a plain live value may become a stored array.
+
+    A number, bool or text may become an array with one element of its kind; a list of those, and
+    an empty one, an array of one dimension or more.
+    """
+    if live is None:
+        return True
+    kind = _kind_of_dtype(dtype)
+    if isinstance(live, _SEQUENCES):
+        return len(shape) > 0 and all(each == kind for each in _element_kinds(live))
+    return prod(shape) == 1 and kind_of_live(live) == kind
+
+
+def _element_kinds(live: Any) -> Iterator[str]:
+    for value in live:
+        if isinstance(value, _SEQUENCES):
+            yield from _element_kinds(value)
+        else:
+            yield kind_of_live(value)
+
+
+def text_of_live(live: Any) -> str:
+    """What a live value is, as messages say it."""
+    name = type(live).__qualname__
+    article = "an" if name[:1] in tuple("aeio") else "a"
+    size = f" of {len(live)}" if type(live) in (*_SEQUENCES, *MAPPINGS, set, frozenset) else ""
+    return "None" if live is None else f"{article} {name}{size}"
+
+
+_TAG_TEXTS = {
+    "odict": "OrderedDict", "counter": "Counter", "blob": "bytes", "size": "torch.Size",
+    "dtype": "torch.dtype", "device": "torch.device",
+}  # fmt: skip
+
+
+def text_of_node(node: Node) -> str:
+    """What a node that is no array stands for, as messages say it."""
+    tag = tag_of(node)
+    if tag in ("object", "ext"):
+        return str(node["t"])
+    if tag == "np":
+        return f"NumPy scalar {node['d']}"
+    name = type(node).__name__ if tag is None else _TAG_TEXTS.get(tag, tag)
+    items = node if tag is None else node.get("v")
+    size = f" of {len(items)}" if isinstance(items, (list, dict)) and tag != "size" else ""
+    return "None" if node is None else f"{name}{size}"
+
+
+def form_text(form: tuple[str, Shape]) -> str:
+    """A dtype and a shape, as messages say them."""
+    return f"{form[0]}{list(form[1])}"
 
 
 def _is_instance(value: object, module: str, *names: str) -> bool:

@@ -1,8 +1,9 @@
 """Brings a tree and a live state together: which stored node goes into which live place.
 
-A dict or list that holds only plain values, stored and live, is data: it is replaced as a whole,
-and names within it are not compared. The state itself, and what holds tensors or objects, is
-structure: its names must be the same under strict. Both keep the identity of live containers.
+A live dict, list or tuple that holds only plain values is data: it becomes what was stored, and
+names within it are not compared; tensors may have been added to it, or stand for its numbers. The
+state itself, and what holds live tensors or objects, is structure: its names must be the same under
+strict. Both keep the identity of live containers.
 """
 
 from __future__ import annotations
@@ -14,14 +15,26 @@ from deepfreeze.adapters.base import Remake
 from deepfreeze.adapters.stateful import is_loader
 from deepfreeze.errors import MismatchError
 from deepfreeze.filling import FILLS, put_into
-from deepfreeze.kinds import ATOMS, MAPPINGS, is_detail, kind_of_live, kind_of_node
+from deepfreeze.kinds import (
+    ATOMS,
+    MAPPINGS,
+    array_may_replace,
+    is_detail,
+    kind_of_live,
+    kind_of_node,
+    may_replace,
+    text_of_live,
+)
 from deepfreeze.names import join
 from deepfreeze.per_rank import PerRank
+from deepfreeze.plan import UnknownTypeError
 from deepfreeze.registry import registered_for
 from deepfreeze.restore_plan import RestorePlan
 from deepfreeze.rng import RNG
-from deepfreeze.tree import Node, tag_of
+from deepfreeze.tree import Node
 from deepfreeze.walk import has_objects, is_plain, mapping_pairs, sequence_items
+
+_WHOLE = object()  # stands for all that a container holds
 
 
 def match_state(node: Node, state: Any, plan: RestorePlan) -> None:
@@ -40,14 +53,23 @@ def _match_root(node: Node, state: Any, plan: RestorePlan) -> None:
     if items is not None and type(state) is list:
         _match_items(items, state, "", plan)
         return
+    # Not even strict=False can restore a part of it.
     raise MismatchError(
-        f"the state is a {type(state).__qualname__}, the checkpoint's is of another kind; "
-        "only a dict or a list can be restored into"
+        f"the state is {text_of_live(state)}, the checkpoint holds a {plan.text_of(node)}; "
+        "only a dict or a list can be restored into, each from its like"
     )
 
 
 def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     """Plans how `node` gets into `live`; see Remake for what is left to the caller."""
+    try:
+        return _match(node, live, path, plan)
+    except UnknownTypeError as cause:
+        plan.unfit(path, str(cause).removeprefix(f"{path}: "))
+        return None
+
+
+def _match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     if live is None or (type(live) in (*MAPPINGS, list) and not live):
         return _match_empty(node, live, path, plan)
     if is_detail(live):
@@ -63,8 +85,7 @@ def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
                 plan.deferred.append(partial(adapter.match, node, live, path, plan))
                 return None
             return adapter.match(node, live, path, plan)
-    whole = plan.keys.chooses_all or plan.keys.wants_whole(path)
-    if not (whole and is_plain(node) and _is_plain_value(live, plan)):
+    if not _is_data(node, live, path, plan):
         pairs = mapping_pairs(node)
         if pairs is not None and type(live) in MAPPINGS:
             _match_pairs(pairs, live, path, plan)
@@ -78,6 +99,27 @@ def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     return _match_value(node, live, path, plan)
 
 
+def _is_data(node: Node, live: Any, path: str, plan: RestorePlan) -> bool:
+    """Whether a live container is replaced as a whole."""
+    whole = plan.keys.chooses_all or plan.keys.wants_whole(path)
+    if not whole or not _is_plain_value(live, plan) or has_objects(node):
+        return False
+    return is_plain(node) or _is_like_data(node, live, plan)
+
+
+def _is_like_data(node: Node, live: Any, plan: RestorePlan) -> bool:
+    """Whether all that both have may be replaced, as losses of a history by tensors."""
+    if is_plain(node) or not live:
+        return _may_become(node, live, plan)
+    pairs = mapping_pairs(node) if type(live) in MAPPINGS else None
+    if pairs is not None:
+        return all(_is_like_data(each, live[key], plan) for key, each in pairs if key in live)
+    items = sequence_items(node, type(live)) if type(live) in (list, tuple) else None
+    if items is not None:
+        return all(map(partial(_is_like_data, plan=plan), items, live))
+    return _may_become(node, live, plan)
+
+
 def _match_per_rank(node: Node, live: PerRank[Any], path: str, plan: RestorePlan) -> Remake:
     remake = match(node, live.value, path, plan)
     if remake is not None:
@@ -87,27 +129,29 @@ def _match_per_rank(node: Node, live: PerRank[Any], path: str, plan: RestorePlan
 
 def _match_empty(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     """None takes whatever was saved in its place, an empty container one of its kind."""
-    if not plan.keys.wants_whole(path):
-        return None
-    if has_objects(node):
+    if plan.keys.wants_whole(path) and has_objects(node):
         plan.surplus(node, path)
         return None
-    if not _same_kind(node, live, path, plan):
-        return None
-    return _in_container(node, live, path, plan)
+    return _match_value(node, live, path, plan)
 
 
 def _match_value(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     if not plan.keys.wants_whole(path):
         return None
-    known = registered_for(live)
-    same_type = known is not None and tag_of(node) == "ext" and node["t"] == known.name
-    if not same_type and not (is_plain(node) and _is_plain_value(live, plan)):
-        plan.mismatch(path, node, f"a {type(live).__qualname__}")
-        return None
-    if not _same_kind(node, live, path, plan):
+    if has_objects(node) or not _may_become(node, live, plan):
+        plan.mismatch(path, node, text_of_live(live))
         return None
     return _in_container(node, live, path, plan)
+
+
+def _may_become(node: Node, live: Any, plan: RestorePlan) -> bool:
+    """Whether the live value may be replaced by the stored one: both mean the same."""
+    if not _is_plain_value(live, plan):
+        return registered_for(live) is not None and kind_of_node(node) == kind_of_live(live)
+    form = plan.form_in(node)
+    if not plan.strict and is_plain(node):
+        return True
+    return may_replace(node, live) if form is None else array_may_replace(*form, live)
 
 
 def _in_container(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
@@ -116,21 +160,10 @@ def _in_container(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake
     if type(live) in (*FILLS, tuple) and kind_of_node(node) == kind_of_live(live):
         if type(live) is tuple:
             return lambda: put_into(live, make(), set())
-        plan.apply(path, lambda: put_into(live, make(), set()))
+        if plan.take(live, _WHOLE, node, path):
+            plan.apply(path, lambda: put_into(live, make(), set()))
         return None
     return make
-
-
-def _same_kind(node: Node, live: Any, path: str, plan: RestorePlan) -> bool:
-    """Whether the live value may become the stored one; under strict, that needs one kind.
-
-    Numbers are one kind, however they are stored, and None takes and gives anything.
-    """
-    there, here = kind_of_node(node), kind_of_live(live)
-    if not plan.strict or there == here or "None" in (there, here):
-        return True
-    plan.mismatch(path, node, f"a {type(live).__qualname__}")
-    return False
 
 
 def _match_pairs(
@@ -144,8 +177,7 @@ def _match_pairs(
         node = stored.pop(key)
         remake = match(node, value, join(path, key), plan)
         if remake is not None:
-            plan.take(live, key, node, join(path, key))
-            _put(live, key, remake, join(path, key), plan)
+            _put(live, key, node, remake, join(path, key), plan)
     for key, node in stored.items():
         plan.surplus(node, join(path, key))
 
@@ -154,21 +186,21 @@ def _match_items(items: list[Node], live: list[Any], path: str, plan: RestorePla
     for index, value in enumerate(live[: len(items)]):
         remake = match(items[index], value, join(path, index), plan)
         if remake is not None:
-            plan.take(live, index, items[index], join(path, index))
-            _put(live, index, remake, join(path, index), plan)
+            _put(live, index, items[index], remake, join(path, index), plan)
     for index in range(len(items), len(live)):
         _miss(live[index], join(path, index), plan)
     for index in range(len(live), len(items)):
         plan.surplus(items[index], join(path, index))
 
 
-def _put(container: Any, key: Any, remake: Any, path: str, plan: RestorePlan) -> None:
-    plan.apply(path, lambda: container.__setitem__(key, remake()))
+def _put(container: Any, key: Any, node: Node, remake: Any, path: str, plan: RestorePlan) -> None:
+    if plan.take(container, key, node, path):
+        plan.apply(path, lambda: container.__setitem__(key, remake()))
 
 
 def _match_tuple(items: list[Node], live: tuple[Any, ...], path: str, plan: RestorePlan) -> Remake:
     if len(items) != len(live):
-        plan.mismatch(path, items, f"a tuple of {len(live)}")
+        plan.unfit(path, f"stored a tuple of {len(items)}, live a tuple of {len(live)}")
         return None
     remakes = [
         match(node, value, join(path, index), plan)

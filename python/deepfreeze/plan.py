@@ -8,16 +8,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import Adapter, Place, adapters_in_use
-from deepfreeze.adapters.sharing import sharing_faults
+from deepfreeze.adapters.sharing import sharing_conflicts
 from deepfreeze.buffers import Buffer, allocate
 from deepfreeze.decoder import Decoder
 from deepfreeze.dtypes import Shape, logical_form, stored_bytes
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
+from deepfreeze.kinds import form_text, text_of_node
 from deepfreeze.names import KeyFilter, chooses, shown
 from deepfreeze.registry import registered_as
 from deepfreeze.tree import Node, tag_of
@@ -25,8 +28,25 @@ from deepfreeze.walk import leaf_names, tagged_nodes
 
 _NAMES_SHOWN_MAX = 10
 
+_HINT = "strict=False restores what fits and reports the rest, keys= chooses by name"
+
 Form = tuple[str, Shape]  # dtype and shape
+Apply = tuple[str, Callable[[], object]]  # what is put in place, by its name
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # offset and extent
+
+
+class UnknownTypeError(MismatchError):
+    """A registered type is stored that this program has not registered."""
+
+
+@dataclass(frozen=True)
+class _Follower:
+    """What is planned for `path`, which stays as it is if the live `leader` does."""
+
+    leader: str | None
+    path: str
+    applies: list[Apply]
+    places: list[Place]
 
 
 class _WatchedKeys(KeyFilter):
@@ -63,13 +83,15 @@ class Plan:
         self.unexpected: list[str] = []
         self.optional: set[str] = set()  # stored names that the live state need not have
         self.mismatched: dict[str, str] = {}  # what stays as it is without strict, and why
-        self._faults: list[str] = []
         self._checkpoint: _core.OpenCheckpoint | None = checkpoint
         self._specs = {spec.key: spec for spec in checkpoint.tensors()}
         self._places: dict[str, list[Place]] = {}
         self._forms: dict[str, Form] = {}
         self._fresh: set[str] = set()
-        self._applies: list[tuple[str, Callable[[], object]]] = []
+        self._applies: list[Apply] = []
+        self._filled: list[Place] = []  # in the order in which the state was walked
+        self._written: dict[str, Place] = {}  # live memory that takes plain values, by name
+        self._followers: list[_Follower] = []
         self._buffers: dict[str, Buffer] = {}
         self.modifying = False  # from here on, live state may have been written
 
@@ -87,6 +109,12 @@ class Plan:
         if place.box is None and place.direct and place.bytes != self._bytes_of(spec):
             raise CorruptError(f"{key}: it holds other than the {place.bytes} bytes of its form")
         self._places.setdefault(key, []).append(place)
+        self._filled.append(place)
+
+    def write(self, place: Place) -> None:
+        """Has `place` filled by its own copy(), which needs nothing that is to be read."""
+        self._written[place.path] = place
+        self._filled.append(place)
 
     def fresh(self, node: Node, path: str) -> Callable[[], Any]:
         """Has what `node` refers to read; the function makes its value, after the read."""
@@ -100,7 +128,7 @@ class Plan:
 
     def _check_known(self, node: Node, path: str) -> None:
         if registered_as(node["t"]) is None and not self._adapter_for("ext", node):
-            raise MismatchError(
+            raise UnknownTypeError(
                 f"{shown(path)}: the type {node['t']!r} is not known here; "
                 "call df.register_type, or import its framework, first"
             )
@@ -108,6 +136,15 @@ class Plan:
     def apply(self, path: str, put: Callable[[], object]) -> None:
         """Has `put` called once the data is there."""
         self._applies.append((path, put))
+
+    @contextmanager
+    def following(self, leader: str | None, path: str) -> Iterator[None]:
+        """What is planned within goes to `path`, and only if the live `leader` is restored too."""
+        applies, filled = len(self._applies), len(self._filled)
+        yield
+        self._followers.append(
+            _Follower(leader, path, self._applies[applies:], self._filled[filled:])
+        )
 
     def miss(self, path: str) -> None:
         """Notes that the checkpoint lacks the live `path`."""
@@ -122,7 +159,13 @@ class Plan:
 
     def mismatch(self, path: str, node: Node, live: str) -> None:
         """Notes that the stored node can't go into the live value, which is described."""
-        self.unfit(path, f"stored {self._kind_of(node)}, live {live}")
+        stored = self.text_of(node)
+        self.unfit(path, f"stored {stored}, live {live}; put a value like the stored one there")
+
+    def text_of(self, node: Node) -> str:
+        """What a node stands for, as messages say it."""
+        form = self.form_in(node)
+        return text_of_node(node) if form is None else f"{tag_of(node)} {form_text(form)}"
 
     def unfit(self, path: str, reason: str) -> None:
         """Notes that the live `path` can't take what is stored there, and stays as it is.
@@ -131,16 +174,21 @@ class Plan:
         """
         self.mismatched.setdefault(path, reason)
 
-    def fault(self, text: str) -> None:
-        """Notes something that forbids this restore, strict or not."""
-        self._faults.append(text)
-
     def same_form(self, path: str, stored: Form, live: Form) -> bool:
         """Whether dtype and shape are the same; notes the mismatch if they are not."""
         if stored == live:
             return True
-        self.unfit(path, f"stored {_form_text(stored)}, live {_form_text(live)}")
+        self.unfit(path, f"stored {form_text(stored)}, live {form_text(live)}")
         return False
+
+    def form_in(self, node: Node) -> Form | None:
+        """The dtype and shape of a stored array or tensor; None for any other node."""
+        if tag_of(node) not in ("array", "tensor"):
+            return None
+        view = node.get("view")
+        if view is None:
+            return self.form_of(node["k"])
+        return str(view["dtype"]), tuple(int(size) for size in view["shape"])
 
     def form_of(self, key: str) -> Form:
         """The dtype, by its framework name, and the shape of an entry."""
@@ -156,20 +204,12 @@ class Plan:
             raise CorruptError(f"state tree: it names {key}, which the data lacks")
         return spec
 
-    def _kind_of(self, node: Node) -> str:
-        tag = tag_of(node)
-        if tag in ("tensor", "array"):
-            return f"{tag} {_form_text(self.form_of(node['k']))}"
-        if tag in ("object", "ext"):
-            return str(node["t"])
-        return tag or type(node).__name__
-
     # 2. check
 
     def check(self) -> None:
-        """MismatchError where the state and the checkpoint don't fit. Nothing is modified yet."""
-        # Several threads would fill shared memory at once, with a mixture of what is stored.
-        faults = [*self._faults, *sharing_faults(self._places)]
+        """MismatchError if the state and the checkpoint don't fit. Nothing is modified yet."""
+        self._settle()
+        faults = []
         if self.strict:
             faults += [f"{shown(path)}: {reason}" for path, reason in self.mismatched.items()]
         if self.keys.unused:
@@ -179,12 +219,48 @@ class Plan:
         if self.strict and self.unexpected:
             faults.append(f"not in the state: {_listed(self.unexpected)}")
         if faults:
-            raise MismatchError("; ".join(faults[:_NAMES_SHOWN_MAX]))
+            hints = [_HINT] if self.left_out else []
+            raise MismatchError("; ".join([_listed(faults, "; "), *hints]))
+
+    @property
+    def left_out(self) -> bool:
+        """Whether something live stays as it is, or something stored is not used."""
+        return bool(self.mismatched or self.missing or self.unexpected)
+
+    def _settle(self) -> None:
+        """Takes out of the plan what would fill memory that others have been given already."""
+        # Several threads would fill shared memory at once, with a mixture of what is stored.
+        while conflicts := sharing_conflicts(
+            {**self._places, **{path: [place] for path, place in self._written.items()}}
+        ):
+            order = {id(place): number for number, place in enumerate(self._filled)}
+            losers = set()
+            for pair in conflicts:
+                first, second = sorted(pair, key=lambda place: order[id(place)])
+                reason = f"it shares its memory with {first.path}, but they were stored apart"
+                self.unfit(second.path, reason)
+                losers.add(id(second))
+            self._drop(losers)
+        for follower in self._followers:
+            if follower.leader in self.mismatched:
+                self.unfit(follower.path, f"it belongs to {follower.leader}, which does not fit")
+                self._drop({*map(id, follower.places), *map(id, follower.applies)})
+
+    def _drop(self, losers: set[int]) -> None:
+        """Takes places, and what is to be put in place, out of the plan, by their ids."""
+        self._filled = [place for place in self._filled if id(place) not in losers]
+        self._written = {n: place for n, place in self._written.items() if id(place) not in losers}
+        self._applies = [each for each in self._applies if id(each) not in losers]
+        kept = {
+            key: [place for place in places if id(place) not in losers]
+            for key, places in self._places.items()
+        }
+        self._places = {key: places for key, places in kept.items() if places}
 
     @property
     def addresses(self) -> set[int]:
         """Live memory that this plan fills."""
-        return {place.address for places in self._places.values() for place in places}
+        return {place.address for place in self._filled}
 
     # 3. read
 
@@ -243,6 +319,8 @@ class Plan:
     def put_in_place(self) -> None:
         """Fills live tensors from the buffers, then puts objects and values in place."""
         self.modifying = True
+        for place in self._written.values():
+            self._call(place.path, place.copy)
         for key, places in self._places.items():
             if key in self._buffers:
                 for place in places:
@@ -299,11 +377,7 @@ def _without_torch(tag: str, node: Node, path: str, plan: Plan) -> object:
     raise CorruptError(f"state tree at {shown(path)}: unknown tag {tag!r}")
 
 
-def _form_text(form: Form) -> str:
-    return f"{form[0]}{list(form[1])}"
-
-
-def _listed(names: Iterable[str]) -> str:
+def _listed(names: Iterable[str], separator: str = ", ") -> str:
     names = list(names)
     more = len(names) - _NAMES_SHOWN_MAX
-    return ", ".join(names[:_NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+    return separator.join(names[:_NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")

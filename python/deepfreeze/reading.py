@@ -32,6 +32,7 @@ log = logging.getLogger("deepfreeze")
 T = TypeVar("T")
 
 _LISTS_MAX = 100  # as the core's kListsMax
+_NAMES_SHOWN_MAX = 8  # in a line of the log
 
 
 @dataclass
@@ -43,7 +44,8 @@ class RestoreReport:
     fell_back_from: list[tuple[int, str]] = field(default_factory=list)  # step and reason
     missing: list[str] = field(default_factory=list)  # live, but not in the checkpoint
     unexpected: list[str] = field(default_factory=list)  # the other way round
-    # In both, but of another form; the live value stays as it was. By name, with the reason.
+    # In both, but of another shape, dtype or kind: the live value, of this name, stays as it was,
+    # and so does the state that an optimizer has for it. With the reason.
     mismatched: dict[str, str] = field(default_factory=dict)
     left_alone: list[str] = field(default_factory=list)  # per rank, and this rank was not there
     verified: bool = True
@@ -62,6 +64,7 @@ def report_of(
     warn_of_other_environment(info)
     warn_of_values(info)
     warn_of_replicas(info)
+    warn_of_rest(info, plan)
     return RestoreReport(
         step=info.step,
         generation=info.generation,
@@ -363,6 +366,27 @@ def warn_of_values(info: _core.CheckpointInfo) -> None:
             info.step,
             info.non_finite,
         )
+
+
+def warn_of_rest(info: _core.CheckpointInfo, plan: RestorePlan) -> None:
+    """One warning if a restore that is not strict has not restored all."""
+    if not plan.left_out:
+        return
+    stays = [*plan.mismatched, *plan.missing]
+    log.warning(
+        "step %d is restored in part: %d live names stay as they were%s, %d stored ones are not "
+        "used%s; last_restore has all, with the reasons",
+        info.step,
+        len(stays),
+        _some_of(stays),
+        len(plan.unexpected),
+        _some_of(plan.unexpected),
+    )
+
+
+def _some_of(names: list[str]) -> str:
+    more = ", ..." if len(names) > _NAMES_SHOWN_MAX else ""
+    return f" ({', '.join(names[:_NAMES_SHOWN_MAX])}{more})" if names else ""
 
 
 def warn_of_replicas(info: _core.CheckpointInfo) -> None:

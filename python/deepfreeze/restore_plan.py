@@ -31,15 +31,16 @@ class RestorePlan(Plan):
             self.left_alone.append(path)
         return self._is_new_rank
 
-    def take(self, container: Any, key: Any, node: Node, path: str) -> None:
-        """Notes that a live container gets a node's value, and a fault where it gets two.
+    def take(self, container: Any, key: Any, node: Node, path: str) -> bool:
+        """Notes that a live container gets a node's value; False if it gets another one already.
 
         Whoever has made a tree of arrays that never change may have given it two places.
         """
         first, other = self._taken.setdefault((id(container), key), (node, path))
         if first != node:
             kind = type(container).__qualname__
-            self.fault(f"{path} is in the same {kind} as {other}, but they were stored apart")
+            self.unfit(path, f"it is in the same {kind} as {other}, but they were stored apart")
+        return bool(first == node)
 
     def fresh(self, node: Node, path: str) -> Callable[[], Any]:
         value = Once(super().fresh(node, path))
@@ -82,7 +83,7 @@ class RestorePlan(Plan):
     @property
     def touched(self) -> set[str]:
         """The names of what this plan fills or replaces."""
-        filled = {place.path for places in self._places.values() for place in places}
+        filled = {place.path for place in self._filled}
         return filled | {path for path, _ in self._applies} | {path for path, _ in self._asks}
 
 

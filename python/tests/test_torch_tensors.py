@@ -117,7 +117,7 @@ def test_weights_stored_tied_fill_two_live_ones(ckpt: df.Checkpointer) -> None:
 def test_weights_stored_apart_do_not_go_into_one(ckpt: df.Checkpointer) -> None:
     save(ckpt, 1, {"a": torch.ones(3), "b": torch.zeros(3)})
     one = torch.full((3,), 7.0)
-    with pytest.raises(df.MismatchError, match="b shares its memory with a"):
+    with pytest.raises(df.MismatchError, match="b: it shares its memory with a"):
         ckpt.restore({"a": one, "b": one})
     assert one.tolist() == [7.0] * 3
 

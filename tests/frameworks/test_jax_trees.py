@@ -95,7 +95,7 @@ def test_what_two_places_of_a_tree_share_must_have_been_stored_alike(
     """params and their average are often one dict at first: filling it twice would lose one."""
     ckpt.save(1, {"params": {"w": jnp.ones(2)}, "average": {"w": jnp.zeros(2)}}).wait()
     params = {"w": jnp.full(2, 5.0)}
-    with pytest.raises(df.MismatchError, match=r"average\.w is in the same dict as params\.w"):
+    with pytest.raises(df.MismatchError, match=r"average\.w: it is in the same dict as params\.w"):
         ckpt.restore({"params": params, "average": params})
     assert float(params["w"][0]) == 5
     live = {"both": Moments(params, params)}  # inside of a pytree every container is made anew

@@ -14,10 +14,10 @@ from deepfreeze.adapters.chainer_rest import all_of, optimizers_of, put
 from deepfreeze.adapters.numpy import dtype_name
 from deepfreeze.kinds import kind_of_live, kind_of_node
 from deepfreeze.names import join
-from deepfreeze.tree import Node, tag_of
+from deepfreeze.tree import Node
 
 if TYPE_CHECKING:
-    from deepfreeze.plan import Form, Plan
+    from deepfreeze.plan import Plan
 
 
 class ObjectMatch:
@@ -57,14 +57,13 @@ class ObjectMatch:
         if not self._wants(name):
             return
         path = join(self._path, name)
-        is_array = isinstance(value, np.ndarray) and (value.ndim or tag_of(node) == "array")
+        form = self._plan.form_in(node)
+        is_array = isinstance(value, np.ndarray) and (value.ndim or form is not None)
         if is_array and is_made:
             self._fill(name, node, value)
-        elif is_array and tag_of(node) == "array":
+        elif is_array and form is not None:
             # Of what it will be nothing is live yet: it becomes what is read.
-            if self._plan.same_form(
-                path, self._form_of(node), (dtype_name(value.dtype), value.shape)
-            ):
+            if self._plan.same_form(path, form, (dtype_name(value.dtype), value.shape)):
                 self._make(name, node)
         elif not is_array and self._may_become(node, value):
             self._make(name, node)
@@ -81,10 +80,6 @@ class ObjectMatch:
         if remake is not None:
             self._made[name] = remake
 
-    def _form_of(self, node: Node) -> Form:
-        view = node.get("view")
-        return (view["dtype"], tuple(view["shape"])) if view else self._plan.form_of(node["k"])
-
     def _make(self, name: str, node: Node) -> None:
         self._made[name] = self._plan.fresh(node, join(self._path, name))
 
@@ -92,8 +87,9 @@ class ObjectMatch:
         """Whether a value that is no array may: all numbers are alike, with no dimension too."""
         if value is None or node is None:
             return True
-        if tag_of(node) == "array":
-            return self._form_of(node)[1] == ()
+        form = self._plan.form_in(node)
+        if form is not None:
+            return form[1] == ()
         return isinstance(value, np.ndarray) or kind_of_node(node) == kind_of_live(value)
 
     def _match_surplus(self, name: str, node: Node) -> None:

@@ -14,13 +14,13 @@ from deepfreeze.adapters.numpy import NumpyAdapter, dtype_name, numpy_dtype
 from deepfreeze.dtypes import stored_form
 from deepfreeze.errors import CheckpointError, EncodeError
 from deepfreeze.names import shown
-from deepfreeze.tree import Node, tag_of
+from deepfreeze.tree import Node
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from deepfreeze.capture import Capture
-    from deepfreeze.plan import Form, Plan
+    from deepfreeze.plan import Plan
 
 log = logging.getLogger("deepfreeze")
 
@@ -93,16 +93,6 @@ def storable_name(dtype: np.dtype[Any]) -> str | None:
         return name if numpy_dtype(name) == dtype else None
     except CheckpointError:
         return None
-
-
-def form_in(node: Node, plan: Plan) -> Form | None:
-    """The dtype and shape of a stored array or tensor; None of anything else."""
-    if tag_of(node) not in ("array", "tensor"):
-        return None
-    view = node.get("view")
-    if view is None:
-        return plan.form_of(node["k"])
-    return str(view["dtype"]), tuple(int(size) for size in view["shape"])
 
 
 def array_maker(node: Node, path: str, plan: Plan) -> Callable[[], NDArray[Any]]:

@@ -14,7 +14,7 @@ import jax  # type: ignore[import-not-found, unused-ignore]
 import numpy as np
 
 from deepfreeze.adapters.base import Remake
-from deepfreeze.adapters.held import HeldArrays, array_maker, form_in
+from deepfreeze.adapters.held import HeldArrays, array_maker
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import shown
 from deepfreeze.restore_plan import Once
@@ -117,7 +117,7 @@ def _weak(data: NDArray[Any]) -> Any:
 
 def match_array(node: Node, live: Any, path: str, plan: Plan) -> Remake:
     """Plans a new array of the stored values where the live one lies."""
-    form = form_in(node, plan)
+    form = plan.form_in(node)
     if form is None:
         plan.mismatch(path, node, f"an array of {live.dtype}")
         return None

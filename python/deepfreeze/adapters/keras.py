@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from deepfreeze.adapters.base import Remake
-from deepfreeze.adapters.held import HeldArrays, array_maker, form_in, warn_if_untested
+from deepfreeze.adapters.held import HeldArrays, array_maker, warn_if_untested
 from deepfreeze.adapters.keras_untracked import untracked_of, warn_of_vocabularies
 from deepfreeze.adapters.keras_variables import (
     TakenModel,
@@ -259,7 +259,7 @@ def _match_variable(
     if has_replicas(live):
         match(node, live._value, path, plan)
         return
-    form = form_in(node, plan)
+    form = plan.form_in(node)
     if form is None:
         plan.mismatch(path, node, "a variable of Keras")
     elif plan.same_form(path, form, live_form(live)):

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deepfreeze.adapters.base import Entry, Layout, Place, Remake
+from deepfreeze.adapters.plain_numbers import is_number, made_exactly
 from deepfreeze.dtypes import COMPLEX, NATIVE, stored_form
 from deepfreeze.errors import CheckpointError, CorruptError, EncodeError
+from deepfreeze.kinds import form_text
 from deepfreeze.names import shown
 from deepfreeze.registry import is_registered
-from deepfreeze.tree import Node, tag_of
+from deepfreeze.tree import Node
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,11 +95,11 @@ class NumpyAdapter:
             return None
         if isinstance(live, np.generic):
             return plan.fresh(node, path)
-        if tag_of(node) != "array":
-            plan.mismatch(path, node, f"an array of {live.dtype}")
+        form = plan.form_in(node)
+        if form is None:
+            self._match_number(node, live, path, plan)
             return None
         view = node.get("view")
-        form = (view["dtype"], tuple(view["shape"])) if view else plan.form_of(node["k"])
         if not plan.same_form(path, form, (dtype_name(live.dtype), live.shape)):
             return None
         if not live.flags.writeable:
@@ -115,6 +117,18 @@ class NumpyAdapter:
         )
         plan.fill(node["k"], place)
         return None
+
+    def _match_number(self, node: Node, live: NDArray[Any], path: str, plan: Plan) -> None:
+        """Plans to write a stored plain number, or a list, into an array that holds it exactly."""
+        if not is_number(node) or not live.flags.writeable:
+            plan.mismatch(path, node, f"an array {form_text((dtype_name(live.dtype), live.shape))}")
+            return
+        made = made_exactly(node, lambda value: np.array(value, live.dtype), live.shape, path, plan)
+        if made is None:
+            return
+        layout = Layout(live.shape, live.strides, live.itemsize) if self._shared(live) else None
+        address, size = live.ctypes.data, live.nbytes
+        plan.write(Place(path, address, size, False, lambda: np.copyto(live, made), layout, layout))
 
     def _shared(self, live: NDArray[Any]) -> bool:
         return self._share is not None and shareable(live)

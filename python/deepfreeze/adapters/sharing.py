@@ -16,16 +16,16 @@ _OVERLAP_WORK_MAX = 10_000  # candidates tried before two places count as overla
 _Keyed: TypeAlias = tuple[str, Place]  # an entry's key, and what it fills
 
 
-def sharing_faults(places: dict[str, list[Place]]) -> list[str]:
-    """Places that share memory, but whose stored elements do not share theirs likewise."""
-    faults = list(_faults_of_twins(places))
+def sharing_conflicts(places: dict[str, list[Place]]) -> list[tuple[Place, Place]]:
+    """Pairs that share memory, but whose stored elements do not share theirs likewise."""
+    conflicts = list(_unlike_twins(places))
     for group in _overlapping(places):
         if len({_origin(*item) for item in group}) > 1:
-            faults += _faults_in(group)
-    return faults
+            conflicts += _conflicts_in(group)
+    return conflicts
 
 
-def _faults_of_twins(places: dict[str, list[Place]]) -> Iterator[str]:
+def _unlike_twins(places: dict[str, list[Place]]) -> Iterator[tuple[Place, Place]]:
     """Of those without a layout nothing is known but that one memory was stored under one key."""
     seen: dict[tuple[str, int, int], _Keyed] = {}
     for key, filled in places.items():
@@ -36,12 +36,7 @@ def _faults_of_twins(places: dict[str, list[Place]]) -> Iterator[str]:
                 (place.device, place.address, place.bytes), (key, place)
             )
             if other_key != key:
-                yield _fault_text(place, other)
-
-
-def _fault_text(one: Place, other: Place) -> str:
-    first, second = sorted((one.path, other.path))
-    return f"{second} shares its memory with {first}, but they were stored apart"
+                yield place, other
 
 
 def _overlapping(places: dict[str, list[Place]]) -> Iterator[list[_Keyed]]:
@@ -77,13 +72,13 @@ def _origin(key: str, place: Place) -> Hashable:
     return key, place.address - place.offset, live, stored
 
 
-def _faults_in(group: list[_Keyed]) -> Iterator[str]:
-    """One fault for each place that overlaps an earlier one of another origin."""
+def _conflicts_in(group: list[_Keyed]) -> Iterator[tuple[Place, Place]]:
+    """One pair for each place that overlaps an earlier one of another origin."""
     for index, (key, place) in enumerate(group):
         origin = _origin(key, place)
         for other_key, other in group[:index]:
             if _origin(other_key, other) != origin and _overlap(place, other):
-                yield _fault_text(place, other)
+                yield place, other
                 break
 
 

@@ -21,7 +21,6 @@ from deepfreeze.adapters.base import Remake
 from deepfreeze.adapters.held import (
     HeldArrays,
     array_maker,
-    form_in,
     warn_if_untested,
 )
 from deepfreeze.adapters.tensorflow_dtypes import dtype_name
@@ -225,7 +224,7 @@ def _array_of(tensor: Any) -> np.ndarray[Any, Any]:
 
 def _fits(node: Node, live: Any, path: str, plan: Plan) -> bool:
     """Whether a stored node has the dtype and shape of a variable or tensor; else a fault."""
-    form = form_in(node, plan)
+    form = plan.form_in(node)
     if form is None:
         plan.mismatch(path, node, f"a {type(live).__qualname__}")
         return False

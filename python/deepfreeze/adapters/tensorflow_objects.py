@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.trackable.base import Trackable
 
 from deepfreeze.adapters.base import imported
-from deepfreeze.adapters.held import array_maker, form_in
+from deepfreeze.adapters.held import array_maker
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import join, shown
 from deepfreeze.tree import Node, tag_of
@@ -100,7 +100,7 @@ def match_generator(node: Node, live: Any, path: str, plan: Plan) -> None:
         plan.mismatch(path, node, "a tf.random.Generator")
         return
     stored, algorithm = node["v"], int(live.algorithm)
-    form = form_in(stored["state"], plan)
+    form = plan.form_in(stored["state"])
     if stored["algorithm"] != algorithm or form != ("int64", tuple(live.state.shape)):
         plan.unfit(
             path,

@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.plain_numbers import is_number
 from deepfreeze.adapters.torch_memo import TensorMemo
 from deepfreeze.adapters.torch_modules import (
     encode_module,
@@ -41,7 +42,7 @@ from deepfreeze.adapters.torch_recall import (
     Recalls,
     Seen,
 )
-from deepfreeze.adapters.torch_sharded import Box, shard_of
+from deepfreeze.adapters.torch_sharded import Box, is_sharded, shard_of
 from deepfreeze.adapters.torch_special import (
     SPECIAL_TAGS,
     SpecialForm,
@@ -58,8 +59,10 @@ from deepfreeze.adapters.torch_tensors import (
     pending,
     store_all,
     tensor_of,
+    write_number,
 )
 from deepfreeze.errors import EncodeError
+from deepfreeze.kinds import form_text
 from deepfreeze.memo import TextMemo
 from deepfreeze.names import shown
 from deepfreeze.registry import is_registered
@@ -245,10 +248,15 @@ class TorchAdapter:
                 return plan.fresh(node, path)
             plan.unfit(path, f"stored {_described(stored)}, live {_described(wanted)}")
             return None
-        if is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
-            plan.mismatch(path, node, f"a {live.layout} tensor on {live.device}")
-            return None
-        fill(node, live, path, plan)
+        if is_special(live) or live.is_meta:
+            place = " on meta" if live.is_meta else ""
+            plan.mismatch(path, node, _described(form_of_special(live)) + place)
+        elif plan.form_in(node) is not None:
+            fill(node, live, path, plan)
+        elif is_number(node) and not is_sharded(live):
+            write_number(node, live, path, plan)
+        else:
+            plan.mismatch(path, node, _described(form_of_special(live)))
         return None
 
     def decodes(self, tag: str, node: Node) -> bool:
@@ -279,4 +287,4 @@ def _tensor_of(array: Any) -> torch.Tensor:
 
 def _described(form: SpecialForm) -> str:
     kind, dtype, shape = form
-    return f"a {kind} tensor of {dtype}{list(shape)}"
+    return f"a {'' if kind == 'strided' else f'{kind} '}tensor of {form_text((dtype, shape))}"

@@ -92,6 +92,11 @@ class ParameterNames:
             for name, parameter in module.named_parameters(remove_duplicate=False):
                 self._names.setdefault(id(parameter), (*keys, canonical(name)))
 
+    def path_of(self, parameter: torch.Tensor) -> str | None:
+        """Where the parameter is in the state; None if no module of the state has it."""
+        place = self._names.get(id(parameter))
+        return None if place is None else _full_name(place)
+
     def of(self, optimizer: Optimizer) -> Named:
         """The names of an optimizer's parameters: the same as long as it has the same."""
         known = self._known.get(id(optimizer))
@@ -212,20 +217,26 @@ def match_optimizer(
     if tag_of(node) != "object" or node["t"] != "optimizer":
         plan.mismatch(path, node, f"an optimizer, {type(optimizer).__qualname__}")
         return
-    _OptimizerMatch(node["v"], optimizer, path, plan, parameters.of(optimizer).names).run()
+    _OptimizerMatch(node["v"], optimizer, path, plan, parameters).run()
 
 
 class _OptimizerMatch:
     def __init__(
-        self, tree: Node, optimizer: Optimizer, path: str, plan: Plan, names: dict[int, str]
+        self,
+        tree: Node,
+        optimizer: Optimizer,
+        path: str,
+        plan: Plan,
+        parameters: ParameterNames,
     ) -> None:
         self._optimizer = optimizer
         self._path = path
         self._plan = plan
-        self._names = names
+        self._parameters = parameters
+        self._names = parameters.of(optimizer).names
         self._groups: list[Node] = tree["param_groups"]
         stored = (name for group in self._groups for name in group["params"])
-        renamed = names_of_now(stored, names.values())
+        renamed = names_of_now(stored, self._names.values())
         pairs = mapping_pairs(tree["state"]) or []
         self._stored = {renamed.get(name, name): state for name, state in pairs}
         self._other: Node = tree.get("other")
@@ -251,7 +262,8 @@ class _OptimizerMatch:
                     self._plan.miss(place)
                     continue
                 unmatched.discard(name)
-                self._match_state(parameter, name, place, group)
+                with self._plan.following(self._parameters.path_of(parameter), place):
+                    self._match_state(parameter, name, place, group)
             self._match_options(g, group)
         for name in sorted(unmatched):
             self._plan.surplus(True, join(join(self._path, "state"), name))

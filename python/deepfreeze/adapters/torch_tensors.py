@@ -13,6 +13,7 @@ import torch
 
 from deepfreeze.adapters import torch_device
 from deepfreeze.adapters.base import HOST, Entry, Layout, Place
+from deepfreeze.adapters.plain_numbers import made_exactly
 from deepfreeze.adapters.torch_sharded import Box, Shard, shard_of
 from deepfreeze.dtypes import COMPLEX, NATIVE, stored_form
 from deepfreeze.errors import CorruptError, EncodeError
@@ -316,6 +317,33 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
         touch=lambda: torch.autograd.graph.increment_version(live),
     )
     plan.fill(node["k"], place)
+
+
+def write_number(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
+    """Plans to write a stored plain number, or a list, into a live tensor that holds it exactly."""
+
+    def make(value: object) -> torch.Tensor:
+        return torch.tensor(value, dtype=live.dtype)
+
+    made = made_exactly(node, make, tuple(live.shape), path, plan)
+    if made is None or live.numel() == 0:
+        return
+    if repeats_elements(live) or not within_storage(live):
+        plan.unfit(path, "the live tensor has no memory of its own for each element")
+        return
+    live, layout = live.detach(), layout_of(live)
+    plan.write(
+        Place(
+            path=path,
+            address=live.data_ptr(),
+            bytes=live.nbytes,
+            direct=False,
+            copy=lambda: live.copy_(made),
+            live=layout,
+            stored=layout,
+            device=str(live.device),
+        )
+    )
 
 
 def _fill_shard(node: Node, shard: Shard, path: str, plan: Plan) -> None:
