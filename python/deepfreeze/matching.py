@@ -8,6 +8,7 @@ strict. Both keep the identity of live containers.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from deepfreeze.kinds import (
 from deepfreeze.names import join
 from deepfreeze.per_rank import PerRank
 from deepfreeze.plan import UnknownTypeError
-from deepfreeze.registry import registered_for
+from deepfreeze.registry import RegisteredType, registered_for
 from deepfreeze.restore_plan import RestorePlan
 from deepfreeze.rng import RNG
 from deepfreeze.tree import Node
@@ -78,6 +79,9 @@ def _match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
         return None
     if isinstance(live, PerRank):
         return _match_per_rank(node, live, path, plan)
+    known = registered_for(live)
+    if known is not None:
+        return _match_registered(node, live, known, path, plan)
     for adapter in plan.adapters:
         if adapter.claims(live):
             if isinstance(live, RNG):
@@ -97,6 +101,23 @@ def _match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
         if items is not None:
             return _match_tuple(items, live, path, plan)
     return _match_value(node, live, path, plan)
+
+
+def _match_registered(
+    node: Node, live: Any, known: RegisteredType, path: str, plan: RestorePlan
+) -> Remake:
+    if not _is_tensor(live):
+        return _match_value(node, live, path, plan)
+    if not plan.keys.wants_whole(path):
+        return None
+    from deepfreeze.adapters.torch_registered import match_registered
+
+    return match_registered(node, live, known, path, plan)
+
+
+def _is_tensor(live: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(live, torch.Tensor)
 
 
 def _is_data(node: Node, live: Any, path: str, plan: RestorePlan) -> bool:

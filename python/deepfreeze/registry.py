@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
+from functools import partial
 from typing import Any
 
 from deepfreeze.errors import CheckpointError
@@ -19,6 +20,7 @@ class RegisteredType:
     name: str
     to_tree: Callable[[Any], object]
     from_tree: Callable[[Any], object]
+    is_flattened: bool = False  # a tensor subclass, taken apart by __tensor_flatten__
 
 
 _by_class: dict[type, RegisteredType] = {}
@@ -26,21 +28,48 @@ _by_name: dict[str, RegisteredType] = {}
 
 
 def register_type(
-    cls: type, name: str, to_tree: Callable[[Any], object], from_tree: Callable[[Any], object]
+    cls: type,
+    name: str,
+    to_tree: Callable[[Any], object] | None = None,
+    from_tree: Callable[[Any], object] | None = None,
 ) -> None:
     """Lets a state hold values whose type is exactly `cls`.
 
-    `to_tree` gives something that can be stored already, `from_tree` makes the value of it.
+    `to_tree` gives something that can be stored already, `from_tree` makes the value of it. A
+    tensor subclass with __tensor_flatten__ and __tensor_unflatten__, as torch.compile needs them,
+    can do without: its tensors are stored, and what the first gives beside their names.
     `name` is written into every checkpoint: it must stay the same as long as they are read.
     """
     if not isinstance(cls, type) or not name or type(name) is not str:
         raise TypeError("register_type: a class and a name are needed")
+    is_flattened = to_tree is None and from_tree is None
+    if is_flattened and hasattr(cls, "__tensor_flatten__"):
+        to_tree, from_tree = _flattened, partial(_unflattened, cls)
+    if to_tree is None or from_tree is None:
+        raise TypeError(
+            f"register_type: {cls.__qualname__} needs to_tree and from_tree; only a tensor "
+            "subclass with __tensor_flatten__ can do without both"
+        )
     known = _by_name.get(name)
     if known is not None and known.cls is not cls and not _same_class(known.cls, cls):
         raise ValueError(f"register_type: {name!r} already stands for {known.cls.__qualname__}")
-    entry = RegisteredType(cls, name, to_tree, _guarded(from_tree, name))
+    entry = RegisteredType(cls, name, to_tree, _guarded(from_tree, name), is_flattened)
     _by_class[cls] = entry
     _by_name[name] = entry
+
+
+_CONTEXT = "__context__"  # beside the names of a subclass's tensors
+
+
+def _flattened(tensor: Any) -> object:
+    names, context = tensor.__tensor_flatten__()
+    tensors = {name: getattr(tensor, name) for name in names}
+    return {**tensors, _CONTEXT: (context, tensor.shape, tuple(tensor.stride()))}
+
+
+def _unflattened(cls: Any, tree: dict[str, Any]) -> object:
+    tensors = {name: tensor for name, tensor in tree.items() if name != _CONTEXT}
+    return cls.__tensor_unflatten__(tensors, *tree[_CONTEXT])
 
 
 def _guarded(from_tree: Callable[[Any], object], name: str) -> Callable[[Any], object]:

@@ -69,9 +69,10 @@ class RestorePlan(Plan):
         super().read(verify=verify)
         for value in self._values:
             value()
+        self._places = places  # before objects are asked: these may leave tensors as they are
         for _, ask in self._asks:
             self._take_back.append(ask(self))
-        fresh, self._places, self._fresh = self._fresh, places, set()
+        fresh, self._fresh = self._fresh, set()
         super().read(verify=verify)
         self._fresh = fresh
 

@@ -42,6 +42,7 @@ from deepfreeze.adapters.torch_recall import (
     Recalls,
     Seen,
 )
+from deepfreeze.adapters.torch_registered import is_unknown_wrapper
 from deepfreeze.adapters.torch_sharded import Box, is_sharded, shard_of
 from deepfreeze.adapters.torch_special import (
     SPECIAL_TAGS,
@@ -130,7 +131,8 @@ class TorchAdapter:
             raise EncodeError(f"{shown(path)}: {cause}") from cause
         if shard is None:
             raise EncodeError(
-                f"{shown(path)}: a tensor of the type {type(value).__qualname__} can't be stored"
+                f"{shown(path)}: a tensor of the type {type(value).__qualname__} can't be stored "
+                "unless df.register_type knows the type"
             )
         node: Node = {"$": "tensor", "k": ""}
         if not shard.local.is_cpu:
@@ -248,7 +250,10 @@ class TorchAdapter:
                 return plan.fresh(node, path)
             plan.unfit(path, f"stored {_described(stored)}, live {_described(wanted)}")
             return None
-        if is_special(live) or live.is_meta:
+        if is_unknown_wrapper(live):
+            kind = type(live).__qualname__
+            plan.mismatch(path, node, f"a {kind}, which df.register_type does not know")
+        elif is_special(live) or live.is_meta:
             place = " on meta" if live.is_meta else ""
             plan.mismatch(path, node, _described(form_of_special(live)) + place)
         elif plan.form_in(node) is not None:

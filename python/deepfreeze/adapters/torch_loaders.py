@@ -26,6 +26,7 @@ from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.adapters.torch_tensors import form_of
 from deepfreeze.errors import MismatchError
 from deepfreeze.names import join, shown
+from deepfreeze.registry import registered_for
 from deepfreeze.tree import Node, tag_of
 
 if TYPE_CHECKING:
@@ -242,6 +243,8 @@ def differs(stored: Mapping[str, Node], live: Mapping[str, object], plan: Plan) 
 
 
 def _has_another_form(node: Node, live: object, plan: Plan) -> bool:
+    if registered_for(live) is not None:
+        return tag_of(node) != "ext"
     is_tensor = tag_of(node) == "tensor"
     if not isinstance(live, torch.Tensor) or is_special(live):
         return is_tensor

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from deepfreeze.adapters.base import imported
 from deepfreeze.adapters.stateful import StatefulAdapter, call_state_dict, object_node
@@ -21,11 +22,13 @@ from deepfreeze.adapters.torch_loaders import (
     outermost_loaders,
 )
 from deepfreeze.adapters.torch_names import canonical_names, names_of_now
+from deepfreeze.adapters.torch_registered import is_unknown_wrapper, match_registered
 from deepfreeze.adapters.torch_sharded import is_sharded
 from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.adapters.torch_tensors import fill, same_tensor
 from deepfreeze.errors import MismatchError
 from deepfreeze.names import Owner, join, shown
+from deepfreeze.registry import registered_for
 from deepfreeze.tree import Node, tag_of
 
 if TYPE_CHECKING:
@@ -163,7 +166,16 @@ class _ModuleMatch:
         """Plans one entry of the state_dict."""
         if name.rpartition(".")[2] == _EXTRA_STATE and self._match_extra_state(name, node, path):
             return
-        if not isinstance(live, torch.Tensor):
+        known = registered_for(live)
+        if known is not None and isinstance(live, torch.Tensor):
+            remake = match_registered(node, live, known, path, self._plan)
+            self._filled.add(name)
+            if remake is not None:
+                self._loaded[name] = remake
+        elif isinstance(live, torch.Tensor) and is_unknown_wrapper(live):
+            kind = type(live).__qualname__
+            self._plan.mismatch(path, node, f"a {kind}, which df.register_type does not know")
+        elif not isinstance(live, torch.Tensor):
             if tag_of(node) == "tensor":
                 self._plan.mismatch(path, node, f"a {type(live).__qualname__}")
             else:
@@ -263,5 +275,7 @@ def _owned_memory(module: nn.Module) -> set[int]:
     return {
         t.untyped_storage().data_ptr()
         for t in tensors
-        if t.layout == torch.strided and not is_sharded(t) and not is_lazy(t)
+        if t.layout == torch.strided
+        and not is_traceable_wrapper_subclass(t)  # as shards are too
+        and not is_lazy(t)
     }

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from deepfreeze.adapters.torch_modules import is_module
 from deepfreeze.adapters.torch_names import canonical_names, names_of_now
+from deepfreeze.adapters.torch_registered import match_registered
 from deepfreeze.adapters.torch_sharded import is_sharded
 from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.adapters.torch_tensors import (
@@ -30,6 +31,7 @@ from deepfreeze.adapters.torch_tensors import (
     form_of,
 )
 from deepfreeze.names import KeyTable, join
+from deepfreeze.registry import registered_for
 from deepfreeze.tree import Node, tag_of
 from deepfreeze.walk import mapping_pairs
 
@@ -311,18 +313,24 @@ class _OptimizerMatch:
         if isinstance(live, torch.Tensor) and self._same_tensor(node, live):
             fill(node, live, path, self._plan)
             return
+        known = registered_for(live)
+        if known is not None and isinstance(live, torch.Tensor) and tag_of(node) == "ext":
+            remake = match_registered(node, live, known, path, self._plan)
+            if remake is not None:
+                self._plan.apply(path, lambda: self._put(parameter, key, remake()))
+            return
         if self._is_shard(node, parameter):
             self._fill_new_shard(parameter, key, node, path)
             return
         make = self._plan.fresh(node, path)
         on_host = key == "step" and not (group.get("capturable") or group.get("fused"))
         device = torch.device("cpu") if on_host else parameter.device
-        state = self._optimizer.state
+        self._plan.apply(
+            path, lambda: self._put(parameter, key, _moved(make(), device, like=parameter))
+        )
 
-        def put() -> None:
-            state[parameter][key] = _moved(make(), device, like=parameter)
-
-        self._plan.apply(path, put)
+    def _put(self, parameter: torch.Tensor, key: Any, value: Any) -> None:
+        self._optimizer.state[parameter][key] = value
 
     def _is_shard(self, node: Node, parameter: torch.Tensor) -> bool:
         """Whether it is to be cut as its parameter is."""
@@ -394,6 +402,8 @@ def _setter(
 
 def _moved(value: Any, device: torch.device, like: torch.Tensor | None = None) -> Any:
     """Tensors within a restored value where, and as, the optimizer expects them."""
+    if registered_for(value) is not None:
+        return value  # whose layout is its own
     if isinstance(value, torch.Tensor):
         return _in_layout(value.to(device), like)
     if type(value) in (list, tuple):

@@ -1,0 +1,98 @@
+"""Tensor subclasses that the program has registered: filled in place if their parts can be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.torch_sharded import is_sharded
+from deepfreeze.adapters.torch_special import is_special
+from deepfreeze.adapters.torch_tensors import dtype_name, fill
+from deepfreeze.kinds import MAPPINGS
+from deepfreeze.names import join
+from deepfreeze.registry import RegisteredType, registered_for
+from deepfreeze.tree import Node, tag_of
+from deepfreeze.walk import is_plain, mapping_pairs, sequence_items
+
+if TYPE_CHECKING:
+    from deepfreeze.plan import Plan
+
+
+def is_unknown_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether it is a subclass that has no memory of its own, and that nobody has registered."""
+    return (
+        type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+        and is_traceable_wrapper_subclass(tensor)
+        and not is_sharded(tensor)
+        and registered_for(tensor) is None
+    )
+
+
+def match_registered(
+    node: Node, live: torch.Tensor, known: RegisteredType, path: str, plan: Plan
+) -> Remake:
+    """Plans how a stored value of a registered type gets into a live tensor of that type.
+
+    In place if to_tree gives the tensors that it is made of, and what is stored differs in these
+    alone: optimizers and modules know a parameter by its identity. Else what from_tree makes.
+    """
+    if tag_of(node) != "ext" or node["t"] != known.name:
+        plan.mismatch(path, node, f"a {type(live).__qualname__}")
+        return None
+    parts = _Parts(plan)
+    # A copy would be another one the next time.
+    parts.add(node["v"], known.to_tree(live), known.to_tree(live), path)
+    if parts.unlike:
+        plan.unfit(*parts.unlike)
+        return None
+    if parts.others and known.is_flattened:
+        plan.unfit(path, f"what its {type(live).__qualname__} holds beside tensors is not the same")
+        return None
+    if parts.others or not parts.tensors:
+        return plan.fresh(node, path)
+    for part, tensor, place in parts.tensors:
+        fill(part, tensor, place, plan)
+    return None
+
+
+class _Parts:
+    """What a live value is made of, beside what is stored of it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.tensors: list[tuple[Node, torch.Tensor, str]] = []  # may be filled
+        self.unlike: tuple[str, str] | None = None  # a tensor of another form, and why
+        self.others = False  # whether something else differs, or is a copy
+        self._plan = plan
+
+    def add(self, node: Node, live: Any, again: Any, path: str) -> None:
+        """One part, as to_tree has given it, and as it has given it the second time."""
+        if type(live) is torch.Tensor and not is_special(live) and not is_sharded(live):
+            self._add_tensor(node, live, again, path)
+        elif isinstance(live, torch.Tensor) or not is_plain(node):
+            self._add_parts(node, live, again, path)
+        else:
+            stored = self._plan.decoder.decode(node, path)
+            self.others |= type(stored) is not type(live) or stored != live
+
+    def _add_tensor(self, node: Node, live: torch.Tensor, again: Any, path: str) -> None:
+        form = self._plan.form_in(node)
+        if form != (dtype_name(live.dtype), tuple(live.shape)):
+            stored, here = self._plan.text_of(node), f"{dtype_name(live.dtype)}{list(live.shape)}"
+            self.unlike = self.unlike or (path, f"stored {stored}, live {here}")
+        self.others |= live.data_ptr() != again.data_ptr()
+        self.tensors.append((node, live, path))
+
+    def _add_parts(self, node: Node, live: Any, again: Any, path: str) -> None:
+        pairs = mapping_pairs(node) if type(live) in MAPPINGS else None
+        items = sequence_items(node, type(live)) if type(live) in (list, tuple) else None
+        if pairs is not None and [key for key, _ in pairs] == [*live]:
+            for key, each in pairs:
+                self.add(each, live[key], again[key], join(path, key))
+        elif items is not None and len(items) == len(live):
+            for index, each in enumerate(items):
+                self.add(each, live[index], again[index], join(path, index))
+        else:
+            self.others = True
