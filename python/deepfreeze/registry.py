@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BytesIO
 from functools import partial
+from io import BytesIO
 from typing import Any
 
 from deepfreeze.errors import CheckpointError
