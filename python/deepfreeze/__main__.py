@@ -1,27 +1,48 @@
-"""`python3 -m deepfreeze VERB`: the verbs that need a framework. `deepfreeze` has the others."""
+"""`python3 -m deepfreeze VERB`: does `import` and `study`, and hands other verbs to the program."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from deepfreeze import studying
+from deepfreeze import program, studying
 from deepfreeze.importing import command
+
+_FAILURE = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one verb; its exit code."""
+    """Runs one verb; its exit code. Does not return where the native program has the verb."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words[:1] == ["study"]:  # whose words only the study itself knows
         return studying.main(words[1:])
-    parser = argparse.ArgumentParser(prog="deepfreeze", description=__doc__, allow_abbrev=False)
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
-    command.add_to(verbs)
-    verbs.add_parser("study", help="Measure what checkpoints cost, hold and survive here")
+    if words[:1] == ["import"]:
+        return _import(words)
+    return _hand_over(words)
+
+
+def _import(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="deepfreeze", allow_abbrev=False)
+    command.add_to(parser.add_subparsers(metavar="VERB", required=True))
     options = parser.parse_args(words)
     code: int = options.main(options)
     return code
+
+
+def _hand_over(words: list[str]) -> int:
+    """The native program takes this process's place."""
+    found = program.find()
+    if found is None:
+        print(f"deepfreeze: {program.NOT_FOUND}", file=sys.stderr)
+        return _FAILURE
+    sys.stdout.flush()
+    try:
+        os.execv(found, ["deepfreeze", *words])
+    except OSError as cause:
+        print(f"deepfreeze: run {found}: {cause.strerror}", file=sys.stderr)
+        return _FAILURE
 
 
 if __name__ == "__main__":

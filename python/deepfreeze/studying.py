@@ -7,15 +7,27 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-_USAGE = 2
+_GOOD, _USAGE = 0, 2
 _SOURCE = "--source"
 _MARK = Path("study") / "__main__.py"
+_HELP = f"""\
+usage: deepfreeze study [{_SOURCE} DIR] EXPERIMENT...
+
+Measures on this machine what checkpoints cost, hold and survive, with DeepFreeze and with the
+writers of other libraries.
+
+The study is a part of the source tree and not of this package, so it needs a checkout:
+`make build` there, then `.venv/bin/deepfreeze study --help` lists the experiments.
+{_SOURCE} DIR names a checkout for a package that was installed elsewhere."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Does not return where the source tree is found: the study takes this process's place."""
     named, rest = _without_source(list(arguments))
     tree = next((path for path in _candidates(named) if (path / _MARK).is_file()), None)
+    if tree is None and named is None and not {"-h", "--help"}.isdisjoint(rest):
+        print(_HELP)
+        return _GOOD
     if tree is None:
         print(_not_found(named), file=sys.stderr)
         return _USAGE

@@ -5,14 +5,26 @@
 namespace deepfreeze {
 namespace {
 
-// Of the control character at the front of `text`; 0 where there is none.
-std::size_t control_bytes(std::string_view text) {
-  const auto byte = static_cast<unsigned char>(text[0]);
-  if (byte < 0x20 || byte == 0x7F) return 1;
-  const bool is_second_set = text.size() > 1 && byte == 0xC2 &&
-                             static_cast<unsigned char>(text[1]) >= 0x80 &&
-                             static_cast<unsigned char>(text[1]) < 0xA0;
-  return is_second_set ? 2 : 0;
+// Of the character at the front of `text`; 0 where its bytes are no UTF-8.
+std::size_t character_bytes(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t count = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < count) return 0;
+  for (std::size_t i = 1; i < count; ++i) {
+    if ((byte(i) & 0xC0U) != 0x80U) return 0;
+  }
+  // Longer than needed, a half of a pair of UTF-16, or beyond the last code point.
+  const bool wrong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) >= 0xA0) ||
+                     (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) >= 0x90);
+  return wrong ? 0 : count;
+}
+
+bool is_control(std::string_view character) {
+  const auto byte = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return byte < 0x20 || byte == 0x7F;
+  return byte == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;
 }
 
 }  // namespace
@@ -20,12 +32,16 @@ std::size_t control_bytes(std::string_view text) {
 std::string printable(std::string_view text) {
   std::string result;
   while (!text.empty()) {
-    const std::size_t bytes = control_bytes(text);
-    for (const char c : text.substr(0, bytes)) {
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    const std::size_t bytes = character_bytes(text);
+    const std::string_view character = text.substr(0, bytes == 0 ? 1 : bytes);
+    if (bytes > 0 && !is_control(character)) {
+      result += character;
+    } else {
+      for (const char c : character) {
+        result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      }
     }
-    if (bytes == 0) result += text.front();
-    text.remove_prefix(bytes == 0 ? 1 : bytes);
+    text.remove_prefix(character.size());
   }
   return result;
 }

@@ -1,8 +1,60 @@
 #include "cli/arguments.h"
 
+#include <fmt/ostream.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "cli/output.h"
 
 namespace deepfreeze {
+namespace {
+
+// How many letters must be put in, taken out, replaced or swapped with their neighbour.
+std::size_t edits_between(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1);
+  std::vector<std::size_t> above(b.size() + 1);
+  std::iota(above.begin(), above.end(), 0U);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::vector<std::size_t> row(b.size() + 1, i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, replaced});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before = std::exchange(above, std::move(row));
+  }
+  return above.back();
+}
+
+// Empty where none is near, so that nobody is sent to a verb that has nothing to do with it.
+std::string nearest_to(std::string_view word, const std::vector<std::string>& verbs) {
+  std::string nearest;
+  std::size_t least = std::max<std::size_t>(1, word.size() / 2) + 1;
+  for (const std::string& verb : verbs) {
+    const bool begins = word.size() > 1 && verb.starts_with(word);
+    const std::size_t edits = begins ? 0 : edits_between(word, verb);
+    if (edits < least) {
+      least = edits;
+      nearest = verb;
+    }
+  }
+  return nearest;
+}
+
+constexpr std::size_t kVerbLettersMax = 40;  // a longer word is near to none
+
+std::string no_such_verb(const std::string& word, const std::vector<std::string>& verbs) {
+  const std::string near = word.size() > kVerbLettersMax ? "" : nearest_to(word, verbs);
+  const std::string hint = near.empty() ? "" : fmt::format("; did you mean '{}'?", near);
+  return fmt::format("deepfreeze: there is no verb '{}'{}\ndeepfreeze --help lists the verbs\n",
+                     readable(word), hint);
+}
+
+}  // namespace
 
 Argument& Argument::required() {
   option_.required();
@@ -63,10 +115,19 @@ Program::Program(const char* name, const char* what, const std::string& version,
 Program::~Program() = default;
 
 Verb Program::add_verb(const char* name, const char* what) {
+  verbs_.emplace_back(name);
   return Verb(*app_->add_subcommand(name, what));
 }
 
 std::optional<ExitCode> Program::parse(int argc, const char* const* argv, Console& console) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  const bool is_verb = std::ranges::find(verbs_, first) != verbs_.end();
+  if (!is_verb && !first.starts_with('-')) {
+    fmt::print(console.err, "{}",
+               first.empty() ? "deepfreeze: name a verb; deepfreeze --help lists them\n"
+                             : no_such_verb(first, verbs_));
+    return kExitUsage;
+  }
   try {
     app_->parse(argc, argv);
     return std::nullopt;

@@ -64,6 +64,7 @@ class Program {
 
  private:
   std::unique_ptr<CLI::App> app_;
+  std::vector<std::string> verbs_;
 };
 
 }  // namespace deepfreeze

@@ -63,7 +63,7 @@ void print_finding(std::ostream& out, const Finding& finding) {
              human_bytes(finding.bytes));
   for (const Fault& fault : finding.faults) print_fault(out, fault);
   if (finding.unlisted.empty()) return;
-  fmt::print(out, "  its manifest does not list {}\n", printable(some_of(finding.unlisted)));
+  fmt::print(out, "  its manifest does not list {}\n", readable(some_of(finding.unlisted)));
 }
 
 }  // namespace
@@ -126,7 +126,7 @@ void print_findings(std::ostream& out, const Findings& findings) {
     print_fault(out, fault);
   }
   for (const Finding& finding : findings.attempts) print_finding(out, finding);
-  for (const std::string& note : findings.notes) fmt::print(out, "note: {}\n", printable(note));
+  for (const std::string& note : findings.notes) fmt::print(out, "note: {}\n", readable(note));
 }
 
 nlohmann::ordered_json findings_members(const Findings& findings) {

@@ -27,7 +27,7 @@ std::string version_text() {
 
 int report(const Error& error, const std::string& verb, Console& console) {
   fmt::print(console.err, "deepfreeze{}{}: {}\n", verb.empty() ? "" : " ", verb,
-             printable(error.message()));
+             readable(error.message()));
   if (console.json) {
     nlohmann::ordered_json document = json_document(verb);
     document["error"] = error_json(error);

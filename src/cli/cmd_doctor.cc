@@ -11,6 +11,7 @@
 #include "cli/doctor_exam.h"
 #include "cli/doctor_treatment.h"
 #include "cli/fault_output.h"
+#include "cli/last_readings.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
 
@@ -29,6 +30,8 @@ struct Visit {
   Repairs repairs;
   DebrisReport debris;
   std::vector<Complaint> complaints;
+  bool blocks_read = false;
+  std::vector<LastReading> readings;
   std::optional<Error> error;  // what kept the run from being read again
 
   // Something that was asked for was not done.
@@ -63,6 +66,11 @@ Status treat(const DoctorArguments& arguments, const Console& console, Visit& vi
     DF_TRY(found, look_again(visit.run));
   }
   visit.complaints = examine(visit.run, found, {.read_all = arguments.verify}, console);
+  visit.blocks_read = arguments.verify;
+  visit.readings = last_readings(visit.run);
+  if (visit.blocks_read) return {};
+  const std::vector<Complaint> remembered = remembered_faults(visit.readings);
+  visit.complaints.insert(visit.complaints.begin(), remembered.begin(), remembered.end());
   return {};
 }
 
@@ -101,6 +109,8 @@ nlohmann::ordered_json visit_json(const Visit& visit) {
   document["good"] = visit.good() && !visit.error;
   document["failed"] = visit.failed();
   document["findings"] = array_of(visit.complaints, complaint_json);
+  document["blocks_read"] = visit.blocks_read;
+  document["checkpoints"] = array_of(visit.readings, reading_json);
   document["repaired"] = array_of(visit.repairs.mended, [](const Mended& mended) {
     return nlohmann::ordered_json{{"place", mended.place}, {"how", mended.how}};
   });
@@ -117,12 +127,12 @@ void print_complaint(const Complaint& complaint, std::ostream& out) {
   const std::string size =
       complaint.bytes > 0 ? fmt::format(", {}", human_bytes(complaint.bytes)) : "";
   fmt::print(out, "{} {}: {}{}\n", to_string(complaint.weight), complaint.kind,
-             printable(complaint.place), size);
-  if (!complaint.detail.empty()) fmt::print(out, "  {}\n", printable(complaint.detail));
+             readable(complaint.place), size);
+  if (!complaint.detail.empty()) fmt::print(out, "  {}\n", readable(complaint.detail));
   if (!complaint.tensors.empty()) {
-    fmt::print(out, "  tensors {}\n", printable(some_of(complaint.tensors)));
+    fmt::print(out, "  tensors {}\n", readable(some_of(complaint.tensors)));
   }
-  fmt::print(out, "  {}\n  {}\n", complaint.means, printable(complaint.remedy));
+  fmt::print(out, "  {}\n  {}\n", complaint.means, readable(complaint.remedy));
 }
 
 void print_treatment(const Visit& visit, std::ostream& out) {
@@ -130,15 +140,15 @@ void print_treatment(const Visit& visit, std::ostream& out) {
     fmt::print(out, "repaired {}: {}\n", mended.place, mended.how);
   }
   for (const NotMended& refused : visit.repairs.refused) {
-    fmt::print(out, "not repaired {}: {}\n", refused.place, printable(refused.why));
+    fmt::print(out, "not repaired {}: {}\n", refused.place, readable(refused.why));
   }
   std::uint64_t bytes = 0;
   for (const Leaving& gone : visit.debris.deleted) {
     bytes += gone.bytes;
-    fmt::print(out, "deleted {}, {}\n", printable(gone.name), human_bytes(gone.bytes));
+    fmt::print(out, "deleted {}, {}\n", readable(gone.name), human_bytes(gone.bytes));
   }
   for (const Leaving& left : visit.debris.left) {
-    fmt::print(out, "not deleted {}: {}\n", printable(left.name), printable(left.why));
+    fmt::print(out, "not deleted {}: {}\n", readable(left.name), readable(left.why));
   }
   if (bytes > 0) fmt::print(out, "{} freed\n", human_bytes(bytes));
 }
@@ -146,17 +156,19 @@ void print_treatment(const Visit& visit, std::ostream& out) {
 void print_visit(const Visit& visit, std::ostream& out) {
   print_treatment(visit, out);
   for (const Complaint& complaint : visit.complaints) print_complaint(complaint, out);
+  if (!visit.blocks_read) print_readings(visit.readings, out);
   const auto count = [&](Weight weight) {
     return std::ranges::count(visit.complaints, weight, &Complaint::weight);
   };
-  fmt::print(out, "{} faults, {} debris, {} notes\n", count(Weight::kFault), count(Weight::kDebris),
-             count(Weight::kNote));
+  fmt::print(out, "{} faults, {} debris, {} notes{}\n", count(Weight::kFault),
+             count(Weight::kDebris), count(Weight::kNote),
+             visit.blocks_read || visit.readings.empty() ? "" : "; blocks were not read");
 }
 
 Result<ExitCode> run_doctor(const DoctorArguments& arguments, Console& console) {
   DF_TRY(const Visit visit, visit_run(arguments, console));
   if (visit.error) {
-    fmt::print(console.err, "deepfreeze doctor: {}\n", printable(visit.error->message()));
+    fmt::print(console.err, "deepfreeze doctor: {}\n", readable(visit.error->message()));
   }
   if (console.json) {
     print_json(console.out, visit_json(visit));
@@ -181,11 +193,16 @@ Command add_doctor(Program& program) {
             "Delete attempts that were aborted, half deleted, or left by a process that a newer\n"
             "claim fenced, and temporary files over an hour old");
   verb.footer(
+      "Reads records and headers, and says how old the last full reading of each checkpoint is, "
+      "by\n"
+      "scrub or verify --deep. A fault that it found counts until the checkpoint is read again.\n"
       "Changes nothing without --repair or --delete-debris; never deletes a checkpoint, a file\n"
       "that is not ours, or what may be in flight. Exit 3 where something that was asked for was\n"
       "not done, else 1 while a fault is left.\n"
       "--json: {run, good, failed, findings: [{kind, weight: fault|debris|note, place, detail,\n"
-      "  bytes, tensors, means, remedy}], repaired: [{place, how}], not_repaired: [{place, why}],\n"
+      "  bytes, tensors, means, remedy}], blocks_read, checkpoints: [{directory, step,\n"
+      "  written_micros, last_full_read_micros | null, last_full_read_good | null}], repaired: "
+      "[{place, how}], not_repaired: [{place, why}],\n"
       "  deleted: [{place, bytes}], not_deleted: [{place, bytes, why}], error?: {code, message}}");
   return {verb, [arguments](Console& console) { return run_doctor(*arguments, console); }};
 }

@@ -177,6 +177,65 @@ TEST_F(Doctor, ABadBlockShowsOnlyWhereAllIsRead) {
   EXPECT_TRUE(call({"doctor", run_.text(), "--verify"}).says("  tensors w\n"));
 }
 
+// Without --verify a flipped byte is not seen, and doctor must not sound as if it were.
+TEST_F(Doctor, SaysThatBlocksWereNotReadAndWhenTheyWereLast) {
+  add(1);
+  const Manifest bad = add(2);
+  flip_bit(run_.file_path(bad, bad.files[0].name), bad.files[0].bytes * 8 - 1);
+  const Answer before = call({"doctor", run_.text()});
+  EXPECT_EQ(before.code, 0) << before.out;
+  EXPECT_TRUE(before.says("the blocks were not read; --verify reads them all")) << before.out;
+  EXPECT_TRUE(before.says("step 2: never read in full, written ")) << before.out;
+  EXPECT_TRUE(before.says("0 notes; blocks were not read\n")) << before.out;
+  const json unread = call_json({"doctor", run_.text()}).json();
+  EXPECT_EQ(unread["blocks_read"], false);
+  ASSERT_EQ(unread["checkpoints"].size(), 2U);
+  EXPECT_TRUE(unread["checkpoints"][0]["last_full_read_micros"].is_null());
+
+  EXPECT_EQ(call({"verify", run_.text()}).code, 1);
+  EXPECT_EQ(call({"doctor", run_.text()}).code, 0) << "what memory holds is no reading of the disk";
+  EXPECT_EQ(call({"verify", "--deep", run_.text()}).code, 1);
+  const json read = call_json({"doctor", run_.text()}).json();
+  EXPECT_EQ(read["good"], false);
+  EXPECT_EQ(read["checkpoints"][0]["last_full_read_good"], false);
+  EXPECT_EQ(read["checkpoints"][1]["last_full_read_good"], true);
+  const Answer after = call({"doctor", run_.text()});
+  EXPECT_EQ(after.code, 1);
+  EXPECT_TRUE(after.says("fault fault_when_last_read: step-000000000002")) << after.out;
+  EXPECT_TRUE(after.says("step 1: read in full 0 s ago\n")) << after.out;
+  EXPECT_TRUE(after.says("step 2: read in full 0 s ago, with a fault\n")) << after.out;
+
+  const json now = call_json({"doctor", "--verify", run_.text()}).json();
+  EXPECT_EQ(now["blocks_read"], true);
+  ASSERT_EQ(now["findings"].size(), 1U) << "once, and not as a memory of it";
+  EXPECT_EQ(now["findings"][0]["kind"], "checkpoint_damaged");
+  EXPECT_FALSE(call({"doctor", "--verify", run_.text()}).says("not read"));
+}
+
+TEST_F(Doctor, AReadingThatCantBeRememberedIsNoError) {
+  add(1);
+  spill(run_.path() / "scrub.json", "mine");
+  const Answer deep = call({"verify", "--deep", run_.text()});
+  EXPECT_EQ(deep.code, 0) << deep.err;
+  EXPECT_EQ(deep.err, "");
+  EXPECT_EQ(slurp(run_.path() / "scrub.json"), "mine");
+  EXPECT_TRUE(call({"doctor", run_.text()}).says("step 1: never read in full"));
+  std::filesystem::remove(run_.path() / "scrub.json");
+  ASSERT_TRUE(fail_points::arm("scrub.written=error").has_value());
+  EXPECT_EQ(call({"verify", "--deep", run_.text()}).code, 0);
+}
+
+TEST_F(Doctor, OfManyCheckpointsTheNewestReadingsAreListed) {
+  for (std::uint64_t step = 1; step <= 12; ++step) {
+    run_.save({.step = step, .ranks = {{f32_tensor("w", {1})}}});
+  }
+  const Answer answer = call({"doctor", run_.text()});
+  EXPECT_TRUE(answer.says("step 3: never")) << answer.out;
+  EXPECT_FALSE(answer.says("step 2: never")) << answer.out;
+  EXPECT_TRUE(answer.says("and 2 older checkpoints, 2 of them never read in full")) << answer.out;
+  EXPECT_EQ(call_json({"doctor", run_.text()}).json()["checkpoints"].size(), 12U);
+}
+
 TEST_F(Doctor, RepairsTheRunsRecordAndKeepsTheBadOne) {
   add(1);
   const std::string run_id = read_run(run_.vfs())->run.run_id;

@@ -43,8 +43,8 @@ void print_divergence(const Comparison& found, Console& console) {
                found.values->kinds[0].first);
   }
   for (const EnvironmentDiff& each : divergence.environment) {
-    fmt::print(console.out, "environment: {} {} / {}\n", printable(each.name), printable(each.a),
-               printable(each.b));
+    fmt::print(console.out, "environment: {} {} / {}\n", readable(each.name), readable(each.a),
+               readable(each.b));
   }
   fmt::print(console.out, "likely cause: {}\n", divergence.cause);
 }

@@ -100,12 +100,12 @@ Result<ExitCode> run_export(const ExportArguments& arguments, Console& console) 
     if (spec.logical_dtype.empty()) continue;
     logical[spec.key] = spec.logical_dtype;
     fmt::print(console.err, "warning: {} is exported as it is stored, {} {}, and means {}\n",
-               printable(spec.key), dtype_name(spec.dtype), shape_text(spec.shape),
-               printable(spec.logical_dtype));
+               readable(spec.key), dtype_name(spec.dtype), shape_text(spec.shape),
+               readable(spec.logical_dtype));
   }
   if (!console.json) {
     fmt::print(console.out, "{} tensors, {}, to {}\n", specs.size(), human_bytes(layout.data_bytes),
-               printable(arguments.out));
+               readable(arguments.out));
     return kExitGood;
   }
   nlohmann::ordered_json document = json_document("export");

@@ -90,7 +90,7 @@ Status check_metric(const RunListing& listing, const Keep& keep) {
   return fail(
       ErrorCode::kInvalidArgument,
       fmt::format("--keep-best: no checkpoint has a metric {}; there are {}",
-                  printable(keep.best->metric), printable(fmt::to_string(fmt::join(known, ", ")))));
+                  readable(keep.best->metric), readable(fmt::to_string(fmt::join(known, ", ")))));
 }
 
 Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {

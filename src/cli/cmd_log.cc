@@ -42,11 +42,11 @@ void print_generation(const GenerationEntry& entry, Console& console) {
 
 void print_log(const OpenedRun& run, const std::vector<ParentEntry>& parents,
                const std::vector<GenerationEntry>& entries, Console& console) {
-  fmt::print(console.out, "{}  run {}\n", printable(run.path), run.listing.run.run_id);
+  fmt::print(console.out, "{}  run {}\n", readable(run.path), run.listing.run.run_id);
   for (const ParentEntry& parent : parents) {
-    fmt::print(console.out, "branched from {} step {}  {}\n", printable(parent.point.run),
+    fmt::print(console.out, "branched from {} step {}  {}\n", readable(parent.point.run),
                parent.point.step,
-               parent.cause.empty() ? "run " + parent.run_id : "(" + printable(parent.cause) + ")");
+               parent.cause.empty() ? "run " + parent.run_id : "(" + readable(parent.cause) + ")");
   }
   for (const GenerationEntry& entry : entries) print_generation(entry, console);
 }

@@ -58,7 +58,8 @@ TEST(Ls, ListsNewestFirstWithFlags) {
   const Answer table = call({"ls", run.text()});
   EXPECT_EQ(table.code, 0);
   EXPECT_TRUE(table.says("2026-11-21 08:52:10 UTC"));
-  EXPECT_TRUE(table.says("loss=0.25"));
+  EXPECT_TRUE(table.says("  loss  ")) << table.out;
+  EXPECT_TRUE(table.says("  0.25  ")) << table.out;
 }
 
 TEST(Ls, ShowsAFaultyManifestAndItsCause) {
@@ -217,6 +218,51 @@ TEST(Usage, HelpIsGoodAndNonsenseIsNot) {
     EXPECT_EQ(help.code, 0) << verb;
     EXPECT_TRUE(help.says("--json: {")) << verb;
   }
+}
+
+TEST(Usage, AVerbThatIsNotThereIsNamedWithTheNearest) {
+  const auto told = [](const std::string& word) {
+    const Answer answer = call({word, "run"});
+    EXPECT_EQ(answer.code, 2) << word;
+    EXPECT_EQ(answer.out, "");
+    return answer.err;
+  };
+  EXPECT_EQ(told("nosuch"),
+            "deepfreeze: there is no verb 'nosuch'\ndeepfreeze --help lists the verbs\n");
+  for (const auto& [word, verb] : {std::pair("vefiry", "verify"),
+                                   {"sl", "ls"},
+                                   {"Show", "show"},
+                                   {"explain", "explain-divergence"},
+                                   {"docter", "doctor"},
+                                   {"gcc", "gc"},
+                                   {"scrubb", "scrub"}}) {
+    EXPECT_NE(told(word).find(fmt::format("did you mean '{}'?", verb)), std::string::npos) << word;
+  }
+  EXPECT_LT(told(std::string(100'000, 'x')).size(), 1000U);
+  EXPECT_EQ(call({}).code, 2);
+  EXPECT_NE(call({}).err.find("--help"), std::string::npos);
+}
+
+TEST(Usage, LongKeysAreCutForPeopleAndWholeInJson) {
+  const std::string key(100'000, 'k');
+  RunFixture run;
+  run.save(
+      {.step = 1, .ranks = {{f32_tensor("w", {1})}}, .tree = fmt::format(R"({{"{}":1}})", key)});
+  const Answer table = call({"show", run.text()});
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_TRUE(table.says("k…k"));
+  EXPECT_LT(table.out.size(), 2000U);
+  EXPECT_EQ(call_json({"show", run.text()}).json()["objects"][0]["path"], key);
+  const Answer refused = call({"show", run.text(), key + "x"});
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_LT(refused.err.size(), 2000U);
+  EXPECT_TRUE(call_json({"show", run.text(), key + "x"}).says(key + "x"));
+}
+
+TEST(Usage, APathThatIsNoUtf8IsPrintedEscaped) {
+  const Answer answer = call({"ls", "/nowhere/a\xff"});
+  EXPECT_EQ(answer.code, 3);
+  EXPECT_NE(answer.err.find("/nowhere/a\\xff"), std::string::npos) << answer.err;
 }
 
 TEST(Usage, WhatIsNoRunIsAFailureWithOneLine) {

@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/metric_columns.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
 #include "manifest/history.h"
@@ -89,9 +90,10 @@ nlohmann::ordered_json attempt_json(const AttemptState& attempt, const Flags& fl
   return json;
 }
 
-std::vector<std::string> attempt_cells(const AttemptState& attempt, const Flags& flags) {
+// Without metrics and flag.
+std::vector<std::string> attempt_cells(const AttemptState& attempt) {
   const std::string step = std::to_string(attempt.name.step);
-  if (!attempt.manifest) return {step, "", "", "", "", "", "", flags.place};
+  if (!attempt.manifest) return {step, "", "", "", "", ""};
   const Manifest& manifest = *attempt.manifest;
   const std::int64_t time = manifest.annotations.wall_micros;
   return {step,
@@ -99,34 +101,61 @@ std::vector<std::string> attempt_cells(const AttemptState& attempt, const Flags&
           std::to_string(manifest.point.save_index),
           human_bytes(stored_bytes(manifest)),
           utc_time(time),
-          human_age(time, wall_micros()),
-          metrics_text(manifest.annotations.metrics),
-          remark_on(attempt, flags)};
+          human_age(time, wall_micros())};
+}
+
+std::vector<Metrics> metrics_of(const std::vector<AttemptState>& attempts) {
+  std::vector<Metrics> rows;
+  for (const AttemptState& attempt : attempts) {
+    rows.push_back(attempt.manifest ? attempt.manifest->annotations.metrics : Metrics{});
+  }
+  return rows;
+}
+
+Table table_of(const std::vector<AttemptState>& attempts, const std::vector<std::string>& remarks,
+               const std::vector<std::string>& metrics) {
+  using enum Column::Align;
+  std::vector<Column> columns{{"STEP", kRight},  {"GEN", kRight}, {"SAVE", kRight},
+                              {"BYTES", kRight}, {"TIME", kLeft}, {"AGE", kRight}};
+  for (const std::string& name : metrics) columns.push_back(metric_column(name));
+  columns.push_back({"FLAG", kLeft});
+  Table table(columns);
+  const std::vector<Metrics> rows = metrics_of(attempts);
+  for (std::size_t i = 0; i < attempts.size(); ++i) {
+    std::vector<std::string> cells = attempt_cells(attempts[i]);
+    for (const std::string& name : metrics) cells.push_back(metric_cell(rows[i], name));
+    cells.push_back(remarks[i]);
+    table.add(std::move(cells));
+  }
+  return table;
+}
+
+void print_attempts(Console& console, const std::vector<AttemptState>& attempts,
+                    const std::vector<std::string>& remarks) {
+  std::optional<std::size_t> room = console.columns;
+  if (room) *room -= std::min(*room, table_of(attempts, remarks, {}).width());
+  const MetricColumns metrics = fitting_metrics(metrics_of(attempts), room);
+  table_of(attempts, remarks, metrics.names).print(console.out);
+  if (metrics.left_out == 0) return;
+  fmt::print(console.out, "{} of {} metrics are shown; --json has all\n", metrics.names.size(),
+             metrics.names.size() + metrics.left_out);
 }
 
 void print_table(Console& console, const std::vector<AttemptState>& attempts,
                  const std::vector<Flags>& flags) {
-  using enum Column::Align;
-  Table table({{"STEP", kRight},
-               {"GEN", kRight},
-               {"SAVE", kRight},
-               {"BYTES", kRight},
-               {"TIME", kLeft},
-               {"AGE", kRight},
-               {"METRICS", kLeft},
-               {"FLAG", kLeft}});
+  std::vector<std::string> remarks;
   for (std::size_t i = 0; i < attempts.size(); ++i) {
-    table.add(attempt_cells(attempts[i], flags[i]));
+    remarks.push_back(remark_on(attempts[i], flags[i]));
   }
   if (attempts.empty()) {
     fmt::print(console.out, "no checkpoints\n");
   } else {
-    table.print(console.out);
+    print_attempts(console, attempts, remarks);
   }
   for (const AttemptState& attempt : attempts) {
     if (!attempt.fault) continue;
     fmt::print(console.out, "{}: {}\n", attempt_dir_name(attempt.name),
-               printable(attempt.fault->message()));
+               readable(attempt.fault->message()));
   }
 }
 

@@ -86,7 +86,7 @@ nlohmann::ordered_json report_json(const ScrubReport& report) {
 
 void print_report(const ScrubReport& report, std::ostream& out) {
   for (const ScrubbedRun& run : report.runs) {
-    fmt::print(out, "run {}\n", printable(run.path));
+    fmt::print(out, "run {}\n", readable(run.path));
     print_findings(out, run.findings);
   }
   for (const std::string& note : report.notes) fmt::print(out, "note: {}\n", note);
@@ -107,7 +107,7 @@ Result<ExitCode> run_scrub(const ScrubArguments& arguments, Console& console) {
   const ScrubReport report = scrub(arguments, console);
   for (const ScrubbedRun& run : report.runs) {
     for (const Error& error : run.errors) {
-      fmt::print(console.err, "deepfreeze scrub: {}\n", printable(error.message()));
+      fmt::print(console.err, "deepfreeze scrub: {}\n", readable(error.message()));
     }
   }
   if (console.json) {

@@ -52,7 +52,7 @@ void print_heading(const OpenedCheckpoint& checkpoint, Console& console) {
   const Manifest& manifest = snapshot.manifest();
   const std::uint32_t ranks = manifest.world_size;
   fmt::print(console.out, "{} step {}, generation {}, save {}, {}: {} tensors, {}, {} rank{}\n",
-             printable(checkpoint.run.path), manifest.point.step, manifest.point.generation,
+             readable(checkpoint.run.path), manifest.point.step, manifest.point.generation,
              manifest.point.save_index, utc_time(manifest.annotations.wall_micros),
              snapshot.tensors().size(), human_bytes(snapshot.bytes()), ranks,
              ranks == 1 ? "" : "s");
@@ -178,8 +178,8 @@ void print_histogram(const TensorStats& stats, Console& console) {
 }
 
 void print_stats(const TensorSpec& spec, const TensorStats& stats, Console& console) {
-  fmt::print(console.out, "{}  {}  {}  {} elements{}\n", printable(spec.key),
-             printable(dtype_text(spec)), shape_text(spec.shape), stats.count,
+  fmt::print(console.out, "{}  {}  {}  {} elements{}\n", readable(spec.key),
+             readable(dtype_text(spec)), shape_text(spec.shape), stats.count,
              is_complex(spec) ? ", by magnitude" : "");
   using enum Column::Align;
   Table table({{"MIN", kRight},
@@ -200,7 +200,7 @@ void print_stats(const TensorSpec& spec, const TensorStats& stats, Console& cons
 Result<ExitCode> show_tensor(const OpenedCheckpoint& checkpoint, const TensorSpec& spec,
                              Console& console) {
   DF_TRY(const std::uint64_t bytes, spec_bytes(spec));
-  Progress progress(console, "read " + printable(spec.key), bytes);
+  Progress progress(console, "read " + shortened(printable(spec.key), 40), bytes);
   const ReadSettings settings{.thread_count = kReadThreads,
                               .on_progress = [&](std::uint64_t done) { progress.update(done); }};
   DF_TRY(const auto loaded, LoadedTensor::read(*checkpoint.snapshot, spec, settings));
@@ -231,7 +231,7 @@ Result<ExitCode> show_at_path(const OpenedCheckpoint& checkpoint, const std::str
     if (spec != nullptr) return show_tensor(checkpoint, *spec, console);
   }
   if (!console.json) {
-    fmt::print(console.out, "{}  {}  {}\n", printable(leaf->path), printable(leaf->kind),
+    fmt::print(console.out, "{}  {}  {}\n", readable(leaf->path), readable(leaf->kind),
                printable(leaf->text));
     return kExitGood;
   }

@@ -8,6 +8,7 @@
 #include "cli/checkup.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/last_readings.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
 #include "restore/device_reader.h"
@@ -22,7 +23,7 @@ struct VerifyArguments {
 
 // A whole run with its records, or every attempt at one step.
 Result<Findings> check_run(const OpenedRun& run, const RunRef& ref, const CheckSettings& settings,
-                           const Console& console) {
+                           const Console& console, std::vector<Reading>& readings) {
   Findings findings{.deep = settings.deep};
   std::optional<std::uint64_t> step = ref.step;
   if (ref.at && !step) {
@@ -32,7 +33,8 @@ Result<Findings> check_run(const OpenedRun& run, const RunRef& ref, const CheckS
   if (!ref.at) check_records(run.listing, findings);
   for (const AttemptState& attempt : run.listing.attempts) {
     if (step && attempt.name.step != *step) continue;
-    DF_TRY_VOID(check_attempt(*run.vfs, attempt, settings, console, findings));
+    DF_TRY(const Verdict verdict, check_attempt(*run.vfs, attempt, settings, console, findings));
+    readings.emplace_back(attempt.name, verdict);
   }
   if (step && findings.attempts.empty()) {
     return fail(ref.step ? ErrorCode::kNotFound : ErrorCode::kGone,
@@ -57,14 +59,17 @@ ExitCode tell(const OpenedRun& run, const Findings& findings, Console& console) 
 
 Result<ExitCode> verify(const RunRef& ref, Console& console) {
   DF_TRY(const OpenedRun run, open_run(ref.path));
-  DF_TRY(const Findings findings, check_run(run, ref, {}, console));
+  std::vector<Reading> readings;  // perhaps of pages in memory, so the run does not remember them
+  DF_TRY(const Findings findings, check_run(run, ref, {}, console, readings));
   return tell(run, findings, console);
 }
 
 Result<ExitCode> verify_deep(const RunRef& ref, Console& console) {
   RateLimit unlimited(0);
   DF_TRY(const OpenedDevice device, open_run_on_device(ref.path, unlimited));
-  DF_TRY(Findings findings, check_run(device.run, ref, {.deep = true}, console));
+  std::vector<Reading> readings;
+  DF_TRY(Findings findings, check_run(device.run, ref, {.deep = true}, console, readings));
+  remember_readings(*device.run.vfs, device.run.listing.run.run_id, readings);
   add_device_note(device.reader->read_through_cache(), findings);
   return tell(device.run, findings, console);
 }
@@ -84,7 +89,7 @@ Command add_verify(Program& program) {
   verb.value("RUN", arguments->run, "RUN, RUN@STEP, RUN@latest or RUN@best").required();
   verb.flag("--deep", arguments->deep,
             "Read headers and records from the device too, past the page cache; decode state\n"
-            "trees; name files that no manifest lists");
+            "trees; name files that no manifest lists; scrub.json remembers when, for doctor");
   verb.footer(
       "--json: {run, good, records: [fault], attempts: [{directory, generation, step, save,\n"
       "  attempt, bytes, faults: [fault]}], notes: [text]}, fault: {file, cause, blocks, "

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace deepfreeze {
 
@@ -22,6 +23,7 @@ struct Console {
   std::ostream& err;
   bool err_is_terminal = false;  // progress bars only there
   bool json = false;
+  std::optional<std::size_t> columns = {};  // of the terminal behind `out`; none: it is none
 };
 
 }  // namespace deepfreeze

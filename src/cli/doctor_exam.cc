@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "cli/doctor_words.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "restore/repair_manifest.h"
 
@@ -77,6 +78,17 @@ std::vector<Complaint> heaviest_first(const std::vector<Complaint>& complaints) 
 }
 
 }  // namespace
+
+std::vector<Complaint> remembered_faults(const std::vector<LastReading>& readings) {
+  std::vector<Complaint> complaints;
+  for (const LastReading& reading : readings) {
+    if (!reading.read_micros || reading.good) continue;
+    complaints.push_back(complaint_of(words_for_remembered_fault(),
+                                      attempt_dir_name(reading.attempt),
+                                      "it was read " + utc_time(*reading.read_micros)));
+  }
+  return complaints;
+}
 
 std::vector<Complaint> examine(const OpenedRun& run, const std::vector<Oddity>& found,
                                const ExamSettings& settings, const Console& console) {

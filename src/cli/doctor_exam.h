@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/console.h"
+#include "cli/last_readings.h"
 #include "manifest/run_survey.h"
 #include "restore/opened_run.h"
 #include "restore/snapshot.h"
@@ -34,6 +35,9 @@ struct Complaint {
 struct ExamSettings {
   bool read_all = false;  // all data too, not only names, records and headers
 };
+
+// Faults that the last full reading of a checkpoint found, told again while nobody reads it.
+[[nodiscard]] std::vector<Complaint> remembered_faults(const std::vector<LastReading>& readings);
 
 // `found` is the survey of the same listing.
 [[nodiscard]] std::vector<Complaint> examine(const OpenedRun& run, const std::vector<Oddity>& found,

@@ -62,6 +62,11 @@ constexpr DoctorWords kCheckpointUnread{"checkpoint_unread", kFault,
                                         "it could not be read, and not because it is damaged",
                                         "find out what kept it, then look again"};
 
+constexpr DoctorWords kRememberedFault{
+    "fault_when_last_read", kFault, "the last full reading of this checkpoint found a fault in it",
+    "read it again with --verify, which names the file; verify --deep and scrub remember the "
+    "result"};
+
 }  // namespace
 
 const DoctorWords& words_for(OddityKind kind) {
@@ -108,5 +113,6 @@ const DoctorWords& words_for(OddityKind kind) {
 
 const DoctorWords& words_for_damaged_checkpoint() { return kCheckpointDamaged; }
 const DoctorWords& words_for_unread_checkpoint() { return kCheckpointUnread; }
+const DoctorWords& words_for_remembered_fault() { return kRememberedFault; }
 
 }  // namespace deepfreeze

@@ -17,5 +17,6 @@ struct DoctorWords {
 [[nodiscard]] const DoctorWords& words_for(OddityKind kind);
 [[nodiscard]] const DoctorWords& words_for_damaged_checkpoint();
 [[nodiscard]] const DoctorWords& words_for_unread_checkpoint();
+[[nodiscard]] const DoctorWords& words_for_remembered_fault();
 
 }  // namespace deepfreeze

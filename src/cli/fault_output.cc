@@ -33,10 +33,10 @@ nlohmann::ordered_json fault_json(const Fault& fault) {
 std::string some_of(const std::vector<std::string>& items) { return first_of(items); }
 
 void print_fault(std::ostream& out, const Fault& fault) {
-  fmt::print(out, "  {}: {}\n", printable(fault.file), printable(fault.cause));
+  fmt::print(out, "  {}: {}\n", readable(fault.file), readable(fault.cause));
   if (fault.blocks.empty()) return;
   fmt::print(out, "    blocks {}\n    tensors {}\n", first_of(fault.blocks),
-             printable(first_of(fault.tensors)));
+             readable(first_of(fault.tensors)));
 }
 
 nlohmann::ordered_json faults_json(const std::vector<Fault>& faults) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <ctime>
+#include <numeric>
 #include <ostream>
 
 #include "base/hex.h"
@@ -16,16 +17,25 @@
 namespace deepfreeze {
 namespace {
 
-// Code points, which is what most terminals show per column.
+// Where the character after the first `count` begins.
+std::size_t bytes_of_first(std::string_view text, std::size_t count) {
+  std::size_t place = 0;
+  for (; place < text.size(); ++place) {
+    const bool begins = (static_cast<unsigned char>(text[place]) & 0xC0U) != 0x80U;
+    if (begins && count-- == 0) break;
+  }
+  return place;
+}
+
+}  // namespace
+
 std::size_t text_width(std::string_view text) {
   return static_cast<std::size_t>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-}  // namespace
-
 void Table::add(std::vector<std::string> cells) {
-  for (std::string& cell : cells) cell = printable(cell);
+  for (std::string& cell : cells) cell = readable(cell);
   cells.resize(columns_.size());
   rows_.push_back(std::move(cells));
 }
@@ -42,20 +52,51 @@ void Table::print_row(std::ostream& out, const std::vector<std::string>& cells,
   fmt::print(out, "{}\n", line);
 }
 
-void Table::print(std::ostream& out) const {
-  std::vector<std::string> titles;
+std::vector<std::size_t> Table::widths() const {
   std::vector<std::size_t> widths;
-  for (const Column& column : columns_) {
-    titles.push_back(column.title);
-    widths.push_back(text_width(column.title));
-  }
+  for (const Column& column : columns_) widths.push_back(text_width(column.title));
   for (const auto& row : rows_) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       widths[i] = std::max(widths[i], text_width(row[i]));
     }
   }
+  return widths;
+}
+
+std::size_t Table::width() const {
+  const std::vector<std::size_t> all = widths();
+  return std::accumulate(all.begin(), all.end(), 2 * (all.size() - 1));
+}
+
+void Table::print(std::ostream& out) const {
+  std::vector<std::string> titles;
+  for (const Column& column : columns_) titles.push_back(column.title);
+  const std::vector<std::size_t> widths = this->widths();
   print_row(out, titles, widths);
   for (const auto& row : rows_) print_row(out, row, widths);
+}
+
+std::string shortened(std::string_view text, std::size_t width_max) {
+  const std::size_t width = text_width(text);
+  if (width <= width_max) return std::string(text);
+  const std::size_t tail = width_max / 3;
+  const std::size_t head = width_max - tail - 1;
+  return fmt::format("{}…{}", text.substr(0, bytes_of_first(text, head)),
+                     text.substr(bytes_of_first(text, width - tail)));
+}
+
+std::string readable(std::string_view text) {
+  const std::string whole = printable(text);
+  std::string result;
+  for (std::string_view rest = whole; !rest.empty();) {
+    const std::size_t word = std::min(rest.find(' '), rest.size());
+    result += shortened(rest.substr(0, word), kWordMax);
+    rest.remove_prefix(word);
+    const std::size_t space = std::min(rest.find_first_not_of(' '), rest.size());
+    result += rest.substr(0, space);
+    rest.remove_prefix(space);
+  }
+  return shortened(result, kTextMax);
 }
 
 std::string human_bytes(std::uint64_t bytes) {
@@ -95,14 +136,6 @@ std::string shape_text(const Shape& shape) { return fmt::format("[{}]", fmt::joi
 std::string dtype_text(const TensorSpec& spec) {
   if (spec.logical_dtype.empty()) return std::string(dtype_name(spec.dtype));
   return fmt::format("{} ({})", dtype_name(spec.dtype), spec.logical_dtype);
-}
-
-std::string metrics_text(const std::map<std::string, double>& metrics) {
-  std::string text;
-  for (const auto& [name, value] : metrics) {
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, number_text(value));
-  }
-  return text;
 }
 
 nlohmann::ordered_json json_document(std::string_view verb) {

@@ -20,15 +20,20 @@ struct Column {
   Align align = Align::kLeft;
 };
 
-// Rows of text under aligned titles. Cells are made printable.
+// Code points, which is what most terminals show per column.
+[[nodiscard]] std::size_t text_width(std::string_view text);
+
+// Rows of text under aligned titles. Cells are made readable().
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   void add(std::vector<std::string> cells);  // one per column
   [[nodiscard]] bool empty() const { return rows_.empty(); }
+  [[nodiscard]] std::size_t width() const;  // of a line, at most
   void print(std::ostream& out) const;
 
  private:
+  [[nodiscard]] std::vector<std::size_t> widths() const;
   void print_row(std::ostream& out, const std::vector<std::string>& cells,
                  const std::vector<std::size_t>& widths) const;
 
@@ -36,13 +41,20 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// For people: printable(), bytes that are no UTF-8 as \\xNN too, and words of more than kWordMax
+// characters without their middle. --json has all of them.
+inline constexpr std::size_t kWordMax = 300;
+inline constexpr std::size_t kTextMax = 4000;  // of all words together
+[[nodiscard]] std::string readable(std::string_view text);
+// Without its middle, for which "…" stands, where it has more characters than that.
+[[nodiscard]] std::string shortened(std::string_view text, std::size_t width_max);
+
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);  // "306.9 MB", powers of 1000
 [[nodiscard]] std::string utc_time(std::int64_t micros);     // "2026-11-21 08:52:10 UTC"
 [[nodiscard]] std::string human_age(std::int64_t then, std::int64_t now);  // "3 min ago"
 [[nodiscard]] std::string number_text(double value);           // six digits, "nan", "-inf"
 [[nodiscard]] std::string shape_text(const Shape& shape);      // "[64, 3]"
 [[nodiscard]] std::string dtype_text(const TensorSpec& spec);  // "F32 (complex64)"
-[[nodiscard]] std::string metrics_text(const std::map<std::string, double>& metrics);
 
 [[nodiscard]] nlohmann::ordered_json json_document(std::string_view verb);
 // Finite numbers as they are; the others as "nan", "inf", "-inf", since JSON has no such numbers.

@@ -43,6 +43,7 @@ TEST(Output, TableAlignsByCharactersNotBytes) {
 TEST(Output, NamesCanNotSteerTheTerminal) {
   EXPECT_EQ(printable("a\x1b[2Jb\n"), "a\\x1b[2Jb\\x0a");
   EXPECT_EQ(printable("größe"), "größe");
+  EXPECT_EQ(printable("\xe2\x82\xac\xf0\x9f\x98\x80"), "€😀");
 }
 
 TEST(Output, JsonHasAWordForNumbersThatItLacks) {
@@ -88,6 +89,29 @@ TEST(Progress, IsSilentWhereNobodyLooks) {
     progress.update(500);
   }
   EXPECT_EQ(stage.err.str(), "");
+}
+
+TEST(Printable, BytesThatAreNoUtf8AreEscaped) {
+  EXPECT_EQ(printable("a\xff/\xe4z"), "a\\xff/\\xe4z");
+  EXPECT_EQ(printable("\xc3"), "\\xc3") << "cut";
+  EXPECT_EQ(printable("\xc0\xaf\xe0\x80\xaf"), "\\xc0\\xaf\\xe0\\x80\\xaf") << "too long";
+  EXPECT_EQ(printable("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "half of a pair";
+  EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "beyond the last";
+  EXPECT_EQ(printable("\xc2\x85"), "\\xc2\\x85") << "a control character";
+}
+
+TEST(Readable, LongWordsLoseTheirMiddle) {
+  const std::string path = "/" + std::string(250, 'p');
+  EXPECT_EQ(readable(path + " is  whole"), path + " is  whole");
+  const std::string text = readable("key " + std::string(100'000, 'k') + "end  holds NaN");
+  EXPECT_EQ(text_width(text), 4 + kWordMax + 11);
+  EXPECT_TRUE(text.starts_with("key kkk"));
+  EXPECT_TRUE(text.ends_with("kend  holds NaN"));
+  EXPECT_NE(text.find("k…k"), std::string::npos);
+  std::string words;
+  for (int i = 0; i < 50'000; ++i) words += "w ";
+  EXPECT_EQ(text_width(readable(words)), kTextMax);
+  EXPECT_EQ(shortened("größer als", 6), "grö…ls") << "characters, not bytes";
 }
 
 }  // namespace

@@ -1,0 +1,36 @@
+// When each checkpoint of a run was last read in full, from the device, and what came of it.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/checkup.h"
+#include "restore/opened_run.h"
+
+namespace deepfreeze {
+
+struct LastReading {
+  AttemptName attempt;
+  std::int64_t written_micros = 0;
+  std::optional<std::int64_t> read_micros;  // empty: never, as far as the run remembers
+  bool good = false;                        // only with read_micros
+};
+
+// Of all committed checkpoints, newest first. Read-only.
+[[nodiscard]] std::vector<LastReading> last_readings(const OpenedRun& run);
+
+// Adds what was read now to what the run remembers. A run that can't be written remembers nothing,
+// and that is no error: the readings are told all the same.
+using Reading = std::pair<AttemptName, Verdict>;
+void remember_readings(Vfs& vfs, const std::string& run_id, const std::vector<Reading>& readings);
+
+// That the blocks were not read now, and when each was last; nothing where there are none.
+void print_readings(const std::vector<LastReading>& readings, std::ostream& out);
+[[nodiscard]] nlohmann::ordered_json reading_json(const LastReading& reading);
+
+}  // namespace deepfreeze
