@@ -20,6 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return studying.main(words[1:])
     if words[:1] == ["import"]:
         return _import(words)
+    if words[:1] == ["dcp"]:  # the native program, of what only we can read
+        from deepfreeze.looking import command as looking  # needs torch
+
+        return looking.main(words[1:])
     return _hand_over(words)
 
 

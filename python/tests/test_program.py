@@ -1,4 +1,4 @@
-"""`python3 -m deepfreeze VERB` for the verbs of the native program, and study without a checkout."""
+"""`python3 -m deepfreeze VERB` of the native program's verbs, and study without a checkout."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from deepfreeze import program, studying
 from deepfreeze.__main__ import main
 
@@ -70,7 +71,7 @@ def test_a_script_of_that_name_is_no_program(
 
 def test_the_path_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = elf(tmp_path / "deepfreeze")
-    monkeypatch.setattr(program, "_installed", lambda: [])
+    monkeypatch.setattr(program, "_installed", list)
     monkeypatch.setattr(program, "__file__", str(tmp_path / "x" / "y" / "program.py"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere" / "python3"))
     monkeypatch.setattr("sysconfig.get_path", lambda *_: str(tmp_path / "nowhere"))

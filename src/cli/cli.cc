@@ -2,13 +2,16 @@
 
 #include <fmt/ostream.h>
 
+#include <algorithm>
 #include <exception>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/dcp_folder.h"
 #include "cli/output.h"
+#include "cli/python_verb.h"
 #include "deepfreeze/version.h"
 
 namespace deepfreeze {
@@ -18,6 +21,8 @@ constexpr const char* kFooter =
     "RUN is a run's directory; RUN@STEP, RUN@latest or RUN@best names one of its\n"
     "checkpoints: the best by the rule of the run's keep, or RUN@best:METRIC:min|max.\n"
     "Where RUN itself holds an '@', write RUN/@STEP.\n"
+    "ls, show, diff, verify, scrub, doctor, gc and export also take what was saved to a\n"
+    "deepfreeze:// id of torch.distributed.checkpoint, and a directory of ids (docs/dcp.md).\n"
     "Exit: 0 good, 1 the check found a fault or a difference, 2 usage, 3 any other failure.";
 
 std::string version_text() {
@@ -50,6 +55,8 @@ int run_verb(const Command& command, Console& console) {
 }
 
 int parse_and_run(int argc, const char* const* argv, Console& console) {
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (is_of_dcp(words)) return report(exec_python("dcp", words), words[0], console);
   Program program("deepfreeze",
                   "Looks at, checks, tidies and imports checkpoints of training runs.",
                   version_text(), kFooter);

@@ -38,6 +38,24 @@ TEST_F(PythonVerb, IsDoneByPythonWithTheSameArguments) {
               "\\[-P -m deepfreeze study cost --quick --out a b\\]");
 }
 
+// Its directory holds small runs, and the Python package takes them as one checkpoint.
+TEST_F(PythonVerb, WhatDcpSavedToAnIdIsLookedAtByPython) {
+  put_python("echo \"[$*]\" >&2; exit 7");
+  const auto id = run_.path() / "ids" / "1";
+  std::filesystem::create_directories(id / "files" / "__0_0.distcp");
+  const std::string ids = (run_.path() / "ids").string();
+  EXPECT_EQ(call({"ls", ids}).code, 3) << "nothing was saved yet";
+  std::ofstream(id / "files" / "__0_0.distcp" / "deepfreeze.json") << "{}";
+  for (const std::string& path : {ids, id.string(), ids + "@1", "deepfreeze://" + ids}) {
+    EXPECT_EXIT(call({"ls", path, "--json"}), testing::ExitedWithCode(7),
+                "\\[-P -m deepfreeze dcp ls " + path + " --json\\]");
+  }
+  EXPECT_EXIT(call({"diff", run_.text(), id.string()}), testing::ExitedWithCode(7), "dcp diff");
+  EXPECT_EQ(call({"ls", ids, "--help"}).code, 0);
+  EXPECT_EQ(call({"ls", run_.text()}).code, 0) << "a run, whatever else lies in it";
+  EXPECT_EQ(call({"log", ids}).code, 3);
+}
+
 TEST_F(PythonVerb, WithoutPythonIsAFailure) {
   const Answer answer = call_json({"import", "a", "run"});
   EXPECT_EQ(answer.code, 3);

@@ -74,6 +74,15 @@ class Identity:
     def _metadata_run(self) -> Path:
         return self.folder / _METADATA_FOLDER
 
+    @property
+    def runs(self) -> list[Path]:
+        """The small runs in it."""
+        return [run for run in [self._metadata_run, *self._stream_runs()] if run.is_dir()]
+
+    def commits(self) -> list[_core.CheckpointInfo]:
+        """The versions of the metadata, newest first, damaged ones too."""
+        return versions(self._metadata_run)
+
     def _stream_run(self, name: str) -> Path:
         return self.folder / _FILES_FOLDER / name
 
@@ -96,6 +105,19 @@ class Identity:
         commit(self._metadata_run, state, _METADATA_KEPT)
         self._collect()
 
+    def expired(self) -> list[_core.CheckpointInfo]:
+        """What step 3 deletes. CheckpointError."""
+        newest = versions(self._metadata_run)[:_METADATA_KEPT]
+        kept = [load_tree(info, KeyFilter(None)) for info in newest]
+        older = kept[-1]["present"] if len(kept) == _METADATA_KEPT else {}
+        return [
+            info
+            for name, present in older.items()
+            for info in versions(self._stream_run(name))
+            if _id_of(info) in present
+            and _id_of(info) not in [state["pins"].get(name) for state in kept]
+        ]
+
     def _pin(self, name: str, size: int) -> list[Any]:
         """The newest version of the stream, which its rank has written before."""
         infos = versions(self._stream_run(name))
@@ -113,14 +135,17 @@ class Identity:
         """The newest that verifies; FileNotFoundError where nothing was ever committed."""
         found = newest_good(
             lambda: versions(self._metadata_run),
-            lambda info: self._whole(info, verify),
+            lambda info: self.whole(info, verify),
         )
         if found is None:
             raise FileNotFoundError(f"{self.folder / METADATA}: nothing is committed")
         return found[1]
 
-    def _whole(self, info: _core.CheckpointInfo, verify: Verify) -> Committed:
-        """CorruptError where one of its streams does not verify; "gone" where one was removed."""
+    def whole(self, info: _core.CheckpointInfo, verify: Verify) -> Committed:
+        """What a version of the metadata goes with.
+
+        CorruptError where one of its streams does not verify; "gone" where one was removed.
+        """
         state = load_tree(info, KeyFilter(None))
         streams = {name: self._pinned(name, pin) for name, pin in state["pins"].items()}
         for name, stream in streams.items():
@@ -139,14 +164,8 @@ class Identity:
     def _collect(self) -> None:
         """Step 3. What can't be deleted stays for the next time."""
         try:
-            newest = versions(self._metadata_run)[:_METADATA_KEPT]
-            kept = [load_tree(info, KeyFilter(None)) for info in newest]
-            older = kept[-1]["present"] if len(kept) == _METADATA_KEPT else {}
-            for name, present in older.items():
-                pinned = [state["pins"].get(name) for state in kept]
-                for info in versions(self._stream_run(name)):
-                    if _id_of(info) in present and _id_of(info) not in pinned:
-                        _core.delete_checkpoint(info)
+            for info in self.expired():
+                _core.delete_checkpoint(info)
         except CheckpointError as error:
             log.warning("%s: old versions stay: %s", self.folder, error)
 

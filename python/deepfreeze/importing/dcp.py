@@ -6,6 +6,7 @@ scratch memory, box by box.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,16 @@ from deepfreeze.importing.zip_records import Archive
 def read(folder: Path, reading: Reading) -> Content:
     """The state that was saved, as the tree that it was where the planner kept that."""
     index, index_file = read_index(folder)
-    reader = _Reader(folder, index, reading)
+    content = read_leaves(index, index_file.path, reading, lambda name: SourceFile(folder / name))
+    content.files.insert(0, index_file)
+    return content
+
+
+def read_leaves(
+    index: Index, path: Path, reading: Reading, open_file: Callable[[str], SourceFile]
+) -> Content:
+    """What the index names; `path` is the index's own, `open_file` gives the files by name."""
+    reader = Reader(path, index, reading, open_file)
     with reading.progress("check", reader.bytes) as progress:
         values = {
             name: reader.value(name, leaf, progress.add) for name, leaf in index.leaves.items()
@@ -40,15 +50,23 @@ def read(folder: Path, reading: Reading) -> Content:
     try:
         state = unflatten((index.paths[name], value) for name, value in values.items())
     except CorruptError as cause:
-        raise fault(index_file.path, "", cause) from cause
-    content = content_of(state, folder, [index_file, *reader.files])
+        raise fault(path, "", cause) from cause
+    content = content_of(state, path.parent, reader.files)
     content.warnings += index.warnings
     return content
 
 
-class _Reader:
-    def __init__(self, folder: Path, index: Index, reading: Reading) -> None:
-        self._folder = folder
+class Reader:
+    """The leaves of an index, from the files that it names."""
+
+    def __init__(
+        self,
+        path: Path,
+        index: Index,
+        reading: Reading,
+        open_file: Callable[[str], SourceFile],
+    ) -> None:
+        self._open_file = open_file
         self._files: dict[str, SourceFile] = {}
         items = {name: _items(leaf) for name, leaf in index.leaves.items()}
         for name, places in items.items():
@@ -64,7 +82,7 @@ class _Reader:
         there = sum(file.bytes for file in self._files.values())
         if max(room, self.bytes) > there:
             raise fault(
-                folder, "", f"its items are larger than its files, which have {there} bytes"
+                path.parent, "", f"its items are larger than its files, which have {there} bytes"
             )
         self._scratch = Scratch(reading.scratch_folder, room) if room else None
 
@@ -128,7 +146,7 @@ class _Reader:
 
     def _file(self, name: str) -> SourceFile:
         if name not in self._files:
-            self._files[name] = SourceFile(self._folder / name)
+            self._files[name] = self._open_file(name)
         return self._files[name]
 
 

@@ -177,4 +177,9 @@ def _dtype_of(properties: Any) -> str | None:
 def read_index(folder: Path) -> tuple[Index, SourceFile]:
     """What the directory holds, and the file that says so."""
     file = SourceFile(folder / NAME)
-    return _Parser(file.path).parse(read_pickle(bytes(file.memory), file.path)), file
+    return parse_index(bytes(file.memory), file.path), file
+
+
+def parse_index(data: bytes, path: Path) -> Index:
+    """What such a file's bytes say; `path` is for messages."""
+    return _Parser(path).parse(read_pickle(data, path))

@@ -1,0 +1,95 @@
+"""`python3 -m deepfreeze dcp VERB`, as the native program calls it. Its help has the words."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from collections.abc import Callable
+
+from deepfreeze.errors import CheckpointError
+from deepfreeze.looking.checks import scrub, verify
+from deepfreeze.looking.collecting import gc
+from deepfreeze.looking.contents import diff, export, show
+from deepfreeze.looking.listing import ls
+from deepfreeze.looking.output import print_json, readable
+from deepfreeze.looking.visits import doctor
+
+_USAGE, _FAILURE, _INTERRUPTED = 2, 3, 130
+
+_Verb = Callable[[argparse.Namespace], int]
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="deepfreeze", allow_abbrev=False, add_help=False)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+
+    def add(name: str, main: _Verb, *places: str, flags: str = "") -> argparse.ArgumentParser:
+        verb = verbs.add_parser(name, allow_abbrev=False, add_help=False)
+        for place in places:
+            verb.add_argument(place)
+        for flag in ["--json", *flags.split()]:
+            verb.add_argument(flag, action="store_true")
+        verb.set_defaults(main=main)
+        return verb
+
+    add("ls", ls, "run")
+    add("show", show, "run").add_argument("key", nargs="?")
+    add("verify", verify, "run", flags="--deep")
+    add("doctor", doctor, "run", flags="--verify --repair --delete-debris")
+    add("diff", diff, "a", "b", flags="--all")
+    scrubbing = add("scrub", scrub)
+    scrubbing.add_argument("runs", nargs="+")
+    for name in ("--rate", "--max-seconds"):
+        scrubbing.add_argument(name)
+    collecting = add("gc", gc, "run", flags="--dry-run")
+    for name in ("--keep-last", "--keep-every"):
+        collecting.add_argument(name, type=_positive)
+    collecting.add_argument("--keep-best")
+    exporting = add("export", export, "run", "out", flags="--force")
+    exporting.add_argument("--prefix", default="")
+    exporting.add_argument("--keys", nargs="+", action="extend")
+    return parser
+
+
+def _rest(options: argparse.Namespace) -> list[str]:
+    """The flags and options that the native program is given again."""
+    words = []
+    for name, value in vars(options).items():
+        flag = "--" + name.replace("_", "-")
+        if name in ("rate", "max_seconds") and value is not None:
+            words += [flag, value]
+        elif value is True and name != "json":
+            words.append(flag)
+    return words
+
+
+def main(words: list[str]) -> int:
+    """Runs one verb; its exit code."""
+    options = _parser().parse_args(words)
+    options.rest = _rest(options)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code: int = options.main(options)
+        sys.stdout.flush()
+    except CheckpointError as error:
+        return _failed(options, error.code, str(error))
+    except OSError as error:
+        return _failed(options, "io", str(error))
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+def _failed(options: argparse.Namespace, code: str, message: str) -> int:
+    print(f"deepfreeze {options.verb}: {readable(message)}", file=sys.stderr)
+    if options.json:
+        print_json(options.verb, {"error": {"code": code, "message": message}})
+    return _USAGE if code == "invalid_argument" else _FAILURE

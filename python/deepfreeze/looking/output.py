@@ -1,0 +1,61 @@
+"""Tables and documents, as the native verbs print them (src/cli/output.h)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from deepfreeze.importing.command import printable
+
+_WORD_MAX = 300
+_JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
+
+
+def readable(text: str) -> str:
+    """For people: printable, and words of more than 300 characters without their middle."""
+    return " ".join(_shortened(word) for word in printable(text).split(" "))
+
+
+def _shortened(word: str) -> str:
+    tail = _WORD_MAX // 3
+    if len(word) <= _WORD_MAX:
+        return word
+    return f"{word[: _WORD_MAX - tail - 1]}…{word[-tail:]}"
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Titles that begin with ">" are those of numbers."""
+    right = [title.startswith(">") for title in titles]
+    lines = [[title.lstrip(">") for title in titles]]
+    lines += [[readable(cell) for cell in row] for row in rows]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(titles))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(line, widths, right, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def print_json(verb: str, members: dict[str, Any]) -> None:
+    """One document."""
+    document = {"format": _JSON_FORMAT, "command": verb, **members}
+    print(json.dumps(document, indent=2, ensure_ascii=False).encode(errors="replace").decode())
+
+
+def utc_time(micros: int) -> str:
+    """ "2026-11-21 08:52:10 UTC"."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(micros / 1e6))
+
+
+def human_age(micros: int) -> str:
+    """ "3 min ago"."""
+    seconds = time.time() - micros / 1e6
+    if seconds < 0:
+        return "in the future"
+    for limit, unit, size in ((90, "s", 1), (5400, "min", 60), (129_600, "h", 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds / 86400:.0f} days ago"
