@@ -307,6 +307,17 @@ def test_what_holds_no_id_is_refused(verb: str, tmp_path: Path, ask: Any) -> Non
     assert ask("show", f"{tmp_path}@x").code == 2
 
 
+def test_a_path_that_is_no_utf8_is_refused_with_one_line(ids: Path, ask: Any) -> None:
+    odd = ids / "3\udcff"
+    shutil.copytree(ids / "1", odd)
+    refused = ask("ls", odd, "--json")
+    assert refused.code == 3
+    assert "3\\udcff: " in refused.failed
+    assert refused.failed.count("\n") == 1
+    assert refused.json["error"]["code"] == "unsupported"
+    assert [row["id"] for row in ask("ls", ids, "--json").json["checkpoints"]] == ["2", "1"]
+
+
 def test_the_header_is_where_the_stream_begins(ids: Path) -> None:
     """StreamFile reads safetensors itself; here it is compared with the kit of the tests."""
     from deepfreeze.looking.stream_file import StreamFile

@@ -7,10 +7,11 @@ import io
 import sys
 from collections.abc import Callable
 
-from deepfreeze.errors import CheckpointError
+from deepfreeze.errors import CheckpointError, make_error
 from deepfreeze.looking.checks import scrub, verify
 from deepfreeze.looking.collecting import gc
 from deepfreeze.looking.contents import diff, export, show
+from deepfreeze.looking.ids import is_utf8
 from deepfreeze.looking.listing import ls
 from deepfreeze.looking.output import print_json, readable
 from deepfreeze.looking.visits import doctor
@@ -77,6 +78,7 @@ def main(words: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        _check_utf8(words)
         code: int = options.main(options)
         sys.stdout.flush()
     except CheckpointError as error:
@@ -86,6 +88,15 @@ def main(words: list[str]) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     return code
+
+
+def _check_utf8(words: list[str]) -> None:
+    odd = next((word for word in words if not is_utf8(word)), None)
+    if odd is not None:
+        cause = (
+            "what DCP has saved is found only under paths that are UTF-8: rename it, or link to it"
+        )
+        raise make_error("unsupported", f"{odd}: {cause}")
 
 
 def _failed(options: argparse.Namespace, code: str, message: str) -> int:

@@ -158,7 +158,14 @@ class Place:
 
 
 def _is_id(folder: Path) -> bool:
+    if not is_utf8(folder.name):  # the engine takes no such path, so nothing was saved there
+        return False
     return Identity(folder).exists and not _LEFTOVER.fullmatch(folder.name)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the bytes of a path are."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _numbered(ids: list[Id], number: int) -> tuple[Id, Commit | None] | None:
