@@ -19,7 +19,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr mode_t kDirectoryMode = 0755;
+constexpr mode_t kDirectoryMode = 0777;  // less the process's umask
 
 Status sync_directory_at(const std::filesystem::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

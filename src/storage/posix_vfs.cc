@@ -19,8 +19,9 @@
 namespace deepfreeze {
 namespace {
 
-constexpr mode_t kFileMode = 0644;
-constexpr mode_t kDirectoryMode = 0755;
+// The process's umask takes away what it must: a group that shares a run sets 002.
+constexpr mode_t kFileMode = 0666;
+constexpr mode_t kDirectoryMode = 0777;
 
 // The directory that holds a name, and the name in it.
 struct Located {

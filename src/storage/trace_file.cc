@@ -17,7 +17,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr mode_t kFileMode = 0644;
+constexpr mode_t kFileMode = 0666;  // less the process's umask
 
 std::atomic<bool> begun{false};
 
