@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "cli/test_run.h"
+#include "manifest/retention.h"
 #include "restore/run_fixture.h"
 
 namespace deepfreeze {
@@ -178,6 +179,15 @@ TEST_F(Gc, KeepsWhatTheRulesName) {
   EXPECT_TRUE(answer.says("removed 3 checkpoints")) << answer.out;
   EXPECT_EQ(steps(), (std::vector<std::uint64_t>{6, 4, 2}));
   EXPECT_EQ(call({"verify", run_.text()}).code, 0);
+}
+
+TEST_F(Gc, TakesAnEarlierLineToo) {
+  run_.claim({});
+  run_.save(save_of(1, {f32_tensor("w", {1})}));
+  EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.size(), 0U);
+  const Answer answer = call({"gc", run_.text(), "--keep-last", "1"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(steps(), std::vector<std::uint64_t>{1});
 }
 
 TEST_F(Gc, RulesThatMakeNoSenseAreUsageErrors) {

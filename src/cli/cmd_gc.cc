@@ -97,7 +97,8 @@ Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
   DF_TRY(const Keep keep, keep_of(arguments));
   DF_TRY(const OpenedRun run, open_whole_run(arguments.run));
   DF_TRY_VOID(check_metric(run.listing, keep));
-  DF_TRY(const GarbageReport report, collect_garbage(*run.vfs, keep, arguments.dry_run));
+  DF_TRY(const GarbageReport report,
+         collect_garbage(*run.vfs, keep, arguments.dry_run, EarlierLines::kGo));
   if (!console.json) {
     print_report(report, arguments.dry_run, console);
     return kExitGood;

@@ -54,7 +54,10 @@ CurrentLine::CurrentLine(const RunListing& listing) {
       return;
     }
     const std::optional<Point>& from = claim->record->resumed_from;
-    if (!from || from->generation >= generation) return;
+    if (!from || from->generation >= generation) {
+      begins_at_ = generation;
+      return;
+    }
     generation = from->generation;
     segments_[generation] = from;
   }
@@ -70,6 +73,8 @@ bool CurrentLine::contains(const Point& point) const {
 }
 
 bool CurrentLine::knows(const Point& point) const { return point.generation >= everything_below_; }
+
+bool CurrentLine::is_earlier(const Point& point) const { return point.generation < begins_at_; }
 
 bool on_current_line(const RunListing& listing, const Point& point) {
   return CurrentLine(listing).contains(point);

@@ -30,11 +30,14 @@ class CurrentLine {
   [[nodiscard]] bool contains(const Point& point) const;
   // False below a claim whose record is lost: nobody knows whether the line passed through it.
   [[nodiscard]] bool knows(const Point& point) const;
+  // Of an earlier line, beside which this one was begun without going on from it.
+  [[nodiscard]] bool is_earlier(const Point& point) const;
 
  private:
   // By generation: the last point that the line passed through; empty where it passed all.
   std::map<std::uint64_t, std::optional<Point>> segments_;
   std::uint64_t everything_below_ = 0;  // generations below it are on the line, as a whole
+  std::uint64_t begins_at_ = 0;         // the generation that was resumed from nothing
 };
 
 [[nodiscard]] bool on_current_line(const RunListing& listing, const Point& point);

@@ -23,12 +23,14 @@ bool has_rule(const Keep& keep) { return keep.last || keep.every || keep.best; }
 std::size_t last_count(const Keep& keep) { return std::max<std::size_t>(1, keep.last.value_or(1)); }
 
 // Newest first.
-std::vector<Candidate> list_candidates(const RunListing& listing) {
+std::vector<Candidate> list_candidates(const RunListing& listing,
+                                       EarlierLines earlier = EarlierLines::kStay) {
   const CurrentLine line(listing);
   std::vector<Candidate> candidates;
   for (Manifest& manifest : newest_first(listing)) {
     const bool on_line = line.contains(manifest.point);
-    const bool kept = !line.knows(manifest.point);
+    const bool stays = earlier == EarlierLines::kStay && line.is_earlier(manifest.point);
+    const bool kept = stays || !line.knows(manifest.point);
     candidates.push_back({.manifest = std::move(manifest), .on_line = on_line, .kept = kept});
   }
   return candidates;
@@ -76,9 +78,10 @@ AttemptName name_of(const Manifest& manifest) {
   return {manifest.point.step, manifest.point.attempt_id};
 }
 
-std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep& keep) {
+std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep& keep,
+                                           EarlierLines earlier) {
   if (!has_rule(keep)) return {};
-  std::vector<Candidate> candidates = list_candidates(listing);
+  std::vector<Candidate> candidates = list_candidates(listing, earlier);
   keep_newest(candidates, last_count(keep));
   if (keep.every.value_or(0) != 0) keep_every(candidates, *keep.every);
   if (keep.best) keep_best(candidates, *keep.best);
@@ -100,12 +103,13 @@ std::uint64_t manifest_bytes(const RunListing& listing, const AttemptName& name)
 
 }  // namespace
 
-std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep) {
+std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep,
+                                 EarlierLines earlier) {
   std::vector<AttemptName> names;
   for (const AttemptState& attempt : listing.attempts) {
     if (attempt.manifest && !attempt.committed()) names.push_back(attempt.name);
   }
-  std::ranges::copy(expired_committed(listing, keep), std::back_inserter(names));
+  std::ranges::copy(expired_committed(listing, keep, earlier), std::back_inserter(names));
   return names;
 }
 
@@ -154,10 +158,11 @@ Status delete_checkpoint(Vfs& vfs, const AttemptName& name) {
   return remove_attempt(vfs, name);
 }
 
-Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run) {
+Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run,
+                                      EarlierLines earlier) {
   DF_TRY(const RunListing listing, read_run(vfs));
   std::vector<AttemptName> names = listing.half_deleted;
-  std::ranges::copy(expired(listing, keep), std::back_inserter(names));
+  std::ranges::copy(expired(listing, keep, earlier), std::back_inserter(names));
   GarbageReport report;
   if (!dry_run && !names.empty()) {
     const Status settled = settle_kept(vfs, listing, keep);

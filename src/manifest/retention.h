@@ -15,8 +15,11 @@ namespace deepfreeze {
 // keep.last (1 where it is not set) counts steps of the current line only; abandoned steps go
 // once so many newer ones of the line exist. keep.every and keep.best keep more of the line.
 // A checkpoint that is known to hold NaN or infinities is never best, and does not push out the
-// line's newest that is not.
-[[nodiscard]] std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep);
+// line's newest that is not. Those of an earlier line, which nobody has chosen to leave, stay
+// unless `earlier` says otherwise (decision 0017).
+enum class EarlierLines : std::uint8_t { kStay, kGo };
+[[nodiscard]] std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep,
+                                               EarlierLines earlier = EarlierLines::kStay);
 
 // The newest `last` steps of the line, and its newest without NaN, are made durable: before the
 // first deletion, since their process may have died before its last sync. kNotFound: another
@@ -34,6 +37,7 @@ struct GarbageReport {
   std::vector<AttemptName> removed;
   std::uint64_t bytes_freed = 0;  // by the manifests of what was committed
 };
-[[nodiscard]] Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run);
+[[nodiscard]] Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run,
+                                                    EarlierLines earlier = EarlierLines::kStay);
 
 }  // namespace deepfreeze

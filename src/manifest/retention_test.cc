@@ -128,6 +128,28 @@ TEST(Retention, WhatMayBeOnTheLineBelowALostClaimStays) {
             (std::vector<std::uint64_t>{20006, 20007, 20008, 30008}));
 }
 
+// Nobody has chosen to leave it: a program only did not restore.
+TEST(Retention, AnEarlierLineStaysUnlessItIsToGo) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 1, 3).claim(2, make_point(1, 3)).commit(2, 4, 5);
+  run.claim(3, {}).commit(3, 1, 4);
+  std::vector<std::uint64_t> earlier = ids(1, 1, 3);
+  for (const std::uint64_t id : ids(2, 4, 5)) earlier.push_back(id);
+  std::vector<std::uint64_t> all = earlier;
+  for (const std::uint64_t id : ids(3, 1, 2)) all.push_back(id);
+  EXPECT_EQ(ids_of(expired(run.listing(), last(2))), ids(3, 1, 2));
+  EXPECT_EQ(ids_of(expired(run.listing(), last(2), EarlierLines::kGo)), all);
+  // Whoever goes on with the new line has not chosen either.
+  run.claim(4, make_point(3, 4)).commit(4, 5, 6);
+  EXPECT_EQ(ids_of(expired(run.listing(), last(2))), ids(3, 1, 4));
+  // But whoever goes back to the earlier one has left the new one.
+  run.claim(5, make_point(2, 5)).commit(5, 6, 7);
+  std::vector<std::uint64_t> left = earlier;
+  for (const std::uint64_t id : ids(3, 1, 4)) left.push_back(id);
+  for (const std::uint64_t id : ids(4, 5, 6)) left.push_back(id);
+  EXPECT_EQ(ids_of(expired(run.listing(), last(2))), left);
+}
+
 TEST(Retention, AnAbandonedStepIsNeverBest) {
   ListingMaker run;
   run.claim(1, {}).commit(1, 1).metric("loss", 5).commit(1, 2).metric("loss", 0);
