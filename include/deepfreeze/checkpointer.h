@@ -193,7 +193,8 @@ struct FaultInfo {
 
 class Checkpointer {
  public:
-  // Makes the run where there is none. Starts threads; takes no memory yet. Collective.
+  // Makes the run where there is none; an error if this process may not write there, unless
+  // Options::read_only. Starts threads; takes no memory yet. Collective.
   [[nodiscard]] static Result<Checkpointer> open(const std::filesystem::path& path,
                                                  Options options);
   Checkpointer(Checkpointer&&) noexcept;
@@ -244,7 +245,9 @@ class Checkpointer {
   // The best of the candidates; empty where there are none. What `by` leaves open is as
   // Options::keep says, else as recorded_keep(). Errors: best_of()'s. Collective.
   [[nodiscard]] Result<std::optional<CheckpointInfo>> best(const BestBy& by = {});
-  // Tells the engine from where the run goes on. Without it the first save starts a new line.
+  // Tells the engine from where the run goes on. Without it, and if no other Checkpointer of this
+  // process restored from the run, the first save starts a new line beside the checkpoints that
+  // are there, which Options::keep then leaves alone.
   // What this process saved before is abandoned where it lies beyond that point.
   [[nodiscard]] Status continue_from(const CheckpointInfo& info);
 
@@ -258,6 +261,8 @@ class Checkpointer {
 
   // Waits for the save in flight; its error is in its handle.
   void wait();
+  // The same, and gives threads and memory back. An error if saves have failed, none was ever
+  // committed, and nobody has waited for the first that failed.
   [[nodiscard]] Status close();
 
  private:

@@ -58,6 +58,9 @@ struct Options {
   std::shared_ptr<RankGroup> ranks;
   Keep keep;
   std::optional<ParentPoint> parent;  // recorded when the run is created
+  // For restoring only: the run must be there, nothing of it is made, claimed or changed, and
+  // save() and prewarm() are refused. Otherwise a directory that can't be written is not opened.
+  bool read_only = false;
   OnBusy on_busy = OnBusy::kBlock;
   Profile profile = Profile::kAuto;
   // Memory for the file's image, at least two slabs of 4 MiB. A larger state streams through it:

@@ -141,6 +141,7 @@ class Engine:
         ranks: Ranks | None = None,
         commit_wait_max_seconds: float = 600.0,
         audit_saves: int = 100,
+        read_only: bool = False,
     ) -> None: ...
     # streams: of devices, each with a stream of it that work is given to
     def prewarm(self, table: Table, objects: str, streams: Sequence[tuple[int, int]] = ()) -> None:

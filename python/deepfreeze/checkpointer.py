@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import weakref
@@ -18,7 +17,7 @@ from deepfreeze.budget import policy_of
 from deepfreeze.calls import Calls, alone
 from deepfreeze.capture import environment, paused_gc, table_of, walk
 from deepfreeze.chosen import Rule, Step, at_step, point_in, recorded_rule
-from deepfreeze.closing import close_engine, closed, opened
+from deepfreeze.closing import close_engine, closed, end_engine, opened
 from deepfreeze.errors import CheckpointError
 from deepfreeze.half_restored import HalfRestored
 from deepfreeze.handle import Completer, SaveHandle, check_process
@@ -76,6 +75,9 @@ class Checkpointer:
     RNG, df.per_rank(), a shard of a DTensor, or have another name on each. A save whose ranks have
     not all written within `commit_wait_seconds` of rank 0 fails.
 
+    A directory that this process may not write is refused here; `read_only=True` opens a run for
+    restore() alone: it must be there, nothing of it is changed, and save() is refused.
+
     For one thread at a time; handles for any. In a forked child it refuses every call.
     """
 
@@ -95,6 +97,7 @@ class Checkpointer:
         ranks: _core.Ranks | Literal["auto"] | None = "auto",
         commit_wait_seconds: float = 600.0,
         audit_saves: int = 100,
+        read_only: bool = False,
     ) -> None:
         rules = keep or Keep(None, None, None)
         self._best = rules.best
@@ -117,6 +120,7 @@ class Checkpointer:
             ranks=self._ranks,
             commit_wait_max_seconds=commit_wait_seconds,
             audit_saves=audit_saves,
+            read_only=read_only,
         )
         self._calls = Calls()
         self._lazy = LazyCapture(self._engine, self._calls)
@@ -456,6 +460,7 @@ class Checkpointer:
         """Waits for what is in flight, then gives the threads and the arena back.
 
         A save that is still in flight after EXIT_SECONDS_MAX fails, and its threads are left.
+        If no save has ever succeeded, the first one's error is raised, unless a wait() has.
         """
         if self._ended or os.getpid() != self._owner:
             return
@@ -465,11 +470,7 @@ class Checkpointer:
         closed(self)
         self._finalizer.detach()
         self._ended = True
-        if self._completer.gave_up:
-            # Joining the engine's threads could wait for ever: leave them to the process's end.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
-            return
-        self._engine.close()
+        end_engine(self._engine, self._completer, self.path)
 
     def __enter__(self) -> Self:
         return self

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import logging
 import os
 import weakref
 from typing import Protocol
 
 from deepfreeze import _core
-from deepfreeze.errors import CheckpointError
+from deepfreeze.errors import CheckpointError, code_of, make_error
 from deepfreeze.handle import Completer
 
 log = logging.getLogger("deepfreeze")
@@ -51,6 +52,22 @@ def close_engine(engine: _core.Engine, completer: Completer, owner: int) -> None
     except CheckpointError as error:
         with contextlib.suppress(Exception):
             log.error("close: %s", error)
+
+
+def end_engine(engine: _core.Engine, completer: Completer, path: os.PathLike[str]) -> None:
+    """Gives threads and memory back. Raises the first error if no save has ever succeeded.
+
+    Unless it was told: a program that looks at no save must not end well without one checkpoint.
+    """
+    if completer.gave_up:
+        # Joining the engine's threads could wait for ever: leave them to the process's end.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+    else:
+        engine.close()
+    error = completer.untold()
+    if error is not None:
+        message = f"{path}: no save has succeeded, of {completer.failed_saves}. The first: {error}"
+        raise make_error(code_of(error), message) from error
 
 
 def _close_all() -> None:

@@ -79,6 +79,7 @@ class SaveHandle:
         self.captured: Future[int] = Future()
         self.local: Future[int] = Future()
         self.durable: Future[int] = Future()
+        self.told = False  # the error, to somebody who has waited
         self._native = native
         self._witness = witness
         self._owner = os.getpid()
@@ -94,12 +95,15 @@ class SaveHandle:
         future: Future[int] = getattr(self, level)
         try:
             future.result(timeout)
+            return
         except FutureTimeoutError:
             if future.done():
                 raise
             raise CheckpointTimeoutError(
                 f"step {self.step} is not {level} after {timeout} s"
             ) from None
+        finally:
+            self.told = self.told or (future.done() and future.exception() is not None)
 
     @property
     def begun(self) -> bool:
@@ -245,6 +249,8 @@ class Completer:
         self.failed_saves = 0
         self._settled = settled
         self._unraised: BaseException | None = None
+        self._has_saved = False
+        self._first_failed: tuple[SaveHandle, BaseException] | None = None  # while none has
         self._finite = True  # as far as is known, what the last save held
         self.gave_up = False  # a save was still in flight when the exit deadline was over
         self._lock = threading.RLock()  # a signal handler may ask while its own thread holds it
@@ -293,8 +299,12 @@ class Completer:
         with self._lock:
             self.failed_saves += 1
             self._unraised = self._unraised or error
+            count = 0 if self._has_saved else self.failed_saves
+            if not self._has_saved:
+                self._first_failed = self._first_failed or (handle, error)
         handle.fail(error)
-        _log_error("save of step %d failed: %s", handle.step, error)
+        more = f". None has succeeded yet: {count} of {count} have failed" if count else ""
+        _log_error("save of step %d failed: %s%s", handle.step, error, more)
 
     def failed_at_once(self, handle: SaveHandle, error: BaseException) -> None:
         """The same for one that has not begun; it too is settled by the thread."""
@@ -303,10 +313,19 @@ class Completer:
             self.add(handle)
 
     def take_unraised(self) -> BaseException | None:
-        """The first failure since the last call."""
+        """The first failure since the last call, for somebody who will raise it."""
         with self._lock:
             error, self._unraised = self._unraised, None
+            if error is not None and self._first_failed is not None:
+                self._first_failed[0].told = True
         return error
+
+    def untold(self) -> BaseException | None:
+        """The first failure, if no save has ever succeeded and nobody was told."""
+        with self._lock:
+            if self._first_failed is None or self._first_failed[0].told:
+                return None
+            return self._first_failed[1]
 
     def in_flight(self) -> list[SaveHandle]:
         """Handles whose futures are not complete, oldest first."""
@@ -384,6 +403,8 @@ class Completer:
         self._deadline.begin()
         try:
             handle.complete(self._deadline)
+            with self._lock:
+                self._has_saved, self._first_failed = True, None
             self._look_at_values(handle)
             _warn_of_replicas(handle)
         except BaseException as error:

@@ -96,11 +96,13 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
             return False
         names = [MODEL] if self._config.initial_load_model_only else self._names()
         run, chosen = split_address(path) or (path, None)
-        # A Checkpointer of a path that is not there would make it a run.
-        if os.path.isdir(run):
-            with df.Checkpointer(run) as other:
+        try:
+            with df.Checkpointer(run, read_only=True) as other:
                 if self._restored(other, chosen, names):
                     return True
+        except df.CheckpointError as error:
+            if error.code != "not_found":
+                raise
         raise FileNotFoundError(f"initial_load_path: {path} is no run with a checkpoint")
 
     def _names(self) -> list[str] | None:

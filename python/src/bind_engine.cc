@@ -132,8 +132,9 @@ Checkpointer open_engine(const std::string& path, std::optional<std::size_t> kee
                          const std::string& on_busy, double busy_wait_max_seconds,
                          const std::string& profile, std::optional<std::size_t> arena_bytes_max,
                          bool statistics, nb::object ranks, double commit_wait_max_seconds,
-                         std::uint32_t audit_saves) {
+                         std::uint32_t audit_saves, bool read_only) {
   Options options;
+  options.read_only = read_only;
   options.audit_saves = audit_saves;
   options.ranks = make_ranks(std::move(ranks));
   options.commit_wait_max = milliseconds_of(commit_wait_max_seconds);
@@ -284,17 +285,17 @@ void bind_engine(nb::module_& module) {
              std::optional<std::pair<std::string, std::uint64_t>> parent,
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
              std::optional<std::size_t> arena_bytes_max, bool statistics, nb::object ranks,
-             double commit_wait_max_seconds, std::uint32_t audit_saves) {
+             double commit_wait_max_seconds, std::uint32_t audit_saves, bool read_only) {
             new (self) Checkpointer(
                 open_engine(path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
                             busy_wait_max_seconds, profile, arena_bytes_max, statistics,
-                            std::move(ranks), commit_wait_max_seconds, audit_saves));
+                            std::move(ranks), commit_wait_max_seconds, audit_saves, read_only));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
           "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0,
-          "audit_saves"_a = 100)
+          "audit_saves"_a = 100, "read_only"_a = false)
       .def("prewarm", &prewarm, "table"_a, "objects"_a, "streams"_a = no_streams)
       .def("save", &save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a, "environment"_a,
            "confirm"_a = false, "streams"_a = no_streams)

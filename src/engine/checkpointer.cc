@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
+#include "base/log.h"
 #include "base/trace.h"
 #include "base/try.h"
 #include "engine/checkpointer_impl.h"
@@ -23,6 +25,33 @@ Status check_options(const Options& options) {
   return {};
 }
 
+// What ranks must have alike. Only where all have statistics is it known that a checkpoint is
+// finite.
+std::string_view subject_of(const Options& options) {
+  if (options.read_only) return "open read-only";
+  return options.statistics ? "open with statistics" : "open";
+}
+
+// Told now: a save would find it out when there is something to lose.
+Result<std::unique_ptr<Vfs>> open_to_write(const std::filesystem::path& root) {
+  DF_TRY_VOID(make_durable_directories(root));
+  DF_TRY(auto vfs, open_posix_vfs(root));
+  DF_TRY_VOID(vfs->check_writable());
+  return vfs;
+}
+
+Result<std::unique_ptr<Vfs>> open_directory(const std::filesystem::path& root, bool read_only) {
+  if (read_only) return open_posix_vfs(root);
+  auto vfs = open_to_write(root);
+  if (vfs) return vfs;
+  const Error cause = vfs.error().within(fmt::format("open {} to save in it", root.string()));
+  return fail(cause.code(),
+              cause.message() +
+                  ". Choose a directory that this process may write; to restore "
+                  "only, open it with read_only",
+              cause.os_errno());
+}
+
 }  // namespace
 
 Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -37,6 +66,10 @@ Checkpointer& Checkpointer::operator=(Checkpointer&& other) noexcept {
 Checkpointer::~Checkpointer() {
   // A forked child has neither the threads nor the arena: there is nothing to give back.
   if (impl_ && impl_->owner != ::getpid()) std::ignore = impl_.release();
+  if (!impl_ || impl_->closed) return;
+  impl_->stop();
+  const Status saved = impl_->check_any_saved();
+  if (!saved) log_warning(saved.error().message());
 }
 
 Status Checkpointer::check_usable(std::string_view operation) const {
@@ -47,8 +80,7 @@ Status Checkpointer::check_usable(std::string_view operation) const {
 
 Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Options options) {
   DF_TRY(JobRanks ranks, JobRanks::join(options.ranks));
-  // Only where all have them is it known that a checkpoint is finite.
-  const std::string_view subject = options.statistics ? "open with statistics" : "open";
+  const std::string_view subject = subject_of(options);
   auto own = Impl::open(path, std::move(options), ranks);
   const Status opened = own ? Status{} : std::unexpected(own.error());
   DF_TRY_VOID(ranks.agree(subject, opened));
@@ -63,9 +95,10 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
          WriteEngine::open({.mode = io_mode, .writes_in_flight = options.write_threads}));
   std::error_code ignored;
   const auto root = std::filesystem::absolute(path, ignored);
-  DF_TRY_VOID(make_durable_directories(root));
-  DF_TRY(auto vfs, open_posix_vfs(root));
-  DF_TRY(RunWriter writer, RunWriter::open(*vfs, options.parent, options.keep));
+  DF_TRY(auto vfs, open_directory(root, options.read_only));
+  DF_TRY(RunWriter writer, options.read_only
+                               ? RunWriter::open_to_read(*vfs)
+                               : RunWriter::open(*vfs, options.parent, options.keep));
   DF_TRY(auto trace_file, TraceFile::from_environment());
   try {
     Parts parts = {.ranks = ranks,
@@ -82,7 +115,9 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
 Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request) {
   const trace::Span span("save");
   try {
-    DF_TRY_VOID(check_usable(fmt::format("save step {}", request.step)));
+    const std::string operation = fmt::format("save step {}", request.step);
+    DF_TRY_VOID(check_usable(operation));
+    DF_TRY_VOID(impl_->check_may_save(operation));
     return impl_->checked_save(request);
   } catch (const std::exception& cause) {
     impl_->capturer.discard_early();
@@ -99,6 +134,7 @@ void Checkpointer::decline(const Error& why) {
 
 Status Checkpointer::prewarm(const SaveRequest& request) {
   DF_TRY_VOID(check_usable("prewarm"));
+  DF_TRY_VOID(impl_->check_may_save("prewarm"));
   try {
     return impl_->prewarm(request);
   } catch (const std::exception& cause) {
@@ -169,6 +205,7 @@ Status Checkpointer::agree(std::string_view subject, const Status& own) {
 
 Status Checkpointer::continue_from(const CheckpointInfo& info) {
   DF_TRY_VOID(check_usable("continue from " + info.path));
+  if (impl_->options.read_only) return {};
   impl_->writer.continue_from(point_of(info));
   impl_->save_index = std::max(impl_->writer.save_index(), info.save_index);
   return {};
@@ -180,10 +217,10 @@ void Checkpointer::wait() {
 
 Status Checkpointer::close() {
   if (impl_->owner != ::getpid()) return {};
-  impl_->closed = true;
+  if (std::exchange(impl_->closed, true)) return {};
   impl_->stop();
   impl_->capturer.give_back();
-  return {};
+  return impl_->check_any_saved();
 }
 
 }  // namespace deepfreeze

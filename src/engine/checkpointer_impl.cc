@@ -105,8 +105,36 @@ void Checkpointer::Impl::run_job(SaveJob& job) {
     job.settle_failed(out_of_memory(cause));
     free_once();
   }
+  note_end(committed, job.handle());
   if (committed && ranks.commits()) collect_or_warn(job);
   if (!committed && !ranks.is_alone()) leaves_aborted = true;
+}
+
+void Checkpointer::Impl::note_end(bool committed,
+                                  const std::shared_ptr<SaveHandle::State>& handle) {
+  const std::lock_guard lock(mutex);
+  has_committed = has_committed || committed;
+  if (has_committed) {
+    first_failed.reset();
+  } else if (!first_failed) {
+    first_failed = handle;
+  }
+}
+
+// A program that looks at no handle must not come to its end without one checkpoint, and well.
+Status Checkpointer::Impl::check_any_saved() {
+  const std::lock_guard lock(mutex);
+  if (!first_failed) return {};
+  const std::lock_guard handle_lock(first_failed->mutex);
+  if (first_failed->is_told || !first_failed->status.error) return {};
+  return std::unexpected(first_failed->status.error->within(
+      fmt::format("{}: no save has succeeded. The first", vfs->path_of(""))));
+}
+
+Status Checkpointer::Impl::check_may_save(std::string_view operation) const {
+  if (!options.read_only) return {};
+  return fail(ErrorCode::kInvalidArgument, fmt::format("{}: {} was opened read-only, for restoring",
+                                                       operation, vfs->path_of("")));
 }
 
 // The save itself is durable, whatever becomes of older ones.
@@ -179,10 +207,8 @@ SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
 }
 
 Result<SaveVerdict> Checkpointer::Impl::agree_on_save(const SaveVote& own) {
-  return ranks.agree_on_save(own, [&] {
-    if (writer.must_claim(own.step)) wait_for_jobs();
-    return writer.next_identity(own.step);
-  });
+  return ranks.agree_on_save(
+      own, [&] { return writer.next_identity(own.step, [this] { wait_for_jobs(); }); });
 }
 
 // The others wait for this rank's checksums: they must hear of whatever keeps it from having them.
@@ -200,6 +226,9 @@ Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request,
                                                const SaveVerdict& verdict) {
   const trace::Span span("plan");
   if (verdict.share_anew) DF_TRY_VOID(share_out(request));
+  if (!ranks.commits()) {
+    DF_TRY_VOID(writer.follow(verdict.identity.run_id, [this] { wait_for_jobs(); }));
+  }
   are_replicas_proven = true;
   save_index = verdict.identity.save_index;
   return planner.plan_save(request, verdict.identity, writer.record().parent);
@@ -311,6 +340,7 @@ Result<std::optional<SaveHandle>> Checkpointer::Impl::refused(
   if (is_callers_mistake(error)) return std::unexpected(std::move(error));
   SaveHandle result = handle_of(handle);
   handle->fail(std::move(error));
+  note_end(false, handle);
   return result;
 }
 
@@ -332,8 +362,7 @@ Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
   }
   const ScopeExit free_arena([this] { capturer.free_arena(); });
   DF_TRY_VOID(capturer.prewarm(planner.plan_capture(request.tensors, save_index + 1)));
-  wait_for_jobs();  // a claim would fence them
-  return ranks.commits() ? writer.prepare() : Status{};
+  return ranks.commits() ? writer.prepare([this] { wait_for_jobs(); }) : Status{};
 }
 
 // For the caller: notices when he has no copy left.
@@ -347,7 +376,8 @@ SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State
   return handle;
 }
 
-Result<std::vector<CheckpointInfo>> Checkpointer::Impl::own_candidates() const {
+Result<std::vector<CheckpointInfo>> Checkpointer::Impl::own_candidates() {
+  DF_TRY_VOID(writer.find_directory());
   DF_TRY(const RunListing listing, read_run(*vfs));
   return describe_all(*vfs, listing);
 }

@@ -70,6 +70,9 @@ struct Checkpointer::Impl {
   void wait_idle();
   void wait_for_jobs();
   void fail_unconfirmed();
+  void note_end(bool committed, const std::shared_ptr<SaveHandle::State>& handle);
+  [[nodiscard]] Status check_any_saved();
+  [[nodiscard]] Status check_may_save(std::string_view operation) const;
   [[nodiscard]] bool take_arena();
   [[nodiscard]] SaveVote prepare(const SaveRequest& request);
   [[nodiscard]] Result<SaveVerdict> agree_on_save(const SaveVote& own);
@@ -92,7 +95,7 @@ struct Checkpointer::Impl {
                                      const std::shared_ptr<SaveHandle::State>& handle);
   void push(std::shared_ptr<SaveJob> job);
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
-  [[nodiscard]] Result<std::vector<CheckpointInfo>> own_candidates() const;
+  [[nodiscard]] Result<std::vector<CheckpointInfo>> own_candidates();
   [[nodiscard]] Result<CheckpointInfo> best_of_own(const std::vector<CheckpointInfo>& infos,
                                                    const BestBy& by) const;
 
@@ -113,9 +116,11 @@ struct Checkpointer::Impl {
   std::weak_ptr<SaveJob> last_job;
   SaveHandle last_handle{make_handle_state(0)};
 
-  std::mutex mutex;  // guards the next two
+  std::mutex mutex;  // guards the next four
   std::condition_variable changed;
   std::size_t jobs_unfinished = 0;
+  bool has_committed = false;
+  std::shared_ptr<SaveHandle::State> first_failed;  // also its caller's, while none has committed
 
   BoundedQueue<std::shared_ptr<SaveJob>> jobs{kJobsQueuedMax};
   std::thread worker;  // last: it uses all above

@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/hex.h"
 #include "base/log.h"
 #include "base/random_id.h"
 #include "base/try.h"
-#include "manifest/claims.h"
+#include "engine/restored_points.h"
 #include "manifest/history.h"
 #include "manifest/retention.h"
+#include "manifest/run_file.h"
 
 namespace deepfreeze {
 namespace {
@@ -23,12 +25,16 @@ std::uint64_t last_save_index(const RunListing& listing) {
   return last;
 }
 
-void warn_of_new_line(const RunListing& listing, const std::optional<Point>& resumed_from) {
+void warn_of_new_line(const Vfs& vfs, const RunListing& listing,
+                      const std::optional<Point>& resumed_from) {
   const std::size_t committed = newest_first(listing).size();
   if (resumed_from || committed == 0) return;
+  const std::string path = vfs.path_of("");
   log_warning(fmt::format(
-      "run {} holds {} checkpoints and none was restored: this run starts a new line beside them",
-      listing.run.run_id, committed));
+      "{} holds {} checkpoints, and none was restored: this process starts a new line beside them. "
+      "They stay, whatever `keep` says: call restore() before the first save to go on from them, "
+      "or delete them by `deepfreeze gc {} --keep-last N`",
+      path, committed, path));
 }
 
 void warn_of_lost_claims(const RunListing& listing) {
@@ -39,6 +45,22 @@ void warn_of_lost_claims(const RunListing& listing) {
   }
 }
 
+bool is_committed_in(const RunListing& listing, const Point& point) {
+  return std::ranges::any_of(listing.attempts, [&](const AttemptState& attempt) {
+    return attempt.committed() && attempt.manifest->point == point;
+  });
+}
+
+// What the run holds of the line that stood at `point`.
+std::optional<Point> nearest_point(const RunListing& listing, const Point& point) {
+  if (is_committed_in(listing, point)) return point;
+  const CurrentLine line(listing);
+  for (const Manifest& manifest : newest_first(listing)) {
+    if (line.contains(manifest.point)) return manifest.point;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<RunWriter> RunWriter::open(Vfs& vfs, std::optional<ParentPoint> parent, Keep keep) {
@@ -47,30 +69,53 @@ Result<RunWriter> RunWriter::open(Vfs& vfs, std::optional<ParentPoint> parent, K
   return RunWriter(vfs, std::move(record), last_save_index(listing), std::move(keep));
 }
 
+Result<RunWriter> RunWriter::open_to_read(Vfs& vfs) {
+  DF_TRY(RunListing listing, read_run(vfs));
+  const std::uint64_t save_index = last_save_index(listing);
+  return RunWriter(vfs, std::move(listing.run), save_index, Keep{});
+}
+
 void RunWriter::continue_from(const Point& point) {
   const bool claimed_it = claimed_ && claimed_->resumed_from == point;
   claim_due_ = !claimed_it || has_issued_;
   stands_at_ = point;
+  note_restored(record_.run_id, point);
 }
 
 bool RunWriter::must_claim(std::uint64_t step) const {
-  return claim_due_ || (has_issued_ && step < stands_at_->step);
+  if (claim_due_) return true;
+  if (stands_at_) return has_issued_ && step < stands_at_->step;
+  // A prewarm, which knew no step, took for granted that the run goes on from there.
+  return claimed_->resumed_from && step < claimed_->resumed_from->step;
 }
 
-Status RunWriter::prepare() { return claim_due_ ? claim(stands_at_) : Status{}; }
+Status RunWriter::prepare(const Settle& settle) {
+  if (!claim_due_) return {};
+  DF_TRY(const ClaimView view, look());
+  if (!view.stands) return {};
+  settle();
+  return claim(std::numeric_limits<std::uint64_t>::max());
+}
 
-Result<Identity> RunWriter::next_identity(std::uint64_t step) {
-  if (must_claim(step)) {
-    DF_TRY_VOID(claim(stands_at_));
-  } else {
+Result<Identity> RunWriter::next_identity(std::uint64_t step, const Settle& settle) {
+  DF_TRY(const ClaimView view, look());
+  if (!view.stands) {
+    settle();
+    DF_TRY_VOID(open_again());
+  } else if (view.is_fenced && !must_claim(step)) {
     // Before a byte is written: a process that lost its run must not fill the disk.
     DF_TRY_VOID(check_not_fenced(*vfs_, claimed_->generation));
+  }
+  if (must_claim(step)) {
+    settle();
+    DF_TRY_VOID(claim(step));
   }
   stands_at_ = Point{.generation = claimed_->generation,
                      .step = step,
                      .save_index = ++save_index_,
                      .attempt_id = random_id()};
   has_issued_ = true;
+  forget_restored(record_.run_id);
   Identity identity;
   identity.run_id = record_.run_id;
   identity.attempt_id = stands_at_->attempt_id;
@@ -80,13 +125,116 @@ Result<Identity> RunWriter::next_identity(std::uint64_t step) {
   return identity;
 }
 
-Status RunWriter::claim(const std::optional<Point>& resumed_from) {
+// Is the run what it was when it was opened or claimed? One look at the disk per save.
+Result<ClaimView> RunWriter::look() {
+  if (is_elsewhere_) return ClaimView{};
+  DF_TRY(const bool in_place, vfs_->is_in_place());
+  if (!in_place) return ClaimView{};
+  if (claimed_) return look_at_claim(*vfs_, *claimed_);
+  const auto found = read_run_file(*vfs_);
+  if (found) return ClaimView{.stands = found->run_id == record_.run_id};
+  return ClaimView{.stands = found.error().code() != ErrorCode::kNotFound};
+}
+
+Status RunWriter::find_directory() {
+  DF_TRY(const bool in_place, vfs_->is_in_place());
+  if (in_place) return {};
+  DF_TRY_VOID(vfs_->reopen());
+  is_elsewhere_ = true;
+  return {};
+}
+
+Status RunWriter::open_again() {
+  const Status opened = vfs_->reopen();
+  if (!opened && opened.error().code() != ErrorCode::kNotFound) return opened;
+  is_elsewhere_ = true;  // until it is known what is there
+  if (!opened) {
+    DF_TRY_VOID(make_again());
+  } else if (const auto listing = read_run(*vfs_)) {
+    DF_TRY_VOID(go_on_in(*listing));
+  } else {
+    const ErrorCode cause = listing.error().code();
+    const bool holds_none = cause == ErrorCode::kNotFound || cause == ErrorCode::kCorrupt;
+    DF_TRY_VOID(holds_none ? make_again() : std::unexpected(listing.error()));
+  }
+  claimed_.reset();
+  claim_due_ = true;
+  has_issued_ = false;
+  is_elsewhere_ = false;
+  return {};
+}
+
+// A new run, not the old one's id: what was moved away may be gone on with elsewhere, and the two
+// must never be taken for one.
+Status RunWriter::make_again() {
+  DF_TRY_VOID(vfs_->make_root());
+  DF_TRY(RunRecord made, create_or_open_run(*vfs_, record_.parent));
+  log_warning(
+      fmt::format("{} was deleted or moved while it was open, with all checkpoints: it is "
+                  "made again as run {}, which begins with the next save",
+                  vfs_->path_of(""), made.run_id));
+  record_ = std::move(made);
+  stands_at_.reset();
+  return {};
+}
+
+Status RunWriter::go_on_in(const RunListing& listing) {
+  const std::string path = vfs_->path_of("");
+  if (listing.run.run_id != record_.run_id) {
+    // Only after a restore from it is this process a part of its history.
+    if (!stands_at_ || !is_committed_in(listing, *stands_at_)) {
+      return fail(ErrorCode::kFenced,
+                  fmt::format("{} holds another run now, {} in place of {}: restore from it to go "
+                              "on there, or open another directory",
+                              path, listing.run.run_id, record_.run_id));
+    }
+    record_ = listing.run;
+    return {};
+  }
+  if (claimed_ && !claim_due_) DF_TRY_VOID(check_not_fenced(*vfs_, claimed_->generation));
+  if (listing.run_rebuilt) {
+    DF_TRY(record_, create_or_open_run(*vfs_, record_.parent));  // the listing has warned
+  } else {
+    log_warning(
+        fmt::format("{} was replaced, or lost records, while it was open: run {} is "
+                    "claimed anew, and goes on with what is there",
+                    path, record_.run_id));
+  }
+  if (stands_at_) stands_at_ = nearest_point(listing, *stands_at_);
+  return {};
+}
+
+Status RunWriter::follow(const std::string& run_id, const Settle& settle) {
+  DF_TRY(const bool in_place, vfs_->is_in_place());
+  if (in_place && run_id == record_.run_id) return {};
+  record_.run_id = run_id;  // rank 0's word: the next vote must agree with it
+  settle();
+  if (!in_place) DF_TRY_VOID(vfs_->reopen());
+  DF_TRY(RunRecord found, read_run_file(*vfs_));
+  if (found.run_id == run_id) {
+    record_ = std::move(found);
+    return {};
+  }
+  return fail(ErrorCode::kIo, fmt::format("{} holds run {} here, and {} for rank 0",
+                                          vfs_->path_of(""), found.run_id, run_id));
+}
+
+std::optional<Point> RunWriter::start_in(const RunListing& listing, std::uint64_t step) const {
+  if (stands_at_) return stands_at_;
+  const auto restored = restored_point(record_.run_id);
+  // A smaller step is no continuation: somebody began anew after he had looked at a checkpoint.
+  if (!restored || step < restored->step || !is_committed_in(listing, *restored)) return {};
+  return restored;
+}
+
+Status RunWriter::claim(std::uint64_t step) {
   // Until all of it is done none holds: one that fails may be on the disk, and fence the last.
   claimed_.reset();
   claim_due_ = true;
   has_issued_ = false;
   DF_TRY(const RunListing before, read_run(*vfs_));
-  warn_of_new_line(before, resumed_from);
+  const std::optional<Point> resumed_from = start_in(before, step);
+  warn_of_new_line(*vfs_, before, resumed_from);
   warn_of_lost_claims(before);
   DF_TRY(GenerationRecord claimed, claim_generation(*vfs_, record_.run_id, resumed_from, keep_));
   // After the claim, so that what a predecessor still commits in between is seen.

@@ -3,45 +3,66 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 
-#include "manifest/run_directory.h"
+#include "manifest/claims.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {
 
 class RunWriter {
  public:
+  // Waits until no save is in flight. Called before a claim, which would fence one, and before
+  // the run's directory is opened again.
+  using Settle = std::function<void()>;
+
   [[nodiscard]] static Result<RunWriter> open(Vfs& vfs, std::optional<ParentPoint> parent,
                                               Keep keep = {});
+  // For restoring only: the run must be there, and nothing is written.
+  [[nodiscard]] static Result<RunWriter> open_to_read(Vfs& vfs);
 
   [[nodiscard]] const RunRecord& record() const { return record_; }
 
-  // From which point the next save goes on; without a call, from scratch. A process that has
-  // saved since its last claim claims anew, also for the same point: what it saved meanwhile is
-  // then abandoned, as after any rollback.
+  // From which point the next save goes on. Without a call: from what another writer of this
+  // process restored (restored_points.h), else from scratch. A process that has saved since its
+  // last claim claims anew, also for the same point: what it saved meanwhile is then abandoned, as
+  // after any rollback.
   void continue_from(const Point& point);
 
-  // True where the save of `step` needs a new claim. Saves in flight must be over before it:
-  // the claim would fence them.
+  // True if the save of `step` needs a new claim.
   [[nodiscard]] bool must_claim(std::uint64_t step) const;
 
-  // Claims a generation where the first save would; else nothing.
-  [[nodiscard]] Status prepare();
+  // Claims a generation if the first save would. Nothing if the run's directory is gone, which is
+  // for the next save.
+  [[nodiscard]] Status prepare(const Settle& settle = [] {});
+
+  // Opens the directory at the run's path again if it is another one now. Before a listing.
+  [[nodiscard]] Status find_directory();
+
+  // By ranks that don't commit: the run that rank 0 saves into may have been made again.
+  [[nodiscard]] Status follow(const std::string& run_id, const Settle& settle = [] {});
 
   // Of the newest save that is known of, of any line: the next one has a greater one.
   [[nodiscard]] std::uint64_t save_index() const { return save_index_; }
 
   // The identity of the next save. Claims a generation first where must_claim() says so: before
   // the first save, after continue_from(), and where the step went back without it (the new line
-  // then goes on from the newest step). kFenced where another process has taken the run over.
-  [[nodiscard]] Result<Identity> next_identity(std::uint64_t step);
+  // then goes on from the newest step). A run that was deleted is made again, as a new one, and
+  // claimed. kFenced where another process has taken the run over, or another run is there.
+  [[nodiscard]] Result<Identity> next_identity(std::uint64_t step, const Settle& settle = [] {});
 
  private:
   RunWriter(Vfs& vfs, RunRecord record, std::uint64_t save_index, Keep keep)
       : vfs_(&vfs), record_(std::move(record)), keep_(std::move(keep)), save_index_(save_index) {}
 
-  [[nodiscard]] Status claim(const std::optional<Point>& resumed_from);
+  [[nodiscard]] Status claim(std::uint64_t step);
+  [[nodiscard]] std::optional<Point> start_in(const RunListing& listing, std::uint64_t step) const;
+  [[nodiscard]] Result<ClaimView> look();
+  [[nodiscard]] Status open_again();
+  [[nodiscard]] Status go_on_in(const RunListing& listing);
+  [[nodiscard]] Status make_again();
   void remove_aborted() const;
 
   Vfs* vfs_;
@@ -50,8 +71,9 @@ class RunWriter {
   std::uint64_t save_index_;        // of the newest save
   std::optional<Point> stands_at_;  // what was issued or continued from last; none yet
   std::optional<GenerationRecord> claimed_;
-  bool claim_due_ = true;    // before the next save
-  bool has_issued_ = false;  // since the last claim
+  bool claim_due_ = true;      // before the next save
+  bool has_issued_ = false;    // since the last claim
+  bool is_elsewhere_ = false;  // the directory was opened again, and may hold another run
 };
 
 }  // namespace deepfreeze

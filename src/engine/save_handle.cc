@@ -152,7 +152,10 @@ Status SaveHandle::State::wait_until(const std::function<bool()>& reached,
     changed.wait(lock, settled);
   }
   if (reached()) return {};
-  if (status.error) return std::unexpected(*status.error);
+  if (status.error) {
+    is_told = true;
+    return std::unexpected(*status.error);
+  }
   return deepfreeze::fail(ErrorCode::kTimeout,
                           "wait for step " + std::to_string(status.step) + ": timed out");
 }

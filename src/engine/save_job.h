@@ -37,6 +37,7 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
           std::shared_ptr<LiveCapture> capture, std::shared_ptr<SaveHandle::State> handle);
 
   [[nodiscard]] std::uint64_t generation() const { return plan_.identity.generation; }
+  [[nodiscard]] const std::shared_ptr<SaveHandle::State>& handle() const { return handle_; }
 
   // Once all is copied: it is captured, or waits for its caller's confirmation. Any thread.
   void copied();

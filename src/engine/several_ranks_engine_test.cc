@@ -500,6 +500,36 @@ TEST_F(SeveralRanksTest, WhereOneCanNotOpenTheRunNoneHasIt) {
   });
 }
 
+TEST_F(SeveralRanksTest, ARunThatIsDeletedIsMadeAgainForAll) {
+  const auto delete_contents = [&] {
+    for (const auto& entry : fs::directory_iterator(run_dir())) fs::remove_all(entry.path());
+  };
+  const std::vector<std::function<void()>> harms = {
+      [&] { fs::remove_all(run_dir()); },
+      [&] { fs::rename(run_dir(), dir_.path() / "moved"); },
+      delete_contents,
+  };
+  ThreadRanks(3).run([&](std::uint32_t rank, const Group& group) {
+    Checkpointer run = open(group);
+    std::uint64_t step = 0;
+    for (const auto& harm : harms) {
+      for (int saves = 0; saves < 2; ++saves) {
+        const Status saved = save(run, rank, ++step);
+        ASSERT_TRUE(saved) << step << ": " << saved.error().message();
+      }
+      ASSERT_TRUE(run.as_rank0(true));
+      if (rank == 0) harm();
+      ASSERT_TRUE(run.as_rank0(true));
+    }
+    const Status saved = save(run, rank, ++step);
+    ASSERT_TRUE(saved) << saved.error().message();
+  });
+  EXPECT_EQ(newest().step, 7U);
+  EXPECT_EQ(next_step(), 8U);
+  EXPECT_EQ(verify_checkpoint(newest()).value().size(), 0U);
+  EXPECT_EQ(names_in_run("step-").size(), 1U);
+}
+
 TEST_F(SeveralRanksTest, RanksInDifferentDirectoriesAreToldSo) {
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
     Options options;

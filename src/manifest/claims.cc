@@ -18,13 +18,17 @@ namespace {
 
 constexpr RecordFailPoints kFailPoints = {"claim.written", "claim.renamed", "claim.synced"};
 
-Result<std::uint64_t> highest_claim(Vfs& vfs) {
-  DF_TRY(const std::vector<DirEntry> entries, vfs.list(""));
+std::uint64_t highest_claim(const std::vector<DirEntry>& entries) {
   std::uint64_t highest = 0;
   for (const DirEntry& entry : entries) {
     highest = std::max(highest, parse_generation_file_name(entry.name).value_or(0));
   }
   return highest;
+}
+
+Result<std::uint64_t> highest_claim(Vfs& vfs) {
+  DF_TRY(const std::vector<DirEntry> entries, vfs.list(""));
+  return highest_claim(entries);
 }
 
 Status place_claim(Vfs& vfs, const GenerationRecord& record) {
@@ -84,6 +88,15 @@ Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
   return fail(ErrorCode::kBusy, fmt::format("claim a generation of run {}: all numbers to {} are "
                                             "taken",
                                             run_id, record.generation));
+}
+
+Result<ClaimView> look_at_claim(Vfs& vfs, const GenerationRecord& own) {
+  DF_TRY(const std::vector<DirEntry> entries, vfs.list(""));
+  ClaimView view{.stands = false, .is_fenced = highest_claim(entries) > own.generation};
+  if (!has_name(entries, kRunFile)) return view;
+  const auto text = read_file(vfs, generation_file_name(own.generation), kRecordBytesMax);
+  view.stands = text && *text == encode_generation(own);
+  return view;
 }
 
 Status check_not_fenced(Vfs& vfs, std::uint64_t generation) {

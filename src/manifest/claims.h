@@ -17,6 +17,13 @@ namespace deepfreeze {
                                                         const Keep& keep = {});
 inline constexpr int kClaimTriesMax = 100;
 
+// How a claim of this process stands now.
+struct ClaimView {
+  bool stands = false;  // it is as it was written, and the run's own file is there
+  bool is_fenced = false;
+};
+[[nodiscard]] Result<ClaimView> look_at_claim(Vfs& vfs, const GenerationRecord& own);
+
 // kFenced where a claim above `generation` exists. The message names the claimant's generation.
 [[nodiscard]] Status check_not_fenced(Vfs& vfs, std::uint64_t generation);
 

@@ -32,7 +32,8 @@ struct Located {
 
 class PosixVfs final : public Vfs {
  public:
-  PosixVfs(UniqueFd root, std::string path) : root_(std::move(root)), path_(std::move(path)) {}
+  PosixVfs(UniqueFd root, std::string path, dev_t device)
+      : root_(std::move(root)), path_(std::move(path)), device_(device) {}
 
   Result<std::unique_ptr<File>> create(std::string_view name, Access access) override;
   Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override;
@@ -44,6 +45,10 @@ class PosixVfs final : public Vfs {
   Status sync_dir(std::string_view name) override;
   Result<std::vector<DirEntry>> list(std::string_view name) override;
   [[nodiscard]] std::string path_of(std::string_view name) const override;
+  Result<bool> is_in_place() override;
+  Status reopen() override;
+  Status make_root() override;
+  Status check_writable() override;
 
  private:
   [[nodiscard]] Result<UniqueFd> open(std::string_view operation, std::string_view name, int flags,
@@ -54,6 +59,7 @@ class PosixVfs final : public Vfs {
 
   UniqueFd root_;
   std::string path_;
+  dev_t device_;  // of the first root, or the one made last
 };
 
 std::string PosixVfs::path_of(std::string_view name) const {
@@ -161,15 +167,69 @@ Result<std::vector<DirEntry>> PosixVfs::list(std::string_view name) {
   return list_directory(std::move(fd), path_of(name));
 }
 
+Result<UniqueFd> open_root(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (fd.valid()) return fd;
+  const int cause = errno;
+  auto failed = os_fail("open", path, cause);
+  if (cause != ENOTDIR) return failed;
+  return fail(ErrorCode::kNotFound, failed.error().message(), cause);
+}
+
+Result<bool> PosixVfs::is_in_place() {
+  struct stat held = {};
+  struct stat named = {};
+  if (::stat(path_.c_str(), &named) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return false;
+    return os_fail("look at", path_, errno);
+  }
+  // A file server says so of a directory that was deleted on another machine.
+  if (::fstat(root_.get(), &held) != 0 && errno == ESTALE) return false;
+  return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+Status PosixVfs::reopen() {
+  DF_TRY(root_, open_root(path_));
+  return {};
+}
+
+// Of the directory itself, or of the nearest one above it that is there.
+Result<dev_t> device_of_place(std::filesystem::path place) {
+  struct stat status = {};
+  while (::stat(place.c_str(), &status) != 0) {
+    if (errno != ENOENT || place == place.parent_path()) {
+      return os_fail("look at", place.string(), errno);
+    }
+    place = place.parent_path();
+  }
+  return status.st_dev;
+}
+
+Status PosixVfs::make_root() {
+  DF_TRY(const dev_t device, device_of_place(path_));
+  if (device != device_) {
+    return fail(ErrorCode::kIo, path_ + " was on another file system, which is not mounted now");
+  }
+  DF_TRY_VOID(make_durable_directories(path_));
+  return reopen();
+}
+
+// The process's effective rights. With no difference to the real ones the plain call is enough,
+// which no sandbox forbids.
+Status PosixVfs::check_writable() {
+  const bool is_plain = ::getuid() == ::geteuid() && ::getgid() == ::getegid();
+  const int flags = is_plain ? 0 : AT_EACCESS;
+  if (::faccessat(AT_FDCWD, path_.c_str(), W_OK | X_OK, flags) == 0) return {};
+  return os_fail("write in", path_, errno);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Vfs>> open_posix_vfs(const std::filesystem::path& root) {
-  UniqueFd fd(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (fd.valid()) return std::make_unique<PosixVfs>(std::move(fd), root.string());
-  const int cause = errno;
-  auto failed = os_fail("open", root.string(), cause);
-  if (cause != ENOTDIR) return failed;
-  return fail(ErrorCode::kNotFound, failed.error().message(), cause);
+  DF_TRY(UniqueFd fd, open_root(root.string()));
+  struct stat status = {};
+  if (::fstat(fd.get(), &status) != 0) return os_fail("open", root.string(), errno);
+  return std::make_unique<PosixVfs>(std::move(fd), root.string(), status.st_dev);
 }
 
 }  // namespace deepfreeze

@@ -228,6 +228,62 @@ class SmallMount {
   int os_errno_ = 0;
 };
 
+TEST_F(PosixVfsTest, ARootThatIsMovedDeletedOrReplacedIsNotInItsPlace) {
+  const std::filesystem::path root = dir_.path() / "above" / "root";
+  ASSERT_TRUE(make_durable_directories(root));
+  const auto vfs = open_posix_vfs(root).value();
+  EXPECT_TRUE(vfs->is_in_place().value());
+  std::filesystem::rename(root, dir_.path() / "moved");
+  EXPECT_FALSE(vfs->is_in_place().value());
+  EXPECT_EQ(code_of(vfs->reopen()), ErrorCode::kNotFound);
+  ASSERT_TRUE(write_new_file(*vfs, "file", "x")) << "still the old one";
+  EXPECT_TRUE(std::filesystem::exists(dir_.path() / "moved" / "file"));
+  std::filesystem::remove_all(root.parent_path());
+  ASSERT_TRUE(vfs->make_root());
+  EXPECT_TRUE(vfs->is_in_place().value());
+  ASSERT_TRUE(write_new_file(*vfs, "file", "x"));
+  EXPECT_TRUE(std::filesystem::exists(root / "file"));
+  std::filesystem::remove_all(root);
+  std::filesystem::create_directory(root);
+  EXPECT_FALSE(vfs->is_in_place().value());
+  ASSERT_TRUE(vfs->reopen());
+  EXPECT_TRUE(vfs->is_in_place().value());
+}
+
+// What is below an empty mount point is another disk, and would fill it.
+TEST_F(PosixVfsTest, ARootIsNotMadeAgainWhileItsFileSystemIsNotMounted) {
+  ASSERT_TRUE(vfs_->make_dir("mount"));
+  const std::filesystem::path place = dir_.path() / "mount";
+  for (const auto& root : {place / "root", place}) {
+    std::unique_ptr<Vfs> vfs;
+    {
+      const SmallMount mount(place);
+      const char* cause = std::strerror(mount.os_errno());
+      if (mount.is_beyond_this_machine()) GTEST_SKIP() << "LEFT OUT: mount a tmpfs: " << cause;
+      ASSERT_EQ(mount.os_errno(), 0) << cause;
+      ASSERT_TRUE(make_durable_directories(root));
+      vfs = open_posix_vfs(root).value();
+    }
+    EXPECT_FALSE(vfs->is_in_place().value()) << root;
+    EXPECT_EQ(code_of(vfs->make_root()), ErrorCode::kIo) << root;
+    EXPECT_TRUE(std::filesystem::is_empty(place)) << root;
+  }
+}
+
+TEST_F(PosixVfsTest, AReadOnlyFileSystemIsNotWritable) {
+  EXPECT_TRUE(vfs_->check_writable());
+  ASSERT_TRUE(vfs_->make_dir("mount"));
+  const SmallMount mount(dir_.path() / "mount");
+  const char* cause = std::strerror(mount.os_errno());
+  if (mount.is_beyond_this_machine()) GTEST_SKIP() << "LEFT OUT: mount a tmpfs: " << cause;
+  const auto vfs = open_posix_vfs(dir_.path() / "mount").value();
+  EXPECT_TRUE(vfs->check_writable());
+  ASSERT_EQ(::mount("", (dir_.path() / "mount").c_str(), "", MS_REMOUNT | MS_RDONLY, nullptr), 0);
+  const Status writable = vfs->check_writable();
+  ASSERT_FALSE(writable);
+  EXPECT_EQ(writable.error().os_errno(), EROFS);
+}
+
 TEST_F(PosixVfsTest, AFullDiskIsNoSpaceAtWriteAndAtPreallocate) {
   ASSERT_TRUE(vfs_->make_dir("mount"));
   const SmallMount mount(dir_.path() / "mount");

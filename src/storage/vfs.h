@@ -80,6 +80,17 @@ class Vfs {
   [[nodiscard]] virtual Result<std::vector<DirEntry>> list(std::string_view name) = 0;
   // The full path, for messages.
   [[nodiscard]] virtual std::string path_of(std::string_view name) const = 0;
+
+  // The root is held open, so it may have been deleted, moved or replaced since: false then.
+  [[nodiscard]] virtual Result<bool> is_in_place() { return true; }
+  // From here on the root is what its path names now; kNotFound where that is nothing. This and
+  // the next are for a moment in which nobody else uses the Vfs.
+  [[nodiscard]] virtual Status reopen() { return {}; }
+  // The same after the directory was made durably, if there is none. Never on another file system
+  // than the first root's: that one may only be unmounted.
+  [[nodiscard]] virtual Status make_root() { return {}; }
+  // Whether names can be made and removed in the root, as far as permissions and the mount tell.
+  [[nodiscard]] virtual Status check_writable() { return {}; }
 };
 
 // Whole small files, buffered. read_file refuses more than `bytes_max` with kCorrupt.

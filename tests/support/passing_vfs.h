@@ -34,6 +34,10 @@ class PassingVfs : public Vfs {
   [[nodiscard]] std::string path_of(std::string_view name) const override {
     return disk_.path_of(name);
   }
+  Result<bool> is_in_place() override { return disk_.is_in_place(); }
+  Status reopen() override { return disk_.reopen(); }
+  Status make_root() override { return disk_.make_root(); }
+  Status check_writable() override { return disk_.check_writable(); }
 
  protected:
   Vfs& disk_;  // NOLINT: for those who derive
