@@ -135,6 +135,10 @@ struct RestoreTarget {
   std::uintptr_t stream = 0;
 };
 
+// Is told how many bytes have been read so far: by the reading threads, never by two at once, and
+// never fewer than before. It must not throw.
+using OnProgress = std::function<void(std::uint64_t bytes_read)>;
+
 // A checkpoint opened for reading, its index verified.
 class OpenCheckpoint {
  public:
@@ -145,7 +149,8 @@ class OpenCheckpoint {
   [[nodiscard]] const std::string& objects(std::uint32_t rank = 0) const;
   // kNotFound, kMismatch: nothing written. Else targets may have been: kCorrupt names file, blocks
   // and tensors; kGone where it was deleted meanwhile. Reads are verified unless `verify` is false.
-  [[nodiscard]] Status read(std::span<const RestoreTarget> targets, bool verify = true) const;
+  [[nodiscard]] Status read(std::span<const RestoreTarget> targets, bool verify = true,
+                            const OnProgress& on_progress = {}) const;
 
   struct State;
   explicit OpenCheckpoint(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -185,7 +190,8 @@ struct FaultInfo {
 };
 
 // Reads and checks every byte; empty means good.
-[[nodiscard]] Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info);
+[[nodiscard]] Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info,
+                                                               const OnProgress& on_progress = {});
 
 // Whatever rules keep it, the newest too; durable once it returns, and well where it is gone
 // already. Not of a run whose writer may be going back to it.
@@ -194,7 +200,8 @@ struct FaultInfo {
 class Checkpointer {
  public:
   // Makes the run where there is none; an error if this process may not write there, unless
-  // Options::read_only. Starts threads; takes no memory yet. Collective.
+  // Options::read_only. A relative path is made absolute here, so that it means the same directory
+  // after the program has changed its own. Starts threads; takes no memory yet. Collective.
   [[nodiscard]] static Result<Checkpointer> open(const std::filesystem::path& path,
                                                  Options options);
   Checkpointer(Checkpointer&&) noexcept;

@@ -46,7 +46,7 @@ struct BestBy {
 
 // Where a branch started: a step of another run.
 struct ParentPoint {
-  std::string run;  // its path, as the user gave it
+  std::string run;  // its path; open() makes a relative one absolute, and so it is recorded
   std::uint64_t step = 0;
   bool operator==(const ParentPoint&) const = default;
 };

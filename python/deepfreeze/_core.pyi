@@ -114,7 +114,15 @@ class OpenCheckpoint:
     def objects(self, rank: int = 0) -> str:
         """As that rank gave them; "" where there was none."""
     def tensors(self) -> list[TensorSpec]: ...
-    def read(self, targets: Sequence[Target], verify: bool) -> None: ...
+    def read(
+        self, targets: Sequence[Target], verify: bool, counter: ReadCounter | None = None
+    ) -> None: ...
+
+class ReadCounter:
+    """How far a read is, while it goes on in another thread."""
+
+    @property
+    def bytes(self) -> int: ...
 
 class Fault:
     file: str
@@ -203,7 +211,7 @@ def open_checkpoint(info: CheckpointInfo) -> OpenCheckpoint: ...
 def delete_checkpoint(info: CheckpointInfo) -> None:
     """Durably, whatever rules keep it, the newest too."""
 
-def verify_checkpoint(info: CheckpointInfo) -> list[Fault]:
+def verify_checkpoint(info: CheckpointInfo, counter: ReadCounter | None = None) -> list[Fault]:
     """Reads and checks every byte; empty means good."""
 
 def set_error_factory(make: Callable[[str, str], BaseException]) -> None:

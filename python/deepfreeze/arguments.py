@@ -1,9 +1,59 @@
-"""What a caller gives beside the state: steps, metrics, tags."""
+"""What a caller gives beside the state: paths, steps, metrics, tags."""
 
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Parent = tuple[str | os.PathLike[str], int]  # a run and a step of it
+
+
+def absolute(path: str | os.PathLike[str], what: str = "path") -> Path:
+    """What `path` means now, whatever directory the program changes to later.
+
+    Links and ".." in it stay, and "~" is a name like any other, as for pathlib.
+    """
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"{what}: {text!r} is no str; os.fsdecode() makes one of it")
+    if not text or "\0" in text:
+        raise ValueError(f"{what}: {text!r} is no path: it is empty or has a null character")
+    return Path(text).absolute()
+
+
+def absolute_parent(parent: Parent | None) -> tuple[str, int] | None:
+    """The same for a run that others branch from; the new run's record keeps it, as UTF-8."""
+    if parent is None:
+        return None
+    run, step = parent
+    text = os.fspath(absolute(run, "parent"))
+    if not is_unicode(text):
+        raise ValueError(
+            f"parent: {text!r} is not UTF-8, and the new run records the path as such: rename the "
+            "directory, or reach it by a link with another name"
+        )
+    return text, step
+
+
+def absolute_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a Checkpointer that is made later, with the paths as they are meant now."""
+    made = dict(options)
+    if made.get("parent") is not None:
+        made["parent"] = absolute_parent(made["parent"])
+    if made.get("prometheus_textfile") is not None:
+        made["prometheus_textfile"] = absolute(made["prometheus_textfile"], "prometheus_textfile")
+    return made
+
+
+def is_unicode(text: str) -> bool:
+    """Whether it has no lone surrogates, by which Python stands for bytes that are no UTF-8."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def checked_step(step: int) -> int:
@@ -23,7 +73,7 @@ def checked_step(step: int) -> int:
 
 def floats(metrics: Mapping[str, float]) -> dict[str, float]:
     """Metrics as names and numbers; TypeError names the one that is none."""
-    return {str(name): _float(name, value) for name, value in metrics.items()}
+    return {_unicode(str(name), "metrics"): _float(name, value) for name, value in metrics.items()}
 
 
 def _float(name: str, value: float) -> float:
@@ -38,4 +88,10 @@ def strings(tags: Mapping[str, str]) -> dict[str, str]:
     for name, value in tags.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(f"tags: {name!r}: {value!r} is no pair of strings")
-    return dict(tags)
+    return {_unicode(name, "tags"): _unicode(value, "tags") for name, value in tags.items()}
+
+
+def _unicode(text: str, what: str) -> str:
+    if is_unicode(text):
+        return text
+    raise ValueError(f"{what}: {text!r} is not Unicode, and can't be stored as UTF-8")

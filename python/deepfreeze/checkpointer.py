@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from deepfreeze import _core
-from deepfreeze.arguments import checked_step, floats, strings
+from deepfreeze.arguments import absolute, absolute_parent, checked_step, floats, strings
 from deepfreeze.budget import policy_of
 from deepfreeze.calls import Calls, alone
 from deepfreeze.capture import environment, paused_gc, table_of, walk
@@ -101,14 +101,14 @@ class Checkpointer:
     ) -> None:
         rules = keep or Keep(None, None, None)
         self._best = rules.best
-        self._parent = None if parent is None else (os.fspath(parent[0]), parent[1])
+        self._parent = absolute_parent(parent)
         self._is_of_parent = False  # what restore() tries
-        self.path = Path(path)
+        self.path: Path = absolute(path)
         self.last_restore: RestoreReport | None = None
-        self._textfile = textfile_of(path, prometheus_textfile)
+        self._textfile = textfile_of(self.path, prometheus_textfile)
         self._ranks = ranks_of_job() if ranks == "auto" else ranks
         self._engine = _core.Engine(
-            os.fspath(path),
+            os.fspath(self.path),
             keep_last=rules.last,
             keep_every=rules.every,
             keep_best=rules.best,

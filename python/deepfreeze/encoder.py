@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from deepfreeze.arguments import is_unicode
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import join, shown
 from deepfreeze.tree import FACTORIES, Node
@@ -200,16 +201,9 @@ def _is_key(key: object) -> bool:
 
 def _is_plain_object(mapping: dict[object, object]) -> bool:
     for key in mapping:
-        if type(key) is not str or key == "$" or not _is_utf8(key):
-            return False
+        if type(key) is not str or key == "$" or not is_unicode(key):
+            return False  # it is encoded as a value, which names the place
     return True
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False  # then the key is encoded as a value, which names the place
 
 
 def _factory_of(value: object, path: str) -> dict[str, Node]:

@@ -14,7 +14,7 @@ class CheckpointError(Exception):
     def __init__(
         self, message: str, *, code: str | None = None, state_modified: bool = False
     ) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         if code is not None:
             self.code = code
         self.state_modified = state_modified
@@ -82,6 +82,16 @@ _TYPES: dict[str, type[CheckpointError]] = {
         CheckpointTimeoutError,
     )
 }
+
+
+def printable(text: str) -> str:
+    """The text as every stream can print it: what stands for bytes that are no UTF-8 is escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says, for the native engine and other ranks."""
+    return printable(str(error) or type(error).__name__)
 
 
 def code_of(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deepfreeze.errors import CheckpointError
+from deepfreeze.errors import CheckpointError, message_of
 from deepfreeze.reading import Restorer
 from deepfreeze.restore_plan import RestorePlan
 
@@ -27,7 +27,7 @@ class HalfRestored:
     def failed(self, restorer: Restorer, error: BaseException) -> None:
         """A restore ended so."""
         if restorer.modified:
-            self._why = str(error) or type(error).__name__
+            self._why = message_of(error)
             self._touched |= restorer.touched
 
     def restored(self, plan: RestorePlan, *, whole: bool) -> None:

@@ -21,6 +21,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.training_args import ParallelMode
 
 import deepfreeze as df
+from deepfreeze.arguments import absolute, absolute_options
 from deepfreeze.chosen import Step, point_in, split_address
 from deepfreeze.late_rng import LateRNG
 from deepfreeze.tested_versions import warn_where_untested
@@ -67,9 +68,13 @@ class DeepFreezeTrainerMixin:
         warn_where_untested("transformers")
         super().__init__(*arguments, **options)
         _refuse(self)
-        self.run = Path(self.args.output_dir, "deepfreeze") if run is None else Path(run)
+        beside = os.path.join(self.args.output_dir, "deepfreeze")
+        self.run = absolute(beside if run is None else run, "run")
         self.checkpointer: df.Checkpointer | None = None  # while train() runs
-        self._run_options = {"keep": _keep_of(self.args), **(run_options or {})}
+        self._run_options = {
+            "keep": _keep_of(self.args),
+            **absolute_options(run_options or {}),
+        }
         self._late_rng = LateRNG()
         self._resuming: int | None = None  # the step of the run that train() goes on from
         self._is_restored = False  # and whether all of it is in place

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import keras
 
 from deepfreeze.adapters.keras_variables import optimizers_of
+from deepfreeze.arguments import absolute
 from deepfreeze.checkpointer import Checkpointer
 from deepfreeze.errors import MismatchError
 from deepfreeze.keras_resume import Batches, CallbackState, PassedOver
@@ -74,7 +75,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         self._graph: GraphCapture | None = None
         self._by_epoch = every == "epoch"
         self._options: dict[str, Any] = {"every": None if every == "epoch" else every, "keep": keep}
-        self._path = None if isinstance(run, Checkpointer) else run
+        self._path = None if isinstance(run, Checkpointer) else absolute(run, "run")
         self._ckpt = run if isinstance(run, Checkpointer) else None
         if self._ckpt is not None and any(self._options.values()):
             raise ValueError("DeepFreezeCallback: a Checkpointer has its own `every` and `keep`")

@@ -19,6 +19,7 @@ from deepfreeze.errors import (
     IncompleteError,
     MismatchError,
     code_of,
+    message_of,
 )
 from deepfreeze.handle import named_divergences
 from deepfreeze.matching import match_state
@@ -314,7 +315,7 @@ def together(engine: _core.Engine, subject: str) -> Iterator[list[str]]:
         yield subjects
     except BaseException as error:
         try:
-            engine.agree(subject, code_of(error), str(error) or type(error).__name__)
+            engine.agree(subject, code_of(error), message_of(error))
         except CheckpointError as agreed:
             if str(agreed) == str(error) or not isinstance(error, Exception):
                 raise error from None  # alone, or interrupted

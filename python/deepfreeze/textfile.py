@@ -6,8 +6,8 @@ import contextlib
 import logging
 import os
 import threading
-from pathlib import Path
 
+from deepfreeze.arguments import absolute
 from deepfreeze.counters import SaveCounters
 from deepfreeze.handle import SaveHandle
 
@@ -18,13 +18,13 @@ class Textfile:
     """Counters of one checkpointer and their file. It must not end a training: nothing raises."""
 
     def __init__(self, path: str | os.PathLike[str], run: str | os.PathLike[str]) -> None:
-        self._path = Path(os.path.abspath(os.fspath(path)))  # the program may change directory
+        self._path = absolute(path, "prometheus_textfile")
         if self._path.suffix != ".prom":
             raise ValueError(
                 f"prometheus_textfile: {self._path} does not end in .prom, "
                 "and the node exporter reads no other file"
             )
-        self._counters = SaveCounters(os.path.abspath(os.fspath(run)))
+        self._counters = SaveCounters(os.path.abspath(run))
         self._warned = False
 
     def skipped(self) -> None:

@@ -16,6 +16,7 @@ from torchtitan.components.checkpointer.base import (
 )
 
 import deepfreeze as df
+from deepfreeze.arguments import absolute
 from deepfreeze.chosen import Step, split_address
 from deepfreeze.tested_versions import warn_where_untested
 
@@ -64,6 +65,8 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
             self.enable = False  # for close(), which its end calls
             raise ValueError(f"DeepFreezeCheckpointManager: {refused[0]}: use deepfreeze import")
         self._config = config
+        given = config.initial_load_path
+        self._initial_path = None if given is None else absolute(given, "initial_load_path")
         own = list(optimizers)
         parts = {str(index): part for index, part in enumerate(model_parts)}
         self._state: dict[str, Any] = {
@@ -91,7 +94,7 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
             return self._restored(self._ckpt, None if step == -1 else step, self._names())
         if step != -1:
             raise FileNotFoundError(f"{self._ckpt.path} has no step {step}: it has none at all")
-        path = self._config.initial_load_path
+        path = self._initial_path
         if path is None:
             return False
         names = [MODEL] if self._config.initial_load_model_only else self._names()

@@ -1,12 +1,17 @@
 // Reading: lists of checkpoints, open ones, their tensors.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
+#include <atomic>
 #include <cstddef>
+#include <ctime>
+#include <filesystem>
 #include <string>
 
 #include "deepfreeze/checkpointer.h"
@@ -44,9 +49,54 @@ RestoreTarget make_target(std::string key, std::uintptr_t address, std::size_t b
   return target;
 }
 
-void read(const OpenCheckpoint& checkpoint, const std::vector<RestoreTarget>& targets,
-          bool verify) {
-  without_gil([&] { return checkpoint.read(targets, verify); });
+// Bytes read so far, for another Python thread to look at: the reading threads take no GIL.
+class ReadCounter {
+ public:
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  void set(std::uint64_t bytes) { bytes_.store(bytes, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> bytes_{0};  // relaxed: nothing is read by what it says
+};
+
+OnProgress told_to(ReadCounter* counter) {
+  if (counter == nullptr) return {};
+  return [counter](std::uint64_t bytes) { counter->set(bytes); };
+}
+
+void read(const OpenCheckpoint& checkpoint, const std::vector<RestoreTarget>& targets, bool verify,
+          ReadCounter* counter) {
+  without_gil([&] { return checkpoint.read(targets, verify, told_to(counter)); });
+}
+
+// As Python names files: bytes that are no UTF-8 stand for themselves (os.fsencode()).
+nb::str path_text(const std::string& path) {
+  return nb::steal<nb::str>(
+      PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));
+}
+
+// In UTC, to the second.
+std::string time_text(std::int64_t wall_micros) {
+  const auto seconds = static_cast<std::time_t>(wall_micros / 1'000'000);
+  std::tm parts = {};
+  std::array<char, 32> text = {};
+  if (::gmtime_r(&seconds, &parts) == nullptr) return "";
+  return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+nb::object repr_of(const CheckpointInfo& info) {
+  nb::str text =
+      nb::str("CheckpointInfo(step={}, generation={}, saved='{}', bytes={}, metrics={}{}{})");
+  return text.attr("format")(info.step, info.generation, time_text(info.wall_micros), info.bytes,
+                             info.metrics, info.abandoned ? ", abandoned=True" : "",
+                             info.fault.empty()
+                                 ? nb::object(nb::str(""))
+                                 : nb::str(", fault={!r}").attr("format")(text_of(info.fault)));
+}
+
+nb::object repr_of_fault(const FaultInfo& fault) {
+  return nb::str("Fault(file={!r}, cause={!r}, blocks={!r}, tensors={!r})")
+      .attr("format")(text_of(fault.file), text_of(fault.cause), fault.blocks, fault.tensors);
 }
 
 void bind_values(nb::module_& module) {
@@ -67,8 +117,9 @@ void bind_values(nb::module_& module) {
           "key"_a, "address"_a, "bytes"_a, "box"_a = nb::none(), "device"_a = kHostMemory,
           "stream"_a = 0);
   nb::class_<FaultInfo>(module, "Fault")
-      .def_ro("file", &FaultInfo::file)
-      .def_ro("cause", &FaultInfo::cause)
+      .def("__repr__", &repr_of_fault)
+      .def_prop_ro("file", [](const FaultInfo& fault) { return text_of(fault.file); })
+      .def_prop_ro("cause", [](const FaultInfo& fault) { return text_of(fault.cause); })
       .def_ro("blocks", &FaultInfo::blocks)
       .def_ro("tensors", &FaultInfo::tensors);
 }
@@ -83,13 +134,14 @@ void bind_info(nb::module_& module) {
       .def_ro("bytes", &CheckpointInfo::bytes)
       .def_ro("world_size", &CheckpointInfo::world_size)
       .def_ro("abandoned", &CheckpointInfo::abandoned)
-      .def_ro("path", &CheckpointInfo::path)
+      .def_prop_ro("path", [](const CheckpointInfo& info) { return path_text(info.path); })
       .def_ro("metrics", &CheckpointInfo::metrics)
       .def_ro("tags", &CheckpointInfo::tags)
       .def_ro("environment", &CheckpointInfo::environment)
       .def_ro("non_finite", &CheckpointInfo::non_finite)
       .def_prop_ro("diverged", [](const CheckpointInfo& info) { return pairs_of(info.diverged); })
-      .def_ro("fault", &CheckpointInfo::fault);
+      .def_prop_ro("fault", [](const CheckpointInfo& info) { return text_of(info.fault); })
+      .def("__repr__", &repr_of);
 }
 
 }  // namespace
@@ -102,8 +154,11 @@ void bind_checkpoint(nb::module_& module) {
       .def_prop_ro("info", &OpenCheckpoint::info)
       .def("objects", &OpenCheckpoint::objects, "rank"_a = 0)
       .def("tensors", [](const OpenCheckpoint& self) { return self.tensors(); })
-      .def("read", &read, "targets"_a, "verify"_a);
-  module.def("list_checkpoints", [](const std::string& run) {
+      .def("read", &read, "targets"_a, "verify"_a, "counter"_a = nb::none());
+  nb::class_<ReadCounter>(module, "ReadCounter")
+      .def(nb::init<>())
+      .def_prop_ro("bytes", &ReadCounter::bytes);
+  module.def("list_checkpoints", [](const std::filesystem::path& run) {
     return without_gil([&run] { return list_checkpoints(run); });
   });
   module.def("open_checkpoint", [](const CheckpointInfo& info) {
@@ -112,9 +167,12 @@ void bind_checkpoint(nb::module_& module) {
   module.def("delete_checkpoint", [](const CheckpointInfo& info) {
     return without_gil([&info] { return delete_checkpoint(info); });
   });
-  module.def("verify_checkpoint", [](const CheckpointInfo& info) {
-    return without_gil([&info] { return verify_checkpoint(info); });
-  });
+  module.def(
+      "verify_checkpoint",
+      [](const CheckpointInfo& info, ReadCounter* counter) {
+        return without_gil([&] { return verify_checkpoint(info, told_to(counter)); });
+      },
+      "info"_a, "counter"_a = nb::none());
 }
 
 }  // namespace deepfreeze::python

@@ -1,5 +1,6 @@
 // Writing: the engine and the handles of its saves.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -7,6 +8,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <filesystem>
 #include <string>
 #include <tuple>
 
@@ -125,7 +127,7 @@ Status status_of(const std::string& code, const std::string& message) {
   return std::unexpected(Error(ErrorCode::kInternal, message));
 }
 
-Checkpointer open_engine(const std::string& path, std::optional<std::size_t> keep_last,
+Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::size_t> keep_last,
                          std::optional<std::uint64_t> keep_every,
                          const std::optional<BestForm>& keep_best,
                          std::optional<std::pair<std::string, std::uint64_t>> parent,
@@ -280,8 +282,9 @@ void bind_engine(nb::module_& module) {
   engine
       .def(
           "__init__",
-          [](Checkpointer* self, const std::string& path, std::optional<std::size_t> keep_last,
-             std::optional<std::uint64_t> keep_every, std::optional<BestForm> keep_best,
+          [](Checkpointer* self, const std::filesystem::path& path,
+             std::optional<std::size_t> keep_last, std::optional<std::uint64_t> keep_every,
+             std::optional<BestForm> keep_best,
              std::optional<std::pair<std::string, std::uint64_t>> parent,
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
              std::optional<std::size_t> arena_bytes_max, bool statistics, nb::object ranks,

@@ -19,11 +19,14 @@ thread_local std::optional<nb::python_error> kept;
 
 }  // namespace
 
+nb::str text_of(std::string_view bytes) {
+  return nb::steal<nb::str>(PyUnicode_DecodeUTF8(
+      bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace"));
+}
+
 nb::object make_exception(const Error& error) {
-  if (!error_factory.is_valid()) {
-    return nb::borrow(PyExc_RuntimeError)(nb::str(error.message().c_str()));
-  }
-  return error_factory(std::string(to_string(error.code())), error.message());
+  if (!error_factory.is_valid()) return nb::borrow(PyExc_RuntimeError)(text_of(error.message()));
+  return error_factory(std::string(to_string(error.code())), text_of(error.message()));
 }
 
 void raise(const Error& error) {

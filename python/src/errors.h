@@ -3,9 +3,14 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string_view>
+
 #include "deepfreeze/result.h"
 
 namespace deepfreeze::python {
+
+// Of a text of the core, which names paths and may so be no UTF-8: such bytes are escaped.
+[[nodiscard]] nanobind::str text_of(std::string_view bytes);
 
 // The exception that the package's factory makes of an error.
 [[nodiscard]] nanobind::object make_exception(const Error& error);

@@ -93,8 +93,11 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
   DF_TRY(const IoMode io_mode, io_mode_from_environment());
   DF_TRY(auto write_engine,
          WriteEngine::open({.mode = io_mode, .writes_in_flight = options.write_threads}));
-  std::error_code ignored;
-  const auto root = std::filesystem::absolute(path, ignored);
+  DF_TRY(const std::filesystem::path root, absolute_path(path));
+  if (options.parent) {
+    DF_TRY(const std::filesystem::path parent, absolute_path(options.parent->run));
+    options.parent->run = parent.string();
+  }
   DF_TRY(auto vfs, open_directory(root, options.read_only));
   DF_TRY(RunWriter writer, options.read_only
                                ? RunWriter::open_to_read(*vfs)

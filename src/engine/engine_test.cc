@@ -113,11 +113,63 @@ void flip_one_bit(const fs::path& file, std::uint64_t offset) {
   stream.put(byte);
 }
 
+std::string read_whole(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
 fs::path data_file_of(const CheckpointInfo& info) {
   for (const auto& entry : fs::directory_iterator(info.path)) {
     if (entry.path().extension() == ".safetensors") return entry.path();
   }
   return {};
+}
+
+// As a program finds its run that changes its directory.
+TEST_F(EngineTest, ARelativePathMeansTheDirectoryThatItMeantFirst) {
+  const fs::path before = fs::current_path();
+  const ScopeExit go_back([&before] { fs::current_path(before); });
+  fs::current_path(root_);
+  auto run = Checkpointer::open("run", {.parent = ParentPoint{"base", 7}}).value();
+  save_durably(run, 1);
+  const auto listed = list_checkpoints("run").value();
+  fs::create_directory(root_ / "elsewhere");
+  fs::current_path(root_ / "elsewhere");
+  save_durably(run, 2);
+  EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{2, 1}));
+  EXPECT_FALSE(fs::exists("run"));
+  EXPECT_EQ(fs::path(listed.front().path).parent_path(), run_dir());
+  EXPECT_TRUE(verify_checkpoint(listed.front()).value().empty());
+  const std::string record = read_whole(run_dir() / "deepfreeze.json");
+  EXPECT_TRUE(record.contains((root_ / "base").lexically_normal().string())) << record;
+}
+
+TEST_F(EngineTest, AnEmptyPathIsRefused) {
+  const auto opened = Checkpointer::open("", {});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(list_checkpoints(""));
+}
+
+// For whoever shows how far it is.
+TEST_F(EngineTest, ReadingAndVerifyingTellHowFarTheyAre) {
+  auto run = open();
+  save_durably(run, 1);
+  const auto info = list_checkpoints(run_dir()).value().front();
+  std::vector<std::uint64_t> told;
+  const auto note = [&told](std::uint64_t bytes) { told.push_back(bytes); };
+  State live;
+  ASSERT_TRUE(open_checkpoint(info)->read(live.targets(), true, note));
+  const std::uint64_t bytes = live.weights.size() * sizeof(float) + live.counters.size();
+  ASSERT_FALSE(told.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  EXPECT_EQ(told.back(), bytes);
+  told.clear();
+  ASSERT_TRUE(verify_checkpoint(info, note));
+  ASSERT_FALSE(told.empty());
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  EXPECT_GE(told.back(), bytes);
 }
 
 TEST_F(EngineTest, RestoresWhatWasSavedInAnotherInstance) {

@@ -153,7 +153,8 @@ const std::string& OpenCheckpoint::objects(std::uint32_t rank) const {
   return state_->snapshot->tree(rank);
 }
 
-Status OpenCheckpoint::read(std::span<const RestoreTarget> targets, bool verify) const {
+Status OpenCheckpoint::read(std::span<const RestoreTarget> targets, bool verify,
+                            const OnProgress& on_progress) const {
   std::vector<ReadTarget> wanted;
   wanted.reserve(targets.size());
   for (const RestoreTarget& target : targets) {
@@ -161,13 +162,15 @@ Status OpenCheckpoint::read(std::span<const RestoreTarget> targets, bool verify)
   }
   CudaDevices devices;
   DF_TRY_VOID(wait_for_streams(targets, devices));
-  return state_->snapshot->read(
-      wanted,
-      {.verify = verify, .thread_count = kReadThreads, .on_progress = {}, .devices = &devices});
+  return state_->snapshot->read(wanted, {.verify = verify,
+                                         .thread_count = kReadThreads,
+                                         .on_progress = on_progress,
+                                         .devices = &devices});
 }
 
 Result<std::vector<CheckpointInfo>> list_checkpoints(const std::filesystem::path& run) {
-  DF_TRY(const auto vfs, open_posix_vfs(run));
+  DF_TRY(const std::filesystem::path root, absolute_path(run));
+  DF_TRY(const auto vfs, open_posix_vfs(root));
   DF_TRY(const RunListing listing, read_run(*vfs));
   return describe_all(*vfs, listing);
 }
@@ -199,10 +202,13 @@ Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info) {
   return OpenCheckpoint(std::move(state));
 }
 
-Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info) {
+Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info,
+                                                 const OnProgress& on_progress) {
   DF_TRY(const Located located, locate(info));
-  DF_TRY(const auto faults, verify_attempt(*located.vfs, located.manifest,
-                                           {.verify = true, .thread_count = kReadThreads}));
+  DF_TRY(
+      const auto faults,
+      verify_attempt(*located.vfs, located.manifest,
+                     {.verify = true, .thread_count = kReadThreads, .on_progress = on_progress}));
   std::vector<FaultInfo> infos;
   for (const Fault& fault : faults) {
     infos.push_back({fault.file, fault.cause, fault.blocks, fault.tensors});

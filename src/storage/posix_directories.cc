@@ -61,6 +61,15 @@ void sync_those_of_one_device(const std::vector<std::filesystem::path>& parents)
 
 }  // namespace
 
+Result<std::filesystem::path> absolute_path(const std::filesystem::path& path) {
+  if (path.empty()) return fail(ErrorCode::kInvalidArgument, "the path of a run is empty");
+  std::error_code cause;
+  std::filesystem::path whole = std::filesystem::absolute(path, cause);
+  if (!cause) return whole;
+  return os_fail("look up the current directory, for the relative path", path.string(),
+                 cause.value());
+}
+
 Status make_durable_directories(const std::filesystem::path& root) {
   std::vector<std::filesystem::path> parents;  // of each component
   std::filesystem::path parent = root.is_absolute() ? root.root_path() : ".";

@@ -6,6 +6,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
 #include <string_view>
 
 #include "base/log.h"
@@ -13,6 +16,7 @@
 #include "base/try.h"
 #include "base/unique_fd.h"
 #include "storage/os_error.h"
+#include "storage/posix_vfs.h"
 
 namespace deepfreeze {
 namespace {
@@ -34,11 +38,23 @@ Status append(const std::string& path, int flags, std::string_view text) {
   return {};
 }
 
+// All checkpointers of a process write to one file, also after it has changed its directory.
+Result<std::string> first_meaning_of(const std::string& named) {
+  static std::mutex mutex;
+  static std::map<std::string, std::string> meanings;
+  const std::lock_guard lock(mutex);
+  const auto known = meanings.find(named);
+  if (known != meanings.end()) return known->second;
+  DF_TRY(const std::filesystem::path path, absolute_path(named));
+  return meanings[named] = path.string();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TraceFile>> TraceFile::from_environment() {
-  const char* path = std::getenv("DEEPFREEZE_TRACE");
-  if (path == nullptr || *path == '\0') return nullptr;
+  const char* named = std::getenv("DEEPFREEZE_TRACE");
+  if (named == nullptr || *named == '\0') return nullptr;
+  DF_TRY(const std::string path, first_meaning_of(named));
   if (!begun.exchange(true)) {
     const Status emptied = append(path, O_TRUNC, "[\n");
     if (!emptied) return std::unexpected(emptied.error().within("DEEPFREEZE_TRACE"));

@@ -5,10 +5,12 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "base/log.h"
+#include "base/scope_exit.h"
 #include "base/trace.h"
 #include "support/deny_syscall.h"
 #include "support/scoped_dir.h"
@@ -62,6 +64,23 @@ TEST_F(TraceFileTest, HoldsTheSpansOfTheProcessAfterEachFlush) {
   }
   file->flush();
   EXPECT_TRUE(text_of(path).find(R"("name":"seal")") != std::string::npos);
+}
+
+TEST_F(TraceFileTest, ARelativePathMeansOneFileForTheWholeProcess) {
+  const auto before = std::filesystem::current_path();
+  const ScopeExit go_back([&before] { std::filesystem::current_path(before); });
+  std::filesystem::current_path(dir_.path());
+  name_file("relative.json");
+  const auto first = TraceFile::from_environment().value();
+  std::filesystem::create_directory(dir_.path() / "elsewhere");
+  std::filesystem::current_path(dir_.path() / "elsewhere");
+  const auto second = TraceFile::from_environment().value();
+  {
+    const trace::Span span("copy");
+  }
+  second->flush();
+  EXPECT_FALSE(text_of(dir_.path() / "relative.json").empty());
+  EXPECT_FALSE(std::filesystem::exists("relative.json"));
 }
 
 TEST_F(TraceFileTest, AFileThatCantBeWrittenEndsTheTraceWithOneLine) {

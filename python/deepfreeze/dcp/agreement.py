@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from deepfreeze.errors import GONE, CorruptError, IncompleteError, code_of, make_error
+from deepfreeze.errors import GONE, CorruptError, IncompleteError, code_of, make_error, message_of
 from deepfreeze.ranks import TorchStoreRanks
 
 log = logging.getLogger("deepfreeze")
@@ -25,7 +25,7 @@ class Report:
     @classmethod
     def of(cls, error: BaseException) -> Report:
         """Of one that failed."""
-        return cls(code_of(error), str(error) or type(error).__name__, error)
+        return cls(code_of(error), message_of(error), error)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ class DeepFreezeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     and with the newest otherwise. `verify="blocks"` reads all of it before, so that a damaged one
     makes it fall back; by "records" alone a damaged block is a CorruptError when it is read.
 
-    For one load or save at a time.
+    A relative id is taken from the directory in which the program is when this object is made. For
+    one load or save at a time.
     """
 
     protocol = "deepfreeze"
@@ -40,16 +41,17 @@ class DeepFreezeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if verify not in ("records", "blocks"):
             raise ValueError(f"verify {verify!r}: not records or blocks")
         self._verify: Verify = verify
+        self._here = _current_directory()
         self._opened: dict[Path, Committed] = {}
         self._temporary: dict[Path, bytes] = {}  # metadata before it is renamed
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         stripped = super()._strip_protocol(path)
-        return stripped if isinstance(stripped, list) else os.path.abspath(stripped)
+        return stripped if isinstance(stripped, list) else os.path.normpath(stripped)
 
     def _place(self, path: Any) -> Path:
-        return Path(self._strip_protocol(path))
+        return Path(os.path.abspath(os.path.join(self._here, self._strip_protocol(path))))
 
     def _committed(self, folder: Path) -> Committed:
         found = self._opened.get(folder)
@@ -171,6 +173,13 @@ class DeepFreezeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             raise IsADirectoryError(f"remove deepfreeze://{place}: {what}")
         self._opened.pop(place, None)
         Identity(place).remove()
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was deleted, which is nothing to those who give whole paths
+        return ""
 
 
 def _file(place: Path, size: int) -> dict[str, Any]:

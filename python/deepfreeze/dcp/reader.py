@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.storage import StorageReader as DcpReader
 from torch.futures import Future
 
 from deepfreeze import _core
+from deepfreeze.arguments import absolute
 from deepfreeze.chosen import Step, checked, is_newest, point_in
 from deepfreeze.dcp.agreement import Agreement, Report
 from deepfreeze.dcp.connections import connection
@@ -56,7 +57,7 @@ class StorageReader(DcpReader):
         timeout_seconds: float = 900.0,
     ) -> None:
         super().__init__()
-        self._path = "" if path is None else os.fspath(path)
+        self._path = "" if path is None else os.fspath(absolute(path))
         self._step = checked(step)
         self._allow_pickle = allow_pickle
         self._timeout_seconds = timeout_seconds
@@ -80,7 +81,7 @@ class StorageReader(DcpReader):
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """The next load is of that run."""
         if checkpoint_id:
-            self._path = os.fspath(checkpoint_id)
+            self._path = os.fspath(absolute(checkpoint_id, "checkpoint_id"))
         self._planned, self._tried = None, set()
 
     # Not "kwargs": to a reader with that parameter DCP comes again for metadata of each rank.

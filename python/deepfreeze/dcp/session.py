@@ -16,7 +16,7 @@ from deepfreeze.dcp.connections import connection
 from deepfreeze.dcp.contents import Content
 from deepfreeze.dcp.meeting import Place, Verdict, Vote, meet
 from deepfreeze.dcp.saving import save_and_wait
-from deepfreeze.errors import CheckpointError, code_of
+from deepfreeze.errors import CheckpointError, code_of, message_of
 from deepfreeze.memo import Memo
 from deepfreeze.ranks import TorchStoreRanks
 
@@ -89,7 +89,7 @@ class Session:
             table = table_of(content.entries, self._memo)
         except BaseException as error:  # an interrupt, too, must not leave the others waiting
             failure = error
-            own = Vote(code=code_of(error), message=str(error) or type(error).__name__)
+            own = Vote(code=code_of(error), message=message_of(error))
         try:
             verdict = meet(job.place, own, lambda votes: self._judge(votes, job.step), store)
         except Exception:
@@ -175,9 +175,9 @@ _sessions_lock = threading.Lock()
 
 def session_of(path: str | os.PathLike[str]) -> Session:
     """The one session of this process for a run, as long as somebody holds it. Any thread."""
-    whole = os.path.abspath(path)
+    place = os.path.realpath(path)  # two names of a directory are one run
     with _sessions_lock:
-        session = _sessions.get(whole)
+        session = _sessions.get(place)
         if session is None:
-            session = _sessions[whole] = Session(whole)
+            session = _sessions[place] = Session(os.fspath(path))
         return session

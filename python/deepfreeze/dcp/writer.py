@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.storage import StorageWriter as DcpWriter
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from deepfreeze.arguments import checked_step
+from deepfreeze.arguments import absolute, checked_step
 from deepfreeze.dcp.contents import content_of
 from deepfreeze.dcp.meeting import Place
 from deepfreeze.dcp.session import SaveJob, Session, SessionOptions, session_of
@@ -60,7 +60,7 @@ class StorageWriter(DcpWriter):
         super().__init__()
         self._options = SessionOptions(keep_last, arena_bytes_max, commit_wait_seconds)
         self._timeout_seconds = timeout_seconds
-        self._path = ""
+        self._path = self._named = ""
         self._session: Session | None = None
         self._rank = 0
         self._saved_step: int | None = None
@@ -83,7 +83,8 @@ class StorageWriter(DcpWriter):
         return self._path
 
     def _aim(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.fspath(path)
+        self._named = os.fspath(path)  # all ranks give the same, whatever their directories are
+        self._path = os.fspath(absolute(path))
         self._session = session_of(self._path)
 
     # What DCP calls, in this order.
@@ -131,7 +132,7 @@ class StorageWriter(DcpWriter):
             what = "no path was given" if self._session is None else _FOREIGN_PLAN
             raise CheckpointError(f"save to {self._path!r}: {what}", code="invalid_argument")
         place = Place(
-            f"{zlib.crc32(self._path.encode()):08x}",
+            f"{zlib.crc32(os.fsencode(self._named)):08x}",
             self._rank,
             size.world_size,
             self._timeout_seconds,
@@ -172,7 +173,7 @@ class StorageWriter(DcpWriter):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._path:
-            self._aim(self._path)
+            self._session = session_of(self._path)
 
 
 _FOREIGN_PLAN = (

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze import _core
+from deepfreeze.arguments import absolute
 from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.progress import Progress, human_bytes
@@ -75,7 +76,7 @@ def _run(text: str) -> Path:
     # As src/cli/run_ref.h reads it: an existing directory is taken whole, '@' or not.
     if "@" in text and not os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"{text!r}: a whole run is needed, without '@'")
-    return Path(text)
+    return absolute(text, "RUN")
 
 
 def _step(text: str) -> int:

@@ -11,6 +11,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 import deepfreeze as df
+from deepfreeze.arguments import absolute, absolute_options
 from deepfreeze.late_rng import LateRNG
 from deepfreeze.lightning.moments import Moments
 from deepfreeze.lightning.state import Loaders, load_callbacks, resume_averaging, state_of
@@ -36,8 +37,8 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, run: str | os.PathLike[str], **options: Any) -> None:
         warn_where_untested("lightning")
-        self._run = run
-        self._options = options
+        self._run = absolute(run, "run")
+        self._options = absolute_options(options)
         self._rng = LateRNG()
         self._loaders = Loaders()
         self._moments: Moments | None = None

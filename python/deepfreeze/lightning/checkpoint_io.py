@@ -14,6 +14,7 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 
 import deepfreeze as df
 from deepfreeze import _core
+from deepfreeze.arguments import absolute_options
 from deepfreeze.lightning.held_paths import HeldPaths, is_held
 from deepfreeze.lightning.metrics import logged_metrics
 from deepfreeze.lightning.paths import PATH, attempt_at, found_at, local, of_path, read, run_beside
@@ -42,7 +43,7 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         refused = sorted({"every", "keep", "on_busy", "ranks"} & options.keys())
         if refused:
             raise TypeError(f"DeepFreezeCheckpointIO: {', '.join(refused)}: Lightning decides that")
-        self._options = options
+        self._options = absolute_options(options)
         self._runs: dict[Path, df.Checkpointer] = {}
         self._newest: dict[Path, df.SaveHandle] = {}  # of each run
         self._stands_at: dict[Path, _core.CheckpointInfo] = {}  # training, in each run

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
+from deepfreeze.arguments import absolute
 from deepfreeze.ranks.directory_meeting import meet
 from deepfreeze.ranks.polling import polls
 from deepfreeze.ranks.store_ranks import LateError, StoreRanks
@@ -39,7 +40,7 @@ class DirectoryRanks(StoreRanks):
         if not 0 <= rank < world_size:
             raise ValueError(f"ranks: rank {rank} of {world_size}")
         super().__init__(rank, world_size, timeout_seconds)
-        place = Path(directory)
+        place = absolute(directory, "directory")
         place.mkdir(parents=True, exist_ok=True)
         self._place = meet(place, job, rank, world_size, timeout_seconds)
 

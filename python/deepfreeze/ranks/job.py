@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import imported
-from deepfreeze.errors import code_of
+from deepfreeze.errors import code_of, message_of
 from deepfreeze.ranks.torch_ranks import TorchRanks
 
 
@@ -28,5 +28,5 @@ def declining(engine: _core.Engine) -> Iterator[None]:
     try:
         yield
     except BaseException as error:  # an interrupt, too, must not leave them a save apart
-        engine.decline(code_of(error), str(error) or type(error).__name__)
+        engine.decline(code_of(error), message_of(error))
         raise
