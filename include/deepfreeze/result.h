@@ -36,8 +36,8 @@ enum class ErrorCode : std::uint8_t {
 // One failure: a code and a sentence that names operation, object, place and cause.
 class [[nodiscard]] Error {
  public:
-  Error(ErrorCode code, std::string message, int os_errno = 0)
-      : code_(code), os_errno_(os_errno), message_(std::move(message)) {}
+  // What is too long for a message, a key of megabytes say, is left out of it.
+  Error(ErrorCode code, std::string message, int os_errno = 0);
 
   [[nodiscard]] ErrorCode code() const { return code_; }
   [[nodiscard]] int os_errno() const { return os_errno_; }  // 0 where no system call failed

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from deepfreeze.names import shortened
+
 Parent = tuple[str | os.PathLike[str], int]  # a run and a step of it
 
 
@@ -80,18 +82,18 @@ def _float(name: str, value: float) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as cause:
-        raise TypeError(f"metrics: {name!r}: {value!r} is no number") from cause
+        raise TypeError(shortened(f"metrics: {name!r}: {value!r} is no number")) from cause
 
 
 def strings(tags: Mapping[str, str]) -> dict[str, str]:
     """Tags as pairs of strings; TypeError names the one that is none."""
     for name, value in tags.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"tags: {name!r}: {value!r} is no pair of strings")
+            raise TypeError(shortened(f"tags: {name!r}: {value!r} is no pair of strings"))
     return {_unicode(name, "tags"): _unicode(value, "tags") for name, value in tags.items()}
 
 
 def _unicode(text: str, what: str) -> str:
     if is_unicode(text):
         return text
-    raise ValueError(f"{what}: {text!r} is not Unicode, and can't be stored as UTF-8")
+    raise ValueError(shortened(f"{what}: {text!r} is not Unicode, and can't be stored as UTF-8"))

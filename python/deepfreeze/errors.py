@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from deepfreeze.names import shortened
+
 GONE = "gone"  # the code of an error: a checkpoint was deleted after it had been listed
 
 
@@ -85,8 +87,11 @@ _TYPES: dict[str, type[CheckpointError]] = {
 
 
 def printable(text: str) -> str:
-    """The text as every stream can print it: what stands for bytes that are no UTF-8 is escaped."""
-    return text.encode(errors="backslashreplace").decode()
+    """The text as a message: surrogates, which no stream can print, escaped; long names shortened.
+
+    A surrogate stands for a byte of a path that is no UTF-8.
+    """
+    return shortened(text).encode(errors="backslashreplace").decode()
 
 
 def message_of(error: BaseException) -> str:

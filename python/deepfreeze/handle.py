@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 from deepfreeze import _core
 from deepfreeze.errors import CheckpointError, CheckpointTimeoutError, TornCaptureError
+from deepfreeze.names import shown
 
 log = logging.getLogger("deepfreeze")
 
@@ -438,7 +439,7 @@ def _warn_of_replicas(handle: SaveHandle) -> None:
 def named_divergences(diverged: Sequence[tuple[str, Sequence[int]]]) -> str:
     """Tensors and ranks, the first few of them."""
     named = [
-        f"{key} (rank {', '.join(map(str, ranks[:_NAMED_MAX]))}"
+        f"{shown(key)} (rank {', '.join(map(str, ranks[:_NAMED_MAX]))}"
         f"{', ...' if len(ranks) > _NAMED_MAX else ''})"
         for key, ranks in diverged[:_NAMED_MAX]
     ]

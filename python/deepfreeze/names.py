@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
 from functools import lru_cache
+
+# As in src/base/shortened.cc.
+_NAME_MAX, _BEGINNING, _END = 300, 150, 50  # characters
+_LONG_NAME = re.compile(rf"\S{{{_NAME_MAX + 1},}}")
+_TEXT_MAX = 4_000
 
 
 @lru_cache(maxsize=65536)
@@ -28,7 +34,20 @@ def join(path: str, key: object) -> str:
 
 def shown(path: str) -> str:
     """The name as messages print it."""
-    return path or "the state"
+    return _elided(path, _BEGINNING) if len(path) > _NAME_MAX else path or "the state"
+
+
+def shortened(text: str) -> str:
+    """A message with what is too long for one left out: of each name, and of the whole."""
+    if len(text) <= _NAME_MAX:
+        return text
+    text = _LONG_NAME.sub(lambda name: _elided(name[0], _BEGINNING), text)
+    return text if len(text) <= _TEXT_MAX else _elided(text, _TEXT_MAX - 2 * _NAME_MAX)
+
+
+def _elided(text: str, beginning: int) -> str:
+    left_out = len(text) - beginning - _END
+    return f"{text[:beginning]}...({left_out} characters left out)...{text[-_END:]}"
 
 
 class Owner(Enum):

@@ -380,4 +380,10 @@ def _without_torch(tag: str, node: Node, path: str, plan: Plan) -> object:
 def _listed(names: Iterable[str], separator: str = ", ") -> str:
     names = list(names)
     more = len(names) - _NAMES_SHOWN_MAX
+<<<<<<< HEAD
     return separator.join(names[:_NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+=======
+    return ", ".join(map(shown, names[:_NAMES_SHOWN_MAX])) + (
+        f" and {more} more" if more > 0 else ""
+    )
+>>>>>>> 34917c0 (messages: a long name is shortened, in one place of each language)

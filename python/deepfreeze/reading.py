@@ -23,7 +23,7 @@ from deepfreeze.errors import (
 )
 from deepfreeze.handle import named_divergences
 from deepfreeze.matching import match_state
-from deepfreeze.names import KeyFilter
+from deepfreeze.names import KeyFilter, shown
 from deepfreeze.plan import Plan
 from deepfreeze.restore_plan import RestorePlan
 from deepfreeze.tree import loads
@@ -338,7 +338,7 @@ def warn_of_other_ranks(
         info.step,
         info.world_size,
         here,
-        f", and left as it is here: {', '.join(left_alone[:8])}" if left_alone else "",
+        f", and left as it is here: {', '.join(map(shown, left_alone[:8]))}" if left_alone else "",
     )
 
 

@@ -1,8 +1,14 @@
 #include "deepfreeze/result.h"
 
 #include <array>
+#include <utility>
+
+#include "base/shortened.h"
 
 namespace deepfreeze {
+
+Error::Error(ErrorCode code, std::string message, int os_errno)
+    : code_(code), os_errno_(os_errno), message_(shortened(std::move(message))) {}
 
 std::string_view to_string(ErrorCode code) {
   static constexpr std::array<std::string_view, 17> kNames = {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hex.h"
+#include "base/shortened.h"
 #include "base/try.h"
 
 namespace deepfreeze {
@@ -115,7 +116,7 @@ std::string describe_bad_blocks(const ShardHeader& header, std::span<const BadBl
   if (bad.size() > 1) {
     text += fmt::format(" (and {} more block{})", bad.size() - 1, bad.size() == 2 ? "" : "s");
   }
-  return text;
+  return shortened(std::move(text));
 }
 
 }  // namespace deepfreeze

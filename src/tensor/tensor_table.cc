@@ -16,7 +16,11 @@ std::unexpected<Error> refuse(const TensorSpec& spec, std::string_view cause) {
 
 Status check_key(const TensorSpec& spec) {
   if (spec.key.empty()) return refuse(spec, "its key is empty");
-  if (spec.key.size() > kKeyBytesMax) return refuse(spec, "its key is too long");
+  if (spec.key.size() > kKeyBytesMax) {
+    return refuse(spec, fmt::format("its key has {} bytes, and may have {}: give it, or what holds "
+                                    "it, a shorter name",
+                                    spec.key.size(), kKeyBytesMax));
+  }
   if (!is_utf8(spec.key)) return refuse(spec, "its key is not UTF-8");
   if (spec.key == "__metadata__") return refuse(spec, "the file format reserves this key");
   return {};
