@@ -1,5 +1,7 @@
 """DeepFreeze: frequent, asynchronous, verified checkpoints for deep-learning training."""
 
+import sys as _sys
+
 from deepfreeze import _core
 from deepfreeze.checkpointer import Checkpointer
 from deepfreeze.determinism import Determinism, determinism
@@ -13,7 +15,9 @@ from deepfreeze.errors import (
     MismatchError,
     NoSpaceError,
     TornCaptureError,
-    make_error,
+)
+from deepfreeze.errors import (
+    make_error as _make_error,
 )
 from deepfreeze.handle import SaveHandle, SaveStatus
 from deepfreeze.per_rank import PerRank, per_rank
@@ -52,4 +56,13 @@ __all__ = [
     "register_type",
 ]
 
-_core.set_error_factory(make_error)
+_core.set_error_factory(_make_error)
+
+# What a program imports by itself; all other modules are internal.
+_MODULES = ("accelerate", "chainer", "dcp", "huggingface", "keras", "lightning", "torchtitan")
+
+
+def __dir__() -> list[str]:
+    """The public names, and of the public modules those that were imported."""
+    imported = [name for name in _MODULES if f"{__name__}.{name}" in _sys.modules]
+    return sorted([*__all__, *imported])

@@ -13,7 +13,7 @@ from torch import nn
 import deepfreeze as df
 from deepfreeze.chosen import Step
 from deepfreeze.passed_steps import PassedSteps
-from deepfreeze.tested_versions import warn_where_untested
+from deepfreeze.tested_versions import warn_of_other_release
 
 _TRIED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
 
@@ -39,7 +39,7 @@ class AcceleratorCheckpointer(df.Checkpointer):
         models: Sequence[nn.Module] | None = None,
         **options: Any,
     ) -> None:
-        warn_where_untested("accelerate")
+        warn_of_other_release("accelerate")
         if accelerator.distributed_type not in _TRIED:
             raise df.CheckpointError(
                 f"AcceleratorCheckpointer: {accelerator.distributed_type} is not supported",

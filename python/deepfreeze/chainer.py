@@ -53,6 +53,9 @@ class DeepFreezeExtension:
             self.checkpointer = Checkpointer(run, every=every, keep=keep)
         self._rng = RNG() if rng is None else rng
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.checkpointer.path}>"
+
     def resume(self, trainer: Any, step: int | None = None, strict: bool = True) -> int:
         """Restores the newest checkpoint, or that of `step`; returns its iteration, 0 for none.
 

@@ -7,6 +7,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -18,6 +19,7 @@ from deepfreeze.calls import Calls, alone
 from deepfreeze.capture import environment, paused_gc, table_of, walk
 from deepfreeze.chosen import Rule, Step, at_step, point_in, recorded_rule
 from deepfreeze.closing import close_engine, closed, end_engine, opened
+from deepfreeze.describe import CheckpointList, Described, SaveLines
 from deepfreeze.errors import CheckpointError
 from deepfreeze.half_restored import HalfRestored
 from deepfreeze.handle import Completer, SaveHandle, check_process
@@ -31,7 +33,6 @@ from deepfreeze.reading import (
     RestoreReport,
     loaded,
     newest_good,
-    report_of,
     together,
     verified,
 )
@@ -41,44 +42,14 @@ from deepfreeze.window import Watch
 log = logging.getLogger("deepfreeze")
 
 
-class Checkpointer:
-    """Saves and restores the state of one training run, kept in the directory `path`.
+class Checkpointer(Described):
+    """Saves and restores the state of one training run, kept in a directory.
 
-    `every` tells step() when to save, `keep` what stays. `parent` names the run and step that a
-    new run branches from. While one save is in flight another waits for it, or with
-    on_busy="skip" is left out. A failed save never stops training: it is raised from its handle,
-    counted in `failed_saves` and logged; strict_saves=True also raises it from the next call.
-
-    What is attached may be captured while training goes on. `profile` says when: "latency" does
-    that, and blocks least per save; "throughput" copies all before save() returns, on all cores,
-    which takes least time in all where training keeps them busy (not what exceeds
-    `arena_bytes_max`, nor what was captured early); "auto" takes the first while training leaves a
-    core free. `arena_bytes_max` bounds the memory for it (at least 8 MiB); a
-    larger state streams through, and its fences wait for the disk; up to as much again holds what
-    is not attached. DEEPFREEZE_PARANOID=1 in the environment checksums all that is attached before
-    save() returns, and so finds every change of it.
-
-    `statistics=True` stores the least and the greatest value of each floating-point tensor and how
-    many are NaN or infinite (one more pass over the copy, behind training; `deepfreeze show` prints
-    it). A checkpoint that holds such values is then never the best, and does not push out the
-    newest that holds none. A state with infinities on purpose, in a mask say, is never finite.
-
-    `prometheus_textfile`, a name.prom in the directory that the node exporter's textfile collector
-    reads, gets counters of the saves whenever one ends: one file per checkpointer, on a local disk,
-    because what waits for one save there keeps the next from being confirmed.
-
-    `ranks` are the processes of one job, that save and restore together: "auto" those of
-    torch.distributed where the program has more than one, None this process alone; or TorchRanks,
-    MPIRanks (mpi4py), DirectoryRanks (nothing but a directory). All of them open the run, and make
-    the same calls of this class in the same order. What they have alike is divided among them, and
-    compared within `audit_saves` saves (0: never; see SaveStatus.diverged); what differs must be
-    RNG, df.per_rank(), a shard of a DTensor, or have another name on each. A save whose ranks have
-    not all written within `commit_wait_seconds` of rank 0 fails.
-
-    A directory that this process may not write is refused here; `read_only=True` opens a run for
-    restore() alone: it must be there, nothing of it is changed, and save() is refused.
-
-    For one thread at a time; handles for any. In a forked child it refuses every call.
+    A failed save never stops training: it is raised from its handle, counted in `failed_saves` and
+    logged. What is attached may be captured while training goes on. For one thread at a time;
+    handles for any. In a forked child it refuses every call. DEEPFREEZE_PARANOID=1 in the
+    environment checksums all that is attached before save() returns, and so finds every change of
+    it; docs/operations.md has all such variables.
     """
 
     def __init__(
@@ -99,8 +70,39 @@ class Checkpointer:
         audit_saves: int = 100,
         read_only: bool = False,
     ) -> None:
-        rules = keep or Keep(None, None, None)
-        self._best = rules.best
+        """Opens the run in the directory `path`, and makes it if it is not there.
+
+        every: When step() saves, of df.every(). None: at each step.
+        keep: Which checkpoints stay, of df.keep(). None: all of them.
+        parent: The run and the step that a new run branches from.
+        on_busy: A save that comes while another is in flight waits ("block") or is left out
+            ("skip").
+        strict_saves: Also raise the error of a failed save from the next call.
+        profile: When attached state is captured. "latency": while training goes on, which blocks
+            least per save. "throughput": before save() returns, on all cores, which takes least
+            time in all if training keeps them busy (not what exceeds `arena_bytes_max`, nor what
+            was captured early). "auto": the first while training leaves a core free.
+        arena_bytes_max: Bounds the memory for that, at least 8 MiB. A larger state streams
+            through, and its fences wait for the disk. What is not attached may take as much again.
+        statistics: Store the least and the greatest value of each floating-point tensor, and how
+            many are NaN or infinite: one more pass over the copy, behind training. A checkpoint
+            that holds such values is then never the best, and does not push out the newest that
+            holds none; a state with infinities on purpose, in a mask say, is never finite.
+        prometheus_textfile: A name.prom in the directory that the node exporter's textfile
+            collector reads, for counters of the saves: one file a checkpointer, on a local disk,
+            because a save that waits there keeps the next from being confirmed.
+        ranks: The processes of the job, which all open the run and make the same calls in the
+            same order. "auto": those of torch.distributed, if there are several. None: this
+            process alone. Or df.TorchRanks, df.MPIRanks (mpi4py), df.DirectoryRanks. What they
+            have alike is divided among them; what differs must be df.RNG, df.per_rank(), a shard
+            of a DTensor, or have another name on each.
+        commit_wait_seconds: A save fails if a rank has not written so long after rank 0.
+        audit_saves: Within so many saves all that ranks have alike is compared; 0: never. See
+            SaveStatus.diverged.
+        read_only: Open a run for restore() alone: it must be there, nothing of it is changed, and
+            save() is refused. Without it a directory that this process may not write is refused.
+        """
+        rules = self._keep = keep or Keep(None, None, None)
         self._parent = absolute_parent(parent)
         self._is_of_parent = False  # what restore() tries
         self.path: Path = absolute(path)
@@ -126,7 +128,8 @@ class Checkpointer:
         self._lazy = LazyCapture(self._engine, self._calls)
         self._policy = policy_of(every)
         self._strict_saves = strict_saves
-        self._completer = Completer(None if self._textfile is None else self._textfile.settled)
+        settled = None if self._textfile is None else self._textfile.settled
+        self._completer = Completer(settled, SaveLines(self.path, self._ranks).saved)
         self._memo = Memo()
         self._half_restored = HalfRestored()
         self._closed = False  # no more calls
@@ -338,7 +341,7 @@ class Checkpointer:
             self._engine.continue_from(info)
         self._half_restored.restored(plan, whole=keys is None and strict)
         self._policy.saved()
-        self.last_restore = report_of(info, plan, passed_over, self._ranks, verify=verify)
+        self.last_restore = restorer.report(info, plan, passed_over)
         return info.step
 
     def _candidates(self, step: Step) -> list[_core.CheckpointInfo]:
@@ -354,7 +357,7 @@ class Checkpointer:
 
     def _best_rule(self) -> Rule | None:
         """By which metric a checkpoint is the best: ours, or that of the run's last writer."""
-        return self._best or recorded_rule(self.path)()
+        return self._keep.best or recorded_rule(self.path)()
 
     def continue_from(self, info: _core.CheckpointInfo) -> None:
         """Counts `info`, read by other means, as restored: the next save goes on from there."""
@@ -367,18 +370,19 @@ class Checkpointer:
         Without `step`, of the newest that verifies. `step` and `keys` as in restore; in a list,
         None stands for what they don't choose.
         """
-        return loaded(lambda: self._listed(step), step, KeyFilter(keys), self.path)
+        listed = partial(self._listed, step)
+        return loaded(listed, step, KeyFilter(keys), self.path, shows=self._is_first)
 
     def _listed(self, step: Step) -> list[_core.CheckpointInfo]:
         return at_step(self.checkpoints(), step, self._best_rule)
 
-    def checkpoints(self) -> list[_core.CheckpointInfo]:
+    def checkpoints(self) -> CheckpointList:
         """All committed checkpoints, newest first, with their metrics and tags.
 
         One whose commit record no longer verifies is listed with its `fault`.
         """
         check_process(self._owner)
-        return _core.list_checkpoints(os.fspath(self.path))
+        return CheckpointList(_core.list_checkpoints(os.fspath(self.path)))
 
     def steps(self) -> list[int]:
         """The committed steps of the current line, in order."""
@@ -405,7 +409,7 @@ class Checkpointer:
 
     def verify(self, step: Step = None) -> list[_core.Fault]:
         """Reads and checks every byte of a step, or of the newest; an empty list means good."""
-        return verified(lambda: self._listed(step), step, self.path)
+        return verified(partial(self._listed, step), step, self.path, shows=self._is_first)
 
     def attach(self, target: object, mode: Literal["window", "after_update"] = "window") -> None:
         """Has what an optimizer or module owns captured after save() has returned.

@@ -106,6 +106,16 @@ class SaveHandle:
         finally:
             self.told = self.told or (future.done() and future.exception() is not None)
 
+    def __repr__(self) -> str:
+        return f"<SaveHandle of step {self.step}: {self._how_far()}>"
+
+    def _how_far(self) -> str:
+        if self.durable.done():
+            error = self.durable.exception()
+            return "durable" if error is None else f"failed: {type(error).__name__}: {error}"
+        reached = [level for level in LEVELS if getattr(self, level).done()]
+        return f"{reached[-1]}, not durable yet" if reached else "in flight, not captured yet"
+
     @property
     def begun(self) -> bool:
         """Whether the engine has taken it; if not, it failed at once."""
@@ -138,8 +148,14 @@ class SaveHandle:
             native.wait_copied(_POLL_SECONDS if waits else 0)
             witness.let_go()
 
-    def complete(self, deadline: ExitDeadline) -> None:
-        """Waits in the native engine, without the GIL, and gives each future its result."""
+    def complete(
+        self, deadline: ExitDeadline, saved: Callable[[SaveHandle], None] | None = None
+    ) -> None:
+        """Waits in the native engine, without the GIL, and gives each future its result.
+
+        `saved` is called before the last of them, so that a line of it in a log comes before those
+        of a program that waits.
+        """
         native = self._native
         assert native is not None
         try:
@@ -155,7 +171,10 @@ class SaveHandle:
             raise
         self._end_witness(())
         self._reach("local", native, deadline)
-        self._reach("durable", native, deadline)
+        self._until(lambda seconds: native.wait("durable", seconds), deadline)
+        if saved is not None:
+            saved(self)
+        self.durable.set_result(self.step)
 
     def _capture(self, native: _core.SaveHandle, deadline: ExitDeadline) -> None:
         if self._witness is not None:
@@ -245,10 +264,18 @@ class Completer:
     handles, never the checkpointer.
     """
 
-    def __init__(self, settled: Callable[[SaveHandle], None] | None = None) -> None:
-        """After each save its thread calls `settled`, which must not raise."""
+    def __init__(
+        self,
+        settled: Callable[[SaveHandle], None] | None = None,
+        saved: Callable[[SaveHandle], None] | None = None,
+    ) -> None:
+        """Its thread calls `saved` as a save becomes durable, `settled` after each that has ended.
+
+        Neither must raise.
+        """
         self.failed_saves = 0
         self._settled = settled
+        self._saved = saved
         self._unraised: BaseException | None = None
         self._has_saved = False
         self._first_failed: tuple[SaveHandle, BaseException] | None = None  # while none has
@@ -403,7 +430,7 @@ class Completer:
             return  # it failed before it began
         self._deadline.begin()
         try:
-            handle.complete(self._deadline)
+            handle.complete(self._deadline, self._saved)
             with self._lock:
                 self._has_saved, self._first_failed = True, None
             self._look_at_values(handle)

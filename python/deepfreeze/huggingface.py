@@ -24,7 +24,7 @@ import deepfreeze as df
 from deepfreeze.arguments import absolute, absolute_options
 from deepfreeze.chosen import Step, point_in, split_address
 from deepfreeze.late_rng import LateRNG
-from deepfreeze.tested_versions import warn_where_untested
+from deepfreeze.tested_versions import warn_of_other_release
 
 log = logging.getLogger("deepfreeze")
 
@@ -65,7 +65,7 @@ class DeepFreezeTrainerMixin:
         run_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        warn_where_untested("transformers")
+        warn_of_other_release("transformers")
         super().__init__(*arguments, **options)
         _refuse(self)
         beside = os.path.join(self.args.output_dir, "deepfreeze")

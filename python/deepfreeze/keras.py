@@ -89,6 +89,10 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         self._resumes = False
         self._cut_short = False
 
+    def __repr__(self) -> str:
+        run = self._path if self._ckpt is None else self._ckpt.path
+        return f"<{type(self).__name__} of {run}>"
+
     @property
     def state(self) -> dict[str, Any]:
         """What is saved: for a Checkpointer's restore() outside fit(), after set_model()."""

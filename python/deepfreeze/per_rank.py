@@ -18,6 +18,9 @@ class PerRank(Generic[T]):
     def __init__(self, value: T) -> None:
         self.value = value
 
+    def __repr__(self) -> str:
+        return f"per_rank(<{type(self.value).__qualname__}>)"
+
 
 def per_rank(value: T) -> PerRank[T]:
     """`value` as each rank's own: `state = {"loader": df.per_rank(loader), ...}`."""

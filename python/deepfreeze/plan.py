@@ -22,6 +22,7 @@ from deepfreeze.dtypes import Shape, logical_form, stored_bytes
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
 from deepfreeze.kinds import form_text, text_of_node
 from deepfreeze.names import KeyFilter, chooses, shown
+from deepfreeze.progress import watched
 from deepfreeze.registry import registered_as
 from deepfreeze.tree import Node, tag_of
 from deepfreeze.walk import leaf_names, tagged_nodes
@@ -93,6 +94,7 @@ class Plan:
         self._written: dict[str, Place] = {}  # live memory that takes plain values, by name
         self._followers: list[_Follower] = []
         self._buffers: dict[str, Buffer] = {}
+        self.label: str | None = None  # of the progress that its read shows; None: it shows none
         self.modifying = False  # from here on, live state may have been written
 
     @property
@@ -213,11 +215,11 @@ class Plan:
         if self.strict:
             faults += [f"{shown(path)}: {reason}" for path, reason in self.mismatched.items()]
         if self.keys.unused:
-            faults.append(f"keys {_listed(self.keys.unused)} match nothing")
+            faults.append(f"keys {_listed(map(shown, self.keys.unused))} match nothing")
         if self.strict and self.missing:
-            faults.append(f"missing in the checkpoint: {_listed(self.missing)}")
+            faults.append(f"missing in the checkpoint: {_listed(map(shown, self.missing))}")
         if self.strict and self.unexpected:
-            faults.append(f"not in the state: {_listed(self.unexpected)}")
+            faults.append(f"not in the state: {_listed(map(shown, self.unexpected))}")
         if faults:
             hints = [_HINT] if self.left_out else []
             raise MismatchError("; ".join([_listed(faults, "; "), *hints]))
@@ -258,6 +260,11 @@ class Plan:
         self._places = {key: places for key, places in kept.items() if places}
 
     @property
+    def bytes(self) -> int:
+        """What this plan reads, of tensors that several places share only once."""
+        return sum(self._bytes_of(self._spec(key)) for key in self._places.keys() | self._fresh)
+
+    @property
     def addresses(self) -> set[int]:
         """Live memory that this plan fills."""
         return {place.address for place in self._filled}
@@ -289,7 +296,8 @@ class Plan:
                     )
                 )
         assert self._checkpoint is not None  # not released
-        self._checkpoint.read(targets, verify)
+        with watched(self.label, self.bytes) as counter:
+            self._checkpoint.read(targets, verify, *counter)
 
     def _box_of(self, key: str, home: Place) -> Box | None:
         """Of the stored elements, which have a dimension more where they stand for others."""
@@ -380,10 +388,4 @@ def _without_torch(tag: str, node: Node, path: str, plan: Plan) -> object:
 def _listed(names: Iterable[str], separator: str = ", ") -> str:
     names = list(names)
     more = len(names) - _NAMES_SHOWN_MAX
-<<<<<<< HEAD
     return separator.join(names[:_NAMES_SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
-=======
-    return ", ".join(map(shown, names[:_NAMES_SHOWN_MAX])) + (
-        f" and {more} more" if more > 0 else ""
-    )
->>>>>>> 34917c0 (messages: a long name is shortened, in one place of each language)

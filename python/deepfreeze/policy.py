@@ -28,6 +28,14 @@ class Keep:
     every: int | None
     best: tuple[str, str, int] | None
 
+    def __str__(self) -> str:
+        rules = [
+            "" if self.last is None else f"the last {self.last}",
+            "" if self.every is None else f"each {self.every}th step",
+            "" if self.best is None else "the best {2} by {1} {0}".format(*self.best),
+        ]
+        return ", ".join(filter(None, rules)) or "all"
+
 
 def every(
     *,
@@ -142,6 +150,9 @@ class SavePolicy:
 
     def interrupted(self) -> None:
         """The step that is under way is like no other."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
 
     def __str__(self) -> str:
         if self._rule is None:

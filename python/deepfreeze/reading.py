@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from deepfreeze.handle import named_divergences
 from deepfreeze.matching import match_state
 from deepfreeze.names import KeyFilter, shown
 from deepfreeze.plan import Plan
+from deepfreeze.progress import human_bytes, watched
 from deepfreeze.restore_plan import RestorePlan
 from deepfreeze.tree import loads
 from deepfreeze.walk import Merged, pruned
@@ -50,32 +52,9 @@ class RestoreReport:
     mismatched: dict[str, str] = field(default_factory=dict)
     left_alone: list[str] = field(default_factory=list)  # per rank, and this rank was not there
     verified: bool = True
-
-
-def report_of(
-    info: _core.CheckpointInfo,
-    plan: RestorePlan,
-    passed_over: list[tuple[int, str]],
-    ranks: _core.Ranks | None,
-    *,
-    verify: bool,
-) -> RestoreReport:
-    """Of a restore that went well; warns where what follows can't be as it was."""
-    warn_of_other_ranks(info, ranks, plan.left_alone)
-    warn_of_other_environment(info)
-    warn_of_values(info)
-    warn_of_replicas(info)
-    warn_of_rest(info, plan)
-    return RestoreReport(
-        step=info.step,
-        generation=info.generation,
-        fell_back_from=passed_over,
-        missing=plan.missing,
-        unexpected=plan.unexpected,
-        mismatched=plan.mismatched,
-        left_alone=plan.left_alone,
-        verified=verify,
-    )
+    path: str = ""  # of the checkpoint
+    bytes: int = 0  # that this process has read
+    seconds: float = 0.0  # in all, those of checkpoints that were passed over too
 
 
 def newest_good(
@@ -163,7 +142,9 @@ class Restorer:
         self._state = state
         self._keys = keys
         self._engine = engine
+        self._ranks = ranks
         self._rank = ranks.rank if ranks else 0
+        self._began = time.monotonic()
         self._strict = strict
         self._verify = verify
         self._dirty: set[int] = set()  # memory that a failed attempt may have written
@@ -201,14 +182,42 @@ class Restorer:
                 plan.release()
         return plan
 
+    def report(
+        self, info: _core.CheckpointInfo, plan: RestorePlan, passed_over: list[tuple[int, str]]
+    ) -> RestoreReport:
+        """Of a restore that went well; warns where what follows can't be as it was."""
+        warn_of_other_ranks(info, self._ranks, plan.left_alone)
+        warn_of_other_environment(info)
+        warn_of_values(info)
+        warn_of_replicas(info)
+        warn_of_rest(info, plan)
+        report = RestoreReport(
+            step=info.step,
+            generation=info.generation,
+            fell_back_from=passed_over,
+            missing=plan.missing,
+            unexpected=plan.unexpected,
+            mismatched=plan.mismatched,
+            left_alone=plan.left_alone,
+            verified=self._verify,
+            path=info.path,
+            bytes=plan.bytes,
+            seconds=time.monotonic() - self._began,
+        )
+        if self._rank == 0:
+            tell_restored(report)
+        return report
+
     def _plan(self, checkpoint: _core.OpenCheckpoint) -> RestorePlan:
-        return RestorePlan(
+        plan = RestorePlan(
             checkpoint,
             self._keys,
             state=self._state,
             strict=self._strict,
             is_new_rank=self._rank >= checkpoint.info.world_size,
         )
+        plan.label = f"restore step {checkpoint.info.step}" if self._rank == 0 else None
+        return plan
 
     def _note(self, plan: RestorePlan | None) -> None:
         if plan is not None and plan.modifying:
@@ -251,33 +260,41 @@ def _put_in_place(plan: RestorePlan) -> None:
 
 
 def verified(
-    listed: Callable[[], list[_core.CheckpointInfo]], step: Step, run: Path
+    listed: Callable[[], list[_core.CheckpointInfo]], step: Step, run: Path, *, shows: bool
 ) -> list[_core.Fault]:
-    """The faults of the checkpoint that `step` names, or of the newest."""
+    """The faults of the checkpoint that `step` names, or of the newest; `shows` how far it is."""
 
     def read() -> list[_core.Fault]:
         infos = listed()
         if not infos:
             raise CheckpointError(f"{run}: no checkpoint to verify", code="not_found")
-        return _core.verify_checkpoint(infos[0])
+        info = infos[0]
+        with watched(f"verify step {info.step}" if shows else None, info.bytes) as counter:
+            return _core.verify_checkpoint(info, *counter)
 
     return list_anew_while_gone(read, wanted=may_change(step))
 
 
 def loaded(
-    listed: Callable[[], list[_core.CheckpointInfo]], step: Step, keys: KeyFilter, run: Path
+    listed: Callable[[], list[_core.CheckpointInfo]],
+    step: Step,
+    keys: KeyFilter,
+    run: Path,
+    *,
+    shows: bool,
 ) -> Any:
     """The values of the checkpoint that `step` names, or of the newest that verifies."""
-    found = newest_good(listed, lambda info: load_tree(info, keys), step=step)
+    found = newest_good(listed, lambda info: load_tree(info, keys, shows=shows), step=step)
     if found is None:
         raise CheckpointError(f"{run}: no checkpoint to load", code="not_found")
     return found[1]
 
 
-def load_tree(info: _core.CheckpointInfo, keys: KeyFilter) -> Any:
-    """The values of one checkpoint."""
+def load_tree(info: _core.CheckpointInfo, keys: KeyFilter, *, shows: bool = False) -> Any:
+    """The values of one checkpoint; `shows` how far it has come."""
     checkpoint = _core.open_checkpoint(info)
     plan = Plan(checkpoint, keys, state=None, strict=True)
+    plan.label = f"load step {info.step}" if shows else None
     try:
         make = plan.fresh(pruned(_tree_of_all(checkpoint).tree, "", keys), "")
         plan.read(verify=True)
@@ -322,6 +339,19 @@ def together(engine: _core.Engine, subject: str) -> Iterator[list[str]]:
             raise agreed from error
         raise
     engine.agree(": ".join(subjects))
+
+
+def tell_restored(report: RestoreReport) -> None:
+    """One line at INFO: from where, how fast, and whether it was checked."""
+    log.info(
+        "restored step %d from %s: %s in %.2f s (%s/s), %s",
+        report.step,
+        report.path,
+        human_bytes(report.bytes),
+        report.seconds,
+        human_bytes(int(report.bytes / max(report.seconds, 1e-9))),
+        "every block verified" if report.verified else "not verified, as verify=False asked",
+    )
 
 
 def warn_of_other_ranks(

@@ -39,6 +39,10 @@ class RNG:
                 raise TypeError(f"RNG: {name} is a {type(generator).__qualname__}, no generator")
         self._own = own
 
+    def __repr__(self) -> str:
+        own = ", ".join(f"{name}={kind_of(generator)}" for name, generator in self._own.items())
+        return f"RNG({own})"
+
     def state_dict(self) -> dict[str, Any]:
         """The state of all generators."""
         state: dict[str, Any] = {"python": _python_state(random.getstate())}

@@ -18,7 +18,7 @@ from torchtitan.components.checkpointer.base import (
 import deepfreeze as df
 from deepfreeze.arguments import absolute
 from deepfreeze.chosen import Step, split_address
-from deepfreeze.tested_versions import warn_where_untested
+from deepfreeze.tested_versions import warn_of_other_release
 
 _RNG = "rng"
 # Options of torchtitan's whose files are Hugging Face's: for them there are import and export.
@@ -59,7 +59,7 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
         self.save_future: Any = None
         if not self.enable:
             return
-        warn_where_untested("torchtitan")
+        warn_of_other_release("torchtitan")
         refused = [name for name in _NOT_OURS if getattr(config, name)]
         if refused:
             self.enable = False  # for close(), which its end calls
@@ -86,6 +86,9 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
         for optimizer in own:
             self._ckpt.attach(optimizer)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._ckpt!r}>" if self.enable else "<not enabled>"
+
     def __del__(self) -> None:
         self.close()
 
@@ -98,7 +101,7 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
         if path is None:
             return False
         names = [MODEL] if self._config.initial_load_model_only else self._names()
-        run, chosen = split_address(path) or (path, None)
+        run, chosen = split_address(os.fspath(path)) or (path, None)
         try:
             with df.Checkpointer(run, read_only=True) as other:
                 if self._restored(other, chosen, names):

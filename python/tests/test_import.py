@@ -14,7 +14,7 @@ from testkit import assert_same, save
 
 import deepfreeze as df
 from deepfreeze.importing import command, saving, source_files, torch_file
-from deepfreeze.importing.progress import Progress, human_bytes
+from deepfreeze.progress import Progress, human_bytes
 
 
 @pytest.fixture

@@ -14,13 +14,17 @@ std::function<void(std::string_view)>& sink() {
   return installed;
 }
 
-}  // namespace
-
-void log_warning(std::string_view text) {
-  const std::string line = "deepfreeze: warning: " + printable(text);
+void log(std::string_view kind, std::string_view text) {
+  const std::string line = fmt::format("deepfreeze: {}: {}", kind, printable(text));
   if (sink()) return sink()(line);
   fmt::print(stderr, "{}\n", line);
 }
+
+}  // namespace
+
+void log_warning(std::string_view text) { log("warning", text); }
+
+void log_note(std::string_view text) { log("note", text); }
 
 void set_log_sink(std::function<void(std::string_view line)> installed) {
   sink() = std::move(installed);

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -29,17 +30,27 @@ void log_step_down(IoMode mode, std::string_view why) {
                           mode == IoMode::kDirect ? "O_DIRECT threads" : "the page cache", why));
 }
 
-// Where the kernel has no leave to lock so much: how much it has. Else the error tells all.
-std::string locking_limit(const Error& error) {
+// How much the process may lock, if that is what the kernel has refused.
+std::optional<rlim_t> locking_limit(const Error& error) {
   rlimit limit = {};
-  if (error.os_errno() != ENOMEM || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return "";
-  if (limit.rlim_cur == RLIM_INFINITY) return "";
-  return fmt::format(" (RLIMIT_MEMLOCK is {} bytes: see ulimit -l)", limit.rlim_cur);
+  if (error.os_errno() != ENOMEM || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return std::nullopt;
+  if (limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return limit.rlim_cur;
 }
 
-void log_unregistered(const Error& error) {
-  log_warning(fmt::format("{}{}: writes go unregistered, hardly slower", error.message(),
-                          locking_limit(error)));
+constexpr double kMiB = 1024.0 * 1024.0;
+
+// Saves are as fast without it: docs/decisions/0007.
+void log_unregistered(const Error& error, std::size_t bytes) {
+  const auto limit = locking_limit(error);
+  if (!limit) {
+    return log_note(fmt::format("{}: saves go on without that, as fast", error.message()));
+  }
+  log_note(fmt::format(
+      "saves are as fast and as safe as ever, though {:.0f} MiB could not be registered with "
+      "io_uring: this process may lock {:.0f} MiB. To have no such note, raise that limit (ulimit "
+      "-l unlimited; docker run --ulimit memlock=-1; systemd: LimitMEMLOCK=infinity)",
+      static_cast<double>(bytes) / kMiB, static_cast<double>(*limit) / kMiB));
 }
 
 }  // namespace
@@ -83,7 +94,7 @@ void WriteEngine::use_memory(std::span<std::byte> memory) {
   const Status registered = queue_->register_memory(memory);
   // Once: what refused this memory refuses the next as well.
   if (!registered && !std::exchange(has_told_unregistered_, true)) {
-    log_unregistered(registered.error());
+    log_unregistered(registered.error(), memory.size());
   }
 }
 

@@ -66,6 +66,10 @@ class StorageReader(DcpReader):
         self._tried: set[str] = set()  # the attempts that are not to be tried again
         self.loaded_step: int | None = None
 
+    def __repr__(self) -> str:
+        step = "the newest step" if self._step is None else f"step {self._step}"
+        return f"<{type(self).__name__} of {self._path or 'no run yet'}, {step}>"
+
     @property
     def checkpoint_id(self) -> str:
         """The run's directory."""
@@ -148,7 +152,7 @@ class StorageReader(DcpReader):
             report = Report()
             try:
                 stored = self._stored_as(attempt_id)
-                loading.read(stored)
+                loading.read(stored, shows=self._rank == 0)
                 self.loaded_step = stored.info.step
             except BaseException as error:  # an interrupt, too, must not leave the others waiting
                 report = Report.of(error)

@@ -19,6 +19,7 @@ from deepfreeze.adapters.torch_tensors import copyable, dtype_from_name, dtype_n
 from deepfreeze.dcp.stored import Form, Stored
 from deepfreeze.dtypes import stored_bytes
 from deepfreeze.errors import CheckpointError, MismatchError
+from deepfreeze.progress import watched
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -61,8 +62,10 @@ class Loading:
         self._stored: Stored | None = None
         self.modified = False  # whether live tensors may have been written
 
-    def read(self, stored: Stored) -> None:
+    def read(self, stored: Stored, *, shows: bool = False) -> None:
         """Reads and verifies all of it; again from another checkpoint, where one does not verify.
+
+        `shows` how far it has come.
 
         CorruptError; MismatchError where shapes differ; "unsupported" for a pickle.
         """
@@ -73,9 +76,11 @@ class Loading:
         for part in self._parts:
             part.direct = _is_direct(part.live, stored.forms[part.item.storage_index.fqn])
         _keep_apart(self._parts)
-        targets = [_target(part, stored) for part in self._parts if part.live.numel()]
+        parts = [part for part in self._parts if part.live.numel()]
+        label = f"load step {stored.info.step}" if shows else None
         self.modified = self.modified or any(part.direct for part in self._parts)
-        stored.checkpoint.read(targets, True)
+        with watched(label, sum(part.live.nbytes for part in parts)) as counter:
+            stored.checkpoint.read([_target(part, stored) for part in parts], True, *counter)
         self._values = stored.values(names)
         self._stored = stored
 

@@ -50,6 +50,10 @@ class AsyncStager(DcpStager):
         self._thread = ThreadPoolExecutor(1, "df-stage") if background else None
         self._closed = False
 
+    def __repr__(self) -> str:
+        how = "closed" if self._closed else "in background" if self._thread else "at once"
+        return f"<{type(self).__name__}: {how}>"
+
     def stage(self, state_dict: dict[str, Any]) -> Future[dict[str, Any]] | dict[str, Any]:
         """A copy of the state, or its future. EncodeError where a value can't be copied."""
         if self._closed:

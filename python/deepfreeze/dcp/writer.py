@@ -77,6 +77,10 @@ class StorageWriter(DcpWriter):
     def step(self, step: int | None) -> None:
         self._step = None if step is None else checked_step(step)
 
+    def __repr__(self) -> str:
+        step = "the next step" if self._step is None else f"step {self._step}"
+        return f"<{type(self).__name__} of {self._path or 'no run yet'}, {step}>"
+
     @property
     def checkpoint_id(self) -> str:
         """The run's directory."""

@@ -10,8 +10,8 @@ from deepfreeze.adapters.base import Entry
 from deepfreeze.capture import walk
 from deepfreeze.encoder import NODES_MAX
 from deepfreeze.errors import CheckpointError
-from deepfreeze.importing.progress import Progress
 from deepfreeze.importing.source_files import SourceFile, fault
+from deepfreeze.progress import Progress
 
 _TEXT_MAX = 256 << 20  # what the engine takes of all plain values
 

@@ -11,9 +11,9 @@ from deepfreeze import _core
 from deepfreeze.capture import table_of
 from deepfreeze.errors import CheckpointError, CheckpointTimeoutError, make_error
 from deepfreeze.importing.content import Content
-from deepfreeze.importing.progress import Progress
 from deepfreeze.importing.source_files import SourceFile
 from deepfreeze.memo import Memo
+from deepfreeze.progress import Progress
 
 ARENA_BYTES_MAX = 256 << 20
 _POLL_SECONDS = 0.1

@@ -16,7 +16,7 @@ from deepfreeze.late_rng import LateRNG
 from deepfreeze.lightning.moments import Moments
 from deepfreeze.lightning.state import Loaders, load_callbacks, resume_averaging, state_of
 from deepfreeze.passed_steps import PassedSteps
-from deepfreeze.tested_versions import warn_where_untested
+from deepfreeze.tested_versions import warn_of_other_release
 
 
 class DeepFreezeCallback(Callback):  # type: ignore[misc]
@@ -36,7 +36,7 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, run: str | os.PathLike[str], **options: Any) -> None:
-        warn_where_untested("lightning")
+        warn_of_other_release("lightning")
         self._run = absolute(run, "run")
         self._options = absolute_options(options)
         self._rng = LateRNG()
@@ -47,6 +47,9 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
         self._passed = PassedSteps(None)
         self._logged: dict[str, object] = {}  # by the last save
         self.checkpointer: df.Checkpointer | None = None  # while a fit runs
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._run}>"
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Opens the run, once the processes of the job know each other."""

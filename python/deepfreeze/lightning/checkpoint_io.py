@@ -18,7 +18,7 @@ from deepfreeze.arguments import absolute_options
 from deepfreeze.lightning.held_paths import HeldPaths, is_held
 from deepfreeze.lightning.metrics import logged_metrics
 from deepfreeze.lightning.paths import PATH, attempt_at, found_at, local, of_path, read, run_beside
-from deepfreeze.tested_versions import warn_where_untested
+from deepfreeze.tested_versions import warn_of_other_release
 
 log = logging.getLogger("deepfreeze")
 
@@ -39,7 +39,7 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
     """
 
     def __init__(self, **options: Any) -> None:
-        warn_where_untested("lightning")
+        warn_of_other_release("lightning")
         refused = sorted({"every", "keep", "on_busy", "ranks"} & options.keys())
         if refused:
             raise TypeError(f"DeepFreezeCheckpointIO: {', '.join(refused)}: Lightning decides that")
@@ -50,6 +50,10 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         self._held = HeldPaths()
         self._writer = uuid4().hex
         self._saves = 0
+
+    def __repr__(self) -> str:
+        runs = ", ".join(map(str, self._runs)) or "no run yet"
+        return f"<{type(self).__name__} of {runs}>"
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         """EncodeError, before anything is written, names what can't be stored."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.core import saving
 
 import deepfreeze as df
@@ -55,7 +56,8 @@ def found_at(path: Any) -> _core.CheckpointInfo | None:
 
 def read(info: _core.CheckpointInfo, map_location: Any) -> Any:
     """Its values, on the CPU or on the device that `map_location` names."""
-    state = load_tree(info, KeyFilter(None))
+    is_first = getattr(rank_zero_only, "rank", 0) == 0
+    state = load_tree(info, KeyFilter(None), shows=is_first)
     if not isinstance(state, dict) or "state_dict" not in state:
         run = os.path.dirname(info.path)
         raise df.CheckpointError(

@@ -17,13 +17,13 @@ from deepfreeze.errors import CheckpointError, CorruptError
 from deepfreeze.importing.content import Reading, content_of
 from deepfreeze.importing.dcp import Reader, read_leaves
 from deepfreeze.importing.dcp_index import Index, Item, StoredTensor, parse_index
-from deepfreeze.importing.progress import Progress
 from deepfreeze.importing.saving import save
 from deepfreeze.importing.source_files import SourceFile
 from deepfreeze.importing.unflatten import unflatten
 from deepfreeze.looking.ids import Commit, Id
 from deepfreeze.looking.stream_file import StreamFile
 from deepfreeze.names import KeyFilter, join
+from deepfreeze.progress import Progress
 from deepfreeze.reading import load_tree
 
 

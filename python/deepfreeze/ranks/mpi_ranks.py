@@ -39,6 +39,9 @@ class MPIRanks:
         self.rank: int = self._comm.Get_rank()
         self.world_size: int = self._comm.Get_size()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: rank {self.rank} of {self.world_size}>"
+
     def gather(self, data: bytes) -> list[bytes] | None:
         """What all ranks gave, by rank, for rank 0."""
         self._calls += 1

@@ -19,6 +19,9 @@ class StoreRanks(abc.ABC):
         self.timeout_seconds = timeout_seconds
         self._calls = 0
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: rank {self.rank} of {self.world_size}>"
+
     def gather(self, data: bytes) -> list[bytes] | None:
         """What all ranks gave, by rank, for rank 0."""
         with self._calling("gather"):
