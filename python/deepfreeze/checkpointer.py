@@ -46,10 +46,20 @@ class Checkpointer(Described):
     """Saves and restores the state of one training run, kept in a directory.
 
     A failed save never stops training: it is raised from its handle, counted in `failed_saves` and
-    logged. What is attached may be captured while training goes on. For one thread at a time;
-    handles for any. In a forked child it refuses every call. DEEPFREEZE_PARANOID=1 in the
-    environment checksums all that is attached before save() returns, and so finds every change of
-    it; docs/operations.md has all such variables.
+    logged. For one thread at a time; handles for any. In a forked child it refuses every call.
+
+    What is attached may be captured while training goes on. The profile "latency" does that, which
+    blocks least per save; "throughput" copies all before save() returns, on all cores, which takes
+    least time in all if training keeps them busy (not what exceeds `arena_bytes_max`, nor what was
+    captured early); "auto" takes the first while training leaves a core free. A state that exceeds
+    `arena_bytes_max` streams through, and its fences wait for the disk.
+
+    A checkpoint whose statistics count NaN or infinities is never the best, and does not push out
+    the newest that holds none. A state with infinities on purpose, in a mask say, is never finite.
+
+    Several ranks all open the run, and make the same calls in the same order. What they have alike
+    is divided among them; what differs must be RNG, df.per_rank(), a shard of a DTensor, or have
+    another name on each. docs/operations.md: environment variables, limits, signals.
     """
 
     def __init__(
@@ -72,33 +82,19 @@ class Checkpointer(Described):
     ) -> None:
         """Opens the run in the directory `path`, and makes it if it is not there.
 
-        every: When step() saves, of df.every(). None: at each step.
-        keep: Which checkpoints stay, of df.keep(). None: all of them.
+        every: When step() saves, of df.every(); without it at each step.
+        keep: Which checkpoints stay, of df.keep(); without it all.
         parent: The run and the step that a new run branches from.
-        on_busy: A save that comes while another is in flight waits ("block") or is left out
-            ("skip").
+        on_busy: While a save is in flight another waits ("block") or is left out ("skip").
         strict_saves: Also raise the error of a failed save from the next call.
-        profile: When attached state is captured. "latency": while training goes on, which blocks
-            least per save. "throughput": before save() returns, on all cores, which takes least
-            time in all if training keeps them busy (not what exceeds `arena_bytes_max`, nor what
-            was captured early). "auto": the first while training leaves a core free.
-        arena_bytes_max: Bounds the memory for that, at least 8 MiB. A larger state streams
-            through, and its fences wait for the disk. What is not attached may take as much again.
-        statistics: Store the least and the greatest value of each floating-point tensor, and how
-            many are NaN or infinite: one more pass over the copy, behind training. A checkpoint
-            that holds such values is then never the best, and does not push out the newest that
-            holds none; a state with infinities on purpose, in a mask say, is never finite.
-        prometheus_textfile: A name.prom in the directory that the node exporter's textfile
-            collector reads, for counters of the saves: one file a checkpointer, on a local disk,
-            because a save that waits there keeps the next from being confirmed.
-        ranks: The processes of the job, which all open the run and make the same calls in the
-            same order. "auto": those of torch.distributed, if there are several. None: this
-            process alone. Or df.TorchRanks, df.MPIRanks (mpi4py), df.DirectoryRanks. What they
-            have alike is divided among them; what differs must be df.RNG, df.per_rank(), a shard
-            of a DTensor, or have another name on each.
-        commit_wait_seconds: A save fails if a rank has not written so long after rank 0.
-        audit_saves: Within so many saves all that ranks have alike is compared; 0: never. See
-            SaveStatus.diverged.
+        profile: When attached state is captured, "auto", "latency" or "throughput".
+        arena_bytes_max: The most memory for that, at least 8 MiB, and as much for other state.
+        statistics: Store each tensor's range and its count of NaN and infinities: one more pass.
+        prometheus_textfile: A name.prom of its own, on a local disk, for the node exporter.
+        ranks: "auto" (those of torch.distributed, if there are several), None (this process
+            alone), or a df.TorchRanks, df.MPIRanks or df.DirectoryRanks.
+        commit_wait_seconds: How long after rank 0 the others may write before the save fails.
+        audit_saves: Compare all that ranks have alike within so many saves; 0: never.
         read_only: Open a run for restore() alone: it must be there, nothing of it is changed, and
             save() is refused. Without it a directory that this process may not write is refused.
         """

@@ -20,8 +20,10 @@ log = logging.getLogger("deepfreeze")
 def finish_on_sigterm(*checkpointers: Checkpointer, seconds_max: float = 60.0) -> None:
     """Makes SIGTERM finish the saves in flight first, then do what it did before.
 
-    Call it from the main thread. After `seconds_max` the old handler runs in any case. Without
-    one, the process ends by the signal, as it would have. A forked child has nothing to finish.
+    It begins no save: docs/operations.md shows how to save once more. Call it from the main thread.
+    After `seconds_max` the old handler runs in any case. Without one, the process ends by the
+    signal, as it would have; as the first process of a container, which no signal ends that it
+    does not handle, by SystemExit. A forked child has nothing to finish.
     """
     before = signal.getsignal(signal.SIGTERM)
     owner = os.getpid()
@@ -45,6 +47,8 @@ def finish_on_sigterm(*checkpointers: Checkpointer, seconds_max: float = 60.0) -
         elif before != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+            # Still here: the kernel drops it for the first process of a container.
+            raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, handle)
 

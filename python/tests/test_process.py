@@ -94,6 +94,26 @@ def test_sigterm_finishes_the_save_then_does_as_before(
     assert steps_of(run) == [1]
 
 
+def test_the_first_process_of_a_container_ends_though_the_kernel_drops_the_signal(
+    run: Path,
+) -> None:
+    code = """
+import os, signal, sys, torch, deepfreeze as df
+ckpt = df.Checkpointer(sys.argv[1])
+df.finish_on_sigterm(ckpt)
+ckpt.save(1, {"x": torch.randn(1 << 20)})
+os.kill = lambda pid, number: None  # as the kernel, for process 1
+try:
+    signal.raise_signal(signal.SIGTERM)
+finally:
+    print("in order", flush=True)
+print("still here", flush=True)
+"""
+    done = python(code, run)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "in order\n"), done.stderr
+    assert steps_of(run) == [1]
+
+
 def test_a_forked_child_is_refused_and_harmless(run: Path) -> None:
     ckpt = df.Checkpointer(run)
     handle = ckpt.save(1, {"x": torch.randn(1 << 22)})

@@ -26,8 +26,11 @@ constexpr std::size_t kWritesInFlightMax = kWriteThreadsMax;
 static_assert(kWritesInFlightMax <= kUringDepthMax);
 
 void log_step_down(IoMode mode, std::string_view why) {
-  log_warning(fmt::format("writes go by {} instead: {}",
-                          mode == IoMode::kDirect ? "O_DIRECT threads" : "the page cache", why));
+  if (mode == IoMode::kDirect) {
+    return log_note(fmt::format(
+        "writes go by O_DIRECT threads instead, as fast while a core is idle: {}", why));
+  }
+  log_warning(fmt::format("writes go by the page cache instead: {}", why));
 }
 
 // How much the process may lock, if that is what the kernel has refused.
