@@ -262,6 +262,7 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
   if (confirm) {
     const std::lock_guard lock(handle->mutex);
     handle->on_abandon = [job, capture] {
+      job->handle()->was_told();  // whoever has dropped it knows
       // Before the slabs end: the worker must know why.
       job->capture_failed(Error(ErrorCode::kCancelled, "nobody is left to confirm the save"));
       capture->cancel();

@@ -69,6 +69,11 @@ void SaveHandle::State::abandon() {
   if (due) due();
 }
 
+void SaveHandle::State::was_told() {
+  const std::lock_guard lock(mutex);
+  is_told = true;
+}
+
 void SaveHandle::State::copied(std::function<void(std::vector<std::string>)> confirm) {
   const std::lock_guard lock(mutex);
   is_copied = true;

@@ -21,6 +21,7 @@ struct SaveHandle::State {
   void copied(std::function<void(std::vector<std::string>)> confirm);
   // The caller has lost his last handle before he confirmed.
   void abandon();
+  void was_told();
   void tore(std::vector<std::string> keys);
   void blocked_in_fence(double seconds);
   void wrote(std::uint64_t bytes, double seconds);

@@ -182,7 +182,9 @@ Result<RunListing> live_on(SimDisk& disk) {
   DF_TRY_VOID(abort_undecided(disk, before, claim.generation));
   const Point next{claim.generation, 1000, 1000, 1000};
   DF_TRY_VOID(save_attempt(disk, make_identity(run.run_id, next)));
-  DF_TRY_VOID(collect_garbage(disk, {.last = 1, .every = {}, .best = {}}, false));
+  // A process that could not read the checkpoints before it has begun a line beside them.
+  DF_TRY_VOID(
+      collect_garbage(disk, {.last = 1, .every = {}, .best = {}}, false, EarlierLines::kGo));
   return read_run(disk);
 }
 
