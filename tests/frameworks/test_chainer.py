@@ -452,3 +452,36 @@ def test_torch_beside_it_changes_nothing(case: str, monkeypatch: pytest.MonkeyPa
     command = [sys.executable, "-c", program, "chainer", "--case", case]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("used", [0, 1], ids=["fresh", "used"])
+def test_without_strict_what_has_another_shape_stays(tmp_path: Path, used: int) -> None:
+    """Its optimizer's state too, which a fresh one makes at its first update."""
+
+    def made(outputs: int) -> Any:
+        net = chainer.Sequential(L.Linear(3, 4), L.Linear(4, outputs))
+        optimizer = chainer.optimizers.Adam().setup(net)
+        return net, optimizer, lambda: F.sum(net(np.ones((2, 3), np.float32)))
+
+    net, optimizer, loss = made(2)
+    optimizer.update(loss)
+    other, live, its_loss = made(5)
+    for _ in range(used):
+        live.update(its_loss)
+    before = other[1].W.array.copy()
+    with df.Checkpointer(tmp_path / "run") as ckpt:
+        ckpt.save(1, {"net": net, "optim": optimizer}).wait("durable")
+        with pytest.raises(
+            df.MismatchError, match=r"1/W: stored float32\[2, 4\], live float32\[5, 4\]"
+        ):
+            ckpt.restore({"net": other, "optim": live})
+        ckpt.restore({"net": other, "optim": live}, strict=False)
+        report = ckpt.last_restore
+    assert report is not None
+    assert {"net.1/W", "net.1/b", "optim.1/W/m", "optim.1/b/v"} <= report.mismatched.keys()
+    assert np.array_equal(other[0].W.array, net[0].W.array)
+    assert np.array_equal(other[1].W.array, before)
+    for name in ("m", "v"):
+        stored, found = (each[0].W.update_rule.state[name] for each in (net, other))
+        assert np.array_equal(stored, found)
+    live.update(its_loss)

@@ -171,3 +171,18 @@ def test_it_loads_without_jax(ckpt: df.Checkpointer, tmp_path: Path) -> None:
         "assert values['key']['data'].tolist() == [0, 1]; assert 'jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
+
+
+def test_without_strict_what_has_another_shape_stays(ckpt: df.Checkpointer) -> None:
+    def state(count: int, step: Any) -> dict[str, Any]:
+        params = {"a": jnp.full(3, float(count)), "b": jnp.full(count, 1.0)}
+        return {"params": params, "opt": Moments(params, jnp.ones(count)), "step": step}
+
+    ckpt.save(1, state(3, jnp.asarray(7))).wait()
+    live = state(4, 0)
+    ckpt.restore(live, strict=False)
+    assert ckpt.last_restore is not None
+    assert {*ckpt.last_restore.mismatched} == {"params.b", "opt.mu.b", "opt.nu"}
+    assert float(live["params"]["a"][0]) == float(live["opt"].mu["a"][0]) == 3
+    assert live["params"]["b"].shape == live["opt"].mu["b"].shape == (4,)
+    assert int(live["step"]) == 7
