@@ -95,8 +95,7 @@ class Checkpointer(Described):
             alone), or a df.TorchRanks, df.MPIRanks or df.DirectoryRanks.
         commit_wait_seconds: How long after rank 0 the others may write before the save fails.
         audit_saves: Compare all that ranks have alike within so many saves; 0: never.
-        read_only: Open a run for restore() alone: it must be there, nothing of it is changed, and
-            save() is refused. Without it a directory that this process may not write is refused.
+        read_only: For restore() alone. Otherwise a directory that can't be written is refused.
         """
         rules = self._keep = keep or Keep(None, None, None)
         self._parent = absolute_parent(parent)
@@ -366,8 +365,8 @@ class Checkpointer(Described):
         Without `step`, of the newest that verifies. `step` and `keys` as in restore; in a list,
         None stands for what they don't choose.
         """
-        listed = partial(self._listed, step)
-        return loaded(listed, step, KeyFilter(keys), self.path, shows=self._is_first)
+        look = partial(self._listed, step)
+        return loaded(look, step, KeyFilter(keys), self.path, shows=self._is_first)
 
     def _listed(self, step: Step) -> list[_core.CheckpointInfo]:
         return at_step(self.checkpoints(), step, self._best_rule)

@@ -215,11 +215,11 @@ class Plan:
         if self.strict:
             faults += [f"{shown(path)}: {reason}" for path, reason in self.mismatched.items()]
         if self.keys.unused:
-            faults.append(f"keys {_listed(map(shown, self.keys.unused))} match nothing")
+            faults.append(f"keys {_listed(self.keys.unused)} match nothing")
         if self.strict and self.missing:
-            faults.append(f"missing in the checkpoint: {_listed(map(shown, self.missing))}")
+            faults.append(f"missing in the checkpoint: {_listed(self.missing)}")
         if self.strict and self.unexpected:
-            faults.append(f"not in the state: {_listed(map(shown, self.unexpected))}")
+            faults.append(f"not in the state: {_listed(self.unexpected)}")
         if faults:
             hints = [_HINT] if self.left_out else []
             raise MismatchError("; ".join([_listed(faults, "; "), *hints]))

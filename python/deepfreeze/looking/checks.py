@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze.errors import CheckpointError
-from deepfreeze.importing.progress import human_bytes
 from deepfreeze.looking import native
 from deepfreeze.looking.ids import Commit, Id, Place, is_dcp
 from deepfreeze.looking.output import print_json, readable
+from deepfreeze.progress import human_bytes
 
 _GOOD, _FAULT = 0, 1
 

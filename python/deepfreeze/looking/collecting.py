@@ -9,9 +9,9 @@ from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.errors import CheckpointError, make_error
-from deepfreeze.importing.progress import human_bytes
 from deepfreeze.looking.ids import Commit, Id, Place
 from deepfreeze.looking.output import print_json, readable
+from deepfreeze.progress import human_bytes
 
 
 class _Collector:

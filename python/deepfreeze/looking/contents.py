@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze.errors import make_error
-from deepfreeze.importing.progress import human_bytes
 from deepfreeze.looking import native
 from deepfreeze.looking.ids import Place, is_dcp
 from deepfreeze.looking.output import print_json, print_table, readable, utc_time
 from deepfreeze.looking.stored import Stored
+from deepfreeze.progress import human_bytes
 
 
 def _stored(text: str) -> Stored:
