@@ -69,6 +69,8 @@ def plain(value: Any) -> Any:
         ([True], np.array([False, True])),
         (["a"], np.array(["a", "bc"])),
         ((1, 2), [1, 2, 3]),
+        ((1, 2), deque([1, 2], maxlen=2)),
+        ((1, 2), torch.Size([3])),
         ((1, 2), np.array([1, 2])),
         (torch.Size([1]), (1, 2)),
         (frozenset({1}), {1, 2}),
