@@ -11,7 +11,7 @@ from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import Adapter, Entry, adapters_in_use
-from deepfreeze.adapters.stateful import call_state_dict, object_node
+from deepfreeze.adapters.stateful import stateful_node
 from deepfreeze.encoder import Encoder
 from deepfreeze.errors import EncodeError, NoSpaceError, make_error
 from deepfreeze.memo import Memo
@@ -93,7 +93,7 @@ class Capture:
     def _encode_rngs(self) -> None:
         # Last, because another object's state_dict() may draw: the program goes on from here.
         for rng, path, node in self._rngs:
-            node.update(object_node("stateful", call_state_dict(rng, path), path, self))
+            node.update(stateful_node(rng, path, self))
 
     def encode_leaf(self, value: object, path: str) -> Node:
         """The node of a value that is not plain."""

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import deepfreeze as df
-from deepfreeze.adapters import torch_optimizers
+from deepfreeze.adapters import torch_optimizer_match
 
 Make = Callable[[nn.Module], torch.optim.Optimizer]
 
@@ -222,10 +222,12 @@ def test_only_what_is_as_large_as_its_sharded_parameter_is_sharded(
     optimizer.state[parameter] = dict(state)
     save(ckpt, 1, {"optim": optimizer})
     live = torch.optim.SGD([parameter])
-    monkeypatch.setattr(torch_optimizers, "is_sharded", lambda tensor: tensor is parameter)
+    monkeypatch.setattr(torch_optimizer_match, "is_sharded", lambda tensor: tensor is parameter)
     sharded: list[object] = []
-    real = torch_optimizers.fill
-    monkeypatch.setattr(torch_optimizers, "fill", lambda *of: (sharded.append(of[2]), real(*of)))
+    real = torch_optimizer_match.fill
+    monkeypatch.setattr(
+        torch_optimizer_match, "fill", lambda *of: (sharded.append(of[2]), real(*of))
+    )
     ckpt.restore({"optim": live})
     assert sharded == ["optim.state.group0.param0.mean"]
     found = live.state[parameter]

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from deepfreeze.adapters.base import Remake
+from deepfreeze.adapters.base import Remake, imported
+from deepfreeze.adapters.class_names import class_name, is_same_class
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import Owner, shown
 from deepfreeze.tree import Node, tag_of
+from deepfreeze.walk import mapping_pairs
 
 if TYPE_CHECKING:
     from deepfreeze.capture import Capture
     from deepfreeze.plan import Plan
+
+# What schedulers of all classes of torch's mean alike.
+_OF_SCHEDULERS = frozenset({"last_epoch", "base_lrs", "_step_count", "_last_lr"})
 
 
 def is_stateful(value: object) -> bool:
@@ -39,7 +44,7 @@ class StatefulAdapter:
         capture.refuse_inside(value, path)
         if is_loader(value):
             capture.keys.own(path, Owner.EACH)
-        return object_node("stateful", call_state_dict(value, path), path, capture)
+        return stateful_node(value, path, capture)
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
         return {}
@@ -57,13 +62,17 @@ class StatefulAdapter:
         if not plan.keys.wants_whole(path):
             return None
         if tag_of(node) != "object" or node["t"] != "stateful":
-            plan.mismatch(path, node, f"a {type(live).__qualname__}")
+            plan.mismatch(path, node, f"a {class_name(live)}")
+            return None
+        stored = node.get("class")
+        if stored is not None and not is_same_class(stored, class_name(live)):
+            _match_other_class(node, live, path, plan)
             return None
         if node["v"] == {} and _refuses_empty(live):
             plan.mismatch(path, node, "a GradScaler that is enabled; the stored one was not")
             return None
         make = plan.fresh(node["v"], path)
-        plan.apply(path, lambda: live.load_state_dict(make()))
+        plan.apply(path, lambda: _load(live, make(), path, plan))
         return None
 
     def decodes(self, tag: str, node: Node) -> bool:
@@ -90,9 +99,70 @@ def _refuses_empty(live: Any) -> bool:
     return scaler and bool(live.is_enabled())
 
 
+def _load(live: Any, state: Any, path: str, plan: Plan) -> None:
+    """Has the object load its state, and sees to it that tensors come back as they were saved."""
+    # A loader's state_dict() starts its workers.
+    if not imported("torch") or is_loader(live):
+        live.load_state_dict(state)
+        return
+    from deepfreeze.adapters import torch_saved_bits
+
+    saved = torch_saved_bits.containers_copied(state)
+    live.load_state_dict(state)
+    if torch_saved_bits.holds_tensors(saved):
+        torch_saved_bits.put_back(lambda: call_state_dict(live, path), saved, path, plan)
+
+
+def _match_other_class(node: Node, live: Any, path: str, plan: Plan) -> None:
+    """An error under strict; else what both mean alike is loaded, and the rest stays."""
+    text = f"stored by {node['class']}, but live is {class_name(live)}, another class"
+    if plan.strict:
+        plan.unfit(
+            path,
+            f"{text}: build the one that was saved, or restore with strict=False, "
+            "which takes what both mean alike, and all of it if the class has a new name only",
+        )
+        return
+    now: Any = call_state_dict(live, path)
+    alike = _alike(node["v"], now)
+    if not alike:
+        plan.unfit(path, f"{text}, whose state has other entries: it stays as it is")
+        return
+    plan.unfit(path, f"{text}: taken is {', '.join(map(str, alike))}")
+    makes = {key: plan.fresh(part, path) for key, part in alike.items()}
+
+    def load() -> None:
+        # All entries, because a loader may look for each.
+        _load(live, {**now, **{key: make() for key, make in makes.items()}}, path, plan)
+
+    plan.apply(path, load)
+
+
+def _alike(node: Node, now: object) -> dict[Any, Node]:
+    """The stored entries that an object of another class can take, which now holds `now`."""
+    pairs = mapping_pairs(node)
+    if pairs is None or not isinstance(now, Mapping):
+        return {}
+    stored = dict(pairs)
+    if stored.keys() == now.keys():
+        return stored
+    if "last_epoch" in stored and "last_epoch" in now:
+        # One that has schedulers within would be out of step with them.
+        both = set() if "_schedulers" in now else _OF_SCHEDULERS & stored.keys() & now.keys()
+        return {key: stored[key] for key in sorted(both)}
+    # A renamed class that has got or lost an entry, or makes some only later.
+    return stored if stored.keys() <= now.keys() or now.keys() <= stored.keys() else {}
+
+
 def object_node(kind: str, state: object, path: str, capture: Capture) -> Node:
     """The node of an object of the kind "module", "optimizer" or "stateful"."""
     return {"$": "object", "t": kind, "v": capture.encode(state, path)}
+
+
+def stateful_node(value: Any, path: str, capture: Capture) -> Node:
+    """The node of an object of its class, with what its state_dict() gives."""
+    node = object_node("stateful", call_state_dict(value, path), path, capture)
+    return {"$": "object", "t": node["t"], "class": class_name(value), "v": node["v"]}
 
 
 def call_state_dict(value: Any, path: str) -> object:

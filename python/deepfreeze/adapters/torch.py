@@ -23,16 +23,15 @@ from deepfreeze.adapters.torch_modules import (
     match_module,
     own_buffers,
 )
+from deepfreeze.adapters.torch_optimizer_match import match_optimizer
 from deepfreeze.adapters.torch_optimizers import (
-    ParameterNames,
     encode_optimizer,
     encode_state,
     is_optimizer,
-    match_optimizer,
-    modules_in,
     run_state_hooks,
     unwrapped,
 )
+from deepfreeze.adapters.torch_parameter_names import ParameterNames, modules_in
 from deepfreeze.adapters.torch_recall import (
     At,
     DictRecall,

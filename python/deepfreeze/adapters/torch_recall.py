@@ -22,7 +22,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from deepfreeze import _core
-from deepfreeze.adapters.torch_optimizers import Named, ParameterNames, modules_in
+from deepfreeze.adapters.torch_parameter_names import Named, ParameterNames, modules_in
 from deepfreeze.tree import Node
 
 _STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
