@@ -393,8 +393,7 @@ class Checkpointer(Described):
 
         Without arguments by the rule of `keep`, or else of the run's last writer. `mode`, "min" or
         "max", is needed for a metric that no rule names, unless its name ends in "loss". A state
-        that is known to hold NaN or infinities is never the best; of equal ones the newer is.
-        CheckpointError, if no checkpoint has the metric, names those that there are.
+        known to hold NaN or infinities never is the best; of equal ones the newer is.
         """
         infos = self.checkpoints()
         return _core.best_of(infos, metric, mode, self._best_rule()).step if infos else None
