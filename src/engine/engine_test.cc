@@ -19,91 +19,13 @@
 #include "base/scope_exit.h"
 #include "base/thread_sanitizer.h"
 #include "deepfreeze/deepfreeze.h"
+#include "engine/engine_fixture.h"
 #include "engine/open_checkpoint.h"
 #include "format/records.h"
 #include "support/code_of.h"
 
 namespace deepfreeze {
 namespace {
-
-namespace fs = std::filesystem;
-using std::chrono::milliseconds;
-
-constexpr milliseconds kDeadline{60'000};  // for waits that must not hang, not a verdict on speed
-
-class EngineTest : public testing::Test {
- protected:
-  EngineTest() {
-    std::string pattern = testing::TempDir() + "/engine-XXXXXX";
-    root_ = ::mkdtemp(pattern.data());
-    set_log_sink([this](std::string_view line) { warnings_.emplace_back(line); });
-  }
-  ~EngineTest() override {
-    fail_points::disarm();
-    set_log_sink({});
-    fs::remove_all(root_);
-  }
-
-  Checkpointer open(Options options = {}) {
-    auto opened = Checkpointer::open(run_dir(), std::move(options));
-    EXPECT_TRUE(opened.has_value()) << opened.error().message();
-    return std::move(*opened);
-  }
-
-  [[nodiscard]] fs::path run_dir() const { return root_ / "run"; }
-
-  fs::path root_;
-  std::vector<std::string> warnings_;
-};
-
-// Two tensors whose every byte follows from the step.
-struct State {
-  std::vector<float> weights = std::vector<float>(300'001);
-  std::vector<std::uint8_t> counters = std::vector<std::uint8_t>(77);
-
-  void fill(std::uint64_t step) {
-    std::iota(weights.begin(), weights.end(), static_cast<float>(step * 1000));
-    std::ranges::fill(counters, static_cast<std::uint8_t>(step));
-  }
-
-  [[nodiscard]] TensorTable table() const {
-    return {{.spec = {.key = "w", .dtype = DType::kF32, .shape = {weights.size()}},
-             .data = std::as_bytes(std::span(weights))},
-            {.spec = {.key = "c", .dtype = DType::kU8, .shape = {7, 11}},
-             .data = std::as_bytes(std::span(counters))}};
-  }
-  std::vector<RestoreTarget> targets() {
-    return {{"w", std::as_writable_bytes(std::span(weights))},
-            {"c", std::as_writable_bytes(std::span(counters))}};
-  }
-  bool operator==(const State&) const = default;
-};
-
-State state_at(std::uint64_t step) {
-  State state;
-  state.fill(step);
-  return state;
-}
-
-SaveHandle save(Checkpointer& run, std::uint64_t step) {
-  const State state = state_at(step);
-  auto handle = run.save({.step = step, .tensors = state.table(), .objects = R"({"step":1})"});
-  EXPECT_TRUE(handle.has_value() && handle->has_value());
-  return **handle;
-}
-
-void save_durably(Checkpointer& run, std::uint64_t step) {
-  const Status durable = save(run, step).wait(Level::kDurable, kDeadline);
-  ASSERT_TRUE(durable.has_value()) << durable.error().message();
-}
-
-std::vector<std::uint64_t> steps_of(const fs::path& run) {
-  const auto listed = list_checkpoints(run);
-  EXPECT_TRUE(listed.has_value());
-  std::vector<std::uint64_t> steps;
-  for (const CheckpointInfo& info : *listed) steps.push_back(info.step);
-  return steps;
-}
 
 void flip_one_bit(const fs::path& file, std::uint64_t offset) {
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
@@ -776,93 +698,6 @@ TEST_F(EngineTest, EveryWayOfWritingKeepsTheState) {
   }
   ::setenv("DEEPFREEZE_IO", "fast", 1);
   EXPECT_EQ(Checkpointer::open(run_dir(), {}).error().code(), ErrorCode::kInvalidArgument);
-}
-
-TEST_F(EngineTest, ARunThatIsDeletedDuringASaveFailsThatSaveAlone) {
-  Checkpointer run = open({.profile = Profile::kLatency});
-  save_durably(run, 1);
-  State state = state_at(2);
-  TensorTable table = state.table();
-  for (Tensor& tensor : table) tensor.guard = 1;
-  auto handle = run.save({.step = 2, .tensors = table, .confirm = true});
-  ASSERT_TRUE(handle && *handle);
-  ASSERT_TRUE((*handle)->wait_copied(kDeadline));
-  fs::remove_all(run_dir());
-  (*handle)->confirm({});
-  EXPECT_FALSE((*handle)->wait(Level::kDurable, kDeadline));
-  for (const std::uint64_t step : {3, 4}) save_durably(run, step);
-  EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{4, 3}));
-  EXPECT_TRUE(run.close());
-}
-
-TEST_F(EngineTest, AnAttemptThatIsDeletedDuringItsSaveFailsThatSaveAlone) {
-  Checkpointer run = open({.profile = Profile::kLatency});
-  save_durably(run, 1);
-  const State state = state_at(2);
-  TensorTable table = state.table();
-  for (Tensor& tensor : table) tensor.guard = 1;
-  auto handle = run.save({.step = 2, .tensors = table, .confirm = true});
-  ASSERT_TRUE(handle && *handle);
-  ASSERT_TRUE((*handle)->wait_copied(kDeadline));
-  for (const auto& entry : fs::directory_iterator(run_dir())) {
-    if (entry.path().filename().string().starts_with("step-000000000002")) {
-      fs::remove_all(entry.path());
-    }
-  }
-  (*handle)->confirm({});
-  std::ignore = (*handle)->wait(Level::kDurable, kDeadline);  // the worker may make it only now
-  save_durably(run, 3);
-  EXPECT_EQ(newest_step(run_dir()), 3U);
-  EXPECT_TRUE(warnings_.empty()) << warnings_.front();
-}
-
-std::set<fs::path> names_below(const fs::path& directory) {
-  std::set<fs::path> names;
-  for (const auto& entry : fs::recursive_directory_iterator(directory)) names.insert(entry.path());
-  return names;
-}
-
-TEST_F(EngineTest, AReadOnlyOneRestoresAndChangesNothing) {
-  EXPECT_EQ(code_of(Checkpointer::open(run_dir(), {.read_only = true})), ErrorCode::kNotFound);
-  EXPECT_FALSE(fs::exists(run_dir()));
-  {
-    Checkpointer run = open();
-    save_durably(run, 1);
-  }
-  fs::remove(run_dir() / "deepfreeze.json");  // it is known from the others; nothing is repaired
-  const auto files = names_below(run_dir());
-  Checkpointer run = open({.read_only = true});
-  State state;
-  ASSERT_TRUE(restore_newest(run, state.targets()));
-  EXPECT_EQ(state, state_at(1));
-  const auto saved = run.save({.step = 2, .tensors = state.table()});
-  ASSERT_FALSE(saved);
-  EXPECT_EQ(saved.error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_FALSE(run.prewarm({.step = 2, .tensors = state.table()}));
-  EXPECT_TRUE(run.close());
-  EXPECT_EQ(names_below(run_dir()), files);
-}
-
-TEST_F(EngineTest, ClosingTellsWhatNobodyWasToldWhereNoSaveSucceeded) {
-  for (const bool waits : {false, true}) {
-    for (const bool succeeds : {false, true}) {
-      Checkpointer run = open();
-      fail_points::arm("commit.sealed=error").value();
-      const SaveHandle failed = save(run, 1);
-      if (waits) {
-        EXPECT_FALSE(failed.wait(Level::kDurable, kDeadline));
-      }
-      run.wait();
-      fail_points::disarm();
-      if (succeeds) save_durably(run, 2);
-      const Status closed = run.close();
-      EXPECT_EQ(closed.has_value(), waits || succeeds);
-      if (!closed) {
-        EXPECT_TRUE(closed.error().message().contains("no save has succeeded"));
-      }
-      EXPECT_TRUE(run.close()) << "once";
-    }
-  }
 }
 
 }  // namespace
