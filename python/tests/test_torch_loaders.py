@@ -12,11 +12,14 @@ from torch import nn
 from torch.ao.nn import quantized
 from torch.ao.nn.intrinsic import qat
 from torch.ao.quantization import fake_quantize, observer
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 from torch.nn.utils.parametrizations import orthogonal
 from torch.optim.swa_utils import AveragedModel
 
 import deepfreeze as df
+from deepfreeze.adapters.torch_names import canonical_names
+from deepfreeze.adapters.torch_versions import live_versions, versions_node
 
 Make = Callable[[int], nn.Module]  # of a size
 
@@ -412,3 +415,82 @@ def test_the_optimizer_of_a_lazy_module_comes_back(ckpt: df.Checkpointer) -> Non
     other = torch.optim.Adam(live.parameters())
     ckpt.restore({"m": live, "o": other})
     assert_same(other.state[live.weight]["exp_avg"], optimizer.state[stored.weight]["exp_avg"])
+
+
+class Turned(nn.Linear):
+    """Its second version keeps its weight transposed, and takes that of the first."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state: Any, prefix: str, local: Any, *rest: Any) -> None:
+        self.seen = local.get("version")
+        if self.seen == 1:
+            state[prefix + "weight"] = state[prefix + "weight"].t()
+        super()._load_from_state_dict(state, prefix, local, *rest)
+
+
+class Unturned(nn.Linear):
+    """As Turned was before."""
+
+
+def beside(module: nn.Module) -> nn.Module:
+    """A module within another, beside one with a loader of the same version as it was stored."""
+    return nn.Sequential(nn.ModuleDict({"a": module}), Queue(2))
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, beside, checkpoint_wrapper, nn.DataParallel])
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("kind", [Unturned, Turned])
+def test_a_loader_is_told_which_version_has_stored(
+    ckpt: df.Checkpointer, wrap: Any, kind: Any, strict: bool
+) -> None:
+    stored, live, by_torch = kind(2, 2), Turned(2, 2), Turned(2, 2)
+    by_torch.load_state_dict(stored.state_dict())
+    save(ckpt, 1, {"m": wrap(stored)})
+    ckpt.restore({"m": wrap(live)}, strict=strict)
+    assert_same(live.weight, by_torch.weight)
+    assert ckpt.last_restore is not None
+    assert not ckpt.last_restore.mismatched
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, beside, checkpoint_wrapper])
+def test_a_loader_that_is_not_asked_is_told_the_version_too(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch, wrap: Any
+) -> None:
+    """As those with shards are: what they hold is filled before it is loaded."""
+    stored, live = Unturned(2, 2), Turned(2, 2)
+    monkeypatch.setattr("deepfreeze.adapters.torch_modules.may_be_asked", lambda _: False)
+    save(ckpt, 1, {"m": wrap(stored)})
+    ckpt.restore({"m": wrap(live)})
+    assert_same(live.weight, stored.weight.t())
+
+
+def test_a_part_of_a_module_of_another_version_is_refused(ckpt: df.Checkpointer) -> None:
+    save(ckpt, 1, {"m": nn.ModuleList([Unturned(2, 2), Old(), Queue(2)])})
+    live = nn.ModuleList([Turned(2, 2), Old(), Queue(2)])
+    before = copy.deepcopy(live[0].state_dict())
+    with pytest.raises(df.MismatchError, match=r"m\.0: stored by another version of its class"):
+        ckpt.restore({"m": live}, keys=["m.0.weight"])
+    for keys, strict in ((["m.0.weight"], False), (["m.1.*"], True)):
+        ckpt.restore({"m": live}, keys=keys, strict=strict)
+        for name, value in live[0].state_dict().items():
+            assert_same(value, before[name])
+
+
+def test_a_checkpoint_without_versions_is_of_the_live_ones(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As version 0.1 wrote them."""
+    stored, live = Turned(2, 2), Turned(2, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("deepfreeze.adapters.torch_modules.live_versions", lambda *_: None)
+        save(ckpt, 1, {"m": stored})
+    ckpt.restore({"m": live})
+    assert_same(live.weight, stored.weight)
+    assert live.seen == 2
+
+
+def test_only_versions_that_say_something_are_stored() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), checkpoint_wrapper(Turned(1, 1)), nn.BatchNorm1d(1))
+    found = live_versions(model.state_dict(), canonical_names(model))
+    assert versions_node(found or {}) == [["1", 2], ["2", 2]]

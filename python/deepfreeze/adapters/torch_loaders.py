@@ -24,6 +24,7 @@ from deepfreeze.adapters.torch_names import canonical_names
 from deepfreeze.adapters.torch_sharded import is_sharded
 from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.adapters.torch_tensors import form_of
+from deepfreeze.adapters.torch_versions import Versions, set_versions
 from deepfreeze.errors import MismatchError
 from deepfreeze.names import join, shown
 from deepfreeze.registry import registered_for
@@ -115,7 +116,8 @@ class _CastWatch(TorchFunctionMode):
 class Asked:
     """One module that loads stored values by itself.
 
-    `values`: by canonical names within the module, the functions that make them.
+    `values`: by canonical names within the module, the functions that make them; `versions`: of
+    the modules that stored them.
     """
 
     def __init__(
@@ -123,12 +125,14 @@ class Asked:
         module: nn.Module,
         path: str,
         values: Mapping[str, Callable[[], Any]],
+        versions: Versions,
         *,
         is_root: bool,
     ) -> None:
         self._module = module
         self._path = path
         self._values = values
+        self._versions = versions
         # torch itself calls load_state_dict() of the outermost module alone.
         self._own = is_root and has_own_load(module)
 
@@ -154,8 +158,9 @@ class Asked:
         live = nn.Module.state_dict(self._module)
         names = {canonical(name): name for name in live}
         state = OrderedDict((names.get(name, name), make()) for name, make in self._values.items())
-        # Versions of the modules, by which they recognise older layouts.
-        vars(state)["_metadata"] = getattr(live, "_metadata", None)
+        metadata = live._metadata  # type: ignore[attr-defined]  # torch sets it
+        set_versions(metadata, self._versions, canonical)
+        vars(state)["_metadata"] = metadata
         return state
 
     def _load(self, state: Mapping[str, Any], *, strict: bool) -> _Left:

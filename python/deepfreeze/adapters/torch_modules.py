@@ -26,6 +26,14 @@ from deepfreeze.adapters.torch_registered import is_unknown_wrapper, match_regis
 from deepfreeze.adapters.torch_sharded import is_sharded
 from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.adapters.torch_tensors import fill, same_tensor
+from deepfreeze.adapters.torch_versions import (
+    Versions,
+    are_other,
+    live_versions,
+    set_versions,
+    stored_versions,
+    versions_node,
+)
 from deepfreeze.errors import MismatchError
 from deepfreeze.names import Owner, join, shown
 from deepfreeze.registry import registered_for
@@ -112,9 +120,13 @@ def encode_module(module: nn.Module, path: str, capture: Capture) -> Node:
     if not _is_flat(state):
         return object_node("stateful", state, path, capture)
     canonical = canonical_names(module)
-    return object_node(
+    node: dict[str, Node] = object_node(
         "module", {canonical(name): value for name, value in state.items()}, path, capture
     )
+    versions = live_versions(state, canonical)
+    if versions is not None:
+        node["versions"] = versions_node(versions)
+    return node
 
 
 def _is_flat(state: object) -> TypeGuard[Mapping[str, Any]]:
@@ -124,8 +136,10 @@ def _is_flat(state: object) -> TypeGuard[Mapping[str, Any]]:
 class _ModuleMatch:
     """Which stored entries go into one module, and what it has to load by itself."""
 
-    def __init__(self, module: nn.Module, plan: Plan) -> None:
+    def __init__(self, module: nn.Module, plan: Plan, stored: Versions, live: Versions) -> None:
         self._plan = plan
+        self._stored_versions = stored
+        self._live_versions = live
         self._owned = _owned_memory(module)
         self._module = module
         self._loaded: dict[str, Callable[[], Any]] = {}
@@ -142,13 +156,36 @@ class _ModuleMatch:
             name = canonical(full_name) if full_name else ""
             here = {key: value for key, (_, value) in live.items() if _is_within(key, name)}
             there = {key: node for key, node in stored.items() if _is_within(key, name)}
-            chosen = all(self._plan.keys.wants(join(path, key)) for key in here.keys() | there)
-            if chosen and differs(there, here, self._plan) and may_be_asked(inner):
+            chosen = {self._plan.keys.wants(join(path, key)) for key in here.keys() | there}
+            older = self._is_of_another_version(name)
+            if False in chosen:
+                self._take_versions(name)
+                if not older or True not in chosen:
+                    continue
+                self._plan.unfit(
+                    join(path, name) if name else path,
+                    "stored by another version of its class: it can only be restored whole",
+                )
+            elif not may_be_asked(inner):
+                continue
+            elif older or differs(there, here, self._plan):
                 self._ask(inner, name, there, path, is_root=inner is self._module)
-                for key in here:
-                    del live[key]
-                for key in there:
-                    del stored[key]
+            else:
+                continue
+            for key in here:
+                del live[key]
+            for key in there:
+                del stored[key]
+
+    def _is_of_another_version(self, name: str) -> bool:
+        """Whether a module, or one within it, was stored by one."""
+        names = [key for key in self._live_versions if _is_within(key, name)]
+        return are_other(self._stored_versions, self._live_versions, names)
+
+    def _take_versions(self, name: str) -> Versions:
+        """The stored ones of a module. What it holds when all of it loads is of the live ones."""
+        keys = [key for key in self._stored_versions if _is_within(key, name)]
+        return {key[len(name) :].lstrip("."): self._stored_versions.pop(key) for key in keys}
 
     def _ask(
         self, module: nn.Module, name: str, nodes: dict[str, Node], path: str, *, is_root: bool
@@ -158,7 +195,7 @@ class _ModuleMatch:
             for key, node in nodes.items()
         }
         place = join(path, name) if name else path
-        asked = Asked(module, place, values, is_root=is_root)
+        asked = Asked(module, place, values, self._take_versions(name), is_root=is_root)
         cast("RestorePlan", self._plan).ask(place, asked.ask)
         self._root_is_asked = self._root_is_asked or is_root
 
@@ -216,7 +253,12 @@ class _ModuleMatch:
         live_state: Any = call_state_dict(self._module, path)  # with what was asked already
         values = OrderedDict(live_state)
         # Versions of the modules, by which they recognise older layouts.
-        vars(values)["_metadata"] = getattr(live_state, "_metadata", None)
+        metadata = getattr(live_state, "_metadata", None)
+        vars(values)["_metadata"] = metadata
+        if metadata is not None:
+            set_versions(metadata, self._stored_versions, canonical_names(self._module))
+        if self._is_of_another_version(""):  # it may copy within the memory of a live tensor
+            values.update((k, v.clone()) for k, v in values.items() if torch.is_tensor(v))
         for name, make in self._loaded.items():
             values[name] = make()
         if not has_own_load(self._module):
@@ -234,7 +276,8 @@ class _ModuleMatch:
 
 
 def _is_within(name: str, module: str) -> bool:
-    return not module or name.startswith(f"{module}.")
+    """Whether it is the name of that module, or of something in it."""
+    return not module or name == module or name.startswith(f"{module}.")
 
 
 def _extra_setter(owner: nn.Module, make: Callable[[], Any]) -> Callable[[], None]:
@@ -255,7 +298,8 @@ def match_module(node: Node, module: nn.Module, path: str, plan: Plan) -> None:
     renamed = names_of_now(node["v"], map(canonical, live_state))
     stored = {renamed.get(name, name): inner for name, inner in node["v"].items()}
     live = {canonical(name): (name, value) for name, value in live_state.items()}
-    matching = _ModuleMatch(module, plan)
+    versions = live_versions(live_state, canonical) or {}
+    matching = _ModuleMatch(module, plan, stored_versions(node) or {}, versions)
     matching.ask_loaders(stored, live, path)
     for short, (name, value) in live.items():
         place = join(path, short)
