@@ -80,8 +80,7 @@ class Checkpointer(Described):
         audit_saves: int = 100,
         read_only: bool = False,
     ) -> None:
-        """Opens the run in the directory `path`, and makes it if it is not there.
-
+        """Opens the run in the directory `path`, which is made if it is not there.
         every: When step() saves, of df.every(); without it at each step.
         keep: Which checkpoints stay, of df.keep(); without it all.
         parent: The run and the step that a new run branches from.
@@ -91,16 +90,14 @@ class Checkpointer(Described):
         arena_bytes_max: The most memory for that, at least 8 MiB, and as much for other state.
         statistics: Store each tensor's range and its count of NaN and infinities: one more pass.
         prometheus_textfile: A name.prom of its own, on a local disk, for the node exporter.
-        ranks: "auto" (those of torch.distributed, if there are several), None (this process
-            alone), or a df.TorchRanks, df.MPIRanks or df.DirectoryRanks.
-        commit_wait_seconds: How long after rank 0 the others may write before the save fails.
+        ranks: "auto" (of torch.distributed, if there are several), None (alone), or df.*Ranks().
+        commit_wait_seconds: After rank 0, until a save fails that the others have not written.
         audit_saves: Compare all that ranks have alike within so many saves; 0: never.
         read_only: For restore() alone. Otherwise a directory that can't be written is refused.
         """
         rules = self._keep = keep or Keep(None, None, None)
-        self._parent = absolute_parent(parent)
+        self._parent, self.path = absolute_parent(parent), absolute(path)
         self._is_of_parent = False  # what restore() tries
-        self.path: Path = absolute(path)
         self.last_restore: RestoreReport | None = None
         self._textfile = textfile_of(self.path, prometheus_textfile)
         self._ranks = ranks_of_job() if ranks == "auto" else ranks

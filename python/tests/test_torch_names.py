@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import deepfreeze as df
-from deepfreeze.adapters import torch_modules, torch_optimizers
+from deepfreeze.adapters import torch_modules, torch_parameter_names
 from deepfreeze.adapters.torch_names import canonical_names, names_of_now
 
 
@@ -77,7 +77,7 @@ def test_a_checkpoint_of_version_0_1_has_them_and_is_restored(
 ) -> None:
     stored = made(there(), 1)
     with monkeypatch.context() as patch:
-        for place in (torch_modules, torch_optimizers):
+        for place in (torch_modules, torch_parameter_names):
             patch.setattr(place, "canonical_names", private_only)
         save(ckpt, 1, stored)
     names = header(data_file(ckpt.path, 1))
