@@ -142,7 +142,8 @@ PICKLED = {
 
 
 def loaders_of_torch(kind: type[nn.Module]) -> set[str]:
-    found = {kind.__name__} if "_load_from_state_dict" in vars(kind) else set()
+    is_loader = kind.__module__[:6] == "torch." and "_load_from_state_dict" in vars(kind)
+    found = {kind.__name__} if is_loader else set()
     return found.union(*map(loaders_of_torch, kind.__subclasses__()))
 
 
