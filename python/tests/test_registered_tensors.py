@@ -83,7 +83,7 @@ def _types(monkeypatch: pytest.MonkeyPatch) -> None:
         Copied, "test.copied",
         lambda x: x.as_subclass(torch.Tensor).clone(), lambda x: x.as_subclass(Copied),
     )  # fmt: skip
-    df.register_type(Scaled, "test.scaled")
+    df.register_type(Scaled, "test.registered.scaled")
 
 
 def report(ckpt: df.Checkpointer) -> df.RestoreReport:
@@ -206,8 +206,11 @@ def test_states_of_an_optimizer(ckpt: df.Checkpointer, used: bool, attached: boo
     [
         (lambda: scaled(0, 3, 3), r"x\.codes: stored tensor int8\[2, 3\], live int8\[3, 3\]"),
         (lambda: scaled(0, signed=False), "x: what its Scaled holds beside tensors is not the sa"),
-        (lambda: tagged(0), r"x: stored test\.scaled, live a Tagged"),
-        (lambda: torch.zeros(2, 3), r"x: stored test\.scaled, live a tensor of float32\[2, 3\]"),
+        (lambda: tagged(0), r"x: stored test\.registered\.scaled, live a Tagged"),
+        (
+            lambda: torch.zeros(2, 3),
+            r"x: stored test\.registered\.scaled, live a tensor of float32\[2, 3\]",
+        ),
     ],
 )
 def test_what_does_not_fit(ckpt: df.Checkpointer, live: Any, said: str) -> None:

@@ -1,5 +1,6 @@
 """Another class of optimizer, scheduler or object than was saved: refused, or told about."""
 
+import inspect
 import itertools
 import warnings
 from collections.abc import Callable
@@ -110,6 +111,16 @@ def test_adam_and_adamw_have_their_moments_alike(
     assert group["betas"] == (0.5, 0.75)
     assert group["decoupled_weight_decay"] is decoupled
     go_on(live)
+
+
+def test_a_step_that_torch_has_wrapped_is_nothing_of_its_own(ckpt: df.Checkpointer) -> None:
+    """As in the first class with that step() of which a process makes an optimizer."""
+
+    class Wrapped(torch.optim.Adam):
+        step = torch.optim.Optimizer.profile_hook_step(inspect.unwrap(torch.optim.Adam.step))
+
+    save(ckpt, 1, trained(torch.optim.Adam))
+    ckpt.restore(trained(Wrapped, steps=0))
 
 
 def test_a_subclass_that_adds_nothing_is_its_base(ckpt: df.Checkpointer) -> None:

@@ -119,7 +119,7 @@ def test_what_the_state_lacks_or_adds_is_named(ckpt: df.Checkpointer) -> None:
         ((torch.ones(1), 1), (torch.ones(1),), r"stored a tuple of 2, live a tuple of 1"),
         (df.RNG(), torch.ones(1), r"stored stateful, live"),
         (df.RNG(), torch.nn.Linear(1, 1), r"stored stateful, live a module, Linear"),
-        (torch.ones(1), torch.optim.SGD([torch.ones(1)]), r"live an optimizer, SGD"),
+        (torch.ones(1), torch.optim.SGD([torch.ones(1)]), r"live an optimizer, torch\.SGD"),
         (torch.nn.Linear(1, 1), torch.optim.SGD([torch.ones(1)]), r"stored module, live an opt"),
         (torch.ones(1), df.RNG(), r"live a RNG"),
     ],

@@ -67,11 +67,18 @@ def _extending(live: type[Optimizer], stored: str) -> type | None:
 
 
 def _codes_in(kind: type) -> Iterator[CodeType]:
+    """The code that a class has beside its bases'; torch wraps an inherited step() in it."""
     for name, value in vars(kind).items():
-        function = inspect.unwrap(value) if callable(value) else value
-        code = getattr(function, "__code__", None)
-        if name != "__init__" and isinstance(code, CodeType):
+        code = _code_of(value)
+        inherited = (_code_of(vars(base).get(name)) for base in kind.__mro__[1:])
+        if name != "__init__" and code is not None and code not in inherited:
             yield from _nested(code)
+
+
+def _code_of(value: Any) -> CodeType | None:
+    function = inspect.unwrap(value) if callable(value) else value
+    code = getattr(function, "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
