@@ -153,7 +153,7 @@ class TorchAdapter:
 
     def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Capture) -> Node:
         run_state_hooks(optimizer)
-        named = self._recalls.parameter_names(capture.state).of(optimizer)
+        named = self._recalls.parameter_names(capture.state).of(optimizer, capture.state)
         at = self._at(path)
         recall = self._recalls.last(at)
         again = recall.again(optimizer, named) if isinstance(recall, OptimizerRecall) else None

@@ -69,12 +69,12 @@ class _OptimizerMatch:
         self._path = path
         self._plan = plan
         self._parameters = parameters
-        self._names = parameters.of(optimizer).names
+        self._names = parameters.of(optimizer, plan.state).names
         self._alike = alike
         self._takes_state = alike is None or alike.same_state
         self._groups: list[Node] = tree["param_groups"]
-        stored = (name for group in self._groups for name in group["params"])
-        renamed = names_of_now(stored, self._names.values())
+        stored = {name for group in self._groups for name in group["params"]}
+        renamed = names_of_now(stored, self._names.values()) | self._by_place()
         pairs = mapping_pairs(tree["state"]) or []
         self._stored = {renamed.get(name, name): state for name, state in pairs}
         self._other: Node = tree.get("other")
@@ -87,6 +87,17 @@ class _OptimizerMatch:
             for group in self._groups
             for name, shape in zip(group["params"], group["shapes"], strict=True)
         }
+
+    def _by_place(self) -> dict[str, str]:
+        """The names of tensors that no module has, which version 0.1 stored by their order."""
+        stored = {name for group in self._groups for name in group["params"]}
+        found = {}
+        for g, group in enumerate(self._optimizer.param_groups):
+            for i, parameter in enumerate(group["params"]):
+                by_order, name = f"group{g}.param{i}", self._names[id(parameter)]
+                if by_order in stored and name not in stored:
+                    found[by_order] = name
+        return found
 
     def run(self) -> None:
         """Plans parameter groups, then the state of each parameter."""

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from deepfreeze.adapters.torch_modules import is_module
 from deepfreeze.adapters.torch_names import canonical_names
 from deepfreeze.names import KeyTable, join
+from deepfreeze.per_rank import PerRank
 from deepfreeze.tree import Node
 
 if TYPE_CHECKING:
@@ -23,11 +24,15 @@ Placed: TypeAlias = tuple[tuple[str, ...], nn.Module]  # the keys that lead to a
 
 
 class ParameterNames:
-    """The names that the modules of a state give to their parameters, found by identity."""
+    """The names of parameters, found by identity: those that the modules of a state give them.
+
+    A tensor that no module has goes by its place in the dicts and lists of the state.
+    """
 
     def __init__(self, modules: Iterable[Placed]) -> None:
         self._names: dict[int, tuple[str, ...]] = {}  # the keys that lead to it, its name last
         self._known: dict[int, Named] = {}  # by optimizer
+        self._loose: list[tuple[tuple[str, ...], int]] | None = None  # None: not looked for
         for keys, module in modules:
             canonical = canonical_names(module)
             for name, parameter in module.named_parameters(remove_duplicate=False):
@@ -38,14 +43,28 @@ class ParameterNames:
         place = self._names.get(id(parameter))
         return None if place is None else _full_name(place)
 
-    def of(self, optimizer: Optimizer) -> Named:
+    def of(self, optimizer: Optimizer, state: object) -> Named:
         """The names of an optimizer's parameters: the same as long as it has the same."""
         known = self._known.get(id(optimizer))
         if known is None or not known.holds(optimizer):
-            known = self._known[id(optimizer)] = Named(optimizer, self._names_of(optimizer))
+            known = Named(optimizer, self._names_of(optimizer, state))
+            self._known[id(optimizer)] = known
         return known
 
-    def _names_of(self, optimizer: Optimizer) -> dict[int, str]:
+    def hold_in(self, state: object) -> bool:
+        """Whether tensors that no module has are where they were, as far as that matters."""
+        return self._loose is None or self._loose == _loose_in(state)
+
+    def _name_loose(self, state: object) -> None:
+        if self._loose is None:
+            self._loose = _loose_in(state)
+            for keys, identity in self._loose:
+                self._names.setdefault(identity, keys)
+
+    def _names_of(self, optimizer: Optimizer, state: object) -> dict[int, str]:
+        groups = [group["params"] for group in optimizer.param_groups]
+        if not all(id(parameter) in self._names for group in groups for parameter in group):
+            self._name_loose(state)
         places: dict[int, tuple[str, ...]] = {}
         for g, group in enumerate(optimizer.param_groups):
             for i, parameter in enumerate(group["params"]):
@@ -114,3 +133,23 @@ def modules_in(state: object, keys: tuple[str, ...]) -> Iterator[Placed]:
     elif isinstance(state, (list, tuple)):
         for index, value in enumerate(state):
             yield from modules_in(value, (*keys, str(index)))
+
+
+def _loose_in(state: object) -> list[tuple[tuple[str, ...], int]]:
+    return [(keys, id(tensor)) for keys, tensor in tensors_in(state, ())]
+
+
+def tensors_in(
+    state: object, keys: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
+    """The tensors among a state's values, and the keys that lead to each after `keys`."""
+    if isinstance(state, PerRank):
+        state = state.value
+    if isinstance(state, torch.Tensor):
+        yield keys or ("",), state
+    elif isinstance(state, dict):
+        for key, value in state.items():
+            yield from tensors_in(value, (*keys, str(key)))
+    elif isinstance(state, (list, tuple)):
+        for index, value in enumerate(state):
+            yield from tensors_in(value, (*keys, str(index)))

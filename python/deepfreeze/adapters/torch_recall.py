@@ -328,7 +328,8 @@ class Recalls:
             self._places = [(keys, self._structure(module)) for keys, module in found]
             last = self._last
             if last and last._places == self._places and _are_named_by_torch(self._places):
-                self._names = last._names
+                known = last._names
+                self._names = known if known is not None and known.hold_in(state) else None
             self._names = self._names or ParameterNames(found)
         return self._names
 
