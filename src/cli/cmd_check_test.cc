@@ -182,16 +182,53 @@ TEST_F(Gc, KeepsWhatTheRulesName) {
 }
 
 TEST_F(Gc, TakesAnEarlierLineToo) {
-  run_.claim({});
+  run_.claim({}, {.last = 1});
   run_.save(save_of(1, {f32_tensor("w", {1})}));
   EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.size(), 0U);
+  EXPECT_EQ(call_json({"gc", run_.text()}).json()["removed"].size(), 0U) << "nobody said so";
   const Answer answer = call({"gc", run_.text(), "--keep-last", "1"});
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_EQ(steps(), std::vector<std::uint64_t>{1});
 }
 
+TEST_F(Gc, WithoutRulesThoseOfTheLastClaimCount) {
+  const Answer none = call({"gc", run_.text()});
+  EXPECT_EQ(none.code, 0) << none.err;
+  EXPECT_TRUE(none.says("the run records no rule, so all stay; --keep-last gives one\n"));
+  EXPECT_EQ(steps().size(), 6U);
+
+  const Manifest newest = run_.save(save_of(7, {f32_tensor("w", {7})}));
+  run_.claim(newest.point,
+             {.last = 2,
+              .every = 3,
+              .best = Keep::Best{.metric = "val:loss", .better = Keep::Better::kMin}});
+  const json dry = call_json({"gc", run_.text(), "--dry-run"}).json();
+  EXPECT_EQ(dry["keep_recorded"], true);
+  EXPECT_EQ(dry["keep"]["last"], 2);
+  EXPECT_EQ(dry["keep"]["best"]["better"], "min");
+  EXPECT_EQ(dry["removed"].size(), 3U);
+  EXPECT_EQ(steps().size(), 7U);
+  const Answer done = call({"gc", run_.text()});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_TRUE(
+      done.says("by the rule that the run records: keep the newest 2, every multiple of 3, "
+                "the best 1 by val:loss:min\n"))
+      << done.out;
+  EXPECT_EQ(steps(), (std::vector<std::uint64_t>{7, 6, 3, 2}));
+  EXPECT_EQ(call_json({"gc", run_.text(), "--keep-last", "1"}).json()["keep_recorded"], false);
+  EXPECT_EQ(steps(), (std::vector<std::uint64_t>{7})) << "given rules replace the recorded ones";
+}
+
+TEST_F(Gc, WhereTheRuleCantBeReadOneIsAskedFor) {
+  flip_bit(run_.path() / "generation-00000001.json", 8 * 40);
+  const Answer answer = call({"gc", run_.text()});
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_NE(answer.err.find("give --keep-last"), std::string::npos) << answer.err;
+  EXPECT_EQ(steps().size(), 6U);
+}
+
 TEST_F(Gc, RulesThatMakeNoSenseAreUsageErrors) {
-  EXPECT_EQ(call({"gc", run_.text()}).code, 2);
+  EXPECT_EQ(call({"gc", run_.text(), "--keep-every", "2"}).code, 2);
   EXPECT_EQ(call({"gc", run_.text(), "--keep-last", "0"}).code, 2);
   EXPECT_EQ(call({"gc", run_.text(), "--keep-last", "-3"}).code, 2);
   EXPECT_EQ(call({"gc", run_.text(), "--keep-last", "many"}).code, 2);

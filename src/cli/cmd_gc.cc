@@ -1,4 +1,4 @@
-// deepfreeze gc RUN --keep-last N: deletes checkpoints that no rule keeps.
+// deepfreeze gc RUN: deletes the checkpoints that no rule keeps, the given or the recorded one.
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 struct GcArguments {
   std::string run;
-  std::size_t keep_last = 0;
+  std::size_t keep_last = 0;     // 0: not given
   std::uint64_t keep_every = 0;  // 0: no such rule
   std::string keep_best;
   bool dry_run = false;
@@ -61,22 +61,23 @@ Result<Keep::Best> parse_best(const std::string& text) {
   return best;
 }
 
-Result<Keep> keep_of(const GcArguments& arguments) {
+// The rules to go by, and whether the run had them recorded.
+struct Rules {
   Keep keep;
+  bool recorded = false;
+};
+
+Result<Keep> given_keep(const GcArguments& arguments) {
+  Keep keep;
+  if (arguments.keep_last == 0) {
+    return fail(ErrorCode::kInvalidArgument,
+                "--keep-every and --keep-best are given beside --keep-last");
+  }
   keep.last = arguments.keep_last;
   if (arguments.keep_every > 0) keep.every = arguments.keep_every;
   if (arguments.keep_best.empty()) return keep;
   DF_TRY(keep.best, parse_best(arguments.keep_best));
   return keep;
-}
-
-void print_report(const GarbageReport& report, bool dry_run, Console& console) {
-  for (const AttemptName& name : report.removed) {
-    fmt::print(console.out, "{} {}\n", dry_run ? "would remove" : "removed",
-               attempt_dir_name(name));
-  }
-  fmt::print(console.out, "{} {} checkpoints, {}\n", dry_run ? "would remove" : "removed",
-             report.removed.size(), human_bytes(report.bytes_freed));
 }
 
 // A metric that is misspelt would keep nothing.
@@ -93,19 +94,71 @@ Status check_metric(const RunListing& listing, const Keep& keep) {
                   readable(keep.best->metric), readable(fmt::to_string(fmt::join(known, ", ")))));
 }
 
+Result<Rules> rules_of(const GcArguments& arguments, const OpenedRun& run) {
+  const bool given =
+      arguments.keep_last > 0 || arguments.keep_every > 0 || !arguments.keep_best.empty();
+  if (given) {
+    DF_TRY(const Keep keep, given_keep(arguments));
+    DF_TRY_VOID(check_metric(run.listing, keep));
+    return Rules{.keep = keep};
+  }
+  if (const auto keep = recorded_keep(run.listing)) return Rules{.keep = *keep, .recorded = true};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("{}: no rule can be read, because its newest claim is damaged or it has "
+                          "none; give --keep-last",
+                          run.path));
+}
+
+std::string recorded_text(const Keep& keep) {
+  std::vector<std::string> rules;
+  if (keep.last) rules.push_back(fmt::format("the newest {}", *keep.last));
+  if (keep.every) rules.push_back(fmt::format("every multiple of {}", *keep.every));
+  if (keep.best) {
+    rules.push_back(fmt::format("the best {} by {}:{}", keep.best->count, keep.best->metric,
+                                keep.best->better == Keep::Better::kMin ? "min" : "max"));
+  }
+  if (rules.empty()) return "the run records no rule, so all stay; --keep-last gives one";
+  return fmt::format("by the rule that the run records: keep {}", fmt::join(rules, ", "));
+}
+
+nlohmann::ordered_json keep_json(const Keep& keep) {
+  nlohmann::ordered_json json{{"last", nullptr}, {"every", nullptr}, {"best", nullptr}};
+  if (keep.last) json["last"] = *keep.last;
+  if (keep.every) json["every"] = *keep.every;
+  if (keep.best) {
+    json["best"] = {{"metric", keep.best->metric},
+                    {"better", keep.best->better == Keep::Better::kMin ? "min" : "max"},
+                    {"count", keep.best->count}};
+  }
+  return json;
+}
+
+void print_report(const GarbageReport& report, bool dry_run, Console& console) {
+  for (const AttemptName& name : report.removed) {
+    fmt::print(console.out, "{} {}\n", dry_run ? "would remove" : "removed",
+               attempt_dir_name(name));
+  }
+  fmt::print(console.out, "{} {} checkpoints, {}\n", dry_run ? "would remove" : "removed",
+             report.removed.size(), human_bytes(report.bytes_freed));
+}
+
 Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
-  DF_TRY(const Keep keep, keep_of(arguments));
   DF_TRY(const OpenedRun run, open_whole_run(arguments.run));
-  DF_TRY_VOID(check_metric(run.listing, keep));
+  DF_TRY(const Rules rules, rules_of(arguments, run));
+  // By the recorded rule no more goes than where the run's own process collects.
+  const EarlierLines earlier = rules.recorded ? EarlierLines::kStay : EarlierLines::kGo;
   DF_TRY(const GarbageReport report,
-         collect_garbage(*run.vfs, keep, arguments.dry_run, EarlierLines::kGo));
+         collect_garbage(*run.vfs, rules.keep, arguments.dry_run, earlier));
   if (!console.json) {
+    if (rules.recorded) fmt::print(console.out, "{}\n", readable(recorded_text(rules.keep)));
     print_report(report, arguments.dry_run, console);
     return kExitGood;
   }
   nlohmann::ordered_json document = json_document("gc");
   document["run"] = {{"path", run.path}, {"id", run.listing.run.run_id}};
   document["dry_run"] = arguments.dry_run;
+  document["keep"] = keep_json(rules.keep);
+  document["keep_recorded"] = rules.recorded;
   document["removed"] = nlohmann::ordered_json::array();
   for (const AttemptName& name : report.removed) {
     document["removed"].push_back(attempt_dir_name(name));
@@ -122,13 +175,17 @@ Command add_gc(Program& program) {
   const auto arguments = std::make_shared<GcArguments>();  // also held by the parser
   verb.value("RUN", arguments->run, "The run's directory").required();
   verb.value("--keep-last", arguments->keep_last, "Keep the newest N of the current line")
-      .required()
       .positive();
   verb.value("--keep-every", arguments->keep_every, "And steps that are a multiple of K")
       .positive();
   verb.value("--keep-best", arguments->keep_best, "And the best: METRIC:min|max[:COUNT]");
   verb.flag("--dry-run", arguments->dry_run, "Only tell what would go");
-  verb.footer("--json: {run, dry_run, removed: [directory], bytes_freed}");
+  verb.footer(
+      "Without rules those count by which the process that claimed the run last keeps "
+      "checkpoints.\n"
+      "Neither the newest checkpoint is deleted, nor one with a fault, nor one in flight.\n"
+      "--json: {run, dry_run, keep: {last | null, every | null, best: {metric, better, count} |\n"
+      "  null}, keep_recorded, removed: [directory], bytes_freed}");
   return {verb, [arguments](Console& console) { return run_gc(*arguments, console); }};
 }
 
