@@ -11,9 +11,11 @@ from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.adapters.base import Adapter, Entry, adapters_in_use
+from deepfreeze.adapters.held_objects import HeldObjects
 from deepfreeze.adapters.stateful import stateful_node
 from deepfreeze.encoder import Encoder
 from deepfreeze.errors import EncodeError, NoSpaceError, make_error
+from deepfreeze.holding import encode_holder
 from deepfreeze.memo import Memo
 from deepfreeze.names import KeyTable, Owner, shown
 from deepfreeze.per_rank import PerRank
@@ -49,6 +51,7 @@ class Capture:
             for kind, encode in adapter.direct(self).items()
         }
         self._encoder = Encoder(self)
+        self._held = HeldObjects(state, self.memo.held)
         self._inside = 0
         self._rngs: list[tuple[RNG, str, dict[str, Node]]] = []
         if not isinstance(state, (dict, list)):
@@ -63,7 +66,7 @@ class Capture:
             adapter.finish(self)
         self.text = self.memo.text.dumps(tree)
         # They refer back here: with them only the cyclic collector would let the state go.
-        del self._encoder, self.direct, self._adapters
+        del self._encoder, self.direct, self._adapters, self._held
 
     def own_entries(self) -> list[Entry]:
         """Those that this rank gives, alone or with others."""
@@ -112,7 +115,10 @@ class Capture:
             return {"$": "ext", "t": known.name, "v": self.encode(known.to_tree(value), path)}
         for adapter in self._adapters:
             if adapter.claims(value):
-                return adapter.encode(value, path, self)
+                held = {} if self._inside else self._held.of(value)
+                if not held:
+                    return adapter.encode(value, path, self)
+                return encode_holder(value, held, path, self, adapter)
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise EncodeError(
             f"{shown(path)}: a {kind} can't be stored: it has no state_dict, and "

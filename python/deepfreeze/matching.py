@@ -16,6 +16,7 @@ from deepfreeze.adapters.base import Remake
 from deepfreeze.adapters.stateful import is_loader
 from deepfreeze.errors import MismatchError
 from deepfreeze.filling import FILLS, put_into
+from deepfreeze.holding import match_holder
 from deepfreeze.kinds import (
     ATOMS,
     MAPPINGS,
@@ -88,7 +89,7 @@ def _match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
                 # What is loaded after it may draw, so it is put in place last.
                 plan.deferred.append(partial(adapter.match, node, live, path, plan))
                 return None
-            return adapter.match(node, live, path, plan)
+            return match_holder(node, live, path, plan, adapter, match)
     if not _is_data(node, live, path, plan):
         pairs = mapping_pairs(node)
         if pairs is not None and type(live) in MAPPINGS:

@@ -18,6 +18,8 @@ class Memo:
         self.text = TextMemo()
         self.tensors: Any = None  # these two: the torch adapter's
         self.recalls: Any = None
+        # Whether one object gives what it holds, by their ids: held_objects.py.
+        self.held: dict[tuple[int, int], Any] = {}
         self.table: _core.Table | None = None
         self.entries: list[Entry] = []  # of that table
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from deepfreeze.adapters.held_objects import HeldObjects
 from deepfreeze.plan import Plan
 from deepfreeze.tree import Node
 
@@ -18,6 +19,7 @@ class RestorePlan(Plan):
     def __init__(self, *arguments: Any, is_new_rank: bool = False, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._is_new_rank = is_new_rank
+        self.held = HeldObjects(self.state, {})
         self.left_alone: list[str] = []
         self.deferred: list[Callable[[], object]] = []  # matches that have to come last
         self._values: list[Once] = []

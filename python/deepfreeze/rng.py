@@ -43,6 +43,11 @@ class RNG:
         own = ", ".join(f"{name}={kind_of(generator)}" for name, generator in self._own.items())
         return f"RNG({own})"
 
+    @property
+    def generators(self) -> list[object]:
+        """Those of the program's own."""
+        return list(self._own.values())
+
     def state_dict(self) -> dict[str, Any]:
         """The state of all generators."""
         state: dict[str, Any] = {"python": _python_state(random.getstate())}
