@@ -181,8 +181,8 @@ Command add_gc(Program& program) {
   verb.value("--keep-best", arguments->keep_best, "And the best: METRIC:min|max[:COUNT]");
   verb.flag("--dry-run", arguments->dry_run, "Only tell what would go");
   verb.footer(
-      "Without rules those count by which the process that claimed the run last keeps "
-      "checkpoints.\n"
+      "Without rules those count by which the process that claimed the run last keeps its\n"
+      "checkpoints; those of an earlier line then stay, as they do beside that process.\n"
       "Neither the newest checkpoint is deleted, nor one with a fault, nor one in flight.\n"
       "--json: {run, dry_run, keep: {last | null, every | null, best: {metric, better, count} |\n"
       "  null}, keep_recorded, removed: [directory], bytes_freed}");

@@ -200,7 +200,7 @@ void print_stats(const TensorSpec& spec, const TensorStats& stats, Console& cons
 Result<ExitCode> show_tensor(const OpenedCheckpoint& checkpoint, const TensorSpec& spec,
                              Console& console) {
   DF_TRY(const std::uint64_t bytes, spec_bytes(spec));
-  Progress progress(console, "read " + shortened(printable(spec.key), 40), bytes);
+  Progress progress(console, "read " + cut_to(40, printable(spec.key)), bytes);
   const ReadSettings settings{.thread_count = kReadThreads,
                               .on_progress = [&](std::uint64_t done) { progress.update(done); }};
   DF_TRY(const auto loaded, LoadedTensor::read(*checkpoint.snapshot, spec, settings));

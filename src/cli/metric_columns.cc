@@ -50,7 +50,7 @@ MetricColumns fitting_metrics(const std::vector<Metrics>& rows, std::optional<st
 }
 
 Column metric_column(const std::string& name) {
-  return {.title = shortened(printable(name), kTitleMax), .align = Column::Align::kRight};
+  return {.title = cut_to(kTitleMax, printable(name)), .align = Column::Align::kRight};
 }
 
 std::string metric_cell(const Metrics& metrics, const std::string& name) {

@@ -12,6 +12,7 @@
 #include <ostream>
 
 #include "base/hex.h"
+#include "base/shortened.h"
 #include "cli/console.h"
 
 namespace deepfreeze {
@@ -76,7 +77,7 @@ void Table::print(std::ostream& out) const {
   for (const auto& row : rows_) print_row(out, row, widths);
 }
 
-std::string shortened(std::string_view text, std::size_t width_max) {
+std::string cut_to(std::size_t width_max, std::string_view text) {
   const std::size_t width = text_width(text);
   if (width <= width_max) return std::string(text);
   const std::size_t tail = width_max / 3;
@@ -85,19 +86,7 @@ std::string shortened(std::string_view text, std::size_t width_max) {
                      text.substr(bytes_of_first(text, width - tail)));
 }
 
-std::string readable(std::string_view text) {
-  const std::string whole = printable(text);
-  std::string result;
-  for (std::string_view rest = whole; !rest.empty();) {
-    const std::size_t word = std::min(rest.find(' '), rest.size());
-    result += shortened(rest.substr(0, word), kWordMax);
-    rest.remove_prefix(word);
-    const std::size_t space = std::min(rest.find_first_not_of(' '), rest.size());
-    result += rest.substr(0, space);
-    rest.remove_prefix(space);
-  }
-  return shortened(result, kTextMax);
-}
+std::string readable(std::string_view text) { return shortened(printable(text)); }
 
 std::string human_bytes(std::uint64_t bytes) {
   constexpr std::array<std::string_view, 7> kUnits{"B", "kB", "MB", "GB", "TB", "PB", "EB"};

@@ -41,13 +41,10 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// For people: printable(), bytes that are no UTF-8 as \\xNN too, and words of more than kWordMax
-// characters without their middle. --json has all of them.
-inline constexpr std::size_t kWordMax = 300;
-inline constexpr std::size_t kTextMax = 4000;  // of all words together
+// For people: printable(), and long words without their middle. --json has all of them.
 [[nodiscard]] std::string readable(std::string_view text);
 // Without its middle, for which "…" stands, where it has more characters than that.
-[[nodiscard]] std::string shortened(std::string_view text, std::size_t width_max);
+[[nodiscard]] std::string cut_to(std::size_t width_max, std::string_view text);
 
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);  // "306.9 MB", powers of 1000
 [[nodiscard]] std::string utc_time(std::int64_t micros);     // "2026-11-21 08:52:10 UTC"

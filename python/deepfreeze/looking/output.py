@@ -8,21 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from deepfreeze.importing.command import printable
+from deepfreeze.names import shortened
 
-_WORD_MAX = 300
 _JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
 
 
 def readable(text: str) -> str:
-    """For people: printable, and words of more than 300 characters without their middle."""
-    return " ".join(_shortened(word) for word in printable(text).split(" "))
-
-
-def _shortened(word: str) -> str:
-    tail = _WORD_MAX // 3
-    if len(word) <= _WORD_MAX:
-        return word
-    return f"{word[: _WORD_MAX - tail - 1]}…{word[-tail:]}"
+    """For people: printable, and long words without their middle."""
+    return shortened(printable(text))
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
