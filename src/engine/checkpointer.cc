@@ -17,10 +17,17 @@
 namespace deepfreeze {
 namespace {
 
+constexpr std::size_t kMetricNameBytesMax = 65'536;  // it is in every claim
+
 Status check_options(const Options& options) {
   const Keep& keep = options.keep;
   if (keep.last == 0U || keep.every == 0U || (keep.best && keep.best->count == 0)) {
     return fail(ErrorCode::kInvalidArgument, "keep: 0 checkpoints or steps is no rule");
+  }
+  if (keep.best && keep.best->metric.size() > kMetricNameBytesMax) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("keep: the name of the metric has {} bytes, of at most {}",
+                            keep.best->metric.size(), kMetricNameBytesMax));
   }
   return {};
 }
@@ -99,9 +106,8 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
     options.parent->run = parent.string();
   }
   DF_TRY(auto vfs, open_directory(root, options.read_only));
-  DF_TRY(RunWriter writer, options.read_only
-                               ? RunWriter::open_to_read(*vfs)
-                               : RunWriter::open(*vfs, options.parent, options.keep));
+  DF_TRY(RunWriter writer, options.read_only ? RunWriter::open_to_read(*vfs)
+                                             : RunWriter::open(*vfs, options.parent, options.keep));
   DF_TRY(auto trace_file, TraceFile::from_environment());
   try {
     Parts parts = {.ranks = ranks,

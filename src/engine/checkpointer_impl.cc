@@ -191,7 +191,7 @@ bool Checkpointer::Impl::take_arena() {
 
 // Takes the arena where it is ready.
 SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
-  SaveVote vote{.run_id = writer.record().run_id, .step = request.step};
+  SaveVote vote{.run_id = writer.agreed_run_id(), .step = request.step};
   try {
     vote.ready = planner.accept(request);
   } catch (const std::exception& cause) {  // the others must hear of it
@@ -225,6 +225,7 @@ Status Checkpointer::Impl::share_out(const SaveRequest& request) {
 Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request,
                                                const SaveVerdict& verdict) {
   const trace::Span span("plan");
+  writer.agree(verdict.identity.run_id);  // all ranks have this verdict
   if (verdict.share_anew) DF_TRY_VOID(share_out(request));
   if (!ranks.commits()) {
     DF_TRY_VOID(writer.follow(verdict.identity.run_id, [this] { wait_for_jobs(); }));
@@ -347,7 +348,7 @@ Result<std::optional<SaveHandle>> Checkpointer::Impl::refused(
 
 Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
   const trace::Span span("prewarm");
-  SaveVote own{.run_id = writer.record().run_id, .step = request.step, .is_save = false};
+  SaveVote own{.run_id = writer.agreed_run_id(), .step = request.step, .is_save = false};
   try {
     own.ready = planner.accept(request);
   } catch (const std::exception& cause) {  // as in prepare()

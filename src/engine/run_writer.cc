@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "base/hex.h"
 #include "base/log.h"
@@ -16,6 +18,9 @@
 
 namespace deepfreeze {
 namespace {
+
+constexpr std::chrono::seconds kFollowWaitMax{5};
+constexpr std::chrono::milliseconds kFollowPause{20};
 
 std::uint64_t last_save_index(const RunListing& listing) {
   std::uint64_t last = 0;
@@ -56,7 +61,8 @@ std::optional<Point> nearest_point(const RunListing& listing, const Point& point
   if (is_committed_in(listing, point)) return point;
   const CurrentLine line(listing);
   for (const Manifest& manifest : newest_first(listing)) {
-    if (line.contains(manifest.point)) return manifest.point;
+    // The state at `point` has never been at a newer one.
+    if (!older(point, manifest.point) && line.contains(manifest.point)) return manifest.point;
   }
   return std::nullopt;
 }
@@ -79,6 +85,8 @@ void RunWriter::continue_from(const Point& point) {
   const bool claimed_it = claimed_ && claimed_->resumed_from == point;
   claim_due_ = !claimed_it || has_issued_;
   stands_at_ = point;
+  known_.reset();
+  fenced_.reset();
   note_restored(record_.run_id, point);
 }
 
@@ -90,6 +98,7 @@ bool RunWriter::must_claim(std::uint64_t step) const {
 }
 
 Status RunWriter::prepare(const Settle& settle) {
+  if (fenced_) return std::unexpected(*fenced_);
   if (!claim_due_) return {};
   DF_TRY(const ClaimView view, look());
   if (!view.stands) return {};
@@ -98,6 +107,14 @@ Status RunWriter::prepare(const Settle& settle) {
 }
 
 Result<Identity> RunWriter::next_identity(std::uint64_t step, const Settle& settle) {
+  if (fenced_) return std::unexpected(*fenced_);
+  Result<Identity> made = make_identity(step, settle);
+  // Remembered: the claims that show it may be deleted, and the run must not be taken back then.
+  if (!made && made.error().code() == ErrorCode::kFenced) fenced_ = made.error();
+  return made;
+}
+
+Result<Identity> RunWriter::make_identity(std::uint64_t step, const Settle& settle) {
   DF_TRY(const ClaimView view, look());
   if (!view.stands) {
     settle();
@@ -175,6 +192,7 @@ Status RunWriter::make_again() {
                   vfs_->path_of(""), made.run_id));
   record_ = std::move(made);
   stands_at_.reset();
+  known_ = 0;  // a claim that is there already is another's, who was faster
   return {};
 }
 
@@ -191,7 +209,6 @@ Status RunWriter::go_on_in(const RunListing& listing) {
     record_ = listing.run;
     return {};
   }
-  if (claimed_ && !claim_due_) DF_TRY_VOID(check_not_fenced(*vfs_, claimed_->generation));
   if (listing.run_rebuilt) {
     DF_TRY(record_, create_or_open_run(*vfs_, record_.parent));  // the listing has warned
   } else {
@@ -207,8 +224,18 @@ Status RunWriter::go_on_in(const RunListing& listing) {
 Status RunWriter::follow(const std::string& run_id, const Settle& settle) {
   DF_TRY(const bool in_place, vfs_->is_in_place());
   if (in_place && run_id == record_.run_id) return {};
-  record_.run_id = run_id;  // rank 0's word: the next vote must agree with it
   settle();
+  // A network file system may show the new directory here later than to rank 0.
+  const auto deadline = std::chrono::steady_clock::now() + kFollowWaitMax;
+  for (;;) {
+    Status followed = follow_once(run_id);
+    if (followed || std::chrono::steady_clock::now() > deadline) return followed;
+    std::this_thread::sleep_for(kFollowPause);
+  }
+}
+
+Status RunWriter::follow_once(const std::string& run_id) {
+  DF_TRY(const bool in_place, vfs_->is_in_place());
   if (!in_place) DF_TRY_VOID(vfs_->reopen());
   DF_TRY(RunRecord found, read_run_file(*vfs_));
   if (found.run_id == run_id) {
@@ -227,16 +254,35 @@ std::optional<Point> RunWriter::start_in(const RunListing& listing, std::uint64_
   return restored;
 }
 
+// A claim that fails must not make its process forget what it knew: whoever claims in between
+// owns the run.
+Status RunWriter::check_right(const RunListing& listing) {
+  std::uint64_t highest = 0;
+  for (const Claim& claim : listing.claims) {
+    const bool is_own = claim.record && claim.record->claimant == claimant_;
+    highest = std::max(highest, claim.generation);
+    if (is_own || !known_ || claim.generation <= *known_) continue;
+    return fail(ErrorCode::kFenced,
+                fmt::format("generation {} of {} is fenced: generation {} has been claimed",
+                            *known_, vfs_->path_of(""), claim.generation));
+  }
+  known_ = std::max(known_.value_or(0), highest);
+  return {};
+}
+
 Status RunWriter::claim(std::uint64_t step) {
   // Until all of it is done none holds: one that fails may be on the disk, and fence the last.
   claimed_.reset();
   claim_due_ = true;
   has_issued_ = false;
   DF_TRY(const RunListing before, read_run(*vfs_));
+  DF_TRY_VOID(check_right(before));
   const std::optional<Point> resumed_from = start_in(before, step);
   warn_of_new_line(*vfs_, before, resumed_from);
   warn_of_lost_claims(before);
-  DF_TRY(GenerationRecord claimed, claim_generation(*vfs_, record_.run_id, resumed_from, keep_));
+  DF_TRY(GenerationRecord claimed,
+         claim_generation(*vfs_, record_.run_id, resumed_from, keep_, claimant_));
+  known_ = std::max(known_.value_or(0), claimed.generation);
   // After the claim, so that what a predecessor still commits in between is seen.
   DF_TRY(const RunListing listing, read_run(*vfs_));
   save_index_ = std::max(save_index_, last_save_index(listing));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/random_id.h"
 #include "manifest/claims.h"
 #include "storage/vfs.h"
 
@@ -24,6 +25,11 @@ class RunWriter {
   [[nodiscard]] static Result<RunWriter> open_to_read(Vfs& vfs);
 
   [[nodiscard]] const RunRecord& record() const { return record_; }
+
+  // The run that all ranks know of. Rank 0 may have made another since, of which the others hear
+  // with the next verdict only.
+  [[nodiscard]] const std::string& agreed_run_id() const { return agreed_run_id_; }
+  void agree(const std::string& run_id) { agreed_run_id_ = run_id; }
 
   // From which point the next save goes on. Without a call: from what another writer of this
   // process restored (restored_points.h), else from scratch. A process that has saved since its
@@ -50,14 +56,22 @@ class RunWriter {
   // The identity of the next save. Claims a generation first where must_claim() says so: before
   // the first save, after continue_from(), and where the step went back without it (the new line
   // then goes on from the newest step). A run that was deleted is made again, as a new one, and
-  // claimed. kFenced where another process has taken the run over, or another run is there.
+  // claimed. kFenced where another process has taken the run over, or another run is there: from
+  // then on always, until continue_from().
   [[nodiscard]] Result<Identity> next_identity(std::uint64_t step, const Settle& settle = [] {});
 
  private:
   RunWriter(Vfs& vfs, RunRecord record, std::uint64_t save_index, Keep keep)
-      : vfs_(&vfs), record_(std::move(record)), keep_(std::move(keep)), save_index_(save_index) {}
+      : vfs_(&vfs),
+        record_(std::move(record)),
+        agreed_run_id_(record_.run_id),
+        keep_(std::move(keep)),
+        save_index_(save_index) {}
 
+  [[nodiscard]] Result<Identity> make_identity(std::uint64_t step, const Settle& settle);
   [[nodiscard]] Status claim(std::uint64_t step);
+  [[nodiscard]] Status check_right(const RunListing& listing);
+  [[nodiscard]] Status follow_once(const std::string& run_id);
   [[nodiscard]] std::optional<Point> start_in(const RunListing& listing, std::uint64_t step) const;
   [[nodiscard]] Result<ClaimView> look();
   [[nodiscard]] Status open_again();
@@ -67,6 +81,12 @@ class RunWriter {
 
   Vfs* vfs_;
   RunRecord record_;
+  std::string agreed_run_id_;
+  std::uint64_t claimant_ = random_id();  // in all claims of this process
+  // The highest generation that was there when this process last had a right to the run: another's
+  // higher one has taken it over. None: it may follow any, as after opening or restoring it.
+  std::optional<std::uint64_t> known_;
+  std::optional<Error> fenced_;
   Keep keep_;                       // recorded by each claim
   std::uint64_t save_index_;        // of the newest save
   std::optional<Point> stands_at_;  // what was issued or continued from last; none yet

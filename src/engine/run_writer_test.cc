@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "manifest/commit.h"
+#include "support/code_of.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
@@ -97,6 +98,48 @@ TEST_F(RunWriterTest, AClaimThatFailedAnywhereFencesNobody) {
     EXPECT_TRUE(writer.next_identity(102)) << operation;
   }
   EXPECT_GT(operation, 3U);
+}
+
+// Wherever the claim of a process that goes back fails, somebody may take the run over meanwhile.
+TEST_F(RunWriterTest, AfterAFailedClaimAProcessDoesNotTakeTheRunBackFromItsSuccessor) {
+  std::uint64_t operation = 0;
+  for (;; ++operation) {
+    SimDisk disk;
+    RunWriter writer = RunWriter::open(disk, std::nullopt).value();
+    const Point first = point_of(writer.next_identity(1).value());
+    writer.continue_from(first);
+    disk.fail_at(disk.operation_count() + operation, EIO);
+    if (writer.next_identity(2)) break;
+    RunWriter successor = RunWriter::open(disk, std::nullopt).value();
+    ASSERT_TRUE(successor.next_identity(2)) << operation;
+    EXPECT_EQ(code_of(writer.next_identity(2)), ErrorCode::kFenced) << operation;
+    EXPECT_TRUE(successor.next_identity(3)) << operation;
+    writer.continue_from(first);
+    EXPECT_TRUE(writer.next_identity(2)) << operation << ": a restore gives the right again";
+  }
+  EXPECT_GT(operation, 3U);
+}
+
+TEST_F(RunWriterTest, AFencedProcessDoesNotTakeARunThatIsEmptied) {
+  RunWriter fenced = open();
+  ASSERT_TRUE(fenced.next_identity(1));
+  RunWriter owner = open();
+  ASSERT_TRUE(owner.next_identity(1));
+  ASSERT_EQ(code_of(fenced.next_identity(2)), ErrorCode::kFenced);
+  const std::vector<DirEntry> entries = disk_.list("").value();
+  for (const DirEntry& entry : entries) {
+    ASSERT_TRUE(disk_.remove_file(entry.name));
+  }
+  EXPECT_EQ(code_of(fenced.next_identity(3)), ErrorCode::kFenced);
+  EXPECT_EQ(code_of(fenced.prepare()), ErrorCode::kFenced);
+  EXPECT_TRUE(owner.next_identity(3));
+}
+
+TEST_F(RunWriterTest, AStepThatGoesBackDoesNotTakeTheRunFromAnother) {
+  RunWriter fenced = open();
+  ASSERT_TRUE(fenced.next_identity(5));
+  ASSERT_TRUE(open().next_identity(5));
+  EXPECT_EQ(code_of(fenced.next_identity(3)), ErrorCode::kFenced);
 }
 
 }  // namespace

@@ -530,6 +530,36 @@ TEST_F(SeveralRanksTest, ARunThatIsDeletedIsMadeAgainForAll) {
   EXPECT_EQ(names_in_run("step-").size(), 1U);
 }
 
+// The other ranks do not hear of the new run then.
+TEST_F(SeveralRanksTest, ARunThatCouldNotBeClaimedAgainIsClaimedByALaterSave) {
+  for (const std::string point : {"claim.written", "claim.renamed", "claim.synced"}) {
+    SCOPED_TRACE(point);
+    fs::remove_all(run_dir());
+    ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
+      Checkpointer run = open(group);
+      ASSERT_TRUE(save(run, rank, 1));
+      ASSERT_TRUE(run.as_rank0(true));
+      if (rank == 0) {
+        fs::remove_all(run_dir());
+        fail_points::arm(point + "=error").value();
+      }
+      ASSERT_TRUE(run.as_rank0(true));
+      const State state = state_at(2, rank);
+      const auto failed = run.save({.step = 2, .tensors = table_of(state, rank)});
+      ASSERT_TRUE(failed && *failed) << "it is no mistake of the caller's";
+      EXPECT_FALSE((*failed)->wait(Level::kDurable, kDeadline));
+      ASSERT_TRUE(run.as_rank0(true));
+      if (rank == 0) fail_points::disarm();
+      ASSERT_TRUE(run.as_rank0(true));
+      for (const std::uint64_t step : {3U, 4U}) {
+        const Status saved = save(run, rank, step);
+        ASSERT_TRUE(saved) << saved.error().message();
+      }
+    });
+    EXPECT_EQ(newest().step, 4U);
+  }
+}
+
 TEST_F(SeveralRanksTest, RanksInDifferentDirectoriesAreToldSo) {
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
     Options options;

@@ -166,6 +166,10 @@ TEST(Records, EveryMemberIsLookedAt) {
       odd.erase("crc32c");
       odd[name] = true;
       const std::string text = seal_json(odd);
+      if (name == "keep") {  // a hint, of a later version perhaps: the claim counts all the same
+        EXPECT_EQ(decode_generation(text).value().keep, Keep{});
+        continue;
+      }
       EXPECT_FALSE(decode_run(text) || decode_generation(text) || decode_manifest(text)) << name;
     }
   }

@@ -68,11 +68,12 @@ Result<bool> abort_one(Vfs& vfs, const RunListing& listing, const AttemptName& n
 }  // namespace
 
 Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
-                                          std::optional<Point> resumed_from, const Keep& keep) {
+                                          std::optional<Point> resumed_from, const Keep& keep,
+                                          std::uint64_t claimant) {
   DF_TRY(const RunListing listing, read_run(vfs));
   GenerationRecord record{.run_id = run_id,
                           .generation = highest_generation(listing),
-                          .claimant = random_id(),
+                          .claimant = claimant,
                           .resumed_from = resumed_from,
                           .wall_micros = wall_micros(),
                           .keep = keep};

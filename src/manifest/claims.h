@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/random_id.h"
 #include "format/shard_header.h"
 #include "manifest/run_directory.h"
 
@@ -11,10 +12,11 @@ namespace deepfreeze {
 
 // Claims highest + 1 durably (tmp, sync, rename without replacing, directory sync); a lost race
 // for a number tries the next, kClaimTriesMax times. `keep` is recorded for readers that have no
-// rules of their own.
+// rules of their own; `claimant` tells the claims of one process from those of others.
 [[nodiscard]] Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
                                                         std::optional<Point> resumed_from,
-                                                        const Keep& keep = {});
+                                                        const Keep& keep = {},
+                                                        std::uint64_t claimant = random_id());
 inline constexpr int kClaimTriesMax = 100;
 
 // How a claim of this process stands now.
