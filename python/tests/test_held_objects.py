@@ -98,6 +98,30 @@ def test_another_class_within_is_refused(ckpt: df.Checkpointer) -> None:
         ckpt.restore(make(base=torch.optim.Adam))
 
 
+def test_another_class_within_a_state_dict_of_its_own_is_refused(ckpt: df.Checkpointer) -> None:
+    saved = make(OwnFormat, momentum=0.9)
+    train(saved, 1)
+    save(ckpt, 1, saved)
+    fault = r"OwnFormat\[torch\.SGD\], but live is OwnFormat\[torch\.Adam\]"
+    with pytest.raises(df.MismatchError, match=fault):
+        ckpt.restore(make(OwnFormat, torch.optim.Adam))
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_another_scheduler_among_several_is_refused(ckpt: df.Checkpointer, chained: bool) -> None:
+    def several(last: Any) -> Any:
+        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        inner = [lr_scheduler.ConstantLR(optimizer), last(optimizer)]
+        if chained:
+            return lr_scheduler.ChainedScheduler(inner, optimizer)
+        return lr_scheduler.SequentialLR(optimizer, inner, [2])
+
+    save(ckpt, 1, {"s": several(lambda o: lr_scheduler.ExponentialLR(o, 0.5))})
+    with pytest.raises(df.MismatchError, match=r"torch\.ExponentialLR\], .* torch\.StepLR\]"):
+        ckpt.restore({"s": several(lambda o: lr_scheduler.StepLR(o, 2))})
+    assert ckpt.restore({"s": several(lambda o: lr_scheduler.ExponentialLR(o, 0.7))}) == 1
+
+
 def test_what_the_state_has_elsewhere_is_stored_once(ckpt: df.Checkpointer) -> None:
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

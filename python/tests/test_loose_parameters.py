@@ -7,6 +7,7 @@ import torch
 from testkit import assert_same, data_file, header, save
 
 import deepfreeze as df
+from deepfreeze import reading
 from deepfreeze.adapters.torch_parameter_names import ParameterNames
 
 
@@ -48,6 +49,40 @@ def test_a_checkpoint_of_version_0_1_went_by_their_order(
     ckpt.restore(live)
     for here, there in zip(momenta(live), momenta(stored), strict=True):
         assert_same(here, there)
+
+
+def test_version_0_1_called_nothing_by_the_name_of_a_loose_tensor(
+    ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named as a parameter of a module is: the two must not be mistaken for each other."""
+
+    def both() -> dict[str, Any]:
+        module, loose = torch.nn.Linear(2, 2, bias=False), torch.zeros(2, 2, requires_grad=True)
+        module.weight.grad, loose.grad = torch.full((2, 2), 1.0), torch.full((2, 2), 5.0)
+        optimizer = torch.optim.SGD([module.weight, loose], 0.1, momentum=0.9)
+        return {"m": module, "weight": loose, "o": optimizer}
+
+    def without_class(*of: Any) -> Any:
+        tree = real(*of)
+        del tree["o"]["class"]
+        return tree
+
+    stored, live, real = both(), both(), reading._tree_of
+    stored["o"].step()
+    with monkeypatch.context() as patch:
+        patch.setattr(ParameterNames, "_name_loose", lambda *_: None)
+        save(ckpt, 1, stored)
+    monkeypatch.setattr(reading, "_tree_of", without_class)
+    ckpt.restore(live)
+    assert live["o"].state[live["weight"]]["momentum_buffer"][0, 0] == 5
+    assert live["o"].state[live["m"].weight]["momentum_buffer"][0, 0] == 1
+
+
+def test_tensors_that_the_live_state_does_not_name(ckpt: df.Checkpointer) -> None:
+    save(ckpt, 1, {"o": made()["o"], **made()})
+    live = made()["o"]
+    with pytest.raises(df.MismatchError, match=r"o\.state: no place .* group0\.param0 .* a is sto"):
+        ckpt.restore({"o": live})
 
 
 def test_a_tensor_that_moves_in_the_state_has_its_new_name_at_the_next_save(

@@ -22,16 +22,23 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _PACKAGES = {"lightning_fabric": "lightning", "pytorch_lightning": "lightning"}
 _CLASSES = {"torch.ShardedGradScaler": "torch.GradScaler"}
 # Wrappers that only pass on what they are asked, and the attribute that holds the real object.
-_PASS_ON = {("accelerate", "AcceleratedScheduler"): "scheduler"}
+_PASS_ON = {
+    ("accelerate", "AcceleratedScheduler"): "scheduler",
+    ("accelerate", "AcceleratedOptimizer"): "optimizer",
+}
 
 
 def class_name(value: object) -> str:
-    """The name of an object's class, as checkpoints record it."""
+    """The name of an object's class, as checkpoints record it.
+
+    With the classes of the schedulers or optimizers whose state it gives within its own.
+    """
     kind = _telling(type(value))
     inner = _PASS_ON.get((_top(kind), kind.__qualname__))
     if inner is not None and inner in vars(value):
         return class_name(vars(value)[inner])
-    return telling_name(kind)
+    within = ", ".join(map(class_name, _within(value)))
+    return f"{telling_name(kind)}[{within}]" if within else telling_name(kind)
 
 
 def telling_name(kind: type) -> str:
@@ -61,6 +68,20 @@ def is_same_class(stored: str, live: str) -> bool:
 def base_names(kind: type) -> list[str]:
     """The names of a class and of all its bases."""
     return [_name(each) for each in kind.__mro__]
+
+
+def _within(value: object) -> list[object]:
+    members = getattr(value, "__dict__", {})
+    schedulers = members.get("_schedulers")
+    if isinstance(schedulers, (list, tuple)) and "torch.LRScheduler" in base_names(type(value)):
+        return list(schedulers)
+    if "torch.Optimizer" not in base_names(type(value)):
+        return []
+    return [
+        inner
+        for inner in members.values()
+        if inner is not value and "torch.Optimizer" in base_names(type(inner))
+    ]
 
 
 def _parted(name: str) -> tuple[str, str]:

@@ -43,6 +43,8 @@ def match_optimizer(
     if tag_of(node) != "object" or node["t"] != "optimizer":
         plan.mismatch(path, node, f"an optimizer, {telling_name(live)}")
         return
+    if "class" not in node:  # of version 0.1, which named the parameters of modules alone
+        parameters = ParameterNames.of_modules(plan.state)
     alike = _alike(node, live, path, plan)
     _OptimizerMatch(node["v"], optimizer, path, plan, parameters, alike).run()
 
@@ -114,12 +116,32 @@ class _OptimizerMatch:
                 with self._plan.following(self._parameters.path_of(parameter), place):
                     self._match_state(parameter, name, place, group)
             self._match_options(g, group)
+        self._say_of_unnamed(sorted(unmatched))
         for name in sorted(unmatched):
             self._plan.surplus(True, join(join(self._path, "state"), name))
         if self._takes_state:
             self._match_other()
         for hook in hooks_of(self._optimizer, "_optimizer_load_state_dict_post_hooks"):
             self._plan.apply(self._path, partial(hook, self._optimizer))
+
+    def _say_of_unnamed(self, stored: list[str]) -> None:
+        """What to do about parameters that the state does not name, but the saved one did."""
+        unnamed = [
+            f"group{g}.param{i}"
+            for g, group in enumerate(self._optimizer.param_groups)
+            for i, parameter in enumerate(group["params"])
+            if self._names[id(parameter)] == f"group{g}.param{i}"
+        ]
+        path = join(self._path, "state")
+        # Those that were stored by their order are missing for another reason.
+        unnamed = [name for name in unnamed if name not in self._shapes]
+        if unnamed and stored and self._plan.keys.wants_whole(path):
+            self._plan.unfit(
+                path,
+                f"no place of the state names {unnamed[0]} of the live optimizer, but {stored[0]} "
+                "is stored: put the tensors, or the module that holds them, into the state under "
+                "the names that they had",
+            )
 
     def _match_state(
         self, parameter: torch.Tensor, name: str, path: str, group: dict[str, Any]

@@ -38,6 +38,13 @@ class ParameterNames:
             for name, parameter in module.named_parameters(remove_duplicate=False):
                 self._names.setdefault(id(parameter), (*keys, canonical(name)))
 
+    @classmethod
+    def of_modules(cls, state: object) -> ParameterNames:
+        """One for which tensors that no module has go by their order, whatever the state has."""
+        names = cls(modules_in(state, ()))
+        names._loose = []
+        return names
+
     def path_of(self, parameter: torch.Tensor) -> str | None:
         """Where the parameter is in the state; None if no module of the state has it."""
         place = self._names.get(id(parameter))
