@@ -229,3 +229,65 @@ def test_a_scheduler_within_a_scheduler(ckpt: df.Checkpointer) -> None:
     ckpt.restore({"s": live})
     assert live.after.last_epoch == 1
     assert ckpt.load(1)["s"]["held"].keys() == {"after"}
+
+
+class Flat(Average):
+    """Gives the same tensors under names of its own."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {f"ema_{name}": tensor for name, tensor in self.module.state_dict().items()}
+
+
+def test_tensors_that_it_gives_under_other_names_are_not_stored_twice(
+    ckpt: df.Checkpointer,
+) -> None:
+    save(ckpt, 1, {"ema": Flat(nn.Linear(2, 2), copies=False)})
+    assert keys_of(ckpt, 1) == {"ema.ema_weight", "ema.ema_bias"}
+
+
+class GivesItself(Outer):
+    def state_dict(self) -> dict[str, Any]:
+        return torch.optim.Optimizer.state_dict(self)
+
+
+def test_equal_values_at_the_first_step_say_nothing_of_later_ones(ckpt: df.Checkpointer) -> None:
+    state = make(GivesItself, momentum=0.9)
+    save(ckpt, 1, state)
+    assert not any("held" in key for key in keys_of(ckpt, 1))
+    train(state, 1)
+    save(ckpt, 2, state)
+    assert sum("momentum_buffer" in key for key in keys_of(ckpt, 2)) == 2
+
+
+def test_the_order_of_the_state_does_not_say_who_holds_it(ckpt: df.Checkpointer) -> None:
+    def two() -> tuple[Trainer, Trainer, nn.Module]:
+        model = nn.Linear(2, 2)
+        return Trainer(model=model), Trainer(model=model), model
+
+    a, b, model = two()
+    save(ckpt, 1, {"b": b, "a": a})
+    a, b, live = two()
+    ckpt.restore({"a": a, "b": b})
+    assert_same(live.weight, model.weight)
+
+
+class Draws(Trainer):
+    """Its loading draws from a generator that another object has."""
+
+    source: torch.Generator
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        torch.rand(1, generator=self.source)
+        super().load_state_dict(state)
+
+
+def test_generators_are_restored_last_and_global_ones_are_not_held(ckpt: df.Checkpointer) -> None:
+    def made(seed: int) -> dict[str, Any]:
+        own = torch.Generator().manual_seed(seed)
+        return {"a": Trainer(own=own, common=torch.default_generator), "b": Draws(source=own)}
+
+    saved, live = made(1), made(2)
+    save(ckpt, 1, saved)
+    assert ckpt.load(1)["a"]["held"].keys() == {"own"}
+    ckpt.restore(live)
+    assert_same(live["a"].own.get_state(), saved["a"].own.get_state())

@@ -121,8 +121,14 @@ def test_what_nothing_can_put_back_is_an_error(ckpt: df.Checkpointer, cast: Any)
     assert "float32" in ckpt.last_restore.mismatched["ema.mean"]
 
 
-def test_a_loader_that_makes_something_else_of_it_is_its_own_affair(ckpt: df.Checkpointer) -> None:
-    save(ckpt, 1, {"ema": Average(torch.neg, copies=False)})
-    live = Average(torch.neg, copies=False)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_loader_that_makes_something_else_of_it_is_its_own_affair(
+    ckpt: df.Checkpointer, dtype: torch.dtype
+) -> None:
+    def negated(tensor: torch.Tensor) -> torch.Tensor:
+        return -tensor.to(dtype)
+
+    save(ckpt, 1, {"ema": Average(negated, copies=False)})
+    live = Average(negated, copies=False)
     ckpt.restore({"ema": live})
-    assert_same(live.mean, -torch.linspace(0, 1, 7))
+    assert_same(live.mean, -torch.linspace(0, 1, 7).to(dtype))

@@ -326,3 +326,14 @@ def test_lightnings_wrapper_goes_by_the_optimizer_within(ckpt: df.Checkpointer) 
 class _Wrapper:
     def step(self, closure: Any = None) -> Any:
         return vars(self)["_optimizer"].step(closure)
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "attribute"),
+    [("AcceleratedOptimizer", "optimizer"), ("AcceleratedScheduler", "scheduler")],
+)
+def test_accelerates_wrappers_go_by_what_is_within(wrapper: str, attribute: str) -> None:
+    kind = type(wrapper, (), {"__module__": "accelerate.wrappers", "step": lambda self: None})
+    outer = kind()
+    setattr(outer, attribute, lr_scheduler.StepLR(SGD([torch.zeros(1)]), 2))
+    assert class_name(outer) == "torch.StepLR"
