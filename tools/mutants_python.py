@@ -32,7 +32,8 @@ SOURCES = (
     "window.py", "guard_memo.py", "memo.py", "matching.py", "filling.py", "reading.py",
     "adapters/torch_guards.py", "adapters/torch_recall.py", "adapters/torch_memo.py",
     "adapters/torch_modules.py", "adapters/torch_optimizers.py",
-    "adapters/torch_optimizer_match.py", "adapters/torch_names.py", "adapters/torch_tensors.py",
+    "adapters/torch_optimizer_match.py", "adapters/torch_parameter_names.py",
+    "adapters/torch_tensors.py",
 )  # fmt: skip
 # Quickest first; the rest of python/tests comes after them.
 FIRST = (

@@ -121,7 +121,7 @@ def test_what_the_state_lacks_or_adds_is_named(ckpt: df.Checkpointer) -> None:
         (df.RNG(), torch.nn.Linear(1, 1), r"stored stateful, live a module, Linear"),
         (torch.ones(1), torch.optim.SGD([torch.ones(1)]), r"live an optimizer, torch\.SGD"),
         (torch.nn.Linear(1, 1), torch.optim.SGD([torch.ones(1)]), r"stored module, live an opt"),
-        (torch.ones(1), df.RNG(), r"live a RNG"),
+        (torch.ones(1), df.RNG(), r"live a deepfreeze\.RNG"),
     ],
     ids=lambda value: "",
 )
@@ -219,7 +219,7 @@ class Nesting:
 
 @pytest.mark.parametrize("make", [df.RNG, lambda: torch.nn.Linear(1, 1), lambda: Nesting(1)])
 def test_an_object_within_another_ones_state_is_refused(ckpt: df.Checkpointer, make: Any) -> None:
-    with pytest.raises(df.EncodeError, match=r"^own\.inner\.0: .*within the state of another"):
+    with pytest.raises(df.EncodeError, match=r"^own\.own\.inner\.0: .*within the state of another"):
         ckpt.save(1, {"own": Nesting(make())})
 
 

@@ -51,10 +51,11 @@ class ForgetfulOptimizer:
     """Stands for an optimizer in the state and leaves out one parameter's second moment."""
 
     def __init__(self, optim: torch.optim.Optimizer) -> None:
-        self.optim = optim
+        # Not the optimizer itself: what an object holds is stored, whatever its state_dict() says.
+        self._whole, self._load = optim.state_dict, optim.load_state_dict
 
     def state_dict(self) -> dict[str, Any]:
-        whole = self.optim.state_dict()
+        whole = self._whole()
         kept = {index: dict(entry) for index, entry in whole["state"].items()}
         kept[0].pop("exp_avg_sq")
         return {"state": kept, "param_groups": whole["param_groups"]}
@@ -62,7 +63,7 @@ class ForgetfulOptimizer:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         state = {index: dict(entry) for index, entry in saved["state"].items()}
         state[0]["exp_avg_sq"] = torch.zeros_like(state[0]["exp_avg"])
-        self.optim.load_state_dict({"state": state, "param_groups": saved["param_groups"]})
+        self._load({"state": state, "param_groups": saved["param_groups"]})
 
 
 def forget_buffer(model: SmallNet) -> None:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from deepfreeze.adapters.base import imported
 from deepfreeze.adapters.stateful import call_state_dict, is_stateful
+from deepfreeze.errors import EncodeError
 from deepfreeze.names import join
 from deepfreeze.per_rank import PerRank
 from deepfreeze.rng import RNG, kind_of, set_state, state_of
@@ -109,7 +110,10 @@ class HeldObjects:
         tensors = {*_tensors_in(state)}
         if state is None or not (tensors or _has_values(state)):
             return False  # nothing yet
-        answer = not _gives(holder, value, state, tensors, path)
+        try:
+            answer = not _gives(holder, value, state, tensors, path)
+        except EncodeError:  # a save says so; a restore needs no state of what is live
+            return False
         if tensors:  # else the same values may be there by chance, as at the first step
             self._note(holder, value, answer)
         return answer
