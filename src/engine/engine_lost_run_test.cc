@@ -13,6 +13,14 @@
 namespace deepfreeze {
 namespace {
 
+// Although the worker may be making an attempt in it.
+void remove_while_written(const fs::path& directory) {
+  std::error_code failed;
+  do fs::remove_all(directory, failed);
+  while (failed == std::errc::directory_not_empty);
+  ASSERT_FALSE(failed) << failed.message();
+}
+
 TEST_F(EngineTest, ARunThatIsDeletedDuringASaveFailsThatSaveAlone) {
   Checkpointer run = open({.profile = Profile::kLatency});
   save_durably(run, 1);
@@ -22,7 +30,7 @@ TEST_F(EngineTest, ARunThatIsDeletedDuringASaveFailsThatSaveAlone) {
   auto handle = run.save({.step = 2, .tensors = table, .confirm = true});
   ASSERT_TRUE(handle && *handle);
   ASSERT_TRUE((*handle)->wait_copied(kDeadline));
-  fs::remove_all(run_dir());
+  remove_while_written(run_dir());
   (*handle)->confirm({});
   EXPECT_FALSE((*handle)->wait(Level::kDurable, kDeadline));
   for (const std::uint64_t step : {3, 4}) save_durably(run, step);
@@ -41,7 +49,7 @@ TEST_F(EngineTest, AnAttemptThatIsDeletedDuringItsSaveFailsThatSaveAlone) {
   ASSERT_TRUE((*handle)->wait_copied(kDeadline));
   for (const auto& entry : fs::directory_iterator(run_dir())) {
     if (entry.path().filename().string().starts_with("step-000000000002")) {
-      fs::remove_all(entry.path());
+      remove_while_written(entry.path());
     }
   }
   (*handle)->confirm({});

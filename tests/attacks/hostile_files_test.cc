@@ -1,5 +1,6 @@
 // Each hostile file stands in a run above a good checkpoint: it is refused for its own reason, by
 // its name, and the good one is what a restore falls back to.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "attacks/attack.h"
@@ -85,6 +86,22 @@ TEST_F(HostileFiles, Manifests) {
     const bool is_listed = decode_manifest(text).has_value();
     expect_refused(*victim_.disk, attack, is_listed ? "" : victim_manifest_path());
     if (read_run(*victim_.disk)) expect_fallback(*victim_.disk);
+  }
+}
+
+// They are a hint for readers, perhaps of a later version; the claim fences all the same.
+TEST_F(HostileFiles, RulesThatCantBeReadCostNoClaim) {
+  const std::string number = R"("generation":2)";
+  for (const std::string rules :
+       {"[]", R"({"last":0})", R"({"best":{"metric":"a","better":"up","count":1}})",
+        R"({"best":{"metric":"a","better":"min","count":0}})"}) {
+    SCOPED_TRACE(rules);
+    const std::string text = framed_record(
+        replaced(victim_claim(), number, fmt::format(R"("keep":{},{})", rules, number)));
+    const auto record = decode_generation(text);
+    ASSERT_TRUE(record.has_value()) << record.error().message();
+    EXPECT_EQ(record->generation, 2U);
+    EXPECT_EQ(record->keep, Keep{});
   }
 }
 
