@@ -33,7 +33,7 @@ TEST_F(EngineTest, ARunThatIsDeletedDuringASaveFailsThatSaveAlone) {
   remove_while_written(run_dir());
   (*handle)->confirm({});
   EXPECT_FALSE((*handle)->wait(Level::kDurable, kDeadline));
-  for (const std::uint64_t step : {3, 4}) save_durably(run, step);
+  for (const std::uint64_t step : {3U, 4U}) save_durably(run, step);
   EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{4, 3}));
   EXPECT_TRUE(run.close());
 }
