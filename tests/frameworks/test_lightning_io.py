@@ -75,7 +75,8 @@ def test_where_a_save_fails_what_it_was_to_replace_stays(tmp_path: Path) -> None
     io.save_checkpoint({"global_step": 2, "x": torch.zeros(3)}, tmp_path / "b.ckpt")
     io.remove_checkpoint(tmp_path / "a.ckpt")
     io.save_checkpoint({"global_step": 3, "x": torch.zeros(3)}, tmp_path / "a.ckpt")
-    io.teardown()
+    with pytest.raises(df.CheckpointError, match="no save has succeeded"):
+        io.teardown()
     assert not (tmp_path / "b.ckpt").exists()
     assert io.load_checkpoint(tmp_path / "a.ckpt")["global_step"] == 1
 
@@ -191,7 +192,8 @@ def test_a_save_that_fails_leaves_no_path(tmp_path: Path) -> None:
     run = io._run_of(tmp_path / "a.ckpt")
     run._engine.close()
     saved(io, 1, tmp_path / "a.ckpt")
-    io.teardown()
+    with pytest.raises(df.CheckpointError, match="no save has succeeded"):
+        io.teardown()
     assert not (tmp_path / "a.ckpt").is_symlink()
     with pytest.raises(df.EncodeError):
         io.save_checkpoint({"global_step": 1, "x": object()}, tmp_path / "b.ckpt")

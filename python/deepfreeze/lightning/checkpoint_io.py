@@ -15,6 +15,7 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 import deepfreeze as df
 from deepfreeze import _core
 from deepfreeze.arguments import absolute_options
+from deepfreeze.chosen import split_address
 from deepfreeze.lightning.held_paths import HeldPaths, is_held
 from deepfreeze.lightning.metrics import logged_metrics
 from deepfreeze.lightning.paths import PATH, attempt_at, found_at, local, of_path, read, run_beside
@@ -102,7 +103,9 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         if info is None:
             return super().load_checkpoint(path, map_location, weights_only)
         self._goes_on_from(info)
-        return read(info, map_location)
+        # What a path leads to was saved by this class, for a Trainer or for Fabric.
+        is_address = split_address(os.fspath(local(path))) is not None
+        return read(info, map_location, for_trainer=is_address)
 
     def remove_checkpoint(self, path: Any) -> None:
         """Deletes it once what was saved last is durable; where that has failed it stays.

@@ -54,11 +54,14 @@ def found_at(path: Any) -> _core.CheckpointInfo | None:
     return linked(place)
 
 
-def read(info: _core.CheckpointInfo, map_location: Any) -> Any:
-    """Its values, on the CPU or on the device that `map_location` names."""
+def read(info: _core.CheckpointInfo, map_location: Any, *, for_trainer: bool) -> Any:
+    """Its values, on the CPU or on the device that `map_location` names.
+
+    `for_trainer`: CheckpointError if a Trainer did not make it, which would look for its parts.
+    """
     is_first = getattr(rank_zero_only, "rank", 0) == 0
     state = load_tree(info, KeyFilter(None), shows=is_first)
-    if not isinstance(state, dict) or "state_dict" not in state:
+    if for_trainer and not (isinstance(state, dict) and "state_dict" in state):
         run = os.path.dirname(info.path)
         raise df.CheckpointError(
             f"{info.path} is no checkpoint that Lightning made, but one of DeepFreezeCallback or "
@@ -102,7 +105,7 @@ def _take_part_in_loading() -> None:
         info = found_at(path) if is_path else None
         if info is None:
             return read_file(path, map_location, **options)
-        return read(info, map_location)
+        return read(info, map_location, for_trainer=True)
 
     saving.pl_load = load
 
