@@ -103,12 +103,14 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
         names = [MODEL] if self._config.initial_load_model_only else self._names()
         run, chosen = split_address(os.fspath(path)) or (path, None)
         try:
-            with df.Checkpointer(run, read_only=True) as other:
-                if self._restored(other, chosen, names):
-                    return True
+            other = df.Checkpointer(run, read_only=True)
         except df.CheckpointError as error:
             if error.code != "not_found":
                 raise
+        else:
+            with other:
+                if self._restored(other, chosen, names):
+                    return True
         raise FileNotFoundError(f"initial_load_path: {path} is no run with a checkpoint")
 
     def _names(self) -> list[str] | None:

@@ -121,7 +121,7 @@ def test_what_the_state_lacks_or_adds_is_named(ckpt: df.Checkpointer) -> None:
         (df.RNG(), torch.nn.Linear(1, 1), r"stored stateful, live a module, Linear"),
         (torch.ones(1), torch.optim.SGD([torch.ones(1)]), r"live an optimizer, torch\.SGD"),
         (torch.nn.Linear(1, 1), torch.optim.SGD([torch.ones(1)]), r"stored module, live an opt"),
-        (torch.ones(1), df.RNG(), r"live a deepfreeze\.RNG"),
+        (torch.ones(1), df.RNG(), r"live a (deepfreeze\.)?RNG"),
     ],
     ids=lambda value: "",
 )

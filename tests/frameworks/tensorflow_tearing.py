@@ -39,7 +39,9 @@ def main(hold: str, run: str) -> None:
             handle = ckpt.save(step, {"v": variable})
             assert handle is not None
             update()
-            if handle.durable.exception() is not None:  # it was found
+            try:
+                handle.wait("durable")
+            except df.TornCaptureError:  # it was found
                 changed += 1
                 continue
             values = ckpt.load(step)["v"]
