@@ -81,7 +81,7 @@ def floats(metrics: Mapping[str, float]) -> dict[str, float]:
 def _float(name: str, value: float) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError) as cause:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as cause:
         raise TypeError(shortened(f"metrics: {name!r}: {value!r} is no number")) from cause
 
 

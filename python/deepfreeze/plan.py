@@ -91,7 +91,8 @@ class Plan:
         self._fresh: set[str] = set()
         self._applies: list[Apply] = []
         self._filled: list[Place] = []  # in the order in which the state was walked
-        self._written: dict[str, Place] = {}  # live memory that takes plain values, by name
+        self._written: list[Place] = []  # live memory that takes plain values
+        self._asked: list[tuple[str, Place]] = []  # memory of objects that load by themselves
         self._followers: list[_Follower] = []
         self._buffers: dict[str, Buffer] = {}
         self.label: str | None = None  # of the progress that its read shows; None: it shows none
@@ -115,7 +116,7 @@ class Plan:
 
     def write(self, place: Place) -> None:
         """Has `place` filled by its own copy(), which needs nothing that is to be read."""
-        self._written[place.path] = place
+        self._written.append(place)
         self._filled.append(place)
 
     def fresh(self, node: Node, path: str) -> Callable[[], Any]:
@@ -230,11 +231,9 @@ class Plan:
         return bool(self.mismatched or self.missing or self.unexpected)
 
     def _settle(self) -> None:
-        """Takes out of the plan what would fill memory that others have been given already."""
+        """Drops places whose memory an earlier place fills with something else."""
         # Several threads would fill shared memory at once, with a mixture of what is stored.
-        while conflicts := sharing_conflicts(
-            {**self._places, **{path: [place] for path, place in self._written.items()}}
-        ):
+        while conflicts := self._conflicts():
             order = {id(place): number for number, place in enumerate(self._filled)}
             losers = set()
             for pair in conflicts:
@@ -248,10 +247,21 @@ class Plan:
                 self.unfit(follower.path, f"it belongs to {follower.leader}, which does not fit")
                 self._drop({*map(id, follower.places), *map(id, follower.applies)})
 
+    def _conflicts(self) -> list[tuple[Place, Place]]:
+        places = {key: list(each) for key, each in self._places.items()}
+        for index, place in enumerate(self._written):
+            places[f"\0written {index}"] = [place]
+        for key, place in self._asked:
+            places.setdefault(key, []).append(place)
+        asked = {id(place) for _, place in self._asked}
+        found = sharing_conflicts(places)
+        return [pair for pair in found if not asked.issuperset(map(id, pair))]
+
     def _drop(self, losers: set[int]) -> None:
         """Takes places, and what is to be put in place, out of the plan, by their ids."""
         self._filled = [place for place in self._filled if id(place) not in losers]
-        self._written = {n: place for n, place in self._written.items() if id(place) not in losers}
+        self._written = [place for place in self._written if id(place) not in losers]
+        self._asked = [(key, place) for key, place in self._asked if id(place) not in losers]
         self._applies = [each for each in self._applies if id(each) not in losers]
         kept = {
             key: [place for place in places if id(place) not in losers]
@@ -327,7 +337,7 @@ class Plan:
     def put_in_place(self) -> None:
         """Fills live tensors from the buffers, then puts objects and values in place."""
         self.modifying = True
-        for place in self._written.values():
+        for place in self._written:
             self._call(place.path, place.copy)
         for key, places in self._places.items():
             if key in self._buffers:

@@ -15,6 +15,7 @@ from deepfreeze import _core
 
 _QUIET_SECONDS = 1.0
 _REDRAW_SECONDS = 0.1
+_JOIN_SECONDS = 1.0
 _BAR_WIDTH = 30
 _WIPE = "\r\033[K"
 
@@ -160,7 +161,7 @@ def watched(label: str | None, total: int) -> Iterator[tuple[_core.ReadCounter, 
         yield (counter,)
     finally:
         ended.set()
-        thread.join()
+        thread.join(_JOIN_SECONDS)  # a terminal that is stopped would hold it, and the restore
 
 
 def _draw_until(ended: Event, label: str, total: int, counter: _core.ReadCounter) -> None:

@@ -171,9 +171,14 @@ class Restorer:
             with together(self._engine, f"applying attempt {info.attempt_id}"):
                 _put_in_place(plan)
         except BaseException as error:
-            if plan is not None:
-                plan.take_back()
-            self._note(plan)
+            try:
+                if plan is not None:
+                    plan.take_back()
+            except BaseException:
+                self.modified = True
+                raise
+            finally:
+                self._note(plan)
             if isinstance(error, CheckpointError):
                 error.state_modified = self.modified
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from deepfreeze.adapters.base import Place
 from deepfreeze.adapters.held_objects import HeldObjects
 from deepfreeze.plan import Plan
 from deepfreeze.tree import Node
@@ -19,12 +20,13 @@ class RestorePlan(Plan):
     def __init__(self, *arguments: Any, is_new_rank: bool = False, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._is_new_rank = is_new_rank
-        self.held = HeldObjects(self.state, {})
+        self.held = HeldObjects(self.state, {}, is_live=True)
         self.left_alone: list[str] = []
         self.deferred: list[Callable[[], object]] = []  # matches that have to come last
         self._values: list[Once] = []
         self._asks: list[tuple[str, Ask]] = []
         self._take_back: list[Callable[[], None]] = []
+        self._touched: set[str] | None = None  # once it is released
         self._taken: dict[tuple[int, Any], tuple[Node, str]] = {}
 
     def leaves_alone(self, path: str) -> bool:
@@ -56,6 +58,14 @@ class RestorePlan(Plan):
         """
         self._asks.append((path, ask))
 
+    def holds(self, key: str, place: Place) -> None:
+        """Notes memory of an object that is asked: nothing else may be read into it.
+
+        `key`: of the entry that it will hold, or a name of its own if that is not known.
+        """
+        self._asked.append((key, place))
+        self._filled.append(place)
+
     def take_back(self) -> None:
         """Undoes what asked objects have loaded, if nothing else was put in place after it."""
         while self._take_back:
@@ -79,13 +89,20 @@ class RestorePlan(Plan):
         self._fresh = fresh
 
     def release(self) -> None:
+        self._touched = self.touched
         super().release()
+        for value in self._values:
+            value.drop()
         self._values = []
         self._asks = []
+        self._applies = []
+        self._written = []
 
     @property
     def touched(self) -> set[str]:
         """The names of what this plan fills or replaces."""
+        if self._touched is not None:
+            return self._touched
         filled = {place.path for place in self._filled}
         return filled | {path for path, _ in self._applies} | {path for path, _ in self._asks}
 
@@ -105,3 +122,7 @@ class Once:
             self._value = self._make()
             self._make = None
         return self._value
+
+    def drop(self) -> None:
+        """Lets go of the value: what it is for has taken it."""
+        self._make, self._value = None, None

@@ -12,6 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeAlias
 
 from deepfreeze.adapters.base import imported
@@ -22,6 +23,7 @@ from deepfreeze.per_rank import PerRank
 from deepfreeze.rng import RNG, kind_of, set_state, state_of
 
 HOLDER = "holder"
+_ATOMS = frozenset({int, float, str, bool, bytes, complex, type(None)})
 _ITEMS_MAX = 64  # of a list, tuple or dict that an attribute is
 # Their objects give what they hold, or leave it to whoever holds them.
 _LIBRARIES = frozenset({
@@ -69,6 +71,7 @@ class HeldObjects:
 
     state: object
     verdicts: Verdicts  # of earlier saves, for objects that have tensors
+    is_live: bool = False  # of a restore, whose objects may be as they were made
     _found: dict[int, dict[str, object]] | None = field(default=None, init=False)
 
     def of(self, value: object) -> dict[str, object]:
@@ -111,12 +114,26 @@ class HeldObjects:
         if state is None or not (tensors or _has_values(state)):
             return False  # nothing yet
         try:
-            answer = not _gives(holder, value, state, tensors, path)
+            answer = not self._gives(holder, value, state, tensors, path)
         except EncodeError:  # a save says so; a restore needs no state of what is live
             return False
-        if tensors:  # else the same values may be there by chance, as at the first step
+        if tensors:  # it may have some only later, as an optimizer has
             self._note(holder, value, answer)
         return answer
+
+    def _gives(
+        self, holder: Any, value: Any, state: object, tensors: set[tuple[object, ...]], path: str
+    ) -> bool:
+        """Whether the holder's own state_dict() has the state of what it holds."""
+        shared = getattr(value, "__dict__", {}).get("state")
+        if isinstance(shared, dict) and shared is vars(holder).get("state"):
+            return True  # a wrapper around it, with the same state
+        if _is_optimizer(holder) and _has_torchs_format(holder):
+            return False  # that gives its own state alone
+        given = call_state_dict(holder, path)
+        if not tensors and not self.is_live:
+            return False  # equal values may be there by chance, of counters that go in step
+        return (bool(tensors) and tensors <= {*_tensors_in(given)}) or _is_within(state, given)
 
     def _note(self, holder: Any, value: Any, answer: bool) -> None:
         try:
@@ -143,12 +160,12 @@ def _stateful_in(holder: object) -> Iterator[tuple[str, object]]:
     """The objects that a holder's attributes lead to, and the names of these."""
     passed = _passed_attributes(holder)
     for name, value in list(getattr(holder, "__dict__", {}).items()):
-        if type(value) in (int, float, str, bool, type(None)) or name in passed:
+        if type(value) in _ATOMS or name in passed:
             continue
         if isinstance(value, (list, tuple)):
             items: Any = enumerate(value[:_ITEMS_MAX])
         elif isinstance(value, dict):
-            items = list(value.items())[:_ITEMS_MAX]
+            items = list(islice(value.items(), _ITEMS_MAX))
         else:
             items = [("", value)]
         for key, item in items:
@@ -170,10 +187,12 @@ def _objects_in(state: object, path: str) -> Iterator[tuple[str, object]]:
     """The objects of a state, and where they are."""
     if isinstance(state, dict):
         for key, value in state.items():
-            yield from _objects_in(value, join(path, key))
+            if type(value) not in _ATOMS:
+                yield from _objects_in(value, join(path, key))
     elif isinstance(state, (list, tuple)):
         for index, value in enumerate(state):
-            yield from _objects_in(value, join(path, index))
+            if type(value) not in _ATOMS:
+                yield from _objects_in(value, join(path, index))
     elif isinstance(state, PerRank):
         yield from _objects_in(state.value, path)
     elif is_stateful(state):
@@ -225,21 +244,6 @@ def _state_of(value: Any, path: str) -> object:
     if kind == "random.Random":
         return value.getstate()
     return value.get_state() if hasattr(value, "get_state") else value.bit_generator.state
-
-
-def _gives(
-    holder: Any, value: Any, state: object, tensors: set[tuple[object, ...]], path: str
-) -> bool:
-    """Whether the holder's own state_dict() has the state of what it holds."""
-    shared = getattr(value, "__dict__", {}).get("state")
-    if isinstance(shared, dict) and shared is vars(holder).get("state"):
-        return True  # a wrapper around it, with the same state
-    if _is_optimizer(holder) and _has_torchs_format(holder):
-        return False  # that gives its own state alone
-    given = call_state_dict(holder, path)
-    if tensors and tensors <= {*_tensors_in(given)}:
-        return True
-    return _is_within(state, given)
 
 
 def _is_within(state: object, given: object) -> bool:

@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import copy
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,12 +19,13 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from deepfreeze.adapters.base import imported
+from deepfreeze.adapters.base import Layout, Place, imported
 from deepfreeze.adapters.torch_names import canonical_names
 from deepfreeze.adapters.torch_sharded import is_sharded
 from deepfreeze.adapters.torch_special import is_special
-from deepfreeze.adapters.torch_tensors import form_of
+from deepfreeze.adapters.torch_tensors import dtype_name, form_of, layout_of
 from deepfreeze.adapters.torch_versions import Versions, set_versions
 from deepfreeze.errors import MismatchError
 from deepfreeze.names import join, shown
@@ -97,20 +99,40 @@ class _Left(NamedTuple):
 
 
 class _CastWatch(TorchFunctionMode):
-    """Sees stored tensors that are copied into live ones of another dtype, under any name."""
+    """Sees copy_() of a stored tensor, or of a part of one, into a live one of another dtype.
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
+    A part may be of any memory, so of those only copies into the module count that lose bits.
+    """
+
+    def __init__(self, module: nn.Module, state: Mapping[str, Any]) -> None:
         super().__init__()
-        self._names = {id(value): name for name, value in state.items()}
+        self._stored = {id(value): name for name, value in state.items()}
+        named = (*module.named_parameters(), *module.named_buffers())
+        self._live = {id(tensor): name for name, tensor in named}
         self.found: dict[str, str] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.copy_ and len(args) > 1 and id(args[1]) in self._names:
-            live, stored = args[:2]
-            if live.dtype != stored.dtype:
-                text = f"stored {_form(stored)}, the module would load it into {_form(live)}"
-                self.found[self._names[id(stored)]] = text
+        if func is torch.Tensor.copy_ and len(args) > 1 and isinstance(args[1], torch.Tensor):
+            self._look(*args[:2])
         return func(*args, **(kwargs or {}))
+
+    def _look(self, live: torch.Tensor, given: torch.Tensor) -> None:
+        if live.dtype == given.dtype:
+            return
+        name = self._stored.get(id(given))
+        if name is None and _loses_bits(given, live.dtype):
+            name = self._live.get(id(live))
+        if name is not None:
+            text = f"stored {_form(given)}, the module would load it into {_form(live)}"
+            self.found[name] = text
+
+
+def _loses_bits(given: torch.Tensor, dtype: torch.dtype) -> bool:
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        if is_special(given) or given.numel() == 0:
+            return False
+        back = given.detach().to(dtype).to(given.dtype)
+        return bool(((back != given) & ~(back.isnan() & given.isnan())).any())
 
 
 class Asked:
@@ -142,15 +164,26 @@ class Asked:
         MismatchError, with the module as it was, if strict and something is left or refused.
         """
         before = _Before(self._module)
+        try:
+            self._ask(before, plan)
+        except BaseException:  # an interrupt, too, must leave no half of it
+            plan.modifying = True
+            before.put_back()
+            plan.modifying = False
+            raise
+        return before.put_back
+
+    def _ask(self, before: _Before, plan: RestorePlan) -> None:
         state = self._state()
         try:
             left = self._load(state, strict=plan.strict)
         except Exception as cause:
-            before.put_back()
             if plan.strict:
                 raise MismatchError(f"{shown(self._path)}: {self._reason(cause)}") from cause
-            return self._ask_for_the_rest(state, before, plan, cause)
-        return self._judged(left, before, plan)
+            before.put_back()
+            self._ask_for_the_rest(state, before, plan, cause)
+            return
+        self._judge(left, plan)
 
     def _state(self) -> OrderedDict[str, Any]:
         """What was stored, under the names that the module has now for the same."""
@@ -164,7 +197,7 @@ class Asked:
         return state
 
     def _load(self, state: Mapping[str, Any], *, strict: bool) -> _Left:
-        with _CastWatch(state) as watch:
+        with _CastWatch(self._module, state) as watch:
             if self._own:
                 result: Any = _own_load(self._module, state, strict=strict)
             else:
@@ -173,26 +206,18 @@ class Asked:
         unexpected = getattr(result, "unexpected_keys", None) or ()
         return _Left(list(missing), list(unexpected), watch.found)
 
-    def _judged(
-        self,
-        left: _Left,
-        before: _Before,
-        plan: RestorePlan,
-    ) -> Callable[[], None]:
-        if plan.strict and any(left):
-            before.put_back()
+    def _judge(self, left: _Left, plan: RestorePlan) -> None:
         canonical = canonical_names(self._module)
         for name, text in left.cast.items():
             plan.unfit(join(self._path, canonical(name)), text)
         plan.missing += [join(self._path, canonical(name)) for name in left.missing]
         plan.unexpected += [join(self._path, canonical(name)) for name in left.unexpected]
         plan.check()
-        return before.put_back
 
     def _ask_for_the_rest(
         self, state: OrderedDict[str, Any], before: _Before, plan: RestorePlan, cause: Exception
-    ) -> Callable[[], None]:
-        """Without strict: what has the live shape, or is of no live name, may still be taken."""
+    ) -> None:
+        """Without strict: tensors of the live shape, or of no live name, may be taken."""
         live = nn.Module.state_dict(self._module)
         canonical = canonical_names(self._module)
         for name in [name for name in state if _has_other_shape(state[name], live.get(name))]:
@@ -203,11 +228,14 @@ class Asked:
         except Exception:
             before.put_back()
             plan.unfit(self._path, self._reason(cause))
-            return before.put_back
+            for name in live:  # what belongs to them stays as well
+                plan.unfit(join(self._path, canonical(name)), "its module stays as it is")
+            plan.check()
+            return
         reported = plan.mismatched.keys()
         missing = [name for name in left.missing if join(self._path, name) not in reported]
         left = left._replace(missing=missing)
-        return self._judged(left, before, plan)
+        self._judge(left, plan)
 
     def _reason(self, cause: Exception) -> str:
         return f"{type(self._module).__qualname__} can't load what was stored: {cause}"
@@ -258,32 +286,67 @@ def _has_another_form(node: Node, live: object, plan: Plan) -> bool:
     return form_of(node, plan)[1] != tuple(live.shape)
 
 
+def held_by_asked(node: Node | None, live: torch.Tensor, path: str, plan: RestorePlan) -> None:
+    """Notes the memory of one tensor of an asked module, and what is known of what it will hold."""
+    if is_lazy(live) or is_special(live) or is_traceable_wrapper_subclass(live):
+        return
+    shape, size = tuple(live.shape), live.element_size()
+    form = dtype_name(live.dtype), shape
+    if node is not None and tag_of(node) == "tensor" and form_of(node, plan) == form:
+        key, view = str(node["k"]), node.get("view")
+    else:
+        key, view = f"\0asked {path}", None
+    place = Place(
+        path=path,
+        address=live.data_ptr(),
+        bytes=live.numel() * size,
+        direct=False,
+        copy=lambda: None,
+        live=layout_of(live),
+        stored=Layout.stored(view, shape, size),
+        offset=int(view["offset"]) * size if view else 0,
+        device=str(live.device),
+    )
+    plan.holds(key, place)
+
+
+_CONTAINERS = (dict, OrderedDict, defaultdict, list, set)
+
+
 class _Before:
-    """What a module held: its attributes, tables and the contents of its tensors."""
+    """What a module held: its attributes, those that are containers one level deep, and the memory
+    and contents of its tensors. Not what other objects of its hold."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._attributes = [(vars(inner), dict(vars(inner))) for inner in module.modules()]
-        self._tables = [
-            (table, dict(table))
-            for inner in module.modules()
-            for table in (inner._parameters, inner._buffers, inner._modules)
+        tables = [vars(inner) for inner in module.modules()]
+        values = [value for table in tables for value in table.values()]
+        containers = (value for value in values if type(value) in _CONTAINERS)
+        self._containers: list[tuple[Any, Any]] = [
+            (held, copy.copy(held)) for held in (*tables, *containers)
         ]
-        tensors: list[Any] = [*module.parameters(), *module.buffers()]
+        loose = (value for value in values if isinstance(value, torch.Tensor))
+        tensors: list[Any] = [*module.parameters(), *module.buffers(), *loose]
         self._lazy = [(tensor, type(tensor)) for tensor in tensors if is_lazy(tensor)]
-        self._contents = [(t, t.detach().clone()) for t in tensors if not is_lazy(t)]
+        self._contents = [
+            (tensor, tensor.data, tensor.detach().clone())
+            for tensor in tensors
+            if not is_lazy(tensor)
+        ]
 
     def put_back(self) -> None:
-        """Undoes whatever the module's loading has done to it."""
-        for live, before in (*self._attributes, *self._tables):
-            live.clear()
-            live.update(before)
+        """Gives the module all of that again."""
+        for live, before in self._containers:
+            if isinstance(live, list):
+                live[:] = before
+            else:
+                live.clear()
+                live.update(before)
         for lazy, kind in self._lazy:
             if type(lazy) is not kind:  # it has become a parameter of some shape
                 lazy.data = torch.empty(0, dtype=lazy.dtype, device=lazy.device)
                 lazy.__class__ = kind
         with torch.no_grad():
-            for tensor, content in self._contents:
-                if tensor.shape == content.shape:
-                    tensor.copy_(content)
-                else:
-                    tensor.data = content
+            for tensor, data, content in self._contents:
+                if tensor.dtype != data.dtype or tensor.data_ptr() != data.data_ptr():
+                    tensor.data = data
+                data.copy_(content)

@@ -17,6 +17,7 @@ from deepfreeze.adapters.torch_loaders import (
     Asked,
     differs,
     has_own_load,
+    held_by_asked,
     loads_by_itself,
     may_be_asked,
     outermost_loaders,
@@ -36,6 +37,7 @@ from deepfreeze.adapters.torch_versions import (
 )
 from deepfreeze.errors import MismatchError
 from deepfreeze.names import Owner, join, shown
+from deepfreeze.plan import UnknownTypeError
 from deepfreeze.registry import registered_for
 from deepfreeze.tree import Node, tag_of
 
@@ -119,7 +121,7 @@ def encode_module(module: nn.Module, path: str, capture: Capture) -> Node:
     state = call_state_dict(module, path)
     if not _is_flat(state):
         return object_node("stateful", state, path, capture)
-    canonical = canonical_names(module)
+    canonical = canonical_names(module, state)
     node: dict[str, Node] = object_node(
         "module", {canonical(name): value for name, value in state.items()}, path, capture
     )
@@ -169,7 +171,7 @@ class _ModuleMatch:
             elif not may_be_asked(inner):
                 continue
             elif older or differs(there, here, self._plan):
-                self._ask(inner, name, there, path, is_root=inner is self._module)
+                self._ask(inner, name, there, here, path)
             else:
                 continue
             for key in here:
@@ -188,16 +190,31 @@ class _ModuleMatch:
         return {key[len(name) :].lstrip("."): self._stored_versions.pop(key) for key in keys}
 
     def _ask(
-        self, module: nn.Module, name: str, nodes: dict[str, Node], path: str, *, is_root: bool
+        self,
+        module: nn.Module,
+        name: str,
+        nodes: dict[str, Node],
+        live: dict[str, object],
+        path: str,
     ) -> None:
-        values = {
-            key.removeprefix(f"{name}."): self._plan.fresh(node, join(path, key))
-            for key, node in nodes.items()
-        }
-        place = join(path, name) if name else path
-        asked = Asked(module, place, values, self._take_versions(name), is_root=is_root)
-        cast("RestorePlan", self._plan).ask(place, asked.ask)
+        is_root = module is self._module
         self._root_is_asked = self._root_is_asked or is_root
+        versions = self._take_versions(name)
+        place = join(path, name) if name else path
+        try:
+            values = {
+                key.removeprefix(f"{name}."): self._plan.fresh(node, join(path, key))
+                for key, node in nodes.items()
+            }
+        except UnknownTypeError as cause:
+            for key in live:
+                self._plan.unfit(join(path, key), str(cause))
+            return
+        plan = cast("RestorePlan", self._plan)
+        plan.ask(place, Asked(module, place, values, versions, is_root=is_root).ask)
+        for key, value in live.items():
+            if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+                held_by_asked(nodes.get(key), value, join(path, key), plan)
 
     def match_one(self, name: str, node: Node, live: object, path: str) -> None:
         """Plans one entry of the state_dict."""
@@ -294,7 +311,7 @@ def match_module(node: Node, module: nn.Module, path: str, plan: Plan) -> None:
     if tag_of(node) != "object" or node["t"] != "module":
         plan.mismatch(path, node, f"a module, {type(module).__qualname__}")
         return
-    canonical = canonical_names(module)
+    canonical = canonical_names(module, live_state)
     renamed = names_of_now(node["v"], map(canonical, live_state))
     stored = {renamed.get(name, name): inner for name, inner in node["v"].items()}
     live = {canonical(name): (name, value) for name, value in live_state.items()}
@@ -308,7 +325,10 @@ def match_module(node: Node, module: nn.Module, path: str, plan: Plan) -> None:
             continue
         inner = stored.pop(short)
         if plan.keys.wants(place):
-            matching.match_one(name, inner, value, place)
+            try:
+                matching.match_one(name, inner, value, place)
+            except UnknownTypeError as cause:
+                plan.unfit(place, str(cause).removeprefix(f"{place}: "))
     for name, inner in stored.items():
         plan.surplus(inner, join(path, name))
     matching.finish(path)

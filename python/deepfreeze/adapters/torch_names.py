@@ -24,26 +24,38 @@ _OTHERS = {
 }
 
 
-def canonical_names(module: nn.Module) -> Callable[[str], str]:
+def canonical_names(module: nn.Module, names: Iterable[str] = ()) -> Callable[[str], str]:
     """Takes the names of what lies in `module`, in state_dict() or named_parameters(), to canonical
-    ones."""
+    ones. All stay as they are if two of `names` would become one."""
     if not any(_wrapped_name(inner) for inner in module.modules()):
         return lambda name: name
-    return lambda name: _without_wrappers(module, name)
+    canonical = _Canonical(module)
+    names = list(names)
+    if len({canonical(name) for name in names}) < len(names):
+        return lambda name: name
+    return canonical
 
 
-def _without_wrappers(module: nn.Module, name: str) -> str:
-    kept = []
-    at: nn.Module | None = module
-    for part in name.split("."):
+class _Canonical:
+    """Walks the modules once for all names that begin alike."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._known: dict[str, tuple[nn.Module | None, str]] = {"": (module, "")}
+
+    def __call__(self, name: str) -> str:
+        return self._walked(name)[1]
+
+    def _walked(self, name: str) -> tuple[nn.Module | None, str]:
+        """The module of that name, if it is one, and the name without the prefixes of wrappers."""
+        parent, _, part = name.rpartition(".")
+        at, kept = self._known.get(parent) or self._known.setdefault(parent, self._walked(parent))
         wrapped = _wrapped_name(at)
         while at is not None and wrapped not in (None, part):
             at = at._modules[str(wrapped)]  # the hooks of that wrapper have taken its prefix out
             wrapped = _wrapped_name(at)
         if wrapped is None:
-            kept.append(part)
-        at = None if at is None else at._modules.get(part)
-    return ".".join(kept)
+            kept = f"{kept}.{part}" if kept else part
+        return None if at is None else at._modules.get(part), kept
 
 
 def _wrapped_name(module: nn.Module | None) -> str | None:

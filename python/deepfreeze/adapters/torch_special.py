@@ -59,12 +59,18 @@ def encode_special(tensor: torch.Tensor, path: str, capture: Capture) -> Node:
         name, parts = "torch.sparse_compressed", _compressed_parts(tensor)
     elif tensor.is_quantized and tensor.qscheme() == torch.per_tensor_affine:
         name, parts = "torch.quantized", _quantized_parts(tensor)
-    elif tensor.is_quantized and tensor.qscheme() in _PER_CHANNEL_SCHEMES:
+    elif tensor.is_quantized and _is_per_channel(tensor):
         name, parts = _PER_CHANNEL, _per_channel_parts(tensor)
     else:
         kind = tensor.qscheme() if tensor.is_quantized else tensor.layout
         raise EncodeError(f"{shown(path)}: a tensor of {kind} can't be stored")
     return {"$": "ext", "t": name, "v": capture.encode(parts, path)}
+
+
+def _is_per_channel(tensor: torch.Tensor) -> bool:
+    # Of other dtypes several elements share a byte.
+    plain = (torch.quint8, torch.qint8, torch.qint32)
+    return tensor.dtype in plain and tensor.qscheme() in _PER_CHANNEL_SCHEMES
 
 
 def decode_special(name: str, parts: dict[str, Any]) -> torch.Tensor:
