@@ -374,7 +374,7 @@ def test_memory_that_nothing_fills_is_not_imported(
     put_pickle(path, operations)
     code, message = refusal(path, run, capsys)
     assert (code, message) == (
-        "corrupt", f"read {path}: it makes a {kind} without saying what is in it",
+        "corrupt", f"read {path}: it makes a {kind} without giving its contents",
     )  # fmt: skip
     torch.save({"x": 1}, path, _use_new_zipfile_serialization=False)
     path.write_bytes(path.read_bytes().replace(b"K\x01s", operations + b"s"))

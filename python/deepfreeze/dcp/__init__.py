@@ -1,8 +1,8 @@
 """DeepFreeze under torch.distributed.checkpoint (DCP): docs/dcp.md.
 
-StorageWriter and StorageReader keep what dcp.save() and dcp.load() are given as steps of a run;
-AsyncStager copies states for dcp.async_save(). With checkpoint ids that begin with deepfreeze://
-nothing else need change: DCP's own streams are kept, versioned and committed.
+StorageWriter and StorageReader keep each dcp.save() as a step of a run, and dcp.load() reads such a
+step. AsyncStager copies states for dcp.async_save(). With checkpoint ids that begin with
+deepfreeze:// nothing else need change: DCP's own streams are kept, versioned and committed.
 """
 
 from fsspec import register_implementation

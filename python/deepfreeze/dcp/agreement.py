@@ -1,4 +1,4 @@
-"""Whether what all ranks have read may be given to their planners."""
+"""The ranks of a load agree whether their planners may be given the data that was read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FAULTS = (CorruptError.code, IncompleteError.code, GONE)
 
 @dataclass(frozen=True)
 class Report:
-    """How one rank's reading went."""
+    """The result of one rank's reading; `code` is "" if it succeeded."""
 
     code: str = ""
     message: str = ""
@@ -24,13 +24,13 @@ class Report:
 
     @classmethod
     def of(cls, error: BaseException) -> Report:
-        """Of one that failed."""
+        """The report of a rank whose reading failed with `error`."""
         return cls(code_of(error), message_of(error), error)
 
 
 @dataclass(frozen=True)
 class _Verdict:
-    """What all do: all went well, or all try that attempt, or all raise."""
+    """The common decision: go on, read that attempt instead, or raise the error of `code`."""
 
     attempt_id: str = ""
     code: str = ""
@@ -38,15 +38,16 @@ class _Verdict:
 
 
 class Agreement:
-    """Of the ranks of one load; `ranks` is None where it is of one alone."""
+    """Lets the ranks of one load decide together; `ranks` is None if one process loads alone."""
 
     def __init__(self, ranks: TorchStoreRanks | None) -> None:
         self._ranks = ranks
 
     def next_attempt(self, own: Report, find_next: Callable[[], str]) -> str:
-        """Collective: "" where all went well, else the attempt that all read next.
+        """Collective. Returns "" if every rank read its data, else the attempt that all read next.
 
-        Raises, on all ranks, what no other checkpoint mends. `find_next` is rank 0's.
+        If no other checkpoint can mend the failure, every rank raises it. Only rank 0 calls
+        `find_next`.
         """
         verdict = self._verdict(own, find_next)
         if verdict.attempt_id:
@@ -67,7 +68,7 @@ class Agreement:
 
 
 def _judge(reports: list[Report], find_next: Callable[[], str]) -> _Verdict:
-    """By rank 0. What is not damage comes first: another checkpoint would not mend it."""
+    """Rank 0 decides. Any other error outranks damage: another checkpoint can't mend it."""
     bad = [(rank, one) for rank, one in enumerate(reports) if one.code]
     if not bad:
         return _Verdict()

@@ -1,9 +1,9 @@
 """Connections to the store over which the program's ranks found each other, for the calls of DCP.
 
-Who waits on a connection keeps others from it. With one for the whole process the ranks could wait
-for each other: the trainer's thread of one, in a collective that needs the store, for what the
-other rank's trainer can't send, because the save behind it waits for the first rank's. So each call
-has its own, which is kept for the next.
+A thread that waits on a connection blocks every other thread that uses it. With one connection for
+the whole process two ranks could wait for each other for ever: on the first rank the trainer's
+collective waits for a message of the second rank's trainer, which waits for its save, and that save
+waits for the first rank. So each call of DCP has a connection of its own, kept for the next call.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _idle: list[tuple[Any, Any]] = []  # the program's store, and a connection to it
 
 @contextlib.contextmanager
 def connection(world_size: int) -> Iterator[Any]:
-    """One that nobody else uses; None for a single rank. Dropped where the call fails. Any thread.
+    """A connection that no other call uses; None for a single rank. May be called by any thread.
 
-    The stubs of stores are those of an older one, so it is Any.
+    A connection whose call fails is dropped. The type is Any, since torch's stubs of stores are out
+    of date.
     """
     if world_size == 1:
         yield None

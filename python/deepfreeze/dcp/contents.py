@@ -1,12 +1,12 @@
-"""What one rank writes of a save by torch.distributed.checkpoint.
+"""The part of one rank in a save through torch.distributed.checkpoint.
 
 Its tensors are entries, whole ones or boxes. The rest is the state tree of a dict:
 
     dcp      the version of this layout
-    planner  what the rank's planner wants back: usually each name's path in the nested state
-    objects  values by name, as any state stores them
-    pickled  by name, what can't be stored so: the bytes that the planner made of it
-    tensors  the entry of each name
+        planner  the planner's own data, to be given back: usually names' paths in the nested state
+        objects  values by name, as any state stores them
+        pickled  by name, the bytes that the planner made of values that can't be stored otherwise
+        tensors  the entry of each name
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Content:
 
 
 def content_of(plan: SavePlan, planner: SavePlanner, rank: int) -> Content:
-    """What the plan's items are now; EncodeError names what can't be stored."""
+    """The present values of the plan's items. EncodeError names an item that can't be stored."""
     items = {item.index.fqn: item for item in plan.items if item.type == WriteItemType.BYTE_IO}
     capture = _objects(items, planner, plan.planner_data, rank)
     tree = loads(capture.text)
@@ -87,7 +87,7 @@ class _Tensors:
 
 
 def _resolved(item: WriteItem, planner: SavePlanner) -> torch.Tensor:
-    """A dense tensor: what the planner has for the item."""
+    """The planner's tensor for the item; EncodeError unless it is dense."""
     name = item.index.fqn
     tensor = planner.resolve_data(item)
     if not isinstance(tensor, torch.Tensor):
@@ -101,7 +101,7 @@ def _resolved(item: WriteItem, planner: SavePlanner) -> torch.Tensor:
 
 
 def _box_of(item: WriteItem, tensor: torch.Tensor) -> Box | None:
-    """Where it begins, and the shape of its whole; None where it is all."""
+    """The part's offset, and the whole tensor's shape; None if the item is the whole tensor."""
     data = item.tensor_data
     if data is None or data.chunk is None:
         raise MismatchError(f"{item.index.fqn}: the planner does not say where it belongs")
@@ -144,7 +144,7 @@ def _state(planner_data: Any, objects: dict[str, Any], pickled: dict[str, bytes]
 
 
 def _leaves_objects_alone(kind: type[DefaultSavePlanner]) -> bool:
-    """Whether such a planner writes what it looks up: a transformation must not be passed by."""
+    """Whether such a planner stores values unchanged; a subclass may transform them."""
     return (
         kind.resolve_data is DefaultSavePlanner.resolve_data
         and kind.transform_object is DefaultSavePlanner.transform_object
@@ -160,9 +160,10 @@ def _bytes_of(item: WriteItem, planner: SavePlanner) -> bytes:
 
 
 def _exact(state: dict[str, Any], values: object, rank: int) -> Capture | None:
-    """A walk over the state; None where some of the values in it would not come back as they are.
+    """A walk over the state; None if some of its values would not come back as they are.
 
-    An object with a state_dict() would be that; a part of a DTensor needs the parts of other ranks.
+    An object with a state_dict() would come back as another type; a part of a DTensor needs the
+    parts of other ranks.
     """
     try:
         capture = walk(state, rank=rank)
@@ -174,7 +175,7 @@ def _exact(state: dict[str, Any], values: object, rank: int) -> Capture | None:
 
 
 def _is_more(tensor: torch.Tensor) -> bool:
-    """Whether it is more than its elements in host memory, which is what comes back."""
+    """Whether it has more than its elements in host memory; only those would come back."""
     return type(tensor) is not torch.Tensor or tensor.requires_grad or not tensor.is_cpu
 
 

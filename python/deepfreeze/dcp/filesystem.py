@@ -1,7 +1,7 @@
 """deepfreeze:// for fsspec: the streams that DCP writes, each with versions, committed together.
 
-A path is that of a directory of this machine, the id, and of a stream in it. What DCP does with
-them is all that there is: write a stream once, read it, rename .metadata.tmp to .metadata.
+A path is the directory of an id on this machine, or the path of a stream in it. Only the calls that
+DCP makes are supported: write a stream once, read it, rename .metadata.tmp to .metadata.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class DeepFreezeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self._own(source.parent).commit_metadata(data)
 
     def _own(self, folder: Path) -> Identity:
-        """To write to it."""
+        """The id in that directory, for writing. CheckpointError if the directory is a run."""
         if (folder / "deepfreeze.json").exists():
             raise CheckpointError(
                 f"deepfreeze://{folder}: it is a run; deepfreeze.dcp.StorageWriter adds to it",
@@ -156,7 +156,7 @@ class DeepFreezeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return []
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Removes ids. Of a stream nothing: DCP takes away what it is going to replace."""
+        """Removes ids. Single streams stay: DCP would remove the one it is going to replace."""
         places = path if isinstance(path, list) else [path]
         for place in map(self._place, places):
             if place.is_dir():
@@ -165,7 +165,7 @@ class DeepFreezeFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 self.rm_file(place)
 
     def rm_file(self, path: Any) -> None:
-        """Nothing: the old metadata counts until the new one does, and streams go with their id."""
+        """Does nothing: old metadata counts until the new is committed, and streams stay."""
 
     def _remove_id(self, place: Path, recursive: bool) -> None:
         if not recursive or not Identity(place).exists:
@@ -178,7 +178,7 @@ class DeepFreezeFileSystem(AbstractFileSystem):  # type: ignore[misc]
 def _current_directory() -> str:
     try:
         return os.getcwd()
-    except FileNotFoundError:  # it was deleted, which is nothing to those who give whole paths
+    except FileNotFoundError:  # it was deleted, which does no harm if all ids are absolute paths
         return ""
 
 

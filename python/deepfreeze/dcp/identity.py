@@ -4,11 +4,12 @@
     metadata/             a version for each commit: DCP's metadata, and which version of each
                           stream it goes with
 
-1. Each rank writes its streams: new versions, durable, which nothing refers to yet.
-2. Rank 0 writes the metadata and renames it: a version of metadata/, with the versions of all
-   streams that it names. That is the commit. A process that dies before it changes nothing.
-3. Rank 0 deletes what neither of the two newest metadata refers to, as far as it was there when
-   the older of these was committed: what another process may be writing now is newer.
+1. Each rank writes its streams as new durable versions, to which nothing refers yet.
+2. Rank 0 writes the metadata and renames it. The rename adds a version to metadata/ that names the
+   versions of all its streams. That is the commit; a process that dies before it changes nothing.
+3. Rank 0 deletes old versions of streams: those that neither of the two newest metadata versions
+   refers to, if they existed when the older of these two was committed. Anything newer may be
+   a stream that another process is writing now.
 """
 
 from __future__ import annotations
@@ -40,27 +41,27 @@ Verify = Literal["records", "blocks"]
 
 @dataclass(frozen=True)
 class Committed:
-    """One version of the metadata, and what it goes with."""
+    """One version of the metadata, and the versions of the streams that it names."""
 
     metadata: bytes
     streams: dict[str, _core.CheckpointInfo]
 
 
 class Identity:
-    """One id. Reads anew whenever it is asked. CheckpointError of any kind."""
+    """One id. Every call reads the directory anew, and raises CheckpointError if that fails."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def check_name(self) -> None:
-        """ValueError where its streams could be taken for those of the directory above."""
+        """ValueError if the streams of this id could be taken for those of the directory above."""
         if self.folder.name in _FOLDERS:
             name = self.folder.name
             raise ValueError(f"deepfreeze://{self.folder}: the name of an id can't be {name!r}")
 
     @property
     def inner_folders(self) -> list[Path]:
-        """Directories in it that are not its own: of other ids."""
+        """The directories in it that belong to other ids."""
         folders = (one for one in self.folder.iterdir() if one.is_dir())
         return sorted(one for one in folders if not self.exists or one.name not in _FOLDERS)
 
@@ -106,7 +107,7 @@ class Identity:
         self._collect()
 
     def expired(self) -> list[_core.CheckpointInfo]:
-        """What step 3 deletes. CheckpointError."""
+        """The versions that step 3 deletes. CheckpointError."""
         newest = versions(self._metadata_run)[:_METADATA_KEPT]
         kept = [load_tree(info, KeyFilter(None)) for info in newest]
         older = kept[-1]["present"] if len(kept) == _METADATA_KEPT else {}
@@ -132,7 +133,7 @@ class Identity:
         return _id_of(infos[0])
 
     def committed(self, verify: Verify) -> Committed:
-        """The newest that verifies; FileNotFoundError where nothing was ever committed."""
+        """The newest commit that verifies; FileNotFoundError if nothing was ever committed."""
         found = newest_good(
             lambda: versions(self._metadata_run),
             lambda info: self.whole(info, verify),
@@ -142,9 +143,9 @@ class Identity:
         return found[1]
 
     def whole(self, info: _core.CheckpointInfo, verify: Verify) -> Committed:
-        """What a version of the metadata goes with.
+        """A version of the metadata with its streams.
 
-        CorruptError where one of its streams does not verify; "gone" where one was removed.
+        CorruptError if one of the streams does not verify; code "gone" if one was removed.
         """
         state = load_tree(info, KeyFilter(None))
         streams = {name: self._pinned(name, pin) for name, pin in state["pins"].items()}
@@ -162,7 +163,7 @@ class Identity:
         return found[0]
 
     def _collect(self) -> None:
-        """Step 3. What can't be deleted stays for the next time."""
+        """Step 3. A version that can't be deleted stays until the next commit."""
         try:
             for info in self.expired():
                 _core.delete_checkpoint(info)
@@ -170,7 +171,7 @@ class Identity:
             log.warning("%s: old versions stay: %s", self.folder, error)
 
     def remove(self) -> None:
-        """All of it, at once for whoever looks, then piece by piece."""
+        """Removes the id. A rename hides it at once; its files are deleted afterwards."""
         forget(self.folder)
         gone = self.folder.with_name(f"{self.folder.name}.{secrets.token_hex(4)}.removed")
         self.folder.rename(gone)
@@ -179,7 +180,7 @@ class Identity:
 
 
 def _id_of(info: _core.CheckpointInfo) -> list[Any]:
-    """What tells a version from all others, those of the same number after a deletion too."""
+    """Tells a version from all others, even from a deleted one that had the same number."""
     return [info.step, info.attempt_id]
 
 

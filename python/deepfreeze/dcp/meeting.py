@@ -1,7 +1,7 @@
-"""What the ranks of a job say to each other before a save, over the store that they share.
+"""The messages of a job's ranks to each other before a save, over the store that they share.
 
-A meeting needs no memory of the ones before. A rank asks under a number that it draws, and is
-answered under that: whatever became of an earlier save on some of the ranks, the next one can meet.
+A meeting needs no memory of earlier ones. A rank asks under a random number, and rank 0 answers
+under that number, so the ranks can meet whatever became of an earlier save on some of them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _NUMBER_BYTES = 32
 
 @dataclass(frozen=True)
 class Vote:
-    """What one rank comes with."""
+    """The message of one rank before a save."""
 
     session: str = ""  # of the ranks whose engine it has open; "" has none
-    code: str = ""  # of what keeps it from saving
+    code: str = ""  # of the error that keeps it from saving
     message: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What all go away with."""
+    """The answer that all ranks get."""
 
     session: str = ""  # "" is to save nothing
     step: int = 0
@@ -40,14 +40,14 @@ class Verdict:
     message: str = ""
 
     def check(self) -> None:
-        """Raises what keeps the ranks from saving."""
+        """Raises the error that keeps the ranks from saving, if there is one."""
         if self.code:
             raise make_error(self.code, self.message)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where some ranks meet, and which of them the caller is."""
+    """The meeting point of some ranks, and the caller's number among them."""
 
     name: str
     rank: int
@@ -59,10 +59,10 @@ Judge = Callable[[list[Vote]], Verdict]
 
 
 def meet(place: Place, own: Vote, judge: Judge, store: Any) -> Verdict:
-    """Collective: what rank 0 makes of all votes, by rank. TimeoutError where a rank is missing.
+    """Collective: `judge`'s verdict on the votes of all ranks, which it gets in rank order.
 
-    `judge` is called by rank 0 alone, and what it raises is every rank's. `store` is None where
-    there is no other rank.
+    Only rank 0 calls `judge`; if it raises, every rank gets the error. `store` is None for a single
+    rank. TimeoutError if a rank is missing.
     """
     if store is None:
         return judge([own])
@@ -106,7 +106,7 @@ def _answer(store: Any, world_size: int, own: Vote, judge: Judge, timeout: timed
 
 
 def _judged(judge: Judge, votes: list[Vote]) -> Verdict:
-    """The others wait for an answer, whatever it is."""
+    """Turns an error of `judge` into a verdict, because the other ranks wait for an answer."""
     try:
         return judge(votes)
     except Exception as error:

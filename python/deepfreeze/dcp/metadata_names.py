@@ -1,4 +1,4 @@
-"""Which streams DCP's .metadata refers to, and how much of each. Read without running anything."""
+"""The streams that DCP's .metadata names, and their sizes. Reads it without running any code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deepfreeze.importing.source_files import fault
 
 
 def streams_in(data: bytes, path: Path) -> dict[str, int]:
-    """How many bytes at least each stream has, by name. CorruptError where it is no metadata.
+    """The least number of bytes in each stream, by name. CorruptError if `data` is no metadata.
 
     `path` is for messages.
     """

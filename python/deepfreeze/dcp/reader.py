@@ -29,23 +29,24 @@ log = logging.getLogger("deepfreeze")
 
 @dataclass(frozen=True)
 class LoadJob:
-    """What the coordinator tells the ranks beside their plans."""
+    """The coordinator's message to the ranks, sent with their plans."""
 
     world_size: int
     attempt_id: str  # of the checkpoint that all read
-    name: str  # nobody else's
+    name: str  # unique to this load
 
 
 class StorageReader(DcpReader):
-    """Reads what StorageWriter has saved into the run in the directory `path`.
+    """Reads a step that StorageWriter has saved into the run in the directory `path`.
 
-    Takes the newest step that verifies, or `step`, as Checkpointer.restore() has it ("best" too).
-    Where the newest does not verify, or was deleted meanwhile, it warns and takes the newest other
-    one, all ranks together: also for a block that is found damaged while tensors are filled, as
-    long as that step has the same names, dtypes and shapes (CorruptError otherwise).
+    `step` chooses it as Checkpointer.restore() does ("best" too); the default is the newest step
+    that verifies. If that one does not verify, or was deleted meanwhile, all ranks warn and take
+    the newest other one together. That also holds for a block that is found damaged while tensors
+    are filled, as long as the other step has the same names, dtypes and shapes; otherwise it is a
+    CorruptError.
 
-    Values that could only be saved as a pickle are refused unless `allow_pickle`: DCP's planners
-    load them with weights_only=False, which runs what is in them. For one load at a time.
+    Values that could only be saved as a pickle are refused unless `allow_pickle` is set: DCP's
+    planners load them with weights_only=False, which runs the code in them. For one load at a time.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class StorageReader(DcpReader):
         self._allow_pickle = allow_pickle
         self._timeout_seconds = timeout_seconds
         self._rank = 0
-        self._planned: Stored | None = None  # what the planner has the metadata of
+        self._planned: Stored | None = None  # the planner has its metadata
         self._tried: set[str] = set()  # the attempts that are not to be tried again
         self.loaded_step: int | None = None
 
@@ -75,7 +76,7 @@ class StorageReader(DcpReader):
         """The run's directory."""
         return self._path
 
-    # What DCP calls, in this order.
+    # DCP calls the following methods, in this order.
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -90,7 +91,7 @@ class StorageReader(DcpReader):
 
     # Not "kwargs": to a reader with that parameter DCP comes again for metadata of each rank.
     def read_metadata(self, *args: Any, **options: Any) -> Metadata:
-        """Of the step that is going to be loaded. CheckpointError where there is none."""
+        """The metadata of the step to load. CheckpointError if there is no checkpoint."""
         found = newest_good(lambda: point_in(self._path, self._step), Stored, step=self._step)
         if found is None:
             raise CheckpointError(f"{self._path}: no checkpoint to load", code="not_found")
@@ -111,13 +112,13 @@ class StorageReader(DcpReader):
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Tells the ranks which checkpoint rank 0 has found, in case it is another one."""
+        """Tells the ranks which checkpoint rank 0 has found: theirs may be another one."""
         assert self._planned is not None  # read_metadata() came before
         job = LoadJob(len(plans), self._planned.info.attempt_id, secrets.token_hex(8))
         return [replace(plan, storage_data=job) for plan in plans]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Fills what the planner has. CorruptError, MismatchError; collective."""
+        """Fills the planner's tensors and objects. Collective. CorruptError, MismatchError."""
         job = plan.storage_data
         if not isinstance(job, LoadJob):
             raise CheckpointError(
@@ -130,7 +131,7 @@ class StorageReader(DcpReader):
         return done
 
     def _load(self, job: LoadJob, loading: Loading) -> None:
-        """All ranks take what they need from one checkpoint, or none gives any to its planner."""
+        """All ranks read their items from one checkpoint, or no planner is given anything."""
         with connection(job.world_size) as store:
             self._read(job, loading, Agreement(self._ranks(job, store)))
         loading.deliver()
@@ -161,7 +162,7 @@ class StorageReader(DcpReader):
             attempt_id = agreement.next_attempt(report, self._next_attempt)
 
     def _stored_as(self, attempt_id: str) -> Stored:
-        """That checkpoint, which must have what the planner has planned with."""
+        """That checkpoint. CorruptError unless it has the same tensors as the planned one."""
         assert self._planned is not None
         if self._planned.info.attempt_id == attempt_id:
             return self._planned
@@ -178,7 +179,7 @@ class StorageReader(DcpReader):
         return stored
 
     def _next_attempt(self) -> str:
-        """The newest that could stand for the one that was planned with; "" is none."""
+        """The newest checkpoint with the same tensors as the planned one; "" if there is none."""
         if not is_newest(self._step):
             return ""
         for info in _core.list_checkpoints(self._path):

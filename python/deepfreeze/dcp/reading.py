@@ -1,7 +1,7 @@
 """The read items of a load, from a checkpoint into the memory that the planner has for them.
 
-Nothing is told to the planner before all data has been read and verified. Live tensors that lie in
-order in host memory are read into directly before that, as in any restore.
+The planner is told nothing before all data has been read and verified. Live tensors that are
+contiguous in host memory are read into directly, before that, as in any restore.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 @dataclass(eq=False)
 class _Part:
-    """Some elements of a stored tensor, and where they go."""
+    """Some elements of a stored tensor, and the live memory that they are read for."""
 
     item: ReadItem
     live: torch.Tensor
@@ -34,7 +34,7 @@ class _Part:
     buffer: torch.Tensor | None = None
 
     def put(self) -> None:
-        """From the buffer, with the dtype that is live."""
+        """Copies the buffer into the live memory, in its dtype."""
         if self.buffer is None:
             return
         lazy = self.live.is_conj() or self.live.is_neg()
@@ -57,17 +57,16 @@ class Loading:
         for item in items:
             is_object = item.type == LoadItemType.BYTE_IO
             (self._objects if is_object else self._tensors).append(item)
-        self._parts: list[_Part] = []  # of the same, once the planner was asked for them
+        self._parts: list[_Part] = []  # of these tensors, once the planner was asked for them
         self._values: dict[str, Any] = {}
         self._stored: Stored | None = None
         self.modified = False  # whether live tensors may have been written
 
     def read(self, stored: Stored, *, shows: bool = False) -> None:
-        """Reads and verifies all of it; again from another checkpoint, where one does not verify.
+        """Reads and verifies all items. May be called again with another checkpoint.
 
-        `shows` how far it has come.
-
-        CorruptError; MismatchError where shapes differ; "unsupported" for a pickle.
+        `shows`: whether progress is printed. CorruptError if the data does not verify;
+        MismatchError if shapes differ; code "unsupported" for a pickle.
         """
         names = {item.storage_index.fqn for item in self._objects}
         self._check_pickles(stored, names)
@@ -85,7 +84,7 @@ class Loading:
         self._stored = stored
 
     def deliver(self) -> None:
-        """Gives the planner what was read."""
+        """Gives the planner all values that were read."""
         with torch.no_grad():
             for part in self._parts:
                 part.put()
@@ -135,7 +134,7 @@ def _is_direct(live: torch.Tensor, form: Form) -> bool:
 
 
 def _keep_apart(parts: Iterable[_Part]) -> None:
-    """Of parts that share live memory one is read into it; others are copied there afterwards."""
+    """If parts share live memory, only one is read into it; the others are copied afterwards."""
     end = 0
     for part in sorted(parts, key=lambda part: part.live.data_ptr() if part.direct else 0):
         if part.direct and part.live.numel():
@@ -145,7 +144,7 @@ def _keep_apart(parts: Iterable[_Part]) -> None:
 
 
 def _target(part: _Part, stored: Stored) -> _core.Target:
-    """Where the part's bytes are read to: a new buffer, unless it is direct."""
+    """The memory that the part's bytes are read into: a new buffer, unless it is direct."""
     name = part.item.storage_index.fqn
     dtype, shape = stored.forms[name]
     spec = stored.specs[stored.keys[name]]

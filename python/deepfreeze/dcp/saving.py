@@ -1,4 +1,4 @@
-"""A save of the engine's from its call to its end, for who waits for it."""
+"""One save of the engine, from its call to its end, for callers that wait for it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def save_and_wait(
     tags: dict[str, str],
     entries: Iterable[Entry],
 ) -> None:
-    """Returns once it is durable. Raises the save's own error.
+    """Returns once the save is durable. Raises the save's own error.
 
-    An interrupt on the way takes the entries' memory away: the save fails then, unless all of it
-    is captured.
+    An interrupt meanwhile withdraws the entries' memory; the save then fails, unless it has
+    captured everything.
     """
     streams = torch_device.streams_under(entries)
     handle = engine.save(
@@ -40,7 +40,7 @@ def save_and_wait(
             held[0].confirm([])
         _until(lambda seconds: held[0].wait("durable", seconds))
     finally:
-        held.clear()  # whoever keeps the exception would keep the save from being given up
+        held.clear()  # a caller that keeps the exception would else keep the save alive
 
 
 def _until(wait: Callable[[float], None]) -> None:

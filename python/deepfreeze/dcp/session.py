@@ -26,7 +26,7 @@ _TAGS = {"saved_through": "torch.distributed.checkpoint"}
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """How the engine is opened; another one's are for another engine."""
+    """The engine's settings; an engine with other settings has to be opened anew."""
 
     keep_last: int | None
     arena_bytes_max: int | None
@@ -43,10 +43,11 @@ class SaveJob:
 
 
 class Session:
-    """One run, opened when it is first saved to. Each save is of all ranks, whole or not at all.
+    """One run, opened by its first save. Each save is of all ranks, whole or not at all.
 
-    Saves of several threads come one after the other; with several ranks their order must be the
-    same on all. What made a save fail closes the engine, on every rank by the next save at latest.
+    Saves of several threads come one after the other; if there are several ranks, all must make
+    them in the same order. A failed save closes the engine, on every rank by its next save at the
+    latest.
     """
 
     def __init__(self, path: str) -> None:
@@ -54,15 +55,15 @@ class Session:
         self._lock = threading.Lock()
         self._memo = Memo()
         self._engine: _core.Engine | None = None
-        self._opened_for: tuple[SessionOptions, Place] | None = None  # these three: of the engine
+        self._opened_for: tuple[SessionOptions, Place] | None = None  # these three are the engine's
         self._name = ""
         self._ranks: TorchStoreRanks | None = None
         self._closer: weakref.finalize[[], Session] | None = None
 
     def save(self, make: Callable[[], Content], job: SaveJob) -> tuple[int, Content]:
-        """The step that was saved, and what of it was this rank's. Returns once it is durable.
+        """Saves one step; returns its number and this rank's part of it once it is durable.
 
-        Collective. What `make` raises is an error on all ranks, and nothing is saved then.
+        Collective. An error that `make` raises is raised on all ranks, and nothing is saved then.
         """
         with self._lock, connection(job.place.world_size) as store:
             content, table, verdict = self._agreed(make, job, store)
@@ -81,7 +82,7 @@ class Session:
     def _agreed(
         self, make: Callable[[], Content], job: SaveJob, store: Any
     ) -> tuple[Content, _core.Table, Verdict]:
-        """The rank's part, where all ranks have theirs."""
+        """This rank's part, once all ranks have theirs."""
         own = Vote(self._name if self._opened_for == (job.options, job.place) else "")
         failure: BaseException | None = None
         try:
@@ -101,7 +102,7 @@ class Session:
         return content, table, verdict
 
     def _judge(self, votes: list[Vote], step: int | None) -> Verdict:
-        """By rank 0."""
+        """Called by rank 0 alone."""
         for rank, vote in enumerate(votes):
             if vote.code:
                 return Verdict(code=vote.code, message=f"rank {rank}: {vote.message}")

@@ -31,12 +31,12 @@ class AsyncStager(DcpStager):
 
     At most `sets` copies are in memory. Each is used again once the save of it is over; stage()
     waits for that, up to `wait_seconds` (CheckpointTimeoutError). The future of a save that failed
-    holds the copy until it is dropped. Memory of a device is copied after what the caller's current
-    stream has been given, through pinned memory.
+    holds its copy until the future is dropped. Device memory is copied through pinned memory, after
+    the work that is already queued on the caller's current stream.
 
-    With `background` stage() gives a future: the state must not change before
-    `response.staging_completion`. Without, it may when async_save() returns. Give one stager to all
-    saves, and close() it after the last. For one thread.
+    With `background` stage() gives a future, and the state must not change before
+    `response.staging_completion`. Without it the state may change once async_save() returns. Give
+    one stager to all saves, and close() it after the last. For one thread.
     """
 
     _synchronize_after_execute = False
@@ -55,7 +55,7 @@ class AsyncStager(DcpStager):
         return f"<{type(self).__name__}: {how}>"
 
     def stage(self, state_dict: dict[str, Any]) -> Future[dict[str, Any]] | dict[str, Any]:
-        """A copy of the state, or its future. EncodeError where a value can't be copied."""
+        """A copy of the state, or its future. EncodeError if a value can't be copied."""
         if self._closed:
             raise CheckpointError("stage a state: the stager is closed", code="invalid_argument")
         buffers = self._sets.take()
@@ -79,7 +79,7 @@ class AsyncStager(DcpStager):
         return self._thread.submit(finish)
 
     def synchronize_staging(self) -> None:
-        """Returns when all that was given to stage() is copied."""
+        """Returns once every state that stage() was given is copied."""
         if self._thread is not None:
             self._thread.submit(int).result()  # the one thread takes one after the other
 
@@ -92,14 +92,14 @@ class AsyncStager(DcpStager):
 
 
 class _Copying:
-    """Goes through one state: what is no tensor is copied at once, tensors are noted."""
+    """Goes through one state: copies everything but tensors at once, and notes the tensors."""
 
     def __init__(self, buffers: BufferSet) -> None:
         self._buffers = buffers
         self.copies: list[Copy] = []
 
     def copied(self, value: Any, place: tuple[Any, ...]) -> Any:
-        """The copy of what is at that place; of tensors the elements are still missing."""
+        """A copy of the value at `place`; the elements of its tensors are still missing."""
         if type(value) in _ATOMS:
             return value
         if isinstance(value, DTensor):
@@ -129,7 +129,7 @@ class _Copying:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether its elements in memory are all that it is."""
+    """Whether the tensor consists of its elements in memory and nothing else."""
     if tensor.is_meta or is_special(tensor) or is_traceable_wrapper_subclass(tensor):
         return False
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)

@@ -18,7 +18,7 @@ Copy = tuple[torch.Tensor, torch.Tensor]  # to, from
 
 
 class StagedState(dict[str, Any]):
-    """A copy of a state. Its memory is used again once nobody has it any more."""
+    """A copy of a state. Once it is garbage-collected, its memory is used again."""
 
 
 class BufferSet:
@@ -29,7 +29,7 @@ class BufferSet:
         self._used: dict[Hashable, torch.Tensor] = {}
 
     def buffer_for(self, place: Hashable, source: torch.Tensor) -> torch.Tensor:
-        """Host memory for what is at that place; pinned where it comes from a device."""
+        """Host memory for the tensor at `place`; pinned if `source` is on a device."""
         key = (place, source.dtype, source.shape, source.is_cpu)
         buffer = self._last.get(key)
         if buffer is None:
@@ -40,12 +40,12 @@ class BufferSet:
         return buffer
 
     def finish(self) -> None:
-        """Lets go of what this copy had no use for."""
+        """Frees the buffers that this copy did not use."""
         self._last, self._used = self._used, {}
 
 
 class BufferSets:
-    """At most `count` sets. One is taken until the copy in it is dropped. For any thread."""
+    """At most `count` sets. A set is in use until the copy in it is dropped. For any thread."""
 
     def __init__(self, count: int, wait_seconds: float) -> None:
         self._count = count
@@ -56,7 +56,7 @@ class BufferSets:
         self._made = 0
 
     def take(self) -> BufferSet:
-        """A free set; CheckpointTimeoutError where none becomes free."""
+        """A free set; CheckpointTimeoutError if none becomes free in time."""
         with self._changed:
             if not self._is_one_free():
                 gc.collect()  # a failed save's traceback may hold its copy in a cycle
@@ -80,7 +80,7 @@ class BufferSets:
             self._changed.notify_all()
 
     def give_back_with(self, state: StagedState, buffers: BufferSet) -> None:
-        """The same once `state` is gone."""
+        """Makes the set free once `state` is garbage-collected."""
         weakref.finalize(state, self.give_back, buffers).atexit = False
 
     def clear(self) -> None:
@@ -102,9 +102,9 @@ def copy_all(copies: list[Copy], streams: dict[torch.device, torch.Stream]) -> N
 
 
 def streams_after_callers(copies: list[Copy]) -> dict[torch.device, torch.Stream]:
-    """A stream of each device that the copies read, which begins after what the caller has queued.
+    """A new stream for each device that the copies read, ordered after the caller's queued work.
 
-    What its optimizer's step() has given to the device would else be copied half done.
+    Without that, tensors could be copied while an optimizer's step() is still updating them.
     """
     streams: dict[torch.device, torch.Stream] = {}
     for _, source in copies:

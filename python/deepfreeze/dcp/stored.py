@@ -30,10 +30,10 @@ Form = tuple[str, Shape]  # dtype and shape
 
 
 class Stored:
-    """What one checkpoint holds, by name. Its index is verified, its data when it is read.
+    """The contents of one checkpoint by name. Opening verifies the index, reading the data.
 
-    CorruptError where the trees name what the data lacks; "unsupported" where it was not saved
-    through torch.distributed.checkpoint. For one thread at a time.
+    CorruptError if the state tree names a tensor that the data lacks; code "unsupported" if the
+    checkpoint was not saved through torch.distributed.checkpoint. For one thread at a time.
     """
 
     def __init__(self, info: _core.CheckpointInfo) -> None:
@@ -71,7 +71,7 @@ class Stored:
 
     @cached_property
     def description(self) -> tuple[dict[str, Form], frozenset[str]]:
-        """Equal for checkpoints that can stand for each other: forms of tensors, other names."""
+        """Equal for checkpoints that can replace each other: forms of tensors, and other names."""
         return self.forms, frozenset([*self._objects, *self._pickled])
 
     def metadata(self) -> Metadata:
@@ -84,7 +84,7 @@ class Stored:
         return Metadata(entries, planner_data=self._merged_planner_data(), storage_data={})
 
     def _merged_planner_data(self) -> Any:
-        """As DefaultSavePlanner merges it: what more ranks have is the first one's."""
+        """Merged as by DefaultSavePlanner: of several ranks' values the first one counts."""
         found = self._read(dict(enumerate(self._planner_data)))
         given = [data for data in found.values() if data is not None]
         if not given:
@@ -92,11 +92,11 @@ class Stored:
         return dict(ChainMap(*given)) if all(isinstance(one, dict) for one in given) else given
 
     def is_pickled(self, name: str) -> bool:
-        """Whether the name's value was stored as a pickle, which nothing here looks into."""
+        """Whether the value was stored as a pickle; this package never unpickles it."""
         return name in self._pickled
 
     def values(self, names: Iterable[str]) -> dict[str, Any]:
-        """Of names that are no tensors: the values, or bytes where they are pickled."""
+        """The values of names that are no tensors; for pickled ones their bytes."""
         nodes = {**self._objects, **self._pickled}
         return self._read({name: nodes[name] for name in names})
 

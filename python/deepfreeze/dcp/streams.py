@@ -16,16 +16,16 @@ from deepfreeze import _core
 from deepfreeze.errors import CorruptError
 
 _WRITE_BUFFER_BYTES = 1 << 20
-_READ_BUFFER_BYTES = 1 << 15  # of the smallest reads, those of a zip archive's records
+_READ_BUFFER_BYTES = 1 << 15  # for the smallest reads, those of a zip archive's records
 _WINDOW_BYTES = 16 << 20
 _WINDOWS_MAX = 3  # an archive is read at its end, at its beginning, and then in order
 
 
 class WriteStream(io.BufferedWriter):
-    """Keeps what is written in memory; close() hands it over, unless an error came before.
+    """Keeps the written bytes in memory; close() commits them, unless an error came before.
 
-    DCP syncs the descriptor before it closes the stream, which is not what makes it durable:
-    close() returns once it is, or raises.
+    DCP syncs the descriptor before it closes the stream. That does not make it durable: close()
+    does, and returns once it is durable, or raises.
     """
 
     def __init__(self, name: str, commit: Callable[[torch.Tensor], None]) -> None:
@@ -33,7 +33,7 @@ class WriteStream(io.BufferedWriter):
         super().__init__(io.FileIO(os.memfd_create(name), "r+b"), _WRITE_BUFFER_BYTES)
 
     def close(self) -> None:
-        """Commits what was written."""
+        """Commits the bytes that were written."""
         if self.closed:
             return
         commit, self._commit = self._commit, None
@@ -61,7 +61,7 @@ class WriteStream(io.BufferedWriter):
             self.discard()
 
     def __del__(self) -> None:
-        self.discard()  # the base class would close it, and so commit it
+        self.discard()  # the base class would call close(), which commits
 
     def _content(self) -> torch.Tensor:
         size = os.fstat(self.fileno()).st_size
@@ -73,7 +73,7 @@ class WriteStream(io.BufferedWriter):
 class _Blocks(io.RawIOBase):
     """The bytes of a version, every block of which is verified when it is read.
 
-    They are read by the window, because each read from the device costs a millisecond.
+    They are read in windows of 16 MiB, because each read from the device costs a millisecond.
     """
 
     def __init__(self, name: str, info: _core.CheckpointInfo) -> None:
@@ -86,7 +86,7 @@ class _Blocks(io.RawIOBase):
 
     @property
     def size(self) -> int:
-        """Bytes of all."""
+        """The size of the stream in bytes."""
         return self._spec.shape[0]
 
     def readable(self) -> bool:
@@ -107,7 +107,7 @@ class _Blocks(io.RawIOBase):
         return place
 
     def readinto(self, into: Any, /) -> int:
-        """CorruptError where a block does not verify."""
+        """Reads the next bytes of one window. CorruptError if a block does not verify."""
         target = memoryview(into).cast("B")
         number, begin = divmod(self._place, _WINDOW_BYTES)
         if self._place >= self.size or not target.nbytes:
@@ -144,11 +144,11 @@ _WAY_OUT = (
 
 
 def open_version(name: str, info: _core.CheckpointInfo) -> io.BufferedReader:
-    """A seekable stream of its bytes. CheckpointError where it is gone or its index damaged."""
+    """A seekable stream of a version. CheckpointError if it was removed or its index is damaged."""
     return io.BufferedReader(_Blocks(name, info), _READ_BUFFER_BYTES)
 
 
 def size_of_version(info: _core.CheckpointInfo) -> int:
-    """Its bytes. CheckpointError as open_version()."""
+    """The size of a version in bytes. CheckpointError as in open_version()."""
     (spec,) = _core.open_checkpoint(info).tensors()
     return spec.shape[0]

@@ -1,7 +1,7 @@
 """Small runs of one stream each: every version of the stream is a step of its run.
 
-Written by one process at a time, alone. A run stays open for the next version, as long as it is one
-of the last few: opening claims it, which costs three syncs and a file.
+One process writes them at a time. Each run stays open for its next version as long as it is one of
+the last few: opening claims it, which costs three syncs and a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ARENA_BYTES_MAX = 32 << 20
 
 
 def versions(run: Path) -> list[_core.CheckpointInfo]:
-    """All that are committed, newest first; none where the run does not exist."""
+    """All committed versions, newest first; none if the run does not exist."""
     try:
         infos = _core.list_checkpoints(os.fspath(run))
     except CheckpointError as error:
@@ -89,7 +89,7 @@ class _Run:
 
 
 class _Runs:
-    """The few that were used last. For any thread."""
+    """The few runs that were used last. For any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

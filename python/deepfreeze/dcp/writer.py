@@ -25,26 +25,27 @@ ARENA_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True)
 class JobSize:
-    """What the coordinator tells the ranks beside their plans."""
+    """The coordinator's message to the ranks, sent with their plans."""
 
     world_size: int
 
 
 class StorageWriter(DcpWriter):
-    """Writes what dcp.save() and dcp.async_save() save as steps of the run in a directory.
+    """Keeps the states that dcp.save() and dcp.async_save() are given as steps of a run.
 
-    `path`, or the checkpoint id that a save is given, is that directory. A save adds a step, and
-    replaces nothing: `step` where it is set (rank 0's counts), else the newest step and one more.
-    The newest `keep_last` stay (None: all). It is there once the save returns, or its future has a
-    result: durable, with a checksum for every block, of all ranks; or it is not there at all.
+    `path`, or the checkpoint id that a save is given, is the run's directory. A save adds a step,
+    and replaces none. Its number is `step` if that is set (rank 0's counts), else one more than the
+    newest. The newest `keep_last` steps stay (None: all). Once the save returns, or its future has
+    a result, the step of all ranks is durable, with a checksum for every block. A save that fails
+    leaves no step.
 
-    What fails on one rank is an error on all. A rank that does not come within `timeout_seconds`,
-    or has not written `commit_wait_seconds` after rank 0, fails the save.
+    An error on one rank is raised on all. A save fails if a rank does not come within
+    `timeout_seconds`, or has not written `commit_wait_seconds` after rank 0.
 
     The run stays open between saves, with at most `arena_bytes_max` of memory, until close() or
     until no writer for that run is left in the process. All ranks make the same saves to a run in
-    the same order. For one save at a time; a pickled writer, as the process executor sends it, is
-    another one with the same settings.
+    the same order. For one save at a time. A pickled writer, as the process executor sends it,
+    becomes a second one with the same settings.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class StorageWriter(DcpWriter):
 
     @property
     def step(self) -> int | None:
-        """The step of the saves to come; None is the newest and one more."""
+        """The number of the next save; None means one more than the newest."""
         return self._step
 
     @step.setter
@@ -91,7 +92,7 @@ class StorageWriter(DcpWriter):
         self._path = os.fspath(absolute(path))
         self._session = session_of(self._path)
 
-    # What DCP calls, in this order.
+    # DCP calls the following methods, in this order.
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -122,11 +123,11 @@ class StorageWriter(DcpWriter):
             )
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """As it is."""
+        """The plan, unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Tells the ranks how many they are: a save need not be of all that there are."""
+        """Tells the ranks how many of them save: some of the program may take no part."""
         return [replace(plan, storage_data=JobSize(len(plans))) for plan in plans]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -153,7 +154,7 @@ class StorageWriter(DcpWriter):
         """Nothing is left to commit; the metadata learns which step it is."""
         metadata.storage_meta = self.storage_meta()
 
-    # What its user calls.
+    # The user of a writer calls the following.
 
     def close(self) -> None:
         """Gives the run's memory and threads back. A later save opens it again."""

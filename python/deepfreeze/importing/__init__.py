@@ -1,5 +1,5 @@
 """`deepfreeze import`: checkpoints of other libraries made into one of ours.
 
-A reader (dcp, torch_file, safetensors_files) checks its source as a whole and gives its contents,
-most of it as memory mapped from the source's files; `saving` streams that into a run.
+A reader (dcp, torch_file, safetensors_files) checks the whole source and gives its contents, most
+of them as memory mapped from the source's files; `saving` streams them into a run.
 """

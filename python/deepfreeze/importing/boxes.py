@@ -17,17 +17,17 @@ class Box:
 
     @property
     def volume(self) -> int:
-        """Elements in it."""
+        """The number of elements in it."""
         return prod(self.shape)
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """What of the whole it is."""
+        """The slices of the whole tensor that it covers."""
         pairs = zip(self.offset, self.shape, strict=True)
         return tuple(slice(begin, begin + size) for begin, size in pairs)
 
     def overlaps(self, other: Box) -> bool:
-        """Whether both have an element."""
+        """Whether an element is in both."""
         return all(
             a.start < b.stop and b.start < a.stop
             for a, b in zip(self.slices, other.slices, strict=True)
@@ -35,7 +35,7 @@ class Box:
 
 
 def tiling_fault(shape: Shape, boxes: list[Box]) -> str:
-    """Why the boxes do not cover a tensor of that shape exactly once; empty where they do."""
+    """Why the boxes do not cover a tensor of that shape exactly once; "" if they do."""
     for box in boxes:
         if not len(box.offset) == len(box.shape) == len(shape):
             return f"a box of {list(box.shape)} in a tensor of {list(shape)}"

@@ -1,4 +1,4 @@
-"""The verb: its arguments, what it prints, and its exit codes."""
+"""The command `deepfreeze import`: its arguments, its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _DESCRIPTION = "Make a checkpoint of a run out of one that another library wrote
 _EPILOG = """\
 SOURCE is one of
   dcp          a directory of torch.distributed.checkpoint
-  torch        a file of torch.save; nothing in it is run: what weights_only=True of torch.load
-               does not take is refused by its name
+  torch        a file of torch.save; nothing in it is run: a class that torch.load refuses with
+               weights_only=True is refused by name
   safetensors  such a file, or a directory with one, or with an index as of Hugging Face
   npz          a file of numpy.savez, or of Chainer's serializers
   keras        a .weights.h5 or .keras of Keras 3 (needs h5py)
   tensorflow   the .index of a tf.train.Checkpoint, or a directory with one (needs TensorFlow)
   orbax        a directory of Orbax, or a step of its CheckpointManager (needs JAX and Orbax)
-RUN is made where there is none. Its newest step must be older than N, and nobody else may be
-saving to it. What the step holds, and how it is restored: docs/import.md.
+RUN is made if it does not exist. Its newest step must be older than N, and nobody else may be
+saving to it. docs/import.md says what the step holds, and how it is restored.
 
 --json: {source, kind, run, checkpoint: {generation, step, save, attempt}, tensors, bytes, warnings}
 Exit: 0 good, 2 usage, 3 any other failure. After a failure the run is as it was,
@@ -54,13 +54,16 @@ def add_to(verbs: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("source", metavar="SOURCE", type=Path, help="What to import")
+    parser.add_argument("source", metavar="SOURCE", type=Path, help="The checkpoint to import")
     parser.add_argument("run", metavar="RUN", type=_run, help="The run's directory")
     parser.add_argument(
         "--step", metavar="N", type=_step, default=0, help="The step that it becomes; default: 0"
     )
     parser.add_argument(
-        "--from", dest="kind", choices=KINDS, help="What SOURCE is; default: found by its content"
+        "--from",
+        dest="kind",
+        choices=KINDS,
+        help="SOURCE's kind; default: found by its content",
     )
     parser.add_argument(
         "--map",
@@ -103,7 +106,7 @@ def _main(options: argparse.Namespace) -> int:
         _tell(done, as_json=options.json)
     except OSError as cause:
         print(f"deepfreeze import: write standard output: {cause}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python still writes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python still flushes its output at exit
         return _FAILURE
     return _GOOD
 
@@ -155,7 +158,7 @@ def _read(source: Path, kind: str, reading: Reading) -> Content:
         raise
     except OSError as cause:
         raise os_fault(source, cause) from cause
-    except Exception as cause:  # of torch or Python, for bytes that nobody foresaw
+    except Exception as cause:  # an error of torch or Python that nobody foresaw
         raise fault(source, "", repr(cause), "internal") from cause
 
 
@@ -174,7 +177,7 @@ def _point(info: _core.CheckpointInfo) -> dict[str, Any]:
 
 
 def _existing(path: Path) -> Path:
-    """The nearest folder that is there."""
+    """The nearest folder that exists."""
     path = path.absolute()
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
@@ -184,7 +187,7 @@ def _print_json(members: dict[str, Any]) -> None:
 
 
 def printable(text: str) -> str:
-    """Control characters escaped: what is in a file must not steer the terminal."""
+    """The text with control characters escaped: a file's text must not steer the terminal."""
     return "".join(
         char if char >= " " and not "\x7f" <= char < "\xa0" else f"\\x{ord(char):02x}"
         for char in text.encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What a reader hands to whoever saves it."""
+"""The contents of a source, as a reader gives them to the code that saves them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.source_files import SourceFile, fault
 from deepfreeze.progress import Progress
 
-_TEXT_MAX = 256 << 20  # what the engine takes of all plain values
+_TEXT_MAX = 256 << 20  # the engine takes no more for all plain values
 
 
 @dataclass
@@ -25,13 +25,13 @@ class Content:
     owners: list[object]  # of the memory that the entries point into
     files: list[SourceFile]
     warnings: list[str] = field(default_factory=list)
-    unpacked_bytes: int | None = None  # of a source that is compressed: what is in it
+    unpacked_bytes: int | None = None  # of a compressed source: the size of its contents
 
 
 def content_of(
     state: object, source: Path, files: list[SourceFile], unpacked_bytes: int | None = None
 ) -> Content:
-    """A state that was read; CheckpointError where it holds what can't be stored."""
+    """The contents of a state; CheckpointError if it has a value that can't be stored."""
     if _has_more_text(state):
         raise fault(source, "", f"its texts have more than {_TEXT_MAX} characters", "unsupported")
     try:
@@ -43,7 +43,7 @@ def content_of(
 
 
 def _has_more_text(state: object) -> bool:
-    """Than could be stored. One text of a file may stand in a million places."""
+    """Whether the texts are too long to store: one text may stand in a million places."""
     waiting, found, seen = [state], 0, 0
     while waiting and seen < NODES_MAX:  # beyond it, the walk refuses
         value = waiting.pop()
@@ -62,7 +62,7 @@ def _has_more_text(state: object) -> bool:
 
 @dataclass(frozen=True)
 class Reading:
-    """What readers are given besides the source."""
+    """The settings that a reader is given besides the source."""
 
-    scratch_folder: Path  # on the disk where the checkpoint will be
-    progress: Callable[[str, int], Progress]  # of a label and all bytes
+    scratch_folder: Path  # on the disk that the checkpoint will be written to
+    progress: Callable[[str, int], Progress]  # called with a label and the number of all bytes

@@ -1,7 +1,7 @@
 """Directories of torch.distributed.checkpoint.
 
-A tensor that was written in one piece stays in its file. One of several boxes is put together in
-scratch memory, box by box.
+A tensor that was written in one piece stays in its file. A tensor of several boxes is put together
+in scratch memory, box by box.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from deepfreeze.importing.zip_records import Archive
 
 
 def read(folder: Path, reading: Reading) -> Content:
-    """The state that was saved, as the tree that it was where the planner kept that."""
+    """The state that was saved; with its nesting, if the planner kept that."""
     index, index_file = read_index(folder)
     content = read_leaves(index, index_file.path, reading, lambda name: SourceFile(folder / name))
     content.files.insert(0, index_file)
@@ -41,7 +41,7 @@ def read(folder: Path, reading: Reading) -> Content:
 def read_leaves(
     index: Index, path: Path, reading: Reading, open_file: Callable[[str], SourceFile]
 ) -> Content:
-    """What the index names; `path` is the index's own, `open_file` gives the files by name."""
+    """The leaves of the index, whose own path is `path`; `open_file` opens a file by its name."""
     reader = Reader(path, index, reading, open_file)
     with reading.progress("check", reader.bytes) as progress:
         values = {
@@ -57,7 +57,7 @@ def read_leaves(
 
 
 class Reader:
-    """The leaves of an index, from the files that it names."""
+    """Reads the leaves of an index from the files that it names."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Reader:
             for leaf in index.leaves.values()
             if isinstance(leaf, StoredTensor) and not _in_one_piece(leaf)
         )
-        # Checked before it is taken: elements are stored as they are, and each only once.
+        # Checked before room is taken: elements are stored uncompressed, and each only once.
         there = sum(file.bytes for file in self._files.values())
         if max(room, self.bytes) > there:
             raise fault(
@@ -88,7 +88,7 @@ class Reader:
 
     @property
     def files(self) -> list[SourceFile]:
-        """All that were opened."""
+        """All files that were opened."""
         return list(self._files.values())
 
     def value(self, name: str, leaf: StoredTensor | Item, done: Done) -> Any:
@@ -108,7 +108,7 @@ class Reader:
         return whole
 
     def _chunk(self, name: str, tensor: StoredTensor, chunk: Chunk, done: Done) -> Tensor:
-        """A chunk, in the memory of its file."""
+        """The chunk as a tensor that lies in the mapped file."""
         archive = self._verified(name, chunk.item, done)
         if archive.is_big_endian:  # torch would swap bytes that describe() does not read
             raise archive.fault("it was written on a big-endian machine", "unsupported")
@@ -155,7 +155,7 @@ def _items(leaf: StoredTensor | Item) -> list[Item]:
 
 
 def _in_one_piece(tensor: StoredTensor) -> bool:
-    """Whether one chunk is all of it."""
+    """Whether one chunk is the whole tensor."""
     return len(tensor.chunks) == 1 and tensor.chunks[0].box.shape == tensor.shape
 
 

@@ -1,4 +1,4 @@
-"""What a DCP directory's .metadata says: which tensors and objects there are, and where."""
+"""The tensors and objects that a DCP directory's .metadata names, and their places in its files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = ".metadata"
 
 @dataclass(frozen=True)
 class Item:
-    """Where something was written."""
+    """The place of a written item: file, offset and length."""
 
     file: str
     offset: int
@@ -26,7 +26,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A box of a tensor, and where it was written."""
+    """A box of a tensor, and its place."""
 
     box: Box
     item: Item
@@ -34,7 +34,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor, of boxes that tile it."""
+    """A tensor, and the boxes that tile it."""
 
     dtype: str
     shape: Shape
@@ -43,10 +43,10 @@ class StoredTensor:
 
 @dataclass
 class Index:
-    """All of a checkpoint, by flat name, in order."""
+    """The leaves of a checkpoint by flat name, in order, with their paths."""
 
     leaves: dict[str, StoredTensor | Item] = field(default_factory=dict)
-    paths: dict[str, Keys] = field(default_factory=dict)  # of the same in the state's tree
+    paths: dict[str, Keys] = field(default_factory=dict)  # their paths in the state's tree
     warnings: list[str] = field(default_factory=list)
 
 
@@ -77,7 +77,7 @@ class _Parser:
         return index
 
     def _left_out(self, index: Index) -> list[str]:
-        """What only some of the tables have. Of objects DCP stores those of one rank."""
+        """Warns of names that only some of the tables have: DCP stores one rank's objects alone."""
         unstored = [name for name in index.paths if name not in index.leaves]
         unknown = [
             name
@@ -150,7 +150,7 @@ class _Parser:
         return item
 
     def _paths(self, data: Any) -> dict[str, Keys]:
-        """Of a planner that flattened the state; another one's data is not ours to understand."""
+        """The paths by name, if the planner flattened the state; other planner data is ignored."""
         if not isinstance(data, dict):
             return {}
         for name, path in data.items():
@@ -175,11 +175,11 @@ def _dtype_of(properties: Any) -> str | None:
 
 
 def read_index(folder: Path) -> tuple[Index, SourceFile]:
-    """What the directory holds, and the file that says so."""
+    """The index of a directory, and the file that it was read from."""
     file = SourceFile(folder / NAME)
     return parse_index(bytes(file.memory), file.path), file
 
 
 def parse_index(data: bytes, path: Path) -> Index:
-    """What such a file's bytes say; `path` is for messages."""
+    """The index in the bytes of such a file; `path` is for messages."""
     return _Parser(path).parse(read_pickle(data, path))

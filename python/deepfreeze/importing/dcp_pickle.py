@@ -1,7 +1,7 @@
 """The pickle that DCP calls .metadata, read without running anything that it names.
 
-Each class that such a file may name has a stand-in here that only keeps what it is given. Any
-other name ends the reading before anything is looked up or called.
+Each class that such a file may name has a stand-in here, which only keeps its arguments. Any other
+name ends the reading before anything is looked up or called.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _CLASSES = {
         "StorageMeta", "TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING",
     ),
     "torch.distributed.checkpoint.filesystem": ("_StorageInfo", "_StoragePrefix"),
-    # Where torch before 2.3 had the properties.
+    # torch before 2.3 had the properties here.
     "torch.distributed._shard.sharded_tensor.metadata": (
         "MEM_FORMAT_ENCODING", "TensorProperties",
     ),
     "torch.serialization": ("_get_layout",),
     "torch": ("Size",),
-    # Of the directory's own name; Python 3.13 has them in a module of their own.
+    # The type of the directory's own name; Python 3.13 keeps these in a module of their own.
     "pathlib": ("PosixPath", "WindowsPath"),
     "pathlib._local": ("PosixPath", "WindowsPath"),
 }  # fmt: skip
@@ -41,7 +41,7 @@ _SIZE_MAX = (1 << 63) - 1
 
 
 class Kept:
-    """Stands for an instance of a class, or for what a call would have given."""
+    """Stands for an instance of a class, or for the result of a call."""
 
     __slots__ = ("arguments", "state")
     name = ""
@@ -57,7 +57,7 @@ class Kept:
         self.state = state
 
     def member(self, name: str) -> Any:
-        """What the class would have under this name; None where it has none."""
+        """The attribute that the instance would have under this name; None if it has none."""
         return self.state.get(name) if isinstance(self.state, dict) else None
 
 
@@ -74,7 +74,7 @@ class _Reader(Unpickler):
         self._path = path
 
     def find_class(self, module: str, name: str) -> Any:
-        """Of all that a name could stand for, nothing but a container or one of ours."""
+        """Gives a container or one of our stand-ins; any other name ends the reading."""
         if module == "torch" and name in _DTYPES:
             return name
         if (module, name) == ("collections", "OrderedDict"):
@@ -92,7 +92,7 @@ class _Reader(Unpickler):
 
 
 def read_pickle(data: bytes, path: Path) -> Any:
-    """What the bytes of the file `path` hold; CheckpointError where that is anything else."""
+    """The object pickled in the bytes of the file `path`; CheckpointError if it isn't a pickle."""
     try:
         return _Reader(data, path).load()
     except CheckpointError:
@@ -107,7 +107,7 @@ def is_a(value: Any, name: str) -> bool:
 
 
 def size_of(value: Any) -> tuple[int, ...] | None:
-    """The numbers of a torch.Size, or of a plain sequence; None where it is neither."""
+    """The numbers of a torch.Size or of a plain sequence; None for any other value."""
     if is_a(value, "Size"):
         value = value.arguments[0] if len(value.arguments) == 1 else None
     if not isinstance(value, (tuple, list)):

@@ -15,7 +15,7 @@ from deepfreeze.importing.source_files import SourceFile, fault, stream_of
 
 
 def read(path: Path, reading: Reading) -> Content:
-    """The arrays by their paths in the file, in one dict. They are read into memory."""
+    """The arrays by their paths in the file, in one dict. Reads them into memory."""
     file = SourceFile(path)
     stream: Any = stream_of(file.memory)
     size = file.bytes
@@ -27,13 +27,13 @@ def read(path: Path, reading: Reading) -> Content:
             for name, dataset in _datasets(weights, path):
                 state[name] = np.asarray(dataset[()])
                 progress.add(state[name].nbytes)
-    except OSError as cause:  # of h5py, for what is damaged
+    except OSError as cause:  # h5py raises it for a damaged file
         raise fault(path, "", cause) from cause
     return content_of(state, path, [file])
 
 
 def _weights_in(file: SourceFile) -> tuple[Any, int]:
-    """The stream of a .keras's weights, whose checksum has been compared, and its size."""
+    """The weights in a .keras as a stream, after its checksum was compared, and their size."""
     try:
         with zipfile.ZipFile(stream_of(file.memory)) as archive:
             info = archive.getinfo(KERAS_WEIGHTS)
@@ -54,7 +54,7 @@ def _datasets(weights: Any, path: Path) -> list[tuple[str, Any]]:
     def note(name: str, item: Any) -> None:
         if not isinstance(item, h5py.Dataset):
             return
-        if item.external or item.is_virtual:  # its bytes would be those of any file
+        if item.external or item.is_virtual:  # its bytes could be those of any file
             raise fault(path, f"({name})", "its data are in another file", "unsupported")
         if item.dtype.kind not in "biufc":
             raise fault(path, f"({name})", f"values of {item.dtype}", "unsupported")

@@ -16,7 +16,7 @@ from deepfreeze.importing.source_files import SourceFile, fault, stream_of
 
 
 def read(path: Path, reading: Reading) -> Content:
-    """The arrays by their names, in one dict. They are read into memory, by their checksums."""
+    """The arrays by their names, in one dict. Reads them into memory and compares checksums."""
     file = SourceFile(path)
     state: dict[str, Any] = {}
     try:

@@ -1,4 +1,4 @@
-"""What a pickle would look up, and could then call: found by reading it, without running it."""
+"""The names that a pickle would look up and could call, found without running the pickle."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _GETS = frozenset({"GET", "BINGET", "LONG_BINGET"})
 
 
 class _Names:
-    """Follows the strings that a pickle pushes, which is all that names are made of."""
+    """Follows the strings that a pickle pushes; names are made of nothing else."""
 
     def __init__(self) -> None:
         self.found: dict[str, None] = {}  # in order
         self._last_two: deque[str] = deque(maxlen=2)
-        self._top: str | None = None  # where it is a string
+        self._top: str | None = None  # the top of the stack, if it is a string
         self._memo: dict[int, str | None] = {}
 
     def see(self, operation: str, argument: Any) -> None:
-        """The next operation."""
+        """Notes the next operation."""
         if operation == "MEMOIZE":
             self._memo[len(self._memo)] = self._top
             return

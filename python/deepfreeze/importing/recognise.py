@@ -1,4 +1,4 @@
-"""Which kind of source a path is, by what it holds."""
+"""Tells the kind of a source by its content."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deepfreeze.importing.safetensors_files import INDEX_SUFFIX, SUFFIX
 from deepfreeze.importing.safetensors_header import header_bytes
 from deepfreeze.importing.source_files import SourceFile, fault, os_fault, stream_of
 
-# The modules that read them: those of torch are imported when they are needed.
+# The modules that read them; they are imported when needed, because some import torch.
 KINDS = {
     "dcp": "dcp",
     "torch": "torch_file",
@@ -27,19 +27,19 @@ KINDS = {
     "orbax": "orbax_folder",
 }
 
-# Of the readers that need other libraries than are here, perhaps.
+# Marks of formats whose readers need libraries that may be missing.
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 KERAS_WEIGHTS = "model.weights.h5"  # of a .keras, which is a zip archive
 NPY_SUFFIX = ".npy"
 TF_SUFFIX = ".index"
 ORBAX_MARKS = ("_CHECKPOINT_METADATA", "_METADATA")
 _DCP_OF_ONE_RANK = "__0.metadata"
-# What torch.save wrote before 1.6 begins with this number, pickled by any protocol.
+# Files that torch.save wrote before 1.6 begin with this number, pickled by any protocol.
 _OLD_TORCH_NUMBER = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
 def kind_of(source: Path) -> str:
-    """One of KINDS; CheckpointError where it is none of them."""
+    """One of KINDS; CheckpointError if the source is none of them."""
     try:
         names = set(os.listdir(source)) if source.is_dir() else None
     except OSError as cause:
@@ -97,7 +97,7 @@ def _kind_of_zip(file: SourceFile) -> str:
     try:
         with zipfile.ZipFile(stream_of(file.memory)) as archive:
             names = archive.namelist()
-    except Exception:  # zipfile raises many kinds; whoever reads it will say what is wrong
+    except Exception:  # zipfile raises many kinds; the reader will say what is wrong
         return "torch"
     if KERAS_WEIGHTS in names:
         return "keras"
@@ -105,7 +105,7 @@ def _kind_of_zip(file: SourceFile) -> str:
 
 
 def reader_of(kind: str) -> Callable[[Path, Reading], Content]:
-    """What reads sources of a kind."""
+    """The function that reads sources of a kind."""
     try:
         module = importlib.import_module(f"deepfreeze.importing.{KINDS[kind]}")
     except ImportError as cause:

@@ -23,10 +23,11 @@ _STEPS: dict[str, Callable[[Any, list[int]], Any]] = {
 
 
 def renamed(content: Content, path: Path, source: Path) -> Content:
-    """What a map takes of a content: one dict, by the map's names, of arrays.
+    """The arrays that a map chooses from a content, under the map's names, in one dict.
 
-    The map is a JSON object: by new name the old one, or {"from": old, "do": [["reshape", 5, 7],
-    ["transpose", 1, 0]]}, steps of NumPy's in their order. What it does not name is left out.
+    The map is a JSON object. Each new name has the old name as its value, or {"from": old, "do":
+    [["reshape", 5, 7], ["transpose", 1, 0]]} with steps of NumPy in their order. Arrays that it
+    does not name are left out.
     """
     entries = {entry.key: entry for entry in content.entries}
     state = {name: _made(name, rule, entries, path) for name, rule in _rules(path).items()}

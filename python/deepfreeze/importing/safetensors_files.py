@@ -119,7 +119,7 @@ def _left_out(
 
 
 def _value(tensor: FileTensor) -> Any:
-    """The tensor itself, or what stands for it where no framework has its dtype."""
+    """The tensor itself, or a dict with its bytes if no framework has its dtype."""
     if tensor.dtype in _AS_THEY_ARE or tensor.dtype in _LOGICAL or _is_pairs_of_f4(tensor):
         return tensor
     raw = FileTensor(tensor.file, "U8", (tensor.bytes,), tensor.begin, tensor.bytes)
@@ -127,7 +127,7 @@ def _value(tensor: FileTensor) -> Any:
 
 
 def _is_pairs_of_f4(tensor: FileTensor) -> bool:
-    """torch has that type by twos along the last dimension."""
+    """Whether torch has the type: it packs F4 in pairs along the last dimension."""
     return tensor.dtype == "F4" and bool(tensor.shape) and tensor.shape[-1] % 2 == 0
 
 

@@ -1,6 +1,6 @@
 """Headers of safetensors files, checked as strictly as the format's own library does.
 
-And stricter: a name that stands twice is refused.
+One check is stricter: a name that stands twice is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FileTensor:
 
 
 class _HeaderError(ValueError):
-    """What is wrong with a header."""
+    """The header is not valid; its text says why."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -50,12 +50,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def parse_json(data: bytes) -> Any:
-    """The value of a JSON text; ValueError or RecursionError where it is none."""
+    """The value of a JSON text; ValueError or RecursionError if it isn't JSON."""
     return json.loads(data.decode(), object_pairs_hook=_unique)
 
 
 def header_bytes(file: SourceFile) -> int:
-    """What the file says that its header takes; 0 where it is no safetensors file."""
+    """The size of the header as the file gives it; 0 if it is no safetensors file."""
     start = bytes(file.memory[: LENGTH_BYTES + 1])
     size = int.from_bytes(start[:LENGTH_BYTES], "little")
     is_header = start[LENGTH_BYTES:] == b"{" and 0 < size <= HEADER_BYTES_MAX
@@ -97,7 +97,7 @@ def _check_metadata(metadata: Any, file: SourceFile) -> None:
             "`deepfreeze export` first, or restore the run",
             "unsupported",
         )
-    if "DCP_SHARDING_INFO" in texts:  # by whatever name: what was made whole is without
+    if "DCP_SHARDING_INFO" in texts:  # consolidated files do not have this entry
         raise fault(
             file.path,
             "",
@@ -118,7 +118,7 @@ def _tensor(file: SourceFile, data_begin: int, name: str, entry: Any) -> FileTen
     begin, end = place
     if (
         prod(size or 1 for size in shape) > _SIZE_MAX // BITS[dtype]
-    ):  # of the strides of an empty one
+    ):  # its strides would be too large, even if it has no elements
         raise _HeaderError(f"{name!r}: its shape {shape} is too large")
     if (end - begin) * 8 != prod(shape) * BITS[dtype]:
         raise _HeaderError(f"{name!r}: {end - begin} bytes are no {dtype}{shape}")
@@ -134,7 +134,7 @@ def _are_sizes(value: Any) -> TypeGuard[list[int]]:
 def _check_order(file: SourceFile, place: int, tensors: dict[str, FileTensor]) -> None:
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].bytes)):
         if tensor.begin != place:
-            raise _HeaderError(f"{name!r} begins at {tensor.begin}, where {place} is next")
+            raise _HeaderError(f"{name!r} begins at {tensor.begin}, but {place} is next")
         place += tensor.bytes
     if place != file.bytes:
         raise _HeaderError(f"the data ends at {place}, the file at {file.bytes}")

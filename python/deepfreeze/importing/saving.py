@@ -1,4 +1,4 @@
-"""Streams what a reader found into a run, through a small part of memory."""
+"""Streams the contents of a source into a run, through a small part of memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from deepfreeze.progress import Progress
 
 ARENA_BYTES_MAX = 256 << 20
 _POLL_SECONDS = 0.1
-# What values may take more than the source has of them, where several are one there.
+# Room for values that several names share in the source, and that are stored once for each.
 _SHARED_BYTES_MAX = 64 << 20
-_GUARD = 1  # of everything: save() returns at once, and its progress can be watched
+_GUARD = 1  # guards all entries: save() returns at once, and its progress can be watched
 
 
 def check_step(run: Path, step: int) -> None:
-    """CheckpointError where the run has that step, or a newer one on its line."""
+    """CheckpointError if the run has that step, or a newer one on its line."""
     try:
         infos = _core.list_checkpoints(os.fspath(run))
     except CheckpointError as error:
@@ -64,7 +64,7 @@ def save(
 
 
 def _check(content: Content) -> None:
-    for file in content.files:  # what is in memory by now was read of what was checked
+    for file in content.files:  # the values in memory must come from the files that were checked
         file.check_unchanged()
     part = next((entry.key for entry in content.entries if entry.box is not None), None)
     if part is not None:
@@ -85,13 +85,13 @@ def _save(
     for entry in content.entries:
         entry.guard = _GUARD
     table = table_of(content.entries, Memo())
-    # No environment: where the state was made is not known, and a restore would compare with it.
+    # No environment: nobody knows in which one the state was made, and a restore compares it.
     try:
         handle = engine.save(step, table, content.tree, {}, tags, {}, confirm=True)
     except CheckpointError as cause:
         if cause.code != "invalid_argument":
             raise
-        raise make_error("unsupported", f"import: {cause}") from cause  # the source's, not the call
+        raise make_error("unsupported", f"import: {cause}") from cause  # the source is at fault
     assert handle is not None  # only on_busy="skip" gives none
     with _Saving(handle, progress) as saving:
         del handle
@@ -99,7 +99,7 @@ def _save(
 
 
 class _Saving:
-    """The save under way. Its engine's handle is nowhere else: without it, it is given up."""
+    """The save under way. It holds the only reference to the handle: dropping it ends the save."""
 
     def __init__(self, handle: _core.SaveHandle, progress: Progress) -> None:
         self._handle: _core.SaveHandle | None = handle
@@ -117,7 +117,7 @@ class _Saving:
         return self._handle
 
     def finish(self, files: list[SourceFile]) -> None:
-        """Returns once it is durable; nothing is committed where a file has changed meanwhile."""
+        """Returns once the step is durable; commits nothing if a file has changed meanwhile."""
         if self._now.status().guarded_bytes:  # else nothing is left to confirm
             self._watch(lambda: self._now.wait_copied(_POLL_SECONDS))
             for file in files:

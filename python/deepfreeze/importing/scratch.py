@@ -1,7 +1,7 @@
 """Memory in which tensors are put together from their boxes.
 
-It is a file without a name on the disk where the checkpoint will be, mapped: what fits into memory
-is never written, what does not is, and no more memory is needed than there is.
+It is a mapped file without a name, on the disk that the checkpoint will be written to. Pages that
+fit into memory are never written, others are; so no more memory is needed than the machine has.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
 
 def aligned(size: int) -> int:
-    """What `size` bytes take here."""
+    """The room that `size` bytes take here."""
     return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
 class Scratch:
-    """Room for as many bytes as it is asked for at first."""
+    """Room for a number of bytes that is given at first."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self._used = 0

@@ -1,4 +1,4 @@
-"""Files of a source, mapped and read-only; what is wrong with them."""
+"""Files of a source, mapped read-only, and the errors for bad ones."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 _NAMES_SHOWN_MAX = 5
 
-# Called with the bytes that have been dealt with since the last call.
+# Called with the number of bytes that were read since the last call.
 Done = Callable[[int], None]
 
 
 def fault(path: Path, place: str, cause: object, code: str = "corrupt") -> CheckpointError:
-    """The error for a source that can't be imported; `place` is where in the file, or empty."""
+    """The error for a source that can't be imported; `place` in the file may be empty."""
     where = f"{path} {place}" if place else str(path)
     return make_error(code, f"read {where}: {cause}")
 
 
 def first_few(names: Sequence[str]) -> str:
-    """How many, and what the first of them are."""
+    """The number of the names, and the first few of them."""
     shown = ", ".join(names[:_NAMES_SHOWN_MAX])
     return f"{len(names)} ({shown}{', …' if len(names) > _NAMES_SHOWN_MAX else ''})"
 
 
 def os_fault(path: Path, cause: OSError) -> CheckpointError:
-    """The error for a file that the system does not give."""
+    """The error for a file that the system can't open or read."""
     code = "not_found" if cause.errno in (errno.ENOENT, errno.ENOTDIR) else "io"
     return fault(path, "", cause.strerror or cause, code)
 
@@ -74,7 +74,7 @@ class SourceFile:
         return np.frombuffer(self._map, dtype=np.uint8, count=size, offset=begin)
 
     def check_unchanged(self) -> None:
-        """CheckpointError where the file is not the one that was mapped, or was written since."""
+        """CheckpointError if the path is another file now, or its content was written since."""
         try:
             now = _identity(self.path.stat())
         except OSError as cause:
@@ -84,12 +84,12 @@ class SourceFile:
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:
-    # The time of the last change of any kind too: the other one can be set back.
+    # The time of the last change of any kind counts too: the other one can be set back.
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def stream_of(memory: memoryview) -> io.BufferedReader:
-    """Bytes as a stream, without a copy of them all."""
+    """The bytes as a stream, without copying them all."""
     return io.BufferedReader(_Window(memory))
 
 

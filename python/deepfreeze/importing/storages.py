@@ -1,9 +1,8 @@
 """Which storages a pickle of torch.save refers to, and of how many elements.
 
-A file that is mapped gives a storage whatever lies behind its record too, where the pickle claims
-more than the record has. And weights_only lets a pickle make tensors of memory that nothing fills.
-So that is looked at before: everything in the pickle but the claims is replaced by something that
-does nothing.
+If a pickle claims more than its record has, the storage of a mapped file shows the bytes behind the
+record too. And weights_only lets a pickle make tensors of memory that nothing fills. So pickles are
+checked first: everything in them but the claims is replaced by objects that do nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from deepfreeze.importing.unpickler import Unpickler
 
 
 class ClaimError(Exception):
-    """A pickle that claims what can't be; the message says what."""
+    """A pickle makes a claim that can't be true; the message names it."""
 
 
 class _Nothing:
-    """Takes what a pickle does to an object of any kind."""
+    """Accepts every operation that a pickle may do to an object."""
 
     __slots__ = ()
 
@@ -26,7 +25,7 @@ class _Nothing:
         return super().__new__(cls)
 
     def take(self, *_: Any) -> None:
-        """Whatever is set, added or updated."""
+        """Ignores the values that are set, added or updated."""
 
     __setstate__ = __setitem__ = append = extend = add = take
 
@@ -38,7 +37,7 @@ class _Filled(_Nothing):
 
     def __new__(cls, *contents: Any, **_: Any) -> _Filled:
         if cls.__name__ != "bytearray" or any(isinstance(one, int) for one in contents[:1]):
-            raise ClaimError(f"it makes a {cls.__name__} without saying what is in it")
+            raise ClaimError(f"it makes a {cls.__name__} without giving its contents")
         return object.__new__(cls)
 
 
@@ -48,13 +47,13 @@ class _Claims(Unpickler):
         self._found = found
 
     def find_class(self, _: str, name: str) -> Any:
-        """A class of that name, and nothing else of it."""
+        """A stand-in class of that name."""
         must_be_filled = name == "bytearray" or name.endswith(("Tensor", "Storage"))
         base = _Filled if must_be_filled else _Nothing
         return type(name, (base,), {"__slots__": ()})
 
     def persistent_load(self, claim: Any) -> Any:
-        """Notes what a tensor says about its storage."""
+        """Notes the storage that a tensor claims."""
         _, kind, key, _, count, *_ = claim
         one = kind.__name__, int(count)
         if self._found.setdefault(str(key), one) != one:
@@ -65,8 +64,8 @@ class _Claims(Unpickler):
 def storages_in(stream: IO[bytes], pickles: int = 1) -> dict[str, tuple[str, int]]:
     """Kind, as in "FloatStorage", and elements of each storage in so many pickles.
 
-    ClaimError where it is clear that nothing must be made of them; an error of any other kind where
-    they are not what torch.save writes.
+    ClaimError if the pickle's tensors can't be trusted; an error of any other type if torch.save
+    would not write such a pickle.
     """
     found: dict[str, tuple[str, int]] = {}
     for _ in range(pickles):

@@ -40,7 +40,7 @@ def read(source: Path, reading: Reading) -> Content:
 def _index_in(folder: Path) -> Path:
     found = sorted(folder.glob(f"*{TF_SUFFIX}"))
     if len(found) != 1:
-        text = f"{len(found)} checkpoints in it, where one is needed: name its .index"
+        text = f"{len(found)} checkpoints in it, but one is needed: name its .index"
         raise fault(folder, "", text, "unsupported")
     return found[0]
 

@@ -15,7 +15,7 @@ from deepfreeze.importing.source_files import SourceFile, fault, stream_of
 from deepfreeze.importing.storages import ClaimError, storages_in
 from deepfreeze.importing.zip_records import MAGIC, Archive
 
-_OLD_PICKLES = 5  # that the old format begins with
+_OLD_PICKLES = 5  # the number of pickles that the old format begins with
 
 
 def read(path: Path, reading: Reading) -> Content:
@@ -39,7 +39,7 @@ def _mapped(archive: Archive, reading: Reading) -> Any:
 
 
 def value_of(archive: Archive, load_it: Callable[[], Any]) -> Any:
-    """What `load_it` makes of an archive; CheckpointError where that would show more than it."""
+    """The value that `load_it` reads; CheckpointError if it would show memory behind a record."""
     try:
         unclear = _unclear(lambda: _check_storages(archive))
         value = load_it()
@@ -53,7 +53,7 @@ def value_of(archive: Archive, load_it: Callable[[], Any]) -> Any:
 
 
 def _unclear(check: Callable[[], object]) -> Exception | None:
-    """What keeps pickles from being looked through, if anything; load() mostly says it better."""
+    """The error that keeps pickles from being checked, if any; load() mostly explains it better."""
     try:
         check()
     except (CheckpointError, ClaimError):
@@ -64,7 +64,7 @@ def _unclear(check: Callable[[], object]) -> Exception | None:
 
 
 def _check_storages(archive: Archive) -> None:
-    """ClaimError where a tensor would show more than its record."""
+    """ClaimError if a tensor would show more than its record."""
     claims = storages_in(io.BytesIO(archive.read("data.pkl")))
     for key, (kind, count) in claims.items():
         record = archive.records.get(f"data/{key}")

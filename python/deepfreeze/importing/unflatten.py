@@ -1,4 +1,4 @@
-"""Flat names back to the tree that they were made of."""
+"""Rebuilds the tree from which flat names were made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from deepfreeze.encoder import DEPTH_MAX
 from deepfreeze.errors import CorruptError
 
-_HOLES_MAX = 1 << 20  # of all lists: places of which nothing was stored
+_HOLES_MAX = 1 << 20  # in all lists: places for which nothing was stored
 
 Keys = tuple[str | int, ...]
 
@@ -18,9 +18,9 @@ class _Branch(dict[str | int, Any]):
 
 
 def unflatten(leaves: Iterable[tuple[Keys, object]]) -> dict[str, Any]:
-    """Dicts, and lists where the keys are numbers.
+    """Makes dicts, and lists if the keys are numbers.
 
-    What was empty was not stored: in a list None stands for it. CorruptError where paths collide.
+    Empty containers were not stored: None stands for them in lists. CorruptError if paths collide.
     """
     root = _Branch()
     for keys, value in leaves:
@@ -36,17 +36,17 @@ def unflatten(leaves: Iterable[tuple[Keys, object]]) -> dict[str, Any]:
         branch[keys[-1]] = value
     tree = _Finishing().finished(root, ())
     if not isinstance(tree, dict):
-        raise CorruptError("the state is a list, where DCP stores a dict")
+        raise CorruptError("the state is a list, but DCP stores a dict")
     return tree
 
 
 class _Finishing:
-    """Makes plain dicts and lists of branches."""
+    """Turns branches into plain dicts and lists."""
 
     def __init__(self) -> None:
         self._holes_left = _HOLES_MAX
 
-    # One frame per level: as many as may be fit into Python's own limit.
+    # One frame per level, so that the greatest depth fits into Python's own limit.
     def finished(self, branch: _Branch, path: Keys) -> Any:
         done: dict[str | int, Any] = {}
         for key, value in branch.items():

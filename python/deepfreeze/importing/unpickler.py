@@ -1,7 +1,7 @@
-"""An unpickler that takes no memory for what a pickle only says.
+"""An unpickler that allocates no memory merely because a pickle names a large number.
 
 pickle.Unpickler keeps its memo in an array as large as the greatest index that is named: ten bytes
-have it take 64 GB. The one written in Python has a dict for it, and takes twice the time.
+make it take 64 GB. The one written in Python uses a dict instead, and takes twice the time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from typing import ClassVar
 
-# BYTEARRAY8 takes memory before the bytes are there; the others need what is outside the pickle.
+# BYTEARRAY8 allocates before the bytes are there; the others need data outside the pickle.
 _LEFT_OUT = (
     pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER,
     pickle.EXT1, pickle.EXT2, pickle.EXT4,
@@ -17,7 +17,7 @@ _LEFT_OUT = (
 
 
 class Unpickler(pickle._Unpickler):
-    """Derive from it as from pickle.Unpickler: find_class() decides what a name stands for."""
+    """Derive from it as from pickle.Unpickler: find_class() decides which class a name means."""
 
     dispatch: ClassVar = {
         code: operation

@@ -1,9 +1,9 @@
-"""The zip archives that torch.save writes: where each record lies, and its checksum.
+"""The zip archives that torch.save writes: the place of each record, and its checksum.
 
-torch itself checks none. Its records are stored as they are, so that they can be mapped.
+torch itself checks none. Its records are stored uncompressed, so they can be mapped.
 
-What is checked here is read by torch's own reader afterwards, which counts from the beginning of
-the file and takes names in any case. An archive in which it could find other records is refused.
+The archive checked here is read by torch's own reader afterwards, which counts from the beginning
+of the file and ignores the case of names. An archive in which it could find others is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IS_ENCRYPTED = 1
 
 @dataclass(frozen=True)
 class Record:
-    """One stored record; `begin` counts from the beginning of the file that it lies in."""
+    """One stored record; `begin` counts from the beginning of the file."""
 
     name: str  # without the archive's folder: "data.pkl", "data/0"
     begin: int
@@ -38,7 +38,7 @@ class Archive:
     """One archive, which fills `size` bytes of a file from `begin` on."""
 
     def __init__(self, file: SourceFile, begin: int, size: int, name: str = "") -> None:
-        """`name` is what messages call its contents."""
+        """`name` is used for its contents in messages."""
         self.file = file
         self.place = f"at {begin} ({name})" if name else ""
         self._begin = begin
@@ -62,11 +62,11 @@ class Archive:
 
     @property
     def is_big_endian(self) -> bool:
-        """Whether it was written on such a machine."""
+        """Whether it was written on a big-endian machine."""
         return "byteorder" in self.records and self.read("byteorder") != b"little"
 
     def verify(self, done: Done) -> None:
-        """CorruptError where a record is not what its checksum says."""
+        """CorruptError if a record does not match its checksum."""
         for record in self.records.values():
             crc = 0
             end = record.begin + record.bytes
@@ -85,7 +85,7 @@ class Archive:
                 found = [self._record(info) for info in infos]
         except CheckpointError:
             raise
-        except Exception as cause:  # zipfile raises many kinds for bytes that are none of a zip
+        except Exception as cause:  # zipfile raises many types of errors for other files
             raise self.fault(f"it is no whole zip archive ({cause})") from cause
         if len({record.name.lower() for record in found}) != len(found):
             raise self.fault("the archive has two records of one name")
@@ -94,7 +94,7 @@ class Archive:
         return {record.name: record for record in found}
 
     def _check_alone(self, infos: list[zipfile.ZipInfo], comment: bytes) -> None:
-        """zipfile finds an archive behind anything; torch would read what that is."""
+        """zipfile finds an archive behind other bytes; torch would read those bytes."""
         begin = min((info.header_offset for info in infos), default=0)
         if begin or comment:
             what = f"something else before byte {begin}" if begin else "a comment"
@@ -117,6 +117,6 @@ class Archive:
         stream.seek(info.header_offset)
         header = stream.read(_LOCAL_HEADER_BYTES)
         if not header.startswith(MAGIC):
-            raise self.fault(f"record {info.filename} has no header where it should be")
+            raise self.fault(f"record {info.filename} has no header at its place")
         name_bytes, extra_bytes = struct.unpack_from("<HH", header, 26)
         return _LOCAL_HEADER_BYTES + int(name_bytes) + int(extra_bytes)

@@ -1,6 +1,6 @@
 """DeepFreeze in PyTorch Lightning's Trainer: docs/frameworks/lightning.md.
 
-DeepFreezeCallback saves what decides how a fit goes on, while it goes on, and resumes it;
+DeepFreezeCallback saves the state of a fit while it runs, and resumes it;
 DeepFreezeCheckpointIO keeps the checkpoints that Lightning itself makes (ModelCheckpoint,
 Trainer.save_checkpoint) in a run.
 """

@@ -20,19 +20,19 @@ from deepfreeze.tested_versions import warn_of_other_release
 
 
 class DeepFreezeCallback(Callback):  # type: ignore[misc]
-    """Saves behind batches in which an optimizer has stepped; a fit begins where the run stands.
+    """Saves after batches in which an optimizer has stepped; a fit resumes from the run.
 
-    `run` is the run's directory, `options` are those of df.Checkpointer: the steps of the run, and
-    of `every`, are `trainer.global_step`, as for ModelCheckpoint; without `every` each is saved,
-    and one that is due and that is passed over is made up for by the next. Metrics are what was
-    logged since the save before.
+    `run` is the run's directory, and `options` are those of df.Checkpointer. The steps of the run,
+    and of `every`, are `trainer.global_step`, as for ModelCheckpoint. Without `every` each step is
+    saved; a due step that had to be passed over is made up for by the next. The metrics of a save
+    are the values that were logged since the save before.
 
-    A save comes behind validation and all hooks of its batch; of an epoch's last one, behind those
-    of the epoch. What a fit restores is the newest checkpoint that verifies, once strategy, model
-    and optimizers are set up, and before that the callbacks, which may have a part in it;
-    `checkpointer.last_restore` tells. MismatchError, before anything is modified but callbacks,
-    where it does not fit. One callback a Trainer, the last one in its list. Nothing is done in a
-    fast_dev_run.
+    A save comes after validation and all hooks of its batch; at an epoch's last batch, after the
+    hooks of the epoch. A fit restores the newest checkpoint that verifies once strategy, model and
+    optimizers are set up. Callbacks are restored before that, because they may take part in the
+    setup. `checkpointer.last_restore` tells which checkpoint it was. MismatchError if it does not
+    fit; nothing but callbacks is modified then. Give a Trainer one such callback, the last in its
+    list. It does nothing in a fast_dev_run.
     """
 
     def __init__(self, run: str | os.PathLike[str], **options: Any) -> None:
@@ -45,7 +45,7 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
         self._resumes = False
         self._saved = 0  # the global step
         self._passed = PassedSteps(None)
-        self._logged: dict[str, object] = {}  # by the last save
+        self._logged: dict[str, object] = {}  # the values at the last save
         self.checkpointer: df.Checkpointer | None = None  # while a fit runs
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
             ckpt.attach(optimizer)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Puts the generators back: by now the loaders have drawn what they do when they begin."""
+        """Restores the random generators; now the loaders have made the draws of their start."""
         if self.checkpointer is None:
             return
         self._saved = trainer.global_step
@@ -96,15 +96,15 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
             self._resumes = False
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Callbacks may put an average in the place of the weights."""
+        """Fences: callbacks may put an average in place of the weights."""
         self._fence()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Waits for what is in flight: Lightning calls no teardown now."""
+        """Waits for saves in flight: Lightning calls no teardown after an error."""
         self._close()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Waits for what is in flight."""
+        """Waits for saves in flight."""
         if stage == "fit":
             self._close()
 
@@ -114,7 +114,7 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
             self._fence()
 
     def _epoch_over(self, trainer: Any) -> None:
-        """What begins or ends an epoch may write weights, and comes before any hook of ours."""
+        """Hooks at an epoch's begin or end may write weights, and run before any hook of ours."""
         self._step(trainer)
         self._fence()
 
@@ -143,9 +143,9 @@ class DeepFreezeCallback(Callback):  # type: ignore[misc]
 
 
 class _Metrics(Mapping[str, float]):
-    """What was logged, once somebody asks: to gather it takes a while, and most steps save none.
+    """The logged values, gathered on demand: that takes a while, and most steps save none.
 
-    What is the same object as in `before` was not logged since, and says nothing of this step.
+    A value that is the same object as in `before` was not logged since, so it is left out.
     """
 
     def __init__(self, trainer: Any, before: dict[str, object]) -> None:

@@ -30,11 +30,11 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
     """Trainer(plugins=[DeepFreezeCheckpointIO()]): saves return once the checkpoint is copied.
 
     `options` are those of df.Checkpointer but for `every`, `keep`, `on_busy` and `ranks`: Lightning
-    says when, deletes by remove_checkpoint(), and gives the checkpoint to the first process alone.
-    Paths are those of a local directory, in which the run `deepfreeze` holds them all; a path leads
-    to its checkpoint once that is durable. Until then a new one exists, so that ModelCheckpoint
-    gives no name twice (held_paths.py). A save that fails, for want of the run too, is logged, and
-    leaves what the path was. Other files are read and removed as Lightning does.
+    decides when to save, deletes by remove_checkpoint(), and saves in the first process alone. All
+    paths lie in a local directory, whose run `deepfreeze` holds the checkpoints; a path leads to
+    its checkpoint once that is durable. A new path exists at once, so that ModelCheckpoint gives no
+    name twice (held_paths.py). A save that fails is logged, even if the run can't be opened, and
+    the path stays as it was. Other files are read and removed as Lightning does.
 
     For the trainer's thread.
     """
@@ -57,7 +57,7 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         return f"<{type(self).__name__} of {runs}>"
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
-        """EncodeError, before anything is written, names what can't be stored."""
+        """Saves to `path`. EncodeError, before anything is written, if a value can't be stored."""
         if storage_options is not None:
             raise TypeError("DeepFreezeCheckpointIO.save_checkpoint: it has no storage_options")
         place = local(path)
@@ -92,25 +92,25 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         map_location: Any = lambda storage, _: storage,
         weights_only: bool | None = None,
     ) -> Any:
-        """What was saved, every block checked; CorruptError where it does not verify.
+        """The saved values; verifies every block. CorruptError if one does not verify.
 
-        A path, or a checkpoint of a run as RUN@best, RUN@latest or RUN@STEP. Saves to that run
-        count as going on from it. On the CPU, or a device that `map_location` names.
-        `weights_only` is nothing here: no pickle is read.
+        `path` may also name a checkpoint of a run as RUN@best, RUN@latest or RUN@STEP. Later saves
+        to that run continue from this checkpoint. The values are on the CPU, or on the device that
+        `map_location` names. `weights_only` has no effect: no pickle is read.
         """
         self._wait(local(path))
         info = found_at(path)
         if info is None:
             return super().load_checkpoint(path, map_location, weights_only)
         self._goes_on_from(info)
-        # What a path leads to was saved by this class, for a Trainer or for Fabric.
+        # A checkpoint that a path leads to was saved by this class, for a Trainer or for Fabric.
         is_address = split_address(os.fspath(local(path))) is not None
         return read(info, map_location, for_trainer=is_address)
 
     def remove_checkpoint(self, path: Any) -> None:
-        """Deletes it once what was saved last is durable; where that has failed it stays.
+        """Deletes it once the last save is durable; if that save fails, the checkpoint stays.
 
-        Lightning removes a checkpoint when the one that replaces it has been given to be saved.
+        Lightning removes a checkpoint as soon as it has asked for the save that replaces it.
         """
         place, saves = local(path), self._saves
         newest = self._newest.get(run_beside(place))
@@ -121,7 +121,7 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
             newest.durable.add_done_callback(partial(_if_durable, remove))
 
     def teardown(self) -> None:
-        """Waits for what is in flight."""
+        """Waits for saves in flight."""
         while self._runs:
             run, ckpt = self._runs.popitem()
             ckpt.close()
@@ -130,7 +130,7 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         super().teardown()
 
     def _remove(self, place: Path, saves: int) -> None:
-        """What was saved to it by the time of that many saves: it may have been used again."""
+        """Deletes the path's checkpoints of the first `saves` saves; its next use stays."""
         attempt = attempt_at(place)
         if attempt is None and not is_held(place):
             super().remove_checkpoint(place)
@@ -153,14 +153,14 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
         return self._runs[run]
 
     def _goes_on_from(self, info: _core.CheckpointInfo) -> None:
-        """Who saves to that run next has begun with what was loaded."""
+        """Later saves to that run continue from the loaded checkpoint."""
         run = Path(info.path).parent
         self._stands_at[run] = info
         if run in self._runs:
             self._runs[run].continue_from(info)
 
     def _note_saved(self, run: Path) -> None:
-        """Training may go on in a further fit(), from what it has in memory."""
+        """A further fit() may continue from the state that is in memory."""
         infos = [] if run not in self._newest else _core.list_checkpoints(os.fspath(run))
         own = [info for info in infos if info.tags.get(_WRITER) == self._writer]
         if own:
@@ -179,7 +179,7 @@ def _failed(step: int, error: Exception) -> df.SaveHandle:
 
 
 def _if_durable(action: Callable[[], object], future: Any) -> None:
-    """By the thread that completes saves: what fails is logged, as a failed save is."""
+    """Runs in the thread that completes saves: an error is logged, as a failed save is."""
     if future.exception() is None:
         try:
             action()

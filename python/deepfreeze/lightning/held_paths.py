@@ -1,4 +1,4 @@
-"""Paths that exist while what they are to lead to is in flight."""
+"""Makes a checkpoint's path exist while its save is in flight."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _DESCRIPTORS_MAX = 1 << 16  # a larger one would cost memory
 class HeldPaths:
     """ModelCheckpoint asks the file system which names are taken, before a save is durable.
 
-    A path that is held is a link to an open file of this process, so that it exists no more once
-    the process has ended, however it did. Not a link to the process alone: in a container the
-    next one may have its id.
+    A held path is a link to an open file of this process, so the link is dangling once the process
+    has ended, in whatever way. A link to the process alone would not do: in a container the next
+    process may have its id.
     """
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
 
     def hold(self, place: Path) -> None:
-        """If nothing is there. Done by let_go(), or by what takes the path's place."""
+        """Holds a path that does not exist, until let_go() or until a file takes its place."""
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.unlink(missing_ok=True)  # of a process that has ended
+            place.unlink(missing_ok=True)  # left by a process that has ended
             place.symlink_to(self._target())
 
     def let_go(self, place: Path) -> None:
@@ -52,7 +52,7 @@ def is_held(place: Path) -> bool:
 
 
 def _anywhere(descriptor: int) -> int:
-    """Moved to a number that another process of this id hardly has."""
+    """The descriptor, moved to a number that another process with this id is unlikely to use."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     ends = _DESCRIPTORS_MAX if limit == resource.RLIM_INFINITY else min(limit, _DESCRIPTORS_MAX)
     begins = ends // 4

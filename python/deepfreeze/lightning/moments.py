@@ -12,10 +12,10 @@ _WATCHED = ("on_advance_end", "on_run_start")
 
 
 class Moments:
-    """Calls back behind validation, schedulers and all hooks of a batch, or of an epoch.
+    """Calls back after validation, schedulers and all hooks of a batch, or of an epoch.
 
-    No hook of Lightning's comes so late: what comes behind a save is lost to who resumes from it,
-    since Lightning stores no metrics. So methods of its loops are wrapped, until leave().
+    Lightning has no hook that comes so late. If a metric came after the save, a resumed fit would
+    lack it, because Lightning stores no metrics. So methods of its loops are wrapped until leave().
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class Moments:
         _call_behind(fit_loop.epoch_loop, "on_run_start", self._run_starts)
 
     def resumes(self) -> bool:
-        """In on_train_start(): the loops have what was saved at one of these moments.
+        """Called in on_train_start(), when the loops hold the state of one of these moments.
 
-        Whether an epoch was over, so that Lightning begins the next one, and its loaders.
+        Returns whether an epoch was over, so that Lightning begins the next one, and its loaders.
         """
         self._resumes = True
         total = self._fit_loop.epoch_progress.total
@@ -43,7 +43,7 @@ class Moments:
         return is_over
 
     def leave(self) -> None:
-        """The loops are as they were."""
+        """Unwraps the methods of the loops."""
         for loop in self._loops:
             for name in _WATCHED:
                 vars(loop).pop(name, None)
@@ -53,7 +53,7 @@ class Moments:
             self._forget_restart()
 
     def _forget_restart(self) -> None:
-        """A loop that restarts does anew what came behind Lightning's own saves."""
+        """Otherwise a restarted loop repeats the work that follows Lightning's own saves."""
         set_restarting(self._fit_loop, False)
         self._fit_loop._resuming_from_checkpoint = False
         self._fit_loop._loaded_from_state_dict = False
@@ -64,7 +64,7 @@ class Moments:
 
 
 def set_restarting(fit_loop: Any, restarts: bool) -> None:
-    """Of the loops within, too. FitLoop's own property knows better than who sets it."""
+    """Sets it in the inner loops, too. FitLoop's own property would not store the given value."""
     _Loop.restarting.fset(fit_loop, restarts)
 
 
@@ -74,7 +74,7 @@ def _call_behind(loop: Any, name: str, action: Callable[[], object]) -> None:
     def wrapped(*arguments: Any) -> None:
         try:
             method(*arguments)
-        except SIGTERMException:  # the last thing that it does
+        except SIGTERMException:  # the method raises it as its last act
             action()
             raise
         action()

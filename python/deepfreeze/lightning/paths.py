@@ -1,4 +1,4 @@
-"""The paths of Lightning's that lead to checkpoints of a run, and the reading of these."""
+"""The paths of Lightning that lead to checkpoints of a run, and the reading of these."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def run_beside(place: Path) -> Path:
 
 
 def of_path(place: Path) -> list[_core.CheckpointInfo]:
-    """Newest first."""
+    """The checkpoints that were saved to a path, newest first."""
     infos = _core.list_checkpoints(os.fspath(run_beside(place)))
     return [info for info in infos if info.tags.get(PATH) == place.name]
 
 
 def found_at(path: Any) -> _core.CheckpointInfo | None:
-    """The checkpoint of a path or of RUN@STEP, RUN@best...; None for what is not ours."""
+    """The checkpoint of a path or of RUN@STEP, RUN@best...; None for other files."""
     place = local(path)
     address = split_address(os.fspath(place))
     if address is not None:
@@ -55,9 +55,9 @@ def found_at(path: Any) -> _core.CheckpointInfo | None:
 
 
 def read(info: _core.CheckpointInfo, map_location: Any, *, for_trainer: bool) -> Any:
-    """Its values, on the CPU or on the device that `map_location` names.
+    """The checkpoint's values, on the CPU or on the device that `map_location` names.
 
-    `for_trainer`: CheckpointError if a Trainer did not make it, which would look for its parts.
+    `for_trainer`: CheckpointError unless a Trainer made it, since a Trainer would miss its parts.
     """
     is_first = getattr(rank_zero_only, "rank", 0) == 0
     state = load_tree(info, KeyFilter(None), shows=is_first)
@@ -74,7 +74,7 @@ def read(info: _core.CheckpointInfo, map_location: Any, *, for_trainer: bool) ->
 
 
 def linked(place: Path) -> _core.CheckpointInfo | None:
-    """The checkpoint that a path leads to; None for what is not ours."""
+    """The checkpoint that a path leads to; None for other files."""
     attempt = attempt_at(place)
     if attempt is None:
         return None
@@ -86,7 +86,7 @@ def linked(place: Path) -> _core.CheckpointInfo | None:
 
 
 def attempt_at(place: Path) -> Path | None:
-    """Where a path of ours leads to, through other links too; a directory, while it is there."""
+    """The directory that a path of ours leads to, even through more links; None if gone."""
     attempt = Path(os.path.realpath(place))
     is_ours = attempt.parent.name == _RUN and attempt.name.startswith("step-")
     return attempt if is_ours and not attempt.is_file() else None
@@ -95,7 +95,7 @@ def attempt_at(place: Path) -> Path | None:
 def _take_part_in_loading() -> None:
     """Has load_from_checkpoint() read our checkpoints too.
 
-    It opens what it is given as a file, by a function that nothing of Lightning's lets one choose.
+    Lightning opens the path as a file, by a function that it lets nobody replace otherwise.
     """
     read_file = saving.pl_load
 

@@ -1,4 +1,4 @@
-"""What decides how a fit of Lightning goes on, as a state for a Checkpointer."""
+"""The state of a fit of Lightning, for a Checkpointer."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from deepfreeze.lightning.moments import set_restarting
 from deepfreeze.names import KeyFilter
 from deepfreeze.reading import load_tree
 
-_WEIGHTS = "state_dict"  # of what a hook is given
-_OF_CALLBACKS = "callbacks*"  # of the names of a state
+_WEIGHTS = "state_dict"  # in the checkpoint that a hook is given
+_OF_CALLBACKS = "callbacks*"  # matches their names in a state
 _TRAINED = "trained"  # beside the states of callbacks
 
 
 def state_of(trainer: Any, loaders: Loaders, rng: LateRNG, callback: object) -> dict[str, Any]:
-    """The live objects, each under a name of its own; `callback`, who saves them, is none of them.
+    """The live objects, each under a name of its own, without `callback`, which saves them.
 
-    The loaders come before the loops, which begin with what those were given.
+    The loaders come before the loops: the loops begin with the batches that loaders have fetched.
     """
     loaders.fit_loop = trainer.fit_loop
     state = {
@@ -48,9 +48,9 @@ def state_of(trainer: Any, loaders: Loaders, rng: LateRNG, callback: object) -> 
 
 
 def load_callbacks(trainer: Any, callback: object, ckpt: df.Checkpointer, parent: Any) -> None:
-    """Gives them the states that restore() will, and nothing else; `parent` is a new branch's.
+    """Gives callbacks the states that restore() will, and nothing else; `parent` is a new branch's.
 
-    `callback`, who restores, is none of them.
+    `callback`, which restores, is left out.
     """
     if ckpt.latest() is not None:
         stored = ckpt.load(keys=[_OF_CALLBACKS])
@@ -64,9 +64,9 @@ def load_callbacks(trainer: Any, callback: object, ckpt: df.Checkpointer, parent
 
 
 def resume_averaging(trainer: Any) -> None:
-    """Has weight averaging make its scheduler, which it does as an epoch begins, in the middle too.
+    """Has weight averaging make its scheduler in the middle of an epoch, not only at its beginning.
 
-    It does nothing else now: of this epoch it has the average.
+    It does nothing else now: it already has the average of this epoch.
     """
     rates = [[group["lr"] for group in each.param_groups] for each in trainer.optimizers]
     for each in trainer.callbacks:
@@ -79,17 +79,17 @@ def resume_averaging(trainer: Any) -> None:
 
 
 def _schedulers(trainer: Any) -> list[Any]:
-    """Without that of weight averaging, which makes it and stores it by itself."""
+    """All schedulers but the one of weight averaging, which makes and stores it by itself."""
     own = [getattr(each, "_swa_scheduler", None) for each in trainer.callbacks]
     found = (config.scheduler for config in trainer.lr_scheduler_configs)
     return [scheduler for scheduler in found if all(scheduler is not each for each in own)]
 
 
 class Loaders:
-    """Where loaders with a state_dict are; each rank's are elsewhere. One for all fits.
+    """The positions of loaders that have a state_dict; each rank has its own. One for all fits.
 
-    Of a loader without a length Lightning has fetched a batch more than was trained on, to know
-    which is the last one: that is stored too.
+    If a loader has no length, Lightning has fetched one batch more than it has trained on, to know
+    which is the last one. That batch is stored too.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Loaders:
         self.restored, self._fetched = state["combined_loader"], state["fetched"]
 
     def give_fetched(self) -> None:
-        """Once the loaders have begun."""
+        """Gives the loop its fetched batch back, once the loaders have begun."""
         fetched, self._fetched = self._fetched, []
         if fetched:
             self.fit_loop._data_fetcher.batches[:0] = fetched
@@ -123,8 +123,8 @@ class Loaders:
     def follow_epoch(self) -> None:
         """Has samplers whose order follows from the epoch begin in the one that was restored.
 
-        Lightning tells them the epoch once the loaders have begun, which is too late for one that
-        goes on in its middle.
+        Lightning tells them the epoch once the loaders have begun. That is too late for a sampler
+        that continues in the middle of an epoch.
         """
         restored, self.restored = self.restored, []
         loaders = self.fit_loop._combined_loader.flattened if restored else []
@@ -149,7 +149,7 @@ def _samplers(loader: Any) -> Iterator[Any]:
 
 
 class _Loops:
-    """Epochs, batches and steps; what a rank that is new needs too."""
+    """Epochs, batches and steps; a rank that is new needs them too."""
 
     def __init__(self, fit_loop: Any, loaders: Loaders) -> None:
         self._fit_loop = fit_loop
@@ -162,15 +162,15 @@ class _Loops:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         inner = {**state["state_dict"], "combined_loader": self._loaders.restored}
         self._fit_loop.load_state_dict({**state, "state_dict": inner})
-        # Else loaders whose epoch is over are not given their states
+        # Otherwise loaders whose epoch is over would not be given their states.
         set_restarting(self._fit_loop, True)
 
 
 class _Callbacks:
-    """The states of callbacks that have one. As in Lightning, those that are gone are left out.
+    """The states of callbacks that have one. As in Lightning, removed callbacks are left out.
 
-    And what is trained, where a callback decides it: a finetuning one does so only as an epoch
-    begins, and Lightning's own checkpoints don't hold it.
+    Also which parameters are trained, if a finetuning callback decides it: such a callback does so
+    only as an epoch begins, and Lightning's own checkpoints don't hold it.
     """
 
     def __init__(self, trainer: Any, callback: object) -> None:
@@ -192,17 +192,17 @@ class _Callbacks:
             parameter.requires_grad_(name in states[_TRAINED])
 
     def load_own(self, states: dict[str, Any]) -> None:
-        """What is theirs."""
+        """Gives each callback its own state."""
         for each in self._callbacks:
             if each.state_key in states:
                 each.load_state_dict(states[each.state_key])
 
 
 class _Hooks:
-    """What on_save_checkpoint() of the module and of callbacks adds to a checkpoint.
+    """The entries that on_save_checkpoint() of the module and of callbacks adds to a checkpoint.
 
-    And the weights, where one has put others in their place; not what one takes out, because the
-    module's own are stored in any case.
+    Also the weights, if a hook puts others in their place. A weight that a hook only takes out is
+    not noted, because the module's own weights are stored in any case.
     """
 
     def __init__(self, trainer: Any, callback: object) -> None:
@@ -225,7 +225,7 @@ class _Hooks:
             hook(checkpoint)
 
     def _given(self) -> dict[str, Any]:
-        """What a hook may look at."""
+        """The checkpoint that a hook may look at."""
         trainer = self._trainer
         return {
             "epoch": trainer.current_epoch,

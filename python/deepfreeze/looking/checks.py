@@ -1,4 +1,4 @@
-"""verify and scrub: the native program on the small runs, told as one thing."""
+"""verify and scrub: the native program reads the small runs; we report on each id as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GOOD, _FAULT = 0, 1
 
 
 def scrub(options: argparse.Namespace) -> int:
-    """The native program reads all small runs in one pass, the one first that waits longest."""
+    """The native program reads all small runs in one pass, those unread for longest first."""
     owners: dict[str, Id] = {}
     words: list[str] = []
     for text in options.runs:
@@ -68,7 +68,7 @@ def _print_run(run: dict[str, Any]) -> None:
 
 
 class _Finding:
-    """What verify found in one commit, or in what no commit refers to."""
+    """The faults that verify found in one commit, or in versions that no commit refers to."""
 
     def __init__(self, one: Id, commit: Commit) -> None:
         self.id, self.commit = one, commit
@@ -115,7 +115,7 @@ class _Verified:
             self._faults[path] = [_within(place, fault) for fault in attempt["faults"]]
 
     def finding(self, commit: Commit) -> _Finding:
-        """Takes the faults of what the commit consists of."""
+        """Takes the faults of the versions that the commit consists of."""
         finding = _Finding(self._one, commit)
         for info in (commit.info, *commit.streams.values()):
             finding.faults += self._faults.get(os.path.normpath(info.path), [])
@@ -126,7 +126,7 @@ class _Verified:
         return finding
 
     def left_over(self, commits: list[Commit]) -> list[str]:
-        """Notes on damage in versions that no commit refers to, which promise nothing."""
+        """Notes on damage in versions that no commit refers to; no load needs these."""
         known = {os.path.normpath(info.path) for commit in commits
                  for info in (commit.info, *commit.streams.values())}  # fmt: skip
         return [
@@ -146,7 +146,7 @@ def _fault(file: str, cause: str) -> dict[str, Any]:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Every block of every version that a commit refers to."""
+    """Reads every block of every version that a commit refers to."""
     place = Place.of(options.run)
     place.check_holds_ids()
     chosen = None if place.at is None else place.chosen()

@@ -1,4 +1,4 @@
-"""gc: what nothing refers to any more, and whole checkpoints only where a rule was given."""
+"""gc: deletes versions that nothing refers to; whole checkpoints only if a rule was given."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepfreeze.progress import human_bytes
 
 
 class _Collector:
-    """Deletes, or only notes what it would."""
+    """Deletes directories, or only notes which it would delete."""
 
     def __init__(self, place: Place, options: argparse.Namespace) -> None:
         self._place = place
@@ -42,7 +42,7 @@ class _Collector:
             self._collect_within(one)
 
     def _expired_ids(self, ids: list[Id]) -> list[Id]:
-        """Of a directory of ids; the newest stays, and those that are damaged or not committed."""
+        """The ids that a rule expires; never the newest, nor damaged or uncommitted ones."""
         if self._options.keep_last is None:
             return []
         good = [one for one in ids if one.name and one.newest_good is not None]
@@ -68,9 +68,9 @@ class _Collector:
                 _core.delete_checkpoint(info)
 
     def _older_version(self, one: Id) -> list[_core.CheckpointInfo]:
-        """Where one version of this id was asked for: the other one, with the streams of its own.
+        """The older version of a single id, if only one is to be kept, with the streams of its own.
 
-        The metadata comes first, so that nothing refers to what is missing.
+        Its metadata comes first, so that no metadata ever refers to missing streams.
         """
         if one.name or self._options.keep_last != 1 or one.commits[0].fault:
             return []
@@ -97,7 +97,7 @@ def _size_of(folder: Path) -> int:
 
 
 def gc(options: argparse.Namespace) -> int:
-    """Without --keep-last no committed checkpoint is deleted."""
+    """Deletes no committed checkpoint unless --keep-last is given."""
     place = Place.whole(options.run, "gc")
     if options.keep_best is not None:
         raise make_error("invalid_argument", "--keep-best: ids of DCP have no metrics")

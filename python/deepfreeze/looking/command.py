@@ -1,4 +1,4 @@
-"""`python3 -m deepfreeze dcp VERB`, as the native program calls it. Its help has the words."""
+"""`python3 -m deepfreeze dcp VERB`, as the native program calls it; that program has the help."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rest(options: argparse.Namespace) -> list[str]:
-    """The flags and options that the native program is given again."""
+    """The flags and options that are passed on to the native program."""
     words = []
     for name, value in vars(options).items():
         flag = "--" + name.replace("_", "-")
@@ -72,7 +72,7 @@ def _rest(options: argparse.Namespace) -> list[str]:
 
 
 def main(words: list[str]) -> int:
-    """Runs one verb; its exit code."""
+    """Runs one verb and returns its exit code."""
     options = _parser().parse_args(words)
     options.rest = _rest(options)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -94,7 +94,7 @@ def _check_utf8(words: list[str]) -> None:
     odd = next((word for word in words if not is_utf8(word)), None)
     if odd is not None:
         cause = (
-            "what DCP has saved is found only under paths that are UTF-8: rename it, or link to it"
+            "checkpoints of DCP are found only under paths that are UTF-8: rename it, or link to it"
         )
         raise make_error("unsupported", f"{odd}: {cause}")
 

@@ -1,6 +1,6 @@
-"""show, diff and export: the native program does them, on a run made of what they need.
+"""show, diff and export: the native program does them, on a temporary run made for the purpose.
 
-That run is temporary. For `show` it holds the objects, or what has the key; for `diff` and `export`
+For `show` it holds the objects, or the leaf that has the key; for `diff` and `export`
 it is a copy of the tensors, so these need as much room as they compare or write.
 """
 
@@ -27,7 +27,7 @@ def _stored(text: str) -> Stored:
 
 
 def show(options: argparse.Namespace) -> int:
-    """What a checkpoint holds, or one tensor's statistics or object's value."""
+    """Lists a checkpoint's contents, or shows one tensor's statistics or one object's value."""
     stored = _stored(options.run)
     with tempfile.TemporaryDirectory(prefix="deepfreeze-") as folder:
         run = Path(folder) / "run"
@@ -83,7 +83,7 @@ def _show_key(stored: Stored, run: Path, options: argparse.Namespace) -> int:
 
 
 def diff(options: argparse.Namespace) -> int:
-    """Two checkpoints, each of an id or of a run."""
+    """Compares two checkpoints, each of an id or of a run."""
     with tempfile.TemporaryDirectory(prefix="deepfreeze-") as folder:
         sides: dict[str, Stored] = {}
         paths = {"a": options.a, "b": options.b}
@@ -107,7 +107,7 @@ _HEAD = ("format", "command")
 
 
 def export(options: argparse.Namespace) -> int:
-    """Tensors to a plain safetensors file; the temporary run is beside it."""
+    """Writes tensors to a plain safetensors file; the temporary run lies beside it."""
     stored = _stored(options.run)
     wanted = [
         key for key in stored.keys
@@ -129,7 +129,7 @@ def export(options: argparse.Namespace) -> int:
 
 
 def _told(words: list[str], shown: dict[str, str]) -> int:
-    """Passes on what the program says, with the paths that the caller knows."""
+    """Passes on the program's output, with the paths that the caller knows."""
     done = native.run(words)
     text = done.stdout.decode(errors="replace")
     for path, name in shown.items():

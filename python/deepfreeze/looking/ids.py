@@ -1,4 +1,4 @@
-"""From an argument of a verb to ids and what is committed in them."""
+"""Finds the ids that a verb's argument names, and the commits in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEFTOVER = re.compile(r".+\.[0-9a-f]{8}\.removed")  # as Identity.remove() name
 
 @dataclass(frozen=True)
 class Commit:
-    """One version of an id's metadata, and the streams that it goes with."""
+    """One version of an id's metadata, and the streams that it names."""
 
     info: _core.CheckpointInfo
     streams: dict[str, _core.CheckpointInfo]
@@ -26,13 +26,13 @@ class Commit:
 
     @property
     def bytes(self) -> int:
-        """Of all its streams, as far as they are known."""
+        """The size of all its streams that are known, in bytes."""
         return sum(stream.bytes for stream in self.streams.values())
 
 
 @dataclass(frozen=True)
 class Id:
-    """One id, by its name in the directory that was asked for ("" is that directory)."""
+    """One id, by its name in the directory that the argument names ("" is that directory)."""
 
     name: str
     identity: Identity
@@ -44,12 +44,12 @@ class Id:
 
     @property
     def shown(self) -> str:
-        """Its name for people."""
+        """Its name, as shown to people."""
         return self.name or self.identity.folder.name
 
     @property
     def number(self) -> int | None:
-        """At the end of its directory's name, which is mostly its step."""
+        """The number at the end of its directory's name, which is mostly its step."""
         found = re.search(r"(\d+)$", self.identity.folder.name)
         return int(found[1]) if found else None
 
@@ -60,12 +60,12 @@ class Id:
 
     @property
     def newest_good(self) -> Commit | None:
-        """What a load would take, as far as records tell."""
+        """The commit that a load would take, judged by the records alone."""
         return next((commit for commit in self.commits if commit.fault is None), None)
 
     @property
     def time(self) -> int:
-        """Of its newest commit."""
+        """The time of its newest commit."""
         return max((commit.info.wall_micros for commit in self.commits), default=0)
 
     def _commit(self, info: _core.CheckpointInfo) -> Commit:
@@ -80,14 +80,14 @@ class Id:
 
 @dataclass(frozen=True)
 class Place:
-    """What an argument names: a directory, and perhaps one checkpoint in it."""
+    """The directory that an argument names, and perhaps one checkpoint in it."""
 
     folder: Path
     at: str | None  # a number or "latest"
 
     @classmethod
     def of(cls, text: str) -> Place:
-        """As the native program reads RUN and RUN@STEP."""
+        """Parses an argument as the native program parses RUN and RUN@STEP."""
         path = text.removeprefix(_PROTOCOL)
         if "@" not in path or os.path.isdir(path):
             return cls(Path(path), None)
@@ -98,7 +98,7 @@ class Place:
 
     @classmethod
     def whole(cls, text: str, verb: str) -> Place:
-        """For verbs that take a directory, in which there must be something. CheckpointError."""
+        """For verbs that take a whole directory. CheckpointError if nothing was saved in it."""
         place = cls.of(text)
         if place.at is not None:
             cause = f"{verb} takes a whole directory, without '@'"
@@ -107,7 +107,7 @@ class Place:
         return place
 
     def check_holds_ids(self) -> None:
-        """CheckpointError where nothing was saved."""
+        """CheckpointError if nothing was saved."""
         if not self.ids and not self.leftovers:
             cause = "nothing was saved to it, or to an id in it, by way of deepfreeze://"
             raise make_error("not_found", f"{self.folder}: {cause}")
@@ -123,7 +123,7 @@ class Place:
 
     @property
     def leftovers(self) -> list[Path]:
-        """Of ids whose removal was interrupted."""
+        """Directories of ids whose removal was interrupted."""
         folders = [*self.folder.parent.iterdir()] if Identity(self.folder).exists else []
         beside = [one for one in folders if one.name.startswith(self.folder.name + ".")]
         inside = [*self.folder.iterdir()] if self.folder.is_dir() else []
@@ -132,7 +132,7 @@ class Place:
         )
 
     def chosen(self) -> tuple[Id, Commit]:
-        """The checkpoint that is named, else the newest. CheckpointError where there is none."""
+        """The checkpoint that the argument names, else the newest; CheckpointError if none."""
         ids = self.ids
         number = None if self.at in (None, "latest") else int(self.at or 0)
         if number is None:
@@ -164,12 +164,12 @@ def _is_id(folder: Path) -> bool:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether the bytes of a path are."""
+    """Whether the bytes of a path are UTF-8."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def _numbered(ids: list[Id], number: int) -> tuple[Id, Commit | None] | None:
-    """In a directory of ids the one of that number; in an id its version of that number."""
+    """In a directory of ids the id of that number; in an id its version of that number."""
     inner = [one for one in ids if one.name and one.number == number]
     if inner:
         return inner[0], inner[0].newest_good
@@ -185,4 +185,4 @@ def is_dcp(text: str) -> bool:
     try:
         return bool(Place.of(text).ids)
     except CheckpointError:
-        return False  # what stands behind the "@" may be meant for a run
+        return False  # the text behind the "@" may be meant for a run

@@ -12,7 +12,7 @@ from deepfreeze.errors import make_error
 
 
 def path() -> Path:
-    """Where it is. CheckpointError."""
+    """The program's path. CheckpointError if it is not found."""
     found = program.find()
     if found is None:
         raise make_error("not_found", program.NOT_FOUND)
@@ -20,12 +20,12 @@ def path() -> Path:
 
 
 def run(words: list[str]) -> subprocess.CompletedProcess[bytes]:
-    """What it says, and its exit code."""
+    """Runs the program; its output and exit code."""
     return subprocess.run([path(), *words], stdout=subprocess.PIPE, check=False)
 
 
 def document(verb: str, words: list[str]) -> tuple[dict[str, Any], int]:
-    """What it says as --json, and its exit code. CheckpointError where that is its error."""
+    """The program's --json document, and its exit code. CheckpointError if it reports an error."""
     done = subprocess.run([path(), verb, *words, "--json"], capture_output=True, check=False)
     try:
         found: dict[str, Any] = json.loads(done.stdout)

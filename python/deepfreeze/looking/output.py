@@ -14,12 +14,12 @@ _JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
 
 
 def readable(text: str) -> str:
-    """For people: printable, and long words without their middle."""
+    """The text for people: printable, and long words without their middle."""
     return shortened(printable(text))
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Titles that begin with ">" are those of numbers."""
+    """Prints a table. A title that begins with ">" heads a column of numbers."""
     right = [title.startswith(">") for title in titles]
     lines = [[title.lstrip(">") for title in titles]]
     lines += [[readable(cell) for cell in row] for row in rows]
@@ -33,7 +33,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_json(verb: str, members: dict[str, Any]) -> None:
-    """One document."""
+    """Prints one JSON document."""
     document = {"format": _JSON_FORMAT, "command": verb, **members}
     print(json.dumps(document, indent=2, ensure_ascii=False).encode(errors="replace").decode())
 

@@ -1,4 +1,4 @@
-"""What one commit of an id holds: its leaves by key, and a run made of some of them."""
+"""The contents of one commit of an id: its leaves by key, and a run made of some of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from deepfreeze.reading import load_tree
 
 
 class Stored:
-    """One commit, whose index is read."""
+    """One commit, with its index already read."""
 
     def __init__(self, one: Id, commit: Commit) -> None:
         self.id, self.commit = one, commit
@@ -40,7 +40,7 @@ class Stored:
                      if name in self._index.leaves}  # fmt: skip
 
     def tensors(self) -> list[dict[str, Any]]:
-        """Each as `show --json` has it, by key. No data is read."""
+        """Each tensor as `show --json` has it, by key. Reads no data."""
         leaves = ((key, self._index.leaves[name]) for key, name in sorted(self.keys.items()))
         return [_described(key, leaf) for key, leaf in leaves if isinstance(leaf, StoredTensor)]
 
@@ -55,7 +55,7 @@ class Stored:
     def make_run(self, run: Path, wants: Callable[[str], bool]) -> None:
         """Writes the leaves with the keys that are wanted to a new run.
 
-        An object that only its own code could load becomes a text that says so.
+        If only an object's own code could load it, its place has a text that says so.
         """
         index = self._part(wants)
         reading = Reading(run.parent, Progress)
@@ -110,7 +110,7 @@ class Stored:
 
     @property
     def members(self) -> dict[str, Any]:
-        """How documents name it."""
+        """Names the checkpoint in JSON documents."""
         info = self.commit.info
         return {"id": self.id.name, "path": os.fspath(self.id.identity.folder),
                 "step": info.step, "attempt": info.attempt_id}  # fmt: skip

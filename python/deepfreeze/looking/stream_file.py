@@ -17,7 +17,7 @@ _LENGTH_BYTES = 8  # of a safetensors header's length
 
 
 class StreamFile(SourceFile):
-    """Its bytes are the one tensor of that version, which the caller has verified."""
+    """The stream's bytes are the one tensor of that version, which the caller has verified."""
 
     def __init__(self, info: _core.CheckpointInfo) -> None:
         (path,) = Path(info.path).glob("*.safetensors")
@@ -38,5 +38,5 @@ class StreamFile(SourceFile):
         return super().memory[self._begin : self._begin + self.bytes]
 
     def array(self, begin: int, size: int) -> NDArray[np.uint8]:
-        """`size` of them, which must be there."""
+        """`size` of the stream's bytes, which must exist."""
         return super().array(self._begin + begin, size)

@@ -1,4 +1,4 @@
-"""doctor: the native program on the small runs, and whether commits have what they refer to."""
+"""doctor: the native program's checks of the small runs, and whether commits lack a stream."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Visit:
             self._add(leftover.name, "half_removed", "debris", _HALF_REMOVED)
 
     def _visit_runs(self, one: Id, words: list[str]) -> dict[str, dict[str, Any]]:
-        """When the versions in the small runs were last read, by their directories."""
+        """The time of the last full reading of each version in the small runs, by directory."""
         readings = {}
         for run in one.identity.runs:
             below = os.path.join(one.name, run.relative_to(one.identity.folder))
@@ -80,7 +80,7 @@ class _Visit:
         })  # fmt: skip
 
     def count(self, weight: str) -> int:
-        """Of findings."""
+        """The number of findings of that weight."""
         return sum(finding["weight"] == weight for finding in self.lists["findings"])
 
 
@@ -96,7 +96,7 @@ _MISSING = (
 
 
 def doctor(options: argparse.Namespace) -> int:
-    """All small runs, and whether the commits have what they refer to."""
+    """Examines all small runs, and whether the versions that commits refer to exist."""
     place = Place.whole(options.run, "doctor")
     visit = _Visit(place, options.rest)
     good = visit.count("fault") == 0

@@ -1,7 +1,7 @@
 """The other processes of the job, and how they talk to each other around a save or restore.
 
-What a checkpointer needs of them is `_core.Ranks`: a rank, a world size, gather and scatter of
-bytes. They are called by all ranks together, in the thread that calls the checkpointer.
+A checkpointer needs a `_core.Ranks`: a rank, a world size, gather and scatter of bytes. All ranks
+call them together, each in the thread that calls its checkpointer.
 """
 
 from deepfreeze.ranks.directory_ranks import DirectoryRanks

@@ -1,9 +1,9 @@
-"""How processes that know no more than their ranks, a job and a directory find each other.
+"""Processes find each other that know only their ranks, a job's name and a directory.
 
-A rank says that it is there by a file with a number of its own, which it touches as long as it
-waits. Rank 0 takes those that are being touched, calls a meeting of their numbers, and begins once
-each of them has answered. So a dead process is in no meeting. One of an earlier job that still
-waits could be: jobs have names against that, and where two say that they are one rank none begins.
+A rank announces itself by a file with a random number in its name, which it touches as long as it
+waits. Rank 0 chooses the files that are being touched, calls a meeting of their numbers, and begins
+once each of them has answered. So a dead process is in no meeting. A process of an earlier job may
+still wait; jobs have names to keep it out, and no meeting begins if two claim the same rank.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pathlib import Path
 from deepfreeze.ranks.polling import polls
 
 _TOUCH_SECONDS = 0.05
-_LOOK_SECONDS = 0.25  # before a meeting is called: time for all that are there to touch once
-_ALIVE_SECONDS = 2.0  # without a touch; it may be long on a disk far away
-_CALLED = "called.json"  # the numbers that are wanted, by rank
-_BEGUN = "begun.json"  # the same, for good
+_LOOK_SECONDS = 0.25  # before a meeting is called: long enough for every live rank to touch once
+_ALIVE_SECONDS = 2.0  # without a touch; distant disks may need that long
+_CALLED = "called.json"  # the numbers that are invited, by rank
+_BEGUN = "begun.json"  # the numbers that take part, final
 _SIGN = re.compile(r"rank-(\d+)\.([0-9a-f]{8})\.([0-9a-f]{16})")
 _MEETING = re.compile(r"meeting-([0-9a-f]{8})\.[0-9a-f]{16}")
 
 
 def meet(place: Path, job: str, rank: int, world_size: int, timeout_seconds: float) -> Path:
-    """The meeting's directory. TimeoutError names who did not come.
+    """The meeting's directory. TimeoutError names the ranks that did not come.
 
-    ValueError where rank 0 has another world size.
+    ValueError if rank 0 has another world size.
     """
     name = hashlib.sha256(job.encode()).hexdigest()[:8]
     sign = _Sign(place, name, rank)
@@ -44,7 +44,7 @@ def meet(place: Path, job: str, rank: int, world_size: int, timeout_seconds: flo
 
 
 class _Sign:
-    """That a rank of a job is there."""
+    """The file by which a rank of a job announces itself."""
 
     def __init__(self, place: Path, job: str, rank: int) -> None:
         self.job = job
@@ -63,7 +63,7 @@ class _Sign:
 
 
 class _Signs:
-    """Those of a job that were seen to change: who is there. Clocks are not compared."""
+    """The signs of a job that were seen to change, so their ranks live. Does not compare clocks."""
 
     def __init__(self, place: Path, job: str) -> None:
         self._place = place
@@ -71,7 +71,7 @@ class _Signs:
         self._times: dict[tuple[int, str], int] = {}  # of the last touch, by rank and number
         self._changed: dict[tuple[int, str], float] = {}  # when that was seen
         self._look()
-        self._changed.clear()  # what was there before us may be dead
+        self._changed.clear()  # a process that touched its file before may be dead by now
 
     def _look(self) -> None:
         for name in os.listdir(self._place):
@@ -86,7 +86,7 @@ class _Signs:
                     self._changed[sign] = time.monotonic()
 
     def alive(self) -> dict[int, list[str]]:
-        """The numbers of each rank; more than one where it is there more than once."""
+        """The numbers of each rank; more than one if several processes claim it."""
         self._look()
         found: dict[int, list[str]] = {}
         for (rank, number), seen in self._changed.items():
@@ -125,7 +125,7 @@ def _call(place: Path, sign: _Sign, world_size: int, timeout_seconds: float) -> 
 
 
 def _obstacle(alive: dict[int, list[str]], world_size: int) -> str:
-    """Why no meeting can be called now; empty where it can."""
+    """Why no meeting can be called now; "" if it can."""
     several = [rank for rank in range(world_size) if len(alive.get(rank, [])) > 1]
     if several:
         return (
@@ -181,7 +181,7 @@ def _write(path: Path, numbers: list[str]) -> None:
 
 
 def _remove_others(place: Path, job: str, meeting: Path) -> None:
-    """What earlier jobs of that name left, and the signs of this one. It may stay: all have met."""
+    """Removes the files of earlier jobs of that name, and all signs. A failure does no harm."""
     for old in _meetings(place, job):
         if old != meeting:
             shutil.rmtree(old, ignore_errors=True)

@@ -17,15 +17,15 @@ from deepfreeze.ranks.store_ranks import LateError, StoreRanks
 class DirectoryRanks(StoreRanks):
     """`world_size` processes that talk through small files in a directory, not the run's.
 
-    They find each other there when they are made, whatever dead processes have left. `job` is what
-    tells one start of the job from another, its number in the scheduler's queue say, and is the
-    same on all ranks: without it a process of an earlier start that still waits may be met, or be
-    in the way (a TimeoutError that says so). Who meets in a job's name later takes it from those
-    who met before, which is a ConnectionError for them. Nothing of the directory is needed once the
-    job has ended.
+    They find each other there when they are made, whatever files dead processes have left. `job`
+    tells one start of the job from another (the number in the scheduler's queue, for example), and
+    is the same on all ranks. Without it, a process of an earlier start that still waits may be
+    taken for one of these, or be in the way (TimeoutError, which says so). A later meeting under
+    the same job name ends the earlier one: its ranks get a ConnectionError. The directory may be
+    deleted once the job has ended.
 
-    ValueError for a rank that can't be and where rank 0 has another world size, TimeoutError
-    naming the ranks that don't come within `timeout_seconds`, OSError where the directory refuses.
+    ValueError for an impossible rank, and if rank 0 has another world size; TimeoutError names the
+    ranks that don't come within `timeout_seconds`; OSError if the directory can't be used.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The ranks that a program has without being told, and what they are told of each other."""
+"""Finds the program's ranks without being told, and tells them of errors before a save."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deepfreeze.ranks.torch_ranks import TorchRanks
 
 
 def ranks_of_job() -> _core.Ranks | None:
-    """Those of torch.distributed, where the program has set it up for more than one process."""
+    """The ranks of torch.distributed, if it is set up for more than one process."""
     if not imported("torch.distributed"):
         return None
     import torch.distributed as dist
@@ -24,7 +24,7 @@ def ranks_of_job() -> _core.Ranks | None:
 
 @contextlib.contextmanager
 def declining(engine: _core.Engine) -> Iterator[None]:
-    """What fails here, before the engine is asked to save, is told to the other ranks."""
+    """Tells the other ranks of an error that comes before the engine is asked to save."""
     try:
         yield
     except BaseException as error:  # an interrupt, too, must not leave them a save apart

@@ -14,7 +14,7 @@ _TAGS = 32_768  # every MPI has so many
 
 
 class MPIRanks:
-    """Those of a communicator, MPI.COMM_WORLD by default. Collective over it.
+    """The ranks of a communicator, MPI.COMM_WORLD by default. Making them is collective over it.
 
     Nothing waits inside MPI: a rank that does not answer within `timeout_seconds` is a
     TimeoutError on the others, and the ranks are not used any more. For the thread that may call
@@ -33,8 +33,8 @@ class MPIRanks:
         self._mpi = MPI
         self.timeout_seconds = timeout_seconds
         self._calls = 0
-        self._lent: list[tuple[Any, Any]] = []  # requests, and what MPI may still read or write
-        self._comm, request = given.Idup()  # our messages meet no others
+        self._lent: list[tuple[Any, Any]] = []  # requests, and buffers that MPI may still use
+        self._comm, request = given.Idup()  # keeps our messages apart from all others
         self._await("duplicate the communicator", request.Test)
         self.rank: int = self._comm.Get_rank()
         self.world_size: int = self._comm.Get_size()
@@ -43,7 +43,7 @@ class MPIRanks:
         return f"<{type(self).__name__}: rank {self.rank} of {self.world_size}>"
 
     def gather(self, data: bytes) -> list[bytes] | None:
-        """What all ranks gave, by rank, for rank 0."""
+        """On rank 0 the bytes of all ranks, by rank; None on the others. Collective."""
         self._calls += 1
         if self.rank == 0:
             return [data, *(self._receive("gather", rank) for rank in range(1, self.world_size))]
@@ -52,7 +52,7 @@ class MPIRanks:
         return None
 
     def scatter(self, data: list[bytes]) -> bytes:
-        """The caller's own of what rank 0 gave for each."""
+        """The bytes that rank 0 gives for the calling rank. Collective."""
         self._calls += 1
         if self.rank != 0:
             return self._receive("scatter", 0)

@@ -1,4 +1,4 @@
-"""Waiting for what other processes do, where nothing can wake us."""
+"""Waiting for other processes by polling, when nothing can wake us."""
 
 from __future__ import annotations
 

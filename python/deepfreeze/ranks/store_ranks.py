@@ -23,7 +23,7 @@ class StoreRanks(abc.ABC):
         return f"<{type(self).__name__}: rank {self.rank} of {self.world_size}>"
 
     def gather(self, data: bytes) -> list[bytes] | None:
-        """What all ranks gave, by rank, for rank 0."""
+        """On rank 0 the bytes of all ranks, by rank; None on the others. Collective."""
         with self._calling("gather"):
             if self.rank != 0:
                 self._set(self._key(self.rank), data)
@@ -31,7 +31,7 @@ class StoreRanks(abc.ABC):
             return [data, *self._take([self._key(rank) for rank in range(1, self.world_size)])]
 
     def scatter(self, data: list[bytes]) -> bytes:
-        """The caller's own of what rank 0 gave for each."""
+        """The bytes that rank 0 gives for the calling rank. Collective."""
         with self._calling("scatter"):
             if self.rank != 0:
                 return self._take([self._key(self.rank)])[0]
@@ -45,7 +45,7 @@ class StoreRanks(abc.ABC):
 
     @abc.abstractmethod
     def _take(self, keys: Sequence[str]) -> list[bytes]:
-        """The values of all keys, once they are there; then they are gone. LateError if not."""
+        """Waits for the values of all keys, and deletes them. LateError if one is late."""
 
     def _key(self, rank: int) -> str:
         return f"{self._calls}/{rank}"
@@ -66,4 +66,4 @@ class StoreRanks(abc.ABC):
 
 
 class LateError(Exception):
-    """What was waited for did not come in time."""
+    """A value did not come in time."""

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class TorchStoreRanks(StoreRanks):
-    """Ranks that talk through a store of torch.distributed, under a name that is theirs alone.
+    """Ranks that talk through a store of torch.distributed, under a name of their own.
 
-    Any backend will do. Who waits holds its process's connection to the store, so that another
-    thread of the program that wants the store waits as well. A rank that does not answer within
-    `timeout_seconds` is a TimeoutError on the others.
+    Any backend will do. A rank that waits blocks its process's connection to the store, so any
+    other thread of the program that uses the store waits as well. If a rank does not answer within
+    `timeout_seconds`, the others get a TimeoutError.
     """
 
-    # The store is Any: its stubs are those of an older one, of texts only.
+    # The store is Any: torch's stubs are out of date, and know only values that are text.
     def __init__(
         self, store: Any, name: str, rank: int, world_size: int, *, timeout_seconds: float = 900.0
     ) -> None:
@@ -31,7 +31,7 @@ class TorchStoreRanks(StoreRanks):
         self.connect(store)
 
     def connect(self, store: Any) -> None:
-        """From now on they talk through another connection to the same store."""
+        """From now on the ranks talk through another connection to the same store."""
         from torch.distributed.distributed_c10d import PrefixStore
 
         self._store: Any = PrefixStore(self._name, store)
@@ -60,7 +60,7 @@ class TorchRanks(TorchStoreRanks):
     group make theirs in the same order.
     """
 
-    _made: ClassVar[dict[str, int]] = {}  # how many, by group
+    _made: ClassVar[dict[str, int]] = {}  # how many were made, by group
 
     def __init__(
         self, group: ProcessGroup | None = None, *, timeout_seconds: float = 900.0
@@ -69,7 +69,7 @@ class TorchRanks(TorchStoreRanks):
         from torch.distributed.distributed_c10d import _get_default_store
 
         members = dist.get_process_group_ranks(group or dist.group.WORLD)
-        # No clone of it: where rank 0 has gone already, to connect takes minutes.
+        # Not a clone of it: if rank 0 has ended already, connecting takes minutes.
         super().__init__(
             _get_default_store(),
             self._next_name(members),
@@ -87,7 +87,7 @@ class TorchRanks(TorchStoreRanks):
 
 @contextlib.contextmanager
 def store_errors(call: str, timeout: timedelta) -> Iterator[None]:
-    """TimeoutError or ConnectionError, which name the call, for what a store raises."""
+    """Turns a store's errors into TimeoutError or ConnectionError, which name the call."""
     try:
         with _as_our_errors():
             yield
@@ -102,7 +102,7 @@ def store_errors(call: str, timeout: timedelta) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _as_our_errors() -> Iterator[None]:
-    """torch raises a RuntimeError whatever happens."""
+    """Tells torch's errors apart by their text: all are RuntimeErrors."""
     try:
         yield
     except RuntimeError as cause:
