@@ -36,7 +36,7 @@ class BoundedQueue {
     return item;
   }
 
-  // No more pushes; what is queued can still be popped.
+  // Refuses further pushes; the items already in the queue can still be popped.
   void close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;

@@ -129,7 +129,7 @@ bool arm_from_environment() {
 }  // namespace
 
 std::atomic<bool> active{false};
-// After `active`, so that what it arms is not reset by that initialiser.
+// Declared after `active`, whose initialiser would otherwise undo the arming.
 [[maybe_unused]] const bool armed_from_environment = arm_from_environment();
 
 Status arm(std::string_view specification) {

@@ -1,4 +1,5 @@
-// Named places where a test makes a step fail, stop or die. Off, one costs a relaxed load.
+// Named places at which a test makes a step fail, stop or die. A place that is not armed costs a
+// relaxed load.
 //
 // DEEPFREEZE_FAIL="commit.sealed=kill;part.write=error:ENOSPC@3" arms them for a process:
 // kill (SIGKILL), error[:ERRNO], sleep:MS, after:NAME (stops until that one is recorded); @N acts
@@ -17,7 +18,7 @@ namespace deepfreeze {
 
 namespace fail_points {
 
-// Same syntax as the environment variable; replaces what was armed. Any thread.
+// Takes the syntax of the environment variable and replaces everything armed before. Any thread.
 [[nodiscard]] Status arm(std::string_view specification);
 void disarm();
 
@@ -37,7 +38,7 @@ extern std::atomic<bool> active;
   if (::deepfreeze::fail_points::active.load(std::memory_order_relaxed)) [[unlikely]] \
     DF_TRY_VOID(::deepfreeze::fail_points::pass(name))
 
-// Where nothing can fail: only sleep and kill act here.
+// For code that cannot return an error: only sleep and kill act here.
 #define DF_STALL_POINT(name)                                                          \
   if (::deepfreeze::fail_points::active.load(std::memory_order_relaxed)) [[unlikely]] \
   std::ignore = ::deepfreeze::fail_points::pass(name)

@@ -1,4 +1,4 @@
-// One line on standard error for what a person must know and no call can return.
+// One line on standard error for a fact that a person must know and that no call can return.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@ namespace deepfreeze {
 // "deepfreeze: warning: <text>". Any thread.
 void log_warning(std::string_view text);
 
-// "deepfreeze: note: <text>", for what costs nothing or hardly anything. Any thread.
+// "deepfreeze: note: <text>", for events that cost little or nothing. Any thread.
 void log_note(std::string_view text);
 
-// Where the lines go instead, e.g. a test's list. Not while another thread logs.
+// Sends the lines elsewhere, e.g. to a test's list. Must not be called while another thread logs.
 void set_log_sink(std::function<void(std::string_view line)> sink);
 
 }  // namespace deepfreeze

@@ -11,7 +11,7 @@ namespace deepfreeze {
 
 class MappedMemory {
  public:
-  // Zero-filled, MADV_DONTFORK, huge pages where the kernel gives them. Not yet touched.
+  // Zero-filled, MADV_DONTFORK, in huge pages if the kernel gives them. No page is touched yet.
   [[nodiscard]] static Result<MappedMemory> allocate(std::size_t bytes);
 
   MappedMemory() = default;

@@ -9,14 +9,15 @@
 
 namespace deepfreeze {
 
-// For a thread of our own, first of all: its name (15 characters at most). The program's signals
-// are handled in its own threads, but for faults of this one; so a write beyond RLIMIT_FSIZE fails
-// with EFBIG and does not end the program.
+// The first call of every thread that we start. It sets the thread's name (15 characters at most)
+// and blocks all signals except those for faults of the thread itself, so that the program handles
+// its signals in its own threads. With SIGXFSZ blocked, a write beyond RLIMIT_FSIZE fails with
+// EFBIG and does not end the program.
 void enter_own_thread(const std::string& name);
 
-// Threads named `name` (15 characters at most) that each run `body`, joined when the vector
-// goes. Fewer than `count`, with a warning, where the system refuses more: the caller must be
-// able to do the work alone. `body` must not throw.
+// Starts threads named `name` (15 characters at most) that each run `body`; the vector's destructor
+// joins them. If the system refuses some of them, the vector is shorter than `count` and a warning
+// is logged: the caller must be able to do the work alone. `body` must not throw.
 [[nodiscard]] std::vector<std::jthread> start_threads(std::size_t count, const std::string& name,
                                                       const std::function<void()>& body);
 

@@ -1,4 +1,5 @@
-// Waits for what others do and nobody announces: in pauses that grow, up to a deadline.
+// Waits for a change that nobody announces, such as another process's file: pauses grow, up to a
+// deadline.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@ class Polling {
  public:
   explicit Polling(std::chrono::milliseconds deadline) : deadline_(deadline) {}
 
-  // After the next pause; false, at once, where the deadline has passed.
+  // Sleeps for the next pause and returns true; returns false at once if the deadline has passed.
   [[nodiscard]] bool again() {
     const auto waited = Monotonic::now() - start_;
     if (waited >= deadline_) return false;

@@ -5,7 +5,7 @@
 namespace deepfreeze {
 namespace {
 
-// Of the character at the front of `text`; 0 where its bytes are no UTF-8.
+// The length of the first character of `text`; 0 if its bytes are not UTF-8.
 std::size_t character_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -15,7 +15,7 @@ std::size_t character_bytes(std::string_view text) {
   for (std::size_t i = 1; i < count; ++i) {
     if ((byte(i) & 0xC0U) != 0x80U) return 0;
   }
-  // Longer than needed, a half of a pair of UTF-16, or beyond the last code point.
+  // An overlong form, half of a surrogate pair, or a value beyond the last code point.
   const bool wrong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) >= 0xA0) ||
                      (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) >= 0x90);
   return wrong ? 0 : count;

@@ -6,8 +6,8 @@
 
 namespace deepfreeze {
 
-// Control characters as \xNN, those of U+0080 to U+009F too: what is stored must not steer the
-// terminal. So are bytes that are no UTF-8, as the names of files may hold.
+// Writes control characters, U+0080 to U+009F included, as \xNN: stored text must not steer the
+// terminal. Bytes that are not UTF-8, which file names may contain, are written the same way.
 [[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace deepfreeze

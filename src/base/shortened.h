@@ -5,8 +5,8 @@
 
 namespace deepfreeze {
 
-// The text with the middle of each word of more than kWordBytesMax bytes left out, and its own
-// middle where it is longer than kTextBytesMax; never within a character of UTF-8.
+// Cuts the middle out of each word longer than kWordBytesMax bytes, and then out of the text if it
+// is still longer than kTextBytesMax. Never splits a UTF-8 character.
 inline constexpr std::size_t kWordBytesMax = 300;
 inline constexpr std::size_t kTextBytesMax = 4'000;
 [[nodiscard]] std::string shortened(std::string text);

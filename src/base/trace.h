@@ -1,8 +1,9 @@
-// Spans of time, for a picture of what the threads did. Off, one costs a relaxed load.
+// Spans of time, from which a picture of the threads' work is drawn. While tracing is off, a span
+// costs a relaxed load.
 //
 //   const trace::Span span("copy", bytes);
 //
-// Recorded in memory until somebody takes them: see storage/trace_file.h. Any thread.
+// Spans are recorded in memory until somebody takes them: see storage/trace_file.h. Any thread.
 #pragma once
 
 #include <atomic>
@@ -14,19 +15,19 @@
 
 namespace deepfreeze::trace {
 
-inline constexpr std::size_t kEventsMax = 1'000'000;  // not taken yet; more are counted, not kept
+inline constexpr std::size_t kEventsMax = 1'000'000;  // not taken yet; more are only counted
 
 extern std::atomic<bool> active;
 
 void start();
-void stop();  // and forgets what is not taken
+void stop();  // drops the spans that nobody has taken
 
-// The same for what begins on one thread and ends on another; `id` tells several at once apart.
+// A span that begins on one thread and ends on another; `id` tells several open ones apart.
 void begin(const char* name, std::uint64_t id);
 void end(const char* name, std::uint64_t id);
 
-// Lines of the Trace Event Format (JSON), each ended by ",\n": those since
-// the last call. Empty where there is none.
+// Lines of the Trace Event Format (JSON), each ended by ",\n": the events since the last call.
+// Empty if there are none.
 [[nodiscard]] std::string take();
 
 class Span {

@@ -1,4 +1,4 @@
-// Owns one file descriptor. Move-only; close() reports what the destructor can't.
+// Owns one file descriptor. Move-only; close() reports errors, which the destructor cannot.
 #pragma once
 
 #include <utility>

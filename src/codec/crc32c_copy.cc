@@ -48,7 +48,7 @@ consteval std::int64_t reflected(std::uint32_t polynomial) {
   return static_cast<std::int64_t>(turned << 1);
 }
 
-// What carries the two halves of a lane over `bytes` bytes.
+// The constants that carry the two halves of a lane over `bytes` bytes.
 template <std::size_t bytes>
 struct Fold {
   static constexpr std::int64_t kLow = reflected(power_of_x(bytes * 8 + 32));
@@ -107,7 +107,7 @@ DF_WIDE std::uint32_t copy_strides(const std::byte* from, std::byte* to, std::si
     d = fold<kStrideBytes>(
         d, load_and_store(from + at + 3 * kVectorBytes, to + at + 3 * kVectorBytes));
   }
-  _mm_sfence();  // such stores are not ordered by what releases them to another thread
+  _mm_sfence();  // a release by this thread does not order non-temporal stores by itself
   b = fold<kVectorBytes>(a, b);
   c = fold<kVectorBytes>(b, c);
   return ~reduce(fold<kVectorBytes>(c, d));

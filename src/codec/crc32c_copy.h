@@ -8,9 +8,9 @@
 namespace deepfreeze {
 
 // Copies `from` to `to`, which has the same size, and returns the CRC-32C of the bytes that it
-// stored, also where another thread writes to `from` meanwhile. Where the processor can, `to`
-// does not pass through the caches, which training needs more than a copy on its way to a disk.
-// All that was stored is seen by whoever synchronises with this thread afterwards.
+// stored, even if another thread writes to `from` meanwhile. If the processor supports it, the
+// stores bypass the caches: training needs the caches more than a copy on its way to a disk does. A
+// thread that synchronises with this one afterwards sees all stored bytes.
 [[nodiscard]] std::uint32_t copy_with_crc32c(std::span<const std::byte> from,
                                              std::span<std::byte> to);
 

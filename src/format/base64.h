@@ -7,7 +7,7 @@
 
 namespace deepfreeze {
 
-// Empty where `text` has another alphabet, or is cut, or is padded wrongly.
+// Empty if `text` uses another alphabet, is cut, or is padded wrongly.
 [[nodiscard]] std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace deepfreeze

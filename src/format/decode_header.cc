@@ -64,7 +64,7 @@ Metadata read_metadata(JsonReader& reader) {
   return metadata;
 }
 
-// Needs only what every version keeps: the checksum's place and this member.
+// Relies only on what is the same in every version: the checksum's place and this member.
 Status check_version(std::string_view text) {
   const auto version = to_u64(text);
   if (!version || *version == 0) return corrupt("it has no format version");
@@ -139,7 +139,7 @@ void read_extra(JsonReader& reader, TensorSpec& spec) {
   }
 }
 
-// "deepfreeze.tensors": what safetensors has no place for.
+// "deepfreeze.tensors": the properties of a tensor for which safetensors has no place.
 Status read_extras(std::string_view text, std::vector<ShardEntry>& entries) {
   SpecsByKey specs;
   for (ShardEntry& entry : entries) specs.emplace(entry.spec.key, &entry.spec);

@@ -64,7 +64,7 @@ Status check_parts(const HeaderParts& parts) {
   return check_annotations(parts.annotations);
 }
 
-// What the checksum is to be, then all that is short.
+// Zeros in place of the checksum, then all short members.
 void append_beginning(fmt::memory_buffer& out, const HeaderParts& parts) {
   append_text(out, kHeaderPrefix);
   append_text(out, kCrcZeros);
@@ -94,7 +94,7 @@ std::uint64_t crcs_bytes(std::string_view key, std::uint64_t count) {
          kTextEnd.size();
 }
 
-// Of both members, checksums and all; nothing where nothing is audited.
+// The size of both audit members, checksums included; 0 if nothing is audited.
 std::uint64_t audit_bytes(const AuditText* audit) {
   if (audit == nullptr || audit->count == 0) return 0;
   return audit->member.size() + crcs_bytes(kAuditCrcsKey, audit->count);
@@ -130,7 +130,7 @@ Status check_sums(const HeaderParts& parts, const HeaderSums& sums) {
       fmt::format("{} checksums for {} records of an audit", sums.audit_crcs.size(), audited));
 }
 
-// With the spaces up to a page, so that the data section begins at one.
+// Adds the spaces up to a page boundary, at which the data section begins.
 Result<std::uint64_t> padded_bytes(std::uint64_t text_bytes, const TableText& table) {
   const std::uint64_t bytes = round_up(kLengthBytes + text_bytes, kPageBytes);
   if (bytes <= kHeaderBytesMax) return bytes;

@@ -79,7 +79,7 @@ AuditText write_audit(std::span<const AuditRecord> records) {
   return written;
 }
 
-// By hand: there are sixteen thousand of them in a gigabyte.
+// Digit by digit, for speed: a gigabyte has sixteen thousand checksums.
 void append_crcs(fmt::memory_buffer& out, std::span<const std::uint32_t> crcs) {
   for (const std::uint32_t crc : crcs) {
     for (int shift = 28; shift >= 0; shift -= 4) {

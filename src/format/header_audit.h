@@ -1,5 +1,6 @@
-// The text of `deepfreeze.audit` in a header, and of the checksums beside it, whose number alone it
-// tells: so that a header's size is known before its data. docs/format.md describes both. Pure.
+// The text of `deepfreeze.audit` in a header, and the checksums beside it. The size of that text
+// depends only on the number of checksums, so a header's size is known before its data.
+// docs/format.md describes both. Pure.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,25 +15,25 @@
 
 namespace deepfreeze {
 
-// More is left out, and never compared; plan/audit.h sees to that it does not come to it, unless a
-// rank has so many groups of copies with such long keys that three pieces of each are too many.
-// HeaderBudget leaves a megabyte for it and all else.
+// Records beyond these bounds are left out and never compared. plan/audit.h keeps within them
+// unless a rank has very many groups of copies with very long keys, so that even three pieces of
+// each are too many. HeaderBudget leaves a megabyte for this list and everything else.
 inline constexpr std::size_t kAuditListBytesMax = 400'000;
 inline constexpr std::size_t kAuditRecordsMax = 10'000;
 
-// The first so many of the records as a member of the metadata; without their checksums.
+// The first `count` records as a member of the metadata, without their checksums.
 struct AuditText {
-  std::string member;  // empty where there are none
+  std::string member;  // empty if there are no records
   std::size_t count = 0;
 };
 [[nodiscard]] AuditText write_audit(std::span<const AuditRecord> records);
 
 void append_crcs(fmt::memory_buffer& out, std::span<const std::uint32_t> crcs);
 
-// kCorrupt where they are no such texts. `digits`: those of the checksums.
+// kCorrupt if either text is malformed. `digits`: the digits of the checksums.
 [[nodiscard]] Result<std::vector<AuditRecord>> read_audit(std::string_view text,
                                                           std::string_view digits);
-// One for each of `count` things that `of_what` names in errors.
+// Reads one checksum for each of `count` things; errors call these things `of_what`.
 [[nodiscard]] Result<std::vector<std::uint32_t>> read_crcs(std::string_view digits,
                                                            std::uint64_t count,
                                                            std::string_view of_what);

@@ -18,7 +18,7 @@
 namespace deepfreeze {
 namespace {
 
-// What safetensors has no place for; nothing for most tensors.
+// Writes the properties for which safetensors has no place; nothing for most tensors.
 void append_extra(fmt::memory_buffer& out, const TensorSpec& spec) {
   if (spec.logical_dtype.empty() && !spec.box) return;
   out.push_back(out.size() == 0 ? '{' : ',');
@@ -41,8 +41,8 @@ void append_extra(fmt::memory_buffer& out, const TensorSpec& spec) {
 
 bool has_box(const ShardEntry& entry) { return entry.spec.box.has_value(); }
 
-// Where each entry lies, for torch's readers of sharded safetensors: where they find it they want
-// it of all keys of the file.
+// Writes each entry's place for torch's readers of sharded safetensors. If they find the member at
+// all, they expect every key of the file in it.
 void append_sharding(fmt::memory_buffer& out, const std::vector<ShardEntry>& entries) {
   if (std::ranges::none_of(entries, has_box)) return;
   fmt::memory_buffer text;
@@ -86,14 +86,15 @@ std::string members_of(const std::vector<ShardEntry>& entries) {
   return fmt::to_string(out);
 }
 
-// No less than a text takes as a JSON string.
+// An upper bound for the size of a text as a JSON string.
 std::uint64_t escaped_bytes_at_most(std::string_view text) {
   constexpr std::uint64_t kMore = 5;  // \u0000 in place of one byte
   const auto is_escaped = [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; };
   return text.size() + kMore * static_cast<std::uint64_t>(std::ranges::count_if(text, is_escaped));
 }
 
-// No less than an entry takes in the members and the extras; `with_boxes`: some entry has a box.
+// An upper bound for an entry's size in the members and the extras; `with_boxes`: some entry has a
+// box.
 std::uint64_t text_bytes_at_most(const ShardEntry& entry, bool with_boxes) {
   constexpr std::uint64_t kFrame = 64;   // names of members, quotes, braces
   constexpr std::uint64_t kNumber = 21;  // a u64 and its comma

@@ -1,5 +1,5 @@
-// The parts of a header that stay as they are from one save to the next, checked and written once.
-// encode_header() puts them together with what each save has of its own. Pure.
+// The parts of a header that stay the same from one save to the next, checked and written once.
+// encode_header() joins them with the parts that differ in each save. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,17 @@
 
 namespace deepfreeze {
 
-// The tensors of a file and where they lie.
+// The tensors of a file and their places in it.
 struct TableText {
   std::vector<ShardEntry> entries;  // in file order
   std::uint64_t data_bytes = 0;
   std::string members;  // of the header's JSON, one per tensor
   std::string extras;   // members of its metadata; empty for most
-  // How many entries have a ValueRange; absent where none is stored.
+  // How many entries have a ValueRange; absent if no ranges are stored.
   std::optional<std::size_t> range_count;
 };
 
-// kInvalidArgument where the entries are not sorted and gap-free. That their keys differ is left
-// to the callers.
+// kInvalidArgument if the entries are not sorted and gap-free. The callers ensure that keys differ.
 [[nodiscard]] Result<TableText> write_table(std::vector<ShardEntry> entries,
                                             std::uint64_t data_bytes, bool with_ranges);
 
@@ -39,18 +38,18 @@ struct HeaderBudget {
   bool with_ranges = false;                // a ValueRange for each entry that can have one
 };
 
-// The same in as many files as the budget asks for, at least one; each one's extents count from
-// the beginning of its own data.
+// Splits the table into as many files as the budget requires, at least one; extents count from the
+// beginning of each file's data.
 [[nodiscard]] Result<std::vector<TableText>> write_tables(std::vector<ShardEntry> entries,
                                                           const HeaderBudget& budget);
 
 // The state tree.
 struct TreeText {
   std::string tree;                  // whole
-  std::vector<std::string> members;  // of the metadata, by file; none where there is no tree
+  std::vector<std::string> members;  // of the metadata, by file; none if there is no tree
 };
 
-// kInvalidArgument where it is too large or not UTF-8; that it is a tree is not checked.
+// kInvalidArgument if it is too large or not UTF-8; whether it is a valid tree is not checked.
 [[nodiscard]] Result<TreeText> write_tree(std::string tree, const HeaderBudget& budget = {});
 
 struct HeaderParts {
@@ -64,7 +63,7 @@ struct HeaderParts {
 // The size of the encoding, whatever the checksums will be; errors as those of encode_header().
 [[nodiscard]] Result<std::uint64_t> encoded_header_bytes(const HeaderParts& parts);
 
-// What is known only once the data is there.
+// The values that are known only once the data has been written.
 struct HeaderSums {
   std::span<const std::uint32_t> block_crcs;       // block_count() of the table's data
   std::span<const ValueRange> ranges = {};         // the table's range_count, or none

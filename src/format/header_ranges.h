@@ -15,12 +15,12 @@ namespace deepfreeze {
 
 inline constexpr std::size_t kRangeDigits = 48;
 
-// The entries of a floating-point type: each has a range where any has.
+// The number of floating-point entries: each of them has a range if any has one.
 [[nodiscard]] std::size_t count_with_range(std::span<const ShardEntry> entries);
 
 void append_ranges(fmt::memory_buffer& out, std::span<const ValueRange> ranges);
 
-// Of sound entries, in their order. kCorrupt where the digits are not theirs.
+// The ranges of valid entries, in their order. kCorrupt if the digits do not fit the entries.
 [[nodiscard]] Result<std::vector<ValueRange>> read_ranges(std::string_view digits,
                                                           std::span<const ShardEntry> entries);
 

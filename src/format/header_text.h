@@ -1,4 +1,5 @@
-// What the encoder and the decoder of a header agree on. docs/format.md describes it.
+// Constants and checks that a header's encoder and decoder share. docs/format.md describes the
+// header.
 #pragma once
 
 #include <fmt/format.h>
@@ -31,7 +32,8 @@ inline constexpr std::string_view kRangesKey = "deepfreeze.ranges";
 inline constexpr std::string_view kAuditKey = "deepfreeze.audit";
 inline constexpr std::string_view kAuditCrcsKey = "deepfreeze.audit_crc32c";
 
-// Of a whole header, its own digits taken as '0'. `header` is longer than the prefix.
+// The checksum of a whole header, with its own digits taken as '0'. `header` is longer than the
+// prefix.
 [[nodiscard]] std::uint32_t header_crc(std::span<const std::byte> header);
 
 // Each entry is sound, and together they fill the data section in order and without holes.

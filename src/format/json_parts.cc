@@ -83,7 +83,7 @@ Result<Keep::Best> best_of(const json& rules) {
 
 }  // namespace
 
-// What is not UTF-8 was refused before, or is replaced.
+// Text that is not UTF-8 has been refused before; dump() replaces it here rather than throw.
 void ObjectText::add(std::string_view name, const ordered_json& leaf) {
   add_text(name, leaf.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }
@@ -224,7 +224,7 @@ ObjectText record_text(std::string_view kind, const std::string& run_id) {
   return object;
 }
 
-// The version comes first: what a newer one means by anything else is not known here.
+// Checks the version first: a newer version may mean something else by any other member.
 Result<json> parse_record(std::string_view text, std::string_view kind) {
   DF_TRY(json record, parse_sealed(text));
   DF_TRY(const std::uint64_t version, get_u64(record, "format_version"));

@@ -8,8 +8,8 @@
 
 namespace deepfreeze {
 
-// The text of one object, member by member. No document tree of the whole: to destroy one takes
-// memory, and where that is refused nothing is left but to end the process, which is training.
+// The text of one object, written member by member. A whole JSON document is never built: its
+// destructor allocates, and a failed allocation there would abort the training process.
 class ObjectText {
  public:
   void add(std::string_view name, const nlohmann::ordered_json& leaf);  // no array, no object
@@ -24,11 +24,11 @@ class ObjectText {
 [[nodiscard]] Result<Annotations> annotations_of(const nlohmann::json& object);
 
 [[nodiscard]] std::string parent_text(const ParentPoint& parent);
-// From the member "parent" of `object`; empty where it is missing.
+// Reads the member "parent" of `object`; empty if it is missing.
 [[nodiscard]] Result<std::optional<ParentPoint>> parent_of(const nlohmann::json& object);
 
 [[nodiscard]] std::string keep_text(const Keep& keep);
-// From the member "keep" of `object`; without a rule where it is missing.
+// Reads the member "keep" of `object`; without a rule if it is missing.
 [[nodiscard]] Result<Keep> keep_of(const nlohmann::json& object);
 
 void add_point(ObjectText& object, const Point& point);
@@ -37,8 +37,8 @@ void add_point(ObjectText& object, const Point& point);
 [[nodiscard]] std::string identity_text(const Identity& identity);
 [[nodiscard]] Result<Identity> identity_of(const nlohmann::json& object);
 
-// What every sealed record begins with. kUnsupported: of a newer version; kCorrupt: it does not
-// verify, or is of another kind.
+// The members with which every sealed record begins. kUnsupported: written by a newer version;
+// kCorrupt: the record does not verify or is of another kind.
 [[nodiscard]] ObjectText record_text(std::string_view kind, const std::string& run_id);
 [[nodiscard]] Result<nlohmann::json> parse_record(std::string_view text, std::string_view kind);
 

@@ -1,9 +1,9 @@
-// Reads one JSON text from front to back and refuses what is not strict: bad UTF-8, lone
-// surrogates, a key twice in one object, nesting beyond a bound, bytes after the end.
+// Reads one JSON text from front to back and refuses everything that is not strict JSON: bad UTF-8,
+// lone surrogates, a key twice in one object, nesting beyond a bound, bytes after the end.
 //
-// The first error stays: after it every read returns an empty value and every next_... false,
-// so that callers need look only once, at finish(). Strings are views into the text, or into the
-// reader where they had escapes. One thread.
+// The first error stays: after it every read returns an empty value and every next_... false, so
+// that callers need to look only once, at finish(). Strings are views into the text, or into the
+// reader if they had escapes. One thread.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class JsonReader {
   JsonReader& operator=(const JsonReader&) = delete;
   ~JsonReader() = default;
 
-  // The value that begins here; kNone where there is none, or after an error.
+  // The kind of the value that begins here; kNone if there is no value, or after an error.
   [[nodiscard]] Kind peek();
 
   // enter_object(); while (next_member(key)) { read one value }. Arrays likewise.
@@ -41,7 +41,7 @@ class JsonReader {
   void read_word();                              // true, false or null
   void skip_value();                             // checked like any other
 
-  // The caller's own refusal of what it just read.
+  // Lets the caller refuse the value that it just read.
   void refuse(std::string_view cause);
   [[nodiscard]] bool ok() const { return !error_; }
   // Call after the value: kCorrupt for the first error, or for bytes after the end.
@@ -74,12 +74,12 @@ class JsonReader {
   std::optional<Error> error_;
 };
 
-// The whole token as a number of that type; empty where it is none or out of range.
+// The whole token as a number of that type; empty if it is not a number or is out of range.
 [[nodiscard]] std::optional<std::uint64_t> to_u64(std::string_view token);
 [[nodiscard]] std::optional<std::int64_t> to_i64(std::string_view token);
 [[nodiscard]] std::optional<double> to_double(std::string_view token);
 [[nodiscard]] bool is_float_token(std::string_view token);
-// Whether one of these types has it: what the first three give for its kind.
+// Whether the token fits one of the types above: the result of the first three for its kind.
 [[nodiscard]] bool is_in_range(std::string_view token);
 
 }  // namespace deepfreeze

@@ -20,7 +20,7 @@ constexpr auto kPlain = [] {
 
 bool is_plain(char c) { return kPlain[static_cast<unsigned char>(c)]; }
 
-// What a one-letter escape stands for; 0 for none.
+// The character that a one-letter escape stands for; 0 if it is no escape.
 char unescape(char letter) {
   switch (letter) {
     case '"':

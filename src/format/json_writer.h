@@ -1,4 +1,4 @@
-// Appends JSON to a text by hand, for what would be slow as a document tree. Pure functions.
+// Appends JSON to a text directly, for data that would be slow as a document tree. Pure functions.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 namespace deepfreeze {
 
-// In quotes, with escapes where JSON demands them. `text` must be UTF-8.
+// In quotes, with the escapes that JSON demands. `text` must be UTF-8.
 void append_json_string(fmt::memory_buffer& out, std::string_view text);
 
 void append_json_array(fmt::memory_buffer& out, std::span<const std::uint64_t> values);

@@ -1,4 +1,4 @@
-// Sizes that the format fixes, and where each tensor lies in a file's data section. Pure.
+// Sizes that the format fixes, and the place of each tensor in a file's data section. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace deepfreeze {
 inline constexpr std::uint64_t kPageBytes = 4096;             // header and data start at multiples
 inline constexpr std::uint64_t kBlockBytes = 64 * 1024;       // unit of checksum and partial read
 inline constexpr std::uint64_t kSlabBytes = 4 * 1024 * 1024;  // unit of write
-inline constexpr std::uint64_t kHeaderBytesMax = 25'000'000;  // what the strictest reader takes
+inline constexpr std::uint64_t kHeaderBytesMax = 25'000'000;  // the strictest reader's limit
 
 // Half-open range of bytes, counted from the start of the data section.
 struct Extent {

@@ -13,8 +13,8 @@ namespace {
 constexpr std::size_t kNameBytesMax = 128;
 constexpr std::string_view kSealedSuffix = ".safetensors";
 
-// Takes the parts of a name from its front. Lax about zeros: the callers compare what they
-// parsed, written again, with the text.
+// Cuts a name into its parts, from the front. Accepts leading zeros: the callers format the parsed
+// parts again and compare them with the text.
 class NameCutter {
  public:
   explicit NameCutter(std::string_view text) : rest_(text) {}

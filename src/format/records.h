@@ -29,14 +29,14 @@ struct Point {
   bool operator==(const Point&) const = default;
 };
 
-// generation-<g>.json: who continues this run, and from where.
+// generation-<g>.json: the process that continues this run, and the step from which it continues.
 struct GenerationRecord {
   std::string run_id;
   std::uint64_t generation = 0;
   std::uint64_t claimant = 0;         // random: tells two claimants of one generation apart
   std::optional<Point> resumed_from;  // empty: from scratch
   std::int64_t wall_micros = 0;
-  Keep keep;  // the claimant's rules; none where it keeps everything
+  Keep keep;  // the claimant's rules; empty if it keeps everything
   bool operator==(const GenerationRecord&) const = default;
 };
 
@@ -62,7 +62,7 @@ struct Manifest {
   std::string integrity = "crc32c-64k";
   Annotations annotations;
   std::vector<ManifestFile> files;
-  // NaN and infinite values of all floating-point tensors; absent where nobody has counted.
+  // NaN and infinite values of all floating-point tensors; absent if they were not counted.
   std::optional<std::uint64_t> non_finite;
   std::vector<Divergence> diverged;  // of replicas; kDivergencesMax at most
   bool operator==(const Manifest&) const = default;

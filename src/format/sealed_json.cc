@@ -16,7 +16,7 @@ std::uint32_t extend(std::uint32_t crc, std::string_view text) {
   return crc32c_extend(crc, std::as_bytes(std::span(text)));
 }
 
-// Of a whole text, its own digits taken as '0'.
+// The checksum of a whole text, with its own digits taken as '0'.
 std::uint32_t sealed_crc(std::string_view text) {
   const std::uint32_t head = extend(extend(0, kPrefix), kZeroDigits);
   return extend(head, text.substr(kPrefix.size() + kZeroDigits.size()));

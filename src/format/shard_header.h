@@ -29,7 +29,7 @@ struct Identity {
   bool operator==(const Identity&) const = default;
 };
 
-// What rank 0's first file carries for the manifest, so that any process could write it.
+// The manifest's data in rank 0's first file, with which any process could write the manifest.
 struct Annotations {
   std::int64_t wall_micros = 0;
   std::map<std::string, double> metrics;  // finite or not: stored exactly
@@ -58,18 +58,18 @@ struct AuditRecord {
 struct ShardHeader {
   Identity identity;
   Annotations annotations;
-  std::string tree;  // the state tree's JSON text, or this file's piece of it; empty where none
+  std::string tree;  // the state tree's JSON text, or this file's piece of it; may be empty
   std::vector<ShardEntry> entries;  // in file order
   std::uint64_t data_bytes = 0;
   std::vector<std::uint32_t> block_crcs;  // block_count(data_bytes) of them
-  // Of each entry of a floating-point type, in file order; absent where they were not asked for.
+  // The range of each floating-point entry, in file order; absent if ranges were not requested.
   std::optional<std::vector<ValueRange>> ranges;
   std::vector<AuditRecord> audit;  // in a rank's first file
   bool operator==(const ShardHeader&) const = default;
 };
 
 [[nodiscard]] std::uint64_t non_finite_values(std::span<const ValueRange> ranges);
-// Of all tensors; absent where there are no ranges.
+// The number of NaN and infinite values in all tensors; absent if there are no ranges.
 [[nodiscard]] std::optional<std::uint64_t> non_finite_values(const ShardHeader& header);
 
 struct EncodedHeader {
@@ -81,8 +81,8 @@ struct EncodedHeader {
 // before the data is captured. kInvalidArgument above kHeaderBytesMax.
 [[nodiscard]] Result<EncodedHeader> encode_header(const ShardHeader& header);
 
-// The checksum of a whole header, which decode_header() would give; the rest is not looked at.
-// kCorrupt where it is not the one that the header carries.
+// The checksum of a whole header, as decode_header() returns it; nothing else is checked. kCorrupt
+// if it is not the one that the header carries.
 [[nodiscard]] Result<std::uint32_t> checked_header_crc(std::span<const std::byte> header);
 
 // The number of bytes of the whole header (8 + N), from a file's first 8 bytes.

@@ -12,11 +12,13 @@ namespace deepfreeze {
 
 inline constexpr std::size_t kTreeDepthMax = 512;
 inline constexpr std::size_t kTreeBytesMax = 256 * 1024 * 1024;
-inline constexpr std::size_t kTreeListBytesMax = 512 * 1024 * 1024;  // of what walk_tree gives
+inline constexpr std::size_t kTreeListBytesMax = 512 * 1024 * 1024;  // bounds the result of
+                                                                     // walk_tree()
 
-// One leaf of the tree, for people: `path` is dotted, as the keys of tensors are; `kind` is the
-// tag or "none", "bool", "int", "float", "str", and for empty containers "list" or "dict"; `text`
-// is the value, or its beginning, length and CRC where it is long: other values, other texts.
+// One leaf of the tree, for people: `path` is dotted, like the keys of tensors; `kind` is the tag
+// or "none", "bool", "int", "float", "str", and for empty containers "list" or "dict". `text` is
+// the value or, if that is long, its beginning, length and CRC, so that different values have
+// different texts.
 struct TreeLeaf {
   std::string path;
   std::string kind;
@@ -24,8 +26,8 @@ struct TreeLeaf {
   bool operator==(const TreeLeaf&) const = default;
 };
 
-// An object of the state, around the leaves below `path`; `type` is "module", "optimizer",
-// "stateful", or what else an adapter has named it.
+// An object of the state that contains the leaves below `path`; `type` is "module", "optimizer",
+// "stateful", or a name that an adapter chose.
 struct TreeObject {
   std::string path;
   std::string type;
@@ -34,7 +36,8 @@ struct TreeObject {
 
 // kCorrupt: not strict JSON, an unknown tag, or a member missing.
 [[nodiscard]] Status check_tree(std::string_view tree);
-// In the order of the text. Also kCorrupt where the list would exceed kTreeListBytesMax.
+// Lists the leaves in the order of the text. Also kCorrupt if the list would exceed
+// kTreeListBytesMax.
 [[nodiscard]] Result<std::vector<TreeLeaf>> walk_tree(std::string_view tree,
                                                       std::vector<TreeObject>* objects = nullptr);
 

@@ -68,7 +68,7 @@ std::unexpected<Error> bad_member(std::string_view member, std::string_view caus
   return fail(ErrorCode::kCorrupt, fmt::format("member \"{}\" {}", member, cause));
 }
 
-// A string of decimal digits stands for a number only where a JSON number does not do.
+// A string of decimal digits is accepted only for a number too large for a JSON number.
 template <class T>
 std::optional<T> big_number(std::string_view digits, std::optional<T> value) {
   if (!value || fmt::to_string(*value) != digits) return std::nullopt;

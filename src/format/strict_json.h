@@ -42,7 +42,7 @@ inline constexpr std::int64_t kJsonIntegerMax = std::int64_t{1} << 53;
                                               std::string_view member);
 [[nodiscard]] Result<std::uint64_t> get_hex64(const nlohmann::json& object,
                                               std::string_view member);
-// The member itself; null where there is none.
+// The member itself; null if there is none.
 [[nodiscard]] const nlohmann::json* find_member(const nlohmann::json& object,
                                                 std::string_view member);
 

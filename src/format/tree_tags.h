@@ -1,4 +1,5 @@
-// The tags of the state tree and what each demands. docs/format.md describes them. Pure.
+// The tags of the state tree and the members that each requires. docs/format.md describes them.
+// Pure.
 #pragma once
 
 #include <array>
@@ -7,12 +8,12 @@
 
 namespace deepfreeze {
 
-// What stands under a member of a tagged object.
+// The kind of content that a member of a tagged object has.
 enum class Content : std::uint8_t {
   kText,     // a string
   kDecimal,  // a whole number of any size, as a string
   kSpecial,  // "nan", "inf" or "-inf"
-  kFactory,  // the name of what a defaultdict calls
+  kFactory,  // the name of a defaultdict's factory
   kBase64,
   kKey,     // of an entry of the data section
   kWholes,  // an array of whole numbers

@@ -85,7 +85,8 @@ void TreeWalker::tagged() {
   if (is_leaf) leaf(tag->name, has_two ? texts[0] + " " + texts[1] : std::move(texts[0]));
 }
 
-// True where the member is a part of a leaf, with its text; false where leaves lie below.
+// Returns true, with the member's text, if the member is part of a leaf; false if leaves lie below
+// it.
 bool TreeWalker::member(const Tag& tag, std::size_t index, std::string& text) {
   const Content content = tag.members.at(index).content;
   switch (content) {

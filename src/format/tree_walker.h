@@ -1,4 +1,4 @@
-// Walks a state tree once, checking it; lists its leaves where asked to. One thread.
+// Walks a state tree once and checks it; lists its leaves if asked to. One thread.
 #pragma once
 
 #include <array>
@@ -50,7 +50,7 @@ class TreeWalker {
 // "a.b" + "c" -> "a.b.c". '%' and '~' are escaped, an empty component becomes "%".
 void append_component(std::string& path, std::string_view component);
 
-// The text itself where it is short, else its beginning, its length and its CRC.
+// The text itself if it is short, else its beginning, its length and its CRC.
 [[nodiscard]] std::string shorten(std::string_view text);
 [[nodiscard]] std::string describe_bytes(std::string_view bytes);
 

@@ -39,7 +39,8 @@ Status place_claim(Vfs& vfs, const GenerationRecord& record) {
                       kFailPoints);
 }
 
-// What "aborted" is to be recorded for: its header's own words, else only what the name tells.
+// The identity under which "aborted" is recorded: from the attempt's header, else as much as its
+// name tells.
 Manifest aborted_manifest(const std::string& run_id, const AttemptName& name,
                           const std::optional<Identity>& identity) {
   Manifest aborted;
@@ -109,7 +110,7 @@ Status check_not_fenced(Vfs& vfs, std::uint64_t generation) {
 }
 
 Result<std::size_t> abort_undecided(Vfs& vfs, const RunListing& listing, std::uint64_t generation) {
-  // The listing is older than this look: what it holds is then not of a newer claimant.
+  // The listing is older than this check, so no attempt in it belongs to a newer claimant.
   DF_TRY_VOID(check_not_fenced(vfs, generation));
   std::size_t count = 0;
   for (const AttemptState& attempt : listing.attempts) {

@@ -1,4 +1,4 @@
-// Generations: who may write a run. See the commit protocol, "Claiming".
+// Generations decide which process may write a run. See the commit protocol, "Claiming".
 #pragma once
 
 #include <cstdint>
@@ -26,22 +26,22 @@ struct ClaimView {
 };
 [[nodiscard]] Result<ClaimView> look_at_claim(Vfs& vfs, const GenerationRecord& own);
 
-// kFenced where a claim above `generation` exists. The message names the claimant's generation.
+// kFenced if a claim above `generation` exists. The message names the claimant's generation.
 [[nodiscard]] Status check_not_fenced(Vfs& vfs, std::uint64_t generation);
 
-// Gives every undecided attempt of an older generation the outcome "aborted" (an attempt without
-// a readable header counts as older). Returns how many. Only for the claimant of `generation`,
-// before its own first attempt; kFenced where there is a newer claim.
+// Gives every undecided attempt of an older generation the outcome "aborted" (an attempt without a
+// readable header counts as older). Returns how many. Only for the claimant of `generation`, before
+// its own first attempt; kFenced if there is a newer claim.
 [[nodiscard]] Result<std::size_t> abort_undecided(Vfs& vfs, const RunListing& listing,
                                                   std::uint64_t generation);
 
-// Who wrote an undecided attempt, where a claim above its generation exists: it can't be committed
-// any more. Empty where it may be in flight, or where no header of it can be read.
+// The identity of an undecided attempt, if a claim above its generation exists and it can therefore
+// never be committed. Empty if the attempt may be in flight, or if no header of it can be read.
 [[nodiscard]] Result<std::optional<Identity>> fenced_identity(Vfs& vfs, const std::string& run_id,
                                                               const AttemptName& name);
 
-// Gives such an attempt the outcome "aborted", in the place of the claimant who should have, and
-// returns the outcome that stands. kBusy where it is none of those.
+// Gives such an attempt the outcome "aborted", which its claimant should have done, and returns the
+// recorded outcome. kBusy if the attempt is not such a one.
 [[nodiscard]] Result<Manifest> abort_fenced(Vfs& vfs, const std::string& run_id,
                                             const AttemptName& name);
 

@@ -52,9 +52,10 @@ Manifest outcome_of(const CommitRequest& request, Outcome outcome) {
   return manifest;
 }
 
-// Step 6, when the temporary file is there: whoever gives the attempt up from now on takes it away
-// before he takes "aborted", so that the rename fails. Where "aborted" came and went before the
-// first listing, files are missing in the second; one listing alone is not of one moment.
+// Step 6, once the temporary file exists: a process that gives the attempt up from now on removes
+// that file before it publishes "aborted", so the rename fails. If "aborted" came and went before
+// the first listing, files are missing in the second. One listing would not do: it does not show a
+// single moment.
 Status check_not_given_up(Vfs& vfs, const Manifest& manifest) {
   if (manifest.outcome == Outcome::kAborted) return {};  // it vouches for no file
   const std::string directory = attempt_dir_name(name_of(manifest.point));
@@ -71,7 +72,7 @@ Status check_not_given_up(Vfs& vfs, const Manifest& manifest) {
   return {};
 }
 
-// Step 6 up to the rename; returns what now stands under the name. Not durable yet.
+// Step 6 up to the rename; returns the record that now has the name. Not durable yet.
 Result<Manifest> place_outcome(Vfs& vfs, const Manifest& manifest, const RecordFailPoints& points) {
   const AttemptName name = name_of(manifest.point);
   const std::string directory = attempt_dir_name(name);
@@ -98,8 +99,8 @@ Result<Manifest> place_commit(Vfs& vfs, const CommitRequest& request) {
   return place_outcome(vfs, manifest, kCommitFailPoints);
 }
 
-// Nothing stands under the manifest's name as far as we know. Where "aborted" can't be written
-// because the disk is full, the attempt itself is what fills it.
+// As far as we know, no manifest exists. If "aborted" cannot be written because the disk is full,
+// the attempt itself fills the disk and is removed.
 Result<Manifest> give_up(Vfs& vfs, const CommitRequest& request, const Error& error) {
   auto outcome = abort_attempt(vfs, outcome_of(request, Outcome::kAborted));
   if (outcome && outcome->outcome == Outcome::kCommitted) return outcome;  // it got there after all

@@ -1,16 +1,16 @@
 // Deleting debris.
 //
 //  1  The newest step is made durable, as before every deletion (retention.cc).
-//  2  What is half deleted or aborted goes as the collector lets it go (remove_attempt.cc), and so
-//     do old temporary files. Nothing of this needs room on the disk.
-//  3  The directories that held it are synced, so that what is reported as deleted does not come
+//  2  Half-deleted and aborted attempts are deleted as the collector does it (remove_attempt.cc),
+//     and so are old temporary files. None of this needs room on the disk.
+//  3  The directories that held them are synced, so that nothing that is reported as deleted comes
 //     back.
-//  4  Fenced undecided attempts, one by one: each is given the outcome "aborted", for which there
-//     may be no room but what has just been freed, and goes as in steps 2 and 3. One that turns
-//     out to be committed stays. One that can't be recorded as aborted stays, too: its process may
-//     be about to publish it, and only that record keeps it from doing so.
+//  4  Fenced undecided attempts are deleted one by one: each is given the outcome "aborted", for
+//     which there may be no room except the room just freed, and then goes as in steps 2 and 3. An
+//     attempt that turns out to be committed stays. One that can't be recorded as aborted stays,
+//     too: its process may be about to publish it, and only that record keeps it from doing so.
 //
-// An attempt is listed again right before it goes: where it holds a foreign name it stays.
+// An attempt is listed again right before it is deleted: if it holds a foreign name, it stays.
 #include "manifest/debris.h"
 
 #include <algorithm>
@@ -142,7 +142,7 @@ bool Sweep::settle(const Oddities& dead) {
   if (dead.empty()) return true;
   const Status settled = settle_newest(vfs_, listing_, 1);
   if (settled) return true;
-  // The newest step of this listing is gone: it is too old to say what may go.
+  // The newest step of this listing is gone: the listing is too old to decide deletions by.
   const bool overtaken = settled.error().code() == ErrorCode::kNotFound;
   for (const Oddity* oddity : dead) {
     if (overtaken) {
@@ -167,8 +167,8 @@ bool Sweep::remove(const Oddity& oddity) {
   const Status removed =
       is_file ? remove_file(oddity.name) : remove_unsynced(vfs_, *oddity.attempt);
   if (removed) return true;
-  // Somebody has put a file in since it was emptied: who finds the others gone before he publishes
-  // (commit.cc, step 6), and gives the attempt up as well.
+  // Another process has put a file in since the directory was emptied. Before it publishes, it
+  // finds the other files gone (commit.cc, step 6) and gives the attempt up as well.
   if (removed.error().os_errno() == ENOTEMPTY) {
     leave(oddity, kAtWork);
   } else {
@@ -196,7 +196,7 @@ Oddities Sweep::old_temporaries() {
 
 Status Sweep::sync_directory(const std::string& name) {
   const Status synced = vfs_.sync_dir(name);
-  // Gone is what it held as well: its collector sees to it that it stays so.
+  // If the directory is gone, so are its entries: the collector that removed it syncs the parent.
   if (!synced && synced.error().code() != ErrorCode::kNotFound) return synced;
   DF_FAIL_POINT("debris.synced");
   return {};

@@ -1,4 +1,4 @@
-// Deletes what no reader counts and nobody will finish. Stateless; any thread.
+// Deletes files that no reader counts and no process will finish. Stateless; any thread.
 #pragma once
 
 #include <chrono>
@@ -25,11 +25,11 @@ struct DebrisReport {
   bool failed = false;        // some of `left` for an error, not by a rule
 };
 
-// Of what survey_run() has just found of this listing: half-deleted attempts, aborted ones,
-// undecided ones that are fenced (they are aborted first, by the commit protocol), and old
-// temporary files of the run and of committed attempts. Left alone: an attempt that holds a
-// foreign name, a file that is not old, and everything else. A file's age is from its time of last
-// writing, by the file system's clock, to now by this machine's.
+// Deletes some of the oddities that survey_run() has just found in this listing: half-deleted
+// attempts, aborted ones, undecided ones that are fenced (they are aborted first, by the commit
+// protocol), and old temporary files of the run and of committed attempts. Left alone: an attempt
+// that holds a foreign name, a file that is not old, and everything else. The age of a file runs
+// from its last write, by the file system's clock, to now, by this machine's clock.
 [[nodiscard]] DebrisReport delete_debris(Vfs& vfs, const RunListing& listing,
                                          std::span<const Oddity> found);
 

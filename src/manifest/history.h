@@ -18,8 +18,8 @@ namespace deepfreeze {
 // Highest generation claimed or committed; 0 in a new run.
 [[nodiscard]] std::uint64_t highest_generation(const RunListing& listing);
 
-// The rules of whoever claimed the run last, as the claim records them. Empty where nobody knows:
-// no claim, or one that can't be read.
+// The rules that the latest claim records. Empty if they are not known: there is no claim, or its
+// record cannot be read.
 [[nodiscard]] std::optional<Keep> recorded_keep(const RunListing& listing);
 
 // The points that the newest generation's chain of resumed-from points leads through; all others
@@ -30,11 +30,13 @@ class CurrentLine {
   [[nodiscard]] bool contains(const Point& point) const;
   // False below a claim whose record is lost: nobody knows whether the line passed through it.
   [[nodiscard]] bool knows(const Point& point) const;
-  // Of an earlier line, beside which this one was begun without going on from it.
+  // Whether the point belongs to an earlier line, beside which this one began without continuing
+  // it.
   [[nodiscard]] bool is_earlier(const Point& point) const;
 
  private:
-  // By generation: the last point that the line passed through; empty where it passed all.
+  // For each generation, the last point that the line passed through; empty if it passed through
+  // all.
   std::map<std::uint64_t, std::optional<Point>> segments_;
   std::uint64_t everything_below_ = 0;  // generations below it are on the line, as a whole
   std::uint64_t begins_at_ = 0;         // the generation that was resumed from nothing

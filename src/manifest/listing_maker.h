@@ -1,4 +1,4 @@
-// Listings in memory for the tests of what is pure.
+// Builds listings in memory, for tests of pure functions.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a name in a run's directory says that it stands for. Pure; of the names only.
+// The kind of thing that a name in a run's directory stands for. Pure: looks at names only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Which checkpoint is the best by one of its metrics: for retention, and for whoever asks for it.
-// Pure.
+// Finds the checkpoint that is best by one of its metrics, for retention and for callers that ask
+// for it. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace deepfreeze {
 
-// What decides whether one checkpoint is the best.
+// The facts that decide whether a checkpoint is the best.
 struct Measured {
   const std::map<std::string, double>* metrics = nullptr;  // borrowed, never null
   bool on_line = false;                                    // the current line passed through it
@@ -27,14 +27,14 @@ struct Measured {
 [[nodiscard]] std::vector<Measured> measured(const std::vector<Manifest>& manifests,
                                              const RunListing& listing);
 
-// The places of those that can be the best, the best first: on the current line, not known to hold
-// NaN or infinities, with a metric that is not NaN. Of equal ones the newer is better.
+// The places of the checkpoints that can be the best, best first: on the current line, not known to
+// hold NaN or infinities, with a metric that is not NaN. If two are equal, the newer is better.
 [[nodiscard]] std::vector<std::size_t> ranked(std::span<const Measured> newest_first,
                                               const Keep::Best& rule);
 
-// The place of the best. `rule` is the run's own, if it has one. kInvalidArgument where the metric
-// or its direction is not known, kNotFound where no checkpoint can be the best; both name the
-// metrics that there are.
+// The place of the best. `rule` is the run's own, if it has one. kInvalidArgument if the metric or
+// its direction is not known, kNotFound if no checkpoint can be the best; both name the metrics
+// that exist.
 [[nodiscard]] Result<std::size_t> place_of_best(std::span<const Measured> newest_first,
                                                 const BestBy& by,
                                                 const std::optional<Keep::Best>& rule);

@@ -25,13 +25,13 @@ struct RecordFailPoints {
   std::string_view synced;
 };
 
-// Up to the rename. kExists where the name is taken. On an error the temporary file is removed
-// as far as the disk allows. `may_place` is asked last, when all but the rename is done.
+// Writes the record up to the rename. kExists if the name is taken. On an error the temporary file
+// is removed as far as the disk allows. `may_place` is called last, when only the rename remains.
 [[nodiscard]] Status place_record(
     Vfs& vfs, const NewRecord& record, const RecordFailPoints& points,
     const std::function<Status()>& may_place = [] { return Status{}; });
 
-// The same in the place of a file that has the name and must not count any more.
+// Writes the record over a file that has the name and must not count any more.
 [[nodiscard]] Status replace_record(Vfs& vfs, const NewRecord& record,
                                     const RecordFailPoints& points,
                                     const std::function<Status()>& may_replace);

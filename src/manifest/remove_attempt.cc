@@ -3,9 +3,9 @@
 //  1  manifest.json is renamed to manifest.deleted.json: from here on no reader counts it, and a
 //     collector knows that the deletion is to be finished. An aborted manifest stays: it makes
 //     the rest of its attempt garbage already.
-//  2  Sync the attempt's directory, also where another process did step 1 or aborted the attempt:
-//     it may have died before its sync.
-//  3  Remove all other files. 4  Sync the directory: what is left can't pass for undecided.
+//  2  Sync the attempt's directory, even if another process did step 1 or aborted the attempt: it
+//     may have died before its sync.
+//  3  Remove all other files. 4  Sync the directory: the remaining files can't pass for undecided.
 //  5  Remove the decision, then the directory.
 //  6  After the last attempt: sync the run's directory, so that none comes back.
 //

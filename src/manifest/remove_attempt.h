@@ -1,4 +1,4 @@
-// The deletion of one attempt, for who deletes several and syncs once. Stateless; any thread.
+// Deletes one attempt, for callers that delete several and sync once. Stateless; any thread.
 #pragma once
 
 #include "format/names.h"
@@ -6,8 +6,8 @@
 
 namespace deepfreeze {
 
-// Steps 1 to 5 of remove_attempts() (commit.h), of a decided attempt. What is gone does not come
-// back once the run's directory has been synced (step 6), which is the caller's.
+// Steps 1 to 5 of remove_attempts() (commit.h), for a decided attempt. The caller does step 6, the
+// sync of the run's directory, after which deleted files cannot come back.
 [[nodiscard]] Status remove_unsynced(Vfs& vfs, const AttemptName& name);
 
 }  // namespace deepfreeze

@@ -14,7 +14,7 @@ void ReplicaAudit::add(std::uint32_t rank, std::span<const AuditRecord> records)
   }
 }
 
-// Those whose checksum is not the one that more than half have; all of them where none is.
+// The ranks whose checksum differs from the majority's; all ranks if there is no majority.
 std::vector<std::uint32_t> ReplicaAudit::outvoted(const std::vector<Copy>& copies) {
   std::map<std::uint32_t, std::size_t> votes;
   for (const Copy& copy : copies) ++votes[copy.crc];

@@ -1,4 +1,5 @@
-// What the ranks of an attempt found of the bytes that they have alike: do they? For one thread.
+// Compares the checksums that the ranks of an attempt took of the bytes they have copies of. For
+// one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ class ReplicaAudit {
  public:
   void add(std::uint32_t rank, std::span<const AuditRecord> records);
 
-  // By key; kDivergencesMax of them at most.
+  // Sorted by key; kDivergencesMax at most.
   [[nodiscard]] std::vector<Divergence> divergences() const;
 
  private:
@@ -24,7 +25,7 @@ class ReplicaAudit {
     std::uint32_t rank = 0;
     std::uint32_t crc = 0;
   };
-  // Key, offset, first byte, bytes. Boxes of one key don't overlap but where they are equal.
+  // Key, offset, first byte, bytes. Two boxes of one key either are equal or do not overlap.
   using Place = std::tuple<std::string, Shape, std::uint64_t, std::uint64_t>;
 
   [[nodiscard]] static std::vector<std::uint32_t> outvoted(const std::vector<Copy>& copies);

@@ -53,7 +53,7 @@ void keep_every(std::vector<Candidate>& candidates, std::uint64_t every) {
 
 bool is_non_finite(const Manifest& manifest) { return manifest.non_finite.value_or(0) > 0; }
 
-// What diverged must not push out the last that has not.
+// Checkpoints with NaN must not push out the last one without.
 void keep_finite(std::vector<Candidate>& candidates) {
   for (Candidate& candidate : candidates) {
     if (!candidate.on_line || is_non_finite(candidate.manifest)) continue;
@@ -113,8 +113,8 @@ std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep,
   return names;
 }
 
-// A process may have died between renaming the manifest of the newest step and syncing it, so
-// that we see what a power cut would take back. Nothing older goes before that is durable.
+// A process may have died between renaming the manifest of the newest step and syncing it: we would
+// see it, and a power cut would take it back. Nothing older is deleted before it is durable.
 Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last) {
   const CurrentLine line(listing);
   std::size_t settled = 0;
@@ -132,7 +132,8 @@ Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last) {
 
 namespace {
 
-// The same of those for whose sake others go that were better than what remains: of the best.
+// Makes the best checkpoints durable likewise: for their sake others are deleted that may be better
+// than all that would remain without them.
 Status settle_best(Vfs& vfs, const RunListing& listing, const Keep& keep) {
   if (!keep.best) return {};
   std::vector<Candidate> candidates = list_candidates(listing);

@@ -11,12 +11,12 @@
 namespace deepfreeze {
 
 // Attempts to delete: aborted ones always, then committed ones, oldest first.
-// Of those never the newest, nor the newest of the current line; none where `keep` sets no rule.
-// keep.last (1 where it is not set) counts steps of the current line only; abandoned steps go
-// once so many newer ones of the line exist. keep.every and keep.best keep more of the line.
-// A checkpoint that is known to hold NaN or infinities is never best, and does not push out the
-// line's newest that is not. Those of an earlier line, which nobody has chosen to leave, stay
-// unless `earlier` says otherwise (decision 0017).
+// The newest checkpoint and the newest of the current line are never deleted; no committed one is
+// if `keep` sets no rule. keep.last (1 if it is not set) counts steps of the current line only;
+// abandoned steps go once so many newer ones of the line exist. keep.every and keep.best keep more
+// of the line. A checkpoint that is known to hold NaN or infinities is never best, and does not
+// push out the line's newest that holds none. Checkpoints of an earlier line, which nobody has
+// chosen to leave, stay unless `earlier` says otherwise (decision 0017).
 enum class EarlierLines : std::uint8_t { kStay, kGo };
 [[nodiscard]] std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep,
                                                EarlierLines earlier = EarlierLines::kStay);
@@ -26,16 +26,16 @@ enum class EarlierLines : std::uint8_t { kStay, kGo };
 // collector was faster.
 [[nodiscard]] Status settle_newest(Vfs& vfs, const RunListing& listing, std::size_t last);
 
-// Deletes one, whatever rules keep it; what is gone already is well. The newest that remain are
-// made durable first.
+// Deletes one checkpoint, whatever rules keep it; one that is gone already is a success. The newest
+// that remain are made durable first.
 [[nodiscard]] Status delete_checkpoint(Vfs& vfs, const AttemptName& name);
 
-// Reads the run, deletes what has expired and finishes deletions that were interrupted;
-// `dry_run` only tells. Attempts with a fault, and undecided ones, are left alone. Safe beside
-// other collectors and readers. The first error ends it.
+// Reads the run, deletes expired attempts and finishes deletions that were interrupted; `dry_run`
+// only reports. Attempts with a fault, and undecided ones, are left alone. Safe beside other
+// collectors and readers. The first error ends it.
 struct GarbageReport {
   std::vector<AttemptName> removed;
-  std::uint64_t bytes_freed = 0;  // by the manifests of what was committed
+  std::uint64_t bytes_freed = 0;  // by the manifests of the deleted checkpoints
 };
 [[nodiscard]] Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run,
                                                     EarlierLines earlier = EarlierLines::kStay);

@@ -1,5 +1,5 @@
-// A run's directory as a whole: which run it is, who claimed it, which attempts it holds.
-// Stateless over a Vfs: each call reads the disk. Any thread.
+// A run's directory as a whole: its identity, its claims and its attempts. Stateless over a Vfs:
+// each call reads the disk. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace deepfreeze {
 inline constexpr std::uint64_t kRecordBytesMax = 1 << 20;  // run file and claims
 inline constexpr std::uint64_t kManifestBytesMax = 64 << 20;
 
-// What a manifest is renamed to when its attempt is deleted: readers leave such attempts out,
-// and the next collector finishes them.
+// The name that a manifest gets when its attempt is deleted: readers leave such attempts out, and
+// the next collector finishes them.
 inline constexpr std::string_view kDeletedManifestFile = "manifest.deleted.json";
 
-// What is known about one attempt directory.
+// The known facts about one attempt directory.
 struct AttemptState {
   AttemptName name;
-  // Set where manifest.json exists and verifies.
+  // Set if manifest.json exists and verifies.
   std::optional<Manifest> manifest;
-  // Set where manifest.json exists and does not verify, or contradicts its directory.
+  // Set if manifest.json exists and does not verify, or contradicts its directory.
   std::optional<Error> fault;
   // Neither: not decided yet.
   [[nodiscard]] bool committed() const {
@@ -36,7 +36,7 @@ struct AttemptState {
 
 struct Claim {
   std::uint64_t generation = 0;
-  std::optional<GenerationRecord> record;  // empty where the file does not verify (still a claim)
+  std::optional<GenerationRecord> record;  // empty if the file does not verify (still a claim)
 };
 
 // Everything one listing of a run tells.
@@ -48,10 +48,10 @@ struct RunListing {
   std::vector<Claim> claims;              // by generation
 };
 
-// kNotFound: neither deepfreeze.json nor an attempt nor a claim ("not a DeepFreeze run
-// directory"). kUnsupported: any record is of a newer format. Attempts that vanish while being
-// read (gc in another process) are left out. A run file that is lost or bad is rebuilt in memory
-// and a warning logged; kCorrupt where no record tells the run's id.
+// kNotFound: neither deepfreeze.json nor an attempt nor a claim ("not a DeepFreeze run directory").
+// kUnsupported: any record is of a newer format. Attempts that vanish while being read (gc in
+// another process) are left out. If the run file is lost or bad, it is rebuilt in memory and a
+// warning logged; kCorrupt if no record tells the run's id.
 [[nodiscard]] Result<RunListing> read_run(Vfs& vfs);
 
 // Writes deepfreeze.json (tmp, sync, rename without replacing, directory sync); adopts an
@@ -63,8 +63,9 @@ struct RunListing {
 [[nodiscard]] Result<Manifest> read_manifest(Vfs& vfs, const AttemptName& name,
                                              std::string_view run_id);
 
-// What `read` gives, which lists a run and reads what it has listed: again, where that was deleted
-// meanwhile (kGone), because what allowed the deletion may be newer than the list.
+// Returns the result of `read`, which lists a run and reads some of its files. Calls it again if
+// such a file was deleted meanwhile (kGone): the newer attempt that allowed the deletion may not be
+// in the list.
 inline constexpr int kListsMax = 100;
 
 template <class Read>

@@ -14,9 +14,9 @@ struct RunRecords {
   std::vector<Claim> claims;  // by generation
 };
 
-// One moment of the run: where another process deletes an attempt meanwhile, the root is read
-// again, because the newer attempt that allowed the deletion may not have been listed yet.
-// kUnsupported where a record is of a newer format: passing over it would lose what it says.
+// Reads the records of one moment: if another process deletes an attempt meanwhile, the root is
+// read again, because the newer attempt that allowed the deletion may not have been listed yet.
+// kUnsupported if a record is of a newer format: skipping it would lose its contents.
 [[nodiscard]] Result<RunRecords> read_records(Vfs& vfs);
 inline constexpr int kReadPassesMax = 10;
 

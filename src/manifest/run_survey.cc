@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kFailuresToldMax = 3;  // of one attempt, in their own words
 
-// Nothing of what can't be opened: a link, a pipe, a name that no Vfs takes.
+// Returns 0 for an entry that cannot be opened: a link, a pipe, a name that no Vfs takes.
 std::uint64_t file_bytes(Vfs& vfs, const std::string& name) {
   const auto file = vfs.open_read(name, Access::kBuffered);
   if (!file) return 0;
@@ -106,7 +106,7 @@ void Survey::look_at_claim(const Claim& claim) {
   }
 }
 
-// Where it could only not be read a moment ago.
+// Reads the claim anew: a moment ago it may only have been unreadable.
 bool Survey::is_own_claim(std::string_view text, std::uint64_t generation) const {
   const auto record = decode_generation(text);
   return record && record->generation == generation && record->run_id == listing_.run.run_id;
@@ -174,7 +174,7 @@ Status Survey::look_at_half_deleted(const AttemptName& name) {
   return {};
 }
 
-// Of a world of thousands all may have failed, and of the same cause.
+// Thousands of ranks may all have failed, and for the same reason: only the first few are told.
 void Survey::add_failures(const AttemptName& name, std::span<const std::string> paths) {
   for (const std::string& path : paths.first(std::min(paths.size(), kFailuresToldMax))) {
     Oddity& failed = add(OddityKind::kRankFailed, path);

@@ -1,5 +1,5 @@
-// What a run's directory holds that a healthy run, which nobody writes, would not. Reads names,
-// sizes and records; no data. Stateless; any thread.
+// Finds the oddities in a run's directory: entries that a healthy run at rest would not have. Reads
+// names, sizes and records; no data. Stateless; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace deepfreeze {
 enum class OddityKind : std::uint8_t {
   kRunFileMissing,
   kRunFileDamaged,
-  kRunFileUnread,    // what stands there could not be read, and may be whole
+  kRunFileUnread,    // it could not be read and may be whole
   kRunFileKept,      // a bad one that was replaced
   kClaimDamaged,     // or of another run
   kClaimUnread,      // as above
@@ -37,7 +37,7 @@ struct Oddity {
   std::string name;                         // below the run's root; any bytes
   std::optional<AttemptName> attempt = {};  // the one it is, or lies in
   std::uint64_t bytes = 0;                  // of the file, or of the attempt's files
-  std::int64_t age_micros = 0;              // of temporary files; 0 where that is not known
+  std::int64_t age_micros = 0;              // of temporary files; 0 if it is not known
   std::string detail = {};
 };
 

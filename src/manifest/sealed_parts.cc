@@ -68,8 +68,8 @@ Result<std::vector<PartName>> list_undecided(Vfs& vfs, const CommitRequest& requ
   return parts_among(vfs, request, entries);
 }
 
-// The first rank, or file of one, that is missing; empty where all are there. `parts` is sorted;
-// `next` is then the first that is one too many.
+// The first missing rank, or missing file of a rank; empty if none is missing. `parts` is sorted;
+// `next` is then the index of the first superfluous part.
 std::optional<PartName> first_missing(std::span<const PartName> parts, std::uint32_t world_size,
                                       std::size_t& next) {
   next = 0;
@@ -104,7 +104,7 @@ Status check_identity(const Identity& found, const Identity& wanted, const PartN
                           attempt_dir_name(attempt_of(found)), found.generation, found.save_index));
 }
 
-// What all files store, by key.
+// The specs that all files store, by key.
 class StoredKeys {
  public:
   void add(const TensorSpec& spec) { seen_[spec.key].push_back(spec); }
@@ -123,7 +123,7 @@ class StoredKeys {
   std::map<std::string, std::vector<TensorSpec>, std::less<>> seen_;
 };
 
-// From the device, not from what the kernel remembers of it, where the file system can.
+// Reads from the device rather than the page cache, if the file system can.
 Status read_back(Vfs& vfs, std::string_view path, const OwnPart& own, std::span<std::byte> into) {
   DF_TRY(const auto file, vfs.open_read(path, Access::kDirect));
   DF_TRY(const std::uint64_t file_bytes, file->size());
@@ -134,7 +134,8 @@ Status read_back(Vfs& vfs, std::string_view path, const OwnPart& own, std::span<
   return read_exactly(*file, vfs.path_of(path), into);
 }
 
-// Equal sums of what was encoded and what lies there: it need not be decoded to be known.
+// Compares the checksum of the header as encoded with that of the header on the disk: if they
+// agree, the header need not be decoded.
 Result<ManifestFile> check_own(Vfs& vfs, const std::string& directory, const PartName& name,
                                const OwnPart& own) {
   const std::string path = join_name(directory, sealed_file_name(name));
@@ -152,7 +153,7 @@ Result<ManifestFile> check_own(Vfs& vfs, const std::string& directory, const Par
 
 using Count = std::optional<std::uint64_t>;
 
-// What one part has not counted is not known of all.
+// The total is known only if every part has counted.
 void add_count(Count& sum, Count more) { sum = sum && more ? Count(*sum + *more) : std::nullopt; }
 
 Result<CheckedParts> check_all_own(Vfs& vfs, const CommitRequest& request,

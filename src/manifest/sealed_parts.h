@@ -1,5 +1,5 @@
-// Step 5 of the commit protocol: are all parts of an attempt there, and what do their headers
-// say? Stateless; any thread.
+// Step 5 of the commit protocol: whether all parts of an attempt exist, and the contents of their
+// headers. Stateless; any thread.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct PartHeader {
 // The identity in the first readable header of an attempt, sealed or not.
 [[nodiscard]] std::optional<Identity> find_identity(Vfs& vfs, const AttemptName& name);
 
-// What a rank of the attempt reported that has failed; nothing where none has.
+// The failure that a rank of the attempt reported; nothing if none has.
 [[nodiscard]] std::optional<Error> reported_failure(Vfs& vfs, const AttemptName& name);
 
 // In the order of (rank, file). Waits with a growing pause until every rank's parts are sealed.
@@ -31,13 +31,13 @@ struct PartHeader {
 // outcome already. kMismatch: a part of another world size is there, or one too many.
 [[nodiscard]] Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request);
 
-// The same without waiting, and whatever outcome is recorded.
+// Checks the parts likewise, but without waiting, and whatever outcome is recorded.
 [[nodiscard]] Result<std::vector<PartName>> present_parts(Vfs& vfs, const CommitRequest& request);
 
 struct CheckedParts {
   std::vector<ManifestFile> files;
   Annotations annotations;                       // of rank 0's first part
-  std::optional<std::uint64_t> non_finite = {};  // of all; absent where one has not counted
+  std::optional<std::uint64_t> non_finite = {};  // of all parts; absent if one has not counted
   std::vector<Divergence> diverged = {};
 };
 

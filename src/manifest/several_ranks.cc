@@ -85,7 +85,7 @@ std::string as_sealed(std::string name) {
   return name.substr(0, name.size() - kUnsealed.size()) + ".safetensors";
 }
 
-// By a rank that does not commit: once its files have their final names rank 0 may publish them.
+// For ranks that do not commit: once their files have their final names, rank 0 may publish them.
 bool is_surely_aborted(Vfs& vfs, const Identity& own) {
   const auto outcome = abort_attempt(vfs, aborted(own));
   return outcome && outcome->outcome == Outcome::kAborted;

@@ -48,7 +48,7 @@ Status check(const ReadPlan& plan) {
   return {};
 }
 
-// What the threads have found so far.
+// The results of all threads so far.
 class Progress {
  public:
   explicit Progress(const std::function<void(std::uint64_t)>& on_progress)
@@ -114,7 +114,7 @@ class RunReader {
     const std::uint64_t begin = run_.begin + index * kBlockBytes;
     return {begin, std::min(begin + kBlockBytes, run_.end)};
   }
-  // Where bytes of the run lie in the buffer.
+  // The part of the buffer that holds these bytes of the run.
   [[nodiscard]] std::span<std::byte> in_buffer(Extent extent) const {
     return buffer_.subspan(extent.begin - run_.begin, extent.size());
   }
@@ -128,7 +128,7 @@ class RunReader {
   std::vector<bool> good_;  // by block of the run
 };
 
-// One read for the run; where it fails, one per block, so that a bad sector costs one block.
+// Reads the run in one call; if that fails, block by block, so that a bad sector costs one block.
 void RunReader::fill() {
   const auto count = read_extent(run_);
   for (std::uint64_t i = 0; i < good_.size(); ++i) {
@@ -149,7 +149,7 @@ void RunReader::fill_block(std::uint64_t index) {
   progress_.add_bytes(*count);
 }
 
-// Whole pages, as direct access wants them; what lies after the extent is not counted.
+// Reads whole pages, as direct access requires; bytes after the extent are not counted.
 Result<std::uint64_t> RunReader::read_extent(Extent wanted) {
   const std::uint64_t begin = wanted.begin - run_.begin;
   const auto into = buffer_.subspan(begin, round_up(wanted.size(), kPageBytes));
@@ -157,7 +157,7 @@ Result<std::uint64_t> RunReader::read_extent(Extent wanted) {
   return std::min<std::uint64_t>(count, wanted.size());
 }
 
-// `bytes_there`: how many bytes arrived from where the block begins.
+// `bytes_there`: how many bytes arrived, counted from the beginning of the block.
 void RunReader::judge(std::uint64_t index, std::uint64_t bytes_there) {
   const Extent extent = extent_of(index);
   const std::uint64_t block = first_block() + index;
@@ -170,7 +170,7 @@ void RunReader::judge(std::uint64_t index, std::uint64_t bytes_there) {
   good_[index] = true;
 }
 
-// Good blocks that follow each other go together; what did not verify is not handed out.
+// Copies adjacent good blocks together; blocks that did not verify are not handed out.
 Status RunReader::scatter(const ReadPiece& piece) {
   const Extent source = piece.source;
   const auto is_good = [this](std::uint64_t at) { return good_[index_of(at)]; };
@@ -198,7 +198,7 @@ Result<std::vector<MappedMemory>> make_buffers(std::size_t count, std::uint64_t 
   return buffers;
 }
 
-// Where that is refused copies are slower, and right.
+// Unpinned buffers only make the copies slower, so a refusal is no error.
 Result<std::vector<PinnedMemory>> pin_for_devices(const ReadPlan& plan,
                                                   std::span<const MappedMemory> buffers) {
   std::vector<PinnedMemory> pinned;
@@ -219,8 +219,8 @@ std::uint64_t longest(std::span<const ReadRun> runs) {
   return bytes;
 }
 
-// Each thread takes a buffer, then runs, until none is left. relaxed: both counters only deal
-// out numbers; what these stand for was there before the threads.
+// Each thread takes a buffer, then runs, until none is left. relaxed: both counters only deal out
+// numbers; the buffers and runs themselves were ready before the threads started.
 class ReadCrew {
  public:
   ReadCrew(const ReadPlan& plan, File& file, std::span<const ReadRun> runs,

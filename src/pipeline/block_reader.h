@@ -35,7 +35,7 @@ struct ReadPlan {
   std::size_t thread_count = 2;  // the caller's is one of them
   // Called with the bytes read so far, from any of the threads, never concurrently. May be empty.
   std::function<void(std::uint64_t)> on_progress;
-  CudaDevices* devices = nullptr;  // where pieces go to some; unused otherwise
+  CudaDevices* devices = nullptr;  // needed if a piece goes to a device; unused otherwise
 };
 
 // A block that did not verify, or could not be read.
@@ -51,10 +51,11 @@ struct ReadOutcome {
 
 inline constexpr std::size_t kBadBlocksMax = 1000;
 
-// A bad block is not an error here: the caller knows which tensors it holds. Pieces that touch
-// one are left undefined. Errors are those of the plan (kInvalidArgument), of opening, of devices,
-// and of memory: each thread takes at most kSlabBytes. What goes to a device has arrived there when
-// this returns, and is written while no work of the device waits for it: the caller sees to that.
+// A bad block is not an error here: the caller knows which tensors it holds. Pieces that touch one
+// are left undefined. Errors come from the plan (kInvalidArgument), from opening, from devices, and
+// from memory: each thread takes at most kSlabBytes. Bytes for a device have arrived there on
+// return. They are copied without waiting for the device's other work, so the caller must ensure
+// that no other work of the device uses that memory.
 [[nodiscard]] Result<ReadOutcome> read_blocks(Vfs& vfs, const ReadPlan& plan);
 
 }  // namespace deepfreeze

@@ -1,4 +1,4 @@
-// Puts bytes that were read where they belong: into host memory, or into that of devices. For one
+// Copies bytes that were read to their destinations, in host memory or in that of devices. For one
 // thread.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace deepfreeze {
 
 class DeviceFiller {
  public:
-  // `devices` may be null where put() is given no device.
+  // `devices` may be null if no put() names a device.
   explicit DeviceFiller(CudaDevices* devices) : devices_(devices) {}
 
   // `bytes` must not change before wait() has returned.
@@ -32,8 +32,8 @@ class DeviceFiller {
     return found->copy_to_device(bytes, into);
   }
 
-  // Returns when all bytes are where they belong. What other threads have put may be waited for,
-  // too: it goes the same way.
+  // Returns when all bytes have arrived. It may also wait for copies of other threads, which share
+  // the device's stream.
   [[nodiscard]] Status wait() {
     Status arrived;
     for (const auto& device : used_) {

@@ -14,7 +14,7 @@ class FirstError {
   void set(const Error& error) {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = error;
-    // relaxed: it only saves work; who needs the error itself takes the lock.
+    // relaxed: the flag only saves work; a caller that needs the error itself takes the lock.
     is_set_.store(true, std::memory_order_relaxed);
   }
   [[nodiscard]] bool is_set() const { return is_set_.load(std::memory_order_relaxed); }

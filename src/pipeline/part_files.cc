@@ -84,7 +84,7 @@ Result<std::unique_ptr<PartFiles>> PartFiles::create(Vfs& vfs, PartPlan plan, Ac
   for (std::size_t i = 0; i < plan.files.size(); ++i) {
     const std::uint64_t data_bytes = plan.image.sections()[i].size();
     DF_TRY(OpenFile file, create_file(vfs, plan.files[i], data_bytes, access));
-    access = file.file->access();  // what one does not take, those after it need not try
+    access = file.file->access();  // if one file refuses direct access, later ones need not try
     files.push_back(std::move(file));
   }
   return std::make_unique<PartFiles>(std::move(plan), std::move(files));
@@ -160,7 +160,7 @@ Error PartFiles::write_failed(std::size_t slab_index, int os_errno) const {
 
 void PartFiles::settle(std::size_t slab_index, const Status& written) {
   if (written) {
-    // relaxed: the first is for display, the second is read by who has joined the writers.
+    // relaxed: the first counter is for display; the second is read after the writers were joined.
     bytes_written_.fetch_add(plan_.image.slab(slab_index).size(), std::memory_order_relaxed);
     slabs_written_.fetch_add(1, std::memory_order_relaxed);
   } else {

@@ -1,5 +1,5 @@
-// One rank's files while they are written, whoever moves their slabs: what is the same for all
-// writers.
+// One rank's files while they are written: the part that is common to all writers, however these
+// move the slabs.
 //
 // Owned by a PartWriter. A slab's way: admit(), then write_from() and settle() by any one thread;
 // slabs overlap. finish() when all are settled.
@@ -33,14 +33,14 @@ class PartFiles {
   PartFiles(PartPlan plan, std::vector<OpenFile> files);
 
   [[nodiscard]] std::size_t slab_count() const { return pushed_.size(); }
-  // kDirect where any file began so. One that has come down to the page cache takes what direct
-  // access does, and the others need it.
+  // kDirect if any file began with direct access. A file that has come down to the page cache still
+  // accepts direct access's aligned writes, which the others require.
   [[nodiscard]] Access access() const { return access_; }
   [[nodiscard]] bool have_native_fds() const {
     return files_.front().file->native_fd().has_value();
   }
 
-  // Of the file that a slab belongs to.
+  // The descriptor of the file that the slab belongs to.
   [[nodiscard]] std::optional<int> native_fd(std::size_t slab_index) const;
 
   // False: no slab of the image, or not the first time. The error is kept, nothing to settle.

@@ -19,15 +19,16 @@ inline constexpr std::size_t kSlabQueueMax = 1 << 20;  // slabs announced, not y
 
 struct FilePlan {
   std::string name;                // e.g. "step-…/rank-….part"
-  std::uint64_t header_bytes = 0;  // where the data starts in the file: whole pages, at least one
+  std::uint64_t header_bytes = 0;  // the data's place in the file: whole pages, at least one
 };
 
 struct PartPlan {
   std::vector<FilePlan> files;  // as many as the image has sections
   // Their data; its memory begins at a page, and stays while the writer is there.
   Image image;
-  // Called once for each slab pushed, when its memory may be used again: it is written, or given
-  // up after a failure or a cancel. By any thread, push()'s own included; must not block long.
+  // Called once for each slab pushed, when its memory may be used again: the slab is written, or
+  // was given up after a failure or a cancel. Any thread may call it, even inside push(); it must
+  // not block long.
   std::function<void(std::size_t slab_index)> on_released = {};
 };
 
@@ -44,17 +45,17 @@ class PartWriter {
   // written, never for anything else; after a failure it is given up at once.
   virtual void push(std::size_t slab_index) = 0;
 
-  // Call once, when every slab was pushed (kInternal if one was not). Waits for their writes,
-  // then for all files: exact size, sync; then for each: header, sync, close. The first error
-  // wins; the files are then left as they are. Where writing or syncing a header failed, that file
-  // and those before it may have theirs.
+  // Call once, when every slab was pushed (kInternal if one was not). Waits for their writes, then
+  // for all files: exact size, sync; then for each: header, sync, close. The first error wins; the
+  // files are then left as they are. If writing or syncing a header failed, that file and those
+  // before it may already have their headers.
   [[nodiscard]] virtual Status finish(const MakeHeader& make_header) = 0;
 
   // Gives up: no further write starts. finish() then returns kCancelled, or the error that came
   // first. Too late once the last header is on its way.
   virtual void cancel() = 0;
 
-  // Of data and headers; equal to the files' sizes at the end.
+  // The bytes of data and headers; at the end the sum of the files' sizes.
   [[nodiscard]] virtual std::uint64_t bytes_written() const = 0;
   // While at least one slab was pushed and not yet released.
   [[nodiscard]] virtual double write_seconds() const = 0;

@@ -38,15 +38,15 @@ class ThreadedPartWriter final : public PartWriter {
   std::vector<std::jthread> threads_;  // last: they use all above
 };
 
-// Where no thread could be started, the caller's does it all.
+// If no thread could be started, the caller's thread writes everything.
 void ThreadedPartWriter::push(std::size_t slab_index) {
   if (!part_->admit(slab_index)) return;
   if (threads_.empty()) return write(slab_index);
   queue_.push(slab_index);
 }
 
-// One thread's life: writes what is queued until the queue is closed. After a failure the rest
-// is only given up.
+// The body of a thread: writes queued slabs until the queue is closed. After a failure the
+// remaining ones are only given up.
 void ThreadedPartWriter::drain() {
   while (const auto slab_index = queue_.pop()) write(*slab_index);
 }

@@ -17,8 +17,8 @@
 namespace deepfreeze {
 namespace {
 
-// What a plain write may still bring to a good end, or explain better. The others are final:
-// after an error of the device nothing is written a second time.
+// Errors after which a plain write may still succeed, or explain the failure better. The others are
+// final: after an error of the device nothing is written a second time.
 bool is_worth_a_plain_write(int os_errno) {
   return os_errno == EINTR || os_errno == EAGAIN || os_errno == ECANCELED || os_errno == EINVAL;
 }
@@ -65,7 +65,7 @@ class UringPartWriter final : public PartWriter {
   std::vector<std::jthread> reaper_;  // last: it uses all above
 };
 
-// What the queue does not take is written here and now.
+// Writes a slab on this thread if the queue does not accept it.
 void UringPartWriter::push(std::size_t slab_index) {
   if (!part_->admit(slab_index)) return;
   const Result<bool> submitted = submit(slab_index);
@@ -74,7 +74,7 @@ void UringPartWriter::push(std::size_t slab_index) {
                                       : Status(std::unexpected(submitted.error())));
 }
 
-// False where the queue is no way for this slab.
+// Returns false if the queue cannot write this slab.
 Result<bool> UringPartWriter::submit(std::size_t slab_index) {
   const std::lock_guard one_at_a_time(submitting_);
   wait_for_room();

@@ -1,4 +1,5 @@
-// A PartWriter over io_uring: who pushes a slab submits its write, one thread reaps.
+// A PartWriter over io_uring: push() submits a slab's write on the caller's thread, and one thread
+// reaps.
 #pragma once
 
 #include <atomic>

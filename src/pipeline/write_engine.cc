@@ -33,7 +33,7 @@ void log_step_down(IoMode mode, std::string_view why) {
   log_warning(fmt::format("writes go by the page cache instead: {}", why));
 }
 
-// How much the process may lock, if that is what the kernel has refused.
+// How much memory the process may lock, if that limit is why the kernel refused.
 std::optional<rlim_t> locking_limit(const Error& error) {
   rlimit limit = {};
   if (error.os_errno() != ENOMEM || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return std::nullopt;
@@ -95,7 +95,7 @@ void WriteEngine::use_memory(std::span<std::byte> memory) {
   if (!queue_ || is_same || owner_ != ::getpid()) return;
   memory_ = memory;
   const Status registered = queue_->register_memory(memory);
-  // Once: what refused this memory refuses the next as well.
+  // Told once: a refusal of this memory also holds for the next.
   if (!registered && !std::exchange(has_told_unregistered_, true)) {
     log_unregistered(registered.error(), memory.size());
   }
@@ -131,7 +131,7 @@ void WriteEngine::come_down(IoMode mode, std::string_view why) {
 
 bool WriteEngine::may_borrow_queue(const PartFiles& part) {
   const bool fits = mode() == IoMode::kUring && part.have_native_fds();
-  // acquire: what the writer before us left in the queue.
+  // acquire: the previous writer's changes to the queue.
   return fits && !queue_is_lent_.exchange(true, std::memory_order_acquire);
 }
 

@@ -1,7 +1,7 @@
-// How the engine's data files are written: io_uring, O_DIRECT threads, or the page cache.
+// Chooses how the engine's data files are written: io_uring, O_DIRECT threads, or the page cache.
 //
 // Owned by the engine for its whole life, because the ring and the registration of the arena
-// outlive a save. open() finds out what this machine allows; each step down is logged once.
+// outlive a save. open() finds out which modes this machine allows; each step down is logged once.
 // Calls by one thread at a time; the writers it starts are used as PartWriter says.
 #pragma once
 
@@ -23,36 +23,37 @@ class UringQueue;
 
 enum class IoMode : std::uint8_t { kAuto, kUring, kDirect, kBuffered };
 
-// DEEPFREEZE_IO is "uring", "direct" or "buffered"; kAuto where it is empty or not set, and
+// DEEPFREEZE_IO is "uring", "direct" or "buffered"; kAuto if it is empty or not set, and
 // kInvalidArgument for anything else.
 [[nodiscard]] Result<IoMode> io_mode_from_environment();
 
 struct WriteOptions {
-  // What to begin with; kAuto is kUring where there is one. A file system without direct writes
-  // brings every mode down to the page cache.
+  // The mode to begin with; kAuto means kUring if the kernel offers it. A file system without
+  // direct writes brings every mode down to the page cache.
   IoMode mode = IoMode::kAuto;
   std::size_t writes_in_flight = 4;  // of one slab each: the ring's depth, or threads
 };
 
 class WriteEngine {
  public:
-  // kUnsupported where kUring is asked for by name and there is none.
+  // kUnsupported if kUring is asked for by name and not available.
   [[nodiscard]] static Result<std::unique_ptr<WriteEngine>> open(WriteOptions options);
   WriteEngine(std::unique_ptr<UringQueue> queue, IoMode mode, std::size_t writes_in_flight);
   ~WriteEngine();
 
-  // Registers the memory that images will lie in, instead of what was registered before; empty:
-  // none; the same again: nothing to do. Only while no writer of this engine is there. The kernel
-  // holds on to these very pages, so the caller takes them back with use_memory({}) *before* it
-  // unmaps or moves them. Where the kernel refuses (RLIMIT_MEMLOCK), writes go unregistered, which
-  // is logged once; other memory than this may be written too.
+  // Registers the memory that images will lie in, in place of any earlier registration; an empty
+  // span registers nothing, and the same span again does nothing. Only while no writer of this
+  // engine exists. The kernel keeps references to these very pages, so the caller ends the
+  // registration with use_memory({}) *before* it unmaps or moves them. If the kernel refuses
+  // (RLIMIT_MEMLOCK), writes go unregistered, which is logged once. Other memory may be written
+  // too.
   void use_memory(std::span<std::byte> memory);
 
   // One io_uring writer at a time; a second one beside it writes with threads. The engine outlives
   // its writers. In a forked child: kUnsupported.
   [[nodiscard]] Result<std::unique_ptr<PartWriter>> start(Vfs& vfs, PartPlan plan);
 
-  // What it has come down to.
+  // The mode in use now, after any steps down.
   [[nodiscard]] IoMode mode() const { return mode_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::size_t registered_bytes() const;
 

@@ -37,7 +37,7 @@ std::uint64_t bytes_until(std::uint64_t bytes, std::uint64_t place) {
   return bytes >= kLengthMin ? place : place * bytes / kLengthMin;
 }
 
-// The copies of a line, by where they begin and by how many bytes lie before them.
+// The copies on a line, by their places and by how many bytes lie before each.
 class Places {
  public:
   void add(std::uint64_t bytes, std::uint64_t length) {
@@ -45,8 +45,8 @@ class Places {
     bytes_.push_back(bytes_.back() + bytes);
   }
 
-  // Of any part of so much of the line. Between two places the bytes rise evenly: the most are in
-  // a part that begins or ends at one.
+  // The most bytes in any stretch of the line that is `length` long. Between two places the bytes
+  // rise evenly, so the maximum begins or ends at one of them.
   [[nodiscard]] std::uint64_t bytes_max(std::uint64_t length) const {
     std::uint64_t most = 0;
     for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -60,7 +60,8 @@ class Places {
   }
 
  private:
-  static constexpr std::uint64_t kDown = 0;  // what a fraction of a byte is rounded by
+  static constexpr std::uint64_t kDown = 0;  // added before the division, to round a fraction of a
+                                             // byte down
   static constexpr std::uint64_t kUp = kLengthMin - 1;
 
   [[nodiscard]] std::uint64_t bytes_before(std::uint64_t place, std::uint64_t rounding) const {
@@ -77,9 +78,10 @@ class Places {
   std::vector<std::uint64_t> bytes_ = {0};
 };
 
-// For a line of that length, where no header has room for more than `pieces_max` in one turn. A
-// tensor of `n` pieces is longer than n - 1 of them and no shorter than kLengthMin, so that no more
-// than kPiecesMax come from as much as one piece may be; a turn's two ends each cut one more.
+// The number of turns for a line of that length if a header has room for `pieces_max` pieces per
+// turn. A tensor of `n` pieces is longer than n - 1 whole pieces and no shorter than kLengthMin, so
+// a stretch as long as one piece has at most kPiecesMax pieces; the two ends of a turn each cut one
+// more.
 std::uint64_t turns_needed(std::uint64_t length, std::uint64_t pieces_max) {
   constexpr std::uint64_t kPiecesMax = kAuditPieceBytes / kLengthMin;
   constexpr std::uint64_t kCut = 2;

@@ -1,5 +1,5 @@
-// Which bytes of what ranks have alike a rank looks at in one save, so that all ranks look at the
-// same ones and, within so many saves, at all of them. Pure.
+// Chooses the bytes that a rank compares in one save, out of those of which several ranks have
+// copies: all ranks choose the same bytes, and within a given number of saves all of them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace deepfreeze {
 
-// A piece is looked at as a whole, and never goes beyond a multiple of this of its tensor.
+// A piece is compared as a whole, and never crosses a multiple of this size within its tensor.
 inline constexpr std::uint64_t kAuditPieceBytes = 1024 * 1024;
 
-// Of what a header says of the pieces of one save, when each takes the longest key.
+// Bounds the header's text about the pieces of one save, even if each has the longest key.
 inline constexpr std::uint64_t kAuditTextBytesMax = 400'000;
 
-// No less than a header takes for a piece of that tensor.
+// An upper bound for a header's text about one piece of that tensor.
 [[nodiscard]] std::uint64_t audit_text_bytes(const TensorSpec& spec);
 
-// The same on all ranks but for the groups, which are those of SharePlan.
+// All ranks have equal values here, except for the groups, which are those of SharePlan.
 struct AuditPlan {
-  // Within which all is looked at; 0: nothing ever is. A group takes more saves where a header
-  // would have no room for its pieces: with keys of 60 bytes from 60 GB on, or from 240,000
-  // tensors, where 100 are wanted.
+  // All bytes are compared within this many saves; 0: nothing is compared. A group takes more saves
+  // if a header would have no room for its pieces: if 100 saves are wanted and keys have 60 bytes,
+  // that happens from 60 GB or 240,000 tensors on.
   std::uint32_t saves = 0;
   std::uint32_t groups_of_rank_max = 1;  // of any rank: they share the room
   std::vector<GroupId> groups;           // by tensor of the rank's table
@@ -44,9 +44,9 @@ class Audit {
   // `plan.groups` is as long as `specs`, each of which check_spec() has accepted.
   Audit(std::span<const TensorSpec> specs, const AuditPlan& plan);
 
-  // In one order on all ranks of a group, whatever the order of their tables.
+  // The order is the same on all ranks of a group, whatever the order of their tables.
   [[nodiscard]] std::vector<AuditPiece> pieces(std::uint64_t save_index) const;
-  // No less than the pieces of any save have together, and hardly more.
+  // A close upper bound for the bytes of the pieces of any one save.
   [[nodiscard]] std::uint64_t bytes_max() const;
 
  private:

@@ -1,4 +1,4 @@
-// Who holds what: of every distinct box of the state, the ranks that have a copy of it.
+// The holders of every distinct box of the state: the ranks that have a copy of it.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace deepfreeze {
 
-// What one rank has, as check_spec() has accepted it. Ranks with equal tables should point to the
-// same one, which is then looked at once.
+// The tensors of one rank, as accepted by check_spec(). Ranks with equal tables should point to the
+// same table, which is then examined once.
 struct RankState {
   const std::vector<TensorSpec>* tensors = nullptr;
   std::uint32_t node = 0;

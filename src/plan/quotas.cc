@@ -9,7 +9,7 @@
 namespace deepfreeze {
 namespace {
 
-// Who is below the level, and what they have together.
+// The ranks below the level, and their common load.
 struct Pool {
   std::size_t ranks = 0;
   std::uint64_t load = 0;

@@ -1,4 +1,4 @@
-// How much each of several ranks takes of what any of them can write. A pure function.
+// Divides bytes that any of several ranks can write among these ranks. A pure function.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace deepfreeze {
 
-// Divides `bytes` so that the greatest load is as small as it can be, and the loads are as equal as
-// that leaves them: the least loaded are filled up to one level. By place in `loads`; their sum is
-// `bytes`. At least one load.
+// Divides `bytes` so that the greatest load is as small as possible, and the loads are otherwise as
+// equal as possible: the least loaded are filled up to one level. Returns one quota per entry of
+// `loads`, of which there is at least one; the quotas add up to `bytes`.
 [[nodiscard]] std::vector<std::uint64_t> fill_quotas(std::span<const std::uint64_t> loads,
                                                      std::uint64_t bytes);
 

@@ -1,5 +1,5 @@
-// What of a tensor a rank is given to write: whole rows, so that it is one box and its bytes lie
-// together.
+// The share of a tensor that a rank is given to write: whole rows, so that it is one box and its
+// bytes are contiguous.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,9 @@
 
 namespace deepfreeze {
 
-// Along the first dimension that has more than one index: the first by which row-major bytes can
-// be cut. A tensor without such a dimension is one row, one without elements has none.
+// Rows along the first dimension that has more than one index: the first dimension by which
+// row-major bytes can be cut. A tensor without such a dimension is one row; a tensor without
+// elements has none.
 struct Rows {
   std::size_t dimension = 0;
   std::uint64_t count = 0;
@@ -25,7 +26,8 @@ struct Share {
   bool operator==(const Share&) const = default;
 };
 
-// What the share is to the files: the spec itself where it is all of it, else a box of its whole.
+// The spec under which files store the share: the spec itself if the share is all of it, else a box
+// of its whole.
 [[nodiscard]] TensorSpec spec_of_share(const TensorSpec& spec, const Share& share);
 
 }  // namespace deepfreeze

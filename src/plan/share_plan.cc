@@ -18,14 +18,15 @@ struct BoxShare {
   std::uint64_t rows = 0;
 };
 
-// Lays the boxes of a group end to end and cuts the line where one rank's quota ends and the
-// next one's begins: at the nearest row, or at an end of what is too small to be cut.
+// Lays the boxes of a group end to end and cuts this line at each point at which one rank's quota
+// ends and the next one's begins: at the nearest row, or at an end of a box that is too small to
+// cut.
 class Line {
  public:
   Line(const Holders& holders, std::span<const std::uint32_t> boxes)
       : holders_(holders), boxes_(boxes) {}
 
-  // What lies before `place` on the line and was not taken yet.
+  // Takes the part of the line before `place` that was not taken yet.
   void take_until(std::uint64_t place, std::vector<BoxShare>& taken) {
     while (next_ < boxes_.size()) {
       const Rows rows = rows_of(*holders_.boxes[boxes_[next_]].spec);
@@ -33,7 +34,7 @@ class Line {
       if (until > row_) taken.push_back({boxes_[next_], row_, until - row_});
       row_ = until;
       if (until < rows.count) return;
-      // A box without elements goes to whoever comes by.
+      // A box without elements goes to the first rank that reaches it.
       if (rows.count == 0) taken.push_back({boxes_[next_], 0, 0});
       begin_ += rows.count * rows.bytes;
       row_ = 0;
@@ -74,8 +75,9 @@ class Divider {
   }
 
  private:
-  // Those with the fewest ranks first: what they leave uneven, the larger ones make even. Boxes are
-  // numbered alike wherever the plan is made; groups are not, by which tables are one object.
+  // Groups with the fewest ranks come first: the larger groups then even out the loads. The order
+  // uses the numbers of boxes, which are the same on every rank; the numbers of groups depend on
+  // which tables are one object.
   std::vector<GroupId> groups_in_order() {
     boxes_of_.resize(holders_.groups.size());
     for (std::uint32_t box = 0; box < holders_.boxes.size(); ++box) {

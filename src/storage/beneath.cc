@@ -43,7 +43,7 @@ UniqueFd open_by_components(const BeneathOpen& open, const char* path) {
 UniqueFd open_beneath(const BeneathOpen& open) {
   const char* path = open.name.empty() ? "." : open.name.c_str();
   UniqueFd fd = open_resolved(open.root_fd, path, open.flags | O_CLOEXEC, open.mode);
-  // EPERM is what seccomp profiles answer; where it is a real one, the second try repeats it.
+  // Seccomp profiles answer EPERM; if it is a genuine one, the second attempt fails with it again.
   if (fd.valid() || (errno != ENOSYS && errno != EPERM)) return fd;
   return open_by_components(open, path);
 }

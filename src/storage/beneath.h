@@ -16,7 +16,7 @@ struct BeneathOpen {
   mode_t mode = 0;          // with O_CREAT
 };
 
-// The invalid UniqueFd and errno where the kernel refuses; ELOOP for a symbolic link.
+// An invalid UniqueFd, with errno set, if the kernel refuses; ELOOP for a symbolic link.
 [[nodiscard]] UniqueFd open_beneath(const BeneathOpen& open);
 
 }  // namespace deepfreeze

@@ -31,8 +31,8 @@ OpenDir open_dir(const UniqueFd& fd) {
   return directory;
 }
 
-// Some file systems don't tell what a name is. Nothing where it has gone since it was read; a name
-// that can't be looked at must not seem to be missing.
+// Some file systems do not report the type of an entry. Empty if the entry has gone since it was
+// read; an entry that cannot be examined is an error, because it must not seem to be missing.
 Result<std::optional<DirEntry>> describe(int directory_fd, const dirent& entry,
                                          std::string_view path) {
   DirEntry described = {.name = entry.d_name, .is_directory = entry.d_type == DT_DIR};

@@ -47,9 +47,9 @@ std::optional<dev_t> device_of(const std::filesystem::path& path) {
   return status.st_dev;
 }
 
-// Any of them may have been made a moment ago by somebody who died before his sync. Up to where
-// something is mounted: what is above does not hold the run. One that we may not open can't be
-// synced, and is no reason to refuse the run.
+// Any of these directories may have been made just now by a process that died before its sync. The
+// loop stops at a mount point: the directories above it do not hold the run. A directory that we
+// may not open cannot be synced, which is no reason to refuse the run.
 void sync_those_of_one_device(const std::vector<std::filesystem::path>& parents) {
   if (parents.empty()) return;
   const auto device = device_of(parents.back());

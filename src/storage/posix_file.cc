@@ -15,7 +15,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::uint64_t kDirectAlignment = 4096;  // what Access promises the kernel
+constexpr std::uint64_t kDirectAlignment = 4096;  // the alignment that Access promises the kernel
 
 // Set on the open file rather than in open(): open(O_CREAT | O_DIRECT) may make the file and
 // then refuse, which leaves a taken name behind.
@@ -80,7 +80,7 @@ Status PosixFile::write_at(std::uint64_t offset, std::span<const std::byte> byte
 bool PosixFile::go_buffered() {
   const int flags = ::fcntl(fd_.get(), F_GETFL);
   if (flags < 0 || ::fcntl(fd_.get(), F_SETFL, flags & ~O_DIRECT) != 0) {
-    errno = EINVAL;  // what the call said
+    errno = EINVAL;  // the error of the write or read that was refused
     return false;
   }
   access_.store(Access::kBuffered, std::memory_order_relaxed);
@@ -151,8 +151,9 @@ Status PosixFile::sync() {
   return os_fail("sync", path_, errno);
 }
 
-// Waits, because only clean pages can be dropped. Where the call is not to be had, the pages stay
-// for the kernel to write; anything else is an error of the device that sync() won't repeat.
+// Waits, because only clean pages can be dropped. If the kernel does not offer the call, it writes
+// the pages in its own time; any other failure is an error of the device, which sync() would not
+// report again.
 Status PosixFile::flush_range(std::uint64_t offset, std::uint64_t bytes) {
   if (access() == Access::kDirect) return {};
   const auto begin = static_cast<off_t>(offset);

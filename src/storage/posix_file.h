@@ -9,7 +9,7 @@
 
 namespace deepfreeze {
 
-// `path` is for messages. Where the file system refuses direct access the file is buffered.
+// `path` is for messages. If the file system refuses direct access, the file is buffered.
 [[nodiscard]] std::unique_ptr<File> make_posix_file(UniqueFd fd, std::string path, Access wanted);
 
 }  // namespace deepfreeze

@@ -19,13 +19,13 @@
 namespace deepfreeze {
 namespace {
 
-// The process's umask takes away what it must: a group that shares a run sets 002.
+// The process's umask narrows these: a group that shares a run sets 002.
 constexpr mode_t kFileMode = 0666;
 constexpr mode_t kDirectoryMode = 0777;
 
 // The directory that holds a name, and the name in it.
 struct Located {
-  UniqueFd owned;  // invalid where the directory is the root
+  UniqueFd owned;  // invalid if the directory is the root
   int directory;
   std::string leaf;
 };
@@ -193,7 +193,7 @@ Status PosixVfs::reopen() {
   return {};
 }
 
-// Of the directory itself, or of the nearest one above it that is there.
+// The device of the directory itself, or of the nearest existing directory above it.
 Result<dev_t> device_of_place(std::filesystem::path place) {
   struct stat status = {};
   while (::stat(place.c_str(), &status) != 0) {

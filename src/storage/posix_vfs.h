@@ -1,5 +1,5 @@
-// The Vfs over real files: openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS) below one directory,
-// or openat(O_NOFOLLOW) by components where a sandbox forbids that call.
+// The Vfs over real files: openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS) below one directory, or
+// openat(O_NOFOLLOW) component by component if a sandbox forbids that call.
 #pragma once
 
 #include <filesystem>

@@ -7,8 +7,8 @@
 
 namespace deepfreeze {
 
-// After it, what was made, renamed or removed in the directory `fd` survives a power cut.
-// `path` is for the error.
+// Makes every creation, renaming and removal in the directory `fd` survive a power cut. `path` is
+// for the error.
 [[nodiscard]] Status sync_directory(int fd, std::string_view path);
 
 }  // namespace deepfreeze

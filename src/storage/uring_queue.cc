@@ -19,8 +19,9 @@ namespace {
 constexpr int kSubmitTriesMax = 100;  // while the kernel is short of memory
 constexpr std::chrono::milliseconds kPause{1};
 
-// Orders an opening behind the ends before it: a ring may lie where one lay that another thread has
-// given back, and liburing's system calls are its own, of which ThreadSanitizer knows nothing.
+// Orders the opening of a ring after earlier closings: the new ring may use memory that another
+// thread gave back with an old one. liburing makes its own system calls, which ThreadSanitizer does
+// not see.
 std::atomic<unsigned> ends = 0;
 
 Status check_operations(io_uring& ring) {
@@ -47,7 +48,7 @@ std::vector<iovec> split_for_registration(std::span<std::byte> memory,
   return pieces;
 }
 
-// No set-up flags: every kernel since 5.6 does what is asked here.
+// No set-up flags are needed: every kernel since 5.6 supports the operations used here.
 Result<std::unique_ptr<UringQueue>> UringQueue::open(unsigned depth) {
   io_uring ring = {};
   const int failed = io_uring_queue_init(std::clamp(depth, 1U, kUringDepthMax), &ring, 0);

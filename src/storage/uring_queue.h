@@ -1,9 +1,9 @@
-// Writes to files through io_uring, from registered memory where the kernel takes it.
+// Writes to files through io_uring, from registered memory if the kernel accepts it.
 //
 // Owns the ring and the registrations. submit() by one thread at a time and reap() by one at a
-// time, which may be two different ones; all else only while nothing is in flight. Whoever
-// submits keeps the bytes and the descriptor until reap() has returned the write: until then the
-// kernel reads that memory, whatever the process does.
+// time, which may be two different threads; everything else only while nothing is in flight. The
+// caller of submit() keeps the bytes and the descriptor until reap() has returned the write: until
+// then the kernel reads that memory, even if the process has moved on.
 #pragma once
 
 #include <liburing.h>
@@ -39,22 +39,23 @@ struct UringDone {
 
 class UringQueue {
  public:
-  // Room for `depth` writes. kUnsupported where the kernel, or a sandbox, lacks what is needed.
+  // Makes room for `depth` writes. kUnsupported if the kernel or a sandbox lacks a required
+  // operation.
   [[nodiscard]] static Result<std::unique_ptr<UringQueue>> open(unsigned depth);
   explicit UringQueue(const io_uring& ring);
   UringQueue(const UringQueue&) = delete;
   UringQueue& operator=(const UringQueue&) = delete;
   ~UringQueue();  // nothing may be in flight; in a forked child it changes nothing of the parent's
 
-  // Instead of what was registered before; afterwards nothing is where it fails. The kernel holds
-  // on to these very pages: unregister before the memory is unmapped.
+  // Replaces any earlier registration; on failure nothing is registered. The kernel keeps
+  // references to these very pages: unregister before the memory is unmapped.
   [[nodiscard]] Status register_memory(std::span<std::byte> memory,
                                        std::size_t piece_bytes_max = kRegisteredPieceBytesMax);
   void unregister_memory();
   [[nodiscard]] std::size_t registered_bytes() const { return memory_.size(); }
 
-  // Never more than `depth` at once. After an error the queue is broken: nothing was or will be
-  // sent, what is in flight can still be reaped.
+  // At most `depth` writes may be in flight. After an error the queue is broken: it sends nothing
+  // more, but writes in flight can still be reaped.
   [[nodiscard]] Status submit(const UringWrite& write);
   [[nodiscard]] bool is_broken() const { return broken_.load(std::memory_order_relaxed); }
 
@@ -70,7 +71,7 @@ class UringQueue {
   const pid_t owner_;
   std::span<std::byte> memory_;  // registered, in pieces of piece_bytes_
   std::size_t piece_bytes_ = 0;
-  std::atomic<bool> broken_{false};  // relaxed: who submits wrote it, others only ask
+  std::atomic<bool> broken_{false};  // relaxed: written by the submitting thread; others only ask
 };
 
 // `memory` in buffers that the kernel takes; the last may be shorter.

@@ -36,21 +36,23 @@ class File {
   [[nodiscard]] virtual Status preallocate(std::uint64_t bytes) = 0;
   [[nodiscard]] virtual Status truncate(std::uint64_t bytes) = 0;
   [[nodiscard]] virtual Result<std::uint64_t> size() = 0;
-  // Data and what is needed to read it (fdatasync). After a failure the file must be given up.
+  // Makes the data durable, with the metadata needed to read it (fdatasync). After a failure the
+  // file must be given up.
   [[nodiscard]] virtual Status sync() = 0;
   [[nodiscard]] virtual Status close() = 0;
-  // It may change from direct to buffered where the file system refuses the first direct write.
+  // Changes from direct to buffered if the file system refuses the first direct write.
   [[nodiscard]] virtual Access access() const = 0;
-  // Sends a written range of a buffered file to the device and takes it out of the page cache, so
-  // that a large file does not push out what others keep there. No sync: nothing is durable
-  // after it. But an error is one of sync(), which may not be told a second time.
+  // Sends a written range of a buffered file to the device and drops it from the page cache, so
+  // that a large file does not push other programs' pages out. It is no sync: nothing is durable
+  // after it. But its error counts as one of sync(), which may not report it a second time.
   [[nodiscard]] virtual Status flush_range(std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {
     return {};
   }
-  // When it was last written to, in microseconds since 1970-01-01 UTC by the file system's clock.
-  // kUnsupported where no clock is kept.
+  // The time of the last write, in microseconds since 1970-01-01 UTC by the file system's clock.
+  // kUnsupported if no clock is kept.
   [[nodiscard]] virtual Result<std::int64_t> modified_micros();
-  // What the kernel calls the open file, for UringQueue; nothing where it does not know it.
+  // The kernel's descriptor of the open file, for UringQueue; nothing if the file is not one of the
+  // kernel's.
   [[nodiscard]] virtual std::optional<int> native_fd() const { return std::nullopt; }
 };
 
@@ -62,7 +64,7 @@ struct DirEntry {
 class Vfs {
  public:
   virtual ~Vfs() = default;
-  // A new file; kExists if the name is taken. Direct falls back to buffered where the file
+  // A new file; kExists if the name is taken. Direct access falls back to buffered if the file
   // system refuses it: ask the file's access().
   [[nodiscard]] virtual Result<std::unique_ptr<File>> create(std::string_view name,
                                                              Access access) = 0;
@@ -70,8 +72,8 @@ class Vfs {
                                                                 Access access) = 0;
   [[nodiscard]] virtual Status make_dir(std::string_view name) = 0;  // kExists if it is there
   [[nodiscard]] virtual Status rename_no_replace(std::string_view from, std::string_view to) = 0;
-  // The same over a name that may be taken by a file: whoever looks finds what stood there or what
-  // comes, never neither. For what may be lost, and for a record that does not verify.
+  // Renames over a name that a file may have: a reader finds either the old file or the new one,
+  // never neither. For files that may be lost, and for a record that does not verify.
   [[nodiscard]] virtual Status rename_replacing(std::string_view from, std::string_view to) = 0;
   [[nodiscard]] virtual Status remove_file(std::string_view name) = 0;
   [[nodiscard]] virtual Status remove_dir(std::string_view name) = 0;
@@ -83,11 +85,12 @@ class Vfs {
 
   // The root is held open, so it may have been deleted, moved or replaced since: false then.
   [[nodiscard]] virtual Result<bool> is_in_place() { return true; }
-  // From here on the root is what its path names now; kNotFound where that is nothing. This and
-  // the next are for a moment in which nobody else uses the Vfs.
+  // Makes the root the directory that its path names now; kNotFound if there is none. Nobody else
+  // may use the Vfs during this call or the next.
   [[nodiscard]] virtual Status reopen() { return {}; }
-  // The same after the directory was made durably, if there is none. Never on another file system
-  // than the first root's: that one may only be unmounted.
+  // Reopens the root as well, and first makes the directory durably if there is none. It never
+  // makes one on another file system than the first root's: that file system may only be unmounted
+  // for the moment.
   [[nodiscard]] virtual Status make_root() { return {}; }
   // Whether names can be made and removed in the root, as far as permissions and the mount tell.
   [[nodiscard]] virtual Status check_writable() { return {}; }

@@ -23,8 +23,8 @@ Interval interval_of(const Box* box, std::size_t dimension) {
   return {box->offset[dimension], box->offset[dimension] + box->extent[dimension]};
 }
 
-// Whether the boxes fill the region, each element once, where that can be seen by cutting it from
-// side to side again and again, which is how the layouts of training come about.
+// Whether the boxes fill the region with each element in one box, as far as repeated cuts from side
+// to side can show it; the layouts that trainings use come from such cuts.
 bool fills(Boxes boxes, const Box& region, int depth);
 
 // The boxes up to the first place at which none of them crosses: sorted in this dimension.

@@ -11,15 +11,16 @@
 
 namespace deepfreeze {
 
-// What both have; nothing where that is no element. Both of the same dimensions.
+// The elements that both boxes have; nothing if they share none. Both have the same number of
+// dimensions.
 [[nodiscard]] std::optional<Box> intersect(const Box& a, const Box& b);
 
-// What of its whole the spec stores: its box, or all of it.
+// The part of the whole tensor that the spec stores: its box, or all of it.
 [[nodiscard]] Box stored_box(const TensorSpec& spec);
 [[nodiscard]] const Shape& whole_shape(const TensorSpec& spec);
 
-// What of `common`, which is within both boxes, lies together in each: so many elements, from which
-// one on in each of them, row-major.
+// A stretch of `common`, a box within both of two others, that is contiguous in each of them:
+// `elements` of them, from row-major index `from` in one box and `to` in the other.
 struct BoxRun {
   std::uint64_t from = 0;
   std::uint64_t to = 0;
@@ -28,12 +29,13 @@ struct BoxRun {
 // The longest such stretches, in the order of their elements.
 [[nodiscard]] std::vector<BoxRun> runs_of(const Box& common, const Box& from, const Box& to);
 
-[[nodiscard]] std::uint64_t element_count(const Shape& extent);  // of what check_spec() accepts
+[[nodiscard]] std::uint64_t element_count(const Shape& extent);  // `extent` must come from a spec
+                                                                 // that check_spec() accepts
 
-// Why the boxes are not a tiling of the whole, each element in one of them: two that overlap, or
-// how many elements they have. Nothing where they are. All lie within the whole, of which
-// check_spec() knows the size; those without an element count for nothing. A tiling that no cuts
-// from side to side make, as bricks around a hole, may be of 256.
+// Says why the boxes do not tile the whole with each element in exactly one of them: two boxes that
+// overlap, or their count of elements. Nothing if they do. All lie within the whole, whose size
+// check_spec() has verified; boxes without an element are ignored. A tiling that no cuts from side
+// to side produce, like bricks around a hole, may have up to 256 boxes.
 [[nodiscard]] std::optional<std::string> fault_of_tiling(std::vector<const Box*> boxes,
                                                          const Shape& whole);
 

@@ -1,4 +1,4 @@
-// Checks of what a caller wants saved. Pure functions.
+// Checks of the tensors that a caller wants to save. Pure functions.
 #pragma once
 
 #include <span>

@@ -6,7 +6,7 @@
 namespace deepfreeze {
 namespace {
 
-// What the lead byte promises; 0 for none.
+// The length that the lead byte announces; 0 if it is no lead byte.
 std::size_t promised_bytes(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xc2 && lead < 0xe0) return 2;
@@ -31,7 +31,7 @@ bool second_byte_fits(unsigned char lead, unsigned char second) {
   }
 }
 
-// Most text is ASCII, which eight bytes at a time tell.
+// Most text is ASCII, and a test of eight bytes at a time shows it.
 std::size_t ascii_words(std::string_view text) {
   std::size_t at = 0;
   for (std::uint64_t word = 0; at + sizeof(word) <= text.size(); at += sizeof(word)) {

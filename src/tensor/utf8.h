@@ -6,7 +6,7 @@
 
 namespace deepfreeze {
 
-// The length of the sequence that `text` starts with; 0 where it starts with none.
+// The length of the sequence that `text` starts with; 0 if it starts with none.
 [[nodiscard]] std::size_t utf8_sequence_bytes(std::string_view text);
 
 [[nodiscard]] bool is_utf8(std::string_view text);

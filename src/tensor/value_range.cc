@@ -1,6 +1,6 @@
-// Floats are compared as whole numbers: where the sign bit is set the others are turned around, and
-// the order of the bits is that of the values. So one loop serves all types, and the compiler makes
-// vectors of it.
+// Floats are compared as integers: if the sign bit is set, the other bits are inverted, which puts
+// the bit patterns in the order of the values. One loop then serves all types, and the compiler
+// vectorises it.
 #include "tensor/value_range.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace deepfreeze {
 namespace {
 
 template <class T>
-struct Bits;  // of an element, and those that are all set where it is not finite
+struct Bits;  // of an element; kNonFinite are the bits that are all set in NaN and infinities
 template <>
 struct Bits<Float8E4M3> {
   using Type = std::int8_t;

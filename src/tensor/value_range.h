@@ -10,9 +10,9 @@
 
 namespace deepfreeze {
 
-// Of stored elements: a complex number counts as two.
+// The range of the stored elements; a complex number counts as two.
 struct ValueRange {
-  double min = 0;  // of the finite elements; where there are none, both are 0
+  double min = 0;  // of the finite elements; 0, as is max, if there are none
   double max = 0;
   std::uint64_t finite = 0;
   std::uint64_t non_finite = 0;  // NaN or infinite
@@ -22,10 +22,11 @@ struct ValueRange {
 // Only types that know NaN have a range.
 [[nodiscard]] bool is_floating_point(DType dtype);
 
-// `bytes` holds whole elements of a floating-point type; no element where it is another.
+// `bytes` holds whole elements of `dtype`; for a type that is not floating-point, no element
+// counts.
 [[nodiscard]] ValueRange value_range(DType dtype, std::span<const std::byte> bytes);
 
-// That of two sets of a tensor's elements together.
+// The range of two sets of a tensor's elements together.
 [[nodiscard]] ValueRange joined(const ValueRange& a, const ValueRange& b);
 
 }  // namespace deepfreeze
