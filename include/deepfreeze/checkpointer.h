@@ -7,11 +7,12 @@
 // A Checkpointer belongs to one thread at a time; handles and open checkpoints to any. A forked
 // child must not use its parent's: every call there returns kUnsupported.
 //
-// With Options::ranks a save is of all ranks, and each writes its share: what several have alike
-// (the same key, dtype, shape and box) is divided among them, the rest stays with whoever has it.
-// Boxes of one key make up its whole. Before a save all agree in their callers' threads, after it
-// nobody waits for anybody but through the files: rank 0 commits when all are sealed.
-// That equals are equal is checked, by CRC-32C, at the first save of such tensors: kMismatch.
+// With Options::ranks all ranks make a save together, and each writes its share: tensors that
+// several ranks have alike (the same key, dtype, shape and box) are divided among them, and a
+// tensor that only one rank has is written by that rank. The boxes of one key make up its whole.
+// The ranks agree before a save, in their callers' threads; after that they wait for each other
+// only through the files: rank 0 commits once all are sealed. The first save of such tensors
+// compares their CRC-32Cs: kMismatch if copies differ.
 #pragma once
 
 #include <chrono>
@@ -47,7 +48,7 @@ struct SaveStatus {
   std::uint64_t guarded_bytes = 0;  // captured after save() returned; all that is on devices
   double stall_seconds = 0;         // inside save()
   double fence_seconds = 0;         // blocked in fences since
-  // What the engine's threads spent; several at once count each.
+  // Time of the engine's threads; threads that work at once each count.
   double copy_seconds = 0;
   double checksum_seconds = 0;
   double write_seconds = 0;  // at least one write was in flight
@@ -95,19 +96,20 @@ struct SaveRequest {
   std::map<std::string, double> metrics;
   std::map<std::string, std::string> tags;
   std::map<std::string, std::string> environment;
-  // The save counts as captured, and can be committed, only after SaveHandle::confirm(): the
-  // caller has a witness of its own for the tensors that are captured later. Where none is
-  // (guarded_bytes is 0), nothing waits for it.
+  // The save counts as captured, and can be committed, only after SaveHandle::confirm(), because
+  // the caller has its own witness for the tensors that are captured later. If there are none
+  // (guarded_bytes is 0), the save does not wait for it.
   bool confirm = false;
-  // Of devices that tensors lie on: what is copied is as the work given to these streams so far
-  // leaves it, and their work from save() on waits for what has no guard; no thread waits for
-  // either. A device that none is named of: behind its default stream, and save() waits.
+  // Streams of the devices that tensors lie on. The save copies each device's tensors as the work
+  // given to its stream so far leaves them. Work that the stream gets from save() on waits until
+  // the tensors without a guard are copied; no thread waits for either. On a device with no stream
+  // here, the copy follows the default stream's work, and save() waits for it.
   std::vector<DeviceStream> streams;
 };
 
-// One committed checkpoint, for lists. Where the commit record itself no longer verifies, `fault`
-// says why, the numbers come from the data file's header or the directory's name, and opening it
-// gives that error: so a restore that passes it over can say so.
+// One committed checkpoint, for lists. If the commit record itself no longer verifies, `fault` says
+// why, the numbers come from the data file's header or the directory's name, and opening it returns
+// that error, so that a restore that skips it can say so.
 struct CheckpointInfo {
   std::uint64_t generation = 0;
   std::uint64_t step = 0;
@@ -135,8 +137,8 @@ struct RestoreTarget {
   std::uintptr_t stream = 0;
 };
 
-// Is told how many bytes have been read so far: by the reading threads, never by two at once, and
-// never fewer than before. It must not throw.
+// Is told how many bytes have been read so far. The reading threads call it, never two at once, and
+// the number never falls. It must not throw.
 using OnProgress = std::function<void(std::uint64_t bytes_read)>;
 
 // A checkpoint opened for reading, its index verified.
@@ -145,10 +147,11 @@ class OpenCheckpoint {
   [[nodiscard]] const CheckpointInfo& info() const;
   // Whole tensors, sorted by key, in however many boxes they are stored.
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const;
-  // As that rank of info().world_size gave them; empty where there was no such rank.
+  // The objects as that rank of info().world_size gave them; empty if there was no such rank.
   [[nodiscard]] const std::string& objects(std::uint32_t rank = 0) const;
-  // kNotFound, kMismatch: nothing written. Else targets may have been: kCorrupt names file, blocks
-  // and tensors; kGone where it was deleted meanwhile. Reads are verified unless `verify` is false.
+  // kNotFound, kMismatch: nothing written. After other errors targets may have been written:
+  // kCorrupt names file, blocks and tensors; kGone if the checkpoint was deleted meanwhile. Reads
+  // are verified unless `verify` is false.
   [[nodiscard]] Status read(std::span<const RestoreTarget> targets, bool verify = true,
                             const OnProgress& on_progress = {}) const;
 
@@ -159,8 +162,8 @@ class OpenCheckpoint {
   std::shared_ptr<const State> state_;
 };
 
-// Of any run, by any process; nothing is claimed, decided or written.
-// Newest first. kNotFound where `run` is not a run directory.
+// Lists the checkpoints of any run, newest first, in any process; nothing is claimed, decided or
+// written. kNotFound if `run` is not a run directory.
 [[nodiscard]] Result<std::vector<CheckpointInfo>> list_checkpoints(
     const std::filesystem::path& run);
 [[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info);
@@ -169,14 +172,15 @@ class OpenCheckpoint {
 // anything else.
 [[nodiscard]] Result<BestBy> parse_best(std::string_view text);
 
-// The rules of whoever claimed the run last, as recorded by that claim. Empty where no claim can be
-// read; without a rule where that process keeps everything.
+// The rules that the run's latest claim records. Empty if no claim can be read; without a rule if
+// the claiming process keeps everything.
 [[nodiscard]] Result<std::optional<Keep>> recorded_keep(const std::filesystem::path& run);
 
-// Of a list as list_checkpoints() gives it, newest first: the best of the current line. One that
-// is known to hold NaN or infinities never is, nor one without the metric, or with NaN for it; of
-// equal ones the newer is. `rule` completes `by`. kInvalidArgument where the metric, or whether
-// less or more of it is better, is not known; kNotFound where no checkpoint has it.
+// The best checkpoint of the current line, from a list as list_checkpoints() returns it, newest
+// first. A checkpoint that is known to hold NaN or infinities is never the best, nor one without
+// the metric, or with NaN for it; of equal ones the newer is. `rule` completes `by`.
+// kInvalidArgument if the metric, or its direction, is not known; kNotFound if no checkpoint has
+// the metric.
 [[nodiscard]] Result<CheckpointInfo> best_of(std::span<const CheckpointInfo> infos,
                                              const BestBy& by,
                                              const std::optional<Keep::Best>& rule);
@@ -193,13 +197,14 @@ struct FaultInfo {
 [[nodiscard]] Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info,
                                                                const OnProgress& on_progress = {});
 
-// Whatever rules keep it, the newest too; durable once it returns, and well where it is gone
-// already. Not of a run whose writer may be going back to it.
+// Deletes the checkpoint whatever rules keep it, even if it is the newest. The deletion is durable
+// on return; one that is gone already is a success. Not for a run whose writer may be going back to
+// this checkpoint.
 [[nodiscard]] Status delete_checkpoint(const CheckpointInfo& info);
 
 class Checkpointer {
  public:
-  // Makes the run where there is none; an error if this process may not write there, unless
+  // Makes the run if there is none; an error if this process may not write there, unless
   // Options::read_only. A relative path is made absolute here, so that it means the same directory
   // after the program has changed its own. Starts threads; takes no memory yet. Collective.
   [[nodiscard]] static Result<Checkpointer> open(const std::filesystem::path& path,
@@ -209,66 +214,68 @@ class Checkpointer {
   ~Checkpointer();  // close(), errors only logged
 
   // Returns once the tensors without a guard are copied; the rest happens on the engine's threads
-  // and in fences. Empty where the save was skipped (OnBusy::kSkip). An error means that the
-  // request itself is wrong (kInvalidArgument, kEncode, kUnsupported, kBusy; of any rank,
-  // kMismatch where ranks contradict each other); what the machine refuses is in the handle.
-  // Collective: metrics, tags and environment are rank 0's, objects each rank's own.
+  // and in fences. Empty if the save was skipped (OnBusy::kSkip). An error means that the request
+  // itself is wrong (kInvalidArgument, kEncode, kUnsupported, kBusy; of any rank, kMismatch if
+  // ranks contradict each other); failures of the machine are in the handle. Collective: metrics,
+  // tags and environment are rank 0's, objects each rank's own.
   [[nodiscard]] Result<std::optional<SaveHandle>> save(const SaveRequest& request);
 
-  // In place of save() by a rank that has nothing to save, where the others may be saving: they are
-  // told why, and get the error too. Collective with their save() or prewarm(); alone it does
-  // nothing.
+  // Replaces save() on a rank that has nothing to save while the others may be saving: they are
+  // told why, and get the error too. Collective with their save() or prewarm(); without other ranks
+  // it does nothing.
   void decline(const Error& why);
 
-  // Sets up what the first save of such a request would: claims the run, takes and registers the
-  // arena, starts threads. No tensor is read, and nothing written but the claim, so call it after a
-  // restore. Waits until a save in flight is committed. Errors: save()'s, kNoSpace, kFenced, kIo.
-  // Collective; among ranks it reads all tensors once, to compare what they have alike.
+  // Sets up everything that the first save of such a request would set up: claims the run, takes
+  // and registers the arena, starts threads. No tensor is read, and nothing written but the claim,
+  // so call it after a restore. Waits until a save in flight is committed. Errors: save()'s,
+  // kNoSpace, kFenced, kIo. Collective; among ranks it reads all tensors once, to compare the
+  // copies.
   [[nodiscard]] Status prewarm(const SaveRequest& request);
 
-  // To be called before tensors of that guard, or of any, are changed: returns when nothing of
-  // them is still to be copied, and helps. At once where no save is being captured. Any thread.
-  // What lies on devices: the work that these streams are given from here on may change it; of
-  // others, or with none named, this thread waits.
+  // Call before the guard's tensors, or any tensors, are changed: returns once all of them are
+  // copied, and helps to copy. Returns at once if no save is being captured. Any thread. Tensors on
+  // devices may be changed by work given to these streams from here on; for devices without a
+  // stream here, this thread waits.
   void fence(std::uint32_t guard, std::span<const DeviceStream> streams = {});
   void fence(std::span<const DeviceStream> streams = {});
 
-  // Capture of tensors one guard at a time, as they become final, before the save() that they
-  // belong to. Takes the specs of all and the bytes of those with a guard. False where none has
-  // one, or a save is still using the memory: nothing has begun.
+  // Begins to capture tensors one guard at a time, as they become final, before the save() that
+  // they belong to. Takes the specs of all tensors and the bytes of those with a guard. False if no
+  // tensor has one, or if a save is still using the memory: nothing has begun.
   [[nodiscard]] Result<bool> begin_capture(const TensorTable& tensors);
-  // The guard's tensors are final, those on devices with the work given to `streams` so far: from
-  // here on they are captured, and must not change before fence(guard). The next save() goes on
-  // from it where it is given the same tensors, all released and unchanged since; else it captures
-  // anew.
+  // Declares the guard's tensors final, those on devices once the work given to `streams` so far is
+  // done: from here on they are captured, and must not change before fence(guard). The next save()
+  // continues this capture if it is given the same tensors, all released and unchanged since;
+  // otherwise it captures anew.
   void release(std::uint32_t guard, std::span<const DeviceStream> streams = {});
-  // Gives up what begin_capture() began; nothing where save() has taken it.
+  // Gives up a capture begun by begin_capture(); does nothing if save() has taken it over.
   void discard_capture();
 
   // Committed checkpoints, newest first: the order in which a restore tries them. Nothing is
   // claimed or written, so that a run may be read while another process writes it. Collective: the
   // same list on all ranks.
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
-  // The best of the candidates; empty where there are none. What `by` leaves open is as
-  // Options::keep says, else as recorded_keep(). Errors: best_of()'s. Collective.
+  // The best of the candidates; empty if there are none. Members absent from `by` are taken from
+  // Options::keep, or else from recorded_keep(). Errors: best_of()'s. Collective.
   [[nodiscard]] Result<std::optional<CheckpointInfo>> best(const BestBy& by = {});
-  // Tells the engine from where the run goes on. Without it, and if no other Checkpointer of this
-  // process restored from the run, the first save starts a new line beside the checkpoints that
-  // are there, which Options::keep then leaves alone.
-  // What this process saved before is abandoned where it lies beyond that point.
+  // Tells the engine from which checkpoint the run continues. Without it, and if no other
+  // Checkpointer of this process restored from the run, the first save starts a new line beside the
+  // checkpoints that exist, which Options::keep then leaves alone. Checkpoints that this process
+  // saved before are abandoned if they lie beyond that point.
   [[nodiscard]] Status continue_from(const CheckpointInfo& info);
 
-  // Collective: what rank 0 gives. For choices that clocks make, which tell each rank another time.
+  // Collective: returns rank 0's value. For choices that depend on clocks, which differ between
+  // ranks.
   [[nodiscard]] Result<bool> as_rank0(bool own);
 
-  // Collective: nothing where all ranks give nothing; else, on all of them, the error of the first
-  // that gives one, with its rank in front; kMismatch where their subjects differ. For restores:
-  // all fall back together, or none.
+  // Collective: success if all ranks give success; otherwise every rank gets the error of the first
+  // rank that gives one, with its number in front; kMismatch if their subjects differ. For
+  // restores: all fall back together, or none.
   [[nodiscard]] Status agree(std::string_view subject, const Status& own);
 
   // Waits for the save in flight; its error is in its handle.
   void wait();
-  // The same, and gives threads and memory back. An error if saves have failed, none was ever
+  // Waits likewise, and gives threads and memory back. An error if saves have failed, none was ever
   // committed, and nobody has waited for the first that failed.
   [[nodiscard]] Status close();
 
@@ -279,9 +286,9 @@ class Checkpointer {
   std::unique_ptr<Impl> impl_;
 };
 
-// For a caller without live objects: fills `targets` from the newest checkpoint that verifies,
-// falling back where one does not; kNotFound where nothing was ever committed. Collective: each
-// rank gives its own targets, and reads no more than they need.
+// For a caller without live objects: fills `targets` from the newest checkpoint that verifies, and
+// falls back to an older one if one does not; kNotFound if nothing was ever committed. Collective:
+// each rank gives its own targets, and reads no more than they need.
 struct RestoreReport {
   CheckpointInfo restored;
   std::vector<std::pair<CheckpointInfo, Error>> fell_back_from;

@@ -1,4 +1,4 @@
-// Where bytes lie: in host memory, or on a CUDA device. Value types, any thread.
+// The place of bytes: in host memory, or on a CUDA device. Value types, any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct DeviceStream {
   std::uintptr_t stream = 0;
 };
 
-// Whether memory of CUDA devices can be captured and restored here; kUnsupported says why not.
-// Looks for the driver at the first call: libcuda.so.1, or what DEEPFREEZE_CUDA_LIBRARY names.
+// Whether memory of CUDA devices can be captured and restored here; kUnsupported says why not. The
+// first call looks for the driver: libcuda.so.1, or the library that DEEPFREEZE_CUDA_LIBRARY names.
 [[nodiscard]] Status check_devices();
 
 }  // namespace deepfreeze

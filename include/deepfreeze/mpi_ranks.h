@@ -38,16 +38,16 @@ static_assert(MPI_VERSION >= 3, "MpiRanks needs the non-blocking collectives of 
 
 namespace deepfreeze {
 
-// The same on all ranks.
+// All ranks must give equal values.
 struct MpiBounds {
   std::chrono::milliseconds wait_max{600'000};  // for the other ranks, in each call
   std::uint64_t bytes_max = INT_MAX;            // of all ranks in one call; MPI counts in int
 };
 
-// Nothing waits inside MPI: each collective is started, and asked whether it is done until the
-// deadline. Where the bytes are too many, every rank gets kInvalidArgument and the group stays
-// usable. Any other error is the group's last: later calls return it at once, and since MPI can't
-// take a collective back, end such a job by MPI_Abort().
+// Nothing waits inside MPI: each collective is started, and polled until it is done or the deadline
+// passes. If the bytes are too many, every rank gets kInvalidArgument and the group stays usable.
+// Any other error is the group's last: later calls return it at once. MPI can't cancel a
+// collective, so end such a job by MPI_Abort().
 class MpiRanks final : public RankGroup {
   struct Key {  // make_shared() needs a public constructor; nobody else can call it
     explicit Key() = default;
@@ -55,7 +55,7 @@ class MpiRanks final : public RankGroup {
 
  public:
   // Collective over `comm`, an intra-communicator, which is duplicated. kInvalidArgument: not one,
-  // or MPI is not running. kTimeout: not all ranks came. kIo: what MPI says.
+  // or MPI is not running. kTimeout: not all ranks came. kIo: MPI's own error.
   [[nodiscard]] static Result<std::shared_ptr<MpiRanks>> over(MPI_Comm comm,
                                                               const MpiBounds& bounds = {}) {
     if (const auto usable = check_usable(comm); !usable) return std::unexpected(usable.error());
@@ -118,7 +118,7 @@ class MpiRanks final : public RankGroup {
   static constexpr std::chrono::microseconds kPauseMax{2'000};
   static constexpr std::uint64_t kRefused = ~std::uint64_t{0};  // in the place of a size
 
-  // What MPI reads and writes until a collective is done.
+  // The memory that MPI reads and writes until a collective is done.
   struct Lent {
     MPI_Comm comm = MPI_COMM_NULL;
     std::uint64_t own_size = 0;

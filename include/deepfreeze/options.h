@@ -1,4 +1,4 @@
-// What a caller can choose. Every default is what most runs want.
+// The options of a Checkpointer. Every default suits most runs.
 #pragma once
 
 #include <chrono>
@@ -13,13 +13,14 @@ namespace deepfreeze {
 
 class RankGroup;  // deepfreeze/ranks.h
 
-// What happens to a save that arrives while one is in flight.
+// Says whether a save that arrives while one is in flight waits or is skipped.
 enum class OnBusy : std::uint8_t { kBlock, kSkip };
 
 // When guarded tensors are copied. Latency: behind training, by one thread; least time blocked per
-// save. Throughput: before save() returns, by all cores; least time in all where training keeps
-// them busy. Auto: latency while training leaves a core free, else throughput. What does not fit
-// into arena_bytes_max, or began with begin_capture(), is copied behind training in any case.
+// save. Throughput: before save() returns, by all cores; least total time if training keeps them
+// busy. Auto: latency while training leaves a core free, else throughput. Tensors that do not fit
+// into arena_bytes_max, and captures begun by begin_capture(), are copied behind training in any
+// case.
 enum class Profile : std::uint8_t { kAuto, kLatency, kThroughput };
 
 // Which checkpoints stay. No rule set: all of them.
@@ -37,14 +38,14 @@ struct Keep {
   bool operator==(const Keep&) const = default;
 };
 
-// Asks for the best checkpoint. What is absent is as the run's own rule says, its Keep::best; less
-// of a metric whose name ends in "loss" is better also without a rule.
+// Asks for the best checkpoint. Absent members are taken from the run's own rule, its Keep::best;
+// without a rule, less is better for a metric whose name ends in "loss".
 struct BestBy {
   std::optional<std::string> metric = {};
   std::optional<Keep::Better> better = {};
 };
 
-// Where a branch started: a step of another run.
+// The origin of a branch: a step of another run.
 struct ParentPoint {
   std::string run;  // its path; open() makes a relative one absolute, and so it is recorded
   std::uint64_t step = 0;
@@ -66,16 +67,16 @@ struct Options {
   // Memory for the file's image, at least two slabs of 4 MiB. A larger state streams through it:
   // fences then wait for the disk. Without it as much as the state needs.
   std::optional<std::size_t> arena_bytes_max;
-  // Checksums all that is captured later before save() returns, and so finds every change of it.
-  // Also by DEEPFREEZE_PARANOID=1 in the environment.
+  // Checksums all tensors that are captured later before save() returns, and so finds every change
+  // of them. DEEPFREEZE_PARANOID=1 in the environment does the same.
   bool paranoid = false;
-  // The least and the greatest value of each floating-point tensor, and how many of its values are
-  // NaN or infinite, into the checkpoint: one more pass over it, behind training. A checkpoint that
-  // holds such values is then never Keep::Best, and does not push out the newest that holds none.
+  // Stores the least and the greatest value of each floating-point tensor, and how many of its
+  // values are NaN or infinite: one more pass over it, behind training. A checkpoint that holds
+  // such values is then never Keep::Best, and does not push out the newest that holds none.
   bool statistics = false;
-  // What ranks have alike is compared, a part with every save, and all of it within so many saves
-  // of the run (more where it is over 60 GB or 240,000 tensors); 0: never. Costs each rank that
-  // part of a copy, also of arena_bytes_max. Rank 0's counts.
+  // Compares the copies that several ranks have: a part with every save, and all of it within this
+  // many saves of the run (more if it is over 60 GB or 240,000 tensors); 0: never. It costs each
+  // rank a copy of that part, which also takes room in arena_bytes_max. Rank 0's value counts.
   std::uint32_t audit_saves = 100;
   std::chrono::milliseconds busy_wait_max{600'000};    // then kBusy
   std::chrono::milliseconds commit_wait_max{600'000};  // for other ranks' parts

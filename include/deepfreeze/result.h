@@ -9,7 +9,7 @@
 
 namespace deepfreeze {
 
-// What went wrong, as a caller would act on it.
+// The kind of failure, as far as a caller would act on it.
 enum class ErrorCode : std::uint8_t {
   kInvalidArgument,  // the caller's input is wrong
   kNotFound,         // the run, step, key or file does not exist
@@ -36,14 +36,14 @@ enum class ErrorCode : std::uint8_t {
 // One failure: a code and a sentence that names operation, object, place and cause.
 class [[nodiscard]] Error {
  public:
-  // What is too long for a message, a key of megabytes say, is left out of it.
+  // Long words of the message, such as a key of megabytes, are cut.
   Error(ErrorCode code, std::string message, int os_errno = 0);
 
   [[nodiscard]] ErrorCode code() const { return code_; }
-  [[nodiscard]] int os_errno() const { return os_errno_; }  // 0 where no system call failed
+  [[nodiscard]] int os_errno() const { return os_errno_; }  // 0 if no system call failed
   [[nodiscard]] const std::string& message() const { return message_; }
 
-  // The same failure seen from a caller: "restore step 7: read block 3: ...".
+  // Prefixes the message with the caller's context: "restore step 7: read block 3: ...".
   [[nodiscard]] Error within(std::string_view context) const {
     return {code_, std::string(context) + ": " + message_, os_errno_};
   }

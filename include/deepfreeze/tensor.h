@@ -1,4 +1,4 @@
-// What is saved: named arrays and where their bytes lie. Value types, any thread.
+// The data of a save: named arrays and the places of their bytes. Value types, any thread.
 #pragma once
 
 #include <cstddef>
@@ -52,10 +52,10 @@ struct TensorSpec {
   std::string key;           // dotted path, UTF-8, 1 to kKeyBytesMax bytes
   DType dtype = DType::kU8;  // of the stored elements
   Shape shape;               // of the stored elements; at most kRankMax dimensions
-  // Set where `dtype` stands for another type, e.g. "complex64" stored as F32[..., 2].
-  // The logical shape is `shape` without its last dimension.
+  // Set if `dtype` stands for another type, e.g. "complex64" stored as F32[..., 2]. The logical
+  // shape is `shape` without its last dimension.
   std::string logical_dtype;
-  // Set where only some of it is stored here: shape == box->extent.
+  // Set if only part of the tensor is stored here: shape == box->extent.
   std::optional<Box> box;
   Shape global_shape;  // of the whole tensor; empty when `box` is not set
   bool operator==(const TensorSpec&) const = default;
@@ -68,16 +68,17 @@ struct Tensor {
   // 0: copied before save() returns. Else captured while the caller goes on: the bytes stay valid
   // until the save is captured, and unchanged until Checkpointer::fence(guard) has returned.
   std::uint32_t guard = 0;  // at most kGuardsMax
-  // On a device, the bytes stay valid until the save is captured, whatever the guard: what guards
-  // order there is the work of streams (SaveRequest::streams).
+  // On a device, the bytes stay valid until the save is captured, whatever the guard: there, guards
+  // order only the work of streams (SaveRequest::streams).
   std::int32_t device = kHostMemory;
 };
 
-// A tensor that ranks should have alike, and have not: a machine has changed a bit, or they have
-// computed differently.
+// A tensor whose copies on several ranks should be equal and are not: a machine has changed a bit,
+// or the ranks have computed differently.
 struct Divergence {
   std::string key;
-  // Those that differ from most; where there are no most, all that have it. Ascending.
+  // The ranks that differ from the majority; all ranks that have the tensor if there is no
+  // majority. Ascending.
   std::vector<std::uint32_t> ranks;
   bool operator==(const Divergence&) const = default;
 };
@@ -91,7 +92,7 @@ inline constexpr std::size_t kRankMax = 32;             // dimensions of one ten
 inline constexpr std::size_t kKeyBytesMax = 4096;       // bytes of one key
 inline constexpr std::size_t kTensorsMax = 10'000'000;  // tensors of one state
 
-// Bytes of the stored elements; kInvalidArgument where the product overflows 64 bits.
+// Bytes of the stored elements; kInvalidArgument if the product overflows 64 bits.
 [[nodiscard]] Result<std::uint64_t> spec_bytes(const TensorSpec& spec);
 
 }  // namespace deepfreeze

@@ -39,7 +39,7 @@ std::string attempt_id_text(const CheckpointInfo& info) {
   return digits;
 }
 
-// Where it begins, and its extent.
+// The box's offset and extent.
 using BoxForm = std::pair<std::vector<std::uint64_t>, std::vector<std::uint64_t>>;
 
 RestoreTarget make_target(std::string key, std::uintptr_t address, std::size_t bytes,
@@ -56,7 +56,7 @@ class ReadCounter {
   void set(std::uint64_t bytes) { bytes_.store(bytes, std::memory_order_relaxed); }
 
  private:
-  std::atomic<std::uint64_t> bytes_{0};  // relaxed: nothing is read by what it says
+  std::atomic<std::uint64_t> bytes_{0};  // relaxed: no other data depends on it
 };
 
 OnProgress told_to(ReadCounter* counter) {

@@ -34,7 +34,7 @@ Level level_of(const std::string& name) {
 }
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
-  constexpr double kSecondsMax = 1e9;  // more would overflow what a wait takes
+  constexpr double kSecondsMax = 1e9;  // more would overflow a wait's argument
   return std::chrono::milliseconds(
       static_cast<std::int64_t>(std::min(std::max(seconds, 0.0), kSecondsMax) * 1000.0));
 }
@@ -57,10 +57,10 @@ std::optional<std::chrono::milliseconds> timeout_of(std::optional<double> second
   return milliseconds_of(*seconds);
 }
 
-// Of a box: where it begins, and the shape of its whole.
+// The box's offset, and the shape of the whole tensor.
 using BoxForm = std::pair<std::vector<std::uint64_t>, std::vector<std::uint64_t>>;
 
-// Key, dtype, shape, logical dtype, bytes, and what it is a part of.
+// Key, dtype, shape, logical dtype, bytes, and the box if the tensor is part of a whole.
 using Form = std::tuple<std::string, std::string, std::vector<std::uint64_t>, std::string,
                         std::size_t, std::optional<BoxForm>>;
 
@@ -81,7 +81,7 @@ Tensor unplaced_tensor(Form form) {
   return {.spec = std::move(spec), .data = {static_cast<const std::byte*>(nullptr), bytes}};
 }
 
-// What is saved, kept from save to save: most of the time only places and guards change.
+// The tensors to save, kept from one save to the next: usually only places and guards change.
 class Table {
  public:
   explicit Table(std::vector<Form> forms) {
@@ -117,7 +117,7 @@ std::vector<DeviceStream> streams_of(const std::vector<StreamForm>& forms) {
   return streams;
 }
 
-// What Python raised, by the code of its exception; "" is no error.
+// The status for an exception that Python raised, from its code; "" is no error.
 Status status_of(const std::string& code, const std::string& message) {
   if (code.empty()) return {};
   for (auto known = ErrorCode::kInvalidArgument; known <= ErrorCode::kInternal;

@@ -1,4 +1,4 @@
-// Comparing a state with what it was at the last save, without a frame of Python for each tensor.
+// Compares a state with its form at the last save, without a frame of Python for each tensor.
 // Everything here is called with the GIL.
 #include <nanobind/nanobind.h>
 
@@ -72,7 +72,7 @@ bool holds(Question question) {
   }
 }
 
-// Of what type each tensor is, and where; no memory of it is looked at.
+// The type and device of each tensor; no tensor's memory is accessed.
 class TensorKinds {
  public:
   explicit TensorKinds(const nb::list& tensors) {
@@ -117,8 +117,8 @@ class TensorKinds {
   std::vector<Kind> kinds_;
 };
 
-// Where each tensor's elements lie in host memory, and what they are. Who answers has not changed
-// its kind either.
+// The place and form of each tensor's elements in host memory. A tensor that still matches has not
+// changed its kind either.
 class RollCall {
  public:
   explicit RollCall(const nb::list& tensors)
@@ -127,7 +127,7 @@ class RollCall {
     for (const nb::handle tensor : tensors) places_.push_back(place_of(tensor));
   }
 
-  // Their storages, where all lie as they lay; else none.
+  // Returns the tensors' storages if all lie in their old places, else none.
   [[nodiscard]] nb::object answer(const nb::list& tensors) const {
     nb::list storages;
     const bool all = holds([&] {
@@ -204,7 +204,7 @@ class RollCall {
   std::vector<Place> places_;
 };
 
-// What several dicts hold: which keys stand for which objects, by identity.
+// The contents of several dicts: which keys map to which objects, by identity.
 class Contents {
  public:
   explicit Contents(const nb::list& dicts) {

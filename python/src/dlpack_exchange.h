@@ -1,6 +1,6 @@
-// What is needed of DLPack's C exchange interface (dlpack.h, version 1.2 and later): a function of
-// the framework that fills in where a tensor lies, without an object for the answer. The layouts
-// are those of the standard, fixed for its major version. With the GIL.
+// The part of DLPack's C exchange interface (dlpack.h, version 1.2 and later) that is used here: a
+// function of the framework that fills in a tensor's place without creating an object. The layouts
+// are those of the standard, fixed for its major version. Call with the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -42,12 +42,12 @@ struct DLPackExchange {
   void* allocate;
   void* managed_from_object;
   void* managed_to_object;
-  // -1 with a Python exception set where it can't. May be null.
+  // Returns -1 with a Python exception set if it fails. May be null.
   int (*tensor_from_object)(void* object, DLTensor* out);
   void* current_work_stream;
 };
 
-// That of a tensor type; null where it has none, or one of another major version.
+// The interface of a tensor type; null if it has none, or one of another major version.
 inline const DLPackExchange* dlpack_exchange_of(const nanobind::object& type) {
   if (!nanobind::hasattr(type, "__dlpack_c_exchange_api__")) return nullptr;
   const nanobind::object capsule = type.attr("__dlpack_c_exchange_api__");

@@ -9,7 +9,7 @@
 
 namespace deepfreeze::python {
 
-// Of a text of the core, which names paths and may so be no UTF-8: such bytes are escaped.
+// Converts a text of the core, which may contain paths that are not UTF-8: such bytes are escaped.
 [[nodiscard]] nanobind::str text_of(std::string_view bytes);
 
 // The exception that the package's factory makes of an error.
@@ -23,8 +23,9 @@ T unwrap(Result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-// What ends more than the call that it came into, an interrupt or SystemExit: no error of the core
-// stands for it. Kept by a callback of this thread, and raised where the core has returned.
+// Keeps an exception that ends more than the current call, such as an interrupt or SystemExit, for
+// which the core has no error. A callback of this thread keeps it; it is raised once the core has
+// returned.
 void keep_until_return(const nanobind::python_error& raised);
 void raise_kept();
 

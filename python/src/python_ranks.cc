@@ -76,7 +76,7 @@ class PythonRanks final : public RankGroup {
       return call();
     } catch (const nb::python_error& raised) {
       return std::unexpected(error_of(raised, name));
-    } catch (const std::exception& cause) {  // what it gave is no bytes
+    } catch (const std::exception& cause) {  // the return value is not bytes
       return std::unexpected(
           Error(ErrorCode::kInternal, std::string("ranks: ") + name + ": " + cause.what()));
     }

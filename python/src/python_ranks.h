@@ -1,5 +1,5 @@
-// A group of ranks that Python implements: an object with rank, world_size, gather(bytes) and
-// scatter(list of bytes), which raise where the C++ ones return an error.
+// A group of ranks implemented in Python: an object with rank, world_size, gather(bytes) and
+// scatter(list of bytes), which raise exceptions; the C++ calls return errors.
 #pragma once
 
 #include <nanobind/nanobind.h>

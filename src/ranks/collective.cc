@@ -34,7 +34,7 @@ Result<std::string> read_reply(std::string_view text) {
   return own;
 }
 
-// By rank 0: the first that is not well, or is about something else.
+// Rank 0's check: the error of the first rank that reports one or is about another subject.
 Status first_error(const std::vector<std::string>& given) {
   std::string first;
   for (std::size_t rank = 0; rank < given.size(); ++rank) {
@@ -51,7 +51,7 @@ Status first_error(const std::vector<std::string>& given) {
   return {};
 }
 
-// Takes off what is asked; all ranks ask the same, or are out of step.
+// Removes the call's name from each text; ranks whose calls differ are out of step.
 Result<std::vector<std::string>> asked(const std::vector<std::string>& given) {
   std::vector<std::string> texts;
   std::string first;

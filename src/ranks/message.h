@@ -1,4 +1,4 @@
-// What ranks tell each other, as bytes: numbers and texts one after the other. For one thread.
+// Messages between ranks, as bytes: numbers and texts one after the other. For one thread.
 #pragma once
 
 #include <concepts>
@@ -32,8 +32,9 @@ class MessageWriter {
   std::string bytes_;
 };
 
-// Of the same job's processes, which run the same program: what does not fit is a rank that is out
-// of step. Past such a place everything reads as 0 or empty, and end() is the error.
+// The bytes come from a process of the same job, which runs the same program: a message of another
+// form means that a rank is out of step. From there on everything reads as 0 or empty, and end() is
+// the error.
 class MessageReader {
  public:
   explicit MessageReader(std::string_view bytes) : left_(bytes) {}

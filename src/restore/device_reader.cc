@@ -53,7 +53,7 @@ bool is_aligned(std::uint64_t offset, std::span<const std::byte> into) {
   return (offset | reinterpret_cast<std::uintptr_t>(into.data()) | into.size()) % kPageBytes == 0;
 }
 
-// What another process has in memory of it is not what the device holds.
+// Pages that another process has cached need not equal the bytes on the device.
 Status drop_pages(Vfs& vfs, std::string_view name) {
   DF_TRY(const auto file, vfs.open_read(name, Access::kBuffered));
   DF_TRY(const std::uint64_t bytes, file->size());
@@ -62,7 +62,7 @@ Status drop_pages(Vfs& vfs, std::string_view name) {
 
 }  // namespace
 
-// What was read through the page cache took the place of what others need there. Best effort.
+// Reading through the page cache displaced other programs' pages; drops them again. Best effort.
 void DeviceFile::drop_own_pages() {
   if (file_->access() != Access::kBuffered) return;
   const auto bytes = file_->size();

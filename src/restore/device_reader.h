@@ -18,11 +18,12 @@ class DeviceReader final : public Vfs {
   DeviceReader(std::unique_ptr<Vfs> below, RateLimit& limit)
       : below_(std::move(below)), limit_(limit) {}
 
-  // A file whose cached pages were dropped, as are those that reading it made where the file system
-  // takes no direct reads, once it is closed. Reads need not be aligned, whatever `access` says.
+  // Opens a file and drops its cached pages. If the file system takes no direct reads, the pages
+  // that reading has cached are dropped too, once the file is closed. Reads need not be aligned,
+  // whatever `access` says.
   Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override;
-  // The first file that the file system would not read directly; empty where it took them all.
-  // Of such a file the device was read only as far as the kernel had dropped its pages.
+  // The first file that the file system would not read directly; empty if there was none. The
+  // device was read for such a file only as far as the kernel had dropped its pages.
   [[nodiscard]] std::string read_through_cache() const;
 
   Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {

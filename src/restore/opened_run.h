@@ -1,4 +1,4 @@
-// A run's directory, opened for reading: its files and what one listing of it tells. Read-only.
+// A run's directory, opened for reading: its files, and the result of listing it once. Read-only.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ struct OpenedRun {
   RunListing listing;
 };
 
-// kNotFound where there is no run; the message says so.
+// kNotFound if there is no run; the message says so.
 [[nodiscard]] Result<OpenedRun> open_run(const std::string& path);
 
 [[nodiscard]] std::uint64_t stored_bytes(const Manifest& manifest);  // of all its files

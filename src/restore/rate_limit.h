@@ -36,7 +36,7 @@ class RateLimit {
 };
 
 inline constexpr std::chrono::milliseconds kSleepMax{100};
-// What a device that was slower than the rate may catch up.
+// Bounds how much time a device that was slower than the rate may catch up.
 inline constexpr std::chrono::seconds kCatchUpMax{1};
 
 }  // namespace deepfreeze

@@ -1,11 +1,11 @@
 // Repairing a manifest. The attempt is never undecided in between: a claimant that came by would
-// abort it, and a collector delete what was to be saved.
+// abort it, and a collector would delete the checkpoint that is to be saved.
 //
 //  1  manifest.json is read and does not verify.
 //  2  The files are all there and sealed, and their headers agree: step 5 of the commit protocol.
 //     The manifest that step 6 would make of them is known by now, to the byte.
 //  3  The damaged one shows that the outcome was "committed": it says so, or is as long as the new
-//     one. An aborted one lists no files. It is not longer: then it said what we don't know.
+//     one. An aborted one lists no files. It is not longer: then it held something we don't know.
 //  4  The current line passes through it, and every newer claim verifies, which tells so.
 //  5  All blocks and the state tree verify, as a reader checks them.
 //  6  Step 4 still holds, the damaged text is the same, and no deletion has begun.
@@ -84,7 +84,7 @@ Status check_was_committed(const RepairPlan& plan) {
               "what is left of the manifest does not tell that the attempt was committed");
 }
 
-// Step 4. What a newer line was begun without must not appear beside it.
+// Step 4. A checkpoint that a newer line did not begin from must not appear beside that line.
 Status check_on_line(const RunListing& listing, const Point& point) {
   const std::uint64_t highest = highest_generation(listing);
   if (highest <= point.generation) return {};
@@ -127,7 +127,7 @@ Status check_unchanged(Vfs& vfs, const RepairPlan& plan) {
   return fail(ErrorCode::kCancelled, "somebody else has changed the attempt meanwhile");
 }
 
-// The name of a copy that an earlier repair kept; empty where there is none.
+// The name of a copy that an earlier repair kept; empty if there is none.
 Result<std::string> find_copy(Vfs& vfs, const RepairPlan& plan) {
   const std::string directory = attempt_dir_name(plan.name);
   DF_TRY(const std::vector<DirEntry> entries, vfs.list(directory));

@@ -1,4 +1,4 @@
-// Publishes the manifest of a committed attempt anew where it does not verify any more.
+// Publishes the manifest of a committed attempt anew if it does not verify any more.
 // docs/commit_protocol.md, "Repairing a manifest". Stateless; any thread.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace deepfreeze {
 
-// What would be published, and in the place of what.
+// The manifest that would be published, and the damaged text that it would replace.
 struct RepairPlan {
   AttemptName name;
   Manifest manifest;

@@ -29,13 +29,13 @@ struct ShardFile {
 [[nodiscard]] Result<ShardFile> open_shard_file(Vfs& vfs, const Manifest& manifest,
                                                 const ManifestFile& file);
 
-// What a missing file of this checkpoint means: kIncomplete while its manifest is still there,
+// Explains why a file of this checkpoint is missing: kIncomplete while its manifest still exists,
 // kNotFound once it was removed. Other errors pass through.
 [[nodiscard]] Error explain_missing(Vfs& vfs, const Manifest& manifest, const Error& error);
 
 [[nodiscard]] std::string attempt_path(const Manifest& manifest, std::string_view file_name);
 
-// Reads every block of the file; empty where all verify. `on_progress` counts this file's bytes.
+// Reads every block of the file; empty if all verify. `on_progress` counts this file's bytes.
 [[nodiscard]] Result<std::optional<Fault>> verify_blocks(Vfs& vfs, const ShardFile& file,
                                                          const ReadSettings& settings);
 

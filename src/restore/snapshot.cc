@@ -72,7 +72,7 @@ Result<std::vector<std::string>> join_trees(std::vector<ShardFile>& files, std::
   return trees;
 }
 
-// By entry of the header.
+// One range, or none, for each entry of the header.
 std::vector<std::optional<ValueRange>> ranges_of_entries(const ShardHeader& header) {
   std::vector<std::optional<ValueRange>> ranges(header.entries.size());
   if (!header.ranges) return ranges;

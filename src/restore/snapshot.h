@@ -18,7 +18,7 @@
 
 namespace deepfreeze {
 
-// Where a key's bytes go, or those of a box of it; `into` is exactly as large.
+// The memory for a key's bytes, or for those of a box of it; `into` has exactly their size.
 struct ReadTarget {
   std::string key;
   std::span<std::byte> into;
@@ -34,14 +34,14 @@ struct ReadSettings {
   std::size_t thread_count = 2;
   // From the reading threads, never concurrently; never goes back.
   std::function<void(std::uint64_t bytes_read)> on_progress;
-  CudaDevices* devices = nullptr;  // where targets lie on some
+  CudaDevices* devices = nullptr;  // needed if a target lies on a device
 };
 
 // One fault found, for people and for --json.
 struct Fault {
   std::string file;
   std::string cause;
-  std::vector<std::uint64_t> blocks = {};  // bad blocks, where the header is readable
+  std::vector<std::uint64_t> blocks = {};  // bad blocks, if the header is readable
   std::vector<std::string> tensors = {};   // keys that lie in them
   bool unread = false;                     // the reader was refused: nothing is known of the bytes
 };
@@ -65,10 +65,10 @@ class Snapshot {
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   // Sorted by key; whole tensors, in however many boxes they are stored.
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const { return specs_; }
-  [[nodiscard]] const TensorSpec* find(std::string_view key) const;  // null where it is not stored
-  // Of tensors(), by index; none where they were not stored, or the tensor is in boxes.
+  [[nodiscard]] const TensorSpec* find(std::string_view key) const;  // null if it is not stored
+  // The ranges of tensors(), by index; none if ranges were not stored, or the tensor is in boxes.
   [[nodiscard]] std::vector<std::optional<ValueRange>> ranges() const;
-  // As that rank gave it; empty where it gave none, or there was no such rank.
+  // The tree as that rank gave it; empty if it gave none, or if there was no such rank.
   [[nodiscard]] const std::string& tree(std::uint32_t rank = 0) const;
   [[nodiscard]] std::uint64_t bytes() const;  // of all data sections
 
@@ -78,11 +78,11 @@ class Snapshot {
   [[nodiscard]] Status read(std::span<const ReadTarget> targets,
                             const ReadSettings& settings) const;
 
-  // Reads everything and lists all faults. An error only where reading itself is impossible.
+  // Reads everything and lists all faults. Fails only if reading itself is impossible.
   [[nodiscard]] Result<std::vector<Fault>> verify(const ReadSettings& settings) const;
 
  private:
-  // Where a tensor lies: files_[file].header.entries[entry].
+  // A tensor's place: files_[file].header.entries[entry].
   struct Place {
     std::size_t file = 0;
     std::size_t entry = 0;
@@ -107,10 +107,10 @@ class Snapshot {
   std::vector<std::string> trees_;        // by rank
 };
 
-// verify() of one attempt including what keeps it from opening.
+// verify() of one attempt; errors that keep it from opening are faults, too.
 [[nodiscard]] Result<std::vector<Fault>> verify_attempt(Vfs& vfs, const Manifest& manifest,
                                                         const ReadSettings& settings);
-// The same without reading the data: sizes, headers, and what shows in all of them together.
+// Checks without reading the data: sizes, headers, and faults that only all headers together show.
 [[nodiscard]] Result<std::vector<Fault>> verify_headers(Vfs& vfs, const Manifest& manifest);
 
 }  // namespace deepfreeze

@@ -1,4 +1,4 @@
-// Reads every byte of a checkpoint and lists what does not verify.
+// Reads every byte of a checkpoint and lists the parts that do not verify.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::uint64_t kVerifyChunkBytes = 64 * 1024 * 1024;  // whole blocks
 
-// What a reader calls a fault of the stored bytes, a file that can't be opened among them; other
-// errors say nothing about them.
+// Errors that are faults of the stored bytes, including a file that can't be opened; other errors
+// say nothing about the bytes.
 bool is_fault(const Error& error) {
   return error.code() == ErrorCode::kCorrupt || error.code() == ErrorCode::kIncomplete ||
          error.code() == ErrorCode::kMismatch || error.code() == ErrorCode::kIo;
@@ -53,7 +53,7 @@ Fault fault_of(const ShardFile& file, std::span<const BadBlock> bad) {
   return fault;
 }
 
-// Where the checkpoint's progress stands while one of its files reports its own.
+// Shifts a file's own progress by the bytes that were read before it.
 ReadSettings counting_from(const ReadSettings& settings, std::uint64_t base) {
   ReadSettings shifted = settings;
   if (settings.on_progress) {
@@ -106,7 +106,8 @@ std::vector<Fault> faults_of_trees(const Snapshot& snapshot) {
   return faults;
 }
 
-// What only shows in all files together: a rank that is missing, a key stored twice, the trees.
+// Faults that show only in all files together: a rank that is missing, a key stored twice, the
+// trees.
 Result<std::vector<Fault>> verify_whole(Vfs& vfs, const Manifest& manifest,
                                         const ReadSettings& settings) {
   const auto whole = Snapshot::open(vfs, manifest);
