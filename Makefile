@@ -25,20 +25,20 @@ build: setup ## compile the core and its tests in build/release, install the whe
 demo: build ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
 	@$(WITH_VENV) $(VENV_PYTHON) -m examples.demo $(DEMO_ARGS)
 
-bench: build ## everything beside every peer, in bench/results (QUICK=1: minutes, in build/bench-quick)
-	@$(PYTHON) bench/environment.py $(if $(QUICK),,--all)
-	@build/bench-venv/bin/python -m bench.storage.everything $(if $(QUICK),--quick) $(BENCH_ARGS)
+bench: build ## everything beside every peer, in build/bench (QUICK=1: minutes, in build/bench-quick)
+	@$(PYTHON) lab/environment.py $(if $(QUICK),,--all)
+	@build/bench-venv/bin/python -m lab.experiments.everything $(if $(QUICK),--quick) $(BENCH_ARGS)
 
 bench-window: build ## compare ways to save beside a training (BENCH_ARGS="--smoke": seconds)
-	@$(PYTHON) bench/environment.py
-	@build/bench-venv/bin/python -m bench.e2e.window --directory build $(BENCH_ARGS)
+	@$(PYTHON) lab/environment.py
+	@build/bench-venv/bin/python -m lab.experiments.window --directory build $(BENCH_ARGS)
 
 bench-gpu: build ## checkpoints on one NVIDIA GPU, 40 minutes (BENCH_ARGS="--device cpu --quick": does it work?)
-	@$(PYTHON) bench/environment.py
-	@build/bench-venv/bin/python -m bench.gpu $(BENCH_ARGS)
+	@$(PYTHON) lab/environment.py
+	@build/bench-venv/bin/python -m lab.experiments.gpu $(BENCH_ARGS)
 
 bench-micro: build ## each part of the core by itself (BENCH_ARGS="--benchmark_filter=plan/")
-	@build/release/bench/micro/deepfreeze_micro $(BENCH_ARGS)
+	@build/release/lab/micro/deepfreeze_micro $(BENCH_ARGS)
 
 test: setup ## lint, C++ tests, Python tests, C++ tests under asan and tsan, other frameworks
 	@$(PYTHON) tools/run_tests.py

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stamp import BUILD, ROOT, VENV, Stamp, digest, files_under
 
-CORE = ("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "tests", "bench", "study")
+CORE = ("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "tests", "lab")
 PACKAGE = ("pyproject.toml", "README.md", "LICENSE", "python/src", "python/deepfreeze")
 PRESETS = ("debug", "asan", "tsan", "coverage")
 

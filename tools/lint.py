@@ -9,7 +9,7 @@ import sys
 
 from stamp import ROOT, VENV, files_under
 
-CPP_FOLDERS = ("include", "src", "python/src", "tests", "bench", "study", "examples")
+CPP_FOLDERS = ("include", "src", "python/src", "tests", "lab", "examples")
 
 
 def cpp_files() -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 _GOOD, _USAGE = 0, 2
 _SOURCE = "--source"
-_MARK = Path("study") / "__main__.py"
+_MARK = Path("lab") / "__main__.py"
 _HELP = f"""\
 usage: deepfreeze study [{_SOURCE} DIR] EXPERIMENT...
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         print(_not_found(named), file=sys.stderr)
         return _USAGE
     # -P: nothing is imported from the current directory, which may be anybody's.
-    command = [sys.executable, "-P", "-m", "study", *rest]
+    command = [sys.executable, "-P", "-m", "lab", *rest]
     paths = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))
     sys.stdout.flush()
     os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": paths})

@@ -1,4 +1,4 @@
-"""The networks of bench/frameworks have the sizes of those for torch, and train."""
+"""The networks of lab/networks have the sizes of those for torch, and train."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ pytest.importorskip("orbax", reason="of build/frameworks-venv")
 import jax
 from flax import nnx
 
-from bench.e2e.savers import Saver
-from bench.frameworks import chainer_window, jax_window, keras_window
+from lab.networks import chainer_workloads as chainer_window
+from lab.networks import jax_workloads as jax_window
+from lab.networks import keras_workloads as keras_window
+from lab.writers.loop import Saver
 
 COUNTS = {"nt3-1k": 2_705_318, "mlp": 1_867_786}
 WINDOWS: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The savers of bench/storage that need a framework restore what they saved, or tear it."""
+"""The savers of lab/writers that need a framework restore what they saved, or tear it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pytest
 
 pytest.importorskip("orbax", reason="of build/frameworks-venv")
 
-from bench.storage import chainer_savers, child, jobs
-from bench.storage.layout import tiny
-from bench.storage.menu import FRAMEWORKS, MENU, SAVERS
-from bench.storage.values import Values, wrong
+from lab.measure import alone as jobs
+from lab.measure import alone_child as child
+from lab.networks.layout import tiny
+from lab.writers import chainer_savers
+from lab.writers.menu import FRAMEWORKS, MENU, SAVERS
+from lab.writers.values import Values, wrong
 
 SEED = 5
 LAYOUT = tiny()

@@ -25,9 +25,11 @@ import tensorflow as tf
 import torch
 from flax import nnx
 
-from bench.frameworks import chainer_window, jax_window, keras_window
 from examples.networks.candle import NT3
 from examples.networks.resnet import resnet50
+from lab.networks import chainer_workloads as chainer_window
+from lab.networks import jax_workloads as jax_window
+from lab.networks import keras_workloads as keras_window
 
 ROOT = Path(__file__).resolve().parents[2]
 GENES, LENGTH = 600, (600 - 28) // 10
@@ -205,7 +207,7 @@ FLAX_NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running
 
 
 def flax_rules(names: list[str]) -> dict[str, Any]:
-    """By the names that ResNet-50 has in torch, those of bench.frameworks.jax_window."""
+    """By the names that ResNet-50 has in torch, those of lab.networks.jax_workloads."""
     blocks = [f"layer{s + 1}.{i}" for s, count in enumerate((3, 4, 6, 3)) for i in range(count)]
     rules: dict[str, Any] = {}
     for name in names:

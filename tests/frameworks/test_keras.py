@@ -369,8 +369,8 @@ def test_the_example_of_its_page_runs(tmp_path: Path) -> None:
 @only_on("tensorflow", "its four formats are compared there")
 def test_keras_own_formats_lose_the_seeds_of_dropout(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
-    ours, theirs = "DeepFreezeCallback, within an epoch", ".keras"  # all: bench/results
-    command = [sys.executable, "-m", "bench.frameworks.keras_resume", "--json", str(out)]
+    ours, theirs = "DeepFreezeCallback, within an epoch", ".keras"  # all: lab/results
+    command = [sys.executable, "-m", "lab.experiments.keras_resume", "--json", str(out)]
     subprocess.run([*command, "--formats", ours, theirs], cwd=ROOT, check=True)
     assert json.loads(out.read_text()) == {
         ours: {"without dropout": "bit-identical", "with dropout": "bit-identical"},

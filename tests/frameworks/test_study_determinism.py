@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from study.case import Place, Plan
-from study.experiments import determinism
-from study.experiments.determinism import Restart, Subject
-from study.programs import restart_job as words
-from study.programs.restart_job import BIT_IDENTICAL, DIVERGED
+from lab.experiments import determinism
+from lab.experiments.determinism import Restart, Subject
+from lab.measure.case import Place, Plan
+from lab.programs import restart_job as words
+from lab.programs.restart_job import BIT_IDENTICAL, DIVERGED
 
 WANTED = {
     "chainer": ("chainer-snapshot-rng", "df", "chainer-snapshot"),

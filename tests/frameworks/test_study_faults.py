@@ -1,6 +1,6 @@
 """Every victim of the frameworks saves and loads undisturbed; what faults do to some of them.
 
-That the faults happen and the judge is right is for bench/test_torture.py.
+That the faults happen and the judge is right is for lab/tests/test_torture.py.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import pytest
 
 pytest.importorskip("orbax", reason="of build/frameworks-venv")
 
-from bench.storage.values import Values
-from bench.torture import calls, damage, shortage
-from bench.torture.disk import MissingError
-from bench.torture.judge import Judge
-from bench.torture.menu import CHAINER, JAX, MENU, SAVERS, TF, Entry
-from bench.torture.nursery import Nursery
-from bench.torture.outcomes import BY_HAND, DETECTED, FELL_BACK, LOST, OF_OLDER, SILENT
-from bench.torture.state import layout
-from bench.torture.subject import Subject
+from lab.faults import calls, damage, shortage
+from lab.faults.disk import MissingError
+from lab.faults.judge import Judge
+from lab.faults.nursery import Nursery
+from lab.faults.outcomes import BY_HAND, DETECTED, FELL_BACK, LOST, OF_OLDER, SILENT
+from lab.faults.state import layout
+from lab.faults.subject import Subject
+from lab.writers.values import Values
+from lab.writers.victims import CHAINER, JAX, MENU, SAVERS, TF, Entry
 
 SEED = 5
 JUDGE = Judge(layout(1), Values(SEED))

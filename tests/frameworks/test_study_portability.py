@@ -15,15 +15,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["KERAS_BACKEND"] = "tensorflow"
 pytest.importorskip("orbax", reason="of build/frameworks-venv")
 
-from bench.storage.menu import ROOT
-from study import run as study_run
-from study.case import Plan
-from study.environments import Environments
-from study.experiments import portability as experiment
-from study.programs import portability
-from study.programs.portability import ARRAYS, BY_DEEPFREEZE, BY_ITSELF, EQUAL, NO_READER
-from study.programs.portability_files import CONTAINERS
-from study.programs.portability_networks import NETWORKS, Torch
+from lab.experiments import portability as experiment
+from lab.measure import run as study_run
+from lab.measure.case import Plan
+from lab.measure.environments import Environments
+from lab.networks.portable import NETWORKS, Torch
+from lab.programs import portability
+from lab.programs.portability import ARRAYS, BY_DEEPFREEZE, BY_ITSELF, EQUAL, NO_READER
+from lab.programs.portability_files import CONTAINERS
+from lab.writers.menu import ROOT
 
 EXPORTER = ROOT / ".venv" / "bin" / "deepfreeze"
 SOME = ("torch-save", "keras-weights", "chainer-hdf5", "df-jax")

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("tensorflow", reason="of build/frameworks-venv")
 
-from study.case import Case, Plan
-from study.environments import Environments
-from study.experiments import frequency, scale
-from study.row import OK, Row, check
-from study.run import rows_of
+from lab.experiments import frequency, scale
+from lab.measure.case import Case, Plan
+from lab.measure.environments import Environments
+from lab.measure.row import OK, Row, check
+from lab.measure.run import rows_of
 
 PLAN = Plan(quick=True, seed=3)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from study import run as study_run
-from study.case import Plan
-from study.environments import FRAMEWORKS, Environments
-from study.experiments import sdc
-from study.experiments.sdc import SILENT, TOLD, Group
+from lab.experiments import sdc
+from lab.experiments.sdc import SILENT, TOLD, Group
+from lab.measure import run as study_run
+from lab.measure.case import Plan
+from lab.measure.environments import FRAMEWORKS, Environments
 
 LEFT_OUT = None
 WANTED = {

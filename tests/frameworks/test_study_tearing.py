@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from study import run as study_run
-from study.case import Plan
-from study.environments import Environments
-from study.experiments import tearing
-from study.experiments.tearing import CONSISTENT, TORN, Group
+from lab.experiments import tearing
+from lab.experiments.tearing import CONSISTENT, TORN, Group
+from lab.measure import run as study_run
+from lab.measure.case import Plan
+from lab.measure.environments import Environments
 
 WANTED = {
     "chainer": {"chainer-thread": TORN, "chainer-process": CONSISTENT, "df-chainer": CONSISTENT},

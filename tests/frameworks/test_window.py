@@ -1,4 +1,4 @@
-"""bench.frameworks.window counts what it claims, in each framework; no speed is judged."""
+"""lab.experiments.frameworks counts what it claims, in each framework; no speed is judged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("framework", ["chainer", "jax", "keras"])
 def test_every_save_of_every_saver_is_committed(framework: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench.frameworks.window", framework, "--smoke"]
+    command = [sys.executable, "-m", "lab.experiments.frameworks", framework, "--smoke"]
     command += ["--every", "2", "--directory", str(tmp_path), "--json", str(tmp_path / "all.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -5,7 +5,7 @@ import re
 from stamp import ROOT, files_under
 
 PAGE = ROOT / "docs" / "operations.md"
-FOLDERS = ("src", "include", "python", "tests", "bench", "study", "examples", "tools", "Makefile")
+FOLDERS = ("src", "include", "python", "tests", "lab", "examples", "tools", "Makefile")
 NAME = re.compile(r"\b(?:FSSPEC_)?DEEPFREEZE_[A-Z_]*[A-Z]\b")
 MACROS = re.compile(r"DEEPFREEZE_VERSION_\w+")  # of include/deepfreeze/version.h
 

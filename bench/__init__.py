@@ -1,1 +1,0 @@
-"""Benchmarks: what is claimed about speed, and the commands that measure it."""

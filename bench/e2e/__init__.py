@@ -1,1 +1,0 @@
-"""Benchmarks of whole training loops, DeepFreeze beside its peers."""

@@ -1,1 +1,0 @@
-"""DeepFreeze beside what each framework brings along to save with."""

@@ -1,1 +1,0 @@
-"""Checkpoints of a training on one GPU: `python -m bench.gpu`."""

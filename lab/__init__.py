@@ -1,0 +1,1 @@
+"""Benchmarks, tortures and `deepfreeze study`: what checkpoints cost, hold and survive here."""

@@ -1,0 +1,105 @@
+"""Whether a load notices that the files are not those that were saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+
+from lab.experiments import untried
+from lab.experiments.faults import (
+    Detail,
+    Ground,
+    attempted,
+    case,
+    counts,
+    ground,
+    left_out,
+    seconds_of,
+)
+from lab.faults import damage
+from lab.faults.nursery import Nursery
+from lab.faults.outcomes import DIED, FOUND, HARMLESS, HUNG, SILENT
+from lab.measure.case import Case, Experiment, Place, Plan
+from lab.measure.row import Row
+from lab.writers.victims import MENU, Entry
+
+LAYERS = 1  # about 450 KB in eight tensors
+QUICK_TRIALS, TRIALS = 2, 8
+# Where threads meet decides which file, and which place in it, Orbax writes an array to. So a seed
+# finds other places each time: more of them are tried, and how often each end came is no column.
+NEVER_THE_SAME = {"orbax", "orbax-forced"}
+QUICK_TRIALS_THERE, TRIALS_THERE = 10, 12
+# What writes the same files as another writer of the menu: once is enough where time is short.
+SAME_FILES = {
+    "df-latency", "torch-save-steps", "torch-save-renamed", "torch-save-fsync", "dcp-async",
+    "orbax-forced", "keras-weights-steps", "chainer-thread", "chainer-process",
+    "chainer-thread-queue", "chainer-process-queue",
+}  # fmt: skip
+SAME_HERE = {"dcp-few"}  # dcp, with as many layers as all have here
+HERE_REASON = "it is dcp.save, which is tried, with as many tensors as all have here"
+QUICK_REASON = "another writer of these writes the same files: left out with --quick"
+
+
+def cases(plan: Plan) -> Iterator[Case]:
+    reasons = dict.fromkeys(SAME_HERE, HERE_REASON)
+    if plan.quick:
+        reasons |= dict.fromkeys(SAME_FILES, QUICK_REASON)
+    entries = tuple(one for one in MENU if one.name not in reasons)
+    shared = ground("corruption", plan, entries)
+    for entry in entries:
+        yield one_case(shared, entry, trials_of(entry, plan.quick))
+    yield from left_out("corruption", reasons)
+    yield from untried.writers("corruption")
+
+
+def trials_of(entry: Entry, quick: bool) -> int:
+    if entry.name in NEVER_THE_SAME:
+        return QUICK_TRIALS_THERE if quick else TRIALS_THERE
+    return QUICK_TRIALS if quick else TRIALS
+
+
+def one_case(shared: Ground, entry: Entry, trials: int) -> Case:
+    def work(saved: Entry, nursery: Nursery, place: Place) -> Iterator[Row]:
+        subject = shared.subject(saved, nursery, place.directory)
+        same = entry.name not in NEVER_THE_SAME
+        with damage.specimen(subject) as specimen:
+            specimen.check()
+            for kind in damage.KINDS:
+                random = shared.random(entry, kind)
+                yield attempted(nursery, kind, partial(row, specimen, kind, random, trials, same))
+            specimen.check()
+
+    seconds = seconds_of(entry, loads=len(damage.KINDS) * trials + 4)
+    return case(shared, entry, LAYERS, seconds, work)
+
+
+def row(specimen: damage.Specimen, kind: str, random: Random, count: int, same: bool) -> Row:
+    trials = [specimen.trial(kind, random) for _ in range(count)]
+    found = counts(trials)
+    known: Row = {
+        "verdict": verdict(set(found)), "trials": found.total(), "detail": Detail(trials).as_json()
+    }  # fmt: skip
+    if not same:
+        return known
+    return known | {
+        "found": sum(found[one] for one in FOUND), "silent": found[SILENT],
+        "harmless": found[HARMLESS], "crashed": found[DIED] + found[HUNG],
+    }  # fmt: skip
+
+
+def verdict(outcomes: set[str]) -> str:
+    """The worst that happened."""
+    if SILENT in outcomes:
+        return "silent"
+    if outcomes & {DIED, HUNG}:
+        return "the load crashes or hangs"
+    return "found" if outcomes & set(FOUND) else "harmless"
+
+
+EXPERIMENT = Experiment(
+    "corruption",
+    "Corruption",
+    "Does a load notice that the files are not as they were written?",
+    cases,
+)

@@ -1,0 +1,1 @@
+"""Checkpoints of a training on one GPU: `python -m lab.experiments.gpu`."""

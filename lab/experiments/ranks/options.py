@@ -1,0 +1,36 @@
+"""What every bench of ranks is asked, and where its results go."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lab.measure import machine
+from lab.measure.files import scratch
+
+
+def make_parser(name: str, doc: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"lab.experiments.ranks.{name}", description=doc)
+    parser.add_argument("--smoke", action="store_true", help="tiny and quick: does it work?")
+    parser.add_argument("--directory", type=Path, default=Path(), help="for the checkpoints")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    return parser
+
+
+def with_ranks(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """For a bench whose module is started as a rank, too: `as_rank` is what that one is told."""
+    parser.add_argument("--as-rank", type=json.loads, help=argparse.SUPPRESS)
+    return parser
+
+
+def carry_out(options: argparse.Namespace, work: Callable[[Path], dict[str, Any]]) -> int:
+    """`work` in an empty directory; its results, with the machine as it was before, as JSON."""
+    ran_on = machine.describe(options.directory, 1)
+    with scratch(options.directory, "ranks-") as place:
+        results = work(place)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"ran_on": ran_on, **results}, indent=1) + "\n")
+    return 0

@@ -1,0 +1,148 @@
+"""The same faults for DeepFreeze and its peers, each as its documentation says.
+
+Power cuts want root, loop devices, mkfs.ext4 and mkfs.xfs; else they are left out, and that is
+said. Exit status: 0; 1 where DeepFreeze failed (a peer's failure is a result); 130 where
+interrupted (what was found stays).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shlex
+import signal
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.experiments.torture.campaign import (
+    FAULTS,
+    FULL,
+    QUICK,
+    Campaign,
+    Row,
+    faults_of,
+    what_is_missing,
+)
+from lab.faults.outcomes import DETECTED, FELL_BACK, HARMLESS, KEPT, OF_NEWER, OF_OLDER
+from lab.faults.state import layout
+from lab.measure import machine
+from lab.measure.files import scratch
+from lab.report import torture_table as table
+from lab.writers.victims import MENU, SAVERS
+
+OURS = "df"
+OURS_MAY = {DETECTED, FELL_BACK, HARMLESS, KEPT, OF_NEWER, OF_OLDER}
+QUICK_SAVERS = ("df", "torch-save", "torch-save-fsync", "safetensors")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="lab.experiments.torture", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few trials, of what starts soon")
+    parser.add_argument("--savers", nargs="+", choices=list(SAVERS), help="default: all")
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
+    parser.add_argument("--seed", type=int, help="of contents, places and moments; default: random")
+    parser.add_argument("--directory", type=Path, default=Path("build"), help="for checkpoints")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every trial")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the table, in Markdown")
+    return parser.parse_args(arguments)
+
+
+def shown_command(options: argparse.Namespace, seed: int) -> str:
+    """What does the same again; without places, which are this machine's."""
+    words = ["python", "-m", "lab.experiments.torture", *(["--quick"] if options.quick else [])]
+    words += ["--savers", *options.savers] if options.savers else []
+    words += ["--faults", *options.faults] if options.faults != list(FAULTS) else []
+    return shlex.join([*words, "--seed", str(seed)])
+
+
+@dataclass
+class Report:
+    """All that has been found; written anew after every fault of every saver."""
+
+    options: argparse.Namespace
+    seed: int
+    machine: dict[str, Any]
+    left_out: dict[str, str]
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        one = layout()
+        return {
+            "format": 1,
+            "command": shown_command(self.options, self.seed),
+            "seed": self.seed,
+            "machine": self.machine,
+            "state": f"{one.title}: {one.nbytes / 1e6:.1f} MB in {len(one.tensors)} tensors",
+            "sizes": asdict(QUICK if self.options.quick else FULL),
+            "left_out": self.left_out,
+            "rows": [row.as_json() for row in self.rows.values()],
+        }
+
+    def take(self, row: Row) -> None:
+        self.rows[row.entry.name] = row
+        figures = self.as_json()
+        if self.options.json is not None:
+            self.options.json.write_text(json.dumps(figures, separators=(",", ":")) + "\n")
+        if self.options.out is not None:
+            self.options.out.write_text(table.markdown(figures))
+
+    def ours_failed(self) -> bool:
+        row = self.rows.get(OURS)
+        if row is None:
+            return False
+        outcomes = {trial.outcome for result in row.results for trial in result.trials}
+        failed = row.unavailable or any(result.error for result in row.results)
+        return bool(failed) or not outcomes <= OURS_MAY
+
+
+def campaign(options: argparse.Namespace, seed: int, place: Path) -> Campaign:
+    default = QUICK_SAVERS if options.quick else tuple(SAVERS)
+    names = options.savers or default
+    faults = faults_of(options.faults)
+    return Campaign(
+        entries=tuple(one for one in MENU if one.name in names),
+        faults=faults,
+        sizes=QUICK if options.quick else FULL,
+        seed=seed,
+        left_out=what_is_missing(faults, place),
+        place=place,
+        progress=follow,
+    )
+
+
+def follow(text: str) -> None:
+    print(f"torture: {text}", file=sys.stderr, flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
+    print(f"lab.experiments.torture: seed={seed} (rerun with --seed {seed})", flush=True)
+    began = time.perf_counter()
+    options.directory.mkdir(parents=True, exist_ok=True)
+    try:
+        with scratch(options.directory, "bench-torture-") as scratched:
+            one = campaign(options, seed, scratched.resolve())
+            described = machine.describe(scratched, threads=1)
+            del described["training_threads"]  # nothing trains here
+            report = Report(options, seed, described, one.left_out)
+            for line in table.left_out_lines(report.as_json()):
+                print(line, flush=True)
+            with closing(one.run()) as rows:
+                for row in rows:
+                    report.take(row)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(f"\n{table.markdown(report.as_json())}\n{time.perf_counter() - began:.0f} s", flush=True)
+    return 1 if report.ours_failed() else 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidied up after as well
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,172 @@
+"""Compares ways to save, beside a training loop: `python -m lab.experiments.window --every 4,1`.
+
+In each round every saver trains for the same steps, in an order shuffled by a printed seed; run
+times are compared with that of the same round without checkpoints. Exit status 1 where a saver
+failed or a save was not committed, 130 where interrupted (what was measured is shown).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import shlex
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from lab.measure import loop as measure
+from lab.measure import machine
+from lab.measure.files import scratch
+from lab.measure.loop import Experiment, Workload
+from lab.measure.loop_progress import Follower
+from lab.networks.torch_workloads import WORKLOADS
+from lab.report import loop_table as report
+from lab.writers.loop import DEEPFREEZE, NoneInBackward, Saver
+from lab.writers.loop_peers import PEERS
+
+SAVERS = {saver.name: saver for saver in (*DEEPFREEZE, *PEERS)}
+
+
+@dataclass(frozen=True)
+class Menu:
+    """What there is to choose from, with "tiny" among the workloads."""
+
+    program: str  # as python -m runs it
+    workloads: Mapping[str, Workload]
+    savers: Mapping[str, type[Saver]]
+
+
+TORCH = Menu("lab.experiments.window", WORKLOADS, SAVERS)
+SMOKE_ROUNDS = 2
+ROUNDS = 5
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def intervals(text: str) -> list[int]:
+    return [positive(part) for part in text.split(",")]
+
+
+def parse(arguments: list[str], menu: Menu) -> argparse.Namespace:
+    cores = len(os.sched_getaffinity(0))
+    parser = argparse.ArgumentParser(prog=menu.program, description=__doc__)
+    names = sorted(menu.workloads)
+    parser.add_argument("--workload", nargs="+", choices=names, help="default: resnet50")
+    parser.add_argument("--every", type=intervals, default=[4, 1], help="steps between saves: 4,1")
+    parser.add_argument("--savers", nargs="+", choices=sorted(menu.savers), help="default: all")
+    parser.add_argument("--rounds", type=positive, help=f"default: {ROUNDS}")
+    parser.add_argument("--steps", type=positive, help="of a segment; default: by workload")
+    parser.add_argument("--threads", type=positive, default=min(2, cores), help="of the training")
+    parser.add_argument("--seed", type=int, help="of weights, batches and orders; default: random")
+    parser.add_argument("--smoke", action="store_true", help="tiny and quick: does it work?")
+    parser.add_argument("--directory", type=Path, default=Path(), help="for the checkpoints")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="everything, raw rounds too")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
+    options = parser.parse_args(arguments)
+    if options.steps is not None and options.steps < max(options.every):
+        parser.error(f"--steps {options.steps}: no save with --every {max(options.every)}")
+    return options
+
+
+def chosen_savers(names: list[str] | None, menu: Menu = TORCH) -> tuple[type[Saver], ...]:
+    """The wanted ones in the order of the menu, and the baselines that they are compared with."""
+    wanted = [saver for name, saver in menu.savers.items() if names is None or name in names]
+    baselines: list[type[Saver]] = [Saver]
+    if any(saver.in_backward for saver in wanted):
+        baselines.append(NoneInBackward)
+    return (*baselines, *wanted)
+
+
+def experiments(options: argparse.Namespace, seed: int, menu: Menu) -> Iterator[Experiment]:
+    savers = chosen_savers(options.savers, menu)
+    rounds = options.rounds or (SMOKE_ROUNDS if options.smoke else ROUNDS)
+    for name in options.workload or ["tiny" if options.smoke else "resnet50"]:
+        workload = menu.workloads[name]
+        for every in options.every:
+            steps = options.steps or max(workload.steps, every)
+            settle = 0.0 if options.smoke else 0.5
+            yield Experiment(name, workload, every, savers, rounds, steps, seed, settle)
+
+
+def shown_command(options: argparse.Namespace, seed: int, menu: Menu) -> str:
+    """What measures the same again; without places, which are this machine's."""
+    every = ",".join(str(steps) for steps in options.every)
+    words = ["python", "-m", *menu.program.split(), "--every", every, "--seed", str(seed)]
+    words += ["--threads", str(options.threads)]
+    words += ["--smoke"] if options.smoke else []
+    words += ["--workload", *options.workload] if options.workload else []
+    words += ["--savers", *options.savers] if options.savers else []
+    words += ["--rounds", str(options.rounds)] if options.rounds else []
+    words += ["--steps", str(options.steps)] if options.steps else []
+    return shlex.join(words)
+
+
+class Writer:
+    """Writes the files anew after every experiment: a long run may end early."""
+
+    def __init__(self, options: argparse.Namespace, command: str, place: Path) -> None:
+        self.options = options
+        self.command = command
+        self.machine = machine.describe(place, options.threads)
+
+    def write(self, results: list[report.Result]) -> None:
+        if self.options.json is not None:
+            figures = report.figures(results, self.machine, self.command)
+            self.options.json.write_text(json.dumps(figures) + "\n")
+        if self.options.markdown is not None:
+            text = report.markdown(results, self.machine, self.command)
+            self.options.markdown.write_text(text)
+
+
+def run_all(
+    options: argparse.Namespace, seed: int, menu: Menu, place: Path, writer: Writer
+) -> Iterator[report.Result]:
+    results: list[report.Result] = []
+    for experiment in experiments(options, seed, menu):
+        result = report.Result(experiment, [])
+        results.append(result)
+        follower = Follower(experiment.steps)
+        try:
+            for segment in measure.run(experiment, place, follower):
+                result.segments.append(segment)
+        finally:
+            follower.clear()
+            writer.write(results)
+            print(f"\n{report.text(result)}", flush=True)
+        yield result
+
+
+def main(arguments: list[str], menu: Menu = TORCH) -> int:
+    options = parse(arguments, menu)
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
+    torch.set_num_threads(options.threads)
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is, for dcp
+    gc.collect()
+    gc.freeze()  # what the imports left need not be looked at again between segments
+    print(f"{menu.program}: seed={seed} (rerun with --seed {seed})", flush=True)
+    failed = 0
+    with scratch(options.directory, "bench-window-") as place:
+        writer = Writer(options, shown_command(options, seed, menu), place)
+        try:
+            for result in run_all(options, seed, menu, place, writer):
+                failed += len(result.failed())
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return 130
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

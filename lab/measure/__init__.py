@@ -1,0 +1,1 @@
+"""How things are measured: processes, rounds, rows, the machine."""

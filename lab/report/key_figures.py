@@ -1,0 +1,93 @@
+"""The few figures that a reader should have seen first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lab.report.findings.common import in_tries, measured, median, mixing, plural
+from lab.report.findings.speed import rivals
+from lab.report.findings.trust import resumed_whole
+from lab.report.summary import Group, Study
+from lab.report.table import seconds
+from lab.report.tables.common import FRAMEWORKS, framework, is_ours, writer
+from lab.report.tables.faults import FOUND, KEPT
+from lab.report.tables.restarts import SAME
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    figure: str
+    caption: str
+
+
+def key_figures(study: Study) -> list[KeyFigure]:
+    return [*stall(study), *power(study), *damage(study), *restarts(study)]
+
+
+def stall(study: Study) -> Iterator[KeyFigure]:
+    """Of the largest state, in the first of FRAMEWORKS; of the others how many are shorter, too."""
+    passed_over = {group["writer"] for group in mixing(study)}
+    groups = [one for one in measured(study, "cost") if one["writer"] not in passed_over]
+    workload = max(groups, key=largest)["workload"] if groups else None
+    here = [one for one in groups if one["workload"] == workload]
+    pairs = sorted(rivals(here, "stall_seconds"), key=lambda pair: place(pair[0]))
+    shorter = [ours for ours, best in pairs if stalls(ours) < stalls(best)]
+    for ours, best in pairs[:1]:
+        yield KeyFigure(
+            seconds(stalls(ours)),
+            f"is how long a save of the largest state measured ({workload}, {framework(ours)}) "
+            f"holds the training up with {writer(ours)}; {seconds(stalls(best))} with the best "
+            f"other writer there that keeps steps apart ({writer(best)}). DeepFreeze's is the "
+            f"shorter one in {len(shorter)} of {plural(len(pairs), 'framework')}",
+        )
+
+
+def largest(group: Group) -> tuple[float, str]:
+    """By name where two are as large: measurements come in shuffled order."""
+    return median(group, "state_bytes"), group.text("workload")
+
+
+def place(group: Group) -> int:
+    names = list(FRAMEWORKS)
+    return names.index(name) if (name := group.text("framework")) in names else len(names)
+
+
+def stalls(group: Group) -> float:
+    return median(group, "stall_seconds")
+
+
+def power(study: Study) -> Iterator[KeyFigure]:
+    groups = [one for one in measured(study, "crash")
+              if one.text("fault").startswith("power cut after")]  # fmt: skip
+    what = "keep the newest checkpoint when the power fails after the save"
+    yield from share(groups, KEPT, what + in_tries(groups))
+
+
+def damage(study: Study) -> Iterator[KeyFigure]:
+    good = (FOUND, "harmless")
+    yield from share(measured(study, "corruption"), good, "let no damage to their files pass")
+
+
+def share(groups: list[Group], good: tuple[str, ...], what: str) -> Iterator[KeyFigure]:
+    """Of the writers; those of DeepFreeze counted apart."""
+    names = dict.fromkeys(map(writer, groups))
+    bad = {writer(group) for group in groups if group["verdict"] not in good}
+    if names:
+        ours = dict.fromkeys(writer(group) for group in groups if is_ours(group))
+        well = [name for name in ours if name not in bad]
+        others = len(names) - len(ours)
+        yield KeyFigure(
+            f"{len(names) - len(bad) - len(well)} of {others}",
+            f"other writers {what}; of DeepFreeze's own {len(well)} of {len(ours)}",
+        )
+
+
+def restarts(study: Study) -> Iterator[KeyFigure]:
+    whole = [one for one in resumed_whole(study) if is_ours(one)]
+    if whole:
+        same = [one for one in whole if one["verdict"] == SAME]
+        yield KeyFigure(
+            f"{len(same)} of {len(whole)}",
+            "killed trainings that DeepFreeze resumed end bit for bit as undisturbed ones do",
+        )

@@ -1,0 +1,227 @@
+"""The page of results, and the figures on it that documents quote.
+
+`python -m lab.report.results RAW` reads a directory in which the benchmarks and `deepfreeze study`
+have left what they measured (`*.md`, `growth.json`, `keras-*.json`, `study/`), and writes
+lab/results/summary.md and lab/results/figures.json anew. The raw files are not kept in the tree.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from lab.experiments import growth
+from lab.report import markdown
+from lab.report.findings.speed import signed_errors
+from lab.report.summary import Study, read
+from lab.report.tables.common import split
+
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+PAGE, FIGURES = RESULTS / "summary.md", RESULTS / "figures.json"
+STUDY = "study"
+SEPARATOR = " / "
+INTRODUCTION = """\
+# Results
+
+What documents quote, on one page: the benchmarks ([lab/README.md](../README.md) says how to read
+them) and one whole run of `deepfreeze study` ([lab/STUDY.md](../STUDY.md)). `figures.json` beside
+this page has the figures. Raw measurements, every round and every trial, are not in the tree: this
+page was made of `git show 763d3f3:bench/results` and `git show 763d3f3:docs/study`.
+`python -m lab.report.results RAW` makes it anew.
+"""
+NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+CELL = re.compile(
+    rf"\**(?:1 = )?(?P<value>{NUMBER})(?: \[(?P<low>{NUMBER}), (?P<high>{NUMBER})\])?"
+    rf"(?P<unit>(?: ?%| of \d[\d,]*| ?[A-Za-z]+(?:/[A-Za-z]+)?)?)\b"
+)
+IN_TEXT = re.compile(rf"(?<![\w.])({NUMBER}) ?(ms|s|%|MiB|times|x|of \d+)(?=[\s,.;:)])")
+HEADING = re.compile(r"(#+) (.*)|\*\*(.*)\*\*.*")
+# Of the study: the sections of which documents quote single cells. Of all others, the findings.
+QUOTED = (
+    "The cost of a save / resnet50", "The cost of a save / nt3-6k",
+    "File formats and sizes / resnet50",
+    "Overhead against the interval / combo", "Overhead against the interval / resnet50",
+    "Overhead against the interval / nt3-1k in Chainer", "Several ranks / PyTorch, combo",
+    "Several ranks / NT3 on a Theta-like machine: slowest", "Findings", "Takeaways",
+    "Silent data corruption / What flips do",
+)  # fmt: skip
+ROWS = "rows"
+ERRORS = ("median", "least", "greatest")
+MOST_RANKS = 8
+
+Row = dict[str, Any]
+
+
+def page(raw: Path) -> str:
+    return "\n".join([INTRODUCTION, *(section(key, text) for key, text in pages(raw).items())])
+
+
+def pages(raw: Path) -> dict[str, str]:
+    """By name; that of the study comes last."""
+    found = {path.stem: path.read_text() for path in sorted(raw.glob("*.md"))}
+    if (raw / "growth.json").exists():
+        found["growth"] = growth_page(json.loads((raw / "growth.json").read_text()))
+    if (raw / "keras-fit.json").exists():
+        found["keras"] = keras_page(raw)
+    if (raw / STUDY).exists():
+        found[STUDY] = markdown.summary(read(raw / STUDY))
+    return found
+
+
+def section(key: str, text: str) -> str:
+    """One level down, under the name of the page: links go there."""
+    lines = [f"#{line}" if line.startswith("#") else line for line in text.splitlines()]
+    title = lines[0].lstrip("# ")
+    return "\n".join([f"## {key}", "", f"*{title}.*", *lines[1:], ""])
+
+
+def growth_page(found: Row) -> str:
+    lines = ["# How costs grow with bytes and with tensors", ""]
+    lines += [f"Machine: {found['machine']['cpu']}, {found['machine']['date'][:10]}.", ""]
+    return "\n".join([*lines, "```", growth.text(found["points"]), "```"])
+
+
+def keras_page(raw: Path) -> str:
+    fit = json.loads((raw / "keras-fit.json").read_text())
+    resumed = json.loads((raw / "keras-resume.json").read_text())
+    lines = ["# Keras: the cost of saves in fit(), and which formats bring a training back", ""]
+    lines += [*table_head("saver", "run time", "blocked")]
+    for name, seconds in fit["seconds"].items():
+        ratios = [a / b for a, b in zip(seconds, fit["seconds"]["none"], strict=True)]
+        waits = [1000 * each for each in fit["blocked_seconds"][name]]
+        blocked = f"{spread(waits, 1)} ms" if waits else "-"
+        lines.append(f"| {name} | {spread(ratios, 3)} | {blocked} |")
+    lines += ["", *table_head("format", *next(iter(resumed.values())))]
+    for name, verdicts in resumed.items():
+        lines.append(f"| {name} | {' | '.join(verdicts.values())} |")
+    return "\n".join(lines)
+
+
+def table_head(*names: str) -> Iterator[str]:
+    yield f"| {' | '.join(names)} |"
+    yield "|" + "---|" * len(names)
+
+
+def spread(values: list[float], digits: int) -> str:
+    return f"{median(values):.{digits}f} [{min(values):.{digits}f}, {max(values):.{digits}f}]"
+
+
+def figures(text: str) -> dict[str, list[Row]]:
+    """Of the page: by the name of each part its figures, in order."""
+    found: dict[str, list[Row]] = {}
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        key, _, body = part.partition("\n")
+        rows = [*cells(body), *(sentences(body) if key == STUDY else ())]
+        found[key] = [row for row in rows if key != STUDY or row["where"].startswith(QUOTED)]
+    return found
+
+
+def beyond_tables(study: Study) -> Iterator[Row]:
+    """What documents quote of the study's rows and no table shows."""
+    spent = {(row["experiment"], row["case"]): row["wall_seconds"] for row in study.rows}
+    minutes = sum(float(str(each)) for each in spent.values()) / 60
+    yield {"what": "its cases", "value": round(minutes, 1), "unit": "minutes", "where": ROWS}
+    groups = study.groups("scale")
+    compared = [group for group in groups if group["quantity"] and group["ranks"]]
+    for (strategy,), found in split(compared, "strategy").items():
+        for which, value in zip(ERRORS, re.findall(r"[-+]\d+", signed_errors(found)), strict=True):
+            what = f"error of the model, {which}"
+            yield {"what": what, "value": int(value), "unit": "%", "where": f"{ROWS} / {strategy}"}
+    most = [group for group in groups if group["ranks"] == MOST_RANKS and group.figure("imbalance")]
+    for (framework, strategy), found in split(most, "framework", "strategy").items():
+        figure = found[0].figure("imbalance")
+        where = f"{ROWS} / {framework}, {MOST_RANKS} ranks / {strategy}"
+        for digits in (2, 4) if figure else ():
+            value = round(figure.median, digits) if figure else 0.0
+            yield {"what": "imbalance", "value": value, "unit": "times", "where": where}
+
+
+def cells(body: str) -> Iterator[Row]:
+    """Of the tables: every cell that begins with a number."""
+    heads: dict[int, str] = {}
+    columns: list[str] = []
+    for line in body.splitlines():
+        heads = entered(heads, line)
+        if not line.startswith("| "):
+            columns = []
+            continue
+        texts = [one.strip() for one in line.strip("|").split(" | ")]
+        if not columns:
+            columns = texts
+        else:
+            yield from cells_of(columns, texts, list(heads.values()))
+
+
+def entered(heads: dict[int, str], line: str) -> dict[int, str]:
+    """The headings above, once this line is read."""
+    heading = HEADING.fullmatch(line)
+    if heading is None:
+        return heads
+    level = len(heading[1] or "######")
+    title = (heading[2] or heading[3]).partition(", a state of")[0]
+    return {**{n: one for n, one in heads.items() if n < level}, level: title}
+
+
+def cells_of(columns: list[str], texts: list[str], heads: list[str]) -> Iterator[Row]:
+    named = [text for text in texts if text and not CELL.match(text)][:1]
+    for column, text in zip(columns, texts, strict=False):
+        match = CELL.match(text)
+        if match and column:
+            where = SEPARATOR.join([*heads, *(one.strip("*") for one in named)])
+            yield {"what": column, **figure(match), "where": where}
+
+
+def figure(match: re.Match[str]) -> Row:
+    row: Row = {"value": number(match["value"]), "unit": match["unit"].strip()}
+    if match["low"]:
+        row |= {"low": number(match["low"]), "high": number(match["high"])}
+    return row
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def sentences(body: str) -> Iterator[Row]:
+    """What lines of text tell in figures, findings above all."""
+    heads: dict[int, str] = {}
+    for line in body.splitlines():
+        heads = entered(heads, line)
+        if not line.startswith(("|", "#")):
+            where = SEPARATOR.join(heads.values())
+            for value, unit in IN_TEXT.findall(line):
+                what = line.removeprefix("- ")[:40]
+                yield {"what": what, "value": number(value), "unit": unit, "where": where}
+
+
+def line_of(row: Row) -> str:
+    return json.dumps(row, separators=(",", ":"))
+
+
+def text_of(found: dict[str, list[Row]]) -> str:
+    """JSON with a line for each figure."""
+    parts = [
+        f"{json.dumps(key)}: [\n" + ",\n".join(map(line_of, rows)) + "\n]"
+        for key, rows in found.items()
+    ]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def main(arguments: list[str]) -> int:
+    raw = Path(arguments[0])
+    text = page(raw)
+    found = figures(text)
+    if STUDY in found:
+        found[STUDY] += beyond_tables(read(raw / STUDY))
+    PAGE.write_text(text)
+    FIGURES.write_text(text_of(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,260 @@
+"""Runs `deepfreeze_simulate` and says what a checkpoint costs, by strategy and number of nodes.
+
+All that comes out is simulated, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from deepfreeze.interval import Choice, Cost, Target, choose
+from lab.measure.row import Row
+from lab.simulation.machine import Machine, Workload
+
+_ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = _ROOT / "build" / "release" / "lab" / "simulation" / "deepfreeze_simulate"
+SECONDS_MAX = 600.0
+
+RANK0, ALL_WRITE, ASYNCHRONOUS, DEEPFREEZE = "rank0", "all-write", "asynchronous", "deepfreeze"
+STRATEGIES = (RANK0, ALL_WRITE, ASYNCHRONOUS, DEEPFREEZE)
+LOCAL, PARALLEL = "local", "parallel"
+NODES = (1, 4, 16, 64, 256, 1024, 4096)
+
+_LEAST_COST_SECONDS = 1e-9  # a save that costs nothing could be made at every moment
+
+
+class NotInstalledError(Exception):
+    """The program was not built here; says what it needs."""
+
+
+class SimulationError(Exception):
+    """The program refused the scenario or failed; says why."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How many train, and how they save."""
+
+    strategy: str
+    nodes: int
+    ranks_per_node: int = 1
+    storage: str = PARALLEL  # where a save is written first
+    flush: bool = False  # then copied from the nodes to the parallel file system
+    saves: int = 3
+    interval: int = 4  # steps from one save to the next
+
+
+@dataclass(frozen=True)
+class Save:
+    """Of one save, in seconds. Durable: from the first rank's call; None where it never is."""
+
+    start_seconds: float
+    blocking_median_seconds: float  # of the ranks: in save(), in the fence, in collectives
+    blocking_max_seconds: float
+    straggler_seconds: float  # the slowest rank less the median, at the worst collective
+    straggler_seconds_without: float  # the same without the save: ranks are not equally fast
+    durable_local_seconds: float | None
+    durable_parallel_seconds: float | None
+    bytes: int  # written by all ranks, where it is written first
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the parallel file system takes, each rank's data spread evenly over its time."""
+
+    peak_bandwidth: float  # bytes a second
+    bin_seconds: float
+    bytes: tuple[float, ...]  # by bin
+
+
+@dataclass(frozen=True)
+class Simulated:
+    setup: Setup
+    ranks: int
+    state_bytes: int
+    share_bytes: tuple[int, int] | None  # least and most of a rank, where a plan divides it
+    training_seconds: float
+    training_seconds_without: float  # without saves
+    run_time_ratio: float
+    save_seconds: float  # by which one save makes training longer
+    settled_seconds: float  # until the last save is where it shall be
+    saves: tuple[Save, ...]
+    load: Load
+    simulated: bool = field(init=False, default=True)
+
+    def stall_seconds(self) -> float:
+        """The worst rank's, of the median save."""
+        return median(save.blocking_max_seconds for save in self.saves)
+
+    def durable_seconds(self, place: str) -> float | None:
+        """Of the median save; `place` is LOCAL or PARALLEL."""
+        found = [
+            save.durable_local_seconds if place == LOCAL else save.durable_parallel_seconds
+            for save in self.saves
+        ]
+        return (
+            median(seconds for seconds in found if seconds is not None)
+            if all(seconds is not None for seconds in found)
+            else None
+        )
+
+
+@dataclass(frozen=True)
+class Point:
+    """One strategy on so many nodes, and how often it should save there."""
+
+    result: Simulated
+    mtbf_per_node_seconds: float
+    best: Choice  # for the whole job's failures
+
+    @property
+    def mtbf_seconds(self) -> float:
+        """Of the whole job: it fails when one of its nodes does."""
+        return self.mtbf_per_node_seconds / self.result.setup.nodes
+
+    @property
+    def best_interval_steps(self) -> int:
+        """No more often than a save becomes durable where it is written first."""
+        durable = self.result.durable_seconds(self.result.setup.storage) or 0.0
+        return max(self.best.steps, math.ceil(durable / self.best.cost.step_seconds))
+
+    def row(self) -> Row:
+        """In the study's columns; what has none is in `detail`."""
+        result = self.result
+        best_seconds = self.best_interval_steps * self.best.cost.step_seconds
+        detail = {
+            "blocking_median_seconds": median(s.blocking_median_seconds for s in result.saves),
+            "straggler_seconds_without": median(s.straggler_seconds_without for s in result.saves),
+            "durable_local_seconds": result.durable_seconds(LOCAL),
+            "durable_parallel_seconds": result.durable_seconds(PARALLEL),
+            "save_seconds": result.save_seconds,
+            "best_interval_steps": self.best_interval_steps,
+            "overhead_at_best_interval": self.best.cost.save_seconds / best_seconds,
+            "mtbf_per_node_seconds": self.mtbf_per_node_seconds,
+            "load_bin_seconds": result.load.bin_seconds,
+            "load_bytes": list(result.load.bytes),
+        }
+        return {
+            "simulated": True,
+            "strategy": result.setup.strategy,
+            "nodes": result.setup.nodes,
+            "ranks": result.ranks,
+            "interval": result.setup.interval,
+            "state_bytes": result.state_bytes,
+            "stall_seconds": result.stall_seconds(),
+            "durable_seconds": result.durable_seconds(result.setup.storage),
+            "straggler_seconds": median(save.straggler_seconds for save in result.saves),
+            "run_time_ratio": result.run_time_ratio,
+            "file_system_load": result.load.peak_bandwidth,
+            "best_interval_seconds": best_seconds,
+            "mtbf_seconds": self.mtbf_seconds,
+            "detail": json.dumps(detail),
+        }
+
+
+def why_not_installed() -> str | None:
+    """None where the program is there."""
+    return None if PROGRAM.exists() else "not installed: libsimgrid-dev, then `make build`"
+
+
+def scenario(machine: Machine, workload: Workload, setup: Setup) -> dict[str, Any]:
+    """What the program reads."""
+    counts = {"nodes": setup.nodes, "ranks_per_node": setup.ranks_per_node}
+    return {
+        "machine": {**machine.fields(), **counts},
+        "workload": workload.fields(),
+        "strategy": setup.strategy,
+        "storage": setup.storage,
+        "flush": setup.flush,
+        "saves": setup.saves,
+        "interval": setup.interval,
+    }
+
+
+def run(machine: Machine, workload: Workload, setup: Setup) -> Simulated:
+    """NotInstalledError, SimulationError, TimeoutError beyond SECONDS_MAX."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "scenario.json"
+        path.write_text(json.dumps(scenario(machine, workload, setup)))
+        return _read(setup, _answer(path))
+
+
+def curve(
+    machine: Machine,
+    workload: Workload,
+    *,
+    mtbf_per_node_seconds: float,
+    nodes: Sequence[int] = NODES,
+    strategies: Iterable[str] = STRATEGIES,
+    interval: int = 4,
+) -> list[Point]:
+    """Every strategy on each number of nodes.
+
+    DeepFreeze writes to the nodes and flushes behind that, the others to the parallel file system.
+    """
+    points = []
+    for strategy in strategies:
+        ours = strategy == DEEPFREEZE
+        for count in nodes:
+            storage = LOCAL if ours else PARALLEL
+            setup = Setup(strategy, count, storage=storage, flush=ours, interval=interval)
+            points.append(point(machine, workload, setup, mtbf_per_node_seconds))
+    return points
+
+
+def point(
+    machine: Machine, workload: Workload, setup: Setup, mtbf_per_node_seconds: float
+) -> Point:
+    result = run(machine, workload, setup)
+    step_seconds = result.training_seconds_without / (setup.saves * setup.interval)
+    cost = Cost(step_seconds, max(result.save_seconds, _LEAST_COST_SECONDS), 0.0)
+    target = Target(overhead=None, mtbf=mtbf_per_node_seconds / setup.nodes)
+    return Point(result, mtbf_per_node_seconds, choose(cost, target))
+
+
+def _answer(path: Path) -> dict[str, Any]:
+    reason = why_not_installed()
+    if reason:
+        raise NotInstalledError(reason)
+    try:
+        done = subprocess.run(
+            [str(PROGRAM), str(path)], capture_output=True, text=True, check=False,
+            timeout=SECONDS_MAX,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"the simulation took more than {SECONDS_MAX:g} s") from None
+    if done.returncode != 0:
+        raise SimulationError(done.stderr.strip() or f"status {done.returncode}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _read(setup: Setup, answer: dict[str, Any]) -> Simulated:
+    share = answer["share_bytes"]
+    load = answer["parallel_load"]
+    seconds = {
+        name: float(answer[name])
+        for name in (
+            "training_seconds", "training_seconds_without", "run_time_ratio", "save_seconds",
+            "settled_seconds",
+        )
+    }  # fmt: skip
+    if not all(map(math.isfinite, seconds.values())):
+        raise SimulationError(f"the simulation answered {seconds}")
+    return Simulated(
+        setup=setup,
+        ranks=int(answer["ranks"]),
+        state_bytes=int(answer["state_bytes"]),
+        share_bytes=(int(share["least"]), int(share["most"])) if share else None,
+        saves=tuple(Save(**save) for save in answer["saves"]),
+        load=Load(load["peak_bandwidth"], load["bin_seconds"], tuple(load["bytes"])),
+        **seconds,
+    )

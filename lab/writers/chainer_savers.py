@@ -1,0 +1,138 @@
+"""What Chainer saves a link with: npz, HDF5, and the writers of its snapshots."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from deepfreeze import chainer_compat
+from lab.writers.saver import ArraySaver, Pending
+from lab.writers.values import Array
+
+
+class ChainerStored(ArraySaver):
+    """save_npz(compression=False)."""
+
+    compression = False
+
+    def build(self) -> None:
+        super().build()
+        chainer_compat.install()
+        self.chainer: Any = importlib.import_module("chainer")
+        self.serializers: Any = importlib.import_module("chainer.serializers")
+        self.link = self.chainer.Link()
+        with self.link.init_scope():
+            for name, array in self.arrays.items():
+                if array.dtype == numpy.float32:
+                    setattr(self.link, name, self.chainer.Parameter(array))
+        for name, array in self.arrays.items():
+            if array.dtype != numpy.float32:
+                self.link.add_persistent(name, array)
+
+    def save(self, directory: Path, step: int) -> Pending:
+        place = str(self.place(directory, step))
+        self.serializers.save_npz(place, self.link, compression=self.compression)
+        return Pending()
+
+    def restore(self, directory: Path, step: int) -> None:
+        self.serializers.load_npz(str(self.place(directory, step)), self.link)
+
+    def load_one(self, directory: Path, step: int, name: str) -> Array:
+        with numpy.load(self.place(directory, step)) as file:
+            found: Array = file[name]
+        return found
+
+
+class Chainer(ChainerStored):
+    """save_npz as it is by default: deflated."""
+
+    compression = True
+
+
+class ChainerHdf5(ChainerStored):
+    """save_hdf5 as it is by default: in chunks, gzip 4."""
+
+    gzip: int | None = 4
+
+    def save(self, directory: Path, step: int) -> Pending:
+        place = str(self.place(directory, step))
+        self.serializers.save_hdf5(place, self.link, compression=self.gzip)
+        return Pending()
+
+    def restore(self, directory: Path, step: int) -> None:
+        self.serializers.load_hdf5(str(self.place(directory, step)), self.link)
+
+    def load_one(self, directory: Path, step: int, name: str) -> Array:
+        h5py: Any = importlib.import_module("h5py")
+        with h5py.File(self.place(directory, step)) as file:
+            return numpy.asarray(file[name])
+
+
+class ChainerHdf5Stored(ChainerHdf5):
+    """compression=None; with 0 it would write chunks, and more than the state."""
+
+    gzip = None
+
+
+class ChainerSimpleWriter(ChainerStored):
+    """What extensions.snapshot() writes with by default: to a name beside, then moved.
+
+    All writers are given the link's own arrays, and write npz that is not compressed.
+    """
+
+    writer = "SimpleWriter"
+
+    def new_writer(self) -> Any:
+        extensions: Any = importlib.import_module("chainer.training.extensions")
+        kind = getattr(extensions.snapshot_writers, self.writer)
+        return kind(savefun=functools.partial(self.serializers.save_npz, compression=False))
+
+    def write(self, writer: Any, directory: Path, step: int) -> None:
+        arrays = self.serializers.npz.serialize(self.link)
+        writer(self.place(directory, step).name, str(directory), arrays)
+
+    def save(self, directory: Path, step: int) -> Pending:
+        """By a writer of its own: after finalize(), which waits, one would never wait again."""
+        writer = self.new_writer()
+        self.write(writer, directory, step)
+        return Pending(committed=writer.finalize)
+
+
+class ChainerThreadWriter(ChainerSimpleWriter):
+    """Training goes on at once, and changes the arrays that the thread writes."""
+
+    writer = "ThreadWriter"
+
+
+class ChainerProcessWriter(ChainerSimpleWriter):
+    """A forked process has the arrays as they were."""
+
+    writer = "ProcessWriter"
+
+
+class ChainerThreadQueueWriter(ChainerSimpleWriter):
+    """One thread for all saves, and the same arrays as ThreadWriter's."""
+
+    writer = "ThreadQueueWriter"
+    queue: Any = None
+
+    def open(self, directory: Path) -> None:
+        self.queue = self.new_writer()
+
+    def save(self, directory: Path, step: int) -> Pending:
+        self.write(self.queue, directory, step)
+        return Pending(committed=self.queue._queue.join)
+
+    def close(self) -> None:
+        if self.queue is not None:
+            self.queue.finalize()
+
+
+class ChainerProcessQueueWriter(ChainerThreadQueueWriter):
+    """One process for all saves; a thread pickles the arrays for it while training goes on."""
+
+    writer = "ProcessQueueWriter"

@@ -1,1 +1,0 @@
-"""`deepfreeze study`: what checkpoints cost, hold and survive on this machine, by many writers."""

@@ -1,1 +1,0 @@
-"""Programs of an environment: each answers one request of study.program.ask, then ends."""
