@@ -58,7 +58,7 @@ __all__ = [
 
 _core.set_error_factory(_make_error)
 
-# What a program imports by itself; all other modules are internal.
+# Public modules that a program imports by itself; all others are internal.
 _MODULES = ("accelerate", "chainer", "dcp", "huggingface", "keras", "lightning", "torchtitan")
 
 

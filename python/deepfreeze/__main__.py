@@ -14,13 +14,16 @@ _FAILURE = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one verb; its exit code. Does not return where the native program has the verb."""
+    """Runs one verb and returns its exit code.
+
+    Does not return if the native program has the verb.
+    """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    if words[:1] == ["study"]:  # whose words only the study itself knows
+    if words[:1] == ["study"]:  # only the study itself knows its words
         return studying.main(words[1:])
     if words[:1] == ["import"]:
         return _import(words)
-    if words[:1] == ["dcp"]:  # the native program, of what only we can read
+    if words[:1] == ["dcp"]:  # from the native program: only we can read these checkpoints
         from deepfreeze.looking import command as looking  # needs torch
 
         return looking.main(words[1:])
@@ -36,7 +39,7 @@ def _import(words: list[str]) -> int:
 
 
 def _hand_over(words: list[str]) -> int:
-    """The native program takes this process's place."""
+    """Replaces this process by the native program."""
     found = program.find()
     if found is None:
         print(f"deepfreeze: {program.NOT_FOUND}", file=sys.stderr)

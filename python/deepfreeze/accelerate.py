@@ -19,16 +19,16 @@ _TRIED = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_G
 
 
 class AcceleratorCheckpointer(df.Checkpointer):
-    """A Checkpointer that knows what `accelerator` has prepared, in place of save_state().
+    """A Checkpointer that knows the objects that `accelerator` has prepared; replaces save_state().
 
-    Models, optimizers, schedulers, loaders that have a state, what was registered by
+    It saves models, optimizers, schedulers, loaders that have a state, objects registered by
     register_for_checkpointing(), the scaler, the accelerator's count and the random generators. A
-    `state` of the caller's own may go with them. Optimizers are attached by themselves.
+    `state` of the caller's own may be added. Optimizers are attached automatically.
 
-    Make it after prepare(): objects are named by their order there. `models` are those that it has
-    returned; several processes must give them, because Accelerate keeps what DDP wraps and not DDP,
-    which says whose buffers count. CheckpointError (unsupported) where the accelerator is neither
-    alone nor under DDP.
+    Make it after prepare(), because objects are named by their order there. `models` are the models
+    that prepare() has returned. With several processes they must be given: Accelerate keeps the
+    models that DDP wraps, but only DDP knows whose buffers count. CheckpointError (unsupported) if
+    the accelerator has several processes without DDP.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class AcceleratorCheckpointer(df.Checkpointer):
             )
         if models is None and accelerator.num_processes > 1:
             raise ValueError(
-                "AcceleratorCheckpointer: models=: what prepare() has returned, please"
+                "AcceleratorCheckpointer: models=: give the models that prepare() has returned"
             )
         super().__init__(path, **options)
         self._accelerator = accelerator
@@ -63,9 +63,10 @@ class AcceleratorCheckpointer(df.Checkpointer):
         metrics: Mapping[str, float] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> df.SaveHandle | None:
-        """As Checkpointer.step(); None, too, while gradients accumulate: they are no state.
+        """As Checkpointer.step(), but None while gradients accumulate: that is no state to resume
+        from.
 
-        A step that was due then is made up for by the next that may be saved.
+        If such a step was due, the next step that may be saved is saved instead.
         """
         if not self._accelerator.sync_gradients:
             return None
@@ -121,7 +122,7 @@ class AcceleratorCheckpointer(df.Checkpointer):
 
 
 class _Loader:
-    """How often a prepared loader was gone through, and where it is, if it can tell."""
+    """How often a prepared loader was gone through, and its position, if it can tell."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

@@ -1,4 +1,4 @@
-"""What a caller gives beside the state: paths, steps, metrics, tags."""
+"""Checks the arguments that a caller gives beside the state: paths, steps, metrics, tags."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Parent = tuple[str | os.PathLike[str], int]  # a run and a step of it
 
 
 def absolute(path: str | os.PathLike[str], what: str = "path") -> Path:
-    """What `path` means now, whatever directory the program changes to later.
+    """The path that `path` means now, even if the program changes its directory later.
 
     Links and ".." in it stay, and "~" is a name like any other, as for pathlib.
     """
@@ -27,7 +27,7 @@ def absolute(path: str | os.PathLike[str], what: str = "path") -> Path:
 
 
 def absolute_parent(parent: Parent | None) -> tuple[str, int] | None:
-    """The same for a run that others branch from; the new run's record keeps it, as UTF-8."""
+    """A parent with an absolute path. The new run's record keeps the path, as UTF-8."""
     if parent is None:
         return None
     run, step = parent
@@ -41,7 +41,7 @@ def absolute_parent(parent: Parent | None) -> tuple[str, int] | None:
 
 
 def absolute_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a Checkpointer that is made later, with the paths as they are meant now."""
+    """Options for a Checkpointer that is made later, with the paths that they mean now."""
     made = dict(options)
     if made.get("parent") is not None:
         made["parent"] = absolute_parent(made["parent"])
@@ -51,7 +51,7 @@ def absolute_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether it has no lone surrogates, by which Python stands for bytes that are no UTF-8."""
+    """Whether it has no lone surrogates; Python uses them for bytes that are not UTF-8."""
     try:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
@@ -59,7 +59,7 @@ def is_unicode(text: str) -> bool:
 
 
 def checked_step(step: int) -> int:
-    """A step as a number of 64 bits; TypeError or ValueError where it is none."""
+    """The step as a number of 64 bits; TypeError or ValueError if it isn't one."""
     if isinstance(step, bool):
         raise TypeError("step: a bool")
     try:
@@ -74,7 +74,7 @@ def checked_step(step: int) -> int:
 
 
 def floats(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Metrics as names and numbers; TypeError names the one that is none."""
+    """Metrics as names and numbers; TypeError names a value that is no number."""
     return {_unicode(str(name), "metrics"): _float(name, value) for name, value in metrics.items()}
 
 
@@ -86,7 +86,7 @@ def _float(name: str, value: float) -> float:
 
 
 def strings(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags as pairs of strings; TypeError names the one that is none."""
+    """Tags as pairs of strings; TypeError names a pair that has something else."""
     for name, value in tags.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(shortened(f"tags: {name!r}: {value!r} is no pair of strings"))

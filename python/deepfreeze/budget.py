@@ -1,4 +1,4 @@
-"""The policy that picks its own interval, from what saves turn out to cost."""
+"""The policy that chooses its own interval, from the measured cost of saves."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOGGED_FACTOR = 1.5
 class BudgetPolicy(SavePolicy):
     """Saves at an interval that it measures; it counts calls of step(), not their numbers.
 
-    Never while the save before is in flight: such a save would stall for the disk, and the cost
-    would then depend on the interval. With several ranks rank 0 decides for all, because each
-    measures other times.
+    It never saves while the save before is in flight: such a save would stall for the disk, and
+    the cost would then depend on the interval. With several ranks rank 0 decides for all, because
+    each measures other times.
     """
 
     def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
@@ -94,7 +94,7 @@ class BudgetPolicy(SavePolicy):
 
 
 def policy_of(rule: Every | None, clock: Callable[[], float] = time.monotonic) -> SavePolicy:
-    """What decides for a checkpointer with this `every`."""
+    """The policy of a checkpointer with this `every`."""
     if rule is None or rule.target is None:
         return SavePolicy(rule, clock)
     return BudgetPolicy(rule.target, clock)

@@ -1,4 +1,4 @@
-"""Which call of a checkpointer is running: a signal handler may come into it with another."""
+"""Tracks the running call of a checkpointer: a signal handler may make another inside it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _DEFERRING = ("save", "step", "fence")
 
 
 class Calls:
-    """Of one checkpointer, for its thread. Two calls would use the same memory of the last walk."""
+    """The calls of one checkpointer, for its thread. Two at once would use the same memory."""
 
     def __init__(self) -> None:
         self.running = ""  # its name
         self._deferred: list[Callable[[], object]] = []
 
     def defer(self, action: Callable[[], object]) -> bool:
-        """Has `action` called at the end of the save(), step() or fence that is running.
+        """Has `action` called at the end of the running save(), step() or fence.
 
-        False where none is.
+        Returns False if none of them is running.
         """
         if self.running not in _DEFERRING:
             return False
@@ -32,7 +32,7 @@ class Calls:
         return True
 
     def in_fence(self, compare: Callable[[int], object], guard: int) -> None:
-        """Calls it; a save() that a signal handler made meanwhile would wait for its end."""
+        """Calls `compare`; a save() of a signal handler would wait for its end."""
         outer = self.running
         self.running = "fence"
         try:
@@ -43,13 +43,13 @@ class Calls:
                 self.run_deferred()
 
     def run_deferred(self) -> None:
-        """Once the call is over."""
+        """Calls the deferred actions, once the call is over."""
         while self._deferred:
             self._deferred.pop(0)()
 
 
 class Called(Protocol):
-    """What makes such calls."""
+    """An object whose methods are such calls."""
 
     _calls: Calls
 
@@ -64,9 +64,9 @@ R = TypeVar("R")
 def alone(
     *, refused: bool = False
 ) -> Callable[[Callable[Concatenate[C, P], R]], Callable[Concatenate[C, P], R]]:
-    """A method that does nothing, and returns None, where it has come into another such one.
+    """Makes a method do nothing, and return None, if it is called inside another such method.
 
-    `refused`: that is a CheckpointError.
+    `refused`: it raises a CheckpointError instead.
     """
 
     def decorate(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:

@@ -19,19 +19,20 @@ class DeepFreezeExtension:
         extension.resume(trainer)
         trainer.run()
 
-    Stored is what `trainer.serialize()` gives, as "trainer", and `df.RNG()` as "rng"; a step is an
-    iteration. It comes after all extensions of Chainer's own, so that their logs and evaluations of
-    the iteration are in. Its trigger says when it is asked, each iteration unless extend() is given
-    another, and `every` which of those are saved: without it all. Numbers that the iteration has
-    reported become metrics of the checkpoint, for df.keep(best=("main/loss", "min")). A program
-    with generators of its own gives a df.RNG(...) of them as `rng`.
+    A checkpoint holds the values that `trainer.serialize()` gives, as "trainer", and `df.RNG()` as
+    "rng"; a step is an iteration. The extension runs after all of Chainer's own, so it includes
+    their logs and evaluations of the iteration. Its trigger decides when it is called (each
+    iteration, unless extend() is given another), and `every` which of these iterations are saved;
+    the default is all. Numbers that the iteration has reported become metrics of the checkpoint,
+    for df.keep(best=("main/loss", "min")). A program with generators of its own gives a
+    df.RNG(...) of them as `rng`.
 
     `run` is a directory, or a Checkpointer that the caller has made and will close; then `every`
     and `keep` are its own. run() attaches the optimizers. A save that fails does not stop the
     training: see Checkpointer. For the trainer's thread.
     """
 
-    name: str | None = None  # extend() writes here what it calls this one
+    name: str | None = None  # extend() sets it to the extension's name
     default_name = "DeepFreeze"
     trigger = (1, "iteration")
     priority = -200  # Chainer's snapshots have -100
@@ -57,9 +58,9 @@ class DeepFreezeExtension:
         return f"<{type(self).__name__} of {self.checkpointer.path}>"
 
     def resume(self, trainer: Any, step: int | None = None, strict: bool = True) -> int:
-        """Restores the newest checkpoint, or that of `step`; returns its iteration, 0 for none.
+        """Restores the newest checkpoint, or the one of `step`; returns its iteration, 0 for none.
 
-        Call it before run(), when all extensions are there. Errors as of Checkpointer.restore().
+        Call it before run(), after all extensions were added. Errors as of Checkpointer.restore().
         """
         return self.checkpointer.restore(self._state_of(trainer), step, strict=strict) or 0
 
@@ -68,7 +69,7 @@ class DeepFreezeExtension:
         from deepfreeze.adapters.chainer_guard import has_hooks
 
         for optimizer in trainer.updater.get_all_optimizers().values():
-            if has_hooks(optimizer):  # what others own is copied before a save returns
+            if has_hooks(optimizer):  # other optimizers' state is copied before a save returns
                 self.checkpointer.attach(optimizer)
 
     def __call__(self, trainer: Any) -> None:
@@ -89,7 +90,7 @@ class DeepFreezeExtension:
 
 
 def _numbers_in(observation: Mapping[str, Any]) -> dict[str, float]:
-    """What was reported, but for what is no single number: as Chainer's reports have it."""
+    """The reported values that are single numbers, as in Chainer's reports."""
     values = {name: getattr(value, "array", value) for name, value in observation.items()}
     return {
         name: float(value)

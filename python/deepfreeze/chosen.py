@@ -13,21 +13,24 @@ from deepfreeze.errors import CheckpointError
 Step = int | str | None
 """A number, "latest" (as None), "best", "best:METRIC" or "best:METRIC:min|max"."""
 Rule = tuple[str, str, int]
-"""As `best` of keep(): the metric, "min" or "max", and how many."""
+"""The same as `best` of keep(): the metric, "min" or "max", and how many."""
 
 
 def is_newest(step: Step) -> bool:
-    """Whether it names no checkpoint, so that an older one may stand in for a damaged one."""
+    """Whether it names no checkpoint, so that an older one may replace a damaged one."""
     return step is None or step == "latest"
 
 
 def may_change(step: Step) -> bool:
-    """Whether another save can change which checkpoint that is."""
+    """Whether another save can change which checkpoint this is."""
     return step is None or isinstance(step, str)
 
 
 def checked(step: Step) -> Step:
-    """CheckpointError (invalid_argument) where a text is none of those; TypeError for no number."""
+    """The step. CheckpointError (invalid_argument) for any other text;
+
+    TypeError for a non-number.
+    """
     if isinstance(step, str):
         if step != "latest":
             _parsed(step)
@@ -38,9 +41,10 @@ def checked(step: Step) -> Step:
 def at_step(
     infos: list[_core.CheckpointInfo], step: Step, rule: Callable[[], Rule | None]
 ) -> list[_core.CheckpointInfo]:
-    """All checkpoints, newest first, or the one that is meant; none where there are none.
+    """All checkpoints, newest first, or the chosen one alone; none if there are none.
 
-    Of a step it is the newest one, of whichever line. `rule` gives that of the run, for "best".
+    A step may exist on several lines; its newest checkpoint is chosen. `rule` gives the run's rule
+    for "best".
     """
     step = checked(step)
     if is_newest(step):
@@ -56,7 +60,7 @@ def at_step(
 
 
 def point_in(run: str, step: Step) -> list[_core.CheckpointInfo]:
-    """The same in a run that somebody else writes."""
+    """As at_step(), for a run that another process writes."""
     return at_step(_core.list_checkpoints(run), step, recorded_rule(run))
 
 
@@ -68,8 +72,8 @@ def recorded_rule(run: str | os.PathLike[str]) -> Callable[[], Rule | None]:
 def split_address(text: str) -> tuple[Path, Step] | None:
     """The run and the checkpoint of RUN@STEP, RUN@latest or RUN@best...; None for a plain path.
 
-    As the command line reads it: an existing path is taken whole, and else the last "@" counts
-    that has a directory in front of it, since names of metrics may hold one too.
+    As on the command line, an existing path is taken whole; otherwise the last "@" with a directory
+    in front of it counts, since names of metrics may contain one too.
     """
     at = -1 if os.path.lexists(text) else text.rfind("@")
     while at > 0 and not os.path.isdir(text[:at]):

@@ -1,4 +1,4 @@
-"""The end of checkpointers that nobody has closed."""
+"""Ends checkpointers that the program has not closed."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ log = logging.getLogger("deepfreeze")
 
 
 class Closable(Protocol):
-    """What close_all() needs of a checkpointer."""
+    """The part of a checkpointer that close_all() needs."""
 
     @property
     def path(self) -> os.PathLike[str]:
-        """Names it in an error."""
+        """The run's path, which errors name."""
 
     def close(self) -> None:
-        """Waits for what is in flight, at most so long."""
+        """Waits for saves in flight, up to a time limit."""
 
 
 _open: weakref.WeakSet[Closable] = weakref.WeakSet()
 
 
 def opened(checkpointer: Closable) -> None:
-    """It is closed at the program's end, unless closed() comes first."""
+    """Has it closed at the program's end, unless closed() comes first."""
     _open.add(checkpointer)
 
 
 def closed(checkpointer: Closable) -> None:
-    """Nothing is left to do for it."""
+    """Forgets a checkpointer that was closed."""
     _open.discard(checkpointer)
 
 
 def close_engine(engine: _core.Engine, completer: Completer, owner: int) -> None:
-    """For a checkpointer that was dropped: the engine's own destructor would keep the GIL."""
+    """Closes a dropped checkpointer's engine: its own destructor would keep the GIL."""
     if os.getpid() != owner:
         return
     try:
@@ -57,7 +57,8 @@ def close_engine(engine: _core.Engine, completer: Completer, owner: int) -> None
 def end_engine(engine: _core.Engine, completer: Completer, path: os.PathLike[str]) -> None:
     """Gives threads and memory back. Raises the first error if no save has ever succeeded.
 
-    Unless it was told: a program that looks at no save must not end well without one checkpoint.
+    It does not raise an error that the program was told of. A program that never looks at its
+    saves must not end well without one checkpoint.
     """
     if completer.gave_up:
         # Joining the engine's threads could wait for ever: leave them to the process's end.

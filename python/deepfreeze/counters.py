@@ -1,4 +1,4 @@
-"""Counts what became of one checkpointer's saves, for Prometheus."""
+"""Counts the outcomes of one checkpointer's saves, for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deepfreeze.handle import SaveHandle, SaveStatus
 
 
 class SaveCounters:
-    """Since the checkpointer was opened: a restart begins at 0. For any thread."""
+    """Counts since the checkpointer was opened: a restart begins at 0. For any thread."""
 
     def __init__(self, run: str, clock: Callable[[], float] = time.time) -> None:
         # One rank today. The labels tell the files of several apart.
@@ -27,7 +27,7 @@ class SaveCounters:
         self._last_time = 0.0
 
     def skipped(self) -> None:
-        """A save was left out: the one before it was still in flight."""
+        """A save was skipped, because the one before it was still in flight."""
         with self._lock:
             self._skipped += 1
 
@@ -53,7 +53,7 @@ class SaveCounters:
         self._last_time = self._clock()
 
     def text(self) -> str:
-        """All of them, in Prometheus' text format."""
+        """All counters, in Prometheus' text format."""
         with self._lock:
             families = [*self._totals(), *self._seconds(), *self._last()]
         return exposition(families, self._labels)

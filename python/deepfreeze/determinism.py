@@ -1,4 +1,4 @@
-"""What makes a run repeat itself bit for bit, as far as its frameworks allow."""
+"""Makes a run repeat itself bit for bit, as far as its frameworks allow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 _SEED_MAX = (1 << 32) - 1  # NumPy takes no more
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 _CUBLAS_SETTINGS = (":4096:8", ":16:8")  # those with which cuBLAS repeats itself
-# What torch leaves to MKL's vector library on a CPU.
+# Functions that torch on a CPU leaves to MKL's vector library.
 _VECTOR_MATH = (
     "acos", "asin", "atan", "cos", "erf", "erfc", "erfinv", "exp", "log", "log10", "log2", "sin",
     "sqrt", "tan", "tanh", "trunc",
@@ -21,7 +21,7 @@ _VECTOR_MATH = (
 
 @dataclass
 class Determinism:
-    """What determinism() has set, and what it can't: both for people, str() of it is both."""
+    """The settings that determinism() made, and those that it can't make; str() shows both."""
 
     done: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -32,13 +32,13 @@ class Determinism:
 
 
 def determinism(seed: int) -> Determinism:
-    """Seeds, and sets to repeat themselves, all frameworks that the program has imported so far.
+    """Seeds all frameworks that the program has imported, and makes them deterministic.
 
-    `seed` is 0 to 2^32 - 1. Call it once, after the imports and before anything is built: some of
-    it has no effect later. Operations that can't repeat themselves raise in torch and TensorFlow
-    from then on. It costs speed where faster algorithms don't repeat themselves. A run that is
-    resumed needs the state of its generators as well, so put df.RNG() into what is saved, and call
-    this before restore(), in the resumed process too.
+    `seed` is 0 to 2^32 - 1. Call it once, after the imports and before anything is built: some
+    settings have no effect later. From then on operations of torch and TensorFlow that can't repeat
+    themselves raise. Training gets slower if its fastest algorithms are not deterministic. To
+    resume a run, the state of its generators is needed as well: put df.RNG() into the state that
+    is saved, and call this before restore(), in the resumed process too.
 
     ValueError for a seed that NumPy would not take. Not for use beside a running training.
     """
@@ -59,7 +59,7 @@ def _set_python(seed: int, report: Determinism) -> None:
     if os.environ.get("PYTHONHASHSEED", "random") == "random":
         report.left.append(
             "PYTHONHASHSEED: sets of str have another order in each process; start Python with "
-            "PYTHONHASHSEED=0 where that order matters"
+            "PYTHONHASHSEED=0 if that order matters"
         )
 
 
@@ -87,7 +87,7 @@ def _set_torch(torch: Any, seed: int, report: Determinism) -> None:
 
 
 def _call_vector_math(torch: Any, report: Determinism) -> None:
-    """Where several threads call first, MKL may compute one's part less precisely, that once.
+    """Calls each function once: if several threads call one first, a result may be less precise.
 
     A resumed process has its first calls in the middle of a training (pytorch issue 188792).
     """

@@ -6,13 +6,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-# Seconds, three a decade would be twice the file: from a stall that nobody feels to a slow disk.
+# In seconds, from a stall that nobody feels to a slow disk; three a decade would double the file.
 BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One line: a value, with what the line's name and labels have beside the family's."""
+    """One line: a value, with the suffix and the label that the family's name and labels lack."""
 
     value: float
     suffix: str = ""
@@ -21,7 +21,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Family:
-    """A metric. Its help never differs between two files, or the node exporter refuses one."""
+    """A metric. Its help must be the same in all files, or the node exporter refuses one."""
 
     name: str
     kind: str  # counter, gauge, histogram
@@ -29,7 +29,7 @@ class Family:
     samples: tuple[Sample, ...]
 
     def lines(self, labels: Mapping[str, str]) -> Iterable[str]:
-        """With `labels` on each sample."""
+        """The family's lines, with `labels` on each sample."""
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} {self.kind}"
         for each in self.samples:
@@ -38,19 +38,19 @@ class Family:
 
 
 class Histogram:
-    """How often seconds fell below each bound."""
+    """Counts the times that fell below each bound, in seconds."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BUCKETS) + 1)
         self._sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Counts one."""
+        """Counts one time."""
         self._counts[bisect_left(BUCKETS, seconds)] += 1
         self._sum += seconds
 
     def samples(self) -> tuple[Sample, ...]:
-        """Cumulative, as the format wants them."""
+        """The counts, cumulative, as the format wants them."""
         bounds = [f"{bound:g}" for bound in BUCKETS] + ["+Inf"]
         total, found = 0, []
         for bound, count in zip(bounds, self._counts, strict=True):
@@ -60,7 +60,7 @@ class Histogram:
 
 
 def exposition(families: Iterable[Family], labels: Mapping[str, str]) -> str:
-    """The whole file."""
+    """The whole file's text."""
     return "".join(f"{line}\n" for family in families for line in family.lines(labels))
 
 

@@ -1,7 +1,7 @@
 """DeepFreeze in Hugging Face's Trainer: docs/frameworks/huggingface.md.
 
-A mixin and no callback, because a callback comes too late to resume: the Trainer has decided by
-then at which epoch and batch it goes on.
+It is a mixin and no callback, because a callback comes too late to resume: by then the Trainer has
+decided from which epoch and batch it continues.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _BEST = "best_model"  # a metric of each step that was the best when it was save
 class DeepFreezeTrainerMixin:
     """`class MyTrainer(DeepFreezeTrainerMixin, Trainer)`: its checkpoints are those of a run.
 
-    `run` is the run's directory, by default `deepfreeze` in `output_dir`; `run_options` are those
-    of df.Checkpointer but for `every`: `save_strategy` and `save_steps` say when. Unless `keep` is
-    given, `save_total_limit` says how many stay, and the best besides where `metric_for_best_model`
-    is set. Metrics are what was logged at that step.
+    `run` is the run's directory, by default `deepfreeze` in `output_dir`. `run_options` are those
+    of df.Checkpointer but for `every`: `save_strategy` and `save_steps` decide when to save. Unless
+    `keep` is given, `save_total_limit` checkpoints stay, and also the best one if
+    `metric_for_best_model` is set. The metrics of a step are the values that were logged at it.
 
-    `train(resume_from_checkpoint=True)` goes on from the newest checkpoint that verifies, or begins
-    where there is none; so does "latest". A number is a step of the run, "best" the step that was
-    the best by `metric_for_best_model`, "best:METRIC:min|max" that by a metric; RUN@STEP, as in
-    `state.best_model_checkpoint`, names one too. The path of one of the Trainer's own checkpoints
-    is read as ever.
+    `train(resume_from_checkpoint=True)` resumes from the newest checkpoint that verifies, or begins
+    if there is none; so does "latest". A number is a step of the run, "best" the step that was the
+    best by `metric_for_best_model`, and "best:METRIC:min|max" the best by that metric. RUN@STEP, as
+    in `state.best_model_checkpoint`, names a step too. The path of one of the Trainer's own
+    checkpoints is read as ever.
     """
 
-    # What it takes from the Trainer
+    # Attributes of the Trainer that this class uses
     args: Any
     accelerator: Any
     callback_handler: Any
@@ -76,12 +76,12 @@ class DeepFreezeTrainerMixin:
             **absolute_options(run_options or {}),
         }
         self._late_rng = LateRNG()
-        self._resuming: int | None = None  # the step of the run that train() goes on from
-        self._is_restored = False  # and whether all of it is in place
-        self._best: str | None = None  # the best that was saved up to there
+        self._resuming: int | None = None  # the step of the run that train() resumes from
+        self._is_restored = False  # whether the whole state of that step is in place
+        self._best: str | None = None  # the best checkpoint up to that step
 
     def train(self, resume_from_checkpoint: Any = None, *more: Any, **options: Any) -> Any:
-        """As Trainer.train(). CorruptError where nothing that is there verifies."""
+        """As Trainer.train(). CorruptError if none of the checkpoints verifies."""
         trainer: Any = super()
         with df.Checkpointer(self.run, **self._run_options) as self.checkpointer:
             steps = _steps_to_try(self, self.checkpointer, resume_from_checkpoint)
@@ -98,7 +98,7 @@ class DeepFreezeTrainerMixin:
 
     @contextlib.contextmanager
     def _as_directory(self, step: int) -> Iterator[str]:
-        """What the Trainer itself reads of a checkpoint: how far it is."""
+        """The part of a checkpoint that the Trainer itself reads, to know how far training is."""
         self._resuming, self._is_restored = step, False
         try:
             stored = self._opened().load(step, keys=["trainer*"])["trainer"]
@@ -110,7 +110,7 @@ class DeepFreezeTrainerMixin:
         finally:
             self._resuming = None
 
-    # What the Trainer calls
+    # The Trainer calls the following methods
 
     def _init_training_state(self, *arguments: Any, **options: Any) -> Any:
         begins = super()._init_training_state(*arguments, **options)  # type: ignore[misc]
@@ -124,7 +124,7 @@ class DeepFreezeTrainerMixin:
         return prepared
 
     def _run_epoch(self, *arguments: Any, **options: Any) -> None:
-        """Not where all steps are done: the Trainer would do one more."""
+        """Skips the epoch if all steps are done: the Trainer would do one more."""
         if self.state.global_step < self.state.max_steps:
             super()._run_epoch(*arguments, **options)  # type: ignore[misc]
         else:
@@ -148,7 +148,7 @@ class DeepFreezeTrainerMixin:
             super()._load_scaler(checkpoint)  # type: ignore[misc]
 
     def _load_rng_state(self, checkpoint: Any) -> None:
-        """Once the batches that were trained on are skipped."""
+        """Restores the generators, once the batches that were trained on are skipped."""
         if self._resuming is None:
             super()._load_rng_state(checkpoint)  # type: ignore[misc]
         else:
@@ -170,12 +170,12 @@ class DeepFreezeTrainerMixin:
             self.state.best_model_checkpoint = best_before  # it was skipped
 
     def _load_best_model(self) -> None:
-        """The newest that was the best when it was saved; a warning where that has failed."""
+        """Loads the newest model that was the best when it was saved; warns if that save failed."""
         best = self.state.best_model_checkpoint
-        if Path(best).is_dir():  # of the Trainer's own, which this training went on from
+        if Path(best).is_dir():  # a checkpoint of the Trainer's own, from which training began
             super()._load_best_model()  # type: ignore[misc]
             return
-        self._opened().wait()  # it may be in flight; and what is loaded is written in place
+        self._opened().wait()  # its save may be in flight, and loading writes in place
         try:
             values = self._opened().load(int(best.rpartition("@")[2]), keys=["model.*"])["model"]
         except df.CheckpointError as error:
@@ -186,7 +186,7 @@ class DeepFreezeTrainerMixin:
         self.model.load_state_dict(values)
 
     def _restorable(self) -> dict[str, Any]:
-        """What decides how it goes on; where it is in its data follows from the step."""
+        """The state that a resume needs; the place in the data follows from the step."""
         is_ddp = self.args.parallel_mode == ParallelMode.DISTRIBUTED
         state = {
             "model": self.model_wrapped if is_ddp else self.model,
@@ -223,7 +223,7 @@ def _keep_of(args: Any) -> df.policy.Keep | None:
 
 
 def _steps_to_try(trainer: Any, ckpt: df.Checkpointer, asked: Any) -> list[int]:
-    """The newest first; none where the Trainer begins, or reads a checkpoint of its own."""
+    """The steps to try, newest first; none if training begins, or resumes from other files."""
     if isinstance(asked, str) and not os.path.isdir(asked):
         asked = _step_named(trainer, asked)
     if asked is True or asked == "latest":
@@ -234,7 +234,7 @@ def _steps_to_try(trainer: Any, ckpt: df.Checkpointer, asked: Any) -> list[int]:
 
 
 def _step_named(trainer: Any, text: str) -> Step:
-    """As it is, or what stands behind the "@" of this training's run."""
+    """The checkpoint that is named: the text itself, or in RUN@STEP the part after the "@"."""
     address = split_address(text)
     if address is None:
         return text
@@ -248,7 +248,7 @@ def _step_named(trainer: Any, text: str) -> Step:
 
 
 def _best_step(trainer: Any, ckpt: df.Checkpointer, asked: str) -> int:
-    """By the Trainer's own notes for a plain "best": it knows which direction is better."""
+    """For a plain "best" the Trainer's own notes decide: it knows which direction is better."""
     if asked == "best" and trainer.args.metric_for_best_model is not None:
         asked = f"best:{_BEST}:max"
     found = point_in(os.fspath(ckpt.path), asked)
@@ -258,7 +258,7 @@ def _best_step(trainer: Any, ckpt: df.Checkpointer, asked: str) -> int:
 
 
 def _export_callbacks(trainer: Any) -> None:
-    """Has the state of callbacks and control in the trainer's, as in the Trainer's own saves."""
+    """Puts the state of callbacks and control into the trainer's, as the Trainer's saves do."""
     states = trainer.state.stateful_callbacks
     for each in (*trainer.callback_handler.callbacks, trainer.control):
         if isinstance(each, ExportableState):
@@ -270,7 +270,7 @@ def _export_callbacks(trainer: Any) -> None:
 
 
 def _metrics_of(state: Any) -> dict[str, float]:
-    """What was logged at this step."""
+    """The numbers that were logged at this step."""
     logged: dict[str, float] = {}
     for entry in reversed(state.log_history):
         if entry.get("step") != state.global_step:

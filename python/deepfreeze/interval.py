@@ -1,4 +1,4 @@
-"""Which interval a budget, or the failures to expect, ask for: arithmetic on measured figures."""
+"""Computes the interval from a budget, or from the expected failures, and measured costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STEPS_MAX = 1 << 53  # a budget as small as 1e-300 must not overflow in the tra
 
 @dataclass(frozen=True)
 class Cost:
-    """What was measured, in seconds."""
+    """Measured times, in seconds."""
 
     step_seconds: float  # of one step with no save beside it
     blocked_seconds: float  # per save: training stood still
@@ -18,13 +18,13 @@ class Cost:
 
     @property
     def save_seconds(self) -> float:
-        """By how much one save makes training longer."""
+        """How much longer training takes for one save."""
         return self.blocked_seconds + self.slowdown_seconds
 
 
 @dataclass(frozen=True)
 class Target:
-    """What the user asks for; at least one of the two."""
+    """The user's targets; at least one of the two is set."""
 
     overhead: float | None
     mtbf: float | None  # seconds
@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Choice:
-    """An interval, and why it is this one."""
+    """An interval, and the reason for it."""
 
     steps: int
     cost: Cost
@@ -54,7 +54,7 @@ class Choice:
 
     @property
     def overhead(self) -> float:
-        """What the saves are expected to add, as a fraction of the undisturbed training."""
+        """The expected share of saves, as a fraction of the undisturbed training."""
         return self.cost.save_seconds / self.seconds
 
     def __str__(self) -> str:
@@ -69,14 +69,14 @@ class Choice:
 
 
 def daly_seconds(save_seconds: float, mtbf: float) -> float:
-    """The training between two saves that loses least to saves and failures together.
+    """The training between two saves that loses least to saves and failures together, in seconds.
 
-    Young (CACM 17(9), 1974): sqrt(2 C M), where a save costs C and failures come M apart. Daly
+    Young (CACM 17(9), 1974): sqrt(2 C M), if a save costs C and failures come M apart. Daly
     (FGCS 22(3), 2006) adds terms for intervals that are not short beside M: with r = C / 2M,
-    sqrt(2 C M) (1 + sqrt(r) / 3 + r / 9) - C where C < 2M, else M.
+    sqrt(2 C M) (1 + sqrt(r) / 3 + r / 9) - C if C < 2M, else M.
 
-    A save beside training is durable later than its cost says, and each failure loses that much
-    more whatever the interval is: the best one stays the same.
+    A save beside training is durable later than its cost says. Each failure loses that much more,
+    whatever the interval is; so the best interval stays the same.
     """
     ratio = save_seconds / (2 * mtbf)
     if ratio >= 1:
@@ -86,7 +86,7 @@ def daly_seconds(save_seconds: float, mtbf: float) -> float:
 
 
 def choose(cost: Cost, target: Target) -> Choice:
-    """The interval of least loss where an MTBF is known, but no more often than the budget allows.
+    """The interval of least loss if an MTBF is given, but no more saves than the budget allows.
 
     In whole steps, rounded up.
     """

@@ -26,30 +26,30 @@ Logs = Mapping[str, Any] | None
 
 
 class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
-    """Saves the run while fit() trains, and has fit() go on where the newest checkpoint was made.
+    """Saves the run while fit() trains; a later fit() resumes from the newest checkpoint.
 
     `run` is a directory, or a Checkpointer that the caller closes. `every`: "epoch" saves at the
-    end of each epoch, and where another callback stops training within one; df.every(...) after the
-    batches that it chooses, counted over all epochs; None after each batch, or those that the given
-    Checkpointer chooses. Unless it is given it is "epoch", but for a Checkpointer that has an
-    `every` of its own. `keep` as for a Checkpointer. With steps_per_execution=k one call of k
-    batches counts as k.
+    end of each epoch, and if another callback stops training within one; df.every(...) saves after
+    the batches that it chooses, counted over all epochs; None saves after each batch, or after
+    those that the given Checkpointer chooses. The default is "epoch", unless a Checkpointer with an
+    `every` of its own is given. `keep` as for a Checkpointer. With steps_per_execution=k one call
+    of k batches counts as k.
 
-    Stored are the model (weights, seed generators, optimizer, metrics), df.RNG(), the place in the
-    epoch, and of each of `callbacks` what it has counted: its plain attributes that are no
-    arguments of its own. In fit()'s list this callback comes after those.
+    A checkpoint holds the model (weights, seed generators, optimizer, metrics), df.RNG(), the place
+    in the epoch, and the counts of each of `callbacks`: its plain attributes that are not arguments
+    of its constructor. In fit()'s list this callback comes after those.
 
-    `mode`: with "window" values are taken when this callback is called; with "after_update", on
-    tensorflow, within the training graph, each variable's right after its update, at steps that
-    `every` counts; with steps_per_execution=k at any of the k. What other callbacks change after a
-    batch is not in such a checkpoint.
+    `mode`: with "window" the values are taken when this callback is called. With "after_update", on
+    tensorflow, each variable is taken within the training graph, right after its update, at steps
+    that `every` counts; with steps_per_execution=k this can be any of the k. Such a checkpoint
+    lacks changes that other callbacks make after a batch.
 
     Works on the backends tensorflow, torch and jax. fit() must get the same batches in each
-    process: shuffle=False, and an order that follows from a seed and the epoch. Those that the
-    resumed epoch was trained on before are drawn again and passed over; other callbacks see them
-    with empty logs.
+    process: use shuffle=False, and an order that follows from a seed and the epoch. Batches that
+    the resumed epoch was trained on before are drawn again and passed over; other callbacks see
+    them with empty logs.
 
-    fit() raises MismatchError where the model is another one, or the epoch has fewer batches than
+    fit() raises MismatchError if the model is another one, or if the epoch has fewer batches than
     were trained on. For the thread that calls fit().
     """
 
@@ -95,7 +95,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
 
     @property
     def state(self) -> dict[str, Any]:
-        """What is saved: for a Checkpointer's restore() outside fit(), after set_model()."""
+        """The saved state: for a Checkpointer's restore() outside fit(), after set_model()."""
         return {
             "model": self.model,
             "callbacks": self._callbacks,
@@ -105,7 +105,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
 
     def on_train_begin(self, logs: Logs = None) -> None:
         """Restores the newest checkpoint, if there is one."""
-        self._passed_over = None  # of a fit() that was interrupted
+        self._passed_over = None  # left by a fit() that was interrupted
         self.model._initial_epoch = None
         self._batches = Batches(self.model)
         if self._ckpt is None:
@@ -119,7 +119,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         self._resumes = self._ckpt.restore(self.state) is not None
         if self._resumes:
             self.model._initial_epoch = self._first_epoch()
-            # Of this epoch later, batch by batch.
+            # Those of this epoch are drawn later, batch by batch.
             self._batches.pass_over((self._progress["drawn"] or 0) - self._progress["batch"])
 
     def _attach_graph(self) -> None:
@@ -131,7 +131,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
                 f"DeepFreezeCallback: mode after_update, and {self._ckpt.policy}: it must be known "
                 "in advance which step is saved; take df.every(steps=...)"
             )
-        GraphCapture.remove(self.model)  # of a fit() that was interrupted
+        GraphCapture.remove(self.model)  # left by a fit() that was interrupted
         self._graph = GraphCapture(self.model)
 
     def _first_epoch(self) -> int:
@@ -142,8 +142,8 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         return epochs if self._progress["stopped"] else epoch
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Passes over the batches before those that are still to be trained on."""
-        self.model._initial_epoch = None  # fit() has it, and a later one begins anew
+        """Passes over the batches that were trained on before."""
+        self.model._initial_epoch = None  # fit() has read it, and a later fit() begins anew
         resumes, self._resumes, self._cut_short = self._resumes, False, False
         batch = self._progress["batch"] if resumes and epoch == self._progress["epoch"] else 0
         self._progress.update(epoch=epoch, batch=batch)
@@ -157,7 +157,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         self._ckpt.restore(self.state, self._progress["step"])
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Has the next batches passed over, or tells the graph which of the steps to take."""
+        """Has the next batches passed over, or tells the graph at which step to take the values."""
         if self._passed_over is not None:
             self._passed_over.begin_batch()
         elif self._graph is not None:
@@ -167,7 +167,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
             self._graph.want(next((each for each in offsets if policy.due(done + each)), None))
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Saves where `every` says so."""
+        """Saves if `every` asks for it."""
         if self._passed_over is not None and self._is_passed_over(self._passed_over):
             return
         if self._graph is not None:
@@ -184,16 +184,16 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
             return
         if not self._by_epoch:
             self._ckpt.step(progress["step"], self.state, _numbers(logs))
-        elif self._cut_short:  # by a limit of time, say: the rest of the epoch is still to come
+        elif self._cut_short:  # by a limit of time, for example: the rest of the epoch is to come
             self._ckpt.save(progress["step"], self.state, _numbers(logs))
 
     def _is_passed_over(self, passed_over: PassedOver) -> bool:
-        """Whether nothing was trained in this call of fit()'s."""
+        """Whether this call of fit()'s train_function trained nothing."""
         if not passed_over.is_over:
             return True
         self._passed_over = None
         if not passed_over.has_trained:
-            self._restore_again()  # other callbacks have just counted what they had counted before
+            self._restore_again()  # other callbacks have just counted batches a second time
         return not passed_over.has_trained
 
     def _save_taken(self, logs: Logs) -> None:
@@ -212,11 +212,11 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
             "drawn": None if drawn is None else drawn - later,
         }  # fmt: skip
         state = {**self.state, "model": model, "progress": progress}
-        is_last = later == 0  # what fit() has numbers of
+        is_last = later == 0  # fit() has numbers of the last step alone
         self._ckpt.save(step + offset, state, _numbers(logs if is_last else None))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Saves where `every` is "epoch"."""
+        """Saves if `every` is "epoch"."""
         if self._passed_over is not None:
             self._passed_over = None
             self._restore_again()
@@ -237,7 +237,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
             self._ckpt.save(self._progress["step"], self.state, _numbers(logs))
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Waits for what is in flight where the Checkpointer is its own."""
+        """Waits for saves in flight, if this callback has made the Checkpointer."""
         self.model._initial_epoch = None
         self._batches = None
         if self._graph is not None:

@@ -1,6 +1,6 @@
 """Keras on TensorFlow: variables are taken within the training graph, right after their updates.
 
-A reference is taken: the update of the next step finds the buffer in use, and makes another.
+Only a reference is taken: the next step's update finds the buffer in use, and makes another.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _Update = Callable[..., None]
 
 
 class GraphCapture:
-    """Takes all of a model's variables behind a chosen step, in the middle of several too.
+    """Takes all of a model's variables after a chosen step, which may be one of several in a call.
 
-    Each variable is taken as soon as the optimizer has updated it, where nothing else in the step
-    can write it; the others at the end of the step. For the thread that calls fit().
+    A variable is taken as soon as the optimizer has updated it, if nothing else in the step can
+    write it; the others at the end of the step. For the thread that calls fit().
     """
 
     def __init__(self, model: Any) -> None:
-        """Has the model's train_function traced anew, with what it takes.
+        """Has the model's train_function traced anew, so that it takes the variables.
 
         ValueError under a distribution strategy, for a step that XLA compiles, and for variables
         of TensorFlow's own in a layer.
         """
         if model._distribute_strategy is not None:
             raise ValueError("DeepFreezeCallback: mode after_update knows no distribution strategy")
-        if model.jit_compile:  # there no variable can change its size
+        if model.jit_compile:  # under XLA no variable can change its size
             raise ValueError("DeepFreezeCallback: mode after_update: compile(jit_compile=False)")
         untracked = untracked_of(layers_of(model), _variables_of(model))
         if untracked:
@@ -51,7 +51,7 @@ class GraphCapture:
         self._give: Callable[[], list[Any]]  # since one was
         self._train_step: Callable[..., Any] = model.train_step
         self._update_step: _Update = model.optimizer.update_step
-        # Past Keras's __setattr__, which looks for variables in what it is given.
+        # This bypasses Keras's __setattr__, which looks for variables in the value.
         vars(model)["train_step"] = self._step
         if _updates_last(model):
             vars(model.optimizer)["update_step"] = self._update
@@ -67,12 +67,15 @@ class GraphCapture:
             model.make_train_function(force=True)
 
     def want(self, offset: int | None) -> None:
-        """The `offset`-th step from now is to be taken; None: no step is."""
+        """Takes the `offset`-th step from now; None takes no step."""
         self._steps_until = offset or 0
         self._wanted.assign(_NEVER if offset is None else self._done + offset)
 
     def take(self) -> tuple[int, TakenModel] | None:
-        """How many steps from want() the taken step is, and the model as it was; None: none is."""
+        """The number of the taken step, counted from want(), and the model as it was;
+
+        None if none.
+        """
         offset, self._steps_until = self._steps_until, 0
         if not offset or self._done < self._wanted:  # fewer batches were left
             return None
@@ -138,16 +141,16 @@ def _variables_of(model: Any) -> Iterator[Any]:
 
 
 def _updates_last(model: Any) -> bool:
-    """Whether nothing writes trained variables and their slots behind the update_step."""
+    """Whether nothing writes trained variables and their slots after the update_step."""
     optimizer = model.optimizer
     own_step = type(model).train_step is not keras.Model.train_step
     return not (own_step or optimizer.use_ema or optimizer.gradient_accumulation_steps)
 
 
 def _updated_with(variable: Any, optimizer: Any) -> Iterator[Any]:
-    """A variable of TensorFlow's as Keras's, and its slots, at the same place in their lists.
+    """A variable of TensorFlow as Keras's, and its slots: they have the same index in their lists.
 
-    Without itself where a constraint is still to come.
+    Leaves a variable out if a constraint is still to be applied to it.
     """
     index = optimizer._get_variable_index(variable)
     trained = optimizer._trainable_variables

@@ -1,4 +1,4 @@
-"""What a resumed fit() of Keras needs beside the model: its callbacks, its place in the epoch."""
+"""The state that a resumed fit() of Keras needs beside the model: callbacks, place in the epoch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("deepfreeze")
 
 
 class CallbackState:
-    """What a callback has counted: its plain attributes that are no arguments of its own."""
+    """The counts of a callback: its plain attributes that are not arguments of its constructor."""
 
     def __init__(self, callback: Any) -> None:
         self._callback = callback
@@ -37,7 +37,7 @@ class CallbackState:
 
     @staticmethod
     def of_all(callbacks: Iterable[Any]) -> dict[str, CallbackState]:
-        """By class name, the second of a class as "EarlyStopping_2"."""
+        """The states by class name; the second of a class has a name like "EarlyStopping_2"."""
         found: dict[str, CallbackState] = {}
         counts: dict[str, int] = {}
         for each in callbacks:
@@ -68,9 +68,9 @@ def _is_plain(value: Any) -> bool:
 
 
 class Batches:
-    """The batches of a running fit(), which it draws from one iterator in each epoch, or in all.
+    """The batches of a running fit(), which draws them from one iterator per epoch, or for all.
 
-    With steps_per_epoch it is all: an epoch begins where the one before it ended.
+    With steps_per_epoch there is one for all: an epoch begins at the end of the one before it.
     """
 
     def __init__(self, model: Any) -> None:
@@ -84,13 +84,13 @@ class Batches:
 
     @property
     def drawn(self) -> int | None:
-        """How many the iterator has given in all epochs; None where each has one of its own."""
+        """How many the iterator has given in all epochs; None if each epoch has its own."""
         if self._iterator is None or self._iterator.steps_per_epoch is None:
             return None
         return int(self._iterator._steps_seen)
 
     def pass_over(self, count: int) -> None:
-        """Draws those of earlier epochs."""
+        """Draws the batches of earlier epochs."""
         if self._iterator is None or self._iterator.steps_per_epoch is None or count <= 0:
             return
         log.warning("fit(steps_per_epoch=...): drawing %d batches of earlier epochs anew", count)
@@ -100,7 +100,7 @@ class Batches:
         self._iterator._steps_seen = count
 
     def warn_if_shuffled(self) -> None:
-        """Within an epoch another order means that batches are trained on twice, or never."""
+        """Warns of another order within an epoch: batches would be trained on twice, or never."""
         if self._shuffles:
             log.warning(
                 "fit(shuffle=True) goes on in the middle of an epoch: nothing restores the order "
@@ -115,8 +115,8 @@ def _can_be_shuffled(data: Any) -> bool:
 class PassedOver:
     """The batches of a resumed epoch that were trained on before: drawn, and passed over.
 
-    fit() can't begin in the middle of an epoch, but looks its train_function up for each batch. In
-    its place stands one that draws alone, until `count` batches are drawn; then `restore` is
+    fit() can't begin in the middle of an epoch, but looks its train_function up for each batch. A
+    function that only draws takes its place until `count` batches are drawn. Then `restore` is
     called, because drawing and other callbacks may have changed the state meanwhile.
     """
 
@@ -130,13 +130,14 @@ class PassedOver:
 
     @property
     def is_over(self) -> bool:
-        """Whether all are drawn."""
+        """Whether all batches are drawn."""
         return self._batches_left == 0
 
     def begin_batch(self) -> None:
-        """fit() calls train_function next: it is to draw alone, and has its own back then.
+        """Replaces train_function for fit()'s next call: it only draws, then puts the original
+        back.
 
-        Not for longer: a fit() that is interrupted leaves the model as it is.
+        It is replaced for one call at a time: an interrupted fit() leaves the model as it was.
         """
         if self.is_over:
             return
@@ -152,7 +153,7 @@ class PassedOver:
         self._model.train_function = once
 
     def _drawn(self, _: object = None) -> dict[str, Any]:
-        """A batch is drawn, or a call's batches; the logs that fit() is given for it."""
+        """Counts the drawn batches of a call; returns the logs that fit() is given for it."""
         self._batches_left = max(0, self._batches_left - self._model.steps_per_execution)
         if not self.is_over:
             return {}
@@ -173,17 +174,17 @@ class PassedOver:
         return self._train_rest(rest, iterator) or logs if rest > 0 else logs
 
     def _make_metrics(self, batch: Any) -> None:
-        """The first step would make them, and comes too late to restore them."""
+        """Makes the metrics now: the first step would, but too late for them to be restored."""
         if self._has_built or not has_metrics_to_come(self._model):
             return
         self._has_built = True
         try:
             self._model._symbolic_build(data_batch=batch)
-        except Exception as error:  # a train_step of one's own may take what this does not
+        except Exception as error:  # a user's train_step may take other arguments than this
             log.warning("metrics of the epoch so far are not restored: %s", error)
 
     def _train_rest(self, count: int, iterator: Iterator[Any]) -> dict[str, Any]:
-        """Trains on what is left of the execution in which the checkpoint was made."""
+        """Trains on the remaining batches of the execution in which the checkpoint was made."""
         from tensorflow.errors import OutOfRangeError
 
         model, steps = self._model, self._model.steps_per_execution
@@ -191,7 +192,7 @@ class PassedOver:
         try:
             model.make_train_function(force=True)
             logs: dict[str, Any] = model.train_function(iterator)
-        except (StopIteration, OutOfRangeError):  # it was made behind the last batch of its epoch
+        except (StopIteration, OutOfRangeError):  # the checkpoint was the last of its epoch
             return {}
         finally:
             model.steps_per_execution = steps

@@ -1,4 +1,4 @@
-"""Generators of a training whose loop is another's: a trainer of some framework."""
+"""Random generators of a training whose loop belongs to a framework's trainer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from deepfreeze.rng import RNG
 
 
 class LateRNG(RNG):
-    """The global generators, put back by a call of their own, after the restore.
+    """The global generators, put back by a separate call after the restore.
 
-    Between a restore and its first batch a trainer draws what a run that goes on does not: for a
-    loader that it begins anew, say.
+    Between a restore and its first batch a trainer makes draws that an uninterrupted run does not
+    make, for example when it restarts a loader.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class LateRNG(RNG):
         self._restored = state
 
     def put_back(self) -> None:
-        """Sets the generators as they were restored; nothing, where none were since the last."""
+        """Sets the generators to the restored state, if there was a restore since the last call."""
         state, self._restored = self._restored, None
         if state is not None:
             super().load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Steps at which a loop of another's can't save, though they are due."""
+"""Due steps at which somebody else's training loop can't save."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ class PassedSteps:
         self._seen = step
 
     def passed(self, step: int) -> bool:
-        """Between the last call and this step, not counting the step itself."""
+        """Whether one lies between the last call and this step, not counting the step itself."""
         seen, self._seen = self._seen, step
         return self._steps is not None and (step - 1) // self._steps > seen // self._steps

@@ -1,4 +1,4 @@
-"""When to save and what to keep."""
+"""The user's rules: when to save, and which checkpoints to keep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Every:
 
 @dataclass(frozen=True)
 class Keep:
-    """Which checkpoints stay once newer ones are durable. No rule set: all of them."""
+    """Which checkpoints stay once newer ones are durable. Without a rule all stay."""
 
     last: int | None
     every: int | None
@@ -44,24 +44,25 @@ def every(
     overhead: float | None = None,
     mtbf: float | None = None,
 ) -> Every:
-    """Save at each step that is a multiple of `steps`, and whenever `seconds` have passed.
+    """Saves at each step that is a multiple of `steps`, and whenever `seconds` have passed.
 
-    Or let it be measured. `overhead` is the fraction of training time that saves may add, say
-    0.02; `mtbf` the mean time between failures in seconds. With a save that costs C:
+    Instead the interval can be measured. `overhead` is the fraction of training time that saves may
+    add, for example 0.02; `mtbf` the mean time between failures in seconds. If a save costs C:
 
     - `overhead` alone: as often as the budget allows, C / overhead apart;
     - `mtbf` alone: sqrt(2 C mtbf) apart (Young 1974) with the higher terms of Daly (2006), which
       loses least to saves and failures together;
     - both: the longer of the two.
 
-    In whole steps, at most every step, and never while the save before is in flight. C is what a
-    save blocks training for, and by how much it slows the steps beside it. Call step() once per
-    iteration: that is the clock. Until three saves are measured, not counting the first, which
-    sets up, each 11th call saves, whatever the budget; after a restart it starts anew. The interval
-    is logged when it is first chosen and when it changes by more than half; str(ckpt.policy) says
-    which, and why.
+    The interval is in whole steps, at least one, and no save begins while another is in flight. C
+    is the time for which a save blocks training, and by which it slows the steps beside it. Call
+    step() once per iteration: that is the clock. The first save only sets things up; until three
+    more are measured, each 11th call saves, whatever the budget. After a restart it measures anew.
+    The interval is logged when it is first chosen and when it changes by more than half;
+    str(ckpt.policy) shows it with its reason.
 
-    These two go with neither `steps` nor `seconds`: a fixed interval would break the budget.
+    `overhead` and `mtbf` go with neither `steps` nor `seconds`: a fixed interval would break the
+    budget.
     """
     if overhead is not None or mtbf is not None:
         if steps is not None or seconds is not None:
@@ -90,9 +91,9 @@ def keep(
     every: int | None = None,
     best: tuple[str, str] | tuple[str, str, int] | None = None,
 ) -> Keep:
-    """Keep the newest `last`, each multiple of `every`, and the `best` (metric, "min" or "max").
+    """Keeps the newest `last`, each multiple of `every`, and the `best` (metric, "min" or "max").
 
-    A third member of `best` says how many of them.
+    A third member of `best` is the number of best ones to keep.
     """
     if last is not None and last < 1:
         raise ValueError(f"keep: last={last} is less than 1")
@@ -136,20 +137,20 @@ class SavePolicy:
         return self._rule.seconds is not None and self._clock() - self._last >= self._rule.seconds
 
     def stepped(self, step: int) -> None:
-        """Each step() begins with this."""
+        """Called at the beginning of each step()."""
 
     def armed(self) -> None:
         """The capture of the next step will begin before its save()."""
 
     def saving(self) -> None:
-        """A save() begins."""
+        """Called at the beginning of each save()."""
 
     def saved(self, handle: SaveHandle | None = None) -> None:
         """Notes that a save has begun: its seconds count from here. None: restored, or failed."""
         self._last = self._clock()
 
     def interrupted(self) -> None:
-        """The step that is under way is like no other."""
+        """The time of the step under way must not be measured."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self}>"

@@ -1,4 +1,4 @@
-"""Where the native program `deepfreeze` was installed, which has all verbs but those in Python."""
+"""Finds the installed native program `deepfreeze`, which has all verbs but those in Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ELF = b"\x7fELF"  # a script of that name could be one that calls us
 
 
 def find() -> Path | None:
-    """The program that belongs to this package if it can be told, else the one on the PATH."""
+    """The program that belongs to this package, if that can be told, else the one on the PATH."""
     return next((path for path in _candidates() if _is_native(path)), None)
 
 
@@ -37,7 +37,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _installed() -> list[Path]:
-    """What the installer has noted, wherever it was told to put programs."""
+    """The paths that the installer has noted, wherever it put programs."""
     try:
         files = metadata.files(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:

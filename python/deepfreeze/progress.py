@@ -1,4 +1,4 @@
-"""How far a long read, check or import is: on a terminal or in a notebook, past one second."""
+"""Progress of a long read, check or import: shown on a terminal or in a notebook after a second."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def human_bytes(count: int) -> str:
 class Progress:
     """A line as the native verbs draw it (src/cli/progress.h), wiped at the end.
 
-    Nothing for what ends within a second, nor where nobody looks.
+    Nothing is drawn if the work ends within a second, or if nobody looks.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Progress:
         self._wanted = is_watched(self._stream)
 
     def add(self, count: int) -> None:
-        """So much more is done."""
+        """Adds `count` to the amount that is done."""
         self.update(self._done + count)
 
     def update(self, done: int) -> None:
-        """So much is done in all."""
+        """Sets the amount that is done."""
         self._done = done
         if not self._wanted:
             return
@@ -99,7 +99,7 @@ class Progress:
 
 
 class TqdmProgress(Progress):
-    """The same by tqdm, beside whose bars a line of ours would be a mess; a widget in notebooks."""
+    """Draws by tqdm, since a line of ours would spoil its bars; a widget in notebooks."""
 
     _bar: Any = None
 
@@ -139,10 +139,10 @@ def _is_in_notebook() -> bool:
 
 @contextlib.contextmanager
 def watched(label: str | None, total: int) -> Iterator[tuple[_core.ReadCounter, ...]]:
-    """Shows how far a read has come that is given this counter; none where nobody looks.
+    """Shows the progress of a read that uses the given counter; gives none if nobody looks.
 
-    Another thread draws, because the engine's reading threads take no GIL. With `label` None, as of
-    all ranks but the first, nothing is shown.
+    Another thread draws, because the engine's reading threads don't take the GIL. If `label` is
+    None, as on all ranks but the first, nothing is shown.
     """
     if label is None or not is_watched(sys.stderr):
         yield ()
@@ -167,7 +167,7 @@ def watched(label: str | None, total: int) -> Iterator[tuple[_core.ReadCounter, 
 def _draw_until(ended: Event, label: str, total: int, counter: _core.ReadCounter) -> None:
     if ended.wait(_QUIET_SECONDS):
         return
-    # What is drawn must harm no restore, whatever stream or tqdm do.
+    # Drawing must not harm a restore, whatever stream or tqdm do.
     with contextlib.suppress(Exception), _progress_of(label, total) as progress:
         while not ended.wait(_REDRAW_SECONDS):
             progress.update(counter.bytes)

@@ -1,4 +1,4 @@
-"""What one save cost, from the times of the steps beside it."""
+"""The cost of one save, from the times of the steps beside it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ STEPS_KEPT = 31  # few, because training may get slower; more would be more exac
 
 @dataclass(frozen=True)
 class SaveCost:
-    """Of a save that is durable."""
+    """The cost of a save that is durable."""
 
     blocked_seconds: float  # inside save() and in fences
-    slowdown_seconds: float  # of the steps beside it; below 0 by chance
-    paused: bool  # they were longer than any save can make them
+    slowdown_seconds: float  # by how much the steps beside it were longer; below 0 by chance
+    paused: bool  # those steps were longer than any save can make them
 
 
 def slowdown_of(saves: Collection[SaveCost]) -> float:
-    """The median of those that no pause spoils; where all are, of what they can be at most."""
+    """The median of the saves that no pause spoils; if all are spoilt, of their upper bounds."""
     sound = [each for each in saves if not each.paused]
     return max(0.0, median(each.slowdown_seconds for each in sound or saves))
 
@@ -33,15 +33,15 @@ class Beside:
 
     handle: SaveHandle
     inside_seconds: float  # in save()
-    early_step: float | None  # the one before, where the capture began inside it
+    early_step: float | None  # the time of the step before, if the capture began inside it
     counts: bool
-    first_step: float | None = None  # most is copied beside it
+    first_step: float | None = None  # most is copied during this one
     later_steps: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_KEPT))
     later_count: int = 0
-    fence_seconds: float = 0.0  # those that steps are already free of
+    fence_seconds: float = 0.0  # the fence time that was subtracted from steps so far
 
     def add(self, seconds: float, status: SaveStatus) -> None:
-        """One more step, of which the fences are no slow-down."""
+        """Adds one more step; its time in fences does not count as slow-down."""
         seconds -= status.fence_seconds - self.fence_seconds
         self.fence_seconds = status.fence_seconds
         if self.first_step is None:
@@ -51,9 +51,10 @@ class Beside:
         self.later_count += 1
 
     def cost(self, status: SaveStatus, quiet: float) -> SaveCost:
-        """Beside steps that take `quiet` seconds without a save."""
+        """The cost of the save, if steps without a save take `quiet` seconds."""
         slower = self._slower(quiet)
-        # As if training stood still while the save was in flight, and while it was captured early.
+        # At most training stood still while the save was in flight, and while it was captured
+        # early.
         most = status.durable_seconds + (0 if self.early_step is None else quiet)
         return SaveCost(
             blocked_seconds=self.inside_seconds + status.fence_seconds,

@@ -1,4 +1,4 @@
-"""An orderly end on SIGTERM, for those who ask for it."""
+"""An orderly end on SIGTERM, for programs that ask for it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ log = logging.getLogger("deepfreeze")
 
 
 def finish_on_sigterm(*checkpointers: Checkpointer, seconds_max: float = 60.0) -> None:
-    """Makes SIGTERM finish the saves in flight first, then do what it did before.
+    """Makes SIGTERM finish the saves in flight first, and then do as before.
 
     It begins no save: docs/operations.md shows how to save once more. Call it from the main thread.
-    After `seconds_max` the old handler runs in any case. Without one, the process ends by the
-    signal, as it would have; as the first process of a container, which no signal ends that it
-    does not handle, by SystemExit. A forked child has nothing to finish.
+    After `seconds_max` seconds the old handler runs in any case. If there was none, the signal ends
+    the process as before. The first process of a container ends by SystemExit instead, because no
+    signal without a handler ends that process. A forked child has nothing to finish.
     """
     before = signal.getsignal(signal.SIGTERM)
     owner = os.getpid()
@@ -41,13 +41,13 @@ def finish_on_sigterm(*checkpointers: Checkpointer, seconds_max: float = 60.0) -
                 _later(deadline[0], lambda: again() if deadline else None)
                 return
             _finish(checkpointers, deadline[0])
-            deadline.clear()  # where the old handler lets the program go on
+            deadline.clear()  # the old handler may let the program continue
         if callable(before):
             before(number, frame)
         elif before != signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-            # Still here: the kernel drops it for the first process of a container.
+            # Still alive: the kernel drops the signal for the first process of a container.
             raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, handle)
@@ -58,7 +58,7 @@ def _later(when: float, action: Callable[[], object]) -> None:
         time.sleep(max(0.0, when - time.monotonic()))
         action()
 
-    # No threading.Thread: what the signal has interrupted may hold the lock that this takes.
+    # No threading.Thread: the interrupted code may hold the lock that this takes.
     with contextlib.suppress(RuntimeError):
         _thread.start_new_thread(wait, ())
 

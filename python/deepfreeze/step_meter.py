@@ -1,4 +1,4 @@
-"""What saves cost the training that goes on beside them, measured between the calls of step()."""
+"""Measures how saves slow down the training beside them, between the calls of step()."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from deepfreeze.handle import SaveHandle
 from deepfreeze.interval import Cost
 from deepfreeze.save_cost import STEPS_KEPT, Beside, SaveCost, slowdown_of
 
-WARM_UP_STEPS = 2  # left out: compiled, cached and allocated once
+WARM_UP_STEPS = 2  # left out: compiling, caching and allocating happen once
 QUIET_STEPS_MIN = 5
-SAVES_MIN = 3  # one that a pause spoils has no majority
+SAVES_MIN = 3  # one save that a pause spoils is no majority
 _SAVES_KEPT = 7  # few, so that the estimate follows training
-_UNRESTED_MAX = 100  # beyond that, what training takes without saves is not known any more
-_STEP_SECONDS_MIN = 1e-9  # a divisor, where a clock stands still
+_UNRESTED_MAX = 100  # after more steps the time of a step without saves is no longer known
+_STEP_SECONDS_MIN = 1e-9  # a divisor, if the clock stands still
 
 
 class StepMeter:
     """Sorts the times from one step() to the next by whether a save was beside them.
 
-    A step is quiet, or beside a save: until the step() that finds it durable. What a save blocks
-    (inside save(), and in fences) is known exactly, is taken off its steps, and averaged: a budget
-    pays for the rare long one too. What is left of the steps beside it is compared with the median
-    of the quiet ones: the first by itself, later ones by their median times their number, together
-    no more than the time in flight. The median over the last saves is the slow-down. Saves that met
-    a pause, for an evaluation say, are left out of it unless all did.
+    A step is quiet, or beside a save: until the step() that finds the save durable. The time for
+    which a save blocks (inside save(), and in fences) is known exactly; it is subtracted from its
+    steps, and averaged, since a budget pays for the rare long one too. The rest of the steps beside
+    it is compared with the median of the quiet ones: the first step by itself, later ones by their
+    median times their number, together no more than the time in flight. The median over the last
+    saves is the slow-down. Saves that met a pause, for example an evaluation, are left out of it
+    unless all did.
 
-    Left out: the first steps, the first save (it sets up), saves that fail, what a restore
-    interrupts. For the training's thread.
+    Not measured: the first steps, the first save (it sets things up), saves that fail, and steps
+    that a restore interrupts. For the training's thread.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._entered: float | None = None  # when the last step() was
-        self._saving = 0.0  # when save() was
-        self._inside_seconds = 0.0  # in save(), since the last step()
+        self._entered: float | None = None  # the time of the last step()
+        self._saving = 0.0  # the time of the last save()
+        self._inside_seconds = 0.0  # spent in save(), since the last step()
         self._left_out = WARM_UP_STEPS
         self._armed = False
         self._early_step: float | None = None
@@ -59,7 +60,7 @@ class StepMeter:
         return self._unrested >= _UNRESTED_MAX
 
     def cost(self) -> Cost | None:
-        """None until enough was measured."""
+        """The measured cost; None until enough was measured."""
         if len(self._saves) < SAVES_MIN or len(self._quiet) < QUIET_STEPS_MIN:
             return None
         return Cost(
@@ -69,7 +70,7 @@ class StepMeter:
         )
 
     def stepped(self) -> bool:
-        """A step() is here, and the next one's time begins; whether one more save was measured."""
+        """Ends the time of one step and begins the next; whether one more save was measured."""
         seconds = self._lap()
         armed, self._armed = self._armed, False
         self._early_step = None
@@ -89,7 +90,7 @@ class StepMeter:
         self._unrested = 0 if self._quiet_run >= QUIET_STEPS_MIN else self._unrested + 1
 
     def _lap(self) -> float | None:
-        """The seconds since the last step() without those in save(); None: left out."""
+        """The seconds since the last step() without those in save(); None if it is not measured."""
         now, before, inside = self._clock(), self._entered, self._inside_seconds
         self._entered, self._inside_seconds = now, 0.0
         if before is None:
@@ -119,16 +120,16 @@ class StepMeter:
         self._armed = True
 
     def saving(self) -> None:
-        """A save() begins."""
+        """Called at the beginning of each save()."""
         self._saving = self._clock()
 
     def saved(self, handle: SaveHandle) -> None:
-        """It returns."""
+        """Called at the end of a save()."""
         inside = self._clock() - self._saving
         self._inside_seconds += inside
         self._beside = Beside(handle, inside, self._early_step, counts=self._saves_begun > 0)
         self._saves_begun += 1
 
     def interrupted(self) -> None:
-        """Something else happens between two steps: a restore, a save that could not begin."""
+        """Something else happens between two steps: a restore, or a save that could not begin."""
         self._left_out = max(self._left_out, 1)

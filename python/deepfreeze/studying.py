@@ -22,7 +22,7 @@ The study is a part of the source tree and not of this package, so it needs a ch
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Does not return where the source tree is found: the study takes this process's place."""
+    """Does not return if the source tree is found: the study replaces this process."""
     named, rest = _without_source(list(arguments))
     tree = next((path for path in _candidates(named) if (path / _MARK).is_file()), None)
     if tree is None and named is None and not {"-h", "--help"}.isdisjoint(rest):
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     if tree is None:
         print(_not_found(named), file=sys.stderr)
         return _USAGE
-    # -P: nothing is imported from the current directory, which may be anybody's.
+    # -P: nothing is imported from the current directory, which anybody may have written.
     command = [sys.executable, "-P", "-m", "lab", *rest]
     paths = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))
     sys.stdout.flush()
@@ -48,7 +48,7 @@ def _without_source(arguments: list[str]) -> tuple[Path | None, list[str]]:
 
 
 def _candidates(named: Path | None) -> Iterator[Path]:
-    """The named one alone; else that whose .venv, or build/*-venv, this is."""
+    """The named tree alone; without a name the tree whose .venv, or build/*-venv, this is."""
     if named is not None:
         yield named
         return

@@ -1,4 +1,4 @@
-"""Which releases of trainers were tried: what is built on may be their own business."""
+"""The releases of trainers that were tried: the package uses parts that they don't promise."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _warned: set[str] = set()
 
 
 def warn_of_other_release(package: str) -> None:
-    """One warning a process if `package` is another major release than the tested one.
+    """Warns once per process if `package` is another major release than the tested one.
 
-    Minor releases keep what is built on, as far as anybody knows.
+    Minor releases keep the parts that we use, as far as anybody knows.
     """
     here, tested = version(package), _TESTED[package]
     if package in _warned or _major(here) == _major(tested):
@@ -37,7 +37,7 @@ def warn_of_other_release(package: str) -> None:
 
 
 def _major(release: str) -> str:
-    """Of 0.x, whose minor releases may change anything, both numbers."""
+    """The major number; for 0.x, whose minor releases may change anything, both numbers."""
     found = _RELEASE.match(release)
     if found is None:
         return release

@@ -15,7 +15,7 @@ log = logging.getLogger("deepfreeze")
 
 
 class Textfile:
-    """Counters of one checkpointer and their file. It must not end a training: nothing raises."""
+    """Counters of one checkpointer and their file. Nothing raises: it must not end a training."""
 
     def __init__(self, path: str | os.PathLike[str], run: str | os.PathLike[str]) -> None:
         self._path = absolute(path, "prometheus_textfile")
@@ -28,11 +28,11 @@ class Textfile:
         self._warned = False
 
     def skipped(self) -> None:
-        """Counted; the save that is in flight will write it."""
+        """Counts a skipped save; the save in flight will write the file."""
         self._counters.skipped()
 
     def settled(self, handle: SaveHandle) -> None:
-        """By the thread that completes saves, after each."""
+        """Called by the thread that completes saves, after each."""
         try:
             self._counters.settled(handle)
             self._write(self._counters.text())
@@ -63,5 +63,5 @@ class Textfile:
 def textfile_of(
     run: str | os.PathLike[str], path: str | os.PathLike[str] | None
 ) -> Textfile | None:
-    """The file that a checkpointer was asked for."""
+    """The file that a checkpointer was asked for, if any."""
     return None if path is None else Textfile(path, run)

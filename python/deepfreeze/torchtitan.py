@@ -21,7 +21,7 @@ from deepfreeze.chosen import Step, split_address
 from deepfreeze.tested_versions import warn_of_other_release
 
 _RNG = "rng"
-# Options of torchtitan's whose files are Hugging Face's: for them there are import and export.
+# torchtitan's options for Hugging Face's files: `deepfreeze import` and `export` do that.
 _NOT_OURS = ("initial_load_in_hf", "initial_load_in_hf_quantized", "last_save_in_hf")
 
 
@@ -31,7 +31,7 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
     The run is `folder` in the trainer's dump folder. Steps are saved as `interval`,
     `enable_first_step_checkpoint` and `load_only` say, `keep_latest_k` stay, and each is whole:
     model, optimizers, schedulers, the loader's position, train state and, other than torchtitan's
-    own, the random generators. What optimizers own is copied beside the next step.
+    own, the random generators. The state that optimizers own is copied beside the next step.
 
     load() takes the newest that verifies, of this run or else of `initial_load_path`, which is
     another run, or one of its checkpoints, as RUN@STEP or RUN@best:METRIC. False if there is none;
@@ -79,7 +79,8 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
         if dataloader is not None:
             self._state[DATALOADER] = dataloader
             if getattr(dataloader, "generator", self) is None:
-                # Else it draws a seed from the global one when it begins, after that came back.
+                # Otherwise it would draw a seed from the global generator at its start, after the
+                # restore.
                 dataloader.generator = torch.Generator().manual_seed(torch.initial_seed())
         keep = df.keep(last=config.keep_latest_k) if config.keep_latest_k else None
         self._ckpt = df.Checkpointer(os.path.join(base_folder, config.folder), keep=keep)
@@ -114,7 +115,7 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
         raise FileNotFoundError(f"initial_load_path: {path} is no run with a checkpoint")
 
     def _names(self) -> list[str] | None:
-        """Of the state's parts that are loaded; None for all."""
+        """The names of the parts of the state that are loaded; None for all."""
         left_out = self._config.exclude_from_loading
         return [name for name in self._state if name not in left_out] if left_out else None
 
@@ -131,7 +132,10 @@ class DeepFreezeCheckpointManager(BaseCheckpointManager):  # type: ignore[misc, 
         return self.save_future is not None
 
     def _maybe_wait_for_staging(self) -> None:
-        """Before the update: its own hook waits too, but who calls this may write anything."""
+        """Fences before the update.
+
+        An optimizer's hook does too, but the caller may write anything.
+        """
         self._ckpt.fence()
 
     def _wait_for_saving(self) -> None:
