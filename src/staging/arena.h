@@ -13,9 +13,9 @@ inline constexpr std::size_t kArenaGrainBytes = 4 * 1024 * 1024;  // one slab
 
 class Arena {
  public:
-  // At least `bytes`, rounded up to whole slabs, every page touched. Grows only; kNoSpace where
-  // memory is refused. The contents are undefined after growing; a failed growth leaves it
-  // empty, because the old memory is given back before the new is taken.
+  // Reserves at least `bytes`, rounded up to whole slabs, and touches every page. Grows only;
+  // kNoSpace if memory is refused. The contents are undefined after growing; a failed growth leaves
+  // the arena empty, because the old memory is given back before the new is taken.
   [[nodiscard]] Status reserve(std::size_t bytes);
 
   [[nodiscard]] std::span<std::byte> bytes() const { return memory_.bytes(); }

@@ -9,7 +9,7 @@ namespace deepfreeze {
 
 class BackgroundCopier {
  public:
-  // Where no thread can be started it does nothing: ask works().
+  // If its thread can't be started it does nothing: ask works().
   BackgroundCopier();
   ~BackgroundCopier();
   BackgroundCopier(const BackgroundCopier&) = delete;
@@ -17,8 +17,8 @@ class BackgroundCopier {
 
   [[nodiscard]] bool works() const;
 
-  // Copies what is released of `session`, in place of the one before. Again after more was
-  // released. Never waits. Any thread.
+  // Copies the released groups of `session`, which replaces the previous session. Call again after
+  // further releases. Never waits. Any thread.
   void serve(const CaptureSession& session);
 
  private:

@@ -10,7 +10,8 @@
 namespace deepfreeze {
 namespace {
 
-// Of each slab, its blocks; a block behind the end of its file's data has no bytes and is no lack.
+// The number of blocks in each slab; a block beyond the end of its file's data has no bytes and
+// does not count.
 std::vector<std::atomic<std::uint64_t>> slab_lacks(const Image& image, std::uint64_t block_bytes) {
   std::vector<std::atomic<std::uint64_t>> lack(image.slab_count());
   // relaxed, here and below: no other thread has the ledger yet.
@@ -21,7 +22,8 @@ std::vector<std::atomic<std::uint64_t>> slab_lacks(const Image& image, std::uint
   return lack;
 }
 
-// Of each block, its bytes. Section by section: there may be hundreds of thousands of blocks.
+// The number of bytes in each block. Works section by section: there may be hundreds of thousands
+// of blocks.
 std::vector<std::atomic<std::uint64_t>> block_lacks(const Image& image, std::uint64_t block_bytes) {
   std::vector<std::atomic<std::uint64_t>> lack(ceil_div(image.end(), block_bytes));
   for (const Section& section : image.sections()) {
@@ -33,8 +35,8 @@ std::vector<std::atomic<std::uint64_t>> block_lacks(const Image& image, std::uin
   return lack;
 }
 
-// True for the one caller that takes the last. acq_rel: release hands over what this thread did
-// for the part, acquire gives the last one what all others did for it.
+// True for the one caller that takes the last. acq_rel: release hands over this thread's work on
+// the part, acquire gives the last caller the work of all others.
 bool takes_last(std::atomic<std::uint64_t>& lack, std::uint64_t amount) {
   return lack.fetch_sub(amount, std::memory_order_acq_rel) == amount;
 }

@@ -1,6 +1,6 @@
-// Counts what an image still lacks: per block the bytes, per slab the blocks. Whoever brings a
-// block's last bytes computes its CRC while they are in the cache, unless the copy did; whoever
-// completes a slab announces it. Takes no lock. Any thread.
+// Counts what an image still lacks: the missing bytes of each block and the missing blocks of each
+// slab. The thread that brings a block's last bytes computes its CRC while they are in the cache,
+// unless the copy did; the thread that completes a slab announces it. Takes no lock. Any thread.
 #pragma once
 
 #include <atomic>
@@ -21,12 +21,12 @@ class BlockLedger {
   BlockLedger(const Image& image, std::uint64_t block_bytes,
               std::function<void(std::size_t slab)> on_slab);
 
-  // `bytes` more bytes of `block` are in the image; `crc` is theirs, where they are all of it and
-  // it is known. True for the one call that made the image complete; on_slab has returned for
-  // every slab by then.
+  // Counts `bytes` more bytes of `block` as present; `crc` is their checksum if they are the whole
+  // block and it is known. True for the one call that made the image complete; on_slab has returned
+  // for every slab by then.
   [[nodiscard]] bool arrived(std::uint64_t block, std::uint64_t bytes, BlockCrc crc = {});
 
-  // From here on block_crcs() may be read: by block of the image, 0 where one has no bytes.
+  // Once true, block_crcs() may be read: by block of the image, 0 for a block without bytes.
   [[nodiscard]] bool complete() const;
   [[nodiscard]] std::span<const std::uint32_t> block_crcs() const { return block_crcs_; }
 
@@ -41,7 +41,8 @@ class BlockLedger {
   const Image image_;
   const std::uint64_t block_bytes_;
   const std::function<void(std::size_t)> on_slab_;
-  std::vector<std::uint32_t> block_crcs_;               // each written once, by who finished it
+  std::vector<std::uint32_t> block_crcs_;               // each written once, by the thread that
+                                                        // finished it
   std::vector<std::atomic<std::uint64_t>> block_lack_;  // bytes
   std::vector<std::atomic<std::uint64_t>> slab_lack_;   // blocks
   std::atomic<std::uint64_t> slabs_lack_;

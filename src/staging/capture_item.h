@@ -1,4 +1,4 @@
-// What a capture copies. Value types.
+// The items that a capture copies. Value types.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct CaptureItem {
   std::uint64_t offset = 0;
   // Which fence stands before its next change. 0: none does, it is copied before save() returns.
   std::uint32_t guard = 0;
-  // Where `source` lies; on a device it is an address there, which nothing here can read.
+  // The place of `source`; on a device it is an address there, which host code cannot read.
   std::int32_t device = kHostMemory;
 };
 

@@ -1,12 +1,14 @@
 // How a piece gets from its source to the writer, by any threads in any order:
-//   1. Claim:  a thread takes the next pieces of a lane. A lane is a group, or in ring mode, where
+//   1. Claim:  a thread takes the next pieces of a lane. A lane is a group, or in ring mode, in
+//      which
 //              slabs must fill in order, all of them.
 //   2. Copy:   the piece goes to its place in the image, in ring mode once that place is free.
 //   3. Read:   it is taken off its group's count of unread pieces; the last one wakes the fences.
-//   4. Witness: what was copied is compared with what release() saw.
-//   5. Ledger: block, slab, session: who completes one does what is due then (BlockLedger).
-// No lock is taken before a group or the session is complete, but for the ring's gate.
-// What lies on devices goes another way to step 4: DeviceCapture.
+//   4. Witness: the copy is compared with the record that release() made.
+//   5. Ledger: the thread that completes a block, slab or session then does the work that is due
+//              (BlockLedger).
+// No lock is taken before a group or the session is complete, except for the ring's gate.
+// Pieces on devices reach step 4 another way: DeviceCapture.
 #include "staging/capture_session.h"
 
 #include <algorithm>
@@ -173,7 +175,7 @@ void CaptureSession::State::release(std::uint32_t number) {
   devices->release(number);
 }
 
-// Where every byte counts; of device memory nothing less is worth a copy of its own.
+// For a paranoid session; on devices, a smaller record than every byte would not be worth its copy.
 Status CaptureSession::State::record_devices(std::uint32_t number) {
   for (const auto& [ordinal, device] : plan.devices) {
     DF_TRY(CudaReader reader, CudaReader::open(device));
@@ -234,8 +236,8 @@ void CaptureSession::State::copy_all(bool in_background) {
   }
 }
 
-// One thread at a time, as the slot holds one piece. acq_rel: release hands what the caller has
-// released to the thread that is at it, acquire gives it to that one.
+// One thread at a time, because the slot holds one piece. acq_rel: release publishes the caller's
+// releases, acquire shows them to the thread that is copying.
 void CaptureSession::State::copy_all_in_background() {
   if (background_calls.fetch_add(1, std::memory_order_acq_rel) > 0) return;
   std::uint64_t answered = 0;
@@ -258,7 +260,7 @@ bool CaptureSession::State::wait_for_place(const CapturePiece& piece,
 void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_background,
                                        Monotonic::time_point& started) {
   const CaptureItem& item = plan.items[piece.item];
-  // acquire, as cancel()'s release: what it promises to its caller holds for this thread too.
+  // acquire pairs with cancel()'s release: cancel()'s promise to its caller covers this thread too.
   if (cancelled.load(std::memory_order_acquire) || !wait_for_place(piece, started)) {
     count_as_read(item.guard);
     return count_as_over();
@@ -280,7 +282,7 @@ void CaptureSession::State::piece_arrived(const CapturePiece& piece, BlockCrc cr
   if (ledger.arrived(piece.offset / plan.block_bytes, piece.bytes, crc)) plan.on_done();
 }
 
-// Of a device's copy: cut at the blocks.
+// Cuts the part that a device has copied at the block boundaries.
 void CaptureSession::State::part_arrived(const CapturePiece& part) {
   const std::uint64_t end = part.offset + part.bytes;
   for (std::uint64_t at = part.offset; at < end;) {
@@ -294,7 +296,7 @@ bool CaptureSession::State::is_block(const CapturePiece& piece) const {
   return piece.bytes == plan.block_bytes;
 }
 
-// Steps 2 and 3. Where a fence took the piece over, it has counted it as read.
+// Steps 2 and 3. A fence that took the piece over has counted it as read already.
 BlockCrc CaptureSession::State::bring(const CapturePiece& piece, bool in_background) {
   const CaptureItem& item = plan.items[piece.item];
   const auto source = item.source.subspan(piece.offset - item.offset, piece.bytes);
@@ -342,7 +344,7 @@ void CaptureSession::State::fence(std::uint32_t number) {
   if (number >= groups.size() || !lane_released(lane_of(number))) return;
   const std::atomic<std::uint64_t>& left = groups[number]->unread;
   const auto is_read = [&left] { return left.load(std::memory_order_acquire) == 0; };
-  // In a ring, what lies behind the group's last piece may have to wait for the disk.
+  // In a ring, pieces after the group's last one may have to wait for the disk.
   const std::uint64_t count = plan.image.is_ring() ? 1 : kPiecesPerClaim;
   while (!is_read() && copy_claim(lane_of(number), count, false)) {
   }
@@ -422,7 +424,7 @@ bool CaptureSession::arrive(bool wait) {
 
 void CaptureSession::free_slab(std::size_t slab) { state_->gate.free(slab); }
 
-// Whoever claims a piece from here on counts it as over, and so do we with those left.
+// A thread that claims a piece from here on counts it as over; so does this loop with the rest.
 void CaptureSession::State::stop_copies() {
   cancelled.store(true, std::memory_order_release);
   gate.open_for_good();

@@ -1,9 +1,9 @@
-// Copies the tensors of one save into its image, while training runs, and checksums every block
-// as it fills.
+// Copies the tensors of one save into its image, while training runs, and checksums every block as
+// it fills.
 //
-// Items are grouped by the fence that guards them. A group is copied from its release() on, by
-// any threads in any order; fence() returns when nothing of it is read any more. What of a copy
-// differs from what its source held at release() is torn.
+// Items are grouped by the fence that guards them. A group is copied from its release() on, by any
+// threads in any order; fence() returns when no thread reads its sources any more. An item whose
+// copy differs from its source at release() is torn.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ inline constexpr std::uint32_t kUnguarded = 0;
 struct CapturePlan {
   Image image;
   std::uint64_t block_bytes = 0;  // its slabs are a multiple of it
-  // Tile the data sections without holes or overlap (lay_out guarantees it), in file order.
-  // Where they leave a hole the session is never done; an item behind the image is not copied.
+  // They tile the data sections without holes or overlap (lay_out guarantees it), in file order. If
+  // they leave a hole the session is never done; an item behind the image is not copied.
   std::vector<CaptureItem> items;
   // Called once per slab, in no order, by the thread that completed it. Must neither throw nor
   // block long.
@@ -35,7 +35,7 @@ struct CapturePlan {
   // Called once, by the thread that completed the last slab, after all else; not after cancel()
   // has returned. Must neither cancel the session nor wait for it.
   std::function<void()> on_done = [] {};
-  // Called once, by any thread, where a device fails; then the session is cancelled. Must neither
+  // Called once, by any thread, if a device fails; then the session is cancelled. Must neither
   // cancel the session nor wait for it.
   std::function<void(const Error& error)> on_error = [](const Error&) {};
   CaptureDevices devices;  // all that items lie on
@@ -43,7 +43,7 @@ struct CapturePlan {
   bool paranoid = false;  // the witness reads every byte
 };
 
-// What the threads of a session did. Nanoseconds of two at a time count twice.
+// The work of a session's threads. The time of threads that run at once adds up.
 struct CaptureTimes {
   std::uint64_t copied_bytes = 0;
   std::uint64_t copy_nanos = 0;
@@ -51,32 +51,34 @@ struct CaptureTimes {
   std::uint64_t pieces_taken_over = 0;  // by fences, from the background thread
 };
 
-// A copy is another handle of the same session. Any thread, where a member says nothing else.
+// A copy is another handle of the same session. Any thread, unless a member says otherwise.
 class CaptureSession {
  public:
   explicit CaptureSession(CapturePlan plan);
 
-  // Where an item lies that was planned before it was there, with as many bytes. Before the
-  // release() of its group, by one thread.
+  // Gives the place of an item that was planned before its memory existed, with as many bytes.
+  // Before the release() of its group, by one thread.
   void bind(std::size_t item, const std::byte* source);
 
-  // From here on a group's sources must not change before fence(group), nor be freed before the
-  // session is finished. Reads the witness. Once per group; in ring mode all at once by
-  // release_all(), which may follow single releases. What lies on devices is copied behind what
-  // `streams` have been given so far.
+  // Declares a group's sources final: from here on they must not change before fence(group), nor be
+  // freed before the session is finished. Reads the witness. Once per group; in ring mode all at
+  // once by release_all(), which may follow single releases. Sources on devices are copied after
+  // the work given to `streams` so far.
   void release(std::uint32_t group, std::span<const DeviceStream> streams = {});
   void release_all(std::span<const DeviceStream> streams = {});
 
-  // Copies what is released and not claimed yet; other threads may still be copying theirs.
+  // Copies the released pieces that no thread has claimed yet; other threads may still be copying
+  // theirs.
   void help();
   void help(std::uint32_t group);
-  // The same for a background thread, in small steps that a fence can take over. Where one is at
-  // it already, that one also does what was released since.
+  // help() for a background thread, in small steps that a fence can take over. If a thread is at it
+  // already, that one also copies the groups released since.
   void help_in_background();
 
-  // Helps, then waits until no thread reads the group's sources any more. At once for what was
-  // not released. What the background thread holds while it is off its core is taken over. For what
-  // lies on a device its `streams` wait, if one is named: their work from here on may change it.
+  // Helps, then waits until no thread reads the group's sources any more. Returns at once if the
+  // group was not released. A piece that the background thread holds while it is off its core is
+  // taken over. For sources on a device its `streams` wait, if one is named: their work from here
+  // on may change the sources.
   void fence(std::uint32_t group, std::span<const DeviceStream> streams = {});
   void fence_all(std::span<const DeviceStream> streams = {});
 
@@ -89,7 +91,7 @@ class CaptureSession {
   // Ring mode: the slab's place in memory may be used again.
   void free_slab(std::size_t slab);
 
-  // Nothing more is copied; waits for what is being read. The session is then finished, not done.
+  // Copies nothing more; waits for reads that have begun. The session is then finished, not done.
   void cancel();
 
   // All bytes copied, all blocks checksummed, all slabs announced.
@@ -101,8 +103,8 @@ class CaptureSession {
   [[nodiscard]] std::uint32_t group_count() const;
   // About how much of a group is still to be copied, in pieces of at most a block.
   [[nodiscard]] std::uint64_t pieces_unread(std::uint32_t group) const;
-  // Whether the sources of all released groups still hold what the witness saw. Of what lies on
-  // devices it has seen nothing: that may have changed once a fence has stood for it.
+  // Whether the sources of all released groups still equal the witness's record. It has none for
+  // devices: sources there may have changed once a fence has let their streams pass.
   [[nodiscard]] bool unchanged() const;
 
   // Valid once done.

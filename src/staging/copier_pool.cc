@@ -40,7 +40,7 @@ struct CopierPool::State {
 
 void CopierPool::State::work() {
   std::uint64_t runs_seen = 0;
-  // A copy of the session: who wakes late may find that run() has long returned.
+  // Holds a copy of the session: run() may have returned long before a late thread wakes.
   while (auto offer = next(runs_seen)) offer->session.help(offer->group);
 }
 

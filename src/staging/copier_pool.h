@@ -11,15 +11,16 @@ namespace deepfreeze {
 
 class CopierPool {
  public:
-  // At most kCopyThreadsMax, and fewer where the system refuses more: the caller copies too.
+  // Starts at most kCopyThreadsMax threads, fewer if the system refuses more: the caller copies
+  // too.
   explicit CopierPool(std::size_t thread_count);
   ~CopierPool();
   CopierPool(const CopierPool&) = delete;
   CopierPool& operator=(const CopierPool&) = delete;
 
-  // Copies one group on the pool and the calling thread; returns when no thread reads its
-  // sources any more. Any thread; where two run at once, the pool helps the later one.
-  // What lies on devices is left to `streams`: CaptureSession::fence().
+  // Copies one group on the pool and the calling thread; returns when no thread reads its sources
+  // any more. Any thread; if two run at once, the pool helps the later one. Sources on devices are
+  // left to `streams`: CaptureSession::fence().
   void run(CaptureSession& session, std::uint32_t group,
            std::span<const DeviceStream> streams = {});
 

@@ -32,7 +32,7 @@ CopyLane::CopyLane(std::span<const CaptureItem> items, std::vector<std::size_t> 
 }
 
 std::optional<PieceRange> CopyLane::claim(std::uint64_t count) {
-  // relaxed: it only deals out numbers, what they stand for is constant.
+  // relaxed: it only deals out numbers, and the pieces behind them are constant.
   const std::uint64_t begin = next_.fetch_add(count, std::memory_order_relaxed);
   if (begin >= piece_count_) return std::nullopt;
   return PieceRange{begin, std::min(begin + count, piece_count_)};

@@ -29,7 +29,7 @@ CopySlot::Copied CopySlot::copy(std::span<const std::byte> source, std::span<std
   phase_.store(Phase::kCopying, std::memory_order_release);  // shows the two above
   const BlockCrc crc = copy_racing(source, into, is_block);
   Phase expected = Phase::kCopying;
-  // release: whoever sees this piece as read may overwrite its source.
+  // release: a thread that sees this piece as read may overwrite its source.
   if (phase_.compare_exchange_strong(expected, Phase::kIdle, std::memory_order_acq_rel)) {
     return {.was_taken_over = false, .crc = crc};
   }

@@ -1,8 +1,8 @@
-// What the background copier is copying right now, so that a waiter can take it over.
+// The piece that the background copier is copying right now, so that a waiter can take it over.
 //
-// A thread may lose its core in the middle of a copy, for as long as others want it. Who waits for
-// the source then copies that piece for itself, into a spare buffer, and goes on; the copier,
-// whenever it runs again, throws away what it read and takes the spare bytes.
+// A thread may lose its core in the middle of a copy, for as long as others want it. A thread that
+// waits for the source then copies that piece itself, into a spare buffer, and goes on; the copier,
+// whenever it runs again, throws away the bytes it read and takes the spare ones.
 #pragma once
 
 #include <atomic>
@@ -20,18 +20,18 @@ class CopySlot {
  public:
   explicit CopySlot(std::size_t bytes_max) : spare_(bytes_max) {}
 
-  // Where a waiter took over, it counts the source as read, and `source` may have changed before
-  // copy() returned. `into` holds what it was before either way.
+  // If a waiter took over, it counts the source as read, and `source` may have changed before
+  // copy() returned. `into` holds the bytes from before such a change either way.
   struct Copied {
     bool was_taken_over = false;
     BlockCrc crc;  // of `into`, if known
   };
-  // By the one copier.
+  // For the one copier.
   [[nodiscard]] Copied copy(std::span<const std::byte> source, std::span<std::byte> into,
                             std::size_t item, bool is_block);
 
-  // By a waiter. The item of the piece that it took over; empty where nothing is being copied,
-  // or another waiter was first.
+  // For a waiter: returns the item of the piece that it took over; empty if nothing is being
+  // copied, or if another waiter was first.
   [[nodiscard]] std::optional<std::size_t> take_over();
 
  private:

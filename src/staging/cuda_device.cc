@@ -19,8 +19,8 @@ cuda::DevicePointer pointer_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-// The device's context is this thread's until the end of the scope, and a graph that any thread
-// captures does not concern it: what we wait for and pin is none of its.
+// Makes the device's context this thread's until the end of the scope. Calls in the scope are not
+// recorded into a graph that some thread is capturing: our waits and pins are no part of it.
 class CudaDevice::Current {
  public:
   explicit Current(const CudaDevice& device)

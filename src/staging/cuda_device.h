@@ -47,8 +47,8 @@ class PinnedMemory {
   ~PinnedMemory();
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
-  // What its destructor does. On an error the memory must not be replaced: the driver would take
-  // what comes to its addresses next for what was there.
+  // Unpins, as the destructor does, but reports errors. On an error the memory must not be
+  // replaced: the driver would mistake new memory at these addresses for the old.
   [[nodiscard]] Status unpin();
 
  private:
@@ -73,26 +73,26 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
 
   [[nodiscard]] std::int32_t ordinal() const { return ordinal_; }
 
-  // Our streams, each in its own order. One takes about a thousand copies and events before it
-  // makes who gives it more wait for the oldest.
+  // Our streams, each in its own order. A stream holds about a thousand copies and events; the
+  // thread that adds more then waits for the oldest.
   static constexpr std::size_t kLanes = 4;
 
-  // What our streams are given from here on comes after what `theirs` has been given so far.
-  // kUnsupported while `theirs` is captured into a graph: no order with it is allowed then.
+  // Orders later work of our streams after the work given to `theirs` so far. kUnsupported while
+  // `theirs` is captured into a graph: no order with it is allowed then.
   [[nodiscard]] Status follow(std::uintptr_t theirs);
-  // What `theirs` is given from here on comes after `event`.
+  // Orders later work of `theirs` after `event`.
   [[nodiscard]] Status hold_back(std::uintptr_t theirs, const CudaEvent& event);
   [[nodiscard]] Result<bool> is_captured(std::uintptr_t theirs) const;
-  // Blocks this thread until that stream has done what it was given so far.
+  // Blocks this thread until that stream has done the work given to it so far.
   [[nodiscard]] Status wait_for(std::uintptr_t theirs) const;
-  // The same of all of ours.
+  // Blocks this thread until all our streams have done theirs.
   [[nodiscard]] Status wait() const;
 
-  // Behind what that lane has been given. Returns before the bytes have arrived.
+  // Queues a copy on that lane. Returns before the bytes have arrived.
   [[nodiscard]] Status copy_to_host(std::span<const std::byte> from, std::span<std::byte> into,
                                     std::size_t lane = 0);
   [[nodiscard]] Status copy_to_device(std::span<const std::byte> from, std::span<std::byte> into);
-  // Where that lane is now.
+  // An event after the work given to that lane so far.
   [[nodiscard]] Result<CudaEvent> mark(std::size_t lane = 0);
 
   [[nodiscard]] Result<PinnedMemory> pin(std::span<std::byte> memory);
@@ -103,7 +103,7 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   class Current;
   [[nodiscard]] Status start();
   [[nodiscard]] Result<CudaEvent> mark_stream(cuda::Stream stream);
-  // `call` gives a code of the driver; `what` is what failed, for the message.
+  // `call` returns a code of the driver; `what` names the failed operation for the message.
   template <class Call>
   [[nodiscard]] Status in_context(std::string_view what, const Call& call) const;
   [[nodiscard]] Status check(cuda::Code code, std::string_view call) const;
@@ -119,7 +119,7 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
 class CudaDevices {
  public:
   [[nodiscard]] Result<std::shared_ptr<CudaDevice>> get(std::int32_t ordinal);
-  // Those that nothing uses any more are given back.
+  // Gives back the devices that nothing uses any more.
   void close();
 
  private:

@@ -1,6 +1,6 @@
-// The few functions of NVIDIA's driver that capture and restore need, found at run time: nothing
-// of CUDA is there when this is built, and where it is not there at run time all else works.
-// Names and signatures are those of the CUDA Driver API (docs.nvidia.com/cuda/cuda-driver-api).
+// The few functions of NVIDIA's driver that capture and restore need, found at run time: the build
+// needs nothing of CUDA, and on a machine without it everything else works. Names and signatures
+// are those of the CUDA Driver API (docs.nvidia.com/cuda/cuda-driver-api).
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ using DevicePointer = std::uintptr_t;
 
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kOutOfMemory = 2;
-inline constexpr Code kOfGraphsFirst = 900;  // these forbid what a graph that is captured forbids
+inline constexpr Code kOfGraphsFirst = 900;  // forbidden because of a graph being captured
 inline constexpr Code kOfGraphsLast = 908;
 inline constexpr unsigned kStreamNonBlocking = 1;  // not ordered after the default stream
-inline constexpr unsigned kEventBlockingSync = 1;  // who waits gives up its core
+inline constexpr unsigned kEventBlockingSync = 1;  // the waiter gives up its core
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;  // for all contexts
 inline constexpr int kCaptureModeRelaxed = 2;         // of a thread: graphs don't restrict it
@@ -55,12 +55,12 @@ struct Driver {
   Code (*copy_to_device)(DevicePointer into, const void* from, std::size_t bytes, Stream stream);
 };
 
-// Loaded and initialised at the first call, for good. kUnsupported says why there is none. The
-// library is libcuda.so.1, or what DEEPFREEZE_CUDA_LIBRARY names.
+// Loaded and initialised at the first call, for the life of the process. kUnsupported says why
+// there is none. The library is libcuda.so.1, or the one that DEEPFREEZE_CUDA_LIBRARY names.
 [[nodiscard]] Result<const Driver*> driver();
 
-// `call`: what failed, for the message. kNoSpace where memory is refused, kUnsupported where a
-// graph that is being captured forbids it, else kIo.
+// `call` names the failed call for the message. kNoSpace if memory is refused, kUnsupported if a
+// graph that is being captured forbids the call, else kIo.
 [[nodiscard]] Status check(const Driver& driver, Code code, std::string_view call);
 
 }  // namespace deepfreeze::cuda

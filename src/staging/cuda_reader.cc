@@ -12,7 +12,7 @@ Result<CudaReader> CudaReader::open(std::shared_ptr<CudaDevice> device) {
   CudaReader reader;
   reader.device_ = std::move(device);
   DF_TRY(reader.memory_, MappedMemory::allocate(kArenaGrainBytes));
-  // Where none may be pinned, copies are slower.
+  // If no memory may be pinned, copies are only slower.
   if (auto pinned = reader.device_->pin(reader.memory_.bytes())) {
     reader.pinned_ = *std::move(pinned);
   }

@@ -1,5 +1,5 @@
-// Reads memory of a device piece by piece, for who needs its bytes and not a copy. Blocking; for
-// one thread at a time.
+// Reads memory of a device piece by piece, for callers that need its bytes but no copy of the
+// whole. Blocking; for one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace deepfreeze {
 
 class CudaReader {
  public:
-  // kNoSpace where no memory for the pieces is to be had.
+  // kNoSpace if there is no memory for the pieces.
   [[nodiscard]] static Result<CudaReader> open(std::shared_ptr<CudaDevice> device);
 
   // Hands all of `source` to `take`, one piece after the other. Ordered as the device's own stream.

@@ -1,4 +1,4 @@
-// How what lies on devices is dealt out: batches of copies, each with one event behind it. Pure.
+// Divides the items on devices into batches of copies, each followed by one event. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace deepfreeze {
 
-// Of a batch, where no place in the image must be waited for: at least so many, and of a large
-// image so many that there are not many batches. An event costs as much as a small copy, and our
-// streams take only so many of both (CudaDevice::kLanes).
+// The size of a batch if no place in the image must be waited for: at least kBatchSlabs, and more
+// for a large image, so that there are about kBatchesWanted batches. An event costs as much as a
+// small copy, and our streams hold only so many of both (CudaDevice::kLanes).
 inline constexpr std::uint64_t kBatchSlabs = 8;
 inline constexpr std::uint64_t kBatchesWanted = 128;
 
@@ -29,14 +29,14 @@ struct DeviceBatch {
 
 struct DevicePlan {
   std::vector<DeviceBatch> batches;
-  // By group: its batches, in the order in which they are copied. In a ring, where slabs must fill
-  // in order, all are of the first.
+  // For each group its batches, in the order in which they are copied. In a ring, in which slabs
+  // must fill in order, all belong to the first group.
   std::vector<std::vector<std::size_t>> of_group;
-  // By group, device and lane: the batches behind which the group's sources are read.
+  // For each group, device and lane: the batch after which the group's sources have been read.
   std::vector<std::map<std::pair<std::int32_t, std::size_t>, std::size_t>> last;
 };
 
-// Of those items that are on devices.
+// Plans the copies of the items that are on devices.
 [[nodiscard]] DevicePlan plan_batches(std::span<const CaptureItem> items, const Image& image,
                                       std::uint32_t group_count);
 

@@ -186,8 +186,8 @@ void DeviceCapture::fence(std::int32_t device, std::size_t last,
   changed_.wait(lock, [&] { return phase == Phase::kArrived; });
 }
 
-// False where the caller has to wait. A stream that is captured into a graph must not be given
-// anything from outside of it.
+// Returns false if the caller has to wait. A stream that is being captured into a graph must not be
+// given work from outside of it.
 bool DeviceCapture::hold_back(std::int32_t ordinal, std::size_t last,
                               std::span<const DeviceStream> streams) {
   CudaDevice& device = *devices_.at(ordinal);
@@ -214,7 +214,7 @@ void DeviceCapture::fail_with(const Error& error) {
 
 void DeviceCapture::cancel() { stop(); }
 
-// What is being given to a device right now goes on.
+// Work that is being given to a device right now goes on.
 void DeviceCapture::stop() {
   std::uint64_t skipped = 0;
   {

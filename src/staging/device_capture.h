@@ -1,6 +1,6 @@
-// What of a capture lies on devices. Copies are given to each device's own stream, behind what the
-// training's stream had at the release; a fence lets the training's stream wait for them, and not
-// the caller. What has arrived is handed on by other threads.
+// The part of a capture that is on devices. Each device's own stream does the copies, after the
+// work that the training's stream had at the release; a fence makes the training's stream wait for
+// them, and not the caller. Other threads hand on the bytes that have arrived.
 #pragma once
 
 #include <condition_variable>
@@ -19,14 +19,14 @@
 
 namespace deepfreeze {
 
-// By ordinal: of all devices that a plan has items on.
+// By ordinal: all devices that a plan has items on.
 using CaptureDevices = std::map<std::int32_t, std::shared_ptr<CudaDevice>>;
 
-// What these devices' own streams are given from here on comes after what `streams` have been given
-// so far. A device that none is named of: after its default stream.
+// Orders later work of these devices' own streams after the work given to `streams` so far. A
+// device with no stream here follows its default stream.
 [[nodiscard]] Status follow(const CaptureDevices& devices, std::span<const DeviceStream> streams);
 
-// What it calls, from any of its threads. None may wait for the capture.
+// The functions that it calls, from any of its threads. None may wait for the capture.
 struct DeviceCaptureCalls {
   std::function<bool(std::uint64_t slab)> wait_for_place;  // in a ring; false: copy nothing
   std::function<void(const CapturePiece& part)> arrived;   // its bytes are in the image
@@ -34,7 +34,7 @@ struct DeviceCaptureCalls {
   std::function<void(const Error& error)> failed;          // once; nothing more is copied
 };
 
-// Any thread, where a member says nothing else.
+// Any thread, unless a member says otherwise.
 class DeviceCapture {
  public:
   // Items and devices must outlive it.
@@ -48,28 +48,28 @@ class DeviceCapture {
   // Ends the capture as if a copy had failed.
   void fail_with(const Error& error);
 
-  // Gives the devices what is released. Does not wait for copies, but in a ring for places. One
-  // thread at a time: who finds another at it leaves it to that one.
+  // Gives the released batches to the devices. Waits for places in a ring, but never for copies.
+  // One thread at a time: a second caller returns and leaves the work to the first.
   void enqueue();
-  // No more of it than as many batches as a group has: those of the group released first. Nothing
-  // in a ring, where a place may have to be waited for.
+  // Gives at most as many batches as the group has, from the group released first. Does nothing in
+  // a ring, in which a place may have to be waited for.
   void enqueue(std::uint32_t group);
-  // Waits for the oldest batch that nobody waits for, and hands it on. False where there will be no
-  // more; without `wait` also where there is none yet.
+  // Waits for the oldest batch that no thread waits for, and hands it on. False if there will be no
+  // more; without `wait` also if there is none yet.
   bool arrive(bool wait);
 
-  // What the streams are given from here on comes after the group's copies; where they can't be
-  // made to wait, and for devices of which none is named, the caller waits. At once for what was
+  // Orders later work of the streams after the group's copies. The caller waits itself if a stream
+  // can't be made to wait, or for a device with no stream here. Returns at once if the group was
   // not released.
   void fence(std::uint32_t group, std::span<const DeviceStream> streams);
-  // Whether that was done for anything: its sources may have changed since.
+  // Whether any fence did so: its sources may have changed since.
   [[nodiscard]] bool was_fenced();
 
-  // Nothing more is given to the devices. What they have been given still arrives.
+  // Gives nothing more to the devices. Copies already given to them still arrive.
   void cancel();
 
  private:
-  // In this order. What is skipped goes to kArrived, from any before kEnqueued.
+  // In this order. A batch that is skipped goes to kArrived, from any phase before kEnqueued.
   enum class Phase : std::uint8_t { kNotReleased, kQueued, kUnderWay, kEnqueued, kArrived };
   struct State {
     Phase phase = Phase::kNotReleased;

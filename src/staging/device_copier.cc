@@ -49,7 +49,7 @@ void DeviceCopier::State::hand_on() {
   }
 }
 
-// What serve() was given last, once for each call; empty once this stops.
+// The session last given to serve(), once for each call; empty once this stops.
 std::optional<CaptureSession> DeviceCopier::State::next(std::uint64_t& calls_seen) {
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return stopping || calls != calls_seen; });

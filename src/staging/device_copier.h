@@ -1,5 +1,5 @@
-// The threads that serve devices: one gives them their copies, others hand on what arrives. Owned
-// by the engine, joined by the destructor.
+// The threads that serve devices: one gives them their copies, others hand on the bytes that
+// arrive. Owned by the engine, joined by the destructor.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class DeviceCopier {
   DeviceCopier(const DeviceCopier&) = delete;
   DeviceCopier& operator=(const DeviceCopier&) = delete;
 
-  // Where its threads can't be started it does nothing: ask works().
+  // If its threads can't be started it does nothing: ask works().
   [[nodiscard]] bool works() const;
 
   // Serves `session` until it is finished or cancelled, in place of the one before, which must be

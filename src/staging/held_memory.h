@@ -30,7 +30,7 @@ class HeldMemory {
 
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
 
-  // Whoever comes to this page next is held there.
+  // Holds the thread that touches this page next.
   void arm(std::size_t page) {
     phase_ = Phase::kArmed;
     protect(page, PROT_NONE);

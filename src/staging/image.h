@@ -1,6 +1,6 @@
-// Where the data sections of one save lie in memory, one after the other: all of them, or, in ring
-// mode, only the slabs that are between capture and disk, each in the place of an older one. A
-// view: the memory is another's.
+// The memory of the data sections of one save, one after the other: all of them, or, in ring mode,
+// only the slabs that are between capture and disk, each in the place of an older one. A view: it
+// does not own the memory.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Section {
   [[nodiscard]] std::uint64_t size() const { return end - begin; }
 };
 
-// What a file does not fill of its last slab stays unused. Only the last ones may be empty.
+// The rest of a file's last slab stays unused. Only the last sections may be empty.
 [[nodiscard]] inline std::vector<Section> lay_sections(
     std::span<const std::uint64_t> bytes_of_sections, std::uint64_t slab_bytes) {
   std::vector<Section> sections;
@@ -42,7 +42,7 @@ class Image {
   // one section, each beginning at a slab behind the one before.
   Image(std::span<std::byte> memory, std::vector<Section> sections, std::uint64_t slab_bytes)
       : memory_(memory), sections_(std::move(sections)), slab_bytes_(slab_bytes) {}
-  // Of one file.
+  // An image of one file.
   Image(std::span<std::byte> memory, std::uint64_t data_bytes, std::uint64_t slab_bytes)
       : Image(memory, {Section{.begin = 0, .end = data_bytes}}, slab_bytes) {}
 
@@ -56,7 +56,7 @@ class Image {
     return is_ring() ? memory_.size() / slab_bytes_ : slab_count();
   }
 
-  // The same memory with the first so many sections only.
+  // A view of the same memory with only the first `sections` sections.
   [[nodiscard]] Image first(std::size_t sections) const {
     return {memory_,
             {sections_.begin(), sections_.begin() + static_cast<std::ptrdiff_t>(sections)},

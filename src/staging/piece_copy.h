@@ -11,8 +11,8 @@
 
 namespace deepfreeze {
 
-// Of a piece that is a whole block: the checksum of what was stored. A part of a block waits in
-// the cache for the others, because the checksum is that of them all.
+// The checksum of the stored bytes, for a piece that is a whole block. A part of a block has none:
+// the checksum covers the whole block, whose parts stay in the cache until the last has come.
 using BlockCrc = std::optional<std::uint32_t>;
 
 [[nodiscard]] inline BlockCrc copy_piece_bytes(std::span<const std::byte> source,

@@ -1,7 +1,6 @@
-// What proves that a source did not change between save() and its copy: checksums of a few of
-// its cache lines, taken before and compared with what was copied. Sees every kind of writer
-// that touches one of these lines, or an item too small to hold one; what it can miss is in
-// docs/guarantees.md.
+// Proves that a source did not change between save() and its copy: checksums of a few of its cache
+// lines are taken before and compared with the copy. Sees every kind of writer that touches one of
+// these lines, or an item too small to hold one; docs/guarantees.md says what it can miss.
 #pragma once
 
 #include <array>
@@ -32,22 +31,22 @@ class Witness {
 
   // Reads the lines, or all, of the item as it is now.
   void record(std::size_t index, const CaptureItem& item);
-  // All of an item that lies where only `read` can read: it hands on what it has read.
+  // Records every byte of an item that only `read` can read; `read` hands the bytes on to `take`.
   using Take = std::function<void(std::span<const std::byte> bytes)>;
   using Read = std::function<Status(std::span<const std::byte> source, const Take& take)>;
   [[nodiscard]] Status record(std::size_t index, const CaptureItem& item, const Read& read);
 
-  // Whether `copied`, the bytes of a piece, are those that were recorded; true for what was not.
+  // Whether `copied`, the bytes of a piece, equal the record; true for an item without a record.
   [[nodiscard]] bool matches(const CaptureItem& item, const CapturePiece& piece,
                              std::span<const std::byte> copied) const;
 
-  // Whether the item's source still is what was recorded.
+  // Whether the item's source still equals the record.
   [[nodiscard]] bool unchanged(std::size_t index, const CaptureItem& item) const;
 
  private:
   struct Record {
     std::array<std::uint32_t, kWitnessLines> lines{};
-    std::vector<std::uint32_t> pieces;  // by block, where every byte counts; instead of lines
+    std::vector<std::uint32_t> pieces;  // one sum per block, instead of lines, if every byte counts
     bool recorded = false;
   };
   [[nodiscard]] bool every_byte_counts(const CaptureItem& item) const;
