@@ -1,5 +1,5 @@
-// The checksums of what a save captures only to compare it with other ranks' copies, found slab by
-// slab. Belongs to one thread.
+// Computes, slab by slab, the checksums of the bytes that a save captures only to compare them with
+// other ranks' copies. Belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class AuditScan {
   // The slab's bytes are final, and stay until it returns. Each is taken once, in any order.
   void take(std::size_t slab);
 
-  // Of SavePlan::audit; complete once all slabs were taken.
+  // The checksums of SavePlan::audit; complete once all slabs were taken.
   [[nodiscard]] std::span<const std::uint32_t> crcs() const { return crcs_; }
 
  private:

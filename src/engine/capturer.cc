@@ -51,7 +51,7 @@ std::uint32_t last_guard(const std::vector<CaptureItem>& items) {
   return last;
 }
 
-// Of a device, when its stream comes to it.
+// A copy from a device happens when its stream comes to it.
 Status copy_aside(const CaptureDevices& devices, const CaptureItem& item,
                   std::span<std::byte> into) {
   if (item.device != kHostMemory) return devices.at(item.device)->copy_to_host(item.source, into);
@@ -59,7 +59,7 @@ Status copy_aside(const CaptureDevices& devices, const CaptureItem& item,
   return {};
 }
 
-// The same tensors in the same places, but for the bytes that nothing guards.
+// Whether both plans capture the same tensors from the same places; unguarded bytes may have moved.
 bool same_capture(const SavePlan& early, const SavePlan& now) {
   const bool same_table =
       early.table == now.table ||
@@ -174,7 +174,7 @@ Status Capturer::reserve_parking(std::uint64_t bytes) {
   return parking_.reserve(bytes);
 }
 
-// Opens them at their first use, and starts what serves them.
+// Opens the devices at their first use, and starts the threads that serve them.
 Result<CaptureDevices> Capturer::devices_of(const std::vector<CaptureItem>& items) {
   CaptureDevices devices;
   for (const CaptureItem& item : items) {
@@ -193,7 +193,7 @@ Status Capturer::start_device_copier() {
   return fail(ErrorCode::kIo, "capture from devices: the threads for it can't be started");
 }
 
-// Once, and again where the memory has grown. Without it copies are slower, and right.
+// Once, and again if the memory has grown. A refusal only makes copies slower.
 void Capturer::pin(const CaptureDevices& devices) {
   const auto pin_one = [&](const Arena& arena, PinnedMemory& pinned) {
     if (!can_pin_ || arena.bytes().empty() || !pinned.bytes().empty()) return;
@@ -223,13 +223,14 @@ Result<CapturePlan> Capturer::capture_plan(const SavePlan& plan) {
                      .paranoid = paranoid_};
 }
 
-// Of what must be copied before save() returns; 0 where it is most of the state.
+// The bytes that must be copied before save() returns; 0 if they are most of the state.
 std::uint64_t Capturer::parking_bytes(const std::vector<CaptureItem>& items) const {
   const std::uint64_t bytes = unguarded_bytes(items);
   return last_guard(items) == kUnguarded || bytes > arena_.bytes().size() ? 0 : bytes;
 }
 
-// A ring is filled in file order, at the speed of the disk: what must not wait is copied aside.
+// A ring is filled in file order, at the speed of the disk: tensors that must not wait are copied
+// aside.
 Status Capturer::park(CapturePlan& plan, std::span<const DeviceStream> streams) {
   const std::uint64_t bytes = parking_bytes(plan.items);
   if (bytes == 0) return {};
@@ -245,7 +246,7 @@ Status Capturer::park(CapturePlan& plan, std::span<const DeviceStream> streams) 
     item = {.source = room.first(item.source.size()), .offset = item.offset, .guard = no_ones};
     room = room.subspan(item.source.size());
   }
-  // After an error too: what is under way ends in this memory.
+  // Also after an error: copies that are under way end in this memory.
   for (const auto& [ordinal, device] : plan.devices) {
     const Status arrived = device->wait();
     if (copied) copied = arrived;
@@ -268,14 +269,14 @@ void Capturer::begin(const std::shared_ptr<LiveCapture>& capture,
   if (session.group_count() > 1) copy_later(session);
 }
 
-// What nothing guards is given to the devices first, by this thread, for it is waited for.
+// This thread gives the unguarded tensors to the devices first, because save() waits for them.
 void Capturer::serve_devices(CaptureSession& session) {
   if (!session.has_devices()) return;
   session.enqueue_unguarded();
   device_copier_->serve(session);
 }
 
-// Where no thread could be started it is done now.
+// If no thread could be started, this one copies now.
 void Capturer::copy_later(CaptureSession& session) {
   if (background_ && background_->works()) return background_->serve(session);
   session.help();
@@ -337,7 +338,7 @@ Result<bool> Capturer::begin_early(SavePlan plan) {
 
 void Capturer::release_early(std::uint32_t guard, std::span<const DeviceStream> streams) {
   if (!early_ || !early_->guards.contains(guard)) return;
-  // Changed again after its release: what was captured of it is out of date.
+  // The tensors changed again after their release: the copy is out of date.
   if (early_->held.erase(guard) == 0) return discard_early();
   CaptureSession& session = early_->capture->session();
   session.release(guard, streams);

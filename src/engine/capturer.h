@@ -25,35 +25,35 @@
 
 namespace deepfreeze {
 
-// Members are for the caller's thread but where they say "any thread".
+// Members are for the caller's thread unless they say "any thread".
 class Capturer {
  public:
-  // `write_engine` learns where the arena lies; it must go before the capturer does.
+  // `write_engine` learns the arena's place; it must be destroyed before the capturer.
   Capturer(const Options& options, WriteEngine& write_engine, CudaDevices& devices);
 
-  // The arena is one save's at a time. False where it was not free within `wait`.
+  // Takes the arena, which one save has at a time. False if it was not free within `wait`.
   [[nodiscard]] bool take_arena(std::chrono::milliseconds wait);
   // Once nothing touches it any more. Any thread.
   void free_arena();
   // Threads and memory, for good. No save is in flight.
   void give_back();
-  // By who took the arena, and will not use it.
+  // For the caller that took the arena and will not use it.
   void abandon();
 
-  // By the profile: takes the guards off where all is to be copied at once. Not of what has begun
-  // early, nor in a ring, which would make save() wait for the disk.
+  // Takes the guards off, as the profile says, if all tensors are to be copied at once. Not for a
+  // capture that has begun early, nor in a ring, which would make save() wait for the disk.
   void choose_copy_time(SavePlan& plan);
 
   // Room for the plan's image, and the session that will fill it. The arena is taken.
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> prepare(const SavePlan& plan,
                                                              std::span<const DeviceStream> streams);
-  // The same room and threads for saves to come; no source is read.
+  // Prepares room and threads for later saves; no source is read.
   [[nodiscard]] Status prewarm(const SavePlan& plan);
-  // Of what was prepared last.
+  // The image of the capture prepared last.
   [[nodiscard]] Image image(const SavePlan& plan) const;
 
-  // Copies what nothing guards, leaves the rest to the background and to fences. `handle` learns
-  // how long fences took.
+  // Copies the unguarded tensors, and leaves the rest to the background and to fences. `handle`
+  // learns how long fences took.
   void begin(const std::shared_ptr<LiveCapture>& capture,
              const std::shared_ptr<SaveHandle::State>& handle,
              std::span<const DeviceStream> streams);
@@ -66,8 +66,8 @@ class Capturer {
   // Early capture: see Checkpointer::begin_capture().
   [[nodiscard]] Result<bool> begin_early(SavePlan plan);
   void release_early(std::uint32_t guard, std::span<const DeviceStream> streams);
-  // The capture that has begun, with the unguarded sources of `plan`; null where it does not fit
-  // the plan, and is given up. Either way the arena stays taken.
+  // The capture that has begun, with the unguarded sources of `plan`; null if it does not fit the
+  // plan and is given up. Either way the arena stays taken.
   [[nodiscard]] std::shared_ptr<LiveCapture> take_early(const SavePlan& plan);
   [[nodiscard]] bool has_early() const { return early_.has_value(); }
   void discard_early();
@@ -104,8 +104,8 @@ class Capturer {
   const std::optional<std::size_t> arena_bytes_max_;
   const bool paranoid_;
   Arena arena_;
-  Arena parking_;  // ring mode: what nothing guards
-  // Those two, for devices; gone before they are.
+  Arena parking_;  // ring mode: the unguarded tensors
+  // Pin the two arenas for devices; destroyed before them.
   PinnedMemory pinned_arena_;
   PinnedMemory pinned_parking_;
   bool can_pin_ = true;  // not refused yet

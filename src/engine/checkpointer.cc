@@ -32,8 +32,8 @@ Status check_options(const Options& options) {
   return {};
 }
 
-// What ranks must have alike. Only where all have statistics is it known that a checkpoint is
-// finite.
+// The options that ranks must have in common. A checkpoint is known to be finite only if all ranks
+// have statistics.
 std::string_view subject_of(const Options& options) {
   if (options.read_only) return "open read-only";
   return options.statistics ? "open with statistics" : "open";
@@ -116,7 +116,7 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
                    .write_engine = std::move(write_engine),
                    .trace_file = std::move(trace_file)};
     return std::make_unique<Impl>(std::move(parts), std::move(options));
-  } catch (const std::exception& cause) {  // std::system_error where no thread can be started
+  } catch (const std::exception& cause) {  // std::system_error if no thread can be started
     return std::unexpected(out_of_memory(cause).within("open " + root.string()));
   }
 }

@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
 void note_sizes(const SavePlan& plan, SaveHandle::State& handle) {
   handle.status.bytes = plan.data_bytes();
   for (const CaptureItem& item : plan.items) {
-    // What lies on a device arrives later, guarded or not: a stream waits for it, no thread.
+    // Bytes on a device arrive later, guarded or not: a stream waits for them, no thread.
     const bool is_later = item.guard != kUnguarded || item.device != kHostMemory;
     if (is_later) handle.status.guarded_bytes += item.source.size();
   }
@@ -45,7 +45,7 @@ Result<std::vector<Point>> points_of(const Result<std::vector<CheckpointInfo>>& 
   return points;
 }
 
-// Those that rank 0 named, in its order.
+// The checkpoints that rank 0 named, in its order.
 Result<std::vector<CheckpointInfo>> pick(std::vector<CheckpointInfo> infos,
                                          const std::vector<Point>& points) {
   std::vector<CheckpointInfo> picked;
@@ -165,7 +165,7 @@ void Checkpointer::Impl::collect(const SaveJob& job) {
 
 void Checkpointer::Impl::wait_idle() {
   capturer.discard_early();
-  capturer.fence_all();  // who waits may as well copy
+  capturer.fence_all();  // the waiting thread may as well copy
   wait_for_jobs();
 }
 
@@ -174,7 +174,7 @@ void Checkpointer::Impl::wait_for_jobs() {
   changed.wait(lock, [this] { return jobs_unfinished == 0; });
 }
 
-// Nobody is left who would confirm it, and the worker waits for that.
+// Nobody is left to confirm the save, and the worker waits for that.
 void Checkpointer::Impl::fail_unconfirmed() {
   const auto job = last_job.lock();
   if (!job || !job->awaits_confirmation()) return;
@@ -189,7 +189,7 @@ bool Checkpointer::Impl::take_arena() {
                                    : std::chrono::milliseconds{0});
 }
 
-// Takes the arena where it is ready.
+// Takes the arena if this rank is ready.
 SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
   SaveVote vote{.run_id = writer.agreed_run_id(), .step = request.step};
   try {
@@ -263,7 +263,7 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
   if (confirm) {
     const std::lock_guard lock(handle->mutex);
     handle->on_abandon = [job, capture] {
-      job->handle()->was_told();  // whoever has dropped it knows
+      job->handle()->was_told();  // the caller that dropped it knows
       // Before the slabs end: the worker must know why.
       job->capture_failed(Error(ErrorCode::kCancelled, "nobody is left to confirm the save"));
       capture->cancel();
@@ -329,7 +329,7 @@ Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveReq
     leaves_aborted = true;
     return refused(saved.error(), handle);
   }
-  // Where nothing is left to copy, the last checksum may still be under way on another thread.
+  // If nothing is left to copy, the last checksum may still be under way on another thread.
   if (handle->status.guarded_bytes == 0) std::ignore = result.wait(Level::kCaptured);
   const std::lock_guard lock(handle->mutex);
   handle->status.stall_seconds = seconds_since(handle->started);

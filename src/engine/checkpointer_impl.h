@@ -1,4 +1,4 @@
-// What a Checkpointer is made of. Its functions are for the caller's thread but for those that
+// The parts of a Checkpointer. Its functions are for the caller's thread except for those that
 // work() calls, on the engine's worker.
 #pragma once
 
@@ -28,11 +28,11 @@ namespace deepfreeze {
 // One save may be writing while the next, captured, waits: the arena admits no third.
 inline constexpr std::size_t kJobsQueuedMax = 2;
 
-// Of memory or threads that the system refuses.
+// The error for memory or threads that the system refuses.
 [[nodiscard]] Error out_of_memory(const std::exception& cause);
 
 struct Checkpointer::Impl {
-  // What opening can fail to make.
+  // The parts whose making can fail.
   struct Parts {
     JobRanks ranks;
     std::unique_ptr<Vfs> vfs;

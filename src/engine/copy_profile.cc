@@ -8,7 +8,7 @@ namespace {
 // A shorter stretch than this says little: the clock of CPU time may advance in ticks.
 constexpr double kStretchSecondsMin = 0.02;
 
-// Of a computation that fills all cores most of the time the average still leaves a part of one.
+// If a computation fills all cores most of the time, the average still leaves a part of one free.
 constexpr double kFreeCoreMin = 1;
 
 double process_cpu_seconds() {

@@ -8,12 +8,12 @@
 
 namespace deepfreeze {
 
-// Behind training, by one thread beside it: least time blocked. At once, by all cores before
-// save() returns: least time in all where training keeps every core busy, because a copier beside
-// it would take one core from a computation that waits for all.
+// Behind training, by one thread beside it: least time blocked. At once, by all cores before save()
+// returns: least total time if training keeps every core busy, because a copier beside it would
+// take one core from a computation that waits for all.
 enum class CopyTime : std::uint8_t { kBehind, kAtOnce };
 
-// What the process did between two saves.
+// The process's use of its cores between two saves.
 struct CoreUse {
   double wall_seconds = 0;
   double cpu_seconds = 0;  // of all threads, our own too

@@ -14,10 +14,10 @@
 namespace deepfreeze {
 namespace {
 
-// A key and where its box begins: boxes of one key don't overlap but where they are equal.
+// A key and its box's offset: two boxes of one key either are equal or do not overlap.
 using Place = std::pair<std::string_view, Shape>;
 
-// Who has what first, and its checksum.
+// The first rank that has a box, and its checksum.
 struct Copy {
   std::size_t rank = 0;
   std::uint32_t crc = 0;

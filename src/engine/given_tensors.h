@@ -1,4 +1,4 @@
-// What all ranks have to share out, as rank 0 received it. For one thread.
+// The tensors of all ranks, as rank 0 received them, to be shared out. For one thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace deepfreeze {
 
 class GivenTensors {
  public:
-  // What a rank sends.
+  // Encodes a rank's message.
   [[nodiscard]] static std::string encode(const RankTensors& own);
 
   // The next rank's.

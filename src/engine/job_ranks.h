@@ -17,7 +17,8 @@ namespace deepfreeze {
 
 class JobRanks {
  public:
-  // Null, or a group of one: alone. kInvalidArgument where the group's own numbers can't be.
+  // A null group or a group of one means that this process is alone. kInvalidArgument if the
+  // group's own numbers are impossible.
   [[nodiscard]] static Result<JobRanks> join(std::shared_ptr<RankGroup> group);
 
   [[nodiscard]] bool is_alone() const { return !group_; }
@@ -26,13 +27,14 @@ class JobRanks {
   // All below are collective; see save_agreement.h, ranks/collective.h.
   [[nodiscard]] Result<SaveVerdict> agree_on_save(
       const SaveVote& own, const std::function<Result<Identity>()>& make_identity);
-  // Who writes and who compares what of the tensors, which the planner has accepted. `crcs`: of
-  // each, or why this rank has none, which is then every rank's error.
+  // Decides which rank writes and which compares which parts of the tensors that the planner has
+  // accepted. `crcs` has one for each, or the reason why this rank has none, which is then every
+  // rank's error.
   [[nodiscard]] Status share_out(Result<std::vector<std::uint32_t>> crcs, std::uint32_t audit_saves,
                                  SavePlanner& planner);
   [[nodiscard]] Status agree(std::string_view subject, const Status& own);
   [[nodiscard]] Result<bool> as_rank0(bool own);
-  // Those of rank 0. Others give what they like.
+  // Rank 0's points. The other ranks' are ignored.
   [[nodiscard]] Result<std::vector<Point>> points_of_rank0(Result<std::vector<Point>> own);
 
  private:

@@ -8,8 +8,8 @@ namespace deepfreeze {
 
 namespace {
 
-// By a thread that must not throw. Where there is no memory for the error, another is told, whose
-// text is short enough to need none.
+// For threads that must not throw. If there is no memory for the error, another one is reported,
+// whose text is short enough to need none.
 template <class Use>
 auto with_memory(const Error& error, const Use& use) {
   try {

@@ -1,5 +1,5 @@
-// One capture from its first released group to its end, and what the writer gets of it: shared
-// by the caller's thread, the copiers and the worker that writes. Any thread.
+// One capture from its first released group to its end, and its output to the writer: shared by the
+// caller's thread, the copiers and the worker that writes. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -31,12 +31,12 @@ class LiveCapture {
   void slab_released(std::size_t slab) { session_.free_slab(slab); }
   void end_slabs() { parts_->slabs.close(); }
 
-  // `action` is called once, when all is copied, by the thread that copied the last; at once
-  // where that has happened. What it holds is let go afterwards, or by cancel().
+  // Calls `action` once, when all is copied, on the thread that copied the last piece; at once if
+  // that has happened. Then, or by cancel(), it is destroyed.
   void when_copied(std::function<void()> action);
 
-  // `action` is called once where a device has failed; at once where that has happened, never where
-  // all is copied. Then, or by cancel(), what it holds is let go: it may own this.
+  // Calls `action` once if a device has failed; at once if that has happened, never if all is
+  // copied. Then, or by cancel(), it is destroyed: it may own this.
   void when_failed(std::function<void(const Error&)> action);
   [[nodiscard]] bool has_failed() const;
 
@@ -44,7 +44,7 @@ class LiveCapture {
   void cancel();
 
  private:
-  // What the session's threads call: it must not own the session that owns it.
+  // The part that the session's threads call: it must not own the session that owns it.
   struct Parts {
     explicit Parts(std::size_t slab_count) : slabs(slab_count) {}
     void copied();

@@ -68,7 +68,7 @@ CheckpointInfo describe(Vfs& vfs, const Manifest& manifest) {
           .diverged = manifest.diverged};
 }
 
-// Where the header can't tell either, the attempt is taken for the newest of its step.
+// If the header can't tell either, the attempt is taken for the newest of its step.
 CheckpointInfo describe_faulty(Vfs& vfs, const RunListing& listing, const AttemptState& attempt) {
   CheckpointInfo info{.generation = highest_generation(listing),
                       .step = attempt.name.step,
@@ -83,7 +83,7 @@ CheckpointInfo describe_faulty(Vfs& vfs, const RunListing& listing, const Attemp
   return info;
 }
 
-// What they were given may still use the memory that is about to be written.
+// Work given to these streams may still use the memory that is about to be written.
 Status wait_for_streams(std::span<const RestoreTarget> targets, CudaDevices& devices) {
   std::set<std::pair<std::int32_t, std::uintptr_t>> waited;
   for (const RestoreTarget& target : targets) {
@@ -100,7 +100,7 @@ Status fill(const CheckpointInfo& info, std::span<const RestoreTarget> targets) 
   return opened.read(targets);
 }
 
-// Nothing where none of `infos` verifies. kGone where one was deleted meanwhile.
+// Empty if none of `infos` verifies. kGone if one was deleted meanwhile.
 Result<std::optional<CheckpointInfo>> fill_newest(Checkpointer& run,
                                                   std::span<const CheckpointInfo> infos,
                                                   std::span<const RestoreTarget> targets,

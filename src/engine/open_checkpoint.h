@@ -16,8 +16,8 @@ inline constexpr std::size_t kReadThreads = 4;  // reads in flight; two already 
 [[nodiscard]] std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing);
 [[nodiscard]] Point point_of(const CheckpointInfo& info);
 
-// True for what makes a restore fall back: the checkpoint is at fault, not the request, nor what
-// this process may open.
+// True for errors that make a restore fall back: the checkpoint is at fault, not the request, nor
+// this process's permissions.
 [[nodiscard]] inline bool is_fault(const Error& error) {
   return error.code() == ErrorCode::kCorrupt || error.code() == ErrorCode::kIncomplete ||
          (error.code() == ErrorCode::kIo && !is_refusal(error));

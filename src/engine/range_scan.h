@@ -20,7 +20,8 @@ class RangeScan {
   // The slab's bytes are final, and stay until it returns. Each is taken once, in any order.
   void take(std::size_t slab);
 
-  // Of the floating-point tensors of a file, in its order; complete once all slabs were taken.
+  // The ranges of a file's floating-point tensors, in its order; complete once all slabs were
+  // taken.
   [[nodiscard]] std::vector<ValueRange> ranges_of(std::size_t file) const;
 
  private:

@@ -1,5 +1,6 @@
-// What this process restored last of each run and has not saved since: a Checkpointer that is
-// opened after another one restored knows by it from where the state in memory goes on. Any thread.
+// For each run, the point that this process restored last, unless it has saved since. A
+// Checkpointer that is opened after another one restored learns from it which checkpoint the state
+// in memory continues. Any thread.
 #pragma once
 
 #include <optional>

@@ -56,7 +56,7 @@ bool is_committed_in(const RunListing& listing, const Point& point) {
   });
 }
 
-// What the run holds of the line that stood at `point`.
+// The newest checkpoint of the current line that is not newer than `point`.
 std::optional<Point> nearest_point(const RunListing& listing, const Point& point) {
   if (is_committed_in(listing, point)) return point;
   const CurrentLine line(listing);
@@ -142,7 +142,7 @@ Result<Identity> RunWriter::make_identity(std::uint64_t step, const Settle& sett
   return identity;
 }
 
-// Is the run what it was when it was opened or claimed? One look at the disk per save.
+// Whether the run is still as it was when it was opened or claimed. One look at the disk per save.
 Result<ClaimView> RunWriter::look() {
   if (is_elsewhere_) return ClaimView{};
   DF_TRY(const bool in_place, vfs_->is_in_place());
@@ -181,8 +181,8 @@ Status RunWriter::open_again() {
   return {};
 }
 
-// A new run, not the old one's id: what was moved away may be gone on with elsewhere, and the two
-// must never be taken for one.
+// Makes a new run rather than one with the old id: the old run may have been moved away and be
+// continued elsewhere, and the two must never be taken for one.
 Status RunWriter::make_again() {
   DF_TRY_VOID(vfs_->make_root());
   DF_TRY(RunRecord made, create_or_open_run(*vfs_, record_.parent));
@@ -192,7 +192,7 @@ Status RunWriter::make_again() {
                   vfs_->path_of(""), made.run_id));
   record_ = std::move(made);
   stands_at_.reset();
-  known_ = 0;  // a claim that is there already is another's, who was faster
+  known_ = 0;  // a claim that exists already is a faster process's
   return {};
 }
 
@@ -254,8 +254,8 @@ std::optional<Point> RunWriter::start_in(const RunListing& listing, std::uint64_
   return restored;
 }
 
-// A claim that fails must not make its process forget what it knew: whoever claims in between
-// owns the run.
+// A claim that fails must not make its process forget its own claim: a process that claims in
+// between owns the run.
 Status RunWriter::check_right(const RunListing& listing) {
   std::uint64_t highest = 0;
   for (const Claim& claim : listing.claims) {
@@ -283,7 +283,7 @@ Status RunWriter::claim(std::uint64_t step) {
   DF_TRY(GenerationRecord claimed,
          claim_generation(*vfs_, record_.run_id, resumed_from, keep_, claimant_));
   known_ = std::max(known_.value_or(0), claimed.generation);
-  // After the claim, so that what a predecessor still commits in between is seen.
+  // After the claim, so that it includes commits that a predecessor still made in between.
   DF_TRY(const RunListing listing, read_run(*vfs_));
   save_index_ = std::max(save_index_, last_save_index(listing));
   DF_TRY(const std::size_t aborted, abort_undecided(*vfs_, listing, claimed.generation));
@@ -296,7 +296,7 @@ Status RunWriter::claim(std::uint64_t step) {
   return {};
 }
 
-// What was given up would else fill the disk of a run that keeps crashing.
+// Otherwise aborted attempts would fill the disk of a run that keeps crashing.
 void RunWriter::remove_aborted() const {
   const auto collected = collect_garbage(*vfs_, Keep{}, false);
   if (!collected) log_warning("aborted attempts stay: " + collected.error().message());

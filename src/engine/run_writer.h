@@ -31,10 +31,10 @@ class RunWriter {
   [[nodiscard]] const std::string& agreed_run_id() const { return agreed_run_id_; }
   void agree(const std::string& run_id) { agreed_run_id_ = run_id; }
 
-  // From which point the next save goes on. Without a call: from what another writer of this
-  // process restored (restored_points.h), else from scratch. A process that has saved since its
-  // last claim claims anew, also for the same point: what it saved meanwhile is then abandoned, as
-  // after any rollback.
+  // Sets the point that the next save continues from. Without a call it is the point that another
+  // writer of this process restored (restored_points.h); without that the save starts from scratch.
+  // A process that has saved since its last claim claims anew, also for the same point: the saves
+  // in between are then abandoned, as after any rollback.
   void continue_from(const Point& point);
 
   // True if the save of `step` needs a new claim.
@@ -47,17 +47,17 @@ class RunWriter {
   // Opens the directory at the run's path again if it is another one now. Before a listing.
   [[nodiscard]] Status find_directory();
 
-  // By ranks that don't commit: the run that rank 0 saves into may have been made again.
+  // For ranks that don't commit: the run that rank 0 saves into may have been made again.
   [[nodiscard]] Status follow(const std::string& run_id, const Settle& settle = [] {});
 
-  // Of the newest save that is known of, of any line: the next one has a greater one.
+  // The index of the newest known save of any line: the next one has a greater index.
   [[nodiscard]] std::uint64_t save_index() const { return save_index_; }
 
-  // The identity of the next save. Claims a generation first where must_claim() says so: before
-  // the first save, after continue_from(), and where the step went back without it (the new line
-  // then goes on from the newest step). A run that was deleted is made again, as a new one, and
-  // claimed. kFenced where another process has taken the run over, or another run is there: from
-  // then on always, until continue_from().
+  // The identity of the next save. Claims a generation first if must_claim() says so: before the
+  // first save, after continue_from(), and if the step went back without it (the new line then
+  // continues from the newest step). A run that was deleted is made again, as a new one, and
+  // claimed. kFenced if another process has taken the run over, or another run is there: from then
+  // on always, until continue_from().
   [[nodiscard]] Result<Identity> next_identity(std::uint64_t step, const Settle& settle = [] {});
 
  private:
@@ -89,7 +89,7 @@ class RunWriter {
   std::optional<Error> fenced_;
   Keep keep_;                       // recorded by each claim
   std::uint64_t save_index_;        // of the newest save
-  std::optional<Point> stands_at_;  // what was issued or continued from last; none yet
+  std::optional<Point> stands_at_;  // the point issued or continued from last, if any
   std::optional<GenerationRecord> claimed_;
   bool claim_due_ = true;      // before the next save
   bool has_issued_ = false;    // since the last claim

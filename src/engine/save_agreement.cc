@@ -80,7 +80,7 @@ Result<std::vector<SaveVote>> decode_votes(const std::vector<std::string>& given
   return votes;
 }
 
-// By rank 0. Who is not ready comes first: it may not even know the step.
+// Rank 0's check. A rank that is not ready comes first: it may not even know the step.
 Status check_votes(const std::vector<SaveVote>& votes) {
   for (std::size_t rank = 0; rank < votes.size(); ++rank) {
     const Status& ready = votes[rank].ready;

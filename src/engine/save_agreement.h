@@ -1,5 +1,5 @@
-// What the ranks of a job agree on before each save, in their callers' threads: whether, under
-// which identity, and who writes what. Stateless but for the group.
+// The agreement of the ranks of a job before each save, in their callers' threads: whether to save,
+// under which identity, and which rank writes which bytes. Stateless but for the group.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace deepfreeze {
 
-// What one rank comes with.
+// The vote of one rank.
 struct SaveVote {
   std::string run_id;
   std::uint64_t step = 0;
@@ -25,20 +25,20 @@ struct SaveVote {
   Status ready;            // else it can't save, and why
 };
 
-// What all go away with.
+// The answer to all votes.
 struct SaveVerdict {
   bool skip = false;
   bool share_anew = false;  // the next step of all is share_out()
   Identity identity;        // with the caller's own rank; of a save only
 };
 
-// Collective. `make_identity` is called by rank 0, where all are ready. An error is every rank's:
-// the first rank's that is not ready; kMismatch where they save different steps, or into
-// different runs; or make_identity's.
+// Collective. Rank 0 calls `make_identity` if all ranks are ready. An error is every rank's: that
+// of the first rank that is not ready; kMismatch if they save different steps, or into different
+// runs; or make_identity's.
 [[nodiscard]] Result<SaveVerdict> agree_on_save(
     RankGroup& ranks, const SaveVote& own, const std::function<Result<Identity>()>& make_identity);
 
-// What a rank has to share out.
+// The tensors that a rank has to share out.
 struct RankTensors {
   std::string node;  // the same for ranks of one machine
   std::vector<TensorSpec> specs;
@@ -47,15 +47,15 @@ struct RankTensors {
   Status ready;                     // else it could not read them, and why
 };
 
-// What it is told.
+// The duties that a rank is given.
 struct RankDuties {
   std::vector<Share> shares;  // to write
   AuditPlan audit;            // to compare
 };
 
-// Collective: the caller's part of what all have (plan/share_plan.h). Errors are every rank's:
-// the first rank's that is not ready; kMismatch where tables contradict each other, or where
-// two ranks have different bytes under one key and box: only one of them could be kept.
+// Collective: the caller's share of all ranks' tensors (plan/share_plan.h). Errors are every
+// rank's: that of the first rank that is not ready; kMismatch if tables contradict each other, or
+// if two ranks have different bytes under one key and box: only one of them could be kept.
 [[nodiscard]] Result<RankDuties> share_out(RankGroup& ranks, const RankTensors& own);
 
 }  // namespace deepfreeze

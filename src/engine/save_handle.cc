@@ -48,8 +48,8 @@ void SaveHandle::State::reach(Level level) {
 }
 
 void SaveHandle::State::fail(Error error) {
-  // A save that failed because a rank did not come in time; who waits would take it for his own
-  // deadline, and wait on.
+  // The save failed because a rank did not come in time; a waiting caller would take kTimeout for
+  // its own deadline, and wait on.
   if (error.code() == ErrorCode::kTimeout) error = {ErrorCode::kIncomplete, error.message()};
   std::function<void(std::vector<std::string>)> dropped;  // its end must not come under the lock
   std::function<void()> dropped_too;

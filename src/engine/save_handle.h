@@ -17,7 +17,7 @@ struct SaveHandle::State {
 
   void reach(Level level);
   void fail(Error error);
-  // All is copied: who waits for it may compare, then confirm().
+  // All is copied: a caller that waits for it may compare, then confirm().
   void copied(std::function<void(std::vector<std::string>)> confirm);
   // The caller has lost his last handle before he confirmed.
   void abandon();

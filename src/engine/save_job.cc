@@ -114,8 +114,8 @@ bool SaveJob::run(const std::function<void()>& on_sealed) {
   return false;
 }
 
-// After a failure copiers may still be filling the arena: a ring has no room for all, and whoever
-// ended the slabs before the last may not have stopped them yet.
+// After a failure copiers may still be filling the arena: a ring has no room for all slabs, and a
+// failure that ended the slabs early may not have stopped the copiers yet.
 void SaveJob::end_capture() {
   while (!image_.is_ring() && capture_->next_slab()) {
   }
@@ -129,13 +129,13 @@ void SaveJob::settle_failed(Error error) {
   try {
     is_over = end_attempt(error);
   } catch (const std::exception&) {
-    // Memory is refused still: what is left is undecided, until the next claim.
+    // Memory is still refused: the attempt stays undecided until the next claim.
   }
   handle_->fail(is_over ? std::move(error) : error.within("outcome unknown"));
 }
 
-// After an exception, wherever it came. From the commit on the outcome may be published already, so
-// that nothing may go before "aborted" stands under its name. True where it is surely over.
+// Ends the attempt after an exception, wherever it came from. From the commit on the outcome may be
+// published already, so nothing is deleted before "aborted" is. True if the attempt is surely over.
 bool SaveJob::end_attempt(const Error& error) {
   if (is_committing_ && plan_.identity.part.rank == 0) {
     give_attempt_up(vfs_, plan_.identity);
@@ -240,7 +240,7 @@ Result<std::vector<std::byte>> SaveJob::final_header(std::size_t file) {
   return std::move(encoded.bytes);
 }
 
-// Those of the image, between which lie the blocks that no file has.
+// The file's part of the image's checksums; between the files' parts lie blocks that no file has.
 std::span<const std::uint32_t> SaveJob::block_crcs_of(std::size_t file) const {
   const Section& section = plan_.sections[file];
   const std::span<const std::uint32_t> crcs = block_crcs_;

@@ -43,14 +43,14 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   void copied();
   [[nodiscard]] bool awaits_confirmation() const { return settings_.confirm; }
 
-  // Once all is copied and compared: `torn` are the keys that the caller's own witness found, to
-  // which the capture's are added. Where there is one the save fails with kTornCapture. Any
+  // Call once all is copied and compared: `torn` are the keys that the caller's own witness found,
+  // to which the capture's are added. If there is one, the save fails with kTornCapture. Any
   // thread; only the first call counts.
   void captured(std::vector<std::string> torn);
   // In place of captured(): the part can't be finished.
   void capture_failed(const Error& error);
 
-  // Writes, seals and commits; settles the handle. True where it committed. `on_sealed` is called
+  // Writes, seals and commits; settles the handle. True if it committed. `on_sealed` is called
   // exactly once, when the arena is free again, whether the save went well or not.
   [[nodiscard]] bool run(const std::function<void()>& on_sealed);
   // Settles the handle of a job whose run() threw.
@@ -81,7 +81,7 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   const std::shared_ptr<LiveCapture> capture_;
   const std::shared_ptr<SaveHandle::State> handle_;  // also held by the caller's handles
 
-  std::optional<RangeScan> scan_;  // where statistics are wanted
+  std::optional<RangeScan> scan_;  // present if statistics are wanted
   AuditScan audit_;
   bool has_joined_ = false;                 // the attempt's directory, by the worker
   bool is_committing_ = false;              // the same

@@ -162,7 +162,8 @@ Status SavePlanner::accept(const TensorTable& tensors) {
   return among_ranks_ ? Status{} : take_shares(whole_shares(specs_));
 }
 
-// What check_table() would find is then found already, but for guards.
+// True if only guards and places may have changed; every other check of check_table() has been
+// made.
 bool SavePlanner::has_tensors_of(const TensorTable& tensors) const {
   if (!table_ || specs_.size() != tensors.size()) return false;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -174,7 +175,7 @@ bool SavePlanner::has_tensors_of(const TensorTable& tensors) const {
 }
 
 Status SavePlanner::take_shares(std::span<const Share> shares, const AuditPlan& audit) {
-  table_.reset();  // what other ranks write is no longer what it was planned with
+  table_.reset();  // the other ranks' shares no longer fit the plan
   for (const Share& share : shares) DF_TRY_VOID(check_share(share, specs_));
   if (!audit.groups.empty() && audit.groups.size() != specs_.size()) {
     return fail(ErrorCode::kInternal, "an audit of other tensors than this rank has");

@@ -16,19 +16,19 @@
 
 namespace deepfreeze {
 
-// Where an entry's bytes come from: a tensor of the request's table, from this byte of it on.
+// The source of an entry's bytes: a tensor of the request's table, from this byte of it on.
 struct EntrySource {
   std::size_t tensor = 0;
   std::uint64_t first_byte = 0;
 };
 
-// What saves of the same tensors, at whatever addresses, have in common.
+// The data that saves of the same tensors, at whatever addresses, have in common.
 struct TablePlan {
   std::vector<TableText> files;      // one at least
   std::vector<EntrySource> sources;  // of the entries of all files
   Audit audit;
 
-  // Of the entry of that place in `sources`.
+  // The key of the entry at that place in `sources`.
   [[nodiscard]] const std::string& key_of(std::size_t item) const;
 };
 
@@ -36,7 +36,7 @@ struct SavePlan {
   std::shared_ptr<const TablePlan> table;
   std::vector<CaptureItem> items;  // in file order, then those of `audit`
   std::vector<Section> sections;   // of the image, by file
-  // What is captured only to be compared with other ranks' copies; checksums are missing.
+  // Bytes that are captured only to be compared with other ranks' copies; checksums are missing.
   std::vector<AuditRecord> audit;
   AuditText audit_text;
   std::vector<Section> audit_sections;  // behind those of the files, one for a slab
@@ -44,14 +44,15 @@ struct SavePlan {
   std::shared_ptr<const TreeText> tree;
   Identity identity;
   Annotations annotations;
-  // By file. There are as many sections then: a long tree may need files without tensors.
+  // One size for each file. There are as many sections then: a long tree may need files without
+  // tensors.
   std::vector<std::uint64_t> header_bytes;
 
   [[nodiscard]] std::size_t file_count() const { return sections.size(); }
   [[nodiscard]] bool has_ranges() const;           // every header has those of its tensors
   [[nodiscard]] std::uint64_t data_bytes() const;  // of all files
-  // With what lies unused between them, and as much as any save's audit may need: memory that grows
-  // is memory that is touched for the first time.
+  // Includes the unused bytes between the sections, and as much as any save's audit may need:
+  // growing the arena later would mean touching new memory during a save.
   [[nodiscard]] std::uint64_t image_bytes() const;
   [[nodiscard]] std::vector<Section> image_sections() const;
   [[nodiscard]] std::span<const CaptureItem> audit_items() const;
@@ -62,11 +63,12 @@ struct SavePlan {
   [[nodiscard]] HeaderParts header(std::size_t file, const Identity& identity) const;
 };
 
-// Plans the saves of one run. What was found out for the last one is not found out again where
-// names, dtypes, shapes and the state tree are the same. For the caller's thread.
+// Plans the saves of one run, and reuses the last plan if names, dtypes, shapes and the state tree
+// are the same. For the caller's thread.
 class SavePlanner {
  public:
-  // `among_ranks`: what this rank writes of its tensors is told by take_shares(); else all of it.
+  // `among_ranks`: take_shares() says which part of its tensors this rank writes; otherwise it
+  // writes all.
   explicit SavePlanner(HeaderBudget budget = {}, bool among_ranks = false)
       : budget_(budget), among_ranks_(among_ranks) {}
 
@@ -74,15 +76,16 @@ class SavePlanner {
   [[nodiscard]] Status accept(const SaveRequest& request);
   [[nodiscard]] Status accept(const TensorTable& tensors);
 
-  // Of what was accepted last.
+  // The specs accepted last.
   [[nodiscard]] const std::vector<TensorSpec>& specs() const { return specs_; }
   [[nodiscard]] bool has_shares() const { return table_ != nullptr; }
-  // In the order of specs(), each within its tensor. kInternal where one is not.
+  // Takes shares in the order of specs(), each within its tensor. kInternal if one is not.
   [[nodiscard]] Status take_shares(std::span<const Share> shares, const AuditPlan& audit = {});
 
-  // Of what was accepted last, and has shares. `save_index`: of the save that it belongs to.
+  // Plans the tensors accepted last, whose shares are known. `save_index`: that of the save that
+  // the capture belongs to.
   [[nodiscard]] SavePlan plan_capture(const TensorTable& tensors, std::uint64_t save_index) const;
-  // kInvalidArgument where a header would be larger than readers take.
+  // kInvalidArgument if a header would be larger than readers accept.
   [[nodiscard]] Result<SavePlan> plan_save(const SaveRequest& request, const Identity& identity,
                                            const std::optional<ParentPoint>& parent) const;
 

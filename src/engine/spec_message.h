@@ -10,7 +10,7 @@
 namespace deepfreeze {
 
 [[nodiscard]] std::string encode_specs(const std::vector<TensorSpec>& specs);
-// kInternal where it is no such text; specs that check_spec() refuses: its error.
+// kInternal if the bytes are malformed; for specs that check_spec() refuses, its error.
 [[nodiscard]] Result<std::vector<TensorSpec>> decode_specs(std::string_view bytes);
 
 }  // namespace deepfreeze

@@ -10,8 +10,8 @@
 
 namespace deepfreeze {
 
-// What lies on devices is read as the work given to `streams` so far leaves it; of a device that
-// none is named of, that given to its default stream.
+// Tensors on devices are read after the work given to `streams` so far; on a device with no stream
+// here, after that given to its default stream.
 [[nodiscard]] Result<std::vector<std::uint32_t>> checksums_of(
     const TensorTable& tensors, CudaDevices& devices, std::span<const DeviceStream> streams);
 

@@ -1,6 +1,6 @@
-// Counts what an image still lacks: the missing bytes of each block and the missing blocks of each
-// slab. The thread that brings a block's last bytes computes its CRC while they are in the cache,
-// unless the copy did; the thread that completes a slab announces it. Takes no lock. Any thread.
+// Counts the missing bytes of each block of an image and the missing blocks of each slab. The
+// thread that brings a block's last bytes computes its CRC while they are in the cache, unless the
+// copy did; the thread that completes a slab announces it. Takes no lock. Any thread.
 #pragma once
 
 #include <atomic>

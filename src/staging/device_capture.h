@@ -19,7 +19,7 @@
 
 namespace deepfreeze {
 
-// By ordinal: all devices that a plan has items on.
+// All devices that a plan has items on, by ordinal.
 using CaptureDevices = std::map<std::int32_t, std::shared_ptr<CudaDevice>>;
 
 // Orders later work of these devices' own streams after the work given to `streams` so far. A
