@@ -30,7 +30,7 @@ std::size_t edits_between(std::string_view a, std::string_view b) {
   return above.back();
 }
 
-// Empty where none is near, so that nobody is sent to a verb that has nothing to do with it.
+// Empty if no verb is near, so that nobody is sent to an unrelated verb.
 std::string nearest_to(std::string_view word, const std::vector<std::string>& verbs) {
   std::string nearest;
   std::size_t least = std::max<std::size_t>(1, word.size() / 2) + 1;

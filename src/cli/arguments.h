@@ -1,5 +1,5 @@
-// What a verb takes, and the parser that fills it in. CLI11 stays within arguments.cc: a file that
-// includes it compiles for half a minute.
+// The arguments of a verb, and the parser that fills them in. CLI11 stays within arguments.cc: a
+// file that includes it compiles for half a minute.
 #pragma once
 
 #include <cstdint>

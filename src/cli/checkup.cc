@@ -27,7 +27,7 @@ Result<std::vector<Fault>> verify_with_progress(Vfs& vfs, const Manifest& manife
   return verify_attempt(vfs, manifest, reading);
 }
 
-// Fills in what a committed attempt holds. kGone: it was removed meanwhile.
+// Fills in the facts about a committed attempt. kGone: it was removed meanwhile.
 Status read_committed(Vfs& vfs, const Manifest& manifest, const CheckSettings& settings,
                       const Console& console, Finding& finding) {
   finding.point = manifest.point;

@@ -1,5 +1,5 @@
-// What verify and scrub find out about the checkpoints and records of one run, and how they say it.
-// Read-only.
+// The findings of verify and scrub about the checkpoints and records of one run, and how they are
+// printed. Read-only.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace deepfreeze {
 
-// What was found in one attempt.
+// The findings about one attempt.
 struct Finding {
   std::string directory;
   std::optional<Point> point;
   std::uint64_t bytes = 0;
   std::vector<Fault> faults;
-  std::vector<std::string> unlisted;  // --deep: what lies there and its manifest does not list
+  std::vector<std::string> unlisted;  // --deep: names that its manifest does not list
 };
 
 struct Findings {
@@ -45,12 +45,13 @@ enum class Verdict : std::uint8_t {
   kNothing,  // it promises nothing, or was removed meanwhile
 };
 
-// Reads the attempt and adds what it finds. An error only where reading itself is impossible.
+// Reads the attempt and adds the findings. Fails only if reading itself is impossible.
 [[nodiscard]] Result<Verdict> check_attempt(Vfs& vfs, const AttemptState& attempt,
                                             const CheckSettings& settings, const Console& console,
                                             Findings& findings);
 void check_records(const RunListing& listing, Findings& findings);
-// `path`: what was not read past the page cache, as DeviceReader says; empty where all was.
+// `path`: the first file not read past the page cache, as DeviceReader says; empty if there was
+// none.
 void add_device_note(const std::string& path, Findings& findings);
 
 void print_findings(std::ostream& out, const Findings& findings);

@@ -85,7 +85,7 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
 }  // namespace
 
 int run_cli(int argc, const char* const* argv, Console console) {
-  // The core does not throw; the libraries for arguments and JSON may, where memory ends.
+  // The core does not throw; the libraries for arguments and JSON may, if memory runs out.
   try {
     return parse_and_run(argc, argv, console);
   } catch (const std::exception& error) {

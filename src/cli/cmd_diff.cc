@@ -1,4 +1,4 @@
-// deepfreeze diff A B: what differs between two checkpoints, of one run or of two.
+// deepfreeze diff A B: the differences between two checkpoints, of one run or of two.
 #include <fmt/ostream.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// deepfreeze doctor RUN: what is not as it should be, and what can be done about it.
+// deepfreeze doctor RUN: the run's defects, and the remedies for them.
 #include <fmt/ostream.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Visit {
   std::vector<Complaint> complaints;
   bool blocks_read = false;
   std::vector<LastReading> readings;
-  std::optional<Error> error;  // what kept the run from being read again
+  std::optional<Error> error;  // the reason why the run could not be read again
 
   // Something that was asked for was not done.
   [[nodiscard]] bool failed() const {
@@ -54,7 +54,8 @@ Result<std::vector<Oddity>> look_again(OpenedRun& run) {
   return survey_run(*run.vfs, run.listing);
 }
 
-// What was changed is read again, so that the report tells what is, not what was meant to be.
+// Reads the run again after a change, so that the report shows the actual state, not the intended
+// one.
 Status treat(const DoctorArguments& arguments, const Console& console, Visit& visit) {
   DF_TRY(std::vector<Oddity> found, survey_run(*visit.run.vfs, visit.run.listing));
   if (arguments.repair) {
@@ -74,7 +75,7 @@ Status treat(const DoctorArguments& arguments, const Console& console, Visit& vi
   return {};
 }
 
-// What was done is told even where the run can't be read any more.
+// Reports the changes even if the run can't be read any more.
 Result<Visit> visit_run(const DoctorArguments& arguments, const Console& console) {
   Visit visit;
   DF_TRY(visit.run, open_whole_run(arguments.run));

@@ -1,4 +1,4 @@
-// deepfreeze explain-divergence A B: where two runs that should be alike part, and why.
+// deepfreeze explain-divergence A B: the step at which two runs that should be alike part, and why.
 #include <fmt/ostream.h>
 
 #include <memory>

@@ -19,7 +19,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::uint64_t kBatchBytes = 64 * 1024 * 1024;  // or one tensor, where it is larger
+constexpr std::uint64_t kBatchBytes = 64 * 1024 * 1024;  // or one tensor, if it is larger
 
 struct ExportArguments {
   std::string run;

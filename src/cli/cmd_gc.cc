@@ -145,7 +145,7 @@ void print_report(const GarbageReport& report, bool dry_run, Console& console) {
 Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
   DF_TRY(const OpenedRun run, open_whole_run(arguments.run));
   DF_TRY(const Rules rules, rules_of(arguments, run));
-  // By the recorded rule no more goes than where the run's own process collects.
+  // With the recorded rule, gc deletes no more than the run's own process does when it collects.
   const EarlierLines earlier = rules.recorded ? EarlierLines::kStay : EarlierLines::kGo;
   DF_TRY(const GarbageReport report,
          collect_garbage(*run.vfs, rules.keep, arguments.dry_run, earlier));

@@ -1,4 +1,4 @@
-// deepfreeze log RUN: where a run came from, its generations, and the steps that each holds.
+// deepfreeze log RUN: a run's origin, its generations, and the steps that each holds.
 #include <fmt/ostream.h>
 #include <fmt/ranges.h>
 

@@ -19,7 +19,7 @@
 namespace deepfreeze {
 namespace {
 
-// Those with a readable manifest by their place in history, then the others by step.
+// Attempts with a readable manifest come first, by their place in history, then the others by step.
 bool listed_before(const AttemptState& a, const AttemptState& b) {
   if (a.manifest && b.manifest) return older(b.manifest->point, a.manifest->point);
   if (a.manifest || b.manifest) return a.manifest.has_value();
@@ -32,7 +32,7 @@ std::string state_of(const AttemptState& attempt) {
   return attempt.fault ? "fault" : "undecided";
 }
 
-// Empty where no claim records by which metric, or no checkpoint has it.
+// Empty if no claim records a metric for the best, or no checkpoint has it.
 std::optional<Point> best_point(const RunListing& listing, const std::vector<Manifest>& committed) {
   const auto rule = recorded_keep(listing).value_or(Keep{}).best;
   const auto place = place_of_best(measured(committed, listing), {}, rule);
@@ -40,7 +40,7 @@ std::optional<Point> best_point(const RunListing& listing, const std::vector<Man
   return committed[*place].point;
 }
 
-// What is told of an attempt beside its numbers.
+// The remarks on an attempt, beside its numbers.
 struct Flags {
   std::string place;  // in the run's history
   bool best = false;  // by the run's own rule
@@ -53,7 +53,7 @@ std::string place_of(const RunListing& listing, const AttemptState& attempt, con
   return on_current_line(listing, attempt.manifest->point) ? "" : "abandoned";
 }
 
-// For people: what it holds, beside the flag.
+// The remarks as text for people, the flag first.
 std::string remark_on(const AttemptState& attempt, const Flags& flags) {
   std::string text = flags.place;
   const auto add = [&text](bool is_so, std::string_view remark) {

@@ -96,7 +96,7 @@ void print_report(const ScrubReport& report, std::ostream& out) {
              report.unread_count(), human_bytes(report.bytes), report.seconds);
 }
 
-// A fault is what the pass was looking for, whatever else went wrong.
+// The pass looks for faults, so a fault decides the exit code, whatever else went wrong.
 ExitCode exit_code(const ScrubReport& report) {
   if (report.has_fault()) return kExitFault;
   return report.good() ? kExitGood : kExitFailure;

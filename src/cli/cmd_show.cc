@@ -1,4 +1,4 @@
-// deepfreeze show RUN[@STEP] [KEY]: what a checkpoint holds; one tensor's or object's value.
+// deepfreeze show RUN[@STEP] [KEY]: the contents of a checkpoint; one tensor's or object's value.
 #include <fmt/ostream.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ std::vector<std::string> range_cells(const std::optional<ValueRange>& range) {
           std::to_string(range->non_finite)};
 }
 
-// With the columns of the ranges where the checkpoint has any.
+// Prints the columns of the ranges if the checkpoint has any.
 void print_tensors(const Snapshot& snapshot, Console& console) {
   using enum Column::Align;
   std::vector<Column> columns = {

@@ -10,7 +10,7 @@
 
 namespace deepfreeze {
 
-// One verb: how it is called, and what it does once its arguments are parsed.
+// One verb: its name and arguments, and the function that runs once they are parsed.
 struct Command {
   Verb verb;
   std::function<Result<ExitCode>(Console&)> run;

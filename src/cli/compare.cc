@@ -63,7 +63,7 @@ Result<std::vector<ObjectDiff>> compare_trees(const std::string& a, const std::s
   for (const auto& [path, text] : right) {
     if (!left.contains(path)) differing.push_back({path, "", text});
   }
-  // What the leaves don't show, such as the order of keys, is a difference all the same.
+  // A difference that the leaves don't show, such as the order of keys, counts too.
   if (differing.empty()) {
     differing.push_back({"(tree)", "the order of keys, or an empty value", "differs"});
   }

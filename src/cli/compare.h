@@ -1,4 +1,4 @@
-// What differs between two checkpoints: tensors bit by bit, other values by their text.
+// The differences between two checkpoints: tensors bit by bit, other values by their text.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace deepfreeze {
 
-// `numbers` is set where both sides have elements to compare, and they differ.
+// `numbers` is set if both sides have elements to compare, and they differ.
 struct TensorDiff {
   std::string key;
   std::string what;  // "equal", "differs", "only in A", "only in B", "F32 [3] / F32 [4]"
@@ -21,16 +21,16 @@ struct TensorDiff {
 
 struct ObjectDiff {
   std::string path;
-  std::string a;  // "kind value"; empty where it is not there
+  std::string a;  // "kind value"; empty if it is missing
   std::string b;
   bool operator==(const ObjectDiff&) const = default;
 };
 
-// Of all tensors of both, by key. Reads and verifies all data; progress goes to `console`.
+// Compares all tensors of both, by key. Reads and verifies all data; progress goes to `console`.
 [[nodiscard]] Result<std::vector<TensorDiff>> compare_tensors(const Snapshot& a, const Snapshot& b,
                                                               const Console& console);
-// Of all ranks' trees, only what differs; "@rank00001." is before what rank 1 has otherwise than
-// rank 0.
+// Compares all ranks' trees and returns only the differences; the prefix "@rank00001." marks values
+// of rank 1 that rank 0 does not share.
 [[nodiscard]] Result<std::vector<ObjectDiff>> compare_objects(const Snapshot& a, const Snapshot& b);
 
 }  // namespace deepfreeze

@@ -1,4 +1,4 @@
-// What every verb of the program shares: where it writes and how it ends.
+// The output and the exit codes that all verbs of the program share.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What torch.distributed.checkpoint saved to a deepfreeze:// id is a directory of small runs, which
-// the Python package reads as one checkpoint (python/deepfreeze/looking). Here it is recognised.
+// Recognises a directory that torch.distributed.checkpoint saved to a deepfreeze:// id. It consists
+// of small runs, which the Python package reads as one checkpoint (python/deepfreeze/looking).
 #pragma once
 
 #include <string>

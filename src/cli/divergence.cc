@@ -13,13 +13,13 @@
 namespace deepfreeze {
 namespace {
 
-// What sums in another order come to within a few steps; other data or code is far beyond.
+// Sums in another order agree to this within a few steps; other data or code is far beyond.
 constexpr double kRoundingMax = 1e-3;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 using Steps = std::map<std::uint64_t, Manifest>;
 
-// Of the current line, the newest save of each.
+// The steps of the current line, with the newest save of each.
 Steps steps_of(const OpenedRun& run) {
   const CurrentLine line(run.listing);
   Steps steps;
@@ -44,7 +44,7 @@ std::vector<EnvironmentDiff> compare_environments(const std::map<std::string, st
   return differing;
 }
 
-// Causes before effects: what is drawn and fed comes before what is computed of it.
+// Causes before effects: random numbers and data come before the values computed from them.
 constexpr std::array kCausalOrder{StateKind::kHyperparameter, StateKind::kData,
                                   StateKind::kRandom,         StateKind::kForwardStatistics,
                                   StateKind::kWeights,        StateKind::kOptimizer,
@@ -86,7 +86,7 @@ class Counter {
   FirstDifference found_;
 };
 
-// Nothing where both are equal.
+// Empty if both are equal.
 Result<std::optional<FirstDifference>> compare_step(const OpenedRun& run_a, const Manifest& a,
                                                     const OpenedRun& run_b, const Manifest& b,
                                                     const Console& console) {

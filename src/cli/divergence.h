@@ -1,4 +1,4 @@
-// The first step at which two runs differ, and what that points to.
+// The first step at which two runs differ, and its likely cause.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace deepfreeze {
 
-// What differs of one kind; `first` by the order of names.
+// The differences of one kind of state; `first` by the order of names.
 struct KindDiff {
   StateKind kind = StateKind::kOther;
   std::size_t tensors = 0;
@@ -23,7 +23,7 @@ struct KindDiff {
 
 struct EnvironmentDiff {
   std::string name;
-  std::string a;  // empty where it is not recorded
+  std::string a;  // empty if it is not recorded
   std::string b;
 };
 
@@ -32,21 +32,22 @@ struct FirstDifference {
   std::vector<KindDiff> kinds;  // causes before effects
   std::vector<EnvironmentDiff> environment;
   std::uint64_t elements = 0;  // that differ, of all tensors that can be compared
-  double l2_relative = 0;      // the greatest of a tensor; infinite where one is not comparable
+  double l2_relative = 0;      // the greatest of a tensor; infinite if one is not comparable
   std::string cause;           // the likely one, for people
 };
 
 struct Comparison {
   std::size_t common_steps = 0;
   std::optional<std::uint64_t> equal_through;  // the last step before they differ
-  // The first step at which more differs than plain values of no known kind, which clocks and paths
-  // do in runs that are equal otherwise; where there is none, the first at which those do.
+  // The first step with a difference other than plain values of no known kind, in which clocks and
+  // paths differ even between equal runs; if there is none, the first step at which such values
+  // differ.
   std::optional<FirstDifference> divergence;  // none: all common steps are equal
   std::optional<FirstDifference> values;      // the first with such values, before `divergence`
 };
 
-// Compares the steps that both lines have, oldest first, until one differs. kNotFound where there
-// is none. Reads all data of what it compares.
+// Compares the steps that both lines have, oldest first, until one differs. kNotFound if there is
+// none. Reads all data of the steps that it compares.
 [[nodiscard]] Result<Comparison> find_divergence(const OpenedRun& a, const OpenedRun& b,
                                                  const Console& console);
 

@@ -67,7 +67,7 @@ void add_faults(const OpenedRun& run, const AttemptState& attempt, const ExamSet
   }
 }
 
-// Of one weight in the order of the survey.
+// Complaints of one weight keep the order of the survey.
 std::vector<Complaint> heaviest_first(const std::vector<Complaint>& complaints) {
   std::vector<Complaint> sorted;
   for (const Weight weight : {Weight::kFault, Weight::kDebris, Weight::kNote}) {

@@ -1,4 +1,4 @@
-// What is not as it should be in one run: what it is, what it means, what can be done. Read-only.
+// The complaints about one run: each with its meaning and its remedy. Read-only.
 #pragma once
 
 #include <cstdint>

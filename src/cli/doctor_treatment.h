@@ -1,4 +1,4 @@
-// What the doctor changes where it is told to, through the functions of the protocol.
+// The changes that the doctor makes on request, through the functions of the protocol.
 #pragma once
 
 #include <string>
@@ -24,11 +24,11 @@ struct Repairs {
   std::vector<NotMended> refused;
 };
 
-// The run's record, and manifests of attempts whose data is whole; what is lost stays lost.
+// Repairs the run's record, and manifests of attempts whose data is whole; lost data stays lost.
 [[nodiscard]] Repairs repair_run(const OpenedRun& run, const std::vector<Oddity>& found,
                                  const Console& console);
 
-// Debris, where the run's record is whole: else nothing goes, and the report says so.
+// Deletes debris if the run's record is whole; otherwise deletes nothing, and the report says so.
 [[nodiscard]] DebrisReport tidy_run(const OpenedRun& run, const std::vector<Oddity>& found);
 
 }  // namespace deepfreeze

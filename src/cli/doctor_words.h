@@ -1,4 +1,4 @@
-// The doctor's words for what a survey finds. Pure.
+// The doctor's words for a survey's findings. Pure.
 #pragma once
 
 #include <string_view>

@@ -17,7 +17,7 @@ constexpr int kLowestNice = 19;
 constexpr int kThisThread = 1;
 constexpr int kIdleClass = 3 << 13;
 
-// Of the calling thread, as Linux takes it; glibc has no wrapper for the second.
+// Linux applies both to the calling thread; glibc has no wrapper for the second.
 std::vector<std::string> lower_priority() {
   std::vector<std::string> refused;
   if (::setpriority(PRIO_PROCESS, 0, kLowestNice) != 0) {

@@ -1,4 +1,4 @@
-// When each checkpoint of a run was last read in full, from the device, and what came of it.
+// When each checkpoint of a run was last read in full, from the device, and with which result.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,16 @@ struct LastReading {
   bool good = false;                        // only with read_micros
 };
 
-// Of all committed checkpoints, newest first. Read-only.
+// The last readings of all committed checkpoints, newest first. Read-only.
 [[nodiscard]] std::vector<LastReading> last_readings(const OpenedRun& run);
 
-// Adds what was read now to what the run remembers. A run that can't be written remembers nothing,
-// and that is no error: the readings are told all the same.
+// Adds the readings just made to the run's memory. A run that can't be written remembers nothing,
+// which is no error: the readings are reported all the same.
 using Reading = std::pair<AttemptName, Verdict>;
 void remember_readings(Vfs& vfs, const std::string& run_id, const std::vector<Reading>& readings);
 
-// That the blocks were not read now, and when each was last; nothing where there are none.
+// Says that the blocks were not read now, and when each checkpoint was last; prints nothing if
+// there are none.
 void print_readings(const std::vector<LastReading>& readings, std::ostream& out);
 [[nodiscard]] nlohmann::ordered_json reading_json(const LastReading& reading);
 

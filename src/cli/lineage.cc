@@ -79,8 +79,8 @@ std::vector<GenerationEntry> generations_of(const RunListing& listing) {
   for (const auto& [number, entry] : entries) {
     children[parent_of(entries, entry)].push_back(number);
   }
-  // Depth first, without recursion: a run may have been resumed many thousand times. What
-  // continues the line comes last, so that it is drawn below the side branches.
+  // Depth first, without recursion: a run may have been resumed many thousand times. The generation
+  // that continues the line comes last, so that it is drawn below the side branches.
   std::vector<std::uint64_t> open = children[std::nullopt];
   std::ranges::reverse(open);
   std::vector<GenerationEntry> drawn;

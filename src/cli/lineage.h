@@ -1,4 +1,4 @@
-// Where a run came from, and how its generations follow from each other. Read-only.
+// The origin of a run, and how its generations follow from each other. Read-only.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ inline constexpr std::size_t kParentsMax = 64;  // runs that are followed
 // A run that another one branched from.
 struct ParentEntry {
   ParentPoint point;
-  std::string run_id;  // empty where it can't be opened
-  std::string cause;   // why the chain ends here; empty where it does not, or ends well
+  std::string run_id;  // empty if it can't be opened
+  std::string cause;   // why the chain ends here; empty if it goes on or ends well
 };
 
 struct StepEntry {
@@ -29,8 +29,8 @@ struct GenerationEntry {
   bool claim_readable = false;  // false: lost or damaged, so its origin is not known
   std::optional<Point> resumed_from;
   std::vector<StepEntry> steps;  // committed ones, oldest first
-  // How deep it is drawn: the line that leads to the newest generation is at 0, and so is
-  // whatever starts anew; what was left for another continuation is one deeper.
+  // The indentation: the line that leads to the newest generation is at 0, and so is every
+  // generation that starts anew; one that was left for another continuation is one deeper.
   std::size_t depth = 0;
 };
 

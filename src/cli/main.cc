@@ -8,7 +8,7 @@
 
 namespace {
 
-// Nothing where the output is a pipe or a file: those get every column.
+// Empty if the output is a pipe or a file: those get every column.
 std::optional<std::size_t> terminal_columns() {
   winsize size{};
   if (isatty(STDOUT_FILENO) != 1) return std::nullopt;

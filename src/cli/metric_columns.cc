@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kTitleMax = 24;
 constexpr std::size_t kSpace = 2;  // between two columns of a table
 
-// What people look for first in a list of checkpoints.
+// People look for the loss first in a list of checkpoints.
 bool is_loss(const std::string& name) { return name.find("loss") != std::string::npos; }
 
 std::size_t width_of(const std::vector<Metrics>& rows, const std::string& name) {

@@ -13,7 +13,7 @@ namespace deepfreeze {
 
 using Metrics = std::map<std::string, double>;
 
-// Those that most checkpoints have come first, of these "loss" and the like, then by name.
+// Metrics that most checkpoints have come first, among them "loss" and the like, then by name.
 [[nodiscard]] std::vector<std::string> metrics_by_use(const std::vector<Metrics>& rows);
 
 struct MetricColumns {

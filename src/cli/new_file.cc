@@ -19,7 +19,7 @@
 namespace deepfreeze {
 namespace {
 
-// As user and group may; the process's umask takes away what it must.
+// The process's umask narrows it.
 constexpr mode_t kMode = 0666;
 
 std::unexpected<Error> taken(const std::string& path) {
@@ -75,7 +75,7 @@ Status NewFile::rename_into_place() const {
   if (::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), flags) == 0) return {};
   if (errno == EEXIST) return taken(path_);
   if (replace_ || errno != EINVAL) return os_fail("rename to", path_, errno);
-  // Network file systems lack the flag; a hard link fails just the same where the name is taken.
+  // Network file systems lack the flag; a hard link likewise fails if the name is taken.
   if (::link(temporary_.c_str(), path_.c_str()) != 0) {
     return errno == EEXIST ? Status(taken(path_)) : os_fail("link", path_, errno);
   }

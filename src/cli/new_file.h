@@ -12,12 +12,12 @@ namespace deepfreeze {
 
 class NewFile {
  public:
-  // Makes a temporary file beside `path`. kExists where `path` is taken and `replace` is not set.
+  // Makes a temporary file beside `path`. kExists if `path` is taken and `replace` is not set.
   [[nodiscard]] static Result<NewFile> create(const std::string& path, bool replace);
 
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&&) = delete;
-  ~NewFile();  // removes what was not published
+  ~NewFile();  // removes an unpublished file
 
   [[nodiscard]] Status append(std::span<const std::byte> bytes);
 

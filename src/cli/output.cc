@@ -18,7 +18,7 @@
 namespace deepfreeze {
 namespace {
 
-// Where the character after the first `count` begins.
+// The place at which the character after the first `count` begins.
 std::size_t bytes_of_first(std::string_view text, std::size_t count) {
   std::size_t place = 0;
   for (; place < text.size(); ++place) {

@@ -20,7 +20,7 @@ struct Column {
   Align align = Align::kLeft;
 };
 
-// Code points, which is what most terminals show per column.
+// Counts code points; most terminals show one per column.
 [[nodiscard]] std::size_t text_width(std::string_view text);
 
 // Rows of text under aligned titles. Cells are made readable().
@@ -43,7 +43,7 @@ class Table {
 
 // For people: printable(), and long words without their middle. --json has all of them.
 [[nodiscard]] std::string readable(std::string_view text);
-// Without its middle, for which "…" stands, where it has more characters than that.
+// Replaces the middle by "…" if the text has more than `width_max` characters.
 [[nodiscard]] std::string cut_to(std::size_t width_max, std::string_view text);
 
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);  // "306.9 MB", powers of 1000

@@ -1,4 +1,4 @@
-// A progress bar on standard error: only on a terminal, and only for what lasts over a second.
+// A progress bar on standard error: only on a terminal, and only for work that lasts over a second.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 namespace deepfreeze {
 
 // Takes the python3 that is installed beside this program, else the one on the PATH. Returns only
-// where it can't be run. Nothing else of this process is left, so all output must be flushed.
+// if it can't be run. Nothing else of this process is left, so all output must be flushed.
 [[nodiscard]] Error exec_python(const std::string& verb, const std::vector<std::string>& arguments);
 
 }  // namespace deepfreeze

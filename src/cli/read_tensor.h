@@ -10,7 +10,7 @@ namespace deepfreeze {
 
 class LoadedTensor {
  public:
-  // kNoSpace where memory is refused; else what Snapshot::read() says.
+  // kNoSpace if memory is refused; otherwise the errors of Snapshot::read().
   [[nodiscard]] static Result<LoadedTensor> read(const Snapshot& snapshot, const TensorSpec& spec,
                                                  const ReadSettings& settings);
   [[nodiscard]] std::span<const std::byte> bytes() const { return memory_.bytes(); }

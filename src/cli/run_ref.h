@@ -22,7 +22,7 @@ struct RunRef {
 // An existing directory is taken whole, '@' or not. kInvalidArgument for anything else after '@'.
 [[nodiscard]] Result<RunRef> parse_run_ref(const std::string& text);
 
-// For verbs that take a whole run: kInvalidArgument where `text` names a checkpoint.
+// For verbs that take a whole run: kInvalidArgument if `text` names a checkpoint.
 [[nodiscard]] Result<std::string> whole_run_path(const std::string& text);
 [[nodiscard]] Result<OpenedRun> open_whole_run(const std::string& text);
 

@@ -52,8 +52,9 @@ void recall(ScrubbedRun& run, Vfs& vfs, const RunListing& listing) {
   });
 }
 
-// Of one that no pass has read: when it was written. A time to come says nothing: the clock was
-// wrong then, or is now. What wall time orders here is only who waits longest.
+// For a checkpoint that no pass has read, the time it was written. A time in the future says
+// nothing: the clock was wrong then, or is now. Wall time only decides here which checkpoint has
+// waited longest.
 std::int64_t last_time(const ScrubbedRun& run, const AttemptState& attempt) {
   const std::int64_t now = wall_micros();
   const ScrubEntry* entry = find_entry(run, attempt.name);
@@ -67,7 +68,7 @@ void note_cache(ScrubbedRun& run, const DeviceReader& reader) {
   if (run.read_through_cache.empty()) run.read_through_cache = reader.read_through_cache();
 }
 
-// What there is to read in a run. Names and times are kept, nothing else.
+// Collects the turns of a run: the checkpoints to read. Keeps names and times, nothing else.
 Status add_turns(ScrubbedRun& run, RateLimit& limit, std::vector<Turn>& turns) {
   DF_TRY(const OpenedDevice device, open_run_on_device(run.path, limit));
   const RunListing& listing = device.run.listing;
@@ -93,7 +94,7 @@ std::vector<Turn> turns_of(std::vector<ScrubbedRun>& runs, RateLimit& limit) {
   return turns;
 }
 
-// After every checkpoint, so that a pass that is interrupted goes on where it stopped.
+// After every checkpoint, so that an interrupted pass continues at the right one.
 void remember(ScrubbedRun& run, Vfs& vfs, const AttemptName& name, Verdict verdict) {
   if (verdict == Verdict::kUnread) return;
   forget(run, name);

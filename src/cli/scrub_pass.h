@@ -18,12 +18,12 @@ namespace deepfreeze {
 
 struct ScrubbedRun {
   std::string path;
-  std::string run_id;  // empty where it could not be opened
+  std::string run_id;  // empty if it could not be opened
   ScrubRecord memory;
   bool remembers = true;
   std::string read_through_cache;  // as DeviceReader says
   Findings findings{.deep = true};
-  std::vector<Error> errors;     // what could not be opened or read, for no fault of its bytes
+  std::vector<Error> errors;     // not opened or not read, for no fault of the bytes
   std::size_t unread_count = 0;  // checkpoints for which there was no time
   [[nodiscard]] bool good() const { return findings.good() && errors.empty(); }
 };

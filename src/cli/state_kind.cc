@@ -10,7 +10,7 @@
 namespace deepfreeze {
 namespace {
 
-// Last parts of names. Of torch, Keras, Flax and Chainer.
+// Last parts of names, in torch, Keras, Flax and Chainer.
 constexpr std::array<std::string_view, 7> kForwardNames{
     "running_mean", "running_var", "num_batches_tracked", "moving_mean", "moving_variance",
     "avg_mean",     "avg_var"};
@@ -37,7 +37,7 @@ bool is_within(std::string_view path, std::string_view object) {
 
 std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
-// Keys of a rank's own have its number before their path, and a suffix where two were alike.
+// A rank's own keys have its number before their path, and a suffix if two were alike.
 std::string_view path_of_key(std::string_view key) {
   if (key.starts_with("@rank")) key.remove_prefix(std::min(key.find('.') + 1, key.size()));
   return key.substr(0, key.find('~'));

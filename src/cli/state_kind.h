@@ -1,4 +1,5 @@
-// What kind of state a tensor or value is, told by the objects around it and their usual names.
+// The kind of state that a tensor or value is, judged by the objects around it and their usual
+// names.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ enum class StateKind : std::uint8_t {
 
 [[nodiscard]] std::string_view name_of(StateKind kind);  // "weights", "random generators"
 
-// Of one state, by its tree. Pure; any thread may ask.
+// The kinds of the values of one state, found from its tree. Pure; any thread may ask.
 class StateKinds {
  public:
   // kCorrupt as walk_tree(). An empty tree knows no objects.

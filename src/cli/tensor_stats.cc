@@ -137,7 +137,7 @@ TensorDifference tensor_difference(const TensorSpec& spec, std::span<const std::
   });
   result.l2 = std::sqrt(gap_squares) * gap_scale;
   const double norm = std::sqrt(size_squares) * size_scale;
-  if (result.l2 > 0) result.l2_relative = result.l2 / norm;  // infinite where a is all zero
+  if (result.l2 > 0) result.l2_relative = result.l2 / norm;  // infinite if a is all zero
   return result;
 }
 

@@ -13,7 +13,7 @@ namespace deepfreeze {
 
 inline constexpr std::size_t kHistogramBins = 20;
 
-// Of the finite elements, but for the counts; NaN where there are none. Complex elements count
+// Covers the finite elements, except for the counts; NaN if there are none. Complex elements count
 // by magnitude.
 struct TensorStats {
   std::uint64_t count = 0;
@@ -25,7 +25,7 @@ struct TensorStats {
   double mean = std::numeric_limits<double>::quiet_NaN();
   double std_dev = std::numeric_limits<double>::quiet_NaN();  // of the population
   double norm = std::numeric_limits<double>::quiet_NaN();     // L2
-  std::vector<std::uint64_t> histogram;  // kHistogramBins of [min, max]; empty where none
+  std::vector<std::uint64_t> histogram;  // kHistogramBins of [min, max]; may be empty
 };
 
 // `bytes` holds whole elements of `spec.dtype`.
@@ -34,7 +34,7 @@ struct TensorStats {
 struct TensorDifference {
   std::uint64_t count = 0;
   std::uint64_t differing = 0;     // elements whose bits differ
-  std::uint64_t incomparable = 0;  // of those, where a - b is not a number
+  std::uint64_t incomparable = 0;  // of those, the ones whose a - b is not a number
   double max_abs = 0;              // largest |a - b| of the comparable ones
   double l2 = 0;                   // norm of a - b, likewise
   double l2_relative = 0;          // l2 over the norm of a's finite elements

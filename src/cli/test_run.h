@@ -1,4 +1,4 @@
-// For tests: one call of the program, and what it said.
+// For tests: one call of the program, and its output.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ struct Answer {
   [[nodiscard]] bool says(std::string_view text) const {
     return out.find(text) != std::string::npos;
   }
-  // Discarded (is_discarded()) where the output is not exactly one JSON document.
+  // Discarded (is_discarded()) if the output is not exactly one JSON document.
   [[nodiscard]] nlohmann::json json() const {
     return nlohmann::json::parse(out, nullptr, /*allow_exceptions=*/false);
   }
@@ -33,7 +33,7 @@ inline Answer call(const std::vector<std::string>& arguments) {
   return {.code = code, .out = out.str(), .err = err.str()};
 }
 
-// The same with --json.
+// Calls with --json.
 inline Answer call_json(std::vector<std::string> arguments) {
   arguments.emplace_back("--json");
   return call(arguments);
