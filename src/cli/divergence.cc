@@ -13,7 +13,8 @@
 namespace deepfreeze {
 namespace {
 
-// Sums in another order agree to this within a few steps; other data or code is far beyond.
+// Sums in another order differ by at most this after a few steps; other data or code differs by far
+// more.
 constexpr double kRoundingMax = 1e-3;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
