@@ -205,7 +205,7 @@ def test_states_of_an_optimizer(ckpt: df.Checkpointer, used: bool, attached: boo
     ("live", "said"),
     [
         (lambda: scaled(0, 3, 3), r"x\.codes: stored tensor int8\[2, 3\], live int8\[3, 3\]"),
-        (lambda: scaled(0, signed=False), "x: what its Scaled holds beside tensors is not the sa"),
+        (lambda: scaled(0, signed=False), "x: its Scaled differs in values beside the tensors"),
         (lambda: tagged(0), r"x: stored test\.registered\.scaled, live a Tagged"),
         (
             lambda: torch.zeros(2, 3),

@@ -1,1 +1,1 @@
-"""What each framework adds. Nothing here imports one until the program itself has."""
+"""One adapter for each framework. No module here imports a framework before the program has."""

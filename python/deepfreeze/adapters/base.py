@@ -1,4 +1,4 @@
-"""What the framework adapters implement, and what they are given to work with."""
+"""The interface of the framework adapters, and the data types that they work with."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ HOST = -1  # no device: the engine's mark of host memory
 
 @dataclass(slots=True)
 class Entry:
-    """An array to store, and where its bytes lie."""
+    """An array to store, and the place of its bytes in memory."""
 
     key: str
     dtype: str  # as safetensors names it
     shape: tuple[int, ...]
-    logical_dtype: str  # "" where `dtype` is the real one
+    logical_dtype: str  # "" if `dtype` is the real one
     address: int
     bytes: int
-    guard: int = 0  # which fence stands before its next change; 0: none does
-    # Of a part of a tensor: where it begins, and the shape of the whole.
+    guard: int = 0  # the fence that stands before its next change; 0: there is none
+    # For a part of a tensor: its offset, and the shape of the whole.
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     is_anothers: bool = False  # another rank stores it
     is_held: bool = False  # nothing writes to its memory while its owners live
-    device: int = HOST  # of CUDA, by its ordinal, where the bytes lie
+    device: int = HOST  # the ordinal of the CUDA device that its bytes lie on
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How an array lies in memory, in bytes."""
+    """The shape and strides of an array in memory, in bytes."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def span(self) -> int:
-        """Bytes from the first to the last that it uses."""
+        """The number of bytes from the first to the last that it uses."""
         if 0 in self.shape:
             return 0
         steps = zip(self.shape, self.strides, strict=True)
@@ -56,7 +56,7 @@ class Layout:
 
     @staticmethod
     def stored(view: Node, shape: tuple[int, ...], item_bytes: int) -> Layout:
-        """How the elements lie in their entry: as its view says, else in order."""
+        """The layout of the elements in their entry: given by its view, else contiguous."""
         if view is not None:
             return Layout(shape, tuple(int(s) * item_bytes for s in view["stride"]), item_bytes)
         steps = accumulate(reversed(shape[1:]), mul, initial=item_bytes)
@@ -81,16 +81,16 @@ class Place:
     stored: Layout | None = None  # and how the same elements lie in the entry,
     offset: int = 0  # from this byte on
     device: str = "cpu"
-    # Where the engine writes to a device itself: which, and the stream whose work it comes after.
+    # If the engine writes to a device itself: its ordinal, and the stream to wait for.
     ordinal: int = HOST
     stream: int = 0
-    # Where the live memory is a part of the entry: where that begins, and its extent.
+    # If the live memory is a part of the entry: the part's offset, and its extent.
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     touch: Callable[[], object] | None = None  # tells its framework that memory is written
 
 
-# What a match leaves to do: None where the live value is filled in place, else a function that
-# makes the value to put there, to be called once the data has been read.
+# The work that a match leaves to do: None if the live value is filled in place, else a function
+# that makes the new value, to be called once the data has been read.
 Remake = Callable[[], Any] | None
 
 
@@ -101,40 +101,40 @@ class Adapter(Protocol):
         """Whether `value` is this adapter's."""
 
     def encode(self, value: Any, path: str, capture: Capture) -> Node:
-        """The node of a claimed value; EncodeError where it can't be stored."""
+        """The node of a claimed value; EncodeError if it can't be stored."""
 
     def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
-        """encode() of the types, if any, that a state has thousands of."""
+        """encode() by type, for types of which a state has thousands."""
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        """The node of a dict that note() was told of in the last walk, if it is the same still."""
+        """The node of a dict that note() was given in the last walk, if the dict is unchanged."""
 
     def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
-        """A dict has been encoded to this node."""
+        """Told that a dict has been encoded to this node."""
 
     def finish(self, capture: Capture) -> None:
-        """After the walk: adds the entries that had to wait for the whole state."""
+        """Called after the walk: adds the entries that needed the whole state."""
 
     def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
-        """Plans how the stored `node` gets into the claimed `live` value. Changes nothing yet."""
+        """Plans how the live `value` takes the stored `node`. Changes nothing yet."""
 
     def decodes(self, tag: str, node: Node) -> bool:
-        """Whether nodes like this are this adapter's to decode."""
+        """Whether this adapter decodes nodes like this."""
 
     def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
-        """The value of a node whose data has been read."""
+        """Decodes a node whose data has been read."""
 
     def environment(self) -> dict[str, str]:
-        """Versions and settings without which a resumed run can't be bit-identical."""
+        """Versions and settings that a resumed run needs to be bit-identical."""
 
 
 def imported(name: str) -> bool:
-    """Whether the program uses this framework."""
+    """Whether the program has imported this framework."""
     return sys.modules.get(name) is not None
 
 
 def adapters_in_use() -> list[Adapter]:
-    """Those of the frameworks that the program has imported, then the one for any object."""
+    """The adapters of the frameworks that the program has imported, then the one for any object."""
     found: list[Adapter] = []
     share: Callable[[Any, Node, str], bool] | None = None
     tensorflow: TensorFlowAdapter | None = None

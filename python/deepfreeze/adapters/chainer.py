@@ -1,6 +1,6 @@
 """Chainer: links, optimizers, iterators and trainers, under the names of its own serializers.
 
-Arrays are entries of their own; everything else that an object serialises stands in the tree.
+Arrays are entries of their own; all other values that an object serialises are in the tree.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OBJECTS = (
 
 
 class ChainerAdapter:
-    """Asks objects what they serialise, fills their arrays in place, and has them load the rest.
+    """Stores the values that objects serialise; fills their arrays in place and loads the rest.
 
     For the training's thread: serialize() of an object is not safe beside its update().
     """
@@ -61,10 +61,10 @@ class ChainerAdapter:
         return None
 
     def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
-        """A walk asks the objects anew: SMORMS3 has new arrays after each update."""
+        """Notes nothing, since objects are asked anew: SMORMS3 has new arrays after each update."""
 
     def finish(self, capture: Capture) -> None:
-        """Nothing waits."""
+        """Does nothing: no entry waits."""
 
     def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
         warn_if_untested()
@@ -76,7 +76,7 @@ class ChainerAdapter:
         return None
 
     def decodes(self, tag: str, node: Node) -> bool:
-        return False  # what is loaded without a live object is a dict of its names
+        return False  # without a live object, the values load as a dict of their names
 
     def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
         raise NotImplementedError  # decodes() claims nothing
@@ -98,7 +98,7 @@ def _all_of(value: Any, path: str) -> Taken:
 
 @cache
 def warn_if_untested() -> None:
-    """Once, where the program has another version than the one that is tested."""
+    """Warns once if the program has another version than the one that is tested."""
     if chainer.__version__ != TESTED:
         warnings.warn(
             f"DeepFreeze was tested with Chainer {TESTED}, this is {chainer.__version__}",

@@ -21,17 +21,17 @@ _numbers = itertools.count(1)  # several checkpointers may guard one optimizer
 
 
 def is_optimizer(target: object) -> bool:
-    """Whether `target` is one of Chainer's."""
+    """Whether `target` is an optimizer of Chainer."""
     return isinstance(target, chainer.Optimizer)
 
 
 def has_hooks(target: object) -> bool:
-    """Whether it is one whose update() calls hooks before it writes."""
+    """Whether `target` is an optimizer whose update() calls hooks before it writes."""
     return isinstance(target, chainer.GradientMethod)
 
 
 def make_guard(target: Any, mode: Mode, before: Call, after: Call) -> Callable[[int], Guard]:
-    """What makes the guard of an optimizer; TypeError, ValueError where none can stand there."""
+    """A function that makes an optimizer's guard; TypeError or ValueError if none is possible."""
     warn_if_untested()
     kind = type(target).__qualname__
     if not has_hooks(target):
@@ -45,7 +45,7 @@ def make_guard(target: Any, mode: Mode, before: Call, after: Call) -> Callable[[
 
 @dataclass(frozen=True)
 class _Memory:
-    """What a Watch asks of a tensor. An array counts no versions: the native witness looks."""
+    """An array as a Watch sees a tensor. It counts no versions; the native witness compares it."""
 
     array: np.ndarray[Any, Any]
     _version: int = 0
@@ -62,7 +62,7 @@ class _Memory:
         return tuple(self.array.shape)
 
     def is_contiguous(self) -> bool:
-        return True  # of those that can be watched
+        return True  # for all that can be watched
 
 
 class OptimizerGuard:
@@ -80,9 +80,9 @@ class OptimizerGuard:
         _hooks_of(optimizer).move_to_end(self._name, last=False)  # another hook may write
 
     def owned(self) -> list[Any]:
-        """As it is now: SMORMS3 makes its state anew in each update, mixed16 the parameters."""
+        """The present arrays: SMORMS3 makes new state in each update, mixed16 new parameters."""
         if self._name not in _hooks_of(self._optimizer):
-            return []  # setup() has thrown the fence away: save() copies all of it
+            return []  # setup() has removed the fence: save() copies everything
         return [_Memory(array) for array in self._arrays() if isinstance(array, np.ndarray)]
 
     def _arrays(self) -> Iterator[Any]:
@@ -93,13 +93,13 @@ class OptimizerGuard:
                 yield each.rule._fp32_param.array
 
     def roll_call(self, _: Any) -> None:
-        """Arrays are made anew each time that it is asked."""
+        """Nothing: arrays are made anew each time that they are asked for."""
 
     def can_watch(self, value: Any) -> bool:
         return isinstance(value, _Memory) and bool(value.array.flags.c_contiguous)
 
     def follower_of(self, tensor: Any) -> None:
-        """Nothing small changes with an array."""
+        """None: no small value changes together with an array."""
 
     def detach(self) -> None:
         if self._name in _hooks_of(self._optimizer):
@@ -115,7 +115,7 @@ class _Fence:
 
     @property
     def dead(self) -> bool:
-        """Whether nothing is left to be called."""
+        """Whether the checkpointer to call is gone."""
         return self._call() is None
 
     def __call__(self, optimizer: Any) -> None:
@@ -128,13 +128,13 @@ class _Fence:
 
 
 def _hooks_of(optimizer: Any) -> OrderedDict[str, Any]:
-    """Those before an update; setup() begins with none."""
+    """The hooks before an update; setup() begins with none."""
     hooks: OrderedDict[str, Any] = optimizer._hookable._pre_update_hooks
     return hooks
 
 
 def _remove_dead_fences(optimizer: Any) -> None:
-    """Those of checkpointers that are gone. Not when they go: that may be within an update()."""
+    """Removes dropped checkpointers' fences now; the drop may have been within an update()."""
     fences = {name: hook for name, hook in _hooks_of(optimizer).items() if isinstance(hook, _Fence)}
     for name in [name for name, fence in fences.items() if fence.dead]:
         optimizer.remove_hook(name)

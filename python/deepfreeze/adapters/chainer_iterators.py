@@ -1,4 +1,4 @@
-"""What Chainer's iterators hold, and their own serialize() leaves out."""
+"""The state of Chainer's iterators that their own serialize() leaves out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepfreeze.rng import kind_of, set_state, state_of
 
 
 def iterators_in(updater: Any) -> Iterator[Any]:
-    """Those that an updater has as attributes, or in a dict or list among them."""
+    """The iterators that an updater has as attributes, or in an attribute's dict or list."""
     for value in vars(updater).values():
         inner = value.values() if isinstance(value, dict) else value
         for each in inner if isinstance(value, (dict, list, tuple)) else [value]:
@@ -23,7 +23,7 @@ def iterators_in(updater: Any) -> Iterator[Any]:
 
 
 def serialize_rest(iterator: Any, serializer: Any) -> None:
-    """As serialize(): generators of its own, and the order that it has drawn ahead of its time."""
+    """Like serialize(), for an iterator's generators and the order that it has drawn ahead."""
     is_restore = isinstance(serializer, chainer.Deserializer)
     for name, generator in _generators_of(_sampler_of(iterator)):
         state = serializer(f"order_sampler/{name}", state_of(generator))
@@ -41,7 +41,7 @@ def _sampler_of(iterator: Any) -> Any:
 
 
 def _generators_of(sampler: Any) -> Iterator[tuple[str, Any]]:
-    """By name and kind. NumPy's global one is stored by df.RNG, where that is in the state."""
+    """The generators by name and kind, but NumPy's global one, which df.RNG stores."""
     for name, value in getattr(sampler, "__dict__", {}).items():
         kind = kind_of(value)
         if kind is not None and value is not np.random.mtrand._rand:
@@ -50,7 +50,7 @@ def _generators_of(sampler: Any) -> Iterator[tuple[str, Any]]:
 
 @dataclass
 class _Drawn:
-    """Stands before an iterator's order sampler, and gives the order that this has drawn before."""
+    """Replaces an iterator's order sampler, and gives the order that it has drawn before."""
 
     iterator: Any
     sampler: Any
@@ -62,7 +62,7 @@ class _Drawn:
 
 
 def _drawn_ahead(iterator: Any) -> dict[str, Any]:
-    """The order of the next epoch, where the batch that was read ahead has begun it."""
+    """The order of the next epoch, if the batch that was read ahead has begun it."""
     if isinstance(iterator.order_sampler, _Drawn):
         return {"order": iterator.order_sampler.order}
     epochs = 0 if iterator._next is None else iterator._next_state.epoch - iterator.epoch

@@ -1,4 +1,4 @@
-"""How a stored Chainer object gets into a live one: arrays in place, the rest by serialize()."""
+"""Restores a stored Chainer object into a live one: arrays in place, the rest by serialize()."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ObjectMatch:
-    """One restore of one object, of which all that it has now was taken."""
+    """The restore of one object, whose present values were taken."""
 
     def __init__(self, live: Any, taken: Taken, path: str, plan: Plan) -> None:
         self._live = live
@@ -33,7 +33,7 @@ class ObjectMatch:
         self._without_state: list[Any] = []
 
     def match(self, stored: dict[str, Node]) -> None:
-        """Plans it; what does not fit is in the plan, before anything is modified."""
+        """Plans the restore; the plan notes misfits before anything is modified."""
         later = made_later(optimizers_of(self._taken), stored)
         self._values = dict.fromkeys([*later.made, *later.gone]) | self._values
         for name, rule in later.gone.items():
@@ -62,7 +62,7 @@ class ObjectMatch:
         if is_array and is_made:
             self._fill(name, node, value)
         elif is_array and form is not None:
-            # Of what it will be nothing is live yet: it becomes what is read.
+            # Nothing of this array is live yet, so the stored one is loaded.
             if self._plan.same_form(path, form, (dtype_name(value.dtype), value.shape)):
                 self._make(name, node)
         elif not is_array and self._may_become(node, value):
@@ -72,7 +72,7 @@ class ObjectMatch:
 
     def _fill(self, name: str, node: Node, array: Any) -> None:
         path = join(self._path, name)
-        if not array.flags.writeable:  # a link drops what is given for its parameter's array
+        if not array.flags.writeable:  # a link drops an array that replaces its parameter's
             self._plan.unfit(path, "the live array is read-only, and can't be filled")
             return
         adapter = next(each for each in self._plan.adapters if each.claims(array))
@@ -84,7 +84,7 @@ class ObjectMatch:
         self._made[name] = self._plan.fresh(node, join(self._path, name))
 
     def _may_become(self, node: Node, value: Any) -> bool:
-        """Whether a value that is no array may: all numbers are alike, with no dimension too."""
+        """Whether a value that is no array may become the node's: numbers fit each other."""
         if value is None or node is None:
             return True
         form = self._plan.form_in(node)
@@ -106,7 +106,7 @@ class ObjectMatch:
         self._warn_of_conversions(values)
 
     def _warn_of_conversions(self, values: dict[str, Any]) -> None:
-        """Only its first use tells the dtype of a parameter that had no shape."""
+        """Warns of other dtypes: a parameter that had no shape gets its dtype at its first use."""
         made = [name for name in self._made if isinstance(values[name], np.ndarray)]
         shaped = [name for name in made if self._values.get(name) is None]
         now = all_of(self._live).values if shaped else {}

@@ -1,4 +1,4 @@
-"""What a Chainer object gives to a serializer, and takes from one, by Chainer's own names."""
+"""The values that a Chainer object gives to a serializer and takes back, by Chainer's names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ELAPSED = "_snapshot_elapsed_time"
 
 
 class Collector(chainer.Serializer):  # type: ignore[misc, unused-ignore]
-    """DictionarySerializer's names, but the values themselves: it makes an array of each number."""
+    """Has DictionarySerializer's names, but keeps values; that would turn numbers into arrays."""
 
     def __init__(self, found: dict[str, Any], path: str = "") -> None:
         self.found = found
@@ -28,7 +28,7 @@ class Collector(chainer.Serializer):  # type: ignore[misc, unused-ignore]
 
 
 class Restorer(chainer.Deserializer):  # type: ignore[misc, unused-ignore]
-    """Gives the values of those names. Arrays among them are filled already, and returned."""
+    """Gives the values of those names. Arrays are returned as they are: they are filled already."""
 
     def __init__(self, values: Mapping[str, Any], path: str = "") -> None:
         self._values = values
@@ -38,20 +38,20 @@ class Restorer(chainer.Deserializer):  # type: ignore[misc, unused-ignore]
         return Restorer(self._values, f"{self._path}{key.strip('/')}/")
 
     def __call__(self, key: str, value: Any) -> Any:
-        # A KeyError where it is not there: objects that can do without catch it.
+        # KeyError if it is missing: objects that can do without it catch the error.
         return self._values[self._path + key.lstrip("/")]
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What an object serialises, and those of its parts that do, by what their names begin with."""
+    """The values that an object serialises, and its parts that do so, by their names' prefix."""
 
     values: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
 
 
 def taken_of(value: Any, parts: Iterable[Any]) -> Taken:
-    """All that the object serialises."""
+    """The values and parts that the object serialises."""
     taken = Taken()
     with ExitStack() as stack:
         for part in {id(part): part for part in parts}.values():
@@ -61,13 +61,13 @@ def taken_of(value: Any, parts: Iterable[Any]) -> Taken:
         except RuntimeError as error:
             if not isinstance(value, chainer.training.Trainer) or str(error) != _no_time(value):
                 raise
-            taken.values[_ELAPSED] = 0.0  # the last thing it serialises, and not there before run()
+            taken.values[_ELAPSED] = 0.0  # serialised last, and missing before run()
     return taken
 
 
 @contextmanager
 def _noting(part: Any, parts: dict[str, Any]) -> Iterator[None]:
-    """Meanwhile, notes under which names a part serialises itself: its owner alone knows them."""
+    """Meanwhile, notes the name under which a part is serialised: only its owner knows it."""
     serialize, members = part.serialize, vars(part)
     before = {key: members[key] for key in ("serialize", "_next") if key in members}
 
@@ -84,7 +84,7 @@ def _noting(part: Any, parts: dict[str, Any]) -> Iterator[None]:
 
 
 def _no_time(trainer: Any) -> str | None:
-    """Why a trainer has no elapsed time: run() was not called."""
+    """The reason why a trainer has no elapsed time: run() was not called."""
     try:
         _ = trainer.elapsed_time
     except RuntimeError as error:
@@ -93,5 +93,5 @@ def _no_time(trainer: Any) -> str | None:
 
 
 def is_data(name: str) -> bool:
-    """Whether objects have that name or not as training goes on: means since the last report."""
+    """Whether objects may have or lack that name as training goes on: means since a report."""
     return "/_summaries/" in f"/{name}"

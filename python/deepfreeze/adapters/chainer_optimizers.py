@@ -1,4 +1,4 @@
-"""What Chainer's optimizers hold, and their own serialize() leaves out or makes only later."""
+"""The state of Chainer's optimizers that serialize() leaves out, or that they make only later."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SCALING = ("_loss_scale", "_loss_scaling_isnan_ever")
 _MASTER = "_fp32_param"
 _HYPERPARAMETERS = "_hyperparam/"
 _NUMBERS = (bool, int, float, np.number)
-_KNOWN = ("t", "enabled")  # of a rule: serialised, and the program's own to say
+_KNOWN = ("t", "enabled")  # of a rule: serialised already; set by the program
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How one parameter is updated. `path`: its names begin so, with "/" at the end."""
+    """The update rule of one parameter. `path` is the prefix of its names, with "/" at the end."""
 
     path: str
     param: Any
@@ -29,13 +29,14 @@ class Rule:
     def has_master(self) -> bool:
         """Whether its updates are made in single precision, on a copy of its own (mixed16).
 
-        Perhaps so, where its first use will say of which dtype it is, or what is stored of it.
+        If the parameter has no dtype yet, this is a guess: its first use will tell, or the stored
+        values.
         """
         is_known = self.param.array is not None
         return bool(self.rule._use_fp32_update) and (not is_known or self.param.dtype == np.float16)
 
     def first_state(self) -> dict[str, Any]:
-        """What its first update would make, in new arrays; None for those of unknown shape."""
+        """The state that its first update would make, in new arrays; None for unknown shapes."""
         is_known = self.param.array is not None
         param = self.param
         if self.has_master or not is_known:
@@ -46,12 +47,12 @@ class Rule:
         return dict(twin.state) if is_known else dict.fromkeys(twin.state)
 
     def new_master(self) -> Any:
-        """Memory for its copy in single precision; None where the shape is not known."""
+        """Memory for its copy in single precision; None if the shape is not known."""
         return None if self.param.array is None else np.empty(self.param.shape, np.float32)
 
 
 def rules_of(optimizer: Any, prefix: str = "") -> Iterator[Rule]:
-    """Those of its parameters; one that is in two places of the model comes twice."""
+    """The rules of an optimizer's parameters; one with two places in the model comes twice."""
     for name, param in optimizer.target.namedparams():
         rule = getattr(param, "update_rule", None)
         if rule is not None:
@@ -59,12 +60,12 @@ def rules_of(optimizer: Any, prefix: str = "") -> Iterator[Rule]:
 
 
 def left_out(optimizers: Mapping[str, Any]) -> dict[str, Any]:
-    """By names that its own could be: the state that serialize() does not give.
+    """The state that serialize() does not give, under names that are free in its own output.
 
-    Optimizers go by what their names begin with, "" where one has its own place in the state.
-    Masters of mixed16, and numbers: the dynamic loss scale, what rules count by themselves (MSVAG),
-    and the hyperparameters of an optimizer by itself. Those of a trainer's are what its extensions
-    make of a new program's: they start from them.
+    `optimizers` are given by the prefix of their names, "" if one has its own place in the state.
+    The state is the masters of mixed16, and numbers: the dynamic loss scale, counts of rules
+    (MSVAG), and the hyperparameters of an optimizer outside a trainer. A trainer's extensions
+    compute those of its optimizers from the values of a new program, so these are left out.
     """
     found = {name: getattr(holder, key) for name, holder, key in _numbers_of(optimizers)}
     for prefix, optimizer in optimizers.items():
@@ -75,7 +76,7 @@ def left_out(optimizers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def put_left_out(optimizers: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Sets what left_out() names, from its values."""
+    """Sets the values that left_out() has given."""
     for name, holder, key in _numbers_of(optimizers):
         setattr(holder, key, values[name])
     for prefix, optimizer in optimizers.items():
@@ -87,13 +88,13 @@ def put_left_out(optimizers: Mapping[str, Any], values: Mapping[str, Any]) -> No
 def _put_master(each: Rule, array: Any) -> None:
     master = each.rule._fp32_param
     if array is None:
-        each.rule._fp32_param = None  # it was saved before the first update, which makes one
+        each.rule._fp32_param = None  # saved before the first update, which makes a new one
     elif master is None or master.array is not array:
         each.rule._fp32_param = chainer.Parameter(array, name=each.param.name)
 
 
 def _numbers_of(optimizers: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """The name of each number that serialize() leaves out, who holds it, and as what."""
+    """For each number that serialize() leaves out: its name, its owner, and the attribute."""
     for prefix, optimizer in optimizers.items():
         if optimizer._loss_scaling_is_dynamic:
             yield from ((prefix + key, optimizer, key) for key in _SCALING)
@@ -111,7 +112,7 @@ def _hyperparameters(path: str, holder: Any) -> Iterator[tuple[str, Any, str]]:
 
 
 def _numbers_in(holder: Any) -> list[str]:
-    """Numbers only: nothing else changes by itself."""
+    """The attributes that are numbers: no others change by themselves."""
     members = vars(holder) if holder is not None else {}
     return [
         key
@@ -128,9 +129,9 @@ def _is_number(value: Any) -> bool:
 
 @dataclass
 class Later:
-    """What the live optimizers have other than those that were saved: it comes with an update."""
+    """How the live optimizers' state differs from the saved one, because updates make it."""
 
-    made: dict[str, Any] = field(default_factory=dict)  # memory to fill; None: its shape is unknown
+    made: dict[str, Any] = field(default_factory=dict)  # memory to fill; None: unknown shape
     gone: dict[str, Any] = field(default_factory=dict)  # the rules whose state was not made yet
 
 

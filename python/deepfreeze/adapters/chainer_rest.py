@@ -1,4 +1,4 @@
-"""All that a Chainer object has to store: what it serialises, and what Chainer leaves out of it."""
+"""All that a Chainer object has to store: the values it serialises, and those it leaves out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PARTS = (chainer.Optimizer, chainer.dataset.Iterator)
 def all_of(value: Any) -> Taken:
     """The values by name, in the order of the names.
 
-    A chain keeps its children in a set, so that their own order differs between processes.
+    A chain keeps its children in a set, so their own order differs between processes.
     """
     taken = taken_of(value, _parts_of(value))
     _serialize_rest(value, taken.parts, Collector(taken.values))
@@ -25,7 +25,7 @@ def all_of(value: Any) -> Taken:
 
 
 def put(value: Any, taken: Taken, values: Mapping[str, Any]) -> None:
-    """Has an object, of which all that it had was taken, take the values of those names."""
+    """Gives an object the values of those names; `taken` are the values that it had."""
     restorer = Restorer(values)
     value.serialize(restorer)
     _serialize_rest(value, taken.parts, restorer)
@@ -33,7 +33,7 @@ def put(value: Any, taken: Taken, values: Mapping[str, Any]) -> None:
 
 
 def optimizers_of(taken: Taken) -> dict[str, Any]:
-    """By what their names begin with there."""
+    """The optimizers by the prefix of their names in the object."""
     is_iterator = chainer.dataset.Iterator
     return {head: each for head, each in taken.parts.items() if not isinstance(each, is_iterator)}
 

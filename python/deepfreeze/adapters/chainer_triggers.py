@@ -1,4 +1,4 @@
-"""What a Chainer trainer's triggers and extensions hold, where its serialize() passes them over."""
+"""The state of a trainer's triggers and extensions that its serialize() passes over."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import chainer  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 _EarlyStopping = chainer.training.triggers.EarlyStoppingTrigger
 
-# By path: the numbers of what is not serialised, at the last save; None once one was warned of.
+# By path: the numbers of objects that are not serialised, at the last save; None after a warning.
 _last: weakref.WeakKeyDictionary[Any, dict[str, dict[str, Any] | None]]
 _last = weakref.WeakKeyDictionary()
 
 
 def serialize_rest(trainer: Any, serializer: Any) -> None:
-    """As serialize(): the triggers of early stopping, whose class has none."""
+    """Like serialize(), for the triggers of early stopping, whose class has no serialize()."""
     for path, each in _passed_over(trainer):
         if isinstance(each, _EarlyStopping):
             _serialize(each, serializer[path])
@@ -40,7 +40,7 @@ def _serialize(trigger: Any, serializer: Any) -> None:
 
 
 def warn_of_lost(trainer: Any) -> None:
-    """Where an object that is not serialised has other numbers than at the last save: once."""
+    """Warns once if an object that is not serialised has other numbers than at the last save."""
     last = _last.setdefault(trainer, {})
     for path, each in _passed_over(trainer):
         numbers = {key: value for key, value in vars(each).items() if type(value) in (int, float)}
@@ -58,7 +58,7 @@ def warn_of_lost(trainer: Any) -> None:
 
 
 def _passed_over(trainer: Any) -> Iterator[tuple[str, Any]]:
-    """By path the triggers and extensions whose classes give nothing."""
+    """The triggers and extensions whose classes serialise nothing, by path."""
     found = [("stop_trigger", trainer.stop_trigger)]
     for name, entry in trainer._extensions.items():
         found += [(f"extensions/{name}", entry.extension)]

@@ -11,7 +11,7 @@ import inspect
 import sys
 from typing import Any
 
-# What a class body holds without changing what an object does after it was made.
+# Members of a class body that don't change the behaviour of finished objects.
 _ADDS_NOTHING = frozenset({
     "__module__", "__qualname__", "__doc__", "__init__", "__annotations__", "__dict__",
     "__weakref__", "__firstlineno__", "__static_attributes__", "__annotate__", "__annotate_func__",
@@ -21,7 +21,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 # One package under several names, and classes whose state is that of another.
 _PACKAGES = {"lightning_fabric": "lightning", "pytorch_lightning": "lightning"}
 _CLASSES = {"torch.ShardedGradScaler": "torch.GradScaler"}
-# Wrappers that only pass on what they are asked, and the attribute that holds the real object.
+# Wrappers that only pass calls on, and the attribute that holds the real object.
 _PASS_ON = {
     ("accelerate", "AcceleratedScheduler"): "scheduler",
     ("accelerate", "AcceleratedOptimizer"): "optimizer",
@@ -31,7 +31,7 @@ _PASS_ON = {
 def class_name(value: object) -> str:
     """The name of an object's class, as checkpoints record it.
 
-    With the classes of the schedulers or optimizers whose state it gives within its own.
+    It includes the classes of the schedulers or optimizers whose state the object's state contains.
     """
     kind = _telling(type(value))
     inner = _PASS_ON.get((_top(kind), kind.__qualname__))
@@ -42,7 +42,7 @@ def class_name(value: object) -> str:
 
 
 def telling_name(kind: type) -> str:
-    """The same of a class: one that adds nothing goes by its base."""
+    """The name of a class; a class that adds nothing has the name of its base."""
     return _name(_telling(kind))
 
 
@@ -86,12 +86,12 @@ def _within(value: object) -> list[object]:
 
 def _parted(name: str) -> tuple[str, str]:
     top, _, own = name.partition(".")
-    # Of a nested class of the program the first part is a class, too.
+    # If a class of the program is nested, the first part is the name of a class, too.
     return (top, own) if own and not top[:1].isupper() else ("", name)
 
 
 def _telling(kind: type) -> type:
-    """The class itself, or the base that it adds nothing to but how an object is made."""
+    """The class itself, or its base if it only changes how an object is made."""
     while len(kind.__bases__) == 1 and kind.__bases__[0] is not object and not _adds(kind):
         kind = kind.__bases__[0]
     return kind

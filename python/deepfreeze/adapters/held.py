@@ -1,4 +1,4 @@
-"""Arrays that nothing writes while somebody holds them, and the values of stored ones."""
+"""Arrays that nobody writes while they are held, and the values of stored arrays."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ log = logging.getLogger("deepfreeze")
 
 
 class HeldArrays:
-    """Of one save: makes entries of arrays, one where several have the same memory.
+    """Makes entries of arrays for one save; arrays with the same memory get one entry.
 
-    An array that is given must be a view that keeps its framework from writing the memory, or a
-    copy of its own.
+    A given array must be a copy, or a view that keeps its framework from writing the memory.
     """
 
     def __init__(self) -> None:
-        # With what holds the memory: no other array comes to lie at its address meanwhile.
+        # Each with an object that holds the memory: no other array may come to lie at its address.
         self._known: dict[Hashable, tuple[str, object]] = {}
 
     def store(self, array: NDArray[Any], path: str, capture: Capture) -> Node:
@@ -53,22 +52,22 @@ class HeldArrays:
     def store_once(
         self, same: Hashable, make: Callable[[], NDArray[Any]], path: str, capture: Capture
     ) -> Node:
-        """As store(), of an array that is made where none was stored that is the `same`."""
+        """As store(), but makes the array only if no array that is the `same` was stored."""
         known = self._known.get(same)
         if known is not None:
             return {"$": "array", "k": known[0]}
         array = np.asarray(make(), order="C")
         key = _entry_of(array, _address_of(array), path, capture)
-        return self._noted(same, key, make, array.nbytes)  # what makes it holds what it is made of
+        return self._noted(same, key, make, array.nbytes)  # `make` holds the sources of the array
 
     def _noted(self, same: Hashable, key: str, holder: object, count: int) -> Node:
-        if count:  # else it has no place of its own
+        if count:  # an empty array has no address of its own
             self._known[same] = key, holder
         return {"$": "array", "k": key}
 
 
 def _entry_of(array: NDArray[Any], address: int, path: str, capture: Capture) -> str:
-    """The key of a new entry, of an array in order."""
+    """The key of a new entry, for a contiguous array."""
     name = storable_name(array.dtype)
     if name is None:
         raise EncodeError(f"{shown(path)}: an array of {array.dtype} can't be stored")
@@ -85,7 +84,7 @@ def _address_of(array: NDArray[Any]) -> int:
 
 @cache
 def storable_name(dtype: np.dtype[Any]) -> str | None:
-    """The name to store; None where no array of the dtype could be made again."""
+    """The name to store; None if no array of the dtype could be made again."""
     if dtype.hasobject or dtype.names is not None:  # texts and handles; quantised integers
         return None
     name = dtype_name(dtype)
@@ -98,9 +97,9 @@ def storable_name(dtype: np.dtype[Any]) -> str | None:
 def array_maker(node: Node, path: str, plan: Plan) -> Callable[[], NDArray[Any]]:
     """Has a stored array or tensor read; the function gives it as an array.
 
-    To be copied from, never to be kept: other places of the state may share its memory.
+    The array must be copied and not kept: other places of the state may share its memory.
     """
-    plan.fresh(node, path)  # what that makes would be a tensor where torch is imported too
+    plan.fresh(node, path)  # its value would be a tensor if torch is imported too
 
     def make() -> NDArray[Any]:
         value = NumpyAdapter().decode("array", node, path, plan)
@@ -112,7 +111,7 @@ def array_maker(node: Node, path: str, plan: Plan) -> Callable[[], NDArray[Any]]
 
 @cache
 def warn_if_untested(name: str, version: str, tested: str) -> None:
-    """One warning in a process where a framework's version is not one that the tests run with."""
+    """Warns once per process if a framework's version is not one that the tests run with."""
     if not version.startswith(tested):
         log.warning("%s %s is untested with this adapter, which is tested with %s", name, version,
                     tested + "x")  # fmt: skip

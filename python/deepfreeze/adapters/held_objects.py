@@ -1,10 +1,11 @@
 """Objects that another object of the state holds, and that its own state_dict() leaves out.
 
-SAM and Lookahead hold the optimizer that does the work, a trainer its model. What such an object
-gives is stored beside its holder's: as the node of a "holder", with "own" and "held" in it.
+SAM and Lookahead hold the optimizer that does the work, a trainer holds its model. The state of
+such an object is stored beside its holder's: as the node of a "holder", with "own" and "held" in
+it.
 
-Looked at are the attributes of the program's own objects, and lists, tuples and dicts in them. An
-object that the state has at another place is not held, nor is one whose state its holder gives.
+We look at the attributes of the program's own objects, and at lists, tuples and dicts in them. An
+object that has another place in the state is not held, nor is one whose state its holder gives.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from deepfreeze.rng import RNG, kind_of, set_state, state_of
 HOLDER = "holder"
 _ATOMS = frozenset({int, float, str, bool, bytes, complex, type(None)})
 _ITEMS_MAX = 64  # of a list, tuple or dict that an attribute is
-# Their objects give what they hold, or leave it to whoever holds them.
+# Objects of these libraries give the state of the objects they hold, or leave it to their holder.
 _LIBRARIES = frozenset({
     "torch", "torchdata", "torchtitan", "accelerate", "lightning", "lightning_fabric",
     "pytorch_lightning", "transformers", "deepspeed", "deepfreeze",
@@ -44,16 +45,16 @@ class HeldGenerator:
         self._generator = generator
 
     def state_dict(self) -> dict[str, Any]:
-        """What load_state_dict() takes."""
+        """A state for load_state_dict()."""
         return state_of(self._generator)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Has the generator go on where that one was."""
+        """Has the generator continue from that state."""
         set_state(self._generator, state)
 
 
 def object_at(holder: object, name: str) -> object | None:
-    """What a holder has under the name of a held object; None if there is no such object."""
+    """The held object of that name in a holder; None if there is no such object."""
     for found, value in _stateful_in(real(holder)):
         if found == name:
             return value
@@ -61,17 +62,17 @@ def object_at(holder: object, name: str) -> object | None:
 
 
 def as_object(value: object) -> object:
-    """A held object as one of a state: generators have no state_dict()."""
+    """A held object with the usual methods: generators have no state_dict()."""
     return value if kind_of(value) is None else HeldGenerator(value)
 
 
 @dataclass
 class HeldObjects:
-    """Of one state: which object holds which, by the id of the holder and the attribute's name."""
+    """The held objects of one state, by the id of their holder and the attribute's name."""
 
     state: object
     verdicts: Verdicts  # of earlier saves, for objects that have tensors
-    is_live: bool = False  # of a restore, whose objects may be as they were made
+    is_live: bool = False  # for a restore, whose objects may be newly made
     _found: dict[int, dict[str, object]] | None = field(default=None, init=False)
 
     def of(self, value: object) -> dict[str, object]:
@@ -84,7 +85,7 @@ class HeldObjects:
         return self._found.get(id(value), {})
 
     def _find(self) -> dict[int, dict[str, object]]:
-        # Sorted, so that the order of the state's keys does not say who holds what two have.
+        # Sorted, so that the order of the state's keys does not decide who holds a shared object.
         places = sorted(_objects_in(self.state, ""), key=lambda place: place[0])
         holders = [(path, real(value)) for path, value in places if may_hold(real(value))]
         found: dict[int, dict[str, object]] = {}
@@ -112,27 +113,27 @@ class HeldObjects:
         state = _state_of(value, path)
         tensors = {*_tensors_in(state)}
         if state is None or not (tensors or _has_values(state)):
-            return False  # nothing yet
+            return False  # it has no state yet
         try:
             answer = not self._gives(holder, value, state, tensors, path)
-        except EncodeError:  # a save says so; a restore needs no state of what is live
+        except EncodeError:  # a save raises it; a restore does not need the live object's state
             return False
-        if tensors:  # it may have some only later, as an optimizer has
+        if tensors:  # an object may get tensors only later, as an optimizer does
             self._note(holder, value, answer)
         return answer
 
     def _gives(
         self, holder: Any, value: Any, state: object, tensors: set[tuple[object, ...]], path: str
     ) -> bool:
-        """Whether the holder's own state_dict() has the state of what it holds."""
+        """Whether the holder's own state_dict() has the state of the object that it holds."""
         shared = getattr(value, "__dict__", {}).get("state")
         if isinstance(shared, dict) and shared is vars(holder).get("state"):
-            return True  # a wrapper around it, with the same state
+            return True  # it wraps the object, and has the same state
         if _is_optimizer(holder) and _has_torchs_format(holder):
-            return False  # that gives its own state alone
+            return False  # torch's state_dict() gives the optimizer's own state alone
         given = call_state_dict(holder, path)
         if not tensors and not self.is_live:
-            return False  # equal values may be there by chance, of counters that go in step
+            return False  # counters that go in step may have equal values by chance
         return (bool(tensors) and tensors <= {*_tensors_in(given)}) or _is_within(state, given)
 
     def _note(self, holder: Any, value: Any, answer: bool) -> None:
@@ -152,12 +153,12 @@ def may_hold(value: object) -> bool:
 
 
 def _has_methods(kind: type) -> bool:
-    # Of the class: an object that answers to any name is not meant.
+    # Asks the class, because an object that answers to any name is no stateful one.
     return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
 
 
 def _stateful_in(holder: object) -> Iterator[tuple[str, object]]:
-    """The objects that a holder's attributes lead to, and the names of these."""
+    """The objects that a holder's attributes refer to, with the attributes' names."""
     passed = _passed_attributes(holder)
     for name, value in list(getattr(holder, "__dict__", {}).items()):
         if type(value) in _ATOMS or name in passed:
@@ -174,7 +175,7 @@ def _stateful_in(holder: object) -> Iterator[tuple[str, object]]:
 
 
 def _passed_attributes(holder: object) -> frozenset[str]:
-    """A scheduler refers to its optimizer, whose place in the state is the program's to choose."""
+    """A scheduler refers to its optimizer, but the program decides the optimizer's place."""
     if imported("torch"):
         from torch.optim.lr_scheduler import LRScheduler
 
@@ -184,7 +185,7 @@ def _passed_attributes(holder: object) -> frozenset[str]:
 
 
 def _objects_in(state: object, path: str) -> Iterator[tuple[str, object]]:
-    """The objects of a state, and where they are."""
+    """The objects of a state, and their paths."""
     if isinstance(state, dict):
         for key, value in state.items():
             if type(value) not in _ATOMS:
@@ -200,7 +201,7 @@ def _objects_in(state: object, path: str) -> Iterator[tuple[str, object]]:
 
 
 def _parts_of(value: Any) -> Iterator[object]:
-    """An object and those that are stored as a part of it."""
+    """An object, and those that are stored as a part of it."""
     yield value
     if _is_module(value):
         yield from value.modules()
@@ -211,7 +212,7 @@ def _parts_of(value: Any) -> Iterator[object]:
 
 
 def real(value: Any) -> Any:
-    """The object within wrappers that pass on what they are asked, as accelerate's do."""
+    """The object within wrappers that only pass calls on, as accelerate's do."""
     while type(value).__module__.partition(".")[0] in _WRAPPERS:
         members = getattr(value, "__dict__", {})
         inner = next((members[name] for name in _WRAPPED if name in members), None)
@@ -237,7 +238,7 @@ def _global_generators() -> set[int]:
 
 
 def _state_of(value: Any, path: str) -> object:
-    """What shows whether a holder gives it."""
+    """A state that is compared with the holder's, to see whether the holder gives it."""
     kind = kind_of(value)
     if kind is None:
         return call_state_dict(value, path)
@@ -247,7 +248,7 @@ def _state_of(value: Any, path: str) -> object:
 
 
 def _is_within(state: object, given: object) -> bool:
-    """Whether equal values are somewhere in what a holder gives."""
+    """Whether equal values are somewhere in the state that a holder gives."""
     if _is_covered(state, given):
         return True
     if isinstance(given, Mapping):
@@ -277,12 +278,12 @@ def _is_equal(one: Any, other: Any) -> bool:
     try:
         equal = one == other
         return bool(equal.all()) if hasattr(equal, "all") else bool(equal)
-    except Exception:  # of any class of the program's
+    except Exception:  # a class of the program's may raise anything
         return False
 
 
 def _tensors_in(state: Any) -> Iterator[tuple[object, ...]]:
-    """Where the tensors of a state lie."""
+    """The addresses and shapes of the tensors of a state."""
     if isinstance(state, Mapping):
         for item in state.values():
             yield from _tensors_in(item)

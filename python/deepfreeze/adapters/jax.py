@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("deepfreeze")
 
 _NUMBERS = (0, False, 0j, np.bool_(False), np.complex64(0), np.complex128(0))
-_NUMBER_KINDS = frozenset(map(kind_of_live, _NUMBERS))  # of what a 0-d array may have been made of
+_NUMBER_KINDS = frozenset(map(kind_of_live, _NUMBERS))  # a 0-d array may be made of these
 _TESTED = {"jax": "0.10", "flax": "0.12"}
 
 
 class JaxAdapter:
-    """Holds arrays while they are copied; puts new ones into what holds the old."""
+    """Holds arrays while they are copied; a restore puts new arrays into their containers."""
 
     def __init__(self) -> None:
         self._arrays = HeldArrays()
         self._remakes: dict[tuple[str, int], Remake] = {}
 
     def claims(self, value: object) -> bool:
-        # Not by its methods first: nnx.Rngs has one of any name, and would draw a key for it.
+        # Not by its methods first: nnx.Rngs answers to any name, and would draw a key for it.
         return isinstance(value, jax.Array) or _is_nnx(value) or is_tree(value)
 
     def encode(self, value: Any, path: str, capture: Capture) -> Node:
@@ -72,7 +72,7 @@ class JaxAdapter:
         pass
 
     def finish(self, capture: Capture) -> None:
-        """Nothing waits."""
+        """Does nothing: no entry waits."""
 
     def match(self, node: Node, live: Any, path: str, plan: Any) -> Remake:
         _warn_of_versions()
@@ -90,7 +90,7 @@ class JaxAdapter:
         if not live.shape and kind_of_node(node) in _NUMBER_KINDS:
             return plan.fresh(node, path)
         remake = match_array(node, live, path, plan)
-        # What two places had in common, they have in common again.
+        # Two places that shared an array share the new one, too.
         return remake and self._remakes.setdefault((node["k"], id(live)), remake)
 
     def decodes(self, tag: str, node: Node) -> bool:

@@ -1,8 +1,8 @@
-"""JAX arrays: what is stored of them, and new ones in their place.
+"""JAX arrays: their stored form, and new arrays in their place.
 
-Nothing writes to an array but a call that it is donated to, and that takes other memory while a
-NumPy view of the array is alive. So a view is all that a capture needs. It has to be taken by the
-thread that trains: in any other the array may be gone.
+Nothing writes to an array but a call that it is donated to, and such a call takes other memory
+while a NumPy view of the array is alive. So a view is all that a capture needs. The thread that
+trains must take it: in any other thread the array may be gone already.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from deepfreeze.capture import Capture
     from deepfreeze.plan import Plan
 
-_Part = tuple[tuple[slice, ...], Any]  # where in the whole, and the array of one device that is
+_Part = tuple[tuple[slice, ...], Any]  # its slices of the whole, and an array on one device
 
 
 def encode_array(array: Any, path: str, capture: Capture, arrays: HeldArrays) -> Node:
-    """The node of a jax.Array that is no key; EncodeError where it has no values here."""
+    """The node of a jax.Array that is no key; EncodeError if its values can't be read here."""
     check_readable(array, path)
     if not isinstance(array.dtype, np.dtype):
         raise EncodeError(f"{shown(path)}: an array of {array.dtype} can't be stored")
@@ -45,7 +45,7 @@ def encode_array(array: Any, path: str, capture: Capture, arrays: HeldArrays) ->
 
 
 def check_readable(array: Any, path: str) -> None:
-    """EncodeError where this process can't read all of the array."""
+    """EncodeError if this process can't read all of the array."""
     if isinstance(array, jax.core.Tracer):
         raise EncodeError(
             f"{shown(path)}: a tracer has no values: call save() outside of the traced function"
@@ -60,9 +60,9 @@ def check_readable(array: Any, path: str) -> None:
 
 
 def _parts_of(array: Any) -> list[_Part]:
-    """Of which each element of the array is in one.
+    """Parts that together have each element of the array once.
 
-    Never the array itself: where its values have to be copied, JAX keeps the copy with it for ever.
+    Never the array itself: if its values have to be copied, JAX keeps the copy with it for ever.
     """
     if array.is_fully_replicated:
         return [((), array.addressable_data(0))]
@@ -73,7 +73,7 @@ def _parts_of(array: Any) -> list[_Part]:
 def _joined(array: Any, parts: list[_Part]) -> NDArray[Any]:
     if len(parts) == 1:
         return np.asarray(parts[0][1])
-    # A file has one box of a tensor, so that shards are put together first.
+    # A file has one box of a tensor, so the shards are put together first.
     whole = np.empty(array.shape, array.dtype)
     for index, part in parts:
         whole[index] = part
@@ -82,18 +82,18 @@ def _joined(array: Any, parts: list[_Part]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Home:
-    """Where an array lies, and what else a jitted call compiles anew for."""
+    """The placement of an array, and another property for which a jitted call compiles anew."""
 
     sharding: Any
     committed: bool
 
     @staticmethod
     def of(array: Any) -> Home:
-        """That of a live array, which may have been deleted."""
+        """The home of a live array, which may have been deleted."""
         return Home(array.sharding, array.committed)
 
     def new(self, data: NDArray[Any], *, weak: bool) -> Any:
-        """An array there with memory of its own: what was read is given to others as well."""
+        """An array there with its own memory, because other places may get the same `data`."""
         made = _weak(data) if weak else None
         if not self.committed:
             made = jax.numpy.array(data, copy=True) if made is None else made
@@ -110,13 +110,13 @@ ANYWHERE = Home(None, committed=False)
 
 
 def _weak(data: NDArray[Any]) -> Any:
-    """A scalar that takes other operands' dtype; None where there is none of this dtype."""
+    """A scalar that takes other operands' dtype; None if JAX has no such scalar of this dtype."""
     made = jax.numpy.asarray(data.item())
     return made if made.dtype == data.dtype else None
 
 
 def match_array(node: Node, live: Any, path: str, plan: Plan) -> Remake:
-    """Plans a new array of the stored values where the live one lies."""
+    """Plans a new array of the stored values, placed as the live one."""
     form = plan.form_in(node)
     if form is None:
         plan.mismatch(path, node, f"an array of {live.dtype}")

@@ -20,7 +20,7 @@ KIND = "prng_key"
 
 
 def is_key(array: Any) -> bool:
-    """Whether a jax.Array holds typed keys. Those of uint32 are arrays like any other."""
+    """Whether a jax.Array holds typed keys. Keys of uint32 are arrays like any other."""
     return bool(jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key))
 
 
@@ -45,7 +45,7 @@ def match_key(node: Node, live: Any, path: str, plan: Plan) -> Remake:
     if not plan.same_form(path, plan.form_of(data["k"]), live_form):
         return None
     make, generator = remade(data, ANYWHERE, path, plan), jax.random.key_impl(live)
-    home = live.sharding if live.committed else None  # of keys that are deleted as well
+    home = live.sharding if live.committed else None  # deleted keys have these, too
 
     def keys() -> Any:
         made = jax.random.wrap_key_data(make(), impl=generator)

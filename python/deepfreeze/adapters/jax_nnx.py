@@ -30,7 +30,7 @@ def is_nnx(value: object) -> bool:
 
 
 def encode_nnx(target: Any, path: str, capture: Capture) -> Node:
-    """The node of its variables, or of a variable's value."""
+    """The node of an object's variables, or of a variable's value."""
     if isinstance(target, nnx.Variable):
         return capture.encode_part(target.get_raw_value(), path)
     return {"$": "object", "t": KIND, "v": capture.encode_part(_values_of(target), path)}
@@ -53,7 +53,7 @@ def match_nnx(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
 
 
 def _match_values(node: Node, values: dict[Any, Any], path: str, plan: RestorePlan) -> None:
-    """Plans to put what is new into `values`, which NNX has made for this."""
+    """Plans to put new values into `values`, a dict that NNX has made for this."""
     stored = dict(mapping_pairs(node) or ())
     for name, value in values.items():
         place = join(path, name)

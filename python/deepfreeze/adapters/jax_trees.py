@@ -1,7 +1,7 @@
 """Pytree objects: NamedTuples, Flax's dataclasses and FrozenDicts, Equinox's modules, Partials.
 
-Stored are their children by name. What the class gives JAX as auxiliary data is code or static
-and stays the live object's, and so do functions among the children.
+Their children are stored by name. Data that the class gives JAX as auxiliary is code or static; it
+stays the live object's, and so do functions among the children.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from deepfreeze.restore_plan import RestorePlan
 
 KIND = "pytree"
-_CONTAINERS = (dict, OrderedDict, defaultdict, list, tuple)  # the state tree has them itself
+_CONTAINERS = (dict, OrderedDict, defaultdict, list, tuple)  # the state tree has these types
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 
 
 def is_tree(value: object) -> bool:
-    """Whether `value` is an object that JAX takes apart, and nobody else's to store."""
+    """Whether JAX takes `value` apart, and no other adapter stores it."""
     kind = type(value)
     if kind in (*MAPPINGS, list, tuple) or is_registered(kind) or is_stateful(value):
         return False
@@ -42,7 +42,7 @@ def is_tree(value: object) -> bool:
 
 
 def _children(tree: Any, path: str) -> tuple[dict[Any, Any], Any]:
-    """By name those of one level, and what puts them together again."""
+    """The children of one level by name, and the structure that puts them together again."""
     pairs, structure = tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is not tree)
     named = {_name_of(keys[0]): child for keys, child in pairs}
     if len(named) != len(pairs):
@@ -68,7 +68,7 @@ def encode_tree(tree: Any, path: str, capture: Capture) -> Node:
 
 
 def match_tree(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
-    """Plans a new object of the same class and auxiliary data, where a child is new."""
+    """Plans a new object of the same class and auxiliary data, if a child is new."""
     stored = _stored_children(node, live)
     if stored is None:
         plan.mismatch(path, node, f"a {type(live).__qualname__}")
@@ -92,7 +92,7 @@ def match_tree(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
 
 
 def miss_child(child: Any, path: str, plan: RestorePlan) -> None:
-    """Notes what of a live child the checkpoint lacks."""
+    """Notes the parts of a live child that the checkpoint lacks."""
     for name in [] if _is_code(child) else live_names(child, path, plan):
         plan.miss(name)
 
@@ -110,7 +110,7 @@ def _stored_children(node: Node, live: Any) -> dict[Any, Node] | None:
 
 
 def match_child(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
-    """As match(), but a container is made anew: others often have it as a part of theirs."""
+    """As match(), but makes a container anew: other objects often contain the same one."""
     if type(live) in _CONTAINERS and live and not is_plain(node):
         return match_tree(node, live, path, plan)
     if isinstance(live, _NUMBERS) and tag_of(node) == "array":
@@ -119,7 +119,7 @@ def match_child(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
 
 
 def _match_number(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
-    """A step that is a number at first is an array once a jitted call has counted it."""
+    """A step counter is a number at first, and an array once a jitted call has counted it."""
     if not plan.keys.wants(path):
         return None
     if plan.form_of(node["k"])[1] != ():

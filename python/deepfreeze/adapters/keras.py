@@ -1,7 +1,8 @@
 """Keras 3: models, layers, optimizers, metrics and seed generators, on each of its backends.
 
-Variables go by their place in Keras's own lists, because their paths change from one instance to
-the next. The path, without the numbers that Keras adds, is the rest of the name, and is compared.
+Variables are identified by their place in Keras's own lists, because their paths change from one
+instance to the next. The path without the numbers that Keras adds is part of the name, and is
+compared.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ Finalizers = Mapping[int, Callable[[], object]]
 
 
 class KerasAdapter:
-    """Stores variables by what their backend has for them, and assigns what was stored."""
+    """Stores the backend's values of variables, and assigns stored values to them."""
 
     def __init__(self, tensorflow: TensorFlowAdapter | None = None) -> None:
-        self._arrays = HeldArrays()  # of the jax backend; the others' adapters have their own
+        self._arrays = HeldArrays()  # for the jax backend; the others' adapters have their own
         self._tensorflow = tensorflow if keras.backend.backend() == "tensorflow" else None
 
     def claims(self, value: object) -> bool:
@@ -108,7 +109,7 @@ class KerasAdapter:
         pass
 
     def finish(self, capture: Capture) -> None:
-        """Nothing waits."""
+        """Does nothing: no entry waits."""
 
     def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
         if isinstance(live, keras.Variable):
@@ -124,7 +125,7 @@ class KerasAdapter:
         return None
 
     def decodes(self, tag: str, node: Node) -> bool:
-        return False  # arrays, tensors and objects, which need no Keras
+        return False  # the nodes are arrays, tensors and objects, which need no Keras
 
     def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
         raise AssertionError(tag)
@@ -149,7 +150,7 @@ def _encode_untracked(
     warn_of_vocabularies(layers)
     found = untracked_of(layers, chain.from_iterable(groups.values()))
     place = join(path, _UNTRACKED)
-    if found and isinstance(value, TakenModel):  # what they are now is of a later step
+    if found and isinstance(value, TakenModel):  # their present values are of a later step
         raise EncodeError(f"{shown(place)}: made after fit() had begun: {', '.join(found)}")
     nodes = {name: capture.encode(each, join(place, name)) for name, each in found.items()}
     return {_UNTRACKED: nodes} if nodes else {}
@@ -174,7 +175,7 @@ def _match_groups(stored: dict[str, Node], live: Any, path: str, plan: Plan) -> 
     for group, variables in groups.items():
         nodes, place = stored.pop(group, {}), join(path, group)
         if group == "metrics" and has_metrics_to_come(live):
-            # Those of compile() begin anew; the model's own are here already.
+            # Metrics of compile() begin anew; the model's own exist already.
             _match_by_name(nodes, variables, place, plan, leaves_rest=True)
         elif plan.strict:
             _match_by_index(nodes, variables, group, place, plan, finalizers)
@@ -201,7 +202,7 @@ def _match_by_index(
     stored: dict[str, Node], variables: list[Any], group: str, path: str, plan: Plan,
     finalizers: Finalizers,
 ) -> None:  # fmt: skip
-    """The names are compared, but choose nothing."""
+    """Matches by index; names are compared, but choose nothing."""
     names = list(stored)
     for index, variable in enumerate(variables):
         live_name = name_of(variable, index)
@@ -224,7 +225,7 @@ def _match_by_name(
     stored: dict[str, Node], variables: list[Any], path: str, plan: Plan,
     finalizers: Finalizers = MappingProxyType({}), *, leaves_rest: bool = False,
 ) -> None:  # fmt: skip
-    """Of several with one name in their order: places shift where a layer was added."""
+    """Matches by name; equal names match in their order. Indices shift if a layer was added."""
     unused: dict[str, list[str]] = {}
     for name in stored:
         unused.setdefault(name.partition(".")[2], []).append(name)
@@ -241,7 +242,7 @@ def _match_by_name(
 
 
 def _surplus(stored: dict[str, Node], path: str, plan: Plan) -> None:
-    """A whole group that the live object lacks: most often it is not built yet."""
+    """Reports a whole group that the live object lacks: most often it is not built yet."""
     wanted = [name for name in stored if plan.keys.wants(join(path, name))]
     if wanted:
         plan.unfit(

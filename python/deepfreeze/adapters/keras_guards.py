@@ -1,4 +1,4 @@
-"""The guard of a Keras optimizer on the torch backend, where updates are made in place."""
+"""The guard of a Keras optimizer on the torch backend, which updates in place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KerasOptimizerGuard:
         _unwrap(optimizer)
         self._hook = Hook(before, number)
         for name in _WRITERS:
-            # Past Keras's __setattr__, which looks for variables in what it is given.
+            # This bypasses Keras's __setattr__, which looks for variables in the value.
             vars(optimizer)[name] = _Fenced(self._hook, getattr(optimizer, name))
 
     def owned(self) -> list[Any]:
@@ -34,7 +34,7 @@ class KerasOptimizerGuard:
         return [each._value for each in variables]
 
     def roll_call(self, _: Any) -> None:
-        """It is looked at each time."""
+        """Nothing: the optimizer is asked each time."""
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
@@ -64,7 +64,7 @@ class _Fenced:
         return bool(getattr(self._hook, "dead", True))
 
     def release(self, hook: Hook) -> None:
-        """Calls `hook` no more, if it is its own."""
+        """Calls `hook` no more, if this fence is the hook's."""
         if self._hook is hook:
             self._hook = None
 
@@ -75,7 +75,7 @@ class _Fenced:
 
 
 def _unwrap(optimizer: Any) -> None:
-    """Takes off the outer wrappers that call nobody any more."""
+    """Removes the outer wrappers whose checkpointer is gone."""
     for name in _WRITERS:
         method = vars(optimizer).pop(name, None)
         while isinstance(method, _Fenced) and method.is_over:
@@ -85,17 +85,17 @@ def _unwrap(optimizer: Any) -> None:
 
 
 def guard_maker(target: object, mode: Mode, before: Call) -> Callable[[int], Guard] | None:
-    """What makes the guard of a Keras optimizer; None for anything else.
+    """A function that makes the guard of a Keras optimizer; None for any other object.
 
-    TypeError on the other backends, where nothing has to be guarded.
+    TypeError on the other backends, where no guard is needed.
     """
     if not isinstance(target, keras.optimizers.Optimizer):
         return None
     backend = keras.backend.backend()
     if backend != "torch":
         raise TypeError(
-            f"attach: on the {backend} backend of Keras nothing writes what save() holds: "
-            "no optimizer need be attached"
+            f"attach: on the {backend} backend of Keras nothing writes the arrays that save() "
+            "holds: no optimizer need be attached"
         )
     if mode != "window":
         raise ValueError(f"attach: mode {mode!r} is for optimizers of torch, this one is Keras's")

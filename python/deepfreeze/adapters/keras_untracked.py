@@ -1,4 +1,4 @@
-"""What the layers of a Keras model keep outside of Keras's variables, in their backend's own."""
+"""Variables of the backend's own that layers of a Keras model keep beside Keras's variables."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ log = logging.getLogger("deepfreeze")
 
 
 def untracked_of(layers: Iterable[Any], known: Iterable[Any]) -> dict[str, Any]:
-    """By the layer's place and attribute: what changes and is in none of Keras's lists.
+    """The changing values that are in none of Keras's lists, by the layer's place and attribute.
 
-    TensorFlow's variables and generators; torch's parameters and buffers, of a wrapped module say.
-    `known`: the variables that are.
+    They are TensorFlow's variables and generators, and torch's parameters and buffers, for example
+    of a wrapped module. `known`: the variables that are in the lists.
     """
     seen = {id(each._value) for each in known}
     find = {"tensorflow": _of_tensorflow, "torch": _of_torch}.get(keras.backend.backend())
@@ -51,7 +51,7 @@ def _of_torch(layers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def warn_of_vocabularies(layers: Iterable[Any]) -> None:
-    """What adapt() has given a layer is in no variable, but for Normalization."""
+    """Warns that the result of adapt() is in no variable, except for Normalization."""
     for layer in layers:
         if hasattr(layer, "adapt") and not isinstance(layer, keras.layers.Normalization):
             _warn_once(type(layer).__name__)
@@ -59,4 +59,4 @@ def warn_of_vocabularies(layers: Iterable[Any]) -> None:
 
 @cache
 def _warn_once(kind: str) -> None:
-    log.warning("what adapt() has given a layer %s is not stored: call it again first", kind)
+    log.warning("the result of adapt() in a layer %s is not stored: call adapt() again first", kind)

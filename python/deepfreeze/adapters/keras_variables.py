@@ -1,4 +1,4 @@
-"""Variables of Keras 3: which an object has, what their values are, and how they are set."""
+"""Variables of Keras 3: finds those of an object, reads their values and sets them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from deepfreeze.plan import Form
 
-_MAY_LACK = ("optimizers", "states")  # groups that most objects have none of
+_MAY_LACK = ("optimizers", "states")  # groups that are empty in most objects
 _ADDED_NUMBERS = re.compile(r"_\d+(?=_|/|$)")  # "dense_3/kernel" is "dense/kernel" elsewhere
 
 
 @dataclass(frozen=True)
 class TakenModel:
-    """A model whose variables have values that were taken earlier: of a state to save."""
+    """A model with values of its variables that were taken earlier; part of a state to save."""
 
     model: Any
     values: Mapping[int, Any]  # by the variable's id()
@@ -51,7 +51,7 @@ def groups_of(value: Any) -> dict[str, list[Any]]:
 
 
 def layers_of(value: Any) -> list[Any]:
-    """A layer or model and all layers in it; of anything else none."""
+    """A layer or model and all layers in it; nothing for any other object."""
     return list(value._flatten_layers()) if isinstance(value, keras.layers.Layer) else []
 
 
@@ -62,9 +62,9 @@ def optimizers_of(model: Any) -> list[Any]:
 
 
 def attributes_of(layers: Iterable[Any], kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-    """What layers have of their own that is of one of `kinds`, by their places and its names.
+    """Attributes of layers that are of one of `kinds`, by the layer's place and the name.
 
-    Theirs are what is in their lists, tuples and dicts, too.
+    Includes those in lists, tuples and dicts that are attributes.
     """
     book_keeping = _names_of_any_layer()
     is_wanted, is_container = _Subclass(kinds), _Subclass((dict, list, tuple))
@@ -85,7 +85,7 @@ def attributes_of(layers: Iterable[Any], kinds: tuple[type, ...]) -> Iterator[tu
 
 
 class _Subclass(dict[type, bool]):
-    """Whether a type is one of `kinds`, asked thousands of times in a save: each type once."""
+    """Whether a type is a subclass of `kinds`; remembers it, as a save asks thousands of times."""
 
     def __init__(self, kinds: tuple[type, ...]) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def _names_of_any_layer() -> frozenset[str]:
 
 
 def _states_of(layer: Any) -> list[Any]:
-    """What a stateful recurrent layer goes on from: not among its variables."""
+    """The variables from which a stateful recurrent layer continues: not among its variables."""
     if not isinstance(layer, keras.layers.RNN) or not layer.stateful:
         return []
     return [each for each in keras.tree.flatten(layer.states) if isinstance(each, keras.Variable)]
@@ -116,7 +116,7 @@ def has_metrics_to_come(value: Any) -> bool:
 
 
 def name_of(variable: Any, index: int) -> str:
-    """The place in its list, and what of its path is the same in each instance and process."""
+    """The place in its list, and the part of its path that all instances and processes share."""
     return f"{index}.{_lasting(variable.path)}"
 
 
@@ -132,9 +132,9 @@ def sync(value: Any) -> None:
 
 
 def value_of(variable: Any, path: str) -> Any:
-    """The backend's own variable or tensor; of jax a view of its array, which keeps it as it is.
+    """The backend's own variable or tensor; on jax a view of its array, which holds the memory.
 
-    Not `value`: that is a cast copy under mixed precision.
+    Not `variable.value`: that is a cast copy under mixed precision.
     """
     value = variable._value
     if value is None:
@@ -146,7 +146,7 @@ def value_of(variable: Any, path: str) -> Any:
 
 
 def has_replicas(variable: Any) -> bool:
-    """Whether a strategy of tf.distribute keeps it on several devices."""
+    """Whether a strategy of tf.distribute keeps the variable on several devices."""
     if keras.backend.backend() != "tensorflow":
         return False
     from deepfreeze.adapters.tensorflow_replicas import is_distributed
@@ -155,7 +155,7 @@ def has_replicas(variable: Any) -> bool:
 
 
 def live_form(variable: Any) -> Form:
-    """Its own dtype, whatever it is cast to at the moment, and its shape."""
+    """Its own dtype, even while it is cast, and its shape."""
     return str(variable._dtype), tuple(variable.shape)
 
 
@@ -166,16 +166,16 @@ def assign(variable: Any, array: NDArray[Any]) -> None:
     elif keras.backend.backend() == "jax":
         import jax.numpy as jnp
 
-        # Ready at once: where memory is not aligned the copy is made later, from `array`.
+        # Waits until it is ready: if memory is not aligned, JAX copies `array` only later.
         variable.assign(jnp.array(array, copy=True).block_until_ready())
     else:
         variable.assign(array)
 
 
 def build_optimizer(value: Any, count: int) -> None:
-    """Has a compiled model's optimizer make its slots, where more variables than it has are stored.
+    """Has a compiled model's optimizer make its slots, if more variables are stored than it has.
 
-    It makes them in its first step otherwise.
+    Otherwise it would make them in its first step.
     """
     optimizer = getattr(value, "optimizer", None) if isinstance(value, keras.Model) else None
     if optimizer is not None and not optimizer.built and count > len(optimizer.variables):
@@ -184,7 +184,7 @@ def build_optimizer(value: Any, count: int) -> None:
 
 
 def same_name(stored: str, live: str, group: str) -> bool:
-    """Whether names stand for one variable. The scopes of an optimizer's say who built it."""
+    """Whether names mean one variable. An optimizer's scopes only say who built it: ignored."""
     if group != "optimizer":
         return stored == live
     (place, _, path), (live_place, _, live_path) = stored.partition("."), live.partition(".")
@@ -192,7 +192,7 @@ def same_name(stored: str, live: str, group: str) -> bool:
 
 
 def finalizers_of(value: Any) -> dict[int, Callable[[], object]]:
-    """By a variable's id(): what derives a layer's other values from it, once it is assigned."""
+    """Functions that derive a layer's other values from a variable, by the variable's id()."""
     return {
         id(variable): layer.finalize_state
         for layer in layers_of(value)
@@ -202,7 +202,7 @@ def finalizers_of(value: Any) -> dict[int, Callable[[], object]]:
 
 
 def global_seed() -> NDArray[Any] | None:
-    """The state of the seed generator for calls of keras.random without one; None: none came."""
+    """The global seed generator's state, for calls of keras.random; None if nothing has drawn."""
     if not hasattr(keras, "Variable"):  # Keras 2 has no such thing
         return None
     from keras.src.backend.common.global_state import get_global_attribute
@@ -212,7 +212,7 @@ def global_seed() -> NDArray[Any] | None:
 
 
 def set_global_seed(state: NDArray[Any] | None) -> None:
-    """Sets it, and makes one where there is none. None: nothing has drawn from it yet."""
+    """Sets that generator, and makes it if it is missing. None: nothing has drawn from it yet."""
     if state is None:
         from keras.src.backend.common.global_state import set_global_attribute
 

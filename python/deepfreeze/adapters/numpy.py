@@ -33,7 +33,7 @@ _EXTENDED = frozenset({  # known to ml_dtypes alone
 })  # fmt: skip
 _SHAREABLE = frozenset({*NATIVE, *COMPLEX}) - _EXTENDED
 _NAMES = _SHAREABLE | {"float128", "complex256"}
-# Of strings, dates and scalars, as dtype.str gives it. "O" is not among them: it holds pointers.
+# Codes of strings, dates and scalars, as dtype.str gives them. "O" is left out: it has pointers.
 _CODE = re.compile(r"[<>|=](?:[biufcSU][0-9]+|[mM]8(?:\[[0-9]*[A-Za-z]+\])?)")
 _EMPTY_TEXTS: dict[object, np.generic] = {"<U0": np.str_(), "|S0": np.bytes_()}
 _TORCH_ONLY = re.compile(r"complex32|u?int[1-7]|bits\w+|quint\w+|qint\w+|float4_\w+")
@@ -71,7 +71,7 @@ class NumpyAdapter:
             dtype_name(array.dtype), array.shape, array.dtype.itemsize
         )
         key = self._known[same] = capture.keys.take(path)
-        # The live array too, so that no other comes to lie at its address meanwhile.
+        # Keeps the live array, too, so that no other comes to lie at its address meanwhile.
         entry = Entry(key, dtype, shape, logical, little.ctypes.data, little.nbytes)
         capture.add(entry, [little, array])
         return key
@@ -110,7 +110,8 @@ class NumpyAdapter:
             bytes=live.nbytes,
             direct=view is None and live.flags.c_contiguous and live.dtype.isnative,
             copy=lambda: np.copyto(live, _array_of(plan, node, path)),
-            # Arrays that were stored without torch's help can't tell what shared their memory.
+            # Arrays that were stored without torch's help can't tell with which others they share
+            # memory.
             live=Layout(live.shape, live.strides, live.itemsize) if self._shared(live) else None,
             stored=Layout.stored(view, live.shape, live.itemsize),
             offset=int(view["offset"]) * live.itemsize if view else 0,

@@ -28,8 +28,8 @@ def made_exactly(
 ) -> Any:
     """The array of the live `shape` that `make` makes of a stored number or list.
 
-    None, and a mismatch, if that would change a number. One number may go into any array that has
-    one element; a list must have the array's shape.
+    None, and a mismatch, if the conversion would change a number. One number may fill any array
+    that has one element; a list must have the array's shape.
     """
     value = _in_python(plan.decoder.decode(node, path))
     try:
@@ -53,7 +53,7 @@ def _in_python(value: Any) -> Any:
 
 
 def _are_same(one: Any, other: Any) -> bool:
-    """Equal as numbers, NaN and the sign of zero included; True is not 1."""
+    """Whether they are equal as numbers, with NaN and the sign of zero; True is not 1."""
     if isinstance(other, list):
         return len(one) == len(other) and all(map(_are_same, one, other))
     if isinstance(one, complex) and isinstance(other, complex):

@@ -1,4 +1,4 @@
-"""Live memory that several places share, and whether what was stored for them shares it too."""
+"""Checks that live memory shared by several places is filled from shared stored elements."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 _OVERLAP_WORK_MAX = 10_000  # candidates tried before two places count as overlapping
 
-_Keyed: TypeAlias = tuple[str, Place]  # an entry's key, and what it fills
+_Keyed: TypeAlias = tuple[str, Place]  # an entry's key, and the place that it fills
 
 
 def sharing_conflicts(places: dict[str, list[Place]]) -> list[tuple[Place, Place]]:
-    """Pairs that share memory, but whose stored elements do not share theirs likewise."""
+    """Pairs of places that share memory, but whose stored elements are not shared likewise."""
     conflicts = list(_unlike_twins(places))
     for group in _overlapping(places):
         if len({_origin(*item) for item in group}) > 1:
@@ -26,7 +26,7 @@ def sharing_conflicts(places: dict[str, list[Place]]) -> list[tuple[Place, Place
 
 
 def _unlike_twins(places: dict[str, list[Place]]) -> Iterator[tuple[Place, Place]]:
-    """Of those without a layout nothing is known but that one memory was stored under one key."""
+    """Checks places without a layout: the same memory must be stored under one key."""
     seen: dict[tuple[str, int, int], _Keyed] = {}
     for key, filled in places.items():
         for place in filled:
@@ -65,7 +65,7 @@ def _span(layout: Layout | None) -> int:
 
 
 def _origin(key: str, place: Place) -> Hashable:
-    """The same for two places where equal live addresses stand for equal stored bytes."""
+    """Equal for two places if equal live addresses mean equal stored bytes."""
     live, stored = place.live, place.stored
     if live is None or stored is None or live.walks_like(stored):
         return key, place.address - place.offset

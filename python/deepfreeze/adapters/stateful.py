@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deepfreeze.capture import Capture
     from deepfreeze.plan import Plan
 
-# What schedulers of all classes of torch's mean alike.
+# Entries that mean the same in schedulers of all of torch's classes.
 _OF_SCHEDULERS = frozenset({"last_epoch", "base_lrs", "_step_count", "_last_lr"})
 
 
@@ -30,12 +30,12 @@ def is_stateful(value: object) -> bool:
 
 
 def is_loader(value: object) -> bool:
-    """Whether it is known to give each rank other data."""
+    """Whether the object is known to give each rank other data."""
     return type(value).__module__.partition(".")[0] == "torchdata"
 
 
 class StatefulAdapter:
-    """Takes what the object itself gives, and gives it back whole."""
+    """Stores the state that an object gives, and gives it back whole."""
 
     def claims(self, value: object) -> bool:
         return is_stateful(value)
@@ -56,7 +56,7 @@ class StatefulAdapter:
         pass
 
     def finish(self, capture: Capture) -> None:
-        """Nothing waits."""
+        """Does nothing: no entry waits."""
 
     def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
         if not plan.keys.wants_whole(path):
@@ -88,8 +88,8 @@ class StatefulAdapter:
 def _refuses_empty(live: Any) -> bool:
     """Whether it is an enabled GradScaler of torch.
 
-    A disabled one stores an empty dict, which an enabled one refuses only when it is loaded, after
-    live tensors have been written.
+    A disabled one stores an empty dict. An enabled one refuses it, but only when it is loaded,
+    after live tensors have been written.
     """
     classes = type(live).__mro__
     scaler = any(
@@ -100,7 +100,7 @@ def _refuses_empty(live: Any) -> bool:
 
 
 def _load(live: Any, state: Any, path: str, plan: Plan) -> None:
-    """Has the object load its state, and sees to it that tensors come back as they were saved."""
+    """Has the object load its state, and makes sure that its tensors have the saved bits."""
     # A loader's state_dict() starts its workers.
     if not imported("torch") or is_loader(live):
         live.load_state_dict(state)
@@ -114,13 +114,13 @@ def _load(live: Any, state: Any, path: str, plan: Plan) -> None:
 
 
 def _match_other_class(node: Node, live: Any, path: str, plan: Plan) -> None:
-    """An error under strict; else what both mean alike is loaded, and the rest stays."""
+    """An error under strict; else only entries that mean the same in both classes are loaded."""
     text = f"stored by {node['class']}, but live is {class_name(live)}, another class"
     if plan.strict:
         plan.unfit(
             path,
             f"{text}: build the one that was saved, or restore with strict=False, "
-            "which takes what both mean alike, and all of it if the class has a new name only",
+            "which takes entries that mean the same in both (all, if only the class's name is new)",
         )
         return
     now: Any = call_state_dict(live, path)
@@ -139,7 +139,7 @@ def _match_other_class(node: Node, live: Any, path: str, plan: Plan) -> None:
 
 
 def _alike(node: Node, now: object) -> dict[Any, Node]:
-    """The stored entries that an object of another class can take, which now holds `now`."""
+    """The stored entries that an object of another class, whose state is `now`, can take."""
     pairs = mapping_pairs(node)
     if pairs is None or not isinstance(now, Mapping):
         return {}
@@ -147,10 +147,10 @@ def _alike(node: Node, now: object) -> dict[Any, Node]:
     if stored.keys() == now.keys():
         return stored
     if "last_epoch" in stored and "last_epoch" in now:
-        # One that has schedulers within would be out of step with them.
+        # A scheduler that has schedulers within would be out of step with them.
         both = set() if "_schedulers" in now else _OF_SCHEDULERS & stored.keys() & now.keys()
         return {key: stored[key] for key in sorted(both)}
-    # A renamed class that has got or lost an entry, or makes some only later.
+    # A class was renamed, and has got or lost an entry, or makes some only later.
     return stored if stored.keys() <= now.keys() or now.keys() <= stored.keys() else {}
 
 
@@ -160,13 +160,13 @@ def object_node(kind: str, state: object, path: str, capture: Capture) -> Node:
 
 
 def stateful_node(value: Any, path: str, capture: Capture) -> Node:
-    """The node of an object of its class, with what its state_dict() gives."""
+    """The node of an object of its class, with the state that its state_dict() gives."""
     node = object_node("stateful", call_state_dict(value, path), path, capture)
     return {"$": "object", "t": node["t"], "class": class_name(value), "v": node["v"]}
 
 
 def call_state_dict(value: Any, path: str) -> object:
-    """value.state_dict(), where a failure names the place in the state."""
+    """value.state_dict(); if it fails, the EncodeError names the place in the state."""
     call: Callable[[], object] = value.state_dict
     try:
         return call()

@@ -1,8 +1,8 @@
 """TensorFlow: variables, tensors, generators, iterators, and the objects that hold them.
 
 A variable's buffer is taken by reference. While somebody refers to it, TensorFlow makes a new one
-for the next update instead of writing it: so what save() took stays as it was, for any writer.
-References are taken in the thread that calls save(), which must be between two steps.
+for the next update instead of writing it. So the values that save() took stay unchanged, whoever
+writes the variable. References are taken in the thread that calls save(), between two steps.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from deepfreeze.plan import Plan
 
 _TESTED = "2.21."
-_KIND = "tf.Module"  # of an object that is stored by what it holds
+_KIND = "tf.Module"  # an object that is stored by its variables and other leaves
 
 
 class TensorFlowAdapter:
-    """Holds what variables have now, and assigns them what was stored."""
+    """Holds the present values of variables, and assigns them the stored ones."""
 
     def __init__(self) -> None:
         self._arrays = HeldArrays()
-        # By the id() of a variable's handle, which several may have; with the handle, so that no
-        # other has its id(). A variable that copies when it is read would be stored again.
+        # By the id() of a variable's handle, which several may have. The handle is kept, so that no
+        # other gets its id(). Without this, a variable that copies when read would be stored twice.
         self._known: dict[int, tuple[str, object]] = {}
         self._began = False
 
@@ -74,7 +74,7 @@ class TensorFlowAdapter:
         return self._encode_object(value, path, capture)
 
     def _begin(self, path: str) -> None:
-        """Checks what must be checked once in a save."""
+        """Makes the checks that are needed once per save."""
         if self._began:
             return
         warn_if_untested("TensorFlow", tf.__version__, _TESTED)
@@ -143,7 +143,7 @@ class TensorFlowAdapter:
         pass
 
     def finish(self, capture: Capture) -> None:
-        """Nothing waits."""
+        """Does nothing: no entry waits."""
 
     def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
         if isinstance(live, tf.Variable):
@@ -191,7 +191,7 @@ class TensorFlowAdapter:
             plan.surplus(node, join(path, name))
 
     def decodes(self, tag: str, node: Node) -> bool:
-        return False  # arrays and objects, which need no TensorFlow
+        return False  # the nodes are arrays and objects, which need no TensorFlow
 
     def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
         raise AssertionError(tag)
@@ -212,18 +212,18 @@ def _value_of(tensor: Any, path: str) -> np.ndarray[Any, Any]:
 
 
 def _array_of(tensor: Any) -> np.ndarray[Any, Any]:
-    """A view of a tensor's memory, or from a device a copy. It holds the tensor.
+    """A view of a tensor's memory, or a copy from a device. It holds the tensor.
 
-    Its dtype must have been checked: of texts and handles the buffer ends the process.
+    The dtype must have been checked: reading texts or handles as an array ends the process.
     """
     try:
         return np.asarray(tensor)
-    except ValueError:  # a single bfloat16, of which TensorFlow makes no array
+    except ValueError:  # a single bfloat16: TensorFlow makes no array of it
         return np.asarray(tensor.numpy())
 
 
 def _fits(node: Node, live: Any, path: str, plan: Plan) -> bool:
-    """Whether a stored node has the dtype and shape of a variable or tensor; else a fault."""
+    """Whether a stored node has the dtype and shape of a variable or tensor; notes a misfit."""
     form = plan.form_in(node)
     if form is None:
         plan.mismatch(path, node, f"a {type(live).__qualname__}")

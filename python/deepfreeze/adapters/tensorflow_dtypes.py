@@ -1,4 +1,4 @@
-"""Names of TensorFlow's dtypes, where their values can be stored."""
+"""Names of those TensorFlow dtypes whose values can be stored."""
 
 from __future__ import annotations
 

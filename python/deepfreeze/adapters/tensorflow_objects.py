@@ -1,4 +1,4 @@
-"""TensorFlow's objects: what they hold under which names, generators, and iterators of data."""
+"""TensorFlow's objects: their leaves by name, generators, and iterators of data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ITERATOR = "tf.data.Iterator"
 
 
 def is_leaf(value: object) -> bool:
-    """Whether it is stored by itself, and not by what it holds."""
+    """Whether it is stored by itself, and not by the leaves in it."""
     own = isinstance(value, (tf.Variable, tf.random.Generator, tf.data.Iterator))
     return own or keras_adapter_of(value) is not None
 
@@ -33,7 +33,10 @@ def is_leaf(value: object) -> bool:
 def keras_adapter_of(
     value: object, tensorflow: TensorFlowAdapter | None = None
 ) -> KerasAdapter | None:
-    """What stores it where it is Keras's: TensorFlow does not see the seeds in a layer."""
+    """The adapter for an object of Keras, else None:
+
+    TensorFlow does not see the seeds in a layer.
+    """
     if not imported("keras"):
         return None
     from deepfreeze.adapters.keras import KerasAdapter
@@ -43,9 +46,9 @@ def keras_adapter_of(
 
 
 def leaves_of(root: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """What is stored by itself in a tracked object, each once, and its name.
+    """The leaves of a tracked object that are stored by themselves, each once, with their names.
 
-    Names are dotted attribute names, as tf.train.Checkpoint goes by; of several the first.
+    Names are dotted attribute names, as in tf.train.Checkpoint; of several the first.
     """
     if isinstance(root, tf.data.Dataset):
         raise EncodeError(
@@ -71,7 +74,7 @@ def leaves_of(root: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _children(value: Any, path: str) -> dict[str, Any]:
     saves_itself = type(value)._serialize_to_tensors is not Trackable._serialize_to_tensors
-    if saves_itself:  # a table, say: its values are in no variable
+    if saves_itself:  # a table, for example: its values are in no variable
         raise EncodeError(
             f"{shown(path)}: a {type(value).__qualname__} can't be stored; put its exported "
             "values into the state"
@@ -93,7 +96,7 @@ def store_generator(generator: Any, path: str, capture: Capture) -> Node:
 
 
 def match_generator(node: Node, live: Any, path: str, plan: Plan) -> None:
-    """Plans how a stored generator's state gets into a live one of the same algorithm."""
+    """Plans how a live generator of the same algorithm takes a stored state."""
     if not plan.keys.wants_whole(path):
         return
     if tag_of(node) != "object" or node["t"] != _GENERATOR:
@@ -115,7 +118,7 @@ def match_generator(node: Node, live: Any, path: str, plan: Plan) -> None:
 def store_iterator(iterator: Any, path: str, capture: Capture) -> Node:
     """The node of a tf.data iterator: position and buffers, in TensorFlow's own bytes.
 
-    EncodeError where a part of the pipeline can't say its position.
+    EncodeError if a part of the pipeline can't tell its position.
     """
     try:
         (state,) = iterator._serialize_to_tensors().values()
@@ -130,7 +133,7 @@ def store_iterator(iterator: Any, path: str, capture: Capture) -> Node:
 
 
 def match_iterator(node: Node, live: Any, path: str, plan: Plan) -> None:
-    """Plans how a live iterator, of the same pipeline, gets to the stored position."""
+    """Plans how a live iterator of the same pipeline moves to the stored position."""
     if not plan.keys.wants_whole(path):
         return
     if tag_of(node) != "object" or node["t"] != _ITERATOR:

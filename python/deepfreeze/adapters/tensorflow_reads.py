@@ -1,4 +1,4 @@
-"""Reads of TensorFlow's variables without a copy, of many in one call."""
+"""Reads TensorFlow's variables without a copy, many in one call."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from deepfreeze.adapters.tensorflow_dtypes import dtype_name, is_storable
 from deepfreeze.errors import EncodeError
 from deepfreeze.names import shown
 
-_COPY_BYTES_MAX = 1 << 16  # what is copied in less time than it takes to keep that from happening
+_COPY_BYTES_MAX = 1 << 16  # for smaller ones a copy takes less time than preventing it
 
 
 def read(variable: Any, path: str) -> Any:
-    """The variable's tensor, without a copy; EncodeError where it has none that can be stored."""
+    """The variable's tensor, without a copy; EncodeError if it has no value that can be stored."""
     if not isinstance(variable, BaseResourceVariable):
         kind = type(variable).__qualname__
         raise EncodeError(
@@ -34,9 +34,9 @@ def read(variable: Any, path: str) -> Any:
 
 
 def read_together(variables: Iterable[Any]) -> dict[int, Any]:
-    """By a variable's id() what read() gives for it, in a sixth of the time for many.
+    """The result of read() by a variable's id(); for many variables in a sixth of the time.
 
-    Without those that TensorFlow does not give so: read() says why.
+    Leaves out variables that TensorFlow does not give this way: read() says why.
     """
     by_device: dict[str, list[Any]] = defaultdict(list)
     for each in variables:
@@ -52,7 +52,7 @@ def read_together(variables: Iterable[Any]) -> dict[int, Any]:
 
 
 def _read_group(variables: list[Any]) -> list[Any]:
-    """Of one device. The op is TensorFlow's own for its graphs, and has no Python function."""
+    """Reads variables of one device. TensorFlow's op for graphs has no Python function."""
     for each in variables:
         count = each.shape.num_elements()  # None: of any size
         if count is None or count * each.dtype.size > _COPY_BYTES_MAX:
@@ -67,5 +67,5 @@ def _read_group(variables: list[Any]) -> list[Any]:
 
 
 def _read_in_place(variable: Any) -> None:
-    """A gather has each later read copy the whole variable, until this turns it off."""
+    """Turns copying off: after a gather, each later read copies the whole variable."""
     tf.raw_ops.DisableCopyOnRead(resource=variable.handle)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from deepfreeze.plan import Plan
 
-_KIND = "tf.replicas"  # of an object with each replica's value, where they are not alike
+_KIND = "tf.replicas"  # an object with each replica's value, if they differ
 _compare = ctypes.CDLL(None).memcmp
 _compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -24,16 +24,16 @@ Match = Callable[[Node, Any, str, "Plan"], None]  # of one variable
 
 
 def is_distributed(variable: object) -> bool:
-    """Whether it consists of others, of which each is on a device."""
+    """Whether it consists of one variable per device."""
     return isinstance(variable, DistributedVariable)
 
 
 def store_replicas(
     arrays: Sequence[np.ndarray[Any, Any]], path: str, store: Callable[[Any, str], Node]
 ) -> Node:
-    """Stored once where all are alike to the bit, as what is updated from one gradient is.
+    """Stores one value if all are equal to the bit, as when all were updated from one gradient.
 
-    That a variable is mirrored does not say so: Keras's batch statistics are, and differ.
+    Mirrored variables may differ: Keras's batch statistics do.
     """
     if all(_alike(arrays[0], each) for each in arrays[1:]):
         return store(arrays[0], path)
@@ -48,7 +48,7 @@ def _alike(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
 
 
 def match_replicas(node: Node, live: Any, path: str, plan: Plan, match: Match) -> None:
-    """Plans how each replica gets its own, or all of them what is stored once."""
+    """Plans how each replica takes its own value, or all take the one that is stored."""
     components = live.values
     if tag_of(node) != "object" or node["t"] != _KIND:
         for each in components:

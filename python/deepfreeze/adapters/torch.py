@@ -1,6 +1,6 @@
 """torch: tensors, modules, optimizers and the small values that come with them.
 
-Those of CUDA devices are given to the engine where they lie: torch_device.py.
+The engine reads tensors of CUDA devices from the device itself: torch_device.py.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class TorchAdapter:
             raise EncodeError(f"{shown(path)}: a nested tensor can't be stored")
         if is_special(value):
             return encode_special(value, path, capture)
-        # The key is filled in by finish(), but "k" keeps its place behind the tag.
+        # finish() fills in the key; here "k" only gets its place after the tag.
         node: Node = {"$": "tensor", "k": ""}
         if not value.is_cpu:
             node["device"] = str(value.device)
@@ -214,7 +214,7 @@ class TorchAdapter:
 
     def finish(self, capture: Capture) -> None:
         memo: TensorMemo = capture.memo.tensors or TensorMemo()
-        # Whatever ends this in the middle leaves nodes half filled, which nobody may recall.
+        # If this ends in the middle, nodes are left half filled, and nobody may recall them.
         capture.memo.tensors = capture.memo.recalls = None
         if self._boxes or not memo.replay(self._seen, capture):
             capture.memo.text = TextMemo()  # it knows nodes by identity, and these change
@@ -226,7 +226,7 @@ class TorchAdapter:
             store_all(waiting, capture)
             memo.record(self._seen, waiting, keys, capture.entries[before:], capture.keys.owners)
         self._seen = Seen()
-        if self._boxes:  # a DTensor may hold another memory the next time
+        if self._boxes:  # a DTensor may lie in other memory the next time
             self._boxes = {}
             return
         self._recalls.keep()
@@ -285,7 +285,7 @@ def _tensor_of(array: Any) -> torch.Tensor:
     if array.flags.writeable:
         return torch.from_numpy(array)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a read-only one must not be written
+        warnings.simplefilter("ignore")  # torch warns that a read-only array must not be written
         return torch.from_numpy(array)
 
 

@@ -1,4 +1,4 @@
-"""What `deepfreeze import` needs of torch: files of torch.save, read without running their code.
+"""Files of torch.save, for `deepfreeze import`: read without running the code that they name.
 
 Everything goes through the unpickler of torch.load(weights_only=True).
 """
@@ -41,7 +41,7 @@ def load(source: Path | IO[bytes], *, mapped: bool = False) -> Any:
 
 def _loaded(load_it: Callable[[], Any]) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about torch's own older formats
+        warnings.simplefilter("ignore")  # torch warns of its own older formats
         try:
             return load_it()
         except Exception as cause:  # torch raises many kinds for bytes that it does not know
@@ -58,35 +58,35 @@ def _reason(cause: Exception) -> str:
 
 
 def allowed(name: str) -> bool:
-    """Whether weights_only knows what a pickle calls by this name."""
+    """Whether weights_only allows a class or function of this name."""
     return name in _weights_only_unpickler._get_allowed_globals()
 
 
 def storage_item_bytes(kind: str) -> int:
-    """Of an element of a class of storages, as in "FloatStorage"."""
+    """The bytes of an element in a class of storages, as in "FloatStorage"."""
     if kind == "UntypedStorage":
         return 1
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that they will go
+        warnings.simplefilter("ignore")  # torch warns that these classes are deprecated
         dtype: torch.dtype = getattr(torch, kind).dtype
     return dtype.itemsize
 
 
 @dataclass(frozen=True)
 class Described:
-    """A tensor that torch.save wrote alone: what it is, and how its one storage holds it."""
+    """A tensor that torch.save wrote alone: its dtype and shape, and its layout in its storage."""
 
     dtype: str
     shape: Shape
     stride: tuple[int, ...]
     offset: int  # elements
     storage_bytes: int
-    conjugated: bool  # lazily: its elements are not what lies in the storage
+    conjugated: bool  # lazily: the storage has the values before conjugation
     negated: bool
 
 
 def describe(stream: IO[bytes]) -> Described:
-    """Reads all but the elements; RefusedError where the file holds no plain tensor."""
+    """Reads all but the elements; RefusedError if the file holds no plain tensor."""
     found = _loaded(lambda: torch.load(stream, map_location="meta", weights_only=True))
     if type(found) is not torch.Tensor or found.layout != torch.strided or found.is_quantized:
         raise RefusedError(f"it holds a {type(found).__qualname__}, not a plain tensor")
@@ -102,7 +102,7 @@ def describe(stream: IO[bytes]) -> Described:
 
 
 def view_of(array: NDArray[np.uint8], what: Described) -> torch.Tensor:
-    """The tensor in the memory of its storage, which it keeps."""
+    """The tensor in the memory of its storage; it keeps the memory alive."""
     dtype = dtype_from_name(what.dtype)
     raw = _bytes_of(array)
     elements = raw[: raw.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
@@ -113,17 +113,17 @@ def view_of(array: NDArray[np.uint8], what: Described) -> torch.Tensor:
 
 def _bytes_of(array: NDArray[np.uint8]) -> torch.Tensor:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that memory which is read-only must not be written
+        warnings.simplefilter("ignore")  # torch warns that read-only memory must not be written
         return torch.from_numpy(array)
 
 
 def tensor_bytes(dtype: str, shape: Shape) -> int:
-    """Bytes of a tensor; CorruptError where torch has no such dtype."""
+    """The bytes of a tensor; CorruptError if torch has no such dtype."""
     return prod(shape) * dtype_from_name(dtype).itemsize
 
 
 def empty_in(memory: memoryview, dtype: str, shape: Shape) -> torch.Tensor:
-    """A tensor in writable memory of its size, which it keeps."""
+    """A tensor in writable memory of its size; it keeps the memory alive."""
     kind = dtype_from_name(dtype)
     if not memory.nbytes:  # torch makes no tensor of an empty buffer
         return torch.empty(shape, dtype=kind)

@@ -25,7 +25,7 @@ _KINDS = (Tensor, nn.Parameter)
 
 
 class OptimizerGuard:
-    """Fences step(), and in after_update mode tells when it is over."""
+    """Fences step(), and in after_update mode tells when the step is over."""
 
     def __init__(
         self, optimizer: Optimizer, number: int, mode: Mode, before: Call, after: Call
@@ -53,7 +53,7 @@ class OptimizerGuard:
         return _RollCall.of(owned, self._names)
 
     def _names(self) -> list[object]:
-        """Whose each state is, and what it calls its values: followers depend on it."""
+        """The owner of each state, and the names of its values: followers depend on these."""
         states = self._optimizer.state
         return [*states, *chain.from_iterable(filter(_is_dict, states.values()))]
 
@@ -72,7 +72,7 @@ class OptimizerGuard:
 
 
 class ModuleGuard:
-    """Stands before nothing by itself: its parameters are frozen, or changed after ckpt.fence()."""
+    """Has no fence by itself: its parameters are frozen, or changed after ckpt.fence()."""
 
     mode = "module"
 
@@ -94,13 +94,13 @@ class ModuleGuard:
         return None
 
     def detach(self) -> None:
-        """It has no hooks."""
+        """Nothing: it has no hooks."""
 
 
 class _RollCall:
     """Tensors by their places and kinds, as the parts of DTensors are new objects each time.
 
-    Of what is no tensor nothing but its identity matters: nothing of it is watched.
+    Other values count by their identity alone: they are not watched.
     """
 
     def __init__(
@@ -112,7 +112,10 @@ class _RollCall:
 
     @classmethod
     def of(cls, owned: Sequence[Any], names: Callable[[], list[object]]) -> _RollCall | None:
-        """`names`: what else the answers depend on, by identity. None where some do not answer."""
+        """`names`: other objects that answers depend on, by identity.
+
+        None if a tensor can't answer.
+        """
         places = roll_call(_tensors_in(owned))
         return None if places is None else cls(owned, names, places)
 
@@ -124,7 +127,7 @@ class _RollCall:
         if self._objects_now(owned) != self._objects:
             return False
         tensors = _tensors_in(owned)
-        # One made in inference mode may lie where another lay: it counts no versions.
+        # A tensor made in inference mode may lie in another's place: it counts no versions.
         return self._places.answer(tensors) is not None and not any(map(_is_inference, tensors))
 
 
@@ -144,7 +147,7 @@ def _locals(values: Iterable[Any]) -> list[Any]:
 
 
 def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callable[[int], Guard]:
-    """What makes the guard of an optimizer or a module; TypeError for anything else."""
+    """A function that makes the guard of an optimizer or module; TypeError for other objects."""
     if isinstance(target, Optimizer):
         optimizer = target
         return lambda number: OptimizerGuard(optimizer, number, mode, before, after)
@@ -157,7 +160,10 @@ def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callabl
 
 
 def is_watchable(value: Any) -> bool:
-    """Whether it has memory to copy and a version counter: not if lazy, sparse, of inference."""
+    """Whether it has memory to copy and a version counter.
+
+    Lazy, sparse and inference ones don't.
+    """
     return (
         type(value) in _KINDS
         and torch_device.ordinal_of(value) is not None
@@ -178,7 +184,7 @@ class Hook:
 
     @property
     def dead(self) -> bool:
-        """Whether nothing is left to be called."""
+        """Whether the checkpointer to call is gone."""
         return self._call() is None
 
     def __call__(self, *_: object) -> None:
@@ -191,10 +197,10 @@ class Hook:
 
 
 class _AfterClosure(Hook):
-    """A fence that leaves out the closure of step(closure): forward and backward are in there.
+    """A fence for step(closure) that comes after the closure, which has forward and backward.
 
-    Trainers that give one, as Lightning does, would else wait before all that a capture goes along
-    with.
+    Otherwise trainers that give a closure, as Lightning does, would wait before forward and
+    backward, beside which a capture should run.
     """
 
     def __call__(self, *step: Any) -> Any:
@@ -216,12 +222,12 @@ class _AfterClosure(Hook):
 
 
 def _calls_closure_first(optimizer: Optimizer) -> bool:
-    """Whether its step() changes nothing before it has called its closure: all of torch's own."""
+    """Whether its step() changes nothing before it has called its closure, as torch's own do."""
     return type(optimizer).step.__module__.startswith("torch.optim.")
 
 
 def _remove_dead_hooks(optimizer: Optimizer) -> None:
-    """Those of checkpointers that are gone. Not when they go: that may be within a step()."""
+    """Removes the hooks of dropped checkpointers now: the drop may have come within a step()."""
     for name in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         hooks = vars(optimizer).get(name, {})  # a wrapper may have none
         for key in [key for key, hook in hooks.items() if isinstance(hook, Hook) and hook.dead]:

@@ -1,11 +1,11 @@
-"""Modules with loaders of their own: asked to load what was stored under other names or forms.
+"""Modules with loaders of their own load values that were stored under other names or forms.
 
 1. find: the outermost modules whose loading is more than a copy (hooks, lazy parameters,
    _load_from_state_dict, load_state_dict of their own).
-2. ask: where what was stored differs from what is live, the module's own loading gets the values,
+2. ask: if the stored values differ in form from the live ones, the module's own loading gets them,
    after they have been read and before any other memory is written.
 3. judge: missing and unexpected names are those that are left after that. If they forbid the
-   restore, the module gets back what it had.
+   restore, the module gets its old state back.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from deepfreeze.plan import Plan
     from deepfreeze.restore_plan import RestorePlan
 
-# They only add to a copy what a layout of an older torch lacks, which nothing here has.
+# They only add entries that layouts of older torch versions lack; all layouts here have them.
 _COPY_ONLY = (
     nn.Module._load_from_state_dict,
     nn.modules.batchnorm._NormBase._load_from_state_dict,
@@ -51,7 +51,7 @@ def has_own_load(module: nn.Module) -> bool:
 
 
 def loads_by_itself(module: nn.Module) -> bool:
-    """Whether loading this module, or one within it, does more than copying."""
+    """Whether loading this module, or one within it, is more than copying."""
     return has_own_load(module) or any(map(_does_more, module.modules()))
 
 
@@ -64,7 +64,7 @@ def _does_more(module: nn.Module) -> bool:
 
 
 def _hooks_that_count(module: nn.Module) -> list[Any]:
-    """Pre-hooks, without those of activation wrappers, which only put a prefix into names."""
+    """Pre-hooks, except those of activation wrappers, which only put a prefix into names."""
     hooks = list(module._load_state_dict_pre_hooks.values())
     if imported("torch.distributed.algorithms._checkpoint.checkpoint_wrapper"):
         from torch.distributed.algorithms._checkpoint import checkpoint_wrapper
@@ -75,7 +75,7 @@ def _hooks_that_count(module: nn.Module) -> list[Any]:
 
 
 def outermost_loaders(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that load by themselves and lie in no other such, with their names."""
+    """The modules that load by themselves and lie in no other such module, with their names."""
     if has_own_load(module):
         yield "", module
         return
@@ -91,17 +91,18 @@ def _outermost(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 class _Left(NamedTuple):
-    """What a module's loading has not put in place as it was stored."""
+    """The entries that a module's loading has not put in place as they were stored."""
 
     missing: list[str]
     unexpected: list[str]
-    cast: dict[str, str]  # by the stored name: into what
+    cast: dict[str, str]  # the dtype that it was cast to, by the stored name
 
 
 class _CastWatch(TorchFunctionMode):
     """Sees copy_() of a stored tensor, or of a part of one, into a live one of another dtype.
 
-    A part may be of any memory, so of those only copies into the module count that lose bits.
+    A part may be of any memory, so copies of parts count only if they go into the module and lose
+    bits.
     """
 
     def __init__(self, module: nn.Module, state: Mapping[str, Any]) -> None:
@@ -138,8 +139,8 @@ def _loses_bits(given: torch.Tensor, dtype: torch.dtype) -> bool:
 class Asked:
     """One module that loads stored values by itself.
 
-    `values`: by canonical names within the module, the functions that make them; `versions`: of
-    the modules that stored them.
+    `values`: functions that make the stored values, by their canonical names within the module.
+    `versions`: versions of the modules that stored them.
     """
 
     def __init__(
@@ -159,9 +160,9 @@ class Asked:
         self._own = is_root and has_own_load(module)
 
     def ask(self, plan: RestorePlan) -> Callable[[], None]:
-        """Has the module load; the function that is returned takes it back.
+        """Has the module load; returns a function that undoes it.
 
-        MismatchError, with the module as it was, if strict and something is left or refused.
+        If `strict`, and a value is left over or refused: MismatchError, with the module as it was.
         """
         before = _Before(self._module)
         try:
@@ -186,7 +187,7 @@ class Asked:
         self._judge(left, plan)
 
     def _state(self) -> OrderedDict[str, Any]:
-        """What was stored, under the names that the module has now for the same."""
+        """The stored values, under the names that the module has for them now."""
         canonical = canonical_names(self._module)
         live = nn.Module.state_dict(self._module)
         names = {canonical(name): name for name in live}
@@ -217,7 +218,7 @@ class Asked:
     def _ask_for_the_rest(
         self, state: OrderedDict[str, Any], before: _Before, plan: RestorePlan, cause: Exception
     ) -> None:
-        """Without strict: tensors of the live shape, or of no live name, may be taken."""
+        """Without strict: takes tensors that have the live shape, or a name that is not live."""
         live = nn.Module.state_dict(self._module)
         canonical = canonical_names(self._module)
         for name in [name for name in state if _has_other_shape(state[name], live.get(name))]:
@@ -228,7 +229,7 @@ class Asked:
         except Exception:
             before.put_back()
             plan.unfit(self._path, self._reason(cause))
-            for name in live:  # what belongs to them stays as well
+            for name in live:  # all its values stay, too
                 plan.unfit(join(self._path, canonical(name)), "its module stays as it is")
             plan.check()
             return
@@ -261,7 +262,7 @@ def _form(tensor: torch.Tensor) -> str:
 
 
 def may_be_asked(module: nn.Module) -> bool:
-    """Not with shards, which torch loads from shards only, nor where nothing can be taken back."""
+    """False with shards, which torch loads from shards only, and if loading can't be undone."""
     if any(isinstance(inner, torch.jit.ScriptModule) for inner in module.modules()):
         return False
     tensors = (*module.parameters(), *module.buffers())
@@ -269,7 +270,10 @@ def may_be_asked(module: nn.Module) -> bool:
 
 
 def differs(stored: Mapping[str, Node], live: Mapping[str, object], plan: Plan) -> bool:
-    """Whether a module can't simply be filled; another dtype alone would be cast by its loading."""
+    """Whether a module can't simply be filled.
+
+    A loader would cast another dtype: that counts, too.
+    """
     if stored.keys() != live.keys():
         return True
     return any(_has_another_form(stored[name], value, plan) for name, value in live.items())
@@ -287,7 +291,7 @@ def _has_another_form(node: Node, live: object, plan: Plan) -> bool:
 
 
 def held_by_asked(node: Node | None, live: torch.Tensor, path: str, plan: RestorePlan) -> None:
-    """Notes the memory of one tensor of an asked module, and what is known of what it will hold."""
+    """Notes a tensor's memory in an asked module, and the stored elements that it will hold."""
     if is_lazy(live) or is_special(live) or is_traceable_wrapper_subclass(live):
         return
     shape, size = tuple(live.shape), live.element_size()
@@ -314,8 +318,8 @@ _CONTAINERS = (dict, OrderedDict, defaultdict, list, set)
 
 
 class _Before:
-    """What a module held: its attributes, those that are containers one level deep, and the memory
-    and contents of its tensors. Not what other objects of its hold."""
+    """The old state of a module: attributes, containers one level deep, memory and contents of its
+    tensors. The state of other objects that it refers to is not kept."""
 
     def __init__(self, module: nn.Module) -> None:
         tables = [vars(inner) for inner in module.modules()]
@@ -334,7 +338,7 @@ class _Before:
         ]
 
     def put_back(self) -> None:
-        """Gives the module all of that again."""
+        """Gives the module its old state again."""
         for live, before in self._containers:
             if isinstance(live, list):
                 live[:] = before
@@ -342,7 +346,7 @@ class _Before:
                 live.clear()
                 live.update(before)
         for lazy, kind in self._lazy:
-            if type(lazy) is not kind:  # it has become a parameter of some shape
+            if type(lazy) is not kind:  # loading has made it a parameter of some shape
                 lazy.data = torch.empty(0, dtype=lazy.dtype, device=lazy.device)
                 lazy.__class__ = kind
         with torch.no_grad():

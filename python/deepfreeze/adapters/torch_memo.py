@@ -1,7 +1,7 @@
-"""Where the tensors of the last capture lay, so that the next need not find out again.
+"""Remembers the memory of the last capture's tensors, so that the next capture is faster.
 
-Which tensors share memory is found by comparing all of a state. Between two saves of a run nearly
-all lie where they lay; then the entries are those of the last time, and only their owners are new.
+To find which tensors share memory, all tensors of a state are compared. Between two saves of a run
+nearly all stay in place; then the entries are the last ones, and only their owners are new.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class _Known:
     high: int
     key: str
     view: Node
-    entry: int  # its place among the entries that tensors made
+    entry: int  # its index in the entries made of tensors
     alone: bool  # it is stored in place, and shares its memory with nothing
     copied: bool  # it is stored from a copy on the host
-    loose: bool = False  # it has moved before
+    loose: bool = False  # whether it has moved before
 
 
 def _form_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    """How its elements lie in memory."""
+    """The layout of its elements in memory."""
     return (
         tensor.untyped_storage().nbytes(),
         tensor.shape,
         tensor.stride(),
         tensor.dtype,
         tensor.device,
-        tensor.is_neg() or tensor.is_conj(),  # not carried out yet
+        tensor.is_neg() or tensor.is_conj(),  # lazily: the memory has other values
     )
 
 
@@ -62,13 +62,13 @@ class TensorMemo:
         self._known: list[_Known] = []
         self._paths: list[str] = []
         self._forms: list[tuple[object, ...]] = []
-        self._places: list[int] = []  # addresses, the last time
-        self._moved: list[int] = []  # numbers of those that no recall answered for
-        self._roll: _core.RollCall | None = None  # of these
+        self._places: list[int] = []  # their last addresses
+        self._moved: list[int] = []  # numbers of the tensors that no recall answered for
+        self._roll: _core.RollCall | None = None  # of these tensors
         self._all_alone = False  # each has made the entry of its own number
         self._entries: list[Entry] = []
         self._keys_before: frozenset[str] = frozenset()  # taken before by other adapters
-        self._owners: dict[str, Owner] = {}  # of places where ranks differ
+        self._owners: dict[str, Owner] = {}  # of places at which ranks differ
         self._lows: list[int] = []  # of the tensors that have not moved so far, in order
         self._highs: list[int] = []  # the highest of each and those before it
 
@@ -80,7 +80,7 @@ class TensorMemo:
         made: list[Entry],
         owners: dict[str, Owner],
     ) -> None:
-        """Notes what store_all() has made of `waiting`."""
+        """Notes the entries that store_all() has made of `waiting`."""
         places = {entry.key: index for index, entry in enumerate(made)}
         members = Counter(item.node["k"] for item in waiting)
         self._known = []
@@ -118,7 +118,7 @@ class TensorMemo:
         self._known = []
 
     def _await(self, seen: Seen) -> None:
-        """The next time these have to say for themselves whether they have moved."""
+        """The next time these tensors have to be asked whether they have moved."""
         self._moved = seen.moved
         self._roll = roll_call([seen.tensors[place] for place in seen.moved])
 
@@ -128,7 +128,7 @@ class TensorMemo:
         self._highs = list(accumulate((high for _, high in spans), max))
 
     def replay(self, seen: Seen, capture: Capture) -> bool:
-        """Fills the nodes and adds the entries as the last time; False where that may be wrong."""
+        """Fills the nodes and adds the entries as the last time; False if they may be wrong."""
         if not self._known or seen.paths != self._paths:
             return False
         if capture.keys.taken() != self._keys_before or capture.keys.owners != self._owners:
@@ -142,7 +142,7 @@ class TensorMemo:
         return True
 
     def _all_answer(self, seen: Seen) -> bool:
-        """Whether all lie where they lay, and are as they were."""
+        """Whether all tensors are in their old memory, in the same form."""
         if self._roll is None or seen.moved != self._moved:
             return False
         answers = self._roll.answer([seen.tensors[place] for place in seen.moved])
@@ -153,7 +153,7 @@ class TensorMemo:
         return True
 
     def _is_alike(self, seen: Seen) -> bool:
-        """Whether those that may have moved are as they were, and share memory with none."""
+        """Whether moved tensors have their old form, and share memory with no other."""
         tensors = [seen.tensors[place] for place in seen.moved]
         if [*map(_form_of, tensors)] != [self._forms[place] for place in seen.moved]:
             return False
@@ -176,7 +176,7 @@ class TensorMemo:
         return not moved or self._may_move(moved)
 
     def _may_move(self, moved: list[tuple[_Known, int]]) -> bool:
-        """Whether tensors that lie elsewhere now share that memory with no other either."""
+        """Whether tensors that have moved share their new memory with no other."""
         if not all(each.alone for each, _ in moved):
             return False
         if not all(each.loose for each, _ in moved):
@@ -186,7 +186,7 @@ class TensorMemo:
         numbers = {id(each) for each, _ in moved}
         spans = sorted(
             [(low, low + each.high - each.low) for each, low in moved]
-            # Those that have moved before and stand still now: they are not among the settled.
+            # Tensors that have moved before and stand still now are not among the settled.
             + [(e.low, e.high) for e in self._known if e.loose and id(e) not in numbers]
         )
         if any(high > low for (_, high), (low, _) in pairwise(spans)):
@@ -204,7 +204,7 @@ class TensorMemo:
         return index < len(self._lows) and self._lows[index] < high
 
     def _add_entries_alone(self, seen: Seen, capture: Capture) -> None:
-        for place in seen.moved:  # the nodes of all others were filled in when they were stored
+        for place in seen.moved:  # all other nodes were filled in when they were stored
             entry = self._entries[place]
             seen.nodes[place]["k"] = entry.key
             entry.address = self._places[place]
@@ -225,7 +225,7 @@ class TensorMemo:
             tensors[each.entry].append(tensor)
             if each.alone:
                 made[each.entry].address = low
-        # The storages too: a tensor may be given another one while its bytes are copied.
+        # Storages too: a tensor may be given another storage while its bytes are copied.
         capture.owners += seen.storages
         capture.owners += seen.tensors
         for entry in {each.entry for each in self._known if each.copied}:

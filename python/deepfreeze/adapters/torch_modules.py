@@ -1,4 +1,4 @@
-"""nn.Module: stored under its own names, filled in place, loaded only where it must be."""
+"""nn.Module: stored under its own names, filled in place, loaded only if it must be."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def is_module(value: object) -> TypeGuard[nn.Module]:
 
 
 def own_buffers(module: nn.Module, path: str, capture: Capture) -> None:
-    """Notes whose the buffers are of a module that ranks train together.
+    """Notes the owners of the buffers, if ranks train the module together.
 
-    Where DistributedDataParallel broadcasts them, those of its first rank are what all go on with;
-    where it does not, and under fully_shard(), each rank has its own. Of any other module they must
-    be equal.
+    If DistributedDataParallel broadcasts them, all ranks continue with those of its first rank. If
+    it does not, and under fully_shard(), each rank has its own. In any other module the ranks'
+    buffers must be equal.
     """
     kinds = _kinds_in(module)
     if not _have_shards(kinds) and not _have_parallel(kinds):
@@ -70,7 +70,7 @@ def own_buffers(module: nn.Module, path: str, capture: Capture) -> None:
     if _have_shards(kinds):
         owners |= {name: Owner.EACH for name, _ in module.named_buffers()}
     for prefix, inner in module.named_modules():
-        if isinstance(inner, nn.parallel.DistributedDataParallel):  # that counts, not the shards
+        if isinstance(inner, nn.parallel.DistributedDataParallel):  # it counts more than shards
             owner = _parallel_owner(inner)
             owners |= {name: owner for name, _ in inner.named_buffers(prefix)}
     canonical = canonical_names(module)
@@ -80,7 +80,7 @@ def own_buffers(module: nn.Module, path: str, capture: Capture) -> None:
 
 
 def _parallel_owner(module: Any) -> Owner | None:
-    """None where this is the rank whose buffers the others are given."""
+    """Which rank owns the buffers; None on the rank whose buffers the others are given."""
     if not module.broadcast_buffers:
         return Owner.EACH
     import torch.distributed as dist
@@ -90,7 +90,7 @@ def _parallel_owner(module: Any) -> Owner | None:
 
 
 def _kinds_in(module: nn.Module) -> set[type[nn.Module]]:
-    """Of a module and all within it."""
+    """The types of a module and of all modules within it."""
     known = {id(module)}
     waiting = [module]
     kinds: set[type[nn.Module]] = set()
@@ -117,7 +117,7 @@ def _have_parallel(kinds: set[type[nn.Module]]) -> bool:
 
 
 def encode_module(module: nn.Module, path: str, capture: Capture) -> Node:
-    """The node of a module: what its state_dict() gives, non-persistent buffers not among it."""
+    """The node of a module: the values of its state_dict(), without non-persistent buffers."""
     state = call_state_dict(module, path)
     if not _is_flat(state):
         return object_node("stateful", state, path, capture)
@@ -136,7 +136,7 @@ def _is_flat(state: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 class _ModuleMatch:
-    """Which stored entries go into one module, and what it has to load by itself."""
+    """Plans which stored entries fill a module, and which it has to load by itself."""
 
     def __init__(self, module: nn.Module, plan: Plan, stored: Versions, live: Versions) -> None:
         self._plan = plan
@@ -152,7 +152,7 @@ class _ModuleMatch:
     def ask_loaders(
         self, stored: dict[str, Node], live: dict[str, tuple[str, object]], path: str
     ) -> None:
-        """Plans to ask modules that load by themselves for what differs; takes it out of both."""
+        """Has modules that load by themselves asked for differing values; removes these entries."""
         canonical = canonical_names(self._module)
         for full_name, inner in outermost_loaders(self._module):
             name = canonical(full_name) if full_name else ""
@@ -180,12 +180,12 @@ class _ModuleMatch:
                 del stored[key]
 
     def _is_of_another_version(self, name: str) -> bool:
-        """Whether a module, or one within it, was stored by one."""
+        """Whether another version has stored the module, or one within it."""
         names = [key for key in self._live_versions if _is_within(key, name)]
         return are_other(self._stored_versions, self._live_versions, names)
 
     def _take_versions(self, name: str) -> Versions:
-        """The stored ones of a module. What it holds when all of it loads is of the live ones."""
+        """Removes and returns a module's stored versions: loaded whole, it has the live ones."""
         keys = [key for key in self._stored_versions if _is_within(key, name)]
         return {key[len(name) :].lstrip("."): self._stored_versions.pop(key) for key in keys}
 
@@ -250,16 +250,16 @@ class _ModuleMatch:
         try:
             owner = self._module.get_submodule(name.rpartition(".")[0])
         except AttributeError:
-            return False  # a hook renamed it: load_state_dict knows where it belongs
+            return False  # a hook renamed it: load_state_dict knows its module
         self._extra[name] = (owner, path, self._plan.fresh(node, path))
         return True
 
     def finish(self, path: str) -> None:
-        """Plans load_state_dict() if filling memory is not all that a load would do."""
+        """Plans load_state_dict() if a load does more than fill memory."""
         if self._root_is_asked:
             return
         if self._loaded or loads_by_itself(self._module):
-            # It sets extra state too, so it has to be given the new one.
+            # It sets extra state too, so it has to be given the new state.
             self._loaded |= {name: make for name, (_, _, make) in self._extra.items()}
             self._plan.apply(path, lambda: self._load(path))
             return
@@ -267,14 +267,14 @@ class _ModuleMatch:
             self._plan.apply(place, _extra_setter(owner, make))
 
     def _load(self, path: str) -> None:
-        live_state: Any = call_state_dict(self._module, path)  # with what was asked already
+        live_state: Any = call_state_dict(self._module, path)  # includes values that were asked for
         values = OrderedDict(live_state)
         # Versions of the modules, by which they recognise older layouts.
         metadata = getattr(live_state, "_metadata", None)
         vars(values)["_metadata"] = metadata
         if metadata is not None:
             set_versions(metadata, self._stored_versions, canonical_names(self._module))
-        if self._is_of_another_version(""):  # it may copy within the memory of a live tensor
+        if self._is_of_another_version(""):  # it may copy within a live tensor's memory
             values.update((k, v.clone()) for k, v in values.items() if torch.is_tensor(v))
         for name, make in self._loaded.items():
             values[name] = make()
@@ -293,7 +293,7 @@ class _ModuleMatch:
 
 
 def _is_within(name: str, module: str) -> bool:
-    """Whether it is the name of that module, or of something in it."""
+    """Whether `name` is the name of that module, or of a part of it."""
     return not module or name == module or name.startswith(f"{module}.")
 
 
@@ -302,7 +302,7 @@ def _extra_setter(owner: nn.Module, make: Callable[[], Any]) -> Callable[[], Non
 
 
 def match_module(node: Node, module: nn.Module, path: str, plan: Plan) -> None:
-    """Plans how a stored module gets into a live one."""
+    """Plans how a live module takes a stored one."""
     plan.keys.wants_whole(path)  # so that a pattern for all of it counts as used
     live_state = call_state_dict(module, path)
     if not _is_flat(live_state):
@@ -340,6 +340,6 @@ def _owned_memory(module: nn.Module) -> set[int]:
         t.untyped_storage().data_ptr()
         for t in tensors
         if t.layout == torch.strided
-        and not is_traceable_wrapper_subclass(t)  # as shards are too
+        and not is_traceable_wrapper_subclass(t)  # shards are such, too
         and not is_lazy(t)
     }

@@ -1,8 +1,8 @@
-"""Canonical names of parameters: those of the model itself, without what wraps it.
+"""Canonical names of parameters: those of the model itself, without the wrappers around it.
 
-As torch.distributed.checkpoint.state_dict has them, so that a wrapper may come or go between save
-and restore. Data-parallel, compile, activation and FSDP wrappers put a prefix into the names of a
-module; some of them take it out of state_dict() again by hooks of their own.
+torch.distributed.checkpoint.state_dict has the same names. With them a wrapper may come or go
+between save and restore. Data-parallel, compile, activation and FSDP wrappers put a prefix into the
+names of a module; some of them take it out of state_dict() again by hooks of their own.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _OTHERS = {
 
 
 def canonical_names(module: nn.Module, names: Iterable[str] = ()) -> Callable[[str], str]:
-    """Takes the names of what lies in `module`, in state_dict() or named_parameters(), to canonical
-    ones. All stay as they are if two of `names` would become one."""
+    """A function that makes the names of a module's state_dict() or named_parameters() canonical.
+
+    All names stay unchanged if two of `names` would become one.
+    """
     if not any(_wrapped_name(inner) for inner in module.modules()):
         return lambda name: name
     canonical = _Canonical(module)
@@ -51,7 +53,7 @@ class _Canonical:
         at, kept = self._known.get(parent) or self._known.setdefault(parent, self._walked(parent))
         wrapped = _wrapped_name(at)
         while at is not None and wrapped not in (None, part):
-            at = at._modules[str(wrapped)]  # the hooks of that wrapper have taken its prefix out
+            at = at._modules[str(wrapped)]  # that wrapper's hooks have removed its prefix
             wrapped = _wrapped_name(at)
         if wrapped is None:
             kept = f"{kept}.{part}" if kept else part
@@ -62,7 +64,7 @@ def _wrapped_name(module: nn.Module | None) -> str | None:
     """The name of the child that is wrapped; None for a module that is no wrapper."""
     if module is None:
         return None
-    # A wrapper holds nothing else: a model may have a child of that name beside others.
+    # A wrapper has one child and nothing else; a model may have a child of that name beside others.
     if len(module._modules) == 1 and not module._parameters and not module._buffers:
         (name,) = module._modules
         if name in _PRIVATE:
@@ -79,13 +81,13 @@ def _is_of_others(module: nn.Module) -> bool:
 
 
 def names_of_now(stored: Iterable[str], live: Iterable[str]) -> dict[str, str]:
-    """The canonical name of each stored one that has the prefix of a wrapper, and is not live.
+    """The canonical names of stored names that have a wrapper's prefix, and are not live.
 
     Version 0.1 stored the prefixes of wrappers that it did not know. A name stays as it is if the
     one without prefixes is not live, or is stored as well.
     """
     names, wanted = set(stored), set(live)
-    # A model may have a child called "module": only if all is in there, that is a wrapper.
+    # A model may have a child called "module": it is a wrapper only if all else is inside it.
     inside = all(name.startswith("module.") for name in names)
     dropped = {*_PRIVATE, "module"} if inside else set(_PRIVATE)
     renamed: dict[str, str] = {}

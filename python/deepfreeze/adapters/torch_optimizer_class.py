@@ -1,4 +1,4 @@
-"""What two classes of optimizers mean alike, for a restore into another class than was saved."""
+"""State that two classes of optimizers share, for a restore into another class than was saved."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from torch.optim import Optimizer
 
 from deepfreeze.adapters.class_names import base_names, is_same_class
 
-# Options of groups that mean the same whatever makes the updates; momentum, betas and eps do not.
+# Options of groups that mean the same in all classes; momentum, betas and eps do not.
 _OPTIONS = frozenset({"lr", "initial_lr", "weight_decay"})
 ADVICE = (
-    "build the one that was saved, or restore with strict=False, which takes what both mean alike"
+    "build the one that was saved, or restore with strict=False, which takes the parts that both "
+    "share"
 )
 
 
 class Alike:
-    """What state of an optimizer of the class called `stored` one of the class `live` can take.
+    """The state of a class called `stored` that an optimizer of the class `live` can take.
 
-    Options that no class has a default for (a group's name, say) are the program's own, and alike.
-    State that belongs to parameters only means the same where one class extends the other:
-    Adam and AdamW.
+    Options that no class has a default for (a group's name, for example) are the program's own, and
+    are taken. State that belongs to parameters means the same only if one class extends the other,
+    as AdamW extends Adam.
     """
 
     def __init__(self, stored: str, live: type[Optimizer]) -> None:
@@ -36,21 +37,21 @@ class Alike:
         """Whether an option of a group is taken."""
         if key in _OPTIONS or key not in defaults:
             return True
-        # What a class itself decides, as AdamW does decoupled_weight_decay, makes it the class.
+        # An option that a class sets itself (AdamW: decoupled_weight_decay) belongs to the class.
         return self.same_state and all(
             key in inspect.signature(kind).parameters for kind in self._kinds
         )
 
     @property
     def text(self) -> str:
-        """What is taken, for messages."""
+        """The entries that are taken, for messages."""
         if self.same_state:
             return "taken are its state and all options that a program can choose"
         return "taken are the learning rate and weight decay of its groups"
 
 
 def _extended_by(live: type[Optimizer], stored: str) -> type | None:
-    """The base called `stored`, unless what `live` adds to it has to do with state."""
+    """The base called `stored`, unless code that `live` adds to it concerns state."""
     for kind, name in zip(live.__mro__, base_names(live), strict=True):
         if is_same_class(stored, name):
             return kind
@@ -67,7 +68,7 @@ def _extending(live: type[Optimizer], stored: str) -> type | None:
 
 
 def _codes_in(kind: type) -> Iterator[CodeType]:
-    """The code that a class has beside its bases'; torch wraps an inherited step() in it."""
+    """The code that a class adds to its bases'; torch wraps an inherited step() in it."""
     for name, value in vars(kind).items():
         code = _code_of(value)
         inherited = (_code_of(vars(base).get(name)) for base in kind.__mro__[1:])

@@ -1,4 +1,4 @@
-"""How stored optimizer state gets into a live optimizer."""
+"""Restores stored optimizer state into a live optimizer."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 def match_optimizer(
     node: Node, optimizer: Optimizer, path: str, plan: Plan, parameters: ParameterNames
 ) -> None:
-    """Plans how stored optimizer state gets into a live optimizer."""
+    """Plans how a live optimizer takes stored state."""
     live = optimizer_class(optimizer)
     if tag_of(node) != "object" or node["t"] != "optimizer":
         plan.mismatch(path, node, f"an optimizer, {telling_name(live)}")
         return
-    if "class" not in node:  # of version 0.1, which named the parameters of modules alone
+    if "class" not in node:  # version 0.1 stored it: it named only the parameters of modules
         parameters = ParameterNames.of_modules(plan.state)
     alike = _alike(node, live, path, plan)
     _OptimizerMatch(node["v"], optimizer, path, plan, parameters, alike).run()
@@ -125,7 +125,7 @@ class _OptimizerMatch:
             self._plan.apply(self._path, partial(hook, self._optimizer))
 
     def _say_of_unnamed(self, stored: list[str]) -> None:
-        """What to do about parameters that the state does not name, but the saved one did."""
+        """Advice for parameters that had a name in the saved state, but have none in this one."""
         unnamed = [
             f"group{g}.param{i}"
             for g, group in enumerate(self._optimizer.param_groups)
@@ -133,7 +133,7 @@ class _OptimizerMatch:
             if self._names[id(parameter)] == f"group{g}.param{i}"
         ]
         path = join(self._path, "state")
-        # Those that were stored by their order are missing for another reason.
+        # Parameters that were stored by their order are missing for another reason.
         unnamed = [name for name in unnamed if name not in self._shapes]
         if unnamed and stored and self._plan.keys.wants_whole(path):
             self._plan.unfit(
@@ -169,7 +169,7 @@ class _OptimizerMatch:
                 self._match_value(parameter, key, node, live.get(key), join(path, key), group)
 
     def _forget(self, parameter: torch.Tensor, gone: list[Any]) -> None:
-        """Drops what the saved optimizer did not have, so that both hold the same."""
+        """Drops state that the saved optimizer did not have, so that both have the same."""
         live = self._optimizer.state.get(parameter)
         if live is None:
             return
@@ -205,7 +205,7 @@ class _OptimizerMatch:
         self._optimizer.state[parameter][key] = value
 
     def _is_shard(self, node: Node, parameter: torch.Tensor) -> bool:
-        """Whether it is to be cut as its parameter is."""
+        """Whether a stored state is cut into shards as its parameter is."""
         if tag_of(node) != "tensor" or not is_sharded(parameter):
             return False
         return form_of(node, self._plan)[1] == tuple(parameter.shape)
@@ -223,7 +223,7 @@ class _OptimizerMatch:
         return form_of(node, self._plan) == (dtype_name(live.dtype), tuple(live.shape))
 
     def _match_options(self, index: int, group: dict[str, Any]) -> None:
-        """Those of the saved group with the same parameters; of empty ones, the next."""
+        """Takes the options of the saved group with equal parameters; empty groups go in order."""
         wanted = frozenset(self._names[id(parameter)] for parameter in group["params"])
         same = self._by_members[wanted]
         path = join(join(self._path, "param_groups"), index)
@@ -253,7 +253,7 @@ class _OptimizerMatch:
         return key in group and self._alike.option(key, self._optimizer.defaults)
 
     def _match_other(self) -> None:
-        """State that belongs to no parameter; what the saved optimizer did not have is dropped."""
+        """State that belongs to no parameter; drops entries that the saved optimizer lacked."""
         state: dict[Any, Any] = self._optimizer.state
         path = join(self._path, "other")
         pairs = mapping_pairs(self._other) or []
@@ -278,9 +278,9 @@ def _setter(
 
 
 def _moved(value: Any, device: torch.device, like: torch.Tensor | None = None) -> Any:
-    """Tensors within a restored value where, and as, the optimizer expects them."""
+    """A restored value with its tensors on the device, in the layout that the optimizer expects."""
     if registered_for(value) is not None:
-        return value  # whose layout is its own
+        return value  # a registered type has a layout of its own
     if isinstance(value, torch.Tensor):
         return _in_layout(value.to(device), like)
     if type(value) in (list, tuple):
@@ -291,7 +291,7 @@ def _moved(value: Any, device: torch.device, like: torch.Tensor | None = None) -
 
 
 def _in_layout(value: torch.Tensor, like: torch.Tensor | None) -> torch.Tensor:
-    """In the memory format of its parameter: fused kernels walk both side by side."""
+    """The value in the memory format of its parameter: fused kernels walk both side by side."""
     if like is None or is_special(value) or is_special(like) or value.shape != like.shape:
         return value
     out = torch.empty_like(

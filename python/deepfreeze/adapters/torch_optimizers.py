@@ -1,9 +1,9 @@
 """Optimizers: state by parameter name, restored with its saved dtype.
 
 Optimizer.load_state_dict is not used: it casts state to the parameter's dtype. All options of the
-parameter groups are restored as saved, foreach, fused and capturable among them. An optimizer
-whose class has a state_dict or load_state_dict of its own, or that has hooks which change what
-they give or take, is treated like any other object.
+parameter groups are restored as saved, foreach, fused and capturable among them. An optimizer is
+treated like any other object if its class has a state_dict or load_state_dict of its own, or if it
+has hooks that change the state that these give or take.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _only_passes_on(wrapper: Optimizer, inner: Optimizer) -> bool:
 
 
 def optimizer_class(optimizer: Optimizer) -> type[Optimizer]:
-    """The class that makes the updates: Lightning's wrapper is of a class made for each."""
+    """The class that makes the updates; Lightning's wrapper makes a class for each optimizer."""
     inner = vars(optimizer).get("_optimizer")
     if isinstance(inner, Optimizer) and inner.state is vars(optimizer).get("state"):
         return type(inner)
@@ -99,7 +99,7 @@ def encode_state(optimizer: Optimizer, path: str, capture: Capture, named: Named
 
 
 def run_state_hooks(optimizer: Optimizer) -> None:
-    """What state_dict() would do before it looks."""
+    """Does the work that state_dict() does before it reads the state."""
     for hook in hooks_of(optimizer, "_optimizer_state_dict_pre_hooks"):
         hook(optimizer)
 

@@ -24,9 +24,9 @@ Placed: TypeAlias = tuple[tuple[str, ...], nn.Module]  # the keys that lead to a
 
 
 class ParameterNames:
-    """The names of parameters, found by identity: those that the modules of a state give them.
+    """The names of parameters, found by identity, from the modules of a state.
 
-    A tensor that no module has goes by its place in the dicts and lists of the state.
+    A tensor that no module has is named by its place in the dicts and lists of the state.
     """
 
     def __init__(self, modules: Iterable[Placed]) -> None:
@@ -40,18 +40,18 @@ class ParameterNames:
 
     @classmethod
     def of_modules(cls, state: object) -> ParameterNames:
-        """One for which tensors that no module has go by their order, whatever the state has."""
+        """Names for version 0.1: tensors that no module has are named by their order alone."""
         names = cls(modules_in(state, ()))
         names._loose = []
         return names
 
     def path_of(self, parameter: torch.Tensor) -> str | None:
-        """Where the parameter is in the state; None if no module of the state has it."""
+        """The parameter's path in the state; None if no module of the state has it."""
         place = self._names.get(id(parameter))
         return None if place is None else _full_name(place)
 
     def of(self, optimizer: Optimizer, state: object) -> Named:
-        """The names of an optimizer's parameters: the same as long as it has the same."""
+        """The names of an optimizer's parameters; the same object while these are the same."""
         known = self._known.get(id(optimizer))
         if known is None or not known.holds(optimizer):
             known = Named(optimizer, self._names_of(optimizer, state))
@@ -59,7 +59,7 @@ class ParameterNames:
         return known
 
     def hold_in(self, state: object) -> bool:
-        """Whether tensors that no module has are where they were, as far as that matters."""
+        """Whether tensors that no module has are in their old places, as far as that matters."""
         return self._loose is None or self._loose == _loose_in(state)
 
     def _name_loose(self, state: object) -> None:
@@ -107,7 +107,7 @@ class Named:
     def group_nodes(
         self, optimizer: Optimizer, path: str, capture: Capture
     ) -> list[dict[str, Node]]:
-        """Of each group the names and shapes of its parameters."""
+        """The names and shapes of the parameters of each group."""
         groups = [group["params"] for group in optimizer.param_groups]
         shapes = [[parameter.shape for parameter in group] for group in groups]
         if shapes != self._shapes or not self._nodes:

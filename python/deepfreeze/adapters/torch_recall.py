@@ -1,10 +1,10 @@
-"""What modules and optimizers were at the last save, so that the next need not walk them again.
+"""Remembers modules and optimizers from the last save, so that the next need not walk them again.
 
-Between two saves of a run hardly anything changes but bytes in memory. A recall compares what the
-result of a walk depends on: the same places hold the same objects, under the same names and of the
-same kinds. Then it gives the nodes of the last walk, with the tensors that lie in those places now.
-It refers to tensors by place only: a weak reference would keep torch from swapping them. What has
-methods or hooks of its own, which may say something new each time, is never recalled.
+Between two saves of a run hardly anything changes but bytes in memory. A recall checks everything
+that the result of a walk depends on: the same places hold the same objects, under the same names
+and of the same kinds. Then it gives the nodes of the last walk, with the tensors that lie in those
+places now. It refers to tensors by place only: a weak reference would keep torch from swapping
+them. Objects with methods or hooks of their own are never recalled: these may give new values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
 _TORCHS_OWN = {name: getattr(nn.Module, name) for name in _STATE_METHODS}
 _NAMING_METHODS = ("named_parameters", "named_modules")
 _TORCHS_NAMING = {name: getattr(nn.Module, name) for name in _NAMING_METHODS}
-_KINDS = (torch.Tensor, nn.Parameter)  # as they are, no subclass: what those add is not known here
+_KINDS = (torch.Tensor, nn.Parameter)  # no subclasses: a recall does not know what they add
 
 
 def _values(dicts: list[dict[Any, Any]]) -> Iterator[Any]:
@@ -43,15 +43,16 @@ class Seen:
     nodes: list[Node] = field(default_factory=list)  # their keys are to be filled in
     tensors: list[torch.Tensor] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    # Of those that lie where they lay when they were last stored: what holds their memory.
+    # For each tensor that has not moved since it was last stored, the storage that holds its
+    # memory.
     storages: list[torch.UntypedStorage | None] = field(default_factory=list)
-    moved: list[int] = field(default_factory=list)  # the places of all others
+    moved: list[int] = field(default_factory=list)  # the places of all other tensors
 
     def __len__(self) -> int:
         return len(self.tensors)
 
     def add(self, node: Node, tensor: torch.Tensor, path: str) -> None:
-        """Of this one nothing is known."""
+        """Adds a tensor of which nothing is known."""
         self.moved.append(len(self.tensors))
         self.nodes.append(node)
         self.tensors.append(tensor)
@@ -59,7 +60,7 @@ class Seen:
         self.storages.append(None)
 
     def extend(self, other: Seen) -> None:
-        """All of `other`, behind those that are here."""
+        """Adds all tensors of `other` at the end."""
         begin = len(self.tensors)
         self.moved += [begin + place for place in other.moved]
         self.nodes += other.nodes
@@ -68,7 +69,7 @@ class Seen:
         self.storages += other.storages
 
     def since(self, begin: int) -> Seen:
-        """Those from one place on, as if nothing were known of them."""
+        """The tensors from one place on, as if nothing were known of them."""
         count = len(self) - begin
         return Seen(
             self.nodes[begin:], self.tensors[begin:], self.paths[begin:], [None] * count,
@@ -85,11 +86,11 @@ class Structure:
         self._contents = _core.Contents(_dicts_of(modules))
 
     def modules(self) -> list[nn.Module]:
-        """Those that are left, each once, the module itself first."""
+        """Its live modules, each once, the module itself first."""
         return [each for ref in self._modules if (each := ref()) is not None]
 
     def holds(self, module: nn.Module) -> bool:
-        """Whether the module is still made of the same."""
+        """Whether the module still consists of the same objects."""
         modules = self.modules()
         return (
             len(modules) == len(self._modules)
@@ -98,7 +99,7 @@ class Structure:
         )
 
     def values(self) -> list[Any]:
-        """All that it holds: parameters, buffers and modules, in a constant order."""
+        """All parameters, buffers and modules in it, in a constant order."""
         return [*_values(_dicts_of(self.modules()))]
 
 
@@ -107,7 +108,7 @@ def _dicts_of(modules: list[nn.Module]) -> list[dict[str, Any]]:
 
 
 class _Tensors:
-    """Of one object's tensors, in the walk's order: their nodes, paths and kinds."""
+    """The tensors of one object, in the walk's order: their nodes, paths and kinds."""
 
     def __init__(
         self,
@@ -126,20 +127,20 @@ class _Tensors:
         return cls(live, seen.nodes, seen.paths, _core.TensorKinds(live))
 
     def again(self, live: list[torch.Tensor]) -> tuple[_Tensors, Seen] | None:
-        """What to remember of them now, and what is to be stored; None where they need a walk."""
+        """The recall for the next save, and the tensors to store; None if they need a walk."""
         storages = None if self._roll is None else self._roll.answer(live)
         if storages is not None:
             return self, Seen(self._nodes, live, self._paths, storages, [])
         if not self._kinds.match(live):
             return None
-        # Not in place: a walk that fails must leave what the last complete one has found.
+        # A new object: if the walk fails, the result of the last complete one must remain.
         moved = _Tensors(live, self._nodes, self._paths, self._kinds)
         count = len(live)
         return moved, Seen(self._nodes, live, self._paths, [None] * count, [*range(count)])
 
 
 def roll_call(tensors: list[torch.Tensor]) -> _core.RollCall | None:
-    """Where they lie; None where some have no memory on the host."""
+    """Their places in memory; None if one has no memory on the host."""
     try:
         return _core.RollCall(tensors)
     except Exception:  # a sparse tensor, one on another device: walked each time
@@ -147,7 +148,7 @@ def roll_call(tensors: list[torch.Tensor]) -> _core.RollCall | None:
 
 
 class _OfTensors:
-    """A recall of an object whose tensors are all that can move."""
+    """A recall of an object in which only tensors can move."""
 
     _tensors: _Tensors
 
@@ -174,14 +175,14 @@ class ModuleRecall(_OfTensors):
 
     @classmethod
     def of(cls, module: nn.Module, node: Node, seen: Seen) -> ModuleRecall | None:
-        """What `node` and `seen` have come of; None where the next walk may find anything."""
+        """The recall of a module with its `node` and `seen`; None if the next walk may differ."""
         structure = Structure(module)
         if not _gives_its_tensors(structure.modules()):
             return None
         live = list(module.state_dict(keep_vars=True).values())
         nodes = list(node["v"].values())
         held = {*map(id, structure.values())}
-        if not held.issuperset(map(id, live)):  # of a submodule that modules() hides
+        if not held.issuperset(map(id, live)):  # a submodule is hidden from modules()
             return None
         same = len(live) == len(seen) == len(nodes) and all(
             type(tensor) in _KINDS and tensor.data_ptr() == alias.data_ptr() and child is inner
@@ -192,7 +193,7 @@ class ModuleRecall(_OfTensors):
         return cls(structure, node, live, seen) if same else None
 
     def again(self, module: nn.Module) -> tuple[ModuleRecall, Node, Seen] | None:
-        """What to remember now, the node, and the tensors; None: walk it."""
+        """The recall for the next save, the node, and the tensors; None if it needs a walk."""
         if not self._structure.holds(module):
             return None
         modules = self._structure.modules()
@@ -220,7 +221,7 @@ def _gives_its_tensors(modules: list[nn.Module]) -> bool:
 
 
 class OptimizerRecall(_OfTensors):
-    """The state of one optimizer, where all of it is tensors that belong to parameters."""
+    """The state of one optimizer, if all of it is tensors that belong to parameters."""
 
     def __init__(self, optimizer: Optimizer, named: Named, node: Node, seen: Seen) -> None:
         self._named = named
@@ -233,7 +234,10 @@ class OptimizerRecall(_OfTensors):
     def of(
         cls, optimizer: Optimizer, named: Named, node: Node, seen: Seen
     ) -> OptimizerRecall | None:
-        """What `node` and `seen` have come of; None where the next walk may find anything."""
+        """The recall of an optimizer with its `node` and `seen`;
+
+        None if the next walk may differ.
+        """
         states = list(optimizer.state.values())
         if not all(type(each) is dict for each in states):
             return None
@@ -247,7 +251,10 @@ class OptimizerRecall(_OfTensors):
     def again(
         self, optimizer: Optimizer, named: Named
     ) -> tuple[OptimizerRecall, Node, Seen] | None:
-        """What to remember now, the node of the state, and its tensors; None: walk it."""
+        """The recall for the next save, the state's node, and its tensors;
+
+        None if it needs a walk.
+        """
         states = list(optimizer.state.values())
         if (
             named is not self._named
@@ -260,7 +267,7 @@ class OptimizerRecall(_OfTensors):
 
 
 class DictRecall(_OfTensors):
-    """A dict of names and tensors, such as a state_dict(): whichever objects hold the memory."""
+    """A dict of names and tensors, such as a state_dict(), whichever objects hold the memory."""
 
     def __init__(self, mapping: dict[str, torch.Tensor], node: Node, seen: Seen) -> None:
         self._kind = type(mapping)
@@ -270,12 +277,12 @@ class DictRecall(_OfTensors):
 
     @classmethod
     def of(cls, mapping: dict[Any, Any], node: Node, seen: Seen) -> DictRecall | None:
-        """What `node` and `seen` have come of; None where not all of it is tensors."""
+        """The recall of a dict with its `node` and `seen`; None if not all values are tensors."""
         same = len(seen) == len(mapping) and all(map(is_, mapping.values(), seen.tensors))
         return cls(mapping, node, seen) if same else None
 
     def again(self, mapping: dict[Any, Any]) -> tuple[DictRecall, Node, Seen] | None:
-        """What to remember now, the node, and the tensors; None: walk it."""
+        """The recall for the next save, the node, and the tensors; None if it needs a walk."""
         if type(mapping) is not self._kind or not self._are_names_of(mapping):
             return None
         found = self._tensors.again([*mapping.values()])
@@ -287,13 +294,13 @@ class DictRecall(_OfTensors):
 
 ObjectRecall: TypeAlias = ModuleRecall | OptimizerRecall
 
-# How many tensors come before, and the path: several objects can have one path, as "a.b" and "b" in
-# "a" do, and each one's nodes are those of its own place in the walk.
+# The number of tensors before, and the path. Several objects can have one path ("a.b", and "b" in
+# "a"), and the nodes of each are those of its own place in the walk.
 At: TypeAlias = tuple[int, str]
 
 
 class Recalls:
-    """Of one checkpointer: what the last complete walk found, and what the present one does."""
+    """A checkpointer's recalls: from its last complete walk, and from the present one."""
 
     def __init__(self) -> None:
         self._structures: dict[int, Structure] = {}
@@ -304,17 +311,17 @@ class Recalls:
         self._last: Recalls | None = None
 
     def next(self) -> Recalls:
-        """For the walk that begins."""
+        """The recalls of the walk that begins."""
         following = Recalls()
         following._last = self
         return following
 
     def keep(self) -> None:
-        """The walk is over."""
+        """The walk is over: forgets the one before."""
         self._last = None
 
     def _structure(self, module: nn.Module) -> Structure:
-        """The same object as long as the module is made of the same."""
+        """The module's structure: the same object while the module is unchanged."""
         known = self._last._structures.get(id(module)) if self._last else None
         if known is None or not known.holds(module):
             known = Structure(module)
@@ -322,7 +329,7 @@ class Recalls:
         return known
 
     def parameter_names(self, state: object) -> ParameterNames:
-        """What the modules of a state call their parameters."""
+        """The names of parameters in the modules of a state."""
         if self._names is None:
             found = list(modules_in(state, ()))
             self._places = [(keys, self._structure(module)) for keys, module in found]
@@ -334,20 +341,20 @@ class Recalls:
         return self._names
 
     def last(self, at: At) -> ObjectRecall | None:
-        """What was noted there by the last walk."""
+        """The recall that the last walk noted there."""
         return self._last._objects.get(at) if self._last else None
 
     def note(self, at: At, recall: ObjectRecall | None) -> None:
-        """For the next walk."""
+        """Notes a recall for the next walk."""
         if recall is not None:
             self._objects[at] = recall
 
     def last_dict(self, at: At) -> DictRecall | None:
-        """The same for a dict."""
+        """The recall of a dict that the last walk noted there."""
         return self._last._dicts.get(at) if self._last else None
 
     def note_dict(self, at: At, recall: DictRecall | None) -> None:
-        """For the next walk."""
+        """Notes a recall of a dict for the next walk."""
         if recall is not None:
             self._dicts[at] = recall
 

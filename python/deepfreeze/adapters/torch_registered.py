@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def is_unknown_wrapper(tensor: torch.Tensor) -> bool:
-    """Whether it is a subclass that has no memory of its own, and that nobody has registered."""
+    """Whether it is a subclass without memory of its own that nobody has registered."""
     return (
         type(tensor) not in (torch.Tensor, torch.nn.Parameter)
         and is_traceable_wrapper_subclass(tensor)
@@ -34,22 +34,23 @@ def is_unknown_wrapper(tensor: torch.Tensor) -> bool:
 def match_registered(
     node: Node, live: torch.Tensor, known: RegisteredType, path: str, plan: Plan
 ) -> Remake:
-    """Plans how a stored value of a registered type gets into a live tensor of that type.
+    """Plans how a live tensor of a registered type takes a stored value.
 
-    In place if to_tree gives the tensors that it is made of, and what is stored differs in these
-    alone: optimizers and modules know a parameter by its identity. Else what from_tree makes.
+    It is filled in place if to_tree gives the tensors that it consists of, and the stored value
+    differs in these alone: optimizers and modules know a parameter by its identity. Otherwise
+    from_tree makes a new one.
     """
     if tag_of(node) != "ext" or node["t"] != known.name:
         plan.mismatch(path, node, f"a {type(live).__qualname__}")
         return None
     parts = _Parts(plan)
-    # A copy would be another one the next time.
+    # Called twice: a tensor that is a copy is another object the second time.
     parts.add(node["v"], known.to_tree(live), known.to_tree(live), path)
     if parts.unlike:
         plan.unfit(*parts.unlike)
         return None
     if parts.others and known.is_flattened:
-        plan.unfit(path, f"what its {type(live).__qualname__} holds beside tensors is not the same")
+        plan.unfit(path, f"its {type(live).__qualname__} differs in values beside the tensors")
         return None
     if parts.others or not parts.tensors:
         return plan.fresh(node, path)
@@ -59,7 +60,7 @@ def match_registered(
 
 
 class _Parts:
-    """What a live value is made of, beside what is stored of it."""
+    """The parts of a live value, compared with the stored ones."""
 
     def __init__(self, plan: Plan) -> None:
         self.tensors: list[tuple[Node, torch.Tensor, str]] = []  # may be filled
@@ -68,7 +69,7 @@ class _Parts:
         self._plan = plan
 
     def add(self, node: Node, live: Any, again: Any, path: str) -> None:
-        """One part, as to_tree has given it, and as it has given it the second time."""
+        """Compares one part, as to_tree has given it the first and the second time."""
         if type(live) is torch.Tensor and not is_special(live) and not is_sharded(live):
             self._add_tensor(node, live, again, path)
         elif isinstance(live, torch.Tensor) or not is_plain(node):

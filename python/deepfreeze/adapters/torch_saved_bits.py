@@ -1,7 +1,7 @@
-"""What an object's own load_state_dict() has made of stored tensors: the saved bits, or a cast.
+"""Checks whether an object's load_state_dict() kept the bits of stored tensors, or cast them.
 
-torch's Optimizer.load_state_dict() casts state to the dtype of its parameter, and loaders that
-call it, or do likewise, round what was saved.
+torch's Optimizer.load_state_dict() casts state to the dtype of its parameter. Loaders that call it,
+or do the same, round the saved values.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _NARROW = (torch.bfloat16, torch.float16)
 
 
 def put_back(give: Callable[[], object], saved: object, path: str, plan: Plan) -> None:
-    """Puts the saved tensors into an object that was given them, where it has only cast them.
+    """Puts the saved tensors into an object that has merely cast the tensors it was given.
 
-    `give` is its state_dict(). What can't be put there is an error, or reported without strict.
+    `give` is its state_dict(). A tensor that can't be put there is an error, or is reported if the
+    restore is not strict.
     """
     with torch.no_grad():
         for _, found, kept in _casts(give(), saved, path):
@@ -52,7 +53,7 @@ def holds_tensors(value: object) -> bool:
 
 
 def containers_copied(value: Any) -> Any:
-    """The same tensors in new containers: a loader may empty those that it is given."""
+    """The tensors in new containers: a loader may empty the containers that it is given."""
     if isinstance(value, Mapping):
         return {key: containers_copied(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -63,7 +64,7 @@ def containers_copied(value: Any) -> Any:
 def _casts(
     found: object, saved: object, path: str
 ) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Places at which `found` holds a tensor that is the saved one, cast or rounded."""
+    """The places at which `found` has the saved tensor, but cast or rounded."""
     if isinstance(found, Mapping) and isinstance(saved, Mapping):
         for key in saved.keys() & found.keys():
             yield from _casts(found[key], saved[key], join(path, key))
@@ -100,8 +101,8 @@ def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _set(found: torch.Tensor, saved: torch.Tensor) -> None:
-    """By its data, because nobody knows in how many places of the object the tensor stands."""
+    """Sets the tensor's data, because nobody knows in how many places the object has it."""
     try:
         found.data = saved.to(found.device)
-    except RuntimeError:  # not one that may get another dtype: the second look tells
+    except RuntimeError:  # its dtype can't change: the second comparison will notice
         return

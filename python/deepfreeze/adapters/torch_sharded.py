@@ -18,7 +18,7 @@ Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # its offset, and the 
 
 @dataclass(frozen=True)
 class Shard:
-    """What this rank has of one tensor."""
+    """This rank's part of one tensor."""
 
     local: torch.Tensor
     box: Box
@@ -34,20 +34,20 @@ def is_sharded(tensor: torch.Tensor) -> bool:
 
 
 def local_of(value: object) -> object:
-    """This rank's own memory of a DTensor; anything else as it is."""
+    """A DTensor's local tensor; any other value unchanged."""
     if isinstance(value, torch.Tensor) and is_sharded(value):
         return _local(value)
     return value
 
 
 def shard_of(tensor: torch.Tensor) -> Shard | None:
-    """This rank's part of a DTensor; None of other tensors. EncodeError where it is no one box."""
+    """This rank's part of a DTensor; None for other tensors. EncodeError unless it is one box."""
     if not is_sharded(tensor):
         return None
     chunks = _chunks(tensor)
     local = _local(tensor)
     whole = tuple(tensor.shape)
-    if not chunks:  # no rank of this tensor's, or nothing left for it
+    if not chunks:  # this rank has no part of the tensor
         return Shard(local.new_empty((0, *local.shape[1:])), ((0,) * len(whole), whole))
     if len(chunks) > 1:
         raise EncodeError(f"this rank has {len(chunks)} parts of it, and one can be stored")
@@ -58,7 +58,7 @@ def shard_of(tensor: torch.Tensor) -> Shard | None:
 
 
 def _local(tensor: DTensor | torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():  # else it is a view that autograd makes
+    with torch.no_grad():  # otherwise autograd makes a view of it
         return tensor.to_local().detach()  # type: ignore[union-attr]
 
 
@@ -66,6 +66,6 @@ def _chunks(tensor: torch.Tensor) -> list[tuple[tuple[int, ...], tuple[int, ...]
     """Offsets and extents, as torch.distributed.checkpoint asks a DTensor for them."""
     try:
         chunks = tensor.__create_chunk_list__()  # type: ignore[attr-defined]
-    except RuntimeError as cause:  # partial sums, which no rank has whole
+    except RuntimeError as cause:  # partial sums: no rank has the whole values
         raise EncodeError(f"its placement can't be stored: {cause}") from cause
     return [(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in chunks]

@@ -36,13 +36,13 @@ def is_special(tensor: torch.Tensor) -> bool:
 
 
 def form_of_special(tensor: torch.Tensor) -> SpecialForm:
-    """Its kind, dtype and shape."""
+    """The tensor's kind, dtype and shape."""
     kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
     return kind, dtype_name(tensor.dtype), tuple(tensor.shape)
 
 
 def stored_form_of_special(node: Node, plan: Plan) -> SpecialForm:
-    """The same of what is stored."""
+    """The stored tensor's kind, dtype and shape."""
     parts = dict(mapping_pairs(node["v"]) or [])
     if node["t"] in ("torch.quantized", _PER_CHANNEL):
         return "quantized", parts["dtype"], form_of(parts["integers"], plan)[1]
@@ -51,7 +51,7 @@ def stored_form_of_special(node: Node, plan: Plan) -> SpecialForm:
 
 
 def encode_special(tensor: torch.Tensor, path: str, capture: Capture) -> Node:
-    """The node of such a tensor; EncodeError where its kind can't be stored."""
+    """The node of such a tensor; EncodeError if its kind can't be stored."""
     tensor = tensor.detach()
     if tensor.layout == torch.sparse_coo:
         name, parts = "torch.sparse_coo", _coo_parts(tensor)
@@ -68,13 +68,13 @@ def encode_special(tensor: torch.Tensor, path: str, capture: Capture) -> Node:
 
 
 def _is_per_channel(tensor: torch.Tensor) -> bool:
-    # Of other dtypes several elements share a byte.
+    # In other dtypes several elements share a byte.
     plain = (torch.quint8, torch.qint8, torch.qint32)
     return tensor.dtype in plain and tensor.qscheme() in _PER_CHANNEL_SCHEMES
 
 
 def decode_special(name: str, parts: dict[str, Any]) -> torch.Tensor:
-    """The tensor of its decoded parts."""
+    """The tensor that consists of these decoded parts."""
     if name == "torch.sparse_coo":
         return torch.sparse_coo_tensor(
             parts["indices"],
@@ -94,7 +94,7 @@ def decode_special(name: str, parts: dict[str, Any]) -> torch.Tensor:
         )
     integers: torch.Tensor = parts["integers"]
     dtype_from_name(parts["dtype"])
-    if name == _PER_CHANNEL:  # of float_qparams if its zero points are floats
+    if name == _PER_CHANNEL:  # its scheme is float_qparams if its zero points are floats
         return torch._make_per_channel_quantized_tensor(
             integers, parts["scales"], parts["zero_points"], parts["axis"]
         )

@@ -1,4 +1,4 @@
-"""Dense torch tensors: their stored form, what shares memory, and filling them in place."""
+"""Dense torch tensors: their stored form, shared memory, and filling them in place."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def dtype_from_name(name: str) -> torch.dtype:
-    """The torch dtype of that name; CorruptError where there is none."""
+    """The torch dtype of that name; CorruptError if there is none."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise CorruptError(f"state tree: {name!r} is no dtype of torch {torch.__version__}")
@@ -44,7 +44,7 @@ def dtype_from_name(name: str) -> torch.dtype:
 
 
 def copyable(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory in a dtype that torch copies bit by bit."""
+    """A view of the same memory in a dtype that torch copies bit by bit."""
     name = dtype_name(tensor.dtype)
     if name in NATIVE or name in COMPLEX:
         return tensor
@@ -57,7 +57,7 @@ def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def empty(name: str, shape: tuple[int, ...], size: int) -> torch.Tensor:
-    """Memory for an entry, as a tensor of its dtype where torch has it, else of bytes."""
+    """Memory for an entry, as a tensor of its dtype if torch can copy that, else of bytes."""
     dtype = getattr(torch, name, None)
     if isinstance(dtype, torch.dtype) and (name in NATIVE or name in COMPLEX):
         return torch.empty(shape, dtype=dtype, device="cpu")
@@ -65,7 +65,7 @@ def empty(name: str, shape: tuple[int, ...], size: int) -> torch.Tensor:
 
 
 def stored_box(box: Box, stored_shape: tuple[int, ...]) -> Box:
-    """The same of the stored elements, which have a dimension more where they stand for others."""
+    """The box of the stored elements; dtypes stored as others have one dimension more."""
     offset, whole = box
     more = stored_shape[len(whole) :]
     return (*offset, *(0 for _ in more)), (*whole, *more)
@@ -73,12 +73,12 @@ def stored_box(box: Box, stored_shape: tuple[int, ...]) -> Box:
 
 @dataclass(slots=True)
 class Pending:
-    """A tensor whose node waits until it is known what shares its memory."""
+    """A tensor whose node waits until all tensors that share its memory are known."""
 
     node: Node
     tensor: torch.Tensor
     path: str
-    dense: bool  # it holds its elements in order and without gaps
+    dense: bool  # its elements are contiguous
     low: int  # the bytes of memory that it spans
     high: int
     box: Box | None = None  # of the tensor that it is a part of
@@ -90,7 +90,7 @@ class Pending:
 
 
 def pending(node: Node, tensor: torch.Tensor, path: str, box: Box | None = None) -> Pending:
-    """Where `tensor` lies. A lazy conjugate or negation is resolved into memory of its own."""
+    """Notes the memory of `tensor`. A lazy conjugate or negation is resolved into new memory."""
     tensor = tensor.detach() if tensor.requires_grad else tensor
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
@@ -110,13 +110,13 @@ def within_storage(tensor: torch.Tensor) -> bool:
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
-    """How the tensor's elements lie."""
+    """The layout of the tensor's elements, in bytes."""
     item = tensor.element_size()
     return Layout(tuple(tensor.shape), tuple(step * item for step in tensor.stride()), item)
 
 
 def _span(tensor: torch.Tensor) -> int:
-    """Elements of memory from the first to the last that a tensor uses."""
+    """The number of elements from the first to the last that a tensor uses."""
     if tensor.numel() == 0 or tensor.is_contiguous():
         return tensor.numel()
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
@@ -131,7 +131,7 @@ def repeats_elements(tensor: torch.Tensor) -> bool:
 
 
 def store_all(waiting: list[Pending], capture: Capture) -> None:
-    """Adds the entries of all tensors, memory that several share only once, in the walk's order."""
+    """Adds the entries of all tensors in the walk's order; shared memory is stored once."""
     groups = _sharing(waiting)
     for item in waiting:
         group = groups.pop(id(item), None)
@@ -207,7 +207,7 @@ def _store_apart(group: list[Pending], capture: Capture) -> None:
 def _elements_between(
     group: list[Pending], low: int, high: int, *, mixed: bool
 ) -> torch.Tensor | None:
-    """The memory that a group spans; None where it can't be had in one piece."""
+    """The memory that a group spans; None if it is not in one piece."""
     for item in group:
         storage = item.tensor.untyped_storage()
         start = low - storage.data_ptr()
@@ -220,7 +220,7 @@ def _elements_between(
         return data if mixed else data.view(item.tensor.dtype)
     if group[0].tensor.device.type != "cpu":
         return None
-    # Storages that overlap, as of slices of one NumPy array. All memory between them is theirs.
+    # Storages overlap, as those of slices of one NumPy array do. All memory between is theirs.
     memory = (ctypes.c_uint8 * (high - low)).from_address(low)
     return torch.frombuffer(memory, dtype=torch.uint8)
 
@@ -241,18 +241,18 @@ def _store(
     more_owners: Iterable[object] = (),
     box: Box | None = None,
 ) -> str:
-    """Adds an entry; what is not in order, or where the engine can't reach it, is copied for it."""
+    """Adds an entry; copies a tensor that isn't contiguous, or that the engine can't reach."""
     entry, placed = entry_of(tensor, capture.keys.take(path), box)
     entry.is_anothers = capture.keys.owner_of(path) is Owner.ANOTHER
-    # The storage too: a tensor may be given another one while its bytes are copied.
+    # Keeps the storage too: a tensor may be given another one while its bytes are copied.
     capture.add(entry, [placed, placed.untyped_storage(), *more_owners], (tensor,))
     return entry.key
 
 
 def entry_of(tensor: torch.Tensor, key: str, box: Box | None = None) -> tuple[Entry, torch.Tensor]:
-    """The entry of a dense tensor, and what it points into: the tensor itself, or a host copy.
+    """The entry of a dense tensor, and the tensor that it points into: that one or a host copy.
 
-    The tensor is as pending() gives it, `box` what it is a part of.
+    The tensor is as pending() gives it. `box` places it in the tensor that it is a part of.
     """
     ordinal = torch_device.ordinal_of(tensor) if tensor.is_contiguous() else None
     placed = tensor if ordinal is not None else host_copy(tensor)
@@ -266,7 +266,7 @@ def entry_of(tensor: torch.Tensor, key: str, box: Box | None = None) -> tuple[En
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in order, in host memory."""
+    """The elements, contiguous in host memory."""
     return copyable(tensor).cpu().contiguous()
 
 
@@ -279,7 +279,7 @@ def form_of(node: Node, plan: Plan) -> tuple[str, tuple[int, ...]]:
 
 
 def same_tensor(node: Node, live: torch.Tensor, path: str, plan: Plan) -> bool:
-    """Whether stored and live dtype and shape are the same; where not, notes the mismatch."""
+    """Whether stored and live dtype and shape are equal; if not, notes the mismatch."""
     wanted = dtype_name(live.dtype), tuple(live.shape)
     return plan.same_form(path, form_of(node, plan), wanted)
 
@@ -347,7 +347,7 @@ def write_number(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
 
 
 def _fill_shard(node: Node, shard: Shard, path: str, plan: Plan) -> None:
-    """Plans to fill this rank's part of a tensor; no more is read where that lies in order."""
+    """Plans to fill this rank's part of a tensor; if it is contiguous, no other part is read."""
     live, (offset, _) = shard.local, shard.box
     if live.numel() == 0:
         return
@@ -376,7 +376,7 @@ def _slices(offset: tuple[int, ...], extent: tuple[int, ...]) -> tuple[slice, ..
 
 
 def _copy_into(live: torch.Tensor, value: torch.Tensor) -> None:
-    if repeats_elements(live):  # then both lie alike
+    if repeats_elements(live):  # then both have the same layout
         once = tuple(slice(None) if step else slice(1) for step in live.stride())
         live, value = live[once], value[once]
     if repeats_elements(live):

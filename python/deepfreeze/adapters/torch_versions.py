@@ -1,6 +1,6 @@
-"""Versions of modules: by them a loader recognises what an older version of its class has stored.
+"""Versions of modules, by which a loader recognises the layout of an older version of its class.
 
-torch keeps them beside a state_dict(), in its attribute `_metadata`. Stored are those other than 1.
+torch keeps them beside a state_dict(), in its attribute `_metadata`. All but 1 are stored.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ Versions = dict[str, int]  # by the canonical name of the module
 
 
 def live_versions(state: object, canonical: Callable[[str], str]) -> Versions | None:
-    """Those beside a state_dict(); None if it has none."""
+    """The versions beside a state_dict(); None if it has none."""
     metadata = getattr(state, "_metadata", None)
     if not isinstance(metadata, Mapping):
         return None
-    # What a wrapper holds comes after it, and has the same canonical name.
+    # The module within a wrapper comes after it, and has the same canonical name.
     found = {canonical(name): local.get("version") for name, local in metadata.items()}
     return {name: version for name, version in found.items() if type(version) is int}
 
 
 def versions_node(versions: Versions) -> Node:
-    """What is stored of them."""
+    """The stored form of the versions."""
     return [[name, version] for name, version in versions.items() if version != 1]
 
 
 def stored_versions(node: Node) -> Versions | None:
-    """Of all modules of which something is stored; None for a checkpoint that has no versions."""
+    """The versions of all modules with stored values; None if the checkpoint has no versions."""
     if "versions" not in node:
         return None
     found = {"": 1}
@@ -47,7 +47,7 @@ def are_other(stored: Versions, live: Versions, names: Iterable[str]) -> bool:
 
 
 def set_versions(metadata: Any, versions: Versions, canonical: Callable[[str], str]) -> None:
-    """Has loaders find `versions` in the metadata of a state; other modules keep what is there."""
+    """Has loaders find `versions` in the metadata of a state; other modules keep theirs."""
     places = {canonical(name): name for name in metadata}
     for name, version in versions.items():
         place = places.get(name, name)
