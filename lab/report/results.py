@@ -37,7 +37,7 @@ page was made of `git show 763d3f3:bench/results` and `git show 763d3f3:docs/stu
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 CELL = re.compile(
     rf"\**(?:1 = )?(?P<value>{NUMBER})(?: \[(?P<low>{NUMBER}), (?P<high>{NUMBER})\])?"
-    rf"(?P<unit>(?: ?%| of \d[\d,]*| ?[A-Za-z]+(?:/[A-Za-z]+)?)?)\b"
+    rf"(?P<unit>(?: ?%| of \d[\d,]*| ?[A-Za-z]+(?:/[A-Za-z]+)?)?)(?!\w)"
 )
 IN_TEXT = re.compile(rf"(?<![\w.])({NUMBER}) ?(ms|s|%|MiB|times|x|of \d+)(?=[\s,.;:)])")
 HEADING = re.compile(r"(#+) (.*)|\*\*(.*)\*\*.*")
@@ -50,6 +50,7 @@ QUOTED = (
     "Several ranks / NT3 on a Theta-like machine: slowest", "Findings", "Takeaways",
     "Silent data corruption / What flips do",
 )  # fmt: skip
+EVERY = "every"  # the column that says how often a row's training saves
 ROWS = "rows"
 ERRORS = ("median", "least", "greatest")
 MOST_RANKS = 8
@@ -147,8 +148,9 @@ def cells(body: str) -> Iterator[Row]:
     columns: list[str] = []
     for line in body.splitlines():
         heads = entered(heads, line)
-        if not line.startswith("| "):
+        if not line.startswith("|"):
             columns = []
+        if not line.startswith("| ") or line.startswith("| ---"):
             continue
         texts = [one.strip() for one in line.strip("|").split(" | ")]
         if not columns:
@@ -168,11 +170,13 @@ def entered(heads: dict[int, str], line: str) -> dict[int, str]:
 
 
 def cells_of(columns: list[str], texts: list[str], heads: list[str]) -> Iterator[Row]:
-    named = [text for text in texts if text and not CELL.match(text)][:1]
-    for column, text in zip(columns, texts, strict=False):
+    interval = [f"every {one}" for name, one in zip(columns, texts, strict=False) if name == EVERY]
+    others = [(name, one) for name, one in zip(columns, texts, strict=False) if name != EVERY]
+    named = [one for _, one in others if one and not CELL.match(one)][:1]
+    where = SEPARATOR.join([*heads, *interval, *(one.strip("*") for one in named)])
+    for column, text in others:
         match = CELL.match(text)
         if match and column:
-            where = SEPARATOR.join([*heads, *(one.strip("*") for one in named)])
             yield {"what": column, **figure(match), "where": where}
 
 
