@@ -58,7 +58,7 @@ TEST(Diff, SaysWhichTensorsDifferAndByHowMuch) {
 
 TEST(Diff, ComparesObjectsToo) {
   RunFixture run;
-  const std::string head(100, 'x');  // the values differ where they are not shown
+  const std::string head(100, 'x');  // the values differ beyond the part that is shown
   run.save(save_of(1, {f32_tensor("w", {1})}, R"({"a":1,"lr":0.5})"));
   run.save(save_of(2, {f32_tensor("w", {1})}, R"({"b":1,"lr":0.25})"));
   run.save(save_of(3, {f32_tensor("w", {1})}, R"({"s":")" + head + R"(1"})"));

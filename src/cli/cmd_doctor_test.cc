@@ -67,7 +67,7 @@ class Doctor : public testing::Test {
     flags.insert(flags.begin(), {"doctor", run_.text()});
     return call_json(flags);
   }
-  // The one finding of this kind; null where there is not exactly one.
+  // The one finding of this kind; null unless there is exactly one.
   static json finding(const Answer& answer, const std::string& kind) {
     json found;
     std::size_t count = 0;
@@ -369,7 +369,7 @@ TEST_F(Doctor, SaysWhereNothingTellsWhetherTheRunHasAParent) {
   EXPECT_EQ(read_run(run_.vfs())->run.run_id, run_id) << "never a new run";
 }
 
-// It may be whole where it leads to, or on a device that is coming back.
+// The record may be whole behind the link, or on a device that is coming back.
 TEST_F(Doctor, ARunsRecordThatCantBeReadIsNotReplaced) {
   add(1);
   const auto record = run_.path() / "deepfreeze.json";

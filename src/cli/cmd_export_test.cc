@@ -51,7 +51,7 @@ class Export : public testing::Test {
     manifest_ = run_.save(save_);
     out_ = run_.path() / "out.safetensors";
   }
-  // What stands beside the run's own files.
+  // Counts the output files beside the run's own files.
   std::size_t files_like_out() {
     std::size_t count = 0;
     for (const auto& entry : std::filesystem::directory_iterator(run_.path())) {

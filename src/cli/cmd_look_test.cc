@@ -1,4 +1,4 @@
-// ls, show, log, and what all verbs say about bad input.
+// ls, show, log, and the answers of all verbs to bad input.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -275,7 +275,7 @@ TEST_F(Scrub, RunsShareOneQueue) {
   const AttemptName here = name_of(add(1));
   add_to(other, 8);
   remember({{here, wall_micros() - kHour, true}});
-  // Of the other run nothing is known, so that it comes first, and it is read in any case.
+  // Nothing is known of the other run, so it comes first, and it is read in any case.
   const auto runs = scrub_out_of_time({run_.text(), other.text()});
   EXPECT_TRUE(runs[0].good());
   EXPECT_TRUE(runs[0].findings.attempts.empty());

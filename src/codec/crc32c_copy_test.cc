@@ -78,7 +78,7 @@ TEST(Crc32cCopy, SumChangesWithEveryBit) {
 }
 
 #if !DF_THREAD_SANITIZER
-// The race is what a torn capture is; the sum must be that of what was stored all the same.
+// The race is that of a torn capture; the sum must still be that of the stored bytes.
 void expect_sum_of_what_was_stored(std::size_t size) {
   auto source = random_bytes(size, 3);
   Target target(size);

@@ -1,4 +1,4 @@
-// Saves and restores of what lies on devices, on the fake driver.
+// Saves and restores of tensors on devices, on the fake driver.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 
@@ -191,7 +191,7 @@ TEST_F(DeviceEngine, AStateLargerThanTheArenaStreamsThroughIt) {
     Checkpointer run = open({.arena_bytes_max = 8 * kMiB});
     train(run, model, streams, 3);
     EXPECT_EQ(fake_driver::unpinned_copies(), 0);
-    EXPECT_EQ(fake_driver::left().registrations, 2);  // and of what is parked
+    EXPECT_EQ(fake_driver::left().registrations, 2);  // and of the parking memory
   }
   expect_restores(3, {0}, streams, 30 * kMiB);
 }
@@ -220,7 +220,7 @@ TEST_F(DeviceEngine, AGrowingStateIsPinnedAnew) {
   EXPECT_EQ(fake_driver::unpinned_copies(), 0);
 }
 
-// The driver would take what comes to its addresses next for what was there.
+// The driver would mistake new memory at these addresses for the old.
 TEST_F(DeviceEngine, MemoryThatStaysPinnedIsNotReplaced) {
   const Streams streams = {{0, fake_driver::make_stream(0)}};
   Checkpointer run = open();
@@ -354,7 +354,8 @@ TEST_F(DeviceEngine, AnEarlyCaptureThatIsDoneBeforeItsSaveIsLetGo) {
     ASSERT_TRUE(begun && *begun);
     run.release(kWeights, streams);
     fake_driver::synchronize_all();
-    std::this_thread::sleep_for(milliseconds(50));  // for who checksums what has arrived
+    std::this_thread::sleep_for(milliseconds(50));  // for the thread that checksums the arrived
+                                                    // bytes
     const auto handle = run.save({.step = 1, .tensors = table, .streams = streams});
     ASSERT_TRUE(handle && *handle);
     EXPECT_TRUE((*handle)->status().early);

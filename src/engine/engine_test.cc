@@ -74,7 +74,7 @@ TEST_F(EngineTest, AnEmptyPathIsRefused) {
   EXPECT_FALSE(list_checkpoints(""));
 }
 
-// For whoever shows how far it is.
+// For callers that show the progress.
 TEST_F(EngineTest, ReadingAndVerifyingTellHowFarTheyAre) {
   auto run = open();
   save_durably(run, 1);
@@ -122,7 +122,7 @@ TEST_F(EngineTest, PrewarmDoesWhatTheFirstSaveWouldAndNoMore) {
   EXPECT_EQ(run.candidates()->front().generation, 1U);
 }
 
-// Of this process, in bytes.
+// The resident memory of this process, in bytes.
 std::size_t resident_memory() {
   std::size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages >> pages;
@@ -139,7 +139,7 @@ TEST_F(EngineTest, PrewarmTakesTheMemoryThatTheFirstSaveNeeds) {
   const std::size_t warm = resident_memory();
   EXPECT_GE(warm, before + state.size());
   ASSERT_TRUE((*run.save({.step = 1, .tensors = table}))->wait(Level::kDurable, kDeadline));
-#if !DF_THREAD_SANITIZER  // its own notes on what is copied need memory too
+#if !DF_THREAD_SANITIZER  // its own notes on copied bytes need memory too
   EXPECT_LT(resident_memory(), warm + state.size() / 4);
 #endif
 }
@@ -176,7 +176,7 @@ TEST_F(EngineTest, WhoRestoresTheNewestGoesOnFromIt) {
   EXPECT_FALSE(listed->at(1).abandoned);
 }
 
-// Of one that was committed when it was listed: a take-over may not do that, a hostile hand may.
+// The attempt was committed when it was listed: a take-over may not abort it, a hostile hand may.
 TEST_F(EngineTest, AnAbortedAttemptIsNoCheckpoint) {
   Checkpointer run = open();
   save_durably(run, 1);

@@ -44,7 +44,7 @@ class Source {
              .data = std::span(bytes_, kBytes),
              .guard = kGuard}};
   }
-  // From here on whoever reads it ends the program.
+  // From here on a read of it ends the program.
   void forbid() { ASSERT_EQ(::mprotect(bytes_, kBytes, PROT_NONE), 0); }
 
  private:
@@ -69,7 +69,7 @@ class RefusedMemoryTest : public testing::Test {
   }
   [[nodiscard]] std::filesystem::path run_dir() const { return dir_.path() / "run"; }
 
-  // Nothing where the arena is another save's.
+  // Empty if the arena is another save's.
   std::optional<SaveHandle> save(Checkpointer& run, const Source& source, bool confirm = false) {
     auto saved = run.save({.step = ++step_, .tensors = source.table(), .confirm = confirm});
     EXPECT_TRUE(saved) << saved.error().message();
@@ -115,7 +115,7 @@ class Stepper {
   Stepper(const Stepper&) = delete;
   Stepper& operator=(const Stepper&) = delete;
 
-  // False where the thread has not come to another one in time.
+  // False if the thread has not come to another one in time.
   [[nodiscard]] bool await_stop() { return stopped_.try_acquire_for(kDeadline); }
   void grant() { answer(false, false); }
   void refuse() { answer(true, true); }
@@ -156,8 +156,8 @@ TEST_F(RefusedMemoryTest, OfTheFirstStepGivesTheArenaBack) {
   save_durably(run);
 }
 
-// What is left of it must not look as if its process might still commit it. Up to the commit: there
-// the JSON library's destructors take memory, and end the program where it is refused.
+// The rest of the attempt must not look as if its process might still commit it. Only up to the
+// commit: there the JSON library's destructors take memory, and end the program if it is refused.
 TEST_F(RefusedMemoryTest, OfTheWorkerLeavesNothingUndecided) {
   Checkpointer run = open();
   save_durably(run);
@@ -204,7 +204,7 @@ bool is_sealed(const std::filesystem::path& run_dir, std::uint64_t step) {
   });
 }
 
-// Of the worker of whichever rank has its own first. Up to the commit, as above.
+// Refuses the worker of whichever rank has its own first. Up to the commit, as above.
 struct OneRanksRefusal {
   OneRanksRefusal(int at, const std::filesystem::path& run_dir, std::uint64_t step)
       : refusal(thread_named("df-save"), [=, this] {
@@ -362,7 +362,7 @@ TEST_F(RefusedMemoryTest, OfASaveThatBeganEarlyLetsItsSourcesGo) {
   EXPECT_GT(refused, 0);
 }
 
-// Paranoid, it compares what was captured early, piece by piece, when the save has taken it.
+// A paranoid save compares the bytes captured early, piece by piece, when it has taken them over.
 TEST_F(RefusedMemoryTest, WhileAnEarlyCaptureIsComparedLetsItsSourcesGo) {
   auto run = Checkpointer::open(run_dir(), {.keep = {.last = 1},
                                             .on_busy = OnBusy::kSkip,

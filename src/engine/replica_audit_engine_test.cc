@@ -22,7 +22,7 @@ constexpr milliseconds kDeadline{60'000};
 constexpr std::uint32_t kSaves = 4;
 constexpr std::size_t kWeights = 5'000'003;
 
-// What all ranks have alike, and what only one has.
+// Tensors that all ranks have alike, and one that only one rank has.
 struct State {
   std::vector<std::uint8_t> weights = std::vector<std::uint8_t>(kWeights, 3);
   std::vector<std::uint8_t> bias = std::vector<std::uint8_t>(1'001, 5);
@@ -50,7 +50,7 @@ class ReplicaAuditTest : public testing::Test {
     return std::move(*opened);
   }
 
-  // What a durable save of that step found.
+  // The divergences that a durable save of that step found.
   static std::vector<Divergence> save(Checkpointer& run, std::uint64_t step, TensorTable table) {
     const auto handle = run.save({.step = step, .tensors = std::move(table)});
     EXPECT_TRUE(handle) << handle.error().message();
@@ -191,7 +191,7 @@ TEST_F(ReplicaAuditTest, ResumesWithACaptureThatBeganEarly) {
   });
 }
 
-// What one rank captured for other bytes than the save then looks at is no difference.
+// If one rank captured other bytes than the save then compares, that is no difference.
 TEST_F(ReplicaAuditTest, ACaptureThatBeganForAnotherSaveIsMadeAnew) {
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
     const Options options{.profile = Profile::kLatency, .audit_saves = 2};
@@ -204,7 +204,7 @@ TEST_F(ReplicaAuditTest, ACaptureThatBeganForAnotherSaveIsMadeAnew) {
       Checkpointer run = open(group, options);
       EXPECT_TRUE(save(run, 1, table).empty());
     }
-    Checkpointer run = open(group, options);  // and no word of where it goes on
+    Checkpointer run = open(group, options);  // without saying from which point it continues
     ASSERT_TRUE(run.prewarm({.tensors = table}));
     if (rank == 0) {
       EXPECT_TRUE(run.begin_capture(table).value());

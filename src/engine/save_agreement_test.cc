@@ -26,7 +26,7 @@ Identity some_identity() {
   return {.run_id = "0123456789abcdef", .attempt_id = 5, .generation = 2, .step = 7};
 }
 
-// What each of three ranks hears where the last of them votes otherwise.
+// The verdict that each of three ranks hears if the last of them votes otherwise.
 std::vector<Result<SaveVerdict>> verdicts(const Change& change,
                                           const Result<Identity>& identity = some_identity()) {
   std::vector<Result<SaveVerdict>> heard(3);
@@ -138,7 +138,7 @@ TEST(ShareOut, TablesThatContradictEachOtherAreEveryRanksError) {
   });
 }
 
-// By rank: the checksums of what they have.
+// `given` has the checksums of each rank's tensors.
 void expect_mismatch(const std::vector<RankTensors>& given, const std::string& text) {
   ThreadRanks(static_cast<std::uint32_t>(given.size()))
       .run([&](std::uint32_t rank, const Group& group) {
@@ -213,7 +213,7 @@ TEST(SpecMessage, WhatNoTableHoldsIsRefused) {
   EXPECT_FALSE(decode_specs(encode_specs(table)));
 }
 
-// What another version of us might send: more than this one reads.
+// Another version of DeepFreeze might send more than this one reads.
 TEST(ShareOut, AnAnswerThatGoesOnIsRefused) {
   ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
     const RankTensors own{"n", {whole("w", {8})}, {1}};

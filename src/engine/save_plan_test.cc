@@ -134,7 +134,7 @@ TEST(SavePlannerShares, AreOfTensorsThatTheRankHas) {
   EXPECT_EQ(refused({0, 0, 1}, {.saves = 1, .groups = std::vector<GroupId>(count)}), "accepted");
 }
 
-// The planner of the audit counts what a header takes; the header is written elsewhere.
+// The planner of the audit estimates a header's size; another file writes the header.
 TEST(SavePlannerShares, NothingOfAnAuditIsLeftOut) {
   for (const char* stem : {"layers.", "\"\\\n"}) {
     SavePlanner planner({}, true);
@@ -153,7 +153,7 @@ TEST(SavePlannerShares, NothingOfAnAuditIsLeftOut) {
   }
 }
 
-// What its headers say, read as from files of the planned sizes.
+// The plan's headers, read as from files of the planned sizes.
 std::vector<ShardHeader> headers_of(const SavePlan& made) {
   std::vector<ShardHeader> headers;
   for (std::size_t file = 0; file < made.file_count(); ++file) {

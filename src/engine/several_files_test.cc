@@ -88,7 +88,7 @@ class SeveralFiles : public testing::TestWithParam<bool> {
     return (*handle)->wait(Level::kDurable, kDeadline);
   }
 
-  // What a new process finds, whole and verified.
+  // The state that a new process finds, whole and verified.
   void expect_newest(std::uint64_t step) {
     Checkpointer run = open();
     State found(0);

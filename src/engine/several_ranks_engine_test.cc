@@ -29,7 +29,7 @@ constexpr milliseconds kDeadline{60'000};  // for waits that must not hang, not 
 constexpr std::uint64_t kRows = 3'001;     // of the largest tensor
 constexpr std::uint64_t kColumns = 1'024;
 
-// What a data-parallel job has: the same on all ranks, but for a generator of each.
+// The state of a data-parallel job: equal on all ranks except for each rank's generator.
 struct State {
   std::vector<float> weights = std::vector<float>(kRows * kColumns);
   std::vector<float> bias = std::vector<float>(77);
@@ -89,7 +89,7 @@ class SeveralRanksTest : public testing::Test {
 
   [[nodiscard]] fs::path run_dir() const { return dir_.path() / "run"; }
 
-  // Behind training: what is copied at once needs no confirmation and no fence.
+  // Copies behind training: tensors that are copied at once need no confirmation and no fence.
   Checkpointer open(const Group& group, Options options = {}) {
     options.ranks = group;
     options.profile = Profile::kLatency;
@@ -295,8 +295,8 @@ TEST_F(SeveralRanksTest, OtherTensorsAreSharedAnew) {
   EXPECT_EQ(open_checkpoint(newest()).value().tensors().size(), 4U);
 }
 
-// Whichever rank comes first is hit; each step of a save once. Where its files have their final
-// names already, rank 0 may have published them: then all others have the step.
+// The first rank to come is hit, once for each step of a save. If its files have their final names
+// already, rank 0 may have published them: then all others have the step.
 TEST_F(SeveralRanksTest, WhereOneRankFailsAllHearOfItAndTheNextIsSaved) {
   for (const char* step : {"commit.directory_made", "part.data_written", "part.header_synced",
                            "commit.sealed", "commit.seal_synced", "commit.parts_checked"}) {
@@ -352,7 +352,7 @@ TEST_F(SeveralRanksTest, ARankThatDiesBeforeItsPartIsSealedLeavesNoCheckpoint) {
     const State state = state_at(1, rank);
     SaveRequest request{.step = 1, .tensors = table_of(state, rank)};
     request.tensors.back().guard = 1;
-    request.confirm = rank == 1;  // who is never confirmed is never sealed
+    request.confirm = rank == 1;  // a save that is never confirmed is never sealed
     const auto handle = run->save(request);
     ASSERT_TRUE(handle && *handle);
     if (rank == 0) {
@@ -649,7 +649,7 @@ TEST_F(SeveralRanksTest, WhatRank0HasPublishedStaysWhole) {
     Checkpointer run = open(group);
     ASSERT_TRUE(save(run, rank, 1));
     ASSERT_TRUE(run.agree("", {}));
-    // Whoever comes second fails, behind its rename and once the other one has published.
+    // The rank that comes second fails, after its rename and once the other one has published.
     if (rank == 0) {
       fail_points::start_recording();
       ASSERT_TRUE(fail_points::arm(
@@ -683,7 +683,7 @@ TEST_F(SeveralRanksTest, WhatRank0HasPublishedStaysWhole) {
   }
 }
 
-// By a collector, because another process has given it up.
+// A collector deletes it, because another process has given it up.
 TEST_F(SeveralRanksTest, AnAttemptThatIsDeletedMeanwhileIsNotMadeAgain) {
   fail_points::start_recording();
   ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {

@@ -1,4 +1,4 @@
-// The least and the greatest value of each tensor, and what is kept of a run that diverged.
+// The least and the greatest value of each tensor, and the retention of a run that diverged.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,7 +63,7 @@ class StatisticsTest : public testing::Test {
     EXPECT_TRUE(durable.has_value()) << durable.error().message();
     return (*handle)->status().non_finite;
   }
-  // By key, out of the file's header.
+  // The ranges out of the file's header, by key.
   std::map<std::string, ValueRange> stored_ranges() {
     const auto vfs = open_posix_vfs(run());
     const RunListing listing = *read_run(**vfs);

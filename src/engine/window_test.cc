@@ -224,7 +224,7 @@ TEST_F(WindowTest, AStateLargerThanTheArenaStreamsThroughIt) {
   }
 }
 
-// A ring is filled at the speed of the disk, and `plain` lies behind what fills it.
+// A ring is filled at the speed of the disk, and `plain` lies behind the tensors that fill it.
 TEST_F(WindowTest, WhatNothingGuardsDoesNotWaitForTheDisk) {
   model_ = Model(3'000'000);
   model_.fill(1);
@@ -240,7 +240,7 @@ TEST_F(WindowTest, WhatNothingGuardsDoesNotWaitForTheDisk) {
   expect_restores(1, 3'000'000);
 }
 
-// The first save makes no mapping as large as what is copied aside, or as the ring.
+// The first save makes no mapping as large as the parked tensors, or as the ring.
 TEST_F(WindowTest, PrewarmTakesWhatAStreamedStateCopiesAside) {
   constexpr std::size_t kPlain = 4'000'000;  // 16 MB, of 64
   model_ = Model(6'000'000);
@@ -440,7 +440,7 @@ TEST_F(WindowTest, AForkedChildPassesEveryFence) {
   EXPECT_TRUE(handle.wait(Level::kDurable, kDeadline));
 }
 
-// In a ring what nothing guards is parked: where there is no memory for that, nothing was copied.
+// In a ring the unguarded tensors are parked: if there is no memory for that, nothing was copied.
 // Sanitizers take a megabyte or two at a time for themselves.
 TEST_F(WindowTest, MemoryForParkingThatIsRefusedCostsThatSaveOnly) {
   Model large(4'000'000);

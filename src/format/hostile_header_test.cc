@@ -226,7 +226,7 @@ TEST(HostileHeader, TheMetadataMustBeWholeAndMakeSense) {
   }
 }
 
-// Where several checks would refuse, the first one names the cause.
+// If several checks would refuse, the first one names the cause.
 TEST(HostileHeader, TheFirstThingWrongIsNamed) {
   const std::string good = json_of(good_bytes());
   EXPECT_EQ(refusal(replaced(good, "deadbeef", "deadbeef0000")),

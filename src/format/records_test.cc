@@ -51,7 +51,7 @@ std::vector<std::string> all_records() {
           encode_manifest(manifest())};
 }
 
-// Which decoder takes the text; the last code where none does.
+// The answer of the decoder that takes the text; the last code if none does.
 ErrorCode refusal(std::string_view text) {
   const auto code = [](const auto& result) {
     return result ? ErrorCode::kInternal : result.error().code();
@@ -61,7 +61,7 @@ ErrorCode refusal(std::string_view text) {
   return code(decode_manifest(text));
 }
 
-// The same record with one change, and a checksum that fits.
+// A record with one change, and a checksum that fits.
 std::string changed(const std::string& text, std::string_view from, std::string_view to) {
   std::string body = text;
   body.replace(body.find(from), from.size(), to);

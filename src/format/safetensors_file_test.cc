@@ -28,7 +28,7 @@ std::vector<TensorSpec> every_kind_of_tensor() {
   return specs;
 }
 
-// Every byte says where it lies; below 2, so that it is a good BOOL too.
+// Every byte depends on its place; below 2, so that it is a valid BOOL too.
 std::vector<std::byte> data_of(std::uint64_t bytes) {
   std::vector<std::byte> data(bytes);
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i / 3 % 2);

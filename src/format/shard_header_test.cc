@@ -31,7 +31,7 @@ std::uint64_t foretold_bytes(const ShardHeader& header) {
        .audit = &audit});
 }
 
-// What comes back is what was stored, and the size was known before.
+// The decoded header equals the stored one, and its size was known before.
 void expect_round_trip(const ShardHeader& header) {
   const auto encoded = encode_header(header);
   ASSERT_TRUE(encoded.has_value()) << encoded.error().message();
@@ -169,7 +169,7 @@ TEST(WriteTables, RefusesAnEntryWhoseExtentIsNotItsShapes) {
   EXPECT_TRUE(tables.error().message().contains("\"b\"")) << tables.error().message();
 }
 
-// Torch's readers want each key again where one tensor of the file is a part.
+// Torch's readers want each key again if one tensor of the file is a part.
 TEST(WriteTables, KeysCountAgainWhereATensorHasABox) {
   std::vector<ShardEntry> entries;
   for (std::uint64_t i = 0; i < 40; ++i) {

@@ -108,7 +108,7 @@ TEST(ParseStrict, TellsAStringThatEndsFromOneThatIsWrong) {
             "JSON at byte 3: expected four hexadecimal digits");
 }
 
-// A byte behind the last one is read by nobody who lives.
+// A read beyond the last byte ends the process.
 class BeforeForbiddenMemory {
  public:
   BeforeForbiddenMemory() { EXPECT_EQ(::mprotect(forbidden(), kPageBytes, PROT_NONE), 0); }
@@ -143,7 +143,7 @@ TEST(ParseStrict, BoundsTheDepth) {
   EXPECT_FALSE(parse_strict(objects).has_value());
 }
 
-// Another parser decides what is JSON; ours refuses more, for the reasons that it names.
+// Another parser decides whether a text is JSON; ours refuses more, for the reasons that it names.
 TEST(ParseStrict, AgreesWithAnotherParserOnDamagedTexts) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed=" << seed);

@@ -48,7 +48,7 @@ class Turns {
   std::vector<Process> order_;
 };
 
-// The disk as one of the two has it, who waits for its turn before each call.
+// One process's view of the disk, which waits for that process's turn before each call.
 class InTurn final : public PassingVfs {
  public:
   InTurn(Vfs& disk, Turns& turns, Process own) : PassingVfs(disk), turns_(turns), own_(own) {}
@@ -100,8 +100,8 @@ class CommitRace : public testing::Test {
     return outcome.outcome == Outcome::kAborted ? remove_attempt(vfs, kAttempt) : Status{};
   }
 
-  // What the commit says. `order` is of the calls of both; at its end the one that deletes ends
-  // before the other goes on.
+  // The result of the commit. `order` lists the calls of both; at its end the deleting process ends
+  // before the other continues.
   Result<Manifest> race(SimDisk& disk, const std::vector<Process>& order) const {
     Turns turns(order);
     std::jthread other([&] {

@@ -116,7 +116,7 @@ TEST_F(Commit, AFailedRankEndsTheWaitAtOnce) {
 
 const std::string kSealedPath = attempt_dir_name({3, 3}) + "/" + sealed_file_name({});
 
-// Of the attempt {3, 3} by the process that has sealed it.
+// Commits the attempt {3, 3} as the process that has sealed it.
 CommitRequest own_request(SimDisk& disk, const Identity& identity) {
   const auto part = read_part_header(disk, kSealedPath);
   EXPECT_TRUE(part.has_value());

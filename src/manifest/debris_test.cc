@@ -108,7 +108,7 @@ class DebrisOnDisk : public testing::Test {
     }
     return false;
   }
-  // What was half deleted or aborted counts again, or may be published.
+  // Half-deleted or aborted attempts count again, or may be published.
   static bool comes_back(SimDisk& disk) {
     const auto listing = read_run(disk);
     return !listing || std::ranges::any_of(listing->attempts, [&](const AttemptState& attempt) {
@@ -139,7 +139,7 @@ class DebrisOnDisk : public testing::Test {
       return step == 4 || step == 7 || disk.list(attempt_dir_name({step, step}))->empty();
     });
   }
-  // What no power cut and no error may touch.
+  // No power cut and no error may change this.
   static void expect_sound(SimDisk& disk) {
     const auto listing = read_run(disk);
     ASSERT_TRUE(listing.has_value()) << disk.label();
@@ -210,7 +210,7 @@ TEST_F(DebrisOnDisk, ADirectoryThatCantBeListedIsAnErrorOfTheSurvey) {
     const auto disk = disk_.clone();
     disk->fail_read_at(read, EIO);
     const auto partial = survey_run(*disk, *listing);
-    // What only tells a size or a generation may be missing, nothing else.
+    // Files that only tell a size or a generation may be missing, nothing else.
     EXPECT_EQ(partial ? partial->size() : found->size(), found->size()) << read;
     errors += partial ? 0 : 1;
   }
@@ -218,7 +218,8 @@ TEST_F(DebrisOnDisk, ADirectoryThatCantBeListedIsAnErrorOfTheSurvey) {
   EXPECT_EQ(errors, 8U);
 }
 
-// Each is told with its own fate: what is gone for good is deleted, whatever became of the others.
+// Each is told with its own fate: files that are gone for good are deleted, whatever became of the
+// others.
 TEST_F(DebrisOnDisk, WhatFailsIsToldOfWhatItFailedOn) {
   const std::string third = attempt_dir_name({3, 3});
   const auto counted = disk_.clone();
@@ -262,7 +263,7 @@ TEST_F(DebrisOnDisk, OnlyASyncThatFailedLeavesToAPowerCutWhatIsGone) {
   EXPECT_EQ(names_of(other.left), names_of_attempts({5}));
 }
 
-// What was dead comes back only where nobody was told that it is gone, and never half.
+// Dead files come back only if nobody was told that they are gone, and never half.
 TEST_F(DebrisOnDisk, EverySyncOfItIsNeeded) {
   const std::string file = attempt_dir_name({4, 4}) + "/manifest.0123456789abcdef.tmp";
   disk_.plant(file, "torn");
@@ -277,9 +278,9 @@ TEST_F(DebrisOnDisk, EverySyncOfItIsNeeded) {
       unnoticed.push_back(operation.name);
     }
   }
-  // Until it is removed nobody was promised anything of the fenced attempt: the sync of its
-  // "aborted" is repeated by its removal, and where its files come back it is fenced as before.
-  // tests/crash leaves these out where something was promised.
+  // Nothing was promised of the fenced attempt until it is removed: the sync of its "aborted" is
+  // repeated by its removal, and if its files come back it is fenced as before. tests/crash leaves
+  // these out if something was promised.
   const std::string fenced = attempt_dir_name(kFenced);
   EXPECT_EQ(unnoticed, (std::vector{fenced, fenced}));
 }
@@ -296,7 +297,8 @@ TEST_F(DebrisOnDisk, WhereTheNewestStepIsGoneAnotherCollectorIsAtWork) {
   EXPECT_EQ(report.left[0].why, "another collector is at work: run it again");
 }
 
-// What is newest is synced before anything goes, since a power cut might else take it, too.
+// The newest is synced before anything is deleted, because a power cut might otherwise take it,
+// too.
 TEST_F(DebrisOnDisk, WhereTheNewestStepCantBeSyncedAllStays) {
   save(8);
   const auto listing = read_run(disk_);
@@ -313,7 +315,7 @@ TEST_F(DebrisOnDisk, WhereTheNewestStepCantBeSyncedAllStays) {
   }
 }
 
-// What frees room comes first, since "aborted" wants some.
+// Deletions that free room come first, because "aborted" needs some.
 TEST_F(DebrisOnDisk, AFullDiskIsSwept) {
   disk_.set_bytes_free(0);
   const DebrisReport report = sweep(disk_);
@@ -393,7 +395,7 @@ TEST_F(DebrisOnDisk, AFileThatWentWithItsCheckpointIsGone) {
   EXPECT_EQ(report.deleted[0].name, file);
 }
 
-// The survey is older than what the others do.
+// The survey is older than the other processes' actions.
 TEST_F(DebrisOnDisk, WhatWasCommittedMeanwhileStays) {
   const auto listing = read_run(disk_);
   const auto found = survey_run(disk_, *listing);
@@ -420,7 +422,8 @@ TEST_F(DebrisOnDisk, WhatAnotherCollectorTookIsGone) {
   expect_sound(disk_);
 }
 
-// A survey that is wrong, or of another moment, can't make delete_debris abort what is in flight.
+// A survey that is wrong, or of another moment, can't make delete_debris abort an attempt in
+// flight.
 TEST_F(DebrisOnDisk, NobodysWordMakesAnOpenAttemptFenced) {
   const auto listing = read_run(disk_);
   const Oddity wrong{

@@ -15,7 +15,7 @@ using enum Keep::Better;
 
 const Keep::Best kByAccuracy{.metric = "acc", .better = kMax};
 
-// The step of the best; 0 where there is none.
+// The step of the best; 0 if there is none.
 std::uint64_t best_step(const ListingMaker& run, const BestBy& by,
                         const std::optional<Keep::Best>& rule = {}) {
   const std::vector<Manifest> manifests = newest_first(run.listing());

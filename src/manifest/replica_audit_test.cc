@@ -45,7 +45,8 @@ TEST(ReplicaAudit, JoinsThePlacesOfATensor) {
   EXPECT_EQ(audit.divergences(), (std::vector<Divergence>{{"a", {3}}, {"w", {1, 4}}}));
 }
 
-// What only one rank has looked at is compared with nothing; nor are boxes at different places.
+// Bytes that only one rank has checked are compared with nothing; nor are boxes at different
+// places.
 TEST(ReplicaAudit, ComparesTheSameBytesOnly) {
   ReplicaAudit audit;
   AuditRecord lower = record("w", 1);

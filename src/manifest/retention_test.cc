@@ -139,10 +139,10 @@ TEST(Retention, AnEarlierLineStaysUnlessItIsToGo) {
   for (const std::uint64_t id : ids(3, 1, 2)) all.push_back(id);
   EXPECT_EQ(ids_of(expired(run.listing(), last(2))), ids(3, 1, 2));
   EXPECT_EQ(ids_of(expired(run.listing(), last(2), EarlierLines::kGo)), all);
-  // Whoever goes on with the new line has not chosen either.
+  // A process that continues the new line has not chosen either.
   run.claim(4, make_point(3, 4)).commit(4, 5, 6);
   EXPECT_EQ(ids_of(expired(run.listing(), last(2))), ids(3, 1, 4));
-  // But whoever goes back to the earlier one has left the new one.
+  // But a process that returns to the earlier one has left the new one.
   run.claim(5, make_point(2, 5)).commit(5, 6, 7);
   std::vector<std::uint64_t> left = earlier;
   for (const std::uint64_t id : ids(3, 1, 4)) left.push_back(id);

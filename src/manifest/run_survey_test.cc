@@ -31,7 +31,7 @@ class RunSurvey : public testing::Test {
     for (const Oddity& oddity : found) kinds.insert(oddity.kind);
     return kinds;
   }
-  // What is found where two reads fail, the listing's and the survey's own, say.
+  // The findings if two reads fail, for instance the listing's and the survey's own.
   std::set<OddityKind> found_where_reads_fail(std::size_t first, std::size_t second) const {
     const auto disk = disk_.clone();
     disk->fail_read_at(first, EACCES);

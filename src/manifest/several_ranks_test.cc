@@ -220,7 +220,7 @@ TEST_F(SeveralRanks, WhoWithdrawsFromWhatIsDeletedDoesNotMakeItAgain) {
   }
 }
 
-// Also where the disk has no room for the word "aborted": then the attempt itself goes.
+// If the disk has no room even for the word "aborted", the attempt itself goes.
 TEST_F(SeveralRanks, Rank0GivesUpOnAFullDisk) {
   ASSERT_TRUE(seal(1));
   disk_.set_bytes_free(0);

@@ -39,7 +39,7 @@ struct Stored {
   std::vector<std::uint32_t> crcs;
 };
 
-// What is asked for, and where it went.
+// The pieces asked for, and their destinations.
 class Wanted {
  public:
   void add(Extent source) {

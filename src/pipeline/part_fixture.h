@@ -1,4 +1,4 @@
-// Parts for tests: data of any size, its header, and what the file must then hold.
+// Parts for tests: data of any size, its header, and the contents that the file must then have.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ inline constexpr std::uint64_t kHeader = 2 * kPageBytes;
 inline constexpr std::uint64_t kThreeSlabs = 2 * kSlabBytes + 12'345;
 inline const std::string kName = "rank.part";
 
-// Random bytes that begin at a page and end anywhere; behind them stands what must not be seen.
+// Random bytes that begin at a page and end anywhere; bytes that must not be seen stand behind
+// them.
 class Data {
  public:
   explicit Data(std::uint64_t bytes) {

@@ -1,5 +1,5 @@
-// What every way of writing does alike: io_uring, O_DIRECT threads and the page cache over real
-// files, and the threads over a simulated disk.
+// The behaviour that all ways of writing share: io_uring, O_DIRECT threads and the page cache over
+// real files, and the threads over a simulated disk.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ struct Mode {
   bool is_real_disk = true;
 };
 
-// Counts what was released, and lets a copier wait for it.
+// Counts the released slabs, and lets a copier wait for one.
 class Releases {
  public:
   explicit Releases(std::size_t slab_count) : counts_(slab_count) {}
@@ -207,7 +207,7 @@ TEST_P(PartWriterModes, EachOfSeveralFilesComesDownToThePageCache) {
                                .on_released = releases.callback()});
     for (std::size_t slab = 0; slab < 4; ++slab) {
       writer->push(slab);
-      releases.wait_for(slab);  // what comes next meets a file before it that has come down
+      releases.wait_for(slab);  // the next slab meets an earlier file that has come down
     }
     const Status finished = writer->finish(make_header);
     EXPECT_TRUE(finished) << finished.error().message();
@@ -422,7 +422,7 @@ TEST_F(UringCompletions, AnErrorNamesOperationPathPlaceAndCause) {
             fmt::format("write {} at {}: No space left on device", vfs_->path_of(kName), kHeader));
 }
 
-// A pipe takes what it has room for; the file then has all but that.
+// A pipe takes as much as it has room for; the file then has all but that.
 TEST_F(UringCompletions, TheRestOfAShortWriteGoesToTheFile) {
   int ends[2] = {};
   ASSERT_EQ(::pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);

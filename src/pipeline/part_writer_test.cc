@@ -1,5 +1,5 @@
-// The order of operations and what an error does to it, over a simulated disk. What every writer
-// does, over real files: part_writer_modes_test.cc.
+// The order of operations and the effect of an error on it, over a simulated disk. The behaviour of
+// every writer over real files is in part_writer_modes_test.cc.
 #include "pipeline/part_writer.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ Status write_part(Vfs& vfs, const Data& data, std::size_t thread_count = 2) {
   return writer->finish(make_header);
 }
 
-// What a reader would take for a header is not there.
+// Nothing is there that a reader would take for a header.
 void expect_headerless(const SimDisk& disk) {
   const auto text = disk.contents(kName);
   if (!text) return;

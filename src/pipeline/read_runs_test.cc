@@ -63,7 +63,7 @@ TEST(PlanRuns, OfNothingIsEmpty) {
 
 using Bytes = std::map<std::pair<std::uint64_t, const std::byte*>, std::uint64_t>;
 
-// Every (source, destination) stretch, with neighbours joined: what is copied where.
+// Every (source, destination) stretch that is copied, with neighbours joined.
 Bytes copies_of(std::vector<ReadPiece> pieces) {
   std::erase_if(pieces, [](const ReadPiece& p) { return p.source.size() == 0; });
   const auto key = [](const ReadPiece& p) {

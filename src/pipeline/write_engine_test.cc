@@ -49,7 +49,7 @@ class WriteEngineTest : public testing::Test {
     push_all(*writer, data.slabs());
     return writer->finish(make_header);
   }
-  // Null, and the test is left out, where this machine has no io_uring.
+  // Null, and the test is left out, if this machine has no io_uring.
   [[nodiscard]] static std::unique_ptr<WriteEngine> open_uring() {
     auto engine = WriteEngine::open({.mode = IoMode::kUring});
     if (engine) return *std::move(engine);
@@ -179,7 +179,7 @@ TEST_F(WriteEngineTest, MemoryIsRegisteredAndOtherMemoryIsWrittenAllTheSame) {
 
 constexpr rlim_t kLockedBytesMax = 256 * 1024;  // enough for the ring, which counts, not for data
 
-// Root may lock what it likes, so that right goes first; both only for this thread and this test.
+// Root may lock any amount, so that right goes first; both only for this thread and this test.
 void limit_locked_memory() {
   __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
   std::array<__user_cap_data_struct, 2> sets = {};

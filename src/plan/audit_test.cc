@@ -51,7 +51,7 @@ TEST(Audit, LooksAtEveryByteOnceWithinSoManySaves) {
 TEST(Audit, SavesLookAtAboutAsMuchEach) {
   const SpecTable table = {whole("w", {9'000'003}, DType::kU8), whole("b", {77}, DType::kU8)};
   const Audit audit(table, {.saves = 7, .groups = {kAll, kAll}});
-  constexpr std::uint64_t kOfSmall = 256 * 1024;  // what a small tensor counts as
+  constexpr std::uint64_t kOfSmall = 256 * 1024;  // the length that a small tensor counts as
   EXPECT_EQ(audit.bytes_max(), (9'000'003 + kOfSmall + 6) / 7);
   for (std::uint64_t save = 0; save < 14; ++save) {
     std::uint64_t bytes = 0;
@@ -61,7 +61,7 @@ TEST(Audit, SavesLookAtAboutAsMuchEach) {
   }
 }
 
-// Ranks whose tables are in another order, and hold what others have not, look at the same bytes.
+// Ranks whose tables have another order and further tensors look at the same bytes.
 TEST(Audit, IsTheSameOnAllRanksOfAGroup) {
   const SpecTable one = {whole("b", {9'000}), whole("a", {7'000}), whole("@rank0.g", {11})};
   const SpecTable other = {whole("x", {800'000}), whole("a", {7'000}), whole("b", {9'000})};
@@ -180,7 +180,7 @@ TEST(Audit, NoTurnHasMorePiecesThanThereIsRoomFor) {
   }
 }
 
-// Where not even two neighbours have room together there is nothing left to divide.
+// If not even two neighbours have room together, there is nothing left to divide.
 TEST(Audit, AnyPlanHasAnEnd) {
   const SpecTable table = {whole(std::string(4'000, 'a'), {1'000}, DType::kU8),
                            whole(std::string(4'000, '\n'), {3'000'000}, DType::kU8)};

@@ -87,7 +87,7 @@ TEST(Holders, ARankMayHaveNothing) {
   EXPECT_EQ(holders_of(find_holders(job.ranks()).value(), "w"), Ranks{1});
 }
 
-// What find_holders() says of two ranks with one tensor each.
+// The error of find_holders() for two ranks with one tensor each.
 std::string refusal(TensorSpec a, TensorSpec b) {
   Job job(2);
   job.table(0) = {std::move(a)};

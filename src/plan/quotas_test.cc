@@ -28,7 +28,7 @@ TEST(Quotas, OfNothingAreNothing) {
   EXPECT_EQ(fill_quotas(Numbers{3, 0, 0}, 0), (Numbers{0, 0, 0}));
 }
 
-// Whoever was given something ends within a byte of the others, and nobody else is below them.
+// Ranks that were given something end within a byte of each other, and nobody else is below them.
 TEST(Quotas, MakeAnyLoadsAsEqualAsCanBe) {
   const std::uint64_t seed = std::random_device()();
   std::mt19937_64 random(seed);

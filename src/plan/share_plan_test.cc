@@ -169,7 +169,7 @@ TEST(SharePlan, DoesNotCutAnElementOfALogicalDtype) {
   }
 }
 
-// Whoever wrote a tensor mostly writes it again.
+// The rank that wrote a tensor mostly writes it again.
 TEST(SharePlan, ASmallChangeMovesLittle) {
   Job before(1);
   for (int i = 0; i < 400; ++i) {

@@ -86,7 +86,7 @@ TEST(Collective, MemoryThatIsRefusedToTheAnswerIsEveryRanksError) {
   });
 }
 
-// What another version of us might send: more than this one reads.
+// Another version of DeepFreeze might send more than this one reads.
 TEST(Collective, AMessageThatGoesOnIsRefused) {
   ThreadRanks(2).run([](std::uint32_t rank, const Group& group) {
     if (rank == 0) {

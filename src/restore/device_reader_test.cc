@@ -91,7 +91,7 @@ std::string text_of(File& file, std::uint64_t offset, std::size_t bytes) {
   return text;
 }
 
-// The simulated disk refuses what a real one refuses of direct reads.
+// The simulated disk refuses the same direct reads as a real one.
 TEST(DeviceReader, ReadsDirectlyWhateverTheAlignment) {
   auto disk = std::make_unique<SimDisk>();
   std::string content;

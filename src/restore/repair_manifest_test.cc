@@ -73,7 +73,7 @@ class RepairManifest : public testing::Test {
       return entry.name.starts_with("manifest.bad-") && text_of(disk, entry.name) == damaged_;
     });
   }
-  // What a power cut may not change, whenever it comes.
+  // A power cut may not change this, whenever it comes.
   bool is_sound(SimDisk& disk) const {
     const std::string text = text_of(disk, kManifestFile);
     return text == damaged_ || (text == good_ && is_kept(disk));
@@ -393,7 +393,7 @@ TEST_F(RepairManifest, ZerosOfTheRightLengthAndARestThatSaysCommittedAreEnough) 
   }
 }
 
-// It may have said what the headers don't tell.
+// The text may have held something that the headers don't tell.
 TEST_F(RepairManifest, ATextThatIsLongerThanTheNewOneIsNotReplaced) {
   damaged_ = replaced(good_, "\"outcome\"", "\"extra\":1,\"outcome\"");
   disk_.plant(path(kManifestFile), damaged_);

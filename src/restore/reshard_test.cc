@@ -1,4 +1,4 @@
-// What any number of ranks has saved, in whatever layout, any other number in any other reads.
+// A state saved by any number of ranks, in any layout, is read by any other number in any other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace deepfreeze {
 namespace {
 
-// What of a whole tensor lies in the box.
+// The part of a whole tensor that lies in the box.
 std::vector<std::byte> cut(const OwnedTensor& whole, const Box& box) {
   const std::size_t element = dtype_bytes(whole.spec.dtype);
   std::vector<std::byte> bytes(element_count(box.extent) * element);
@@ -27,7 +27,7 @@ std::vector<std::byte> cut(const OwnedTensor& whole, const Box& box) {
   return bytes;
 }
 
-// Vectors of bytes compare slowly where nothing is optimized.
+// Vectors of bytes compare slowly if nothing is optimized.
 bool is_same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
@@ -49,7 +49,7 @@ State any_state() {
   return state;
 }
 
-// Which box of a tensor a rank has; nothing where it does not have the tensor.
+// The box of a tensor that a rank has; empty if it does not have the tensor.
 using Layout = std::optional<Box> (*)(const TensorSpec& whole, std::size_t number, std::size_t rank,
                                       std::size_t ranks);
 
@@ -95,7 +95,7 @@ std::optional<Box> staged(const TensorSpec& whole, std::size_t number, std::size
 constexpr Layout kLayouts[] = {replicated, sharded, meshed, hybrid, staged};
 constexpr std::size_t kRanks[] = {1, 2, 3, 4, 8};
 
-// As a DTensor's shard is: a box, also where it is all of it.
+// Like the spec of a DTensor's shard: a box, even if it is all of the tensor.
 TensorSpec spec_of(const TensorSpec& whole, const Box& box) {
   TensorSpec spec = whole;
   spec.global_shape = whole.shape;
@@ -115,7 +115,7 @@ SpecTable table_of(const State& state, Layout layout, std::size_t rank, std::siz
   return table;
 }
 
-// What each rank writes, by the plan.
+// The files that the ranks write, by the plan.
 FixtureSave save_of(const State& state, Layout layout, std::size_t ranks) {
   Job job(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {

@@ -48,7 +48,7 @@ class RunFixture {
   void claim(std::optional<Point> resumed_from, const Keep& keep = {});
   // Writes, seals and commits under the generation claimed last.
   Manifest save(const FixtureSave& save);
-  // The same without the commit: an undecided attempt, its files sealed.
+  // Writes without the commit: an undecided attempt, its files sealed.
   Identity write_undecided(const FixtureSave& save);
 
   [[nodiscard]] std::filesystem::path file_path(const Manifest& manifest,

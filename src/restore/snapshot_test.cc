@@ -132,7 +132,7 @@ TEST(Snapshot, AnyFlippedBitIsAnErrorOrChangesNothing) {
     // Every other flip goes to the header, which is the smaller part.
     const std::uint64_t bit = random() % ((i % 2 == 0 ? 4096 : file.bytes) * 8);
     flip_bit(path, bit);
-    const Status status = read_all(run, manifest, save);  // expects equal bytes where it is good
+    const Status status = read_all(run, manifest, save);  // expects equal bytes if it is good
     if (!status) {
       ++detected;
       EXPECT_EQ(status.error().code(), ErrorCode::kCorrupt) << status.error().message();
@@ -281,7 +281,7 @@ TEST(Snapshot, RefusesAFileOfAnotherStep) {
   ASSERT_FALSE(mixed.has_value());
   EXPECT_EQ(mixed.error().code(), ErrorCode::kCorrupt);
 
-  // Even where the manifest is made to fit the foreign header, its identity does not.
+  // Even if the manifest is made to fit the foreign header, its identity does not.
   Manifest forged = first;
   forged.files[1] = second.files[1];
   const auto deceived = Snapshot::open(run.vfs(), forged);

@@ -107,7 +107,7 @@ TEST(BlockLedger, BlocksThatNoFileHasAreNoLack) {
   EXPECT_EQ(ledger.block_crcs()[2], 0U);
 }
 
-// By three threads, in random parts: one call completes it, each slab comes once.
+// Three threads bring random parts: one call completes the image, each slab comes once.
 void arrive_from_threads(Ledger& ledger, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> arrivals;  // block, bytes

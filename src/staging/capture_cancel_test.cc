@@ -161,7 +161,7 @@ TEST(CaptureCancel, OfARingBeforeItsRelease) {
   expect_over(capture, session);
 }
 
-// Its owner may free what it uses: the end must not come after cancel() returned.
+// The owner may free the things that on_done uses: on_done must not end after cancel() returned.
 TEST(CaptureCancel, WhatOnDoneUsesMayGoWhenCancelOrWaitHasReturned) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);

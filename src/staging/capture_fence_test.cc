@@ -1,4 +1,4 @@
-// Groups, their release, their fences, and what the witness makes of a missing one.
+// Groups, their release, their fences, and the witness's reaction to a missing one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -167,8 +167,8 @@ TEST(CaptureFence, TwoFencesOfOneGroupBothReturnWhileTheCopierIsHeld) {
   held.expect_old_bytes();
 }
 
-// Whoever asks for the background twice, or on two threads, must not have two of them share the
-// one slot.
+// A caller that asks for the background twice, or on two threads, must not have two threads share
+// the one slot.
 TEST(CaptureFence, ASecondBackgroundCopierLeavesTheWorkToTheFirst) {
   HeldSession held;
   held.session().help_in_background();
@@ -203,7 +203,7 @@ TEST(CaptureFence, TwoBackgroundCopiersOfOneSessionDoNoHarm) {
   }
 }
 
-// What was released while the one background thread was at work must not be forgotten.
+// A group released while the one background thread was at work must not be forgotten.
 TEST(CaptureFence, AllThatWasReleasedBeforeAskingForTheBackgroundIsCopiedInIt) {
   BackgroundCopier one;
   BackgroundCopier other;
@@ -221,7 +221,7 @@ TEST(CaptureFence, AllThatWasReleasedBeforeAskingForTheBackgroundIsCopiedInIt) {
   }
 }
 
-// The same with the one thread held past the group that comes late.
+// Likewise with the one thread held past the group that comes late.
 TEST(CaptureFence, AGroupBehindTheBackgroundThreadIsCopiedInItsNextRound) {
   HeldMemory source(2);
   std::ranges::fill(source.bytes(), std::byte{1});

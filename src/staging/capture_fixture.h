@@ -1,4 +1,4 @@
-// What the tests of this folder capture: random bytes, cut into random items. Tests only.
+// The captures of this folder's tests: random bytes, cut into random items. Tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ struct TilingOptions {
   std::uint64_t ring_slabs = 0;  // 0: memory for all of the image
 };
 
-// An image, its items (each in memory of its own), and what a session made of them.
+// An image, its items (each in memory of its own), and the results of a session over them.
 class Capture {
  public:
   Capture(std::uint64_t seed, const TilingOptions& options, std::uint64_t block_bytes,
@@ -71,7 +71,7 @@ class Capture {
 
   std::vector<CaptureItem>& items() { return items_; }
   [[nodiscard]] std::vector<std::byte>& image() { return image_; }  // the memory
-  // What each slab held when it was announced.
+  // The contents of each slab when it was announced.
   [[nodiscard]] const std::vector<std::byte>& taken() const { return taken_; }
   [[nodiscard]] const std::vector<std::byte>& expected() const { return expected_; }
   [[nodiscard]] const std::vector<int>& announced() const { return announced_; }

@@ -35,7 +35,7 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// What the pieces must be, found byte by byte.
+// The expected pieces, found byte by byte.
 std::vector<Piece> expected_pieces(const Items& items, std::uint64_t block_bytes) {
   std::vector<Piece> pieces;
   for (const std::size_t member : items.members) {

@@ -31,7 +31,7 @@ class HeldCopier {
 
   CopySlot& slot() { return slot_; }
   void change_source() { std::ranges::fill(source_.bytes(), kNew); }
-  // Lets it go on; true where it has to count the source as read.
+  // Lets it go on; true if it has to count the source as read.
   bool end() {
     HeldMemory::let_go();
     thread_.join();

@@ -1,5 +1,5 @@
-// Capture from devices, on the fake driver: what orders copies and kernels, what is held and given
-// back, what becomes of errors.
+// Capture from devices, on the fake driver: the order of copies and kernels, the holding and giving
+// back of devices' resources, and errors.
 #include "staging/device_capture.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,8 @@ TEST_F(DeviceCaptureTest, WorkBehindAFenceWaitsForTheCopyAndNobodyElseDoes) {
   change(training[0].stream, kFirst);
   session_->fence(kSecond, training);
   change(training[0].stream, kSecond);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for who would not wait
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time for a thread that would not
+                                                               // wait
   fake_driver::let_go();
   expect_captured(kBefore);
   fake_driver::synchronize(training[0].stream);
@@ -236,7 +237,7 @@ TEST_F(DeviceCaptureTest, CancellingWaitsForWhatIsUnderWay) {
   tensors_.clear();  // a violation, were one of them still being copied
 }
 
-// Whoever cancels takes what is under way himself.
+// The canceller itself takes the batches under way.
 TEST_F(DeviceCaptureTest, CancellingNeedsNobodyElse) {
   add(4 * kSlab, kFirst);
   open();
@@ -246,7 +247,7 @@ TEST_F(DeviceCaptureTest, CancellingNeedsNobodyElse) {
   EXPECT_TRUE(session_->finished());
 }
 
-// Its own calls must not end it, and what goes into it must not wait for what doesn't.
+// Our calls must not end the graph, and its own work must not wait for work outside of it.
 class InAGraph : public DeviceCaptureTest, public testing::WithParamInterface<int> {};
 
 TEST_P(InAGraph, AFenceWaitsItselfAndLeavesTheGraphAlone) {
@@ -275,8 +276,8 @@ TEST_P(InAGraph, ASaveIsRefused) {
   EXPECT_FALSE(is_done_);
 }
 
-// What the engine does before it asks the stream, and where a disk has failed: it pins, gives back
-// and waits on whatever thread.
+// The engine's calls before it asks the stream, and those after a disk has failed: it pins, gives
+// back and waits on any thread.
 TEST_P(InAGraph, PinningAndWaitingAreNoConcernOfIts) {
   const std::uintptr_t training = fake_driver::make_stream(0);
   add(40 * kSlab, kFirst);

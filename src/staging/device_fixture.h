@@ -130,7 +130,7 @@ class DeviceCaptureTest : public FakeDeviceTest {
   std::atomic<int> taken_slabs_{0};
 
  private:
-  // As the writer: what the slab held when it was announced.
+  // As the writer: takes the slab's contents when it was announced.
   void take(std::size_t slab) {
     const auto bytes = image().slab(slab);
     {

@@ -1,5 +1,5 @@
-// Where there is no driver of CUDA devices, or one that lacks what is needed. Each in a process of
-// its own: it is looked for once.
+// Machines without a driver of CUDA devices, or with one that lacks a needed function. Each case
+// has its own process, because the driver is looked for once.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,7 +12,7 @@
 namespace deepfreeze {
 namespace {
 
-// Ends the process: 0 where it says that it is not supported, and why.
+// Ends the process: 0 if the error says that devices are not supported, and why.
 [[noreturn]] void look_for(const char* library) {
   ::setenv("DEEPFREEZE_CUDA_LIBRARY", library, 1);
   const Status found = check_devices();

@@ -42,7 +42,7 @@ TEST(DurableDirectories, EachNewOnesParentIsSynced) {
   EXPECT_TRUE(synced().contains(dir.path() / "a" / "b"));
 }
 
-// Whoever made them may have died before his sync.
+// The process that made them may have died before its sync.
 TEST(DurableDirectories, ThatAreThereAlreadyAreSyncedOnceMore) {
   const ScopedDir dir;
   std::filesystem::create_directories(dir.path() / "a" / "b");

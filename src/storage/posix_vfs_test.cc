@@ -1,5 +1,5 @@
-// What only real files show; what every Vfs does is in tests/conformance, what becomes of system
-// calls that fail in refused_calls_test.cc.
+// Behaviour that only real files show; tests/conformance has the behaviour of every Vfs, and
+// refused_calls_test.cc the system calls that fail.
 #include "storage/posix_vfs.h"
 
 #include <fcntl.h>
@@ -54,7 +54,7 @@ TEST_F(PosixVfsTest, MessagesNameTheFullPathAndTheCause) {
   EXPECT_EQ(opened.error().os_errno(), ENOENT);
 }
 
-// A root "in" with a real file, and links to what is inside it, beside it and far away.
+// A root "in" with a real file, and links to entries inside it, beside it and far away.
 void plant_links(const std::filesystem::path& root, Vfs& vfs) {
   ASSERT_TRUE(vfs.make_dir("in"));
   ASSERT_TRUE(vfs.make_dir("out"));
@@ -250,7 +250,7 @@ TEST_F(PosixVfsTest, ARootThatIsMovedDeletedOrReplacedIsNotInItsPlace) {
   EXPECT_TRUE(vfs->is_in_place().value());
 }
 
-// What is below an empty mount point is another disk, and would fill it.
+// A directory made below an empty mount point would lie on another disk, and fill it.
 TEST_F(PosixVfsTest, ARootIsNotMadeAgainWhileItsFileSystemIsNotMounted) {
   ASSERT_TRUE(vfs_->make_dir("mount"));
   const std::filesystem::path place = dir_.path() / "mount";

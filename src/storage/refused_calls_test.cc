@@ -1,4 +1,4 @@
-// What becomes of system calls that the kernel refuses, on real files.
+// System calls that the kernel refuses, on real files.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 

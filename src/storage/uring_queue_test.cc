@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-// By the system call alone: so a queue that fails to open can't pass for a machine without.
+// Asks the system call itself, so that a queue that fails to open can't pass for a machine without
+// io_uring.
 TEST(UringQueue, OpensWhereTheKernelSetsARingUp) {
   io_uring_params parameters = {};
   const long fd = ::syscall(SYS_io_uring_setup, 4, &parameters);

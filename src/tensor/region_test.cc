@@ -142,7 +142,7 @@ std::vector<Box> peeled(std::uint64_t size) {
   return boxes;
 }
 
-// Hostile files decide how deep: where it is too deep to look, it is refused.
+// Hostile files decide the depth: a tiling that is too deep to check is refused.
 TEST(Tiling, OfCutsWithinCutsIsLookedAtSoDeepAndNoDeeper) {
   EXPECT_EQ(fault_of(peeled(30), {30, 30}), std::nullopt);
   const auto fault = fault_of(peeled(200), {200, 200});
@@ -181,7 +181,7 @@ void split(const Box& box, std::mt19937_64& random, std::vector<Box>& boxes) {
   split(second, random, boxes);
 }
 
-// By marking each element.
+// Decides by marking each element.
 bool is_tiling(const std::vector<Box>& boxes, const Shape& whole) {
   const Box region{Shape(whole.size()), whole};
   std::vector<int> count(element_count(whole));

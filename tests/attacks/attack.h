@@ -1,4 +1,4 @@
-// Hostile files, each one change of a good one, what it tries, and how it must be refused.
+// Hostile files: each is one change of a good file, with its purpose and the refusal it must meet.
 #pragma once
 
 #include <span>
@@ -24,7 +24,7 @@ struct Attack {
 [[nodiscard]] std::span<const Attack> claim_attacks();
 [[nodiscard]] std::span<const Attack> run_file_attacks();
 
-// The JSON after the change; a throw where the good file lacks what is to be changed.
+// The JSON after the change; throws if the good file lacks the text to change.
 [[nodiscard]] std::string attacked(std::string_view good, const Attack& attack);
 
 }  // namespace deepfreeze

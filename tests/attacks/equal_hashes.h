@@ -1,5 +1,5 @@
-// Names that a hash table takes one after the other: a quarter of a million of them turn what
-// should take a second into minutes. Pure.
+// Names that a hash table puts into one bucket: a quarter of a million of them turn a second's work
+// into minutes. Pure.
 #pragma once
 
 #include <cstddef>

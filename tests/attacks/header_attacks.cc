@@ -1,4 +1,4 @@
-// What src/format/hostile_header_test.cc does not try already.
+// Attacks that src/format/hostile_header_test.cc does not try.
 #include <array>
 
 #include "attacks/attack.h"

@@ -1,5 +1,5 @@
 // Each hostile file stands in a run above a good checkpoint: it is refused for its own reason, by
-// its name, and the good one is what a restore falls back to.
+// its name, and a restore falls back to the good one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 ReadSettings one_thread() { return {.thread_count = 1, .on_progress = {}}; }
 
-// What a reader is told of the victim: by the listing, else by opening it.
+// The error that a reader gets for the victim: from the listing, else from opening it.
 std::optional<Error> refusal_of_victim(SimDisk& disk) {
   const auto listing = read_run(disk);
   if (!listing) return listing.error();

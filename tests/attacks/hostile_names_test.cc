@@ -72,7 +72,8 @@ TEST_F(HostileNames, InAnAttemptCostNoCheckpoint) {
   EXPECT_EQ(call({"export", run_.text(), (run_.path() / "out").string()}).code, 0);
 }
 
-// What we can't name we can't delete: it is said, and no other attempt waits for it.
+// An entry that we can't name can't be deleted: this is reported, and no other attempt waits for
+// it.
 TEST_F(HostileNames, InAnAttemptThatExpiredStayAndAreTold) {
   const Manifest third = run_.save(save_of(3));
   touch(directory_of(good_) / kOddNames.front());
@@ -106,7 +107,7 @@ TEST_F(HostileNames, ByTheThousandHideNothing) {
   EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.size(), 1U);
 }
 
-// Of what other ranks say, only as much is read as one of ours would write, and only of a few.
+// Other ranks' reports are read only as far as one of ours would be long, and only a few of them.
 TEST_F(HostileNames, AThousandReportsOfFailureTakeNoMemory) {
   constexpr std::uint32_t kCount = 1000;
   const Identity open = run_.write_undecided(save_of(3));
@@ -126,7 +127,7 @@ TEST_F(HostileNames, AThousandReportsOfFailureTakeNoMemory) {
   EXPECT_EQ(call({"doctor", run_.text()}).code, 0);
 }
 
-// Sparse files: what they claim costs an attacker nothing, so it must cost us nothing either.
+// Sparse files: their claimed sizes cost an attacker nothing, so they must cost us nothing either.
 TEST_F(HostileNames, RecordsThatAreTooLargeAreNotRead) {
   const fs::path manifest = run_.file_path(newest_, "manifest.json");
   fs::resize_file(manifest, kManifestBytesMax + 1);
@@ -161,7 +162,7 @@ TEST_F(HostileNames, HeadersThatAreTooLargeAreNotRead) {
   }
 }
 
-// In a child, because it can't become root again. Its exit status is 0 where `body` holds.
+// Runs in a child, because a process can't become root again. Its exit status is 0 if `body` holds.
 bool holds_for_another_user(const std::function<bool()>& body) {
   constexpr uid_t kNobody = 65534;
   const pid_t child = ::fork();
@@ -193,7 +194,7 @@ std::vector<fs::path> names_below(const fs::path& directory) {
 
 TEST_F(HostileNames, ARunOfAnotherUserIsReadAndASaveIntoItSaysWhyNot) {
   const std::vector<fs::path> before = names_below(run_.path());
-  fs::permissions(run_.path(), fs::perms(0555));  // not for its owner either, where no root tests
+  fs::permissions(run_.path(), fs::perms(0555));  // nor for its owner, if tests do not run as root
   EXPECT_TRUE(holds_for_another_user([&] {
     const auto vfs = must(open_posix_vfs(run_.path()));
     return newest_first(must(read_run(*vfs))) == std::vector{newest_, good_} &&

@@ -1,4 +1,4 @@
-// What src/format/records_test.cc does not try already.
+// Attacks that src/format/records_test.cc does not try.
 #include <array>
 
 #include "attacks/attack.h"

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr mode_t kMode = 0644;
 
-// The path of a socket's name is short, so it is bound where we stand.
+// A socket's path must be short, so it is bound by name from within its directory.
 bool make_socket(const fs::path& path) {
   const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const fs::path before = fs::current_path();

@@ -1,4 +1,4 @@
-// What may stand where a file of a run should: made on a real disk. One thread.
+// Odd entries in place of a file of a run, made on a real disk. One thread.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 namespace deepfreeze {
 
 enum class OddFile : unsigned char {
-  kLinkToAFile,       // a symbolic link to what was there, moved outside the run
+  kLinkToAFile,       // a symbolic link to the file, moved outside the run
   kLinkToADirectory,  // outside the run
   kLinkToNothing,
   kDirectory,
@@ -20,12 +20,12 @@ enum class OddFile : unsigned char {
 struct OddFileCase {
   OddFile kind;
   std::string_view name;
-  std::string_view cause;  // what a reader says of it
+  std::string_view cause;  // the cause in a reader's error
 };
 [[nodiscard]] const std::vector<OddFileCase>& odd_files();
 
-// Puts one in place of `path`, whose file goes to `outside`. False where this machine does not let
-// us: nothing has changed then.
+// Puts one in place of `path`, whose file goes to `outside`. False if this machine does not allow
+// it: nothing has changed then.
 [[nodiscard]] bool replace_by(OddFile kind, const std::filesystem::path& path,
                               const std::filesystem::path& outside);
 

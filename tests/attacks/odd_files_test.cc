@@ -1,6 +1,6 @@
-// Where a file of a run should be stands something else: a link out of the run, a directory, a
-// FIFO, a socket, a device. No reader follows it or waits for it, no collector goes through it,
-// and the good checkpoint beside it is still found.
+// A file of a run is replaced by something else: a link out of the run, a directory, a FIFO, a
+// socket, a device. No reader follows it or waits for it, no collector goes through it, and the
+// good checkpoint beside it is still found.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -79,7 +79,7 @@ class OddFiles : public testing::TestWithParam<OddFileCase> {
     return error.message().contains(path.string()) && error.message().contains(GetParam().cause);
   }
 
-  // What a training does when it starts.
+  // Restores as a training does when it starts.
   void expect_restored(std::uint64_t step) {
     auto checkpointer = must(Checkpointer::open(run_.path(), {}));
     std::vector<float> values(3);
@@ -208,7 +208,7 @@ TEST_P(OddFiles, InPlaceOfAClaim) {
   expect_outside_untouched();
 }
 
-// The collector takes away the name, and what it leads to stays.
+// The collector removes the name, and the link's target stays.
 TEST_P(OddFiles, InWhatIsCollected) {
   replace(part_of(good_));
   const auto report = collect_garbage(run_.vfs(), {.last = 1}, false);

@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Clears the screen, by the two ways to begin a sequence; and what else steers a terminal.
+// Clears the screen, by the two ways to begin a sequence; and other characters that steer a
+// terminal.
 const std::string kNasty =
     "\x1b[2J\xc2\x9b"
     "2J\a\b\r\x7f";

@@ -1,5 +1,5 @@
-// What crashes and disks leave: every length, all zeros, zeroed pages, pages of another file. Each
-// time the newest step says what is wrong with it and the one before is still there.
+// Files as crashes and disks leave them: every length, all zeros, zeroed pages, pages of another
+// file. Each time the newest step names its fault and the one before is still there.
 #include <gtest/gtest.h>
 
 #include "attacks/victim.h"
@@ -33,7 +33,7 @@ class TornFiles : public testing::Test {
     EXPECT_TRUE(error.message().contains(file)) << error.message();
   }
 
-  // Of a manifest that is listed and must not verify.
+  // The error of a manifest that is listed and must not verify.
   Error why_not(const Manifest& manifest) {
     const auto snapshot = Snapshot::open(disk(), manifest);
     if (!snapshot) return snapshot.error();

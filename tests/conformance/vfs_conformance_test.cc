@@ -1,4 +1,4 @@
-// What every Vfs does alike, so that a test over the simulated disk says something of the real one.
+// The behaviour that all Vfs share, so that a test over the simulated disk holds for the real one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t kBytesMax = 1U << 20;
 constexpr std::size_t kAligned = 4096;
 
-// A Vfs with an empty root, and what keeps it alive.
+// A Vfs with an empty root, and the owner of its directory.
 struct Mounted {
   std::unique_ptr<ScopedDir> dir;  // removed after the Vfs is gone
   std::unique_ptr<Vfs> vfs;

@@ -1,7 +1,7 @@
 // Bits that flip in memory between the capture and the write: the checksum was taken from the
-// bytes that were copied, so whoever reads finds it.
+// copied bytes, so every reader finds the flip.
 //
-// DEEPFREEZE_ARENA_FLIPS is the number of them, DEEPFREEZE_ARENA_FLIP_SEED replays what they were.
+// DEEPFREEZE_ARENA_FLIPS is their number, DEEPFREEZE_ARENA_FLIP_SEED replays them.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ std::vector<Region> writable_memory() {
   return found;
 }
 
-// By the kernel's hands, so that no sanitizer minds whose memory it is.
+// Accesses memory through the kernel, so that no sanitizer minds whose memory it is.
 class OwnMemory {
  public:
   // The copy of `mark` that is not the original: in the arena.
@@ -119,7 +119,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
 class ArenaFlip : public testing::Test {
  protected:
   void SetUp() override {
-    set_log_sink([](std::string_view) {});  // it warns of what it falls back from
+    set_log_sink([](std::string_view) {});  // it warns when it falls back
     auto opened = Checkpointer::open(dir_.path() / "run", {.keep = {.last = 2}});
     ASSERT_TRUE(opened.has_value()) << opened.error().message();
     run_.emplace(*std::move(opened));
@@ -151,7 +151,7 @@ class ArenaFlip : public testing::Test {
     fail_points::disarm();
   }
 
-  // By a full check, in its block; a restore gives out the step before.
+  // A full check finds the flip, in its block; a restore returns the step before.
   void expect_found(std::uint64_t step, std::size_t byte) {
     const auto infos = list_checkpoints(dir_.path() / "run");
     ASSERT_TRUE(infos.has_value()) << infos.error().message();
@@ -171,7 +171,7 @@ class ArenaFlip : public testing::Test {
   const OwnMemory memory_;
   std::optional<Checkpointer> run_;
   std::vector<std::byte> first_;
-  std::uintptr_t arena_ = 0;  // where it has the first byte of "weights"
+  std::uintptr_t arena_ = 0;  // the address of the first byte of "weights" in it
 };
 
 TEST_F(ArenaFlip, IsFoundByWhoeverReads) {

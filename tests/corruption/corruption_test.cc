@@ -1,7 +1,7 @@
-// Files of a run are damaged at rest, in every way of damage.h: nothing is given out but what was
-// saved, a full check finds it, and the other checkpoints stay good.
+// Files of a run are damaged at rest, in every way of damage.h: readers get saved values or none, a
+// full check finds the damage, and the other checkpoints stay good.
 //
-// DEEPFREEZE_DAMAGES says how many there are, and that each byte of a header has its turn;
+// DEEPFREEZE_DAMAGES says how many damages there are, and that each byte of a header has its turn;
 // DEEPFREEZE_DAMAGE_SEED replays one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kDamages = DF_DAMAGES;
-// By so many ranks; each has half of the damages.
+// The world sizes; each run gets half of the damages.
 constexpr std::array<std::uint32_t, 2> kRuns = {1, 3};
 constexpr std::uint64_t kGoOnEvery = 20;  // a copy of the run, with one save more
 
@@ -39,7 +39,7 @@ std::optional<std::uint64_t> number_from(const char* variable) {
   return std::strtoull(text, nullptr, 10);
 }
 
-// Of checkpoints in one file, and in one of each of several ranks.
+// Checkpoints in one file, and in one file of each of several ranks.
 class Corruption : public testing::TestWithParam<std::uint32_t> {
  protected:
   Corruption() {

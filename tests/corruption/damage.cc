@@ -21,7 +21,7 @@ class Damager {
  public:
   Damager(const Contents& files, std::mt19937_64& random) : files_(files), random_(random) {}
 
-  // Of a file chosen at random; empty text where nothing has changed.
+  // Damages a file chosen at random; the text is empty if nothing has changed.
   Damage apply() {
     const auto chosen =
         std::next(files_.begin(), static_cast<std::ptrdiff_t>(below(files_.size())));
@@ -131,7 +131,7 @@ class Damager {
     return bytes_.begin() + static_cast<std::ptrdiff_t>(place);
   }
 
-  // A data file for a data file, of another step or rank; else one of the same name. Its own where
+  // For a data file, one of another step or rank; else a file of the same name. The file itself if
   // there is no other.
   const std::string& other_of_that_kind(const fs::path& file) {
     std::vector<const std::string*> others;

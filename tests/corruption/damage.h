@@ -1,4 +1,4 @@
-// What can happen to the files of a run at rest: each kind of damage, chosen by a random number.
+// Damage to the files of a run at rest: each kind, chosen by a random number.
 #pragma once
 
 #include <filesystem>
@@ -19,8 +19,8 @@ void write_file(const std::filesystem::path& file, const std::string& bytes);
 
 struct Damage {
   std::filesystem::path file;
-  std::string_view kind;  // "single bits flipped", ...: what is counted
-  std::string text;       // what was done to it, with the place
+  std::string_view kind;  // "single bits flipped", ...: the kinds are counted
+  std::string text;       // the change that was made, with its place
 };
 
 // Damages one file, in a way that changes its bytes. Half of all damages are single flipped bits.

@@ -13,8 +13,8 @@
 namespace deepfreeze {
 namespace {
 
-// Of odd sizes, less than a page and more than a block; three times the same, so that the files of
-// three ranks are of one length and one may be put in place of another.
+// Odd sizes, less than a page and more than a block; each comes three times, so that the files of
+// three ranks have one length and one may be put in place of another.
 constexpr std::array<std::size_t, 9> kTensorBytes = {1,      700, 65'537, 1,     700,
                                                      65'537, 1,   700,    65'537};
 constexpr std::chrono::milliseconds kDeadline{60'000};
@@ -54,7 +54,7 @@ std::vector<RestoreTarget> targets_of(State& state) {
   return targets;
 }
 
-// Whether the reader gave it out; then it must be what was saved.
+// Whether the reader returned the checkpoint; then it must equal the saved state.
 bool read_one(const CheckpointInfo& info, std::string& wrong) {
   const auto opened = open_checkpoint(info);
   if (!opened) return false;

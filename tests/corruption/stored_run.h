@@ -1,4 +1,4 @@
-// A run of a few checkpoints whose every byte is known, and what a reader makes of it.
+// A run of a few checkpoints whose every byte is known, and a reader's findings about it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline constexpr std::uint64_t kStoredSteps = 3;
 // Saves steps 1 to kStoredSteps there, by so many ranks: each writes a file of its own.
 [[nodiscard]] Status store_run(const std::filesystem::path& run, std::uint32_t ranks);
 
-// What one look at all checkpoints of a run found.
+// The findings of one look at all checkpoints of a run.
 struct Reading {
   std::string wrong;                  // empty: nothing was given out that had not been saved
   std::vector<std::uint64_t> good;    // steps that were read in full
@@ -27,7 +27,7 @@ struct Reading {
 [[nodiscard]] Reading read_run_through(const std::filesystem::path& run,
                                        std::optional<std::uint64_t> changed_step);
 
-// What a new process gets that restores and goes on: empty where it is right.
+// Restores and continues in a new process; returns the error, empty if all is right.
 [[nodiscard]] std::string go_on_from(const std::filesystem::path& run);
 
 }  // namespace deepfreeze

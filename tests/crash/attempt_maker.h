@@ -108,7 +108,7 @@ inline Result<Manifest> save_attempt(Vfs& vfs, const Identity& identity,
   return commit_attempt(vfs, make_request(identity));
 }
 
-// The header of a file, where it verifies, implies its data.
+// A file's header, if it verifies, implies its data.
 inline Status verify_part(Vfs& vfs, const std::string& path) {
   DF_TRY(const PartHeader part, read_part_header(vfs, path));
   DF_TRY(const auto file, vfs.open_read(path, Access::kBuffered));

@@ -7,7 +7,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::size_t kImagesMax = 150;  // per cut; fewer where all are that few
+constexpr std::size_t kImagesMax = 150;  // per cut; fewer if there are not so many
 constexpr std::uint64_t kSeed = 71;
 
 std::size_t count_operations(const Scenario& scenario) {

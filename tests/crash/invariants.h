@@ -1,4 +1,4 @@
-// What must hold on a disk after any power cut or I/O error.
+// The invariants of a disk after any power cut or I/O error.
 #pragma once
 
 #include <optional>
@@ -8,16 +8,16 @@
 
 namespace deepfreeze {
 
-// "name: what was found", or empty where all hold:
+// "name: finding", or empty if all hold:
 //  run       the run opens under its id, and its file is whole
 //  claim     a claim that was returned stands, and every committed generation has one
 //  listed    nothing that is listed as committed fails to verify; no record is torn
 //  acked     an acknowledged step is listed, unless its removal began; then a newer one is
-//  best      where the best is kept, nothing acknowledged was better than the best that is listed
+//  best      if the best is kept, nothing acknowledged was better than the best that is listed
 //  data      a header that verifies, sealed or not, has data that verifies
 //  sealed    a part that was sealed is there and verifies, unless its removal began
-//  removed   what was removed is gone; what is being removed can't pass for undecided
-//  aborted   what was aborted is never committed or undecided again
+//  removed   a removed attempt is gone; one that is being removed can't pass for undecided
+//  aborted   an aborted attempt is never committed or undecided again
 [[nodiscard]] std::optional<std::string> broken_invariant(SimDisk& disk, const Promises& promises);
 
 //  next      opening, claiming, saving and collecting work, and leave one step and no debris

@@ -27,8 +27,8 @@ std::span<const int> errors() {
   return std::getenv("DEEPFREEZE_ALL_ERRORS") == nullptr ? all.first(3) : all;
 }
 
-// What of the disk's error is not in what the caller is told; empty: operation, path, cause and
-// code all are.
+// The part of the disk's error that the caller's error lacks; empty if operation, path, cause and
+// code are all in it.
 std::string dishonesty(const Error& told, const Error& injected) {
   // No space at the last sync says nothing of whether the checkpoint is there: no kNoSpace.
   const bool is_unknown = told.message().contains("outcome unknown: ");
@@ -67,7 +67,7 @@ class FailedOnce {
   }
 
  private:
-  // What reaches the caller names operation and path, and carries what the disk has said.
+  // The caller's error names operation and path, and carries the disk's own message.
   void expect_honest(const Error& told) const {
     if (told.message().starts_with(kScenarioIsOver)) return;
     const auto injected = disk_.injected();
@@ -148,7 +148,7 @@ TEST_P(IoError, NothingIsLostByAnErrorOfWhatWasCarriedOut) {
   survived_ += survived;
 }
 
-// A read that fails may be passed over where something else tells the same.
+// A failed read may be skipped if something else tells the same.
 TEST_P(IoError, NoReadThatFailsLosesAnything) {
   SimDisk disk;
   RunLife life(disk);
@@ -170,7 +170,7 @@ Result<std::vector<std::byte>> restore_newest_step(SimDisk& disk) {
   DF_TRY(const RunListing listing, read_run(disk));
   const auto committed = newest_first(listing);
   if (committed.empty() && !listing.attempts.empty() && listing.attempts.front().fault) {
-    return std::unexpected(*listing.attempts.front().fault);  // what a reader is told
+    return std::unexpected(*listing.attempts.front().fault);  // the error that a reader gets
   }
   if (committed.empty()) return fail(ErrorCode::kNotFound, "nothing is listed");
   DF_TRY(const auto snapshot, Snapshot::open(disk, committed.front()));

@@ -1,8 +1,8 @@
-// Lives from seeds, with power cuts at random operations: what each may leave on the disk is
+// Lives from seeds, with power cuts at random operations: the disks that each may leave are
 // checked, one of these disks lives on, and the power is cut there again.
 //
-// DEEPFREEZE_CRASH_STATES says how many disks are checked in all; DEEPFREEZE_CRASH_SEED replays
-// one life.
+// DEEPFREEZE_CRASH_STATES says how many disks are checked in all; DEEPFREEZE_CRASH_SEED replays one
+// life.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -83,7 +83,7 @@ class CutLife {
   std::uint64_t seed_;
   std::mt19937_64 random_;
   std::string story_;
-  std::unique_ptr<SimDisk> next_;  // what one of the power cuts left
+  std::unique_ptr<SimDisk> next_;  // the disk that one of the power cuts left
   Promises promises_;              // until then
 };
 

@@ -15,9 +15,9 @@ class RandomLife {
   RandomLife(SimDisk& disk, RunLife& life, std::mt19937_64& random)
       : disk_(disk), life_(life), random_(random) {}
 
-  // Ends early where the power is off.
+  // Ends early if the power is off.
   void live(std::size_t actions);
-  // What was done, in order.
+  // The actions, in order.
   [[nodiscard]] const std::string& story() const { return story_; }
 
  private:

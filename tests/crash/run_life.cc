@@ -81,7 +81,7 @@ Result<std::vector<OwnFile>> make_files(Identity identity) {
   return files;
 }
 
-// The same for a rank of several files.
+// Writes likewise for a rank of several files.
 Status write_files_by_engine(Vfs& vfs, std::span<const OwnFile> files) {
   const std::vector<std::uint64_t> sizes(files.size(), kTestDataBytes);
   const std::vector<Section> sections = lay_sections(sizes, kSlabBytes);
@@ -133,7 +133,7 @@ Status killed_before_the_last_sync(RunLife& life) {
   return life.collect(1);
 }
 
-// Another process collects what the one that died has aborted, as far as it can see.
+// Another process collects the attempt that the dead one has aborted, as far as it can see.
 Status killed_while_aborting(RunLife& life) {
   DF_TRY_VOID(life.open());
   DF_TRY_VOID(life.claim());
@@ -153,7 +153,7 @@ Status killed_while_collecting(RunLife& life) {
   return life.collect(1);
 }
 
-// What its sync did not reach is the best, and not the newest any more.
+// The best, which its process did not sync, is not the newest any more.
 Status killed_before_the_best_was_synced(RunLife& life) {
   DF_TRY_VOID(life.open());
   DF_TRY_VOID(life.claim());
@@ -220,7 +220,7 @@ Status RunLife::claim_from(std::uint64_t step) {
 
 Status RunLife::claim_from(std::optional<Point> point) {
   begin_phase("claim");
-  generation_ = 0;  // who can't claim may not save: a claim that failed can still stand
+  generation_ = 0;  // a process that can't claim may not save: a claim that failed can still stand
   DF_TRY(const GenerationRecord record, claim_generation(disk_, run_id_, point));
   generation_ = record.generation;
   promise_run();

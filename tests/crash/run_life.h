@@ -1,4 +1,4 @@
-// The life of a run, told step by step on a simulated disk, and what was promised on the way.
+// The life of a run, told step by step on a simulated disk, and the promises made on the way.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace deepfreeze {
 
-// What calls have returned as done: it must hold after any power cut from then on.
+// The results that calls have returned as done: they must hold after any power cut from then on.
 struct Promises {
   std::optional<std::string> run_id;
   bool run_file = false;  // and its file is whole
@@ -36,7 +36,7 @@ struct Promises {
 class RunLife {
  public:
   explicit RunLife(SimDisk& disk) : disk_(disk) {}
-  // The same run after a power cut: what was promised holds on.
+  // Continues the run after a power cut: its promises still hold.
   RunLife(SimDisk& disk, Promises promises) : disk_(disk), promises_(std::move(promises)) {}
 
   [[nodiscard]] Status open();
@@ -56,7 +56,7 @@ class RunLife {
   void ruin_run_file();
 
   [[nodiscard]] const Promises& promises() const { return promises_; }
-  // What the run was doing at an operation.
+  // The run's activity at an operation.
   [[nodiscard]] std::string phase_at(std::size_t operation) const;
 
  private:
@@ -79,7 +79,7 @@ class RunLife {
   std::uint64_t generation_ = 0;
 };
 
-// What an error begins with that is the scenario's own: the run was not as its next step wants it.
+// The beginning of the scenario's own errors: the run was not as its next step needs it.
 inline constexpr std::string_view kScenarioIsOver = "the scenario is over: ";
 struct Scenario {
   std::string name;

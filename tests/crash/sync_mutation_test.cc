@@ -23,7 +23,7 @@ std::size_t pending_when_cut_at(const Scenario& scenario, std::size_t index) {
   return disk.pending_count();
 }
 
-// The invariant that breaks first where `sync` does nothing; empty if none does.
+// The invariant that breaks first if `sync` does nothing; empty if none does.
 std::optional<std::string> caught_by(const Scenario& scenario, std::size_t sync,
                                      std::size_t operation_count) {
   for (std::size_t cut = sync + 1; cut <= operation_count; ++cut) {
@@ -83,7 +83,7 @@ using SyncMutation = EachScenario;
 TEST_P(SyncMutation, NoSyncCanBeLeftOut) {
   const Tally tally = leave_out_each_sync(scenario());
   EXPECT_GT(tally.caught, 10U);
-  // Only a collector syncs what is durable already, unless a process died before its sync.
+  // Only a collector syncs a record that is durable already, unless a process died before its sync.
   for (const std::string& idle : tally.idle) {
     EXPECT_TRUE(scenario().name != kDiedBeforeItsSync && idle.ends_with("(collect)")) << idle;
   }

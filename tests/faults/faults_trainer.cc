@@ -1,4 +1,4 @@
-// Saves step after step on whatever disk it is given, and says what became of each, a line each:
+// Saves step after step on whatever disk it is given, and reports the fate of each, a line each:
 //   save RUN SAVES       waits for each: "durable N", "failed N CAUSE"
 //   skip RUN SAVES       OnBusy::kSkip, a save every five milliseconds: "saved N" or "skipped N"
 //                        at once, "durable N" or "failed N CAUSE" when it is known

@@ -1,5 +1,5 @@
-// What other ranks left in an attempt, planted: rank 0 commits it or says why not, and what it
-// commits can be opened.
+// Other ranks' files, planted in an attempt: rank 0 commits it or says why not, and a committed
+// attempt can be opened.
 #include <array>
 
 #include "crash/attempt_maker.h"
@@ -28,7 +28,7 @@ bool has_outcome(const SimDisk& disk) {
   return disk.contents(join_name(attempt_dir_name(kNewAttempt), kManifestFile)).has_value();
 }
 
-// Where somebody else's outcome stood there already, that one counts.
+// If another outcome stood there already, that one counts.
 Status check_committed(SimDisk& disk, const Manifest& manifest, bool was_decided) {
   DF_TRY_VOID(promise(manifest.outcome == Outcome::kCommitted, "committed what was given up"));
   const auto read = read_manifest(disk, kNewAttempt, kPlantedRunId);

@@ -1,4 +1,4 @@
-// generation-….json: who continues the run, and from where.
+// generation-….json: the process that continues the run, and its starting point.
 #include "fuzz/record_check.h"
 
 namespace deepfreeze {

@@ -1,5 +1,5 @@
 // The header of another program's safetensors file, made from any header that we accept: that
-// program must find there what ours said.
+// program must find the same contents in it.
 #include <nlohmann/json.hpp>
 
 #include "cli/plain_safetensors.h"
@@ -13,7 +13,7 @@ using nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
 
-// What goes into the file: parts of a tensor are refused before.
+// The specs that go into the file: parts of a tensor are refused before.
 std::vector<TensorSpec> whole_tensors(const ShardHeader& header) {
   std::vector<TensorSpec> specs;
   for (const ShardEntry& entry : header.entries) {

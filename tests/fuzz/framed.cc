@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view kRecordPrefix = R"({"crc32c":")";
 constexpr std::uint64_t kDataBytesMax = std::uint64_t{1} << 50;
 
-// `text` itself where its checksum has a place, else with one in front.
+// `text` itself if its checksum has a place, else with one in front.
 std::string with_digits(std::string_view prefix, std::string_view text) {
   if (text.starts_with(prefix) && text.size() >= prefix.size() + kCrcDigits) {
     return std::string(text);

@@ -17,7 +17,7 @@ namespace deepfreeze {
 // A header of this JSON, or of its members after the checksum: padding, length, checksum.
 [[nodiscard]] std::vector<std::byte> framed_header(std::string_view json);
 
-// Where the last tensor of a header's JSON ends: the last number in it, 0 where it is none.
+// The end of the last tensor in a header's JSON: the last number in it, 0 if there is none.
 [[nodiscard]] std::uint64_t data_bytes_of(std::string_view json);
 
 // framed_header(json) decoded, in a file that is as long as it needs.

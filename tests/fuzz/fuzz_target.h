@@ -1,5 +1,5 @@
 // A fuzz target takes any bytes as input and tells which promise of ours they broke: none, ever.
-// The same functions run under libFuzzer and, over the stored inputs, in fuzz_corpus_test.
+// Libfuzzer runs these functions, and so does fuzz_corpus_test, over the stored inputs.
 #pragma once
 
 #include <cstddef>
@@ -42,9 +42,9 @@ struct FuzzTarget {
   return broken(std::string(text));
 }
 
-// What any refusal of bytes must be: one of these codes, with a cause.
+// Any refusal of bytes must have one of these codes, and a cause.
 [[nodiscard]] Status check_refusal(const Error& error, std::span<const ErrorCode> allowed);
-// The same where bytes can only be corrupt or of a newer version.
+// For bytes that can only be corrupt or of a newer version.
 [[nodiscard]] Status check_refusal(const Error& error);
 
 }  // namespace deepfreeze

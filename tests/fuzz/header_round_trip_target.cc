@@ -1,4 +1,4 @@
-// What the decoder accepts, the encoder writes, and it reads back as the same.
+// A header that the decoder accepts is written by the encoder and reads back equal.
 #include "fuzz/framed.h"
 #include "fuzz/fuzz_target.h"
 #include "fuzz/same_metrics.h"

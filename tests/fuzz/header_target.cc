@@ -12,7 +12,7 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// By another way than the decoder's: in numbers that don't wrap.
+// Computes the size by another way than the decoder's: in numbers that don't wrap.
 Wide bytes_of(const TensorSpec& spec) {
   Wide bytes = dtype_bytes(spec.dtype);
   for (const std::uint64_t size : spec.shape) {
@@ -34,7 +34,7 @@ Status check_entries_fill(const ShardHeader& header) {
   return promise(end == header.data_bytes, "data that no tensor holds");
 }
 
-// What readers rely on once a header was accepted.
+// The properties that readers rely on once a header was accepted.
 Status check_accepted(const ShardHeader& header, std::uint64_t data_bytes) {
   DF_TRY_VOID(promise(header.data_bytes == data_bytes, "its data is not that of the file"));
   DF_TRY_VOID(promise(header.block_crcs.size() == block_count(data_bytes), "a block without CRC"));

@@ -1,5 +1,5 @@
-// The reader of JSON, beside another parser: ours takes a part of what that one takes, and takes
-// it for the same.
+// The reader of JSON, beside another parser: ours accepts part of the texts that the other accepts,
+// with the same values.
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -18,7 +18,8 @@ using nlohmann::json;
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// Why ours refuses what the other takes. A NUL ends the text for that one.
+// Whether ours has a reason to refuse a text that the other accepts. A NUL ends the text for that
+// one.
 bool is_stricter(std::string_view text, const Error& error) {
   if (text.starts_with(kByteOrderMark) || text.contains('\0')) return true;
   constexpr std::array<std::string_view, 3> kCauses = {"twice in one object", "out of range",

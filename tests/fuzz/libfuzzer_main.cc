@@ -1,4 +1,4 @@
-// What libFuzzer calls: one target, DF_FUZZ_TARGET, of all.
+// The entry point of libFuzzer: calls one target, DF_FUZZ_TARGET.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

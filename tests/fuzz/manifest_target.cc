@@ -7,7 +7,7 @@
 namespace deepfreeze {
 namespace {
 
-// What readers and collectors make paths of.
+// Readers and collectors make paths of these names.
 Status check_names(const Manifest& manifest) {
   std::vector<std::string_view> names;
   for (const ManifestFile& file : manifest.files) {

@@ -1,4 +1,4 @@
-// By the hooks that the sanitizers call for each allocation.
+// Measures by the hooks that the sanitizers call for each allocation.
 #include "fuzz/memory_meter.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,8 @@
 namespace deepfreeze {
 namespace {
 
-// relaxed: sums only; what is freed may have been allocated before, so they can fall below zero.
+// relaxed: sums only; memory that is freed may have been allocated before, so they can fall below
+// zero.
 std::atomic<bool> measuring{false};
 std::atomic<std::int64_t> held{0};
 std::atomic<std::int64_t> peak{0};

@@ -1,5 +1,5 @@
-// How much memory is allocated at once while it lives, so that a target can hold the parsers to a
-// multiple of what they were given. One at a time. Only the sanitizers can tell.
+// Measures how much memory is allocated at once while it lives, so that a target can bound the
+// parsers' memory by a multiple of their input. One at a time. Only the sanitizers can tell.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ class MemoryMeter {
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
-  // At most kFreeBytes, and so many for each byte of the input. Kept where not measured.
+  // At most kFreeBytes, and `times_input` bytes for each byte of the input. Passes if nothing is
+  // measured.
   [[nodiscard]] Status check(std::size_t input_bytes, std::uint64_t times_input = 64) const;
 
   static constexpr std::uint64_t kFreeBytes = 64 * 1024;

@@ -1,4 +1,4 @@
-// Without a sanitizer nobody tells what is allocated.
+// Without a sanitizer nothing is measured.
 #include "fuzz/memory_meter.h"
 
 namespace deepfreeze {

@@ -69,7 +69,8 @@ std::vector<std::string_view> prefixes_of(std::string_view path) {
   return prefixes;
 }
 
-// Whether a file could stand there: as on a real disk, not where a directory is nor below a file.
+// Whether a file could have this path: on a real disk, no file replaces a directory or lies below a
+// file.
 bool has_room(const SimDisk& disk, std::string_view path) {
   const std::vector<std::string> names = disk.list_all();
   for (const std::string_view prefix : prefixes_of(path)) {

@@ -1,4 +1,4 @@
-// What holds for each kind of sealed record, whatever the input.
+// The properties of every kind of sealed record, whatever the input.
 #pragma once
 
 #include "format/records.h"
@@ -30,7 +30,7 @@ template <class Record>
   return record;
 }
 
-// The record that the input is once its checksum fits; kCorrupt or kUnsupported where it is none.
+// The record that the input is once its checksum fits; kCorrupt or kUnsupported if it is none.
 template <class Record>
 [[nodiscard]] Result<Record> checked_record(const RecordCodec<Record>& codec,
                                             std::string_view input) {

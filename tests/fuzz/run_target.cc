@@ -1,5 +1,5 @@
-// A whole run's directory, planted: what readers, writers and the garbage collector make of it.
-// The good checkpoint in it is found, or it is said why not; nothing else of it is ever lost.
+// A whole run's directory, planted, for readers, writers and the garbage collector. The good
+// checkpoint in it is found, or its loss is explained; nothing else of it is ever lost.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -59,7 +59,7 @@ const AttemptState* find_good(const RunListing& listing) {
   return found == listing.attempts.end() ? nullptr : &*found;
 }
 
-// Where nobody touched the good checkpoint it is listed; where its run became another, as a fault.
+// If nothing touched the good checkpoint it is listed; if its run became another, as a fault.
 Status check_good_is_listed(const RunListing& listing) {
   const AttemptState* state = find_good(listing);
   DF_TRY_VOID(promise(state != nullptr, "the good checkpoint is not listed"));
@@ -115,7 +115,7 @@ Status take_over(SimDisk& disk) {
   return promise(aborted <= listing.attempts.size(), "more given up than there were");
 }
 
-// Whoever takes the run over loses nothing of what is committed.
+// A process that takes the run over loses nothing committed.
 Status check_taking_over(const PlantedRun& planted) {
   const auto disk = planted.disk->clone();
   const std::string directory = attempt_dir_name(kGoodAttempt);
@@ -132,7 +132,7 @@ bool lies_in(std::string_view name, std::span<const AttemptName> attempts) {
   });
 }
 
-// The collector touches what it may delete, and never the newest.
+// The collector touches only attempts that it may delete, and never the newest.
 Status check_collecting(const PlantedRun& planted) {
   const auto disk = planted.disk->clone();
   const auto listing = read_run(*disk);

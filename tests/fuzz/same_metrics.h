@@ -1,4 +1,4 @@
-// Equality of what carries metrics: NaN is a value like any other here. Pure.
+// Equality of records with metrics: NaN is a value like any other here. Pure.
 #pragma once
 
 #include <cmath>

@@ -15,7 +15,7 @@ namespace {
 
 using Inputs = std::vector<std::string>;
 
-// Empty where there is none.
+// Empty if there is none.
 std::string read_source(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;

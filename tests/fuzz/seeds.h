@@ -1,5 +1,5 @@
-// What each target starts from: golden files, small ones of every kind, all that tests/attacks
-// tries, and corpus/<target>.txt, which fuzzing has found. Reads files of the source tree.
+// The inputs that each target starts from: golden files, small ones of every kind, all attacks of
+// tests/attacks, and corpus/<target>.txt, which fuzzing has found. Reads files of the source tree.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct Seeds {
 };
 [[nodiscard]] Seeds seeds_of(std::string_view target);
 
-// Of whole directories: the targets "run" and "attempt".
+// Seeds for whole directories: the targets "run" and "attempt".
 [[nodiscard]] std::vector<std::string> run_seeds();
 [[nodiscard]] std::vector<std::string> attempt_seeds();
 

@@ -1,4 +1,4 @@
-// The parsers of names, base64, digits and UTF-8: what they take has one spelling.
+// The parsers of names, base64, digits and UTF-8: each accepted value has one spelling.
 #include "base/hex.h"
 #include "deepfreeze/tensor.h"
 #include "format/base64.h"

@@ -1,4 +1,4 @@
-// The state tree: what is checked and what is listed are the same trees.
+// The state tree: the check and the listing accept the same trees.
 #include "format/state_tree.h"
 #include "format/strict_json.h"
 #include "fuzz/fuzz_target.h"

@@ -1,5 +1,5 @@
-// What MpiRanks promises, on the ranks of one job: `mpirun -n 3 mpi_ranks_cases`. Every rank says
-// "good CASE" or "bad CASE: WHY"; the job fails where one was bad. At least two ranks.
+// The promises of MpiRanks, on the ranks of one job: `mpirun -n 3 mpi_ranks_cases`. Every rank says
+// "good CASE" or "bad CASE: WHY"; the job fails if one was bad. At least two ranks.
 #include "deepfreeze/mpi_ranks.h"  // first: it includes what it uses
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// Of MPI_Iallgather, with which every gather begins.
+// Counts calls of MPI_Iallgather, with which every gather begins.
 int g_refuse_calls = 0;  // the next so many
 int g_calls = 0;         // so far
 
@@ -37,8 +37,8 @@ using deepfreeze::MpiBounds;
 using deepfreeze::MpiRanks;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kWaitMax{30'000};   // where all come
-constexpr milliseconds kShortWait{1'000};  // where one does not
+constexpr milliseconds kWaitMax{30'000};   // if all come
+constexpr milliseconds kShortWait{1'000};  // if one does not
 constexpr std::uint64_t kSmallBound = 1'000;
 
 struct World {
@@ -152,7 +152,7 @@ Verdict an_error_of_mpi_is_told_and_is_the_last(const World&) {
   return expect_code((*ranks)->scatter({}), ErrorCode::kIo, "MPI_Iallgather");
 }
 
-// The last rank comes when the others have given up: what it does then goes into memory that must
+// The last rank comes when the others have given up: its messages then go into memory that must
 // still be there.
 Verdict a_rank_that_does_not_come_is_a_timeout(const World& world) {
   MPI_Barrier(MPI_COMM_WORLD);

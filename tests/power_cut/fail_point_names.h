@@ -1,4 +1,5 @@
-// The fail points of the product, from its own sources: what a run has not passed can be named.
+// The fail points of the product, from its own sources: those that a run has not passed can be
+// named.
 #pragma once
 
 #include <set>

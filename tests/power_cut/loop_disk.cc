@@ -31,7 +31,7 @@ constexpr std::chrono::seconds kUnmountPatience{30};
 constexpr useconds_t kUnmountPauseMicros = 500;
 constexpr unsigned long kShutdown = _IOR('X', 125, std::uint32_t);  // FS_IOC_SHUTDOWN
 
-// What a machine lacks, or does not let us do; anything else has failed.
+// Errors of a machine that lacks something or does not allow it; any other error is a failure.
 bool is_missing(int os_errno) {
   constexpr std::array kMissing = {EPERM, EACCES, ENOENT, ENODEV, ENXIO, ENOSYS};
   return std::ranges::find(kMissing, os_errno) != kMissing.end();
@@ -134,7 +134,7 @@ Status LoopDisk::mount() {
   return {};
 }
 
-// What a killed process had in flight keeps its files for a moment.
+// A killed process's writes in flight keep its files open for a moment.
 Status LoopDisk::unmount() {
   const auto until = Monotonic::now() + kUnmountPatience;
   while (::umount(path().c_str()) != 0) {

@@ -20,15 +20,15 @@ struct FileSystem {
   const char* features = nullptr;  // of mkfs.ext4 -O
 };
 
-// What the device keeps of what was not synced.
+// How much unsynced data the device keeps.
 enum class Cut : std::uint32_t {
   kLogFlushed = 1,  // the journal as it stands: names may be there whose data is not
-  kLogLost = 2,     // only what is in the journal on the device
+  kLogLost = 2,     // only the part of the journal that is on the device
 };
 
 class LoopDisk {
  public:
-  // kUnsupported where this machine has no loop devices, no such file system, or we are not root.
+  // kUnsupported if this machine has no loop devices, no such file system, or we are not root.
   [[nodiscard]] static Result<std::unique_ptr<LoopDisk>> make(const FileSystem& file_system);
   LoopDisk(const FileSystem& file_system, UniqueFd memory, UniqueFd device, std::string name);
   LoopDisk(const LoopDisk&) = delete;

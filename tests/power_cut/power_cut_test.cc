@@ -1,8 +1,8 @@
-// Power is cut on real file systems, at every fail point and at random times: what was called
-// durable is there, whole, and so is all that is listed.
+// Power is cut on real file systems, at every fail point and at random times: every checkpoint
+// called durable is there, whole, and so is every listed one.
 //
 // DEEPFREEZE_POWER_CUTS is the number of cuts of each file system, DEEPFREEZE_POWER_CUT_SEED the
-// seed of a failure that is to be seen again (as far as times can be).
+// seed of a failure that is to be repeated (as far as times can be).
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// What the program is called with: some fail points are only to be reached by it.
+// The program's arguments: some fail points can only be reached by it.
 using Words = std::vector<std::string>;
 Words delete_debris_of(const std::filesystem::path& run) {
   return {"doctor", run.string(), "--delete-debris"};
@@ -49,7 +49,8 @@ Words delete_debris_of(const std::filesystem::path& run) {
 Words repair_of(const std::filesystem::path& run) { return {"doctor", run.string(), "--repair"}; }
 Words scrub_of(const std::filesystem::path& run) { return {"scrub", run.string()}; }
 
-// Of all that the sources have; printed, so that nobody takes them for tried.
+// The fail points of the sources that were not passed; printed, so that nobody takes them for
+// tried.
 std::set<std::string> not_passed(const std::vector<std::string>& recorded) {
   std::set<std::string> names = fail_points_of_sources();
   for (const std::string& name : recorded) names.erase(name);
@@ -59,8 +60,8 @@ std::set<std::string> not_passed(const std::vector<std::string>& recorded) {
   return names;
 }
 
-// What takes several ranks (tests/ranks kills there), attached tensors (the disk has no part in
-// it; tests/chaos kills there), or io_uring.
+// These need several ranks (tests/ranks kills there), attached tensors (the disk has no part in it;
+// tests/chaos kills there), or io_uring.
 std::set<std::string> not_passed_here() {
   std::set<std::string> names = {"await.published", "await.synced", "capture.background"};
   if (!WriteEngine::open({.mode = IoMode::kUring})) names.insert("part.complete");
@@ -144,7 +145,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
     ASSERT_TRUE(file.flush().good()) << newest;
   }
 
-  // Makes the run such that a process comes past this fail point; what that process is.
+  // Prepares the run such that a process passes this fail point; returns that process.
   [[nodiscard]] TrainerPlan way_to(const std::string& name) {
     TrainerPlan plan{.run = run(), .fail_point = name + "=kill@1"};
     if (name.starts_with("run.")) {
@@ -196,7 +197,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
     ASSERT_TRUE(disk_->unmount());
     ASSERT_TRUE(disk_->mount());
     if (!std::exchange(is_damaged_, false)) return;
-    EXPECT_EQ(call_program(repair_of(run())), 0);  // what was interrupted is done again
+    EXPECT_EQ(call_program(repair_of(run())), 0);  // the interrupted deletion is done again
   }
 
   // Whatever is listed verifies and is its step's state; the newest is no older than the last
@@ -218,7 +219,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
     acknowledged_ = newest;  // the next trainer goes on from there
   }
 
-  // What no process died at, loudly; a thorough run misses none.
+  // Reports the fail points at which no process died; a thorough run misses none.
   void report_never_reached(std::uint64_t cuts) {
     std::string never;
     for (const std::string& name : names_) {

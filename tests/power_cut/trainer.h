@@ -18,8 +18,8 @@ namespace deepfreeze {
 
 struct TrainerPlan {
   std::filesystem::path run;
-  std::string fail_point;  // where it dies by itself, as DEEPFREEZE_FAIL; empty: nowhere
-  std::vector<std::string> program = {};  // what the program is called with in place of training
+  std::string fail_point;  // the point at which it dies, as DEEPFREEZE_FAIL; empty: none
+  std::vector<std::string> program = {};  // arguments of the program, called in place of training
 };
 
 class Trainer {

@@ -1,4 +1,4 @@
-// A file system whose directories do not say what their names are: each must be asked for.
+// A file system whose directories do not report the types of their entries: each must be asked for.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>

@@ -15,7 +15,7 @@ inline void spin(std::uint64_t turns) {
   for (std::uint64_t i = 0; i < turns; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-// Mostly nothing, sometimes a few instructions, a microsecond, or the core to whoever wants it.
+// Mostly nothing, sometimes a few instructions, a microsecond, or a yield of the core.
 inline void jitter(std::uint64_t number) {
   switch (number % 16) {
     case 0:

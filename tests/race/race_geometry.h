@@ -1,5 +1,5 @@
-// What one round of the race captures again and again: items, guards, sizes of blocks and slabs,
-// all so small that a session takes microseconds. And the trainer's memory.
+// The geometry that one round of the race captures again and again: items, guards, sizes of blocks
+// and slabs, all so small that a session takes microseconds. And the trainer's memory.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,9 @@ struct RaceGeometry {
   }
 };
 
-// All that an image, and so the trainer, holds in a step: random, at most kStepsMax of them.
-// By the page, not by the byte: under tsan each byte that is written costs as much as a lock.
+// The bytes of an image, and so of the trainer, in a step: random, at most kStepsMax of them.
+// Written by the page, not by the byte: under tsan each byte that is written costs as much as a
+// lock.
 [[nodiscard]] std::span<const std::byte> bytes_of(std::uint64_t step);
 inline constexpr std::uint64_t kStepsMax = 16;
 

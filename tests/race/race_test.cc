@@ -49,7 +49,7 @@ TEST(SessionRace, EverySessionIsOneStepToTheByteAndNoneIsTorn) {
   print(race.counts(), first_seed, seconds_since(started));
 }
 
-// The race must be able to lose: where fences are left out it has to notice.
+// The race must be able to lose: if fences are left out it has to notice.
 TEST(SessionRace, SessionsWithoutAFenceAreFoundOut) {
 #ifdef DF_UNDER_TSAN
   GTEST_SKIP() << "LEFT OUT: it is a race, which tsan would report";

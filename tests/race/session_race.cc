@@ -17,7 +17,7 @@ namespace deepfreeze {
 namespace {
 
 constexpr std::uint64_t kSessionsPerRound = 8;
-constexpr std::uint64_t kStrangeStep = kStepsMax - 1;  // what no image may ever hold
+constexpr std::uint64_t kStrangeStep = kStepsMax - 1;  // no image may ever hold it
 
 bool same(std::span<const std::byte> one, std::span<const std::byte> other) {
   return std::memcmp(one.data(), other.data(), one.size()) == 0;
@@ -34,7 +34,7 @@ std::vector<std::uint32_t> shuffled(std::uint32_t group_count, Random& random) {
   return groups;
 }
 
-// What a round's sessions share.
+// The state that a round's sessions share.
 struct Round {
   Round(RaceGeometry chosen, Random& random)
       : geometry(chosen), trainer(geometry, random), memory(geometry.memory_bytes()) {}
@@ -76,7 +76,7 @@ class RacedSession {
   }
 
  private:
-  // What the checks find goes by no lock: atomics, and the joins of errands.
+  // The checks' findings need no lock: they are atomics, read after errands were joined.
   CapturePlan plan() {
     CapturePlan plan = {.image = image_,
                         .block_bytes = round_.geometry.block_bytes,
@@ -182,7 +182,7 @@ class RacedSession {
       round_.trainer.write(group, step_ + 1);
     }
     if (cancels_) cancel();
-    session_.fence_all();  // for what was unfenced on purpose
+    session_.fence_all();  // for the groups left unfenced on purpose
   }
   // So that a fence meets copiers at work: else it would often do all before they wake. They
   // take group after group; ours is the first that they have not finished.
@@ -194,7 +194,7 @@ class RacedSession {
       turn % 64 == 63 ? std::this_thread::yield() : spin(200);
     }
   }
-  // Of the fences: any, or the copiers' own.
+  // The order of the fences: any, or the copiers' own.
   std::vector<std::uint32_t> order() {
     std::vector<std::uint32_t> groups = shuffled(session_.group_count(), random_);
     if (random_() % 2 == 0) std::ranges::sort(groups);

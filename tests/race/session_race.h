@@ -26,12 +26,12 @@ struct RaceCounts {
 
 class SessionRace {
  public:
-  // Of `without_fence_one_in` sessions one changes its sources without a fence; 0: none does.
+  // One of `without_fence_one_in` sessions changes its sources without a fence; 0: none does.
   explicit SessionRace(std::uint64_t without_fence_one_in = 0)
       : without_fence_one_in_(without_fence_one_in) {}
 
-  // Some sessions over one geometry, all chosen by the seed. What was wrong with the first that
-  // was not as it should be; of the unfenced ones it only counts how many were found out.
+  // Some sessions over one geometry, all chosen by the seed. Returns the first session's fault, if
+  // any; of the unfenced ones it only counts how many were found out.
   [[nodiscard]] std::optional<std::string> round(std::uint64_t seed);
 
   [[nodiscard]] const RaceCounts& counts() const { return counts_; }

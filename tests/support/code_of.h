@@ -1,4 +1,4 @@
-// The code of a result's error; nothing where it succeeded.
+// The code of a result's error; nothing if it succeeded.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// What tests on the fake driver have in common: it is loaded in place of the real one, empty before
-// each test, and nothing of it may be left over or have gone wrong after it.
+// The common part of tests on the fake driver: it is loaded in place of the real one, empty before
+// each test; after the test no resource may be left over and no rule may have been broken.
 #pragma once
 
 #include <gtest/gtest.h>

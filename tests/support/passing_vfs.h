@@ -1,4 +1,4 @@
-// A disk that passes everything on to another one: what a test does otherwise it overrides.
+// A disk that passes every call on to another one: a test overrides the calls that it changes.
 #pragma once
 
 #include <memory>
@@ -40,7 +40,7 @@ class PassingVfs : public Vfs {
   Status check_writable() override { return disk_.check_writable(); }
 
  protected:
-  Vfs& disk_;  // NOLINT: for those who derive
+  Vfs& disk_;  // NOLINT: for derived classes
 };
 
 }  // namespace deepfreeze

@@ -7,7 +7,7 @@
 namespace deepfreeze {
 
 // pwrite() or pread() on a descriptor with O_DIRECT gives EINVAL in `body`, which runs in a thread
-// of its own. False where this machine allows no such filter: `body` has not run.
+// of its own. False if this machine allows no such filter: `body` has not run.
 [[nodiscard]] bool run_with_direct_access_refused(const std::function<void()>& body);
 
 }  // namespace deepfreeze

@@ -67,7 +67,8 @@ pid_t thread_named(std::string_view name) {
 
 }  // namespace deepfreeze
 
-// By the linker's --wrap, since a sanitizer has an operator new of its own that can't be replaced.
+// Uses the linker's --wrap, since a sanitizer has an operator new of its own that can't be
+// replaced.
 extern "C" {
 void* __real__Znwm(std::size_t bytes);   // NOLINT(bugprone-reserved-identifier)
 void* __wrap__Znwm(std::size_t bytes) {  // NOLINT(bugprone-reserved-identifier)

@@ -1,5 +1,5 @@
 // Refuses allocations of one thread. It wraps the operator new that our code calls, not that of
-// shared libraries; whoever links it has it, so it is a library of its own.
+// shared libraries. Linking it is enough to have it, so it is a library of its own.
 #pragma once
 
 #include <sys/types.h>
@@ -20,10 +20,10 @@ class MemoryRefusal {
   MemoryRefusal& operator=(const MemoryRefusal&) = delete;
 };
 
-// Of this process, in the order of their ids.
+// The threads of this process, in the order of their ids.
 [[nodiscard]] std::vector<pid_t> threads_named(std::string_view name);
 
-// The first of them; 0 where there is none of that name.
+// The first of them; 0 if there is none of that name.
 [[nodiscard]] pid_t thread_named(std::string_view name);
 
 }  // namespace deepfreeze

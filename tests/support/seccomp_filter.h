@@ -9,9 +9,9 @@
 
 namespace deepfreeze {
 
-// For this thread and for good: filters are never taken off. What SECCOMP_SET_MODE_FILTER gives
-// with these flags, a listener's descriptor or 0; nothing where the machine takes no filter at
-// all. Where it takes one but not this one, the process is ended with a message.
+// Adds a filter to this thread for good: filters are never taken off. Returns the result of
+// SECCOMP_SET_MODE_FILTER with these flags, a listener's descriptor or 0; nothing if the machine
+// takes no filter at all. If it takes one but not this one, the process is ended with a message.
 [[nodiscard]] std::optional<int> add_seccomp_filter(std::span<sock_filter> program,
                                                     unsigned int flags = 0);
 

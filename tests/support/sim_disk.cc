@@ -85,7 +85,7 @@ InodeId SimDisk::add_inode(bool is_directory) {
   const InodeId inode = next_inode_++;
   const SimInode node = {.is_directory = is_directory, .content = {}, .entries = {}};
   seen_.emplace(inode, node);
-  durable_.emplace(inode, node);  // harmless: what counts is when its name becomes durable
+  durable_.emplace(inode, node);  // harmless: the file counts once its name becomes durable
   return inode;
 }
 

@@ -1,4 +1,4 @@
-// A disk in memory that can lose power: a Vfs which remembers what is durable and what is not.
+// A disk in memory that can lose power: a Vfs that distinguishes durable from pending changes.
 //
 // Data writes and truncations of a file are pending until File::sync(); names (create, rename,
 // remove, make) are pending until sync_dir() of the directory that holds them (a rename between
@@ -37,8 +37,8 @@ class SimDisk final : public Vfs {
   // Faults. An index counts all operations since the disk was made.
   void crash_at(std::size_t index);  // that operation and every call after it: "power is off"
   void power_off();                  // now
-  // The process dies: that operation and all after it are refused until revive(), which is the
-  // next process; what was pending stays pending.
+  // The process dies: that operation and all after it are refused until revive(), which is the next
+  // process; pending changes stay pending.
   void kill_at(std::size_t index);
   void revive();
   void fail_at(std::size_t index, int os_errno);  // only that one, and it changes nothing
@@ -48,13 +48,13 @@ class SimDisk final : public Vfs {
   // Reads, openings for it, sizes and listings count by themselves.
   void fail_read_at(std::size_t index, int os_errno);
   void ignore_sync(std::size_t index);  // that sync reports success and does nothing
-  // Growth beyond it is ENOSPC, after what fits has been written.
+  // Growth beyond it is ENOSPC, after the part that fits has been written.
   void set_bytes_free(std::uint64_t bytes);
   void refuse_direct();  // as a file system without O_DIRECT
   // A file whose sync failed is never made durable by a later sync of it (the kernel has marked
   // its pages clean). A directory's failed sync may be repeated.
 
-  // What happened.
+  // The record of calls.
   [[nodiscard]] std::vector<SimOperation> operations() const;
   [[nodiscard]] std::size_t operation_count() const;  // the index that the next one gets
   [[nodiscard]] std::size_t read_count() const;       // and the next read
@@ -65,15 +65,15 @@ class SimDisk final : public Vfs {
   [[nodiscard]] const std::string& label() const { return label_; }
 
   // At most `limit` different disks, power on, nothing pending, no faults armed; works with the
-  // power off. Exhaustive while all outcomes (lost, kept, torn, size without data) fit in
-  // `limit`; else nothing/everything/in-order/one-differs, then every subset of up to ten
-  // pending operations, then random ones from `seed`. label() says what was lost.
+  // power off. Exhaustive while all outcomes (lost, kept, torn, size without data) fit in `limit`;
+  // else nothing/everything/in-order/one-differs, then every subset of up to ten pending
+  // operations, then random ones from `seed`. label() names the lost changes.
   [[nodiscard]] std::vector<std::unique_ptr<SimDisk>> crash_images(std::size_t limit,
                                                                    std::uint64_t seed) const;
-  // The same one at a time, where all at once would take too much memory.
+  // Visits these images one at a time, if all at once would take too much memory.
   void for_each_crash_image(std::size_t limit, std::uint64_t seed,
                             const std::function<void(SimDisk&)>& visit) const;
-  // What running processes see, durable and pending alike; no faults armed, log empty.
+  // The state that running processes see, durable and pending alike; no faults armed, log empty.
   [[nodiscard]] std::unique_ptr<SimDisk> clone() const;
 
   // The tester's own hands: not logged, never refused, no sync needed.
@@ -81,7 +81,7 @@ class SimDisk final : public Vfs {
   [[nodiscard]] std::vector<std::string> list_all() const;  // sorted; directories end in '/'
   // Makes or replaces a file, with its directories, durably.
   void plant(std::string_view name, std::string_view bytes);
-  // Both make the file's content durable as it is then; false where the place does not exist.
+  // Both make the file's content durable as it is then; false if the place does not exist.
   [[nodiscard]] bool flip_bit(std::string_view name, std::uint64_t bit_index);
   [[nodiscard]] bool overwrite(std::string_view name, std::uint64_t offset, std::string_view bytes);
 
@@ -102,7 +102,7 @@ class SimDisk final : public Vfs {
   struct Place {
     InodeId directory;
     std::string leaf;
-    std::optional<InodeId> inode;  // what the name means now
+    std::optional<InodeId> inode;  // the file that the name means now
   };
 
   void visit_crash_trees(const SimImageSearch& search, const SimImageVisitor& visit) const;
@@ -111,7 +111,7 @@ class SimDisk final : public Vfs {
   // Gives the operation its index and its fault; a name is one that check_vfs_name accepted.
   [[nodiscard]] Status begin(SimOperationKind kind, std::string_view name,
                              std::string_view target = {});
-  // Of the operation that was just carried out: its fault, where fail_after() gave it one.
+  // The fault of the operation that was just carried out, if fail_after() gave it one.
   [[nodiscard]] Status end();
   [[nodiscard]] Status inject(std::string_view operation, std::string_view name, int os_errno);
   [[nodiscard]] Status check_power(std::string_view operation, std::string_view name) const;

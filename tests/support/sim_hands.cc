@@ -1,4 +1,4 @@
-// What the tester does to a SimDisk: arms faults, looks, breaks things, pulls the plug.
+// The tester's actions on a SimDisk: arms faults, looks, breaks things, pulls the plug.
 #include <utility>
 
 #include "storage/vfs_name.h"

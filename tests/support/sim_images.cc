@@ -1,8 +1,8 @@
 // Which disk states a power cut may leave: a choice of one fate for each pending change.
 //
-// Order, until `limit` different states are found: (1) every choice, where they all fit in
-// `limit`; else (2) the changes arrived in order up to some point; (3) one change has another
-// fate than all others; (4) every subset, for few changes; (5) random choices.
+// Order, until `limit` different states are found: (1) every choice, if they all fit in `limit`;
+// else (2) the changes arrived in order up to some point; (3) one change has another fate than all
+// others; (4) every subset, for few changes; (5) random choices.
 #include <algorithm>
 #include <functional>
 #include <random>

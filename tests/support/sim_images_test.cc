@@ -1,4 +1,4 @@
-// What a power cut may leave of a SimDisk.
+// The states that a power cut may leave on a SimDisk.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -13,7 +13,7 @@ struct Overloaded : Fs... {
   using Fs::operator()...;
 };
 
-// Of the latest other file that reaches so far, removed ones included; else empty.
+// Data of the latest other file that reaches so far, removed ones included; else empty.
 std::string_view old_data_for(const SimTree& tree, const SimWrite& write) {
   const std::uint64_t end = write.offset + write.bytes.size();
   for (auto entry = tree.rbegin(); entry != tree.rend(); ++entry) {
@@ -42,7 +42,7 @@ void apply_write(SimInode& file, const SimWrite& write, const SimFate& fate) {
   file.content.replace(write.offset, arrived, write.bytes, 0, arrived);
 }
 
-// The inode is taken out of its old directory under whatever name it has there: where an earlier
+// The inode is taken out of its old directory under whatever name it has there: if an earlier
 // rename was lost, that is not `removed`.
 void apply_naming(SimTree& tree, const SimNaming& naming) {
   if (!naming.removed.empty()) {

@@ -1,5 +1,5 @@
-// What SimDisk is made of: a tree of inodes, and changes to it that may or may not arrive.
-// Plain values, no locks.
+// The parts of a SimDisk: a tree of inodes, and changes to it that may or may not arrive. Plain
+// values, no locks.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace deepfreeze {
 
 using InodeId = std::uint64_t;
 inline constexpr InodeId kSimRoot = 0;
-inline constexpr std::size_t kSimSectorBytes = 512;  // what a device writes whole or not at all
+inline constexpr std::size_t kSimSectorBytes = 512;  // a device writes a sector whole or not at all
 
 enum class SimOperationKind : std::uint8_t {
   kCreate,
@@ -55,8 +55,8 @@ struct SimTruncate {
   InodeId inode = 0;
   std::uint64_t bytes = 0;
 };
-// Takes `removed` out of one directory and puts `added` into another, at once; either is empty
-// where nothing is removed (create) or added (remove). Pending until `directory` is synced.
+// Takes `removed` out of one directory and puts `added` into another, at once; either is empty if
+// nothing is removed (create) or added (remove). Pending until `directory` is synced.
 struct SimNaming {
   InodeId directory = 0;
   InodeId removed_from = 0;
@@ -70,14 +70,14 @@ struct SimChange {
   std::variant<SimWrite, SimTruncate, SimNaming> what;
 };
 
-// What a power cut does to one pending change.
+// The effect of a power cut on one pending change.
 struct SimFate {
   enum class Kind : std::uint8_t { kKept, kLost, kTorn } kind = Kind::kKept;
   // Torn writes: so much of the data arrived, and the file's size or only the data's end.
   std::uint64_t prefix_bytes = 0;
   bool full_size = false;
-  // What did not arrive is not zeros but what another file has, or had, at that place: as where a
-  // file system gives a freed extent out again.
+  // The lost part is not zeros but has bytes that another file has, or had, at that place: a file
+  // system may give a freed extent out again.
   bool old_data = false;
 };
 
@@ -89,7 +89,7 @@ void apply(SimTree& tree, const SimChange& change, const SimFate& fate);
 
 // Drops the inodes that no name leads to.
 [[nodiscard]] SimTree reachable(const SimTree& tree);
-// Names, kinds and contents in one string: equal for what a reader can't tell apart.
+// Names, kinds and contents in one string: equal for trees that a reader can't tell apart.
 [[nodiscard]] std::string fingerprint(const SimTree& tree);
 
 // The states of SimDisk::for_each_crash_image.

@@ -22,7 +22,7 @@ class StateOfStep {
   [[nodiscard]] TensorTable table() const;
   [[nodiscard]] std::string objects() const;
 
-  // What the checkpoint has, read and verified, that is not this state.
+  // The values of the checkpoint, read and verified, that differ from this state.
   [[nodiscard]] Difference difference(const OpenCheckpoint& checkpoint) const;
 
  private:

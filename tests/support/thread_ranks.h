@@ -34,7 +34,7 @@ class ThreadRanks {
   }
 
  private:
-  // Where all meet as they come and as they leave: the last one opens the next round.
+  // All ranks meet here as they come and as they leave: the last one opens the next round.
   struct Room {
     Room(std::uint32_t world_size, std::chrono::milliseconds wait_max)
         : deadline(wait_max), given(world_size), answers(world_size) {}

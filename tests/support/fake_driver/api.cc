@@ -9,7 +9,7 @@
 namespace deepfreeze::fake_driver {
 namespace {
 
-// The product's own types: UBSan compares those of a pointer and of what it calls.
+// The product's own types: UBSan compares the type of a function pointer with that of the function.
 using cuda::Context;
 using cuda::DevicePointer;
 using cuda::Event;
@@ -24,7 +24,7 @@ Range range_of(const void* at, std::size_t bytes) {
   return {static_cast<const std::byte*>(at), bytes};
 }
 
-// A wait of the host: without the lock, and at once where the device is dead.
+// A wait of the host: without the lock, and at once if the device is dead.
 int wait_for(FakeStream& stream) {
   stream.finish();
   return driver().dead;
@@ -118,7 +118,7 @@ int cuStreamDestroy_v2(Stream stream) {
   if (known == nullptr) return kInvalidHandle;
   auto& all = driver().streams;
   const auto found = std::ranges::find(all, known, &std::unique_ptr<FakeStream>::get);
-  driver().destroyed.push_back(std::move(*found));  // it goes on with what it has been given
+  driver().destroyed.push_back(std::move(*found));  // it still does the work given to it
   all.erase(found);
   return 0;
 }

@@ -115,7 +115,7 @@ std::uintptr_t make_stream(int ordinal, bool is_blocking) {
   const std::lock_guard lock(own.mutex);
   ++own.contexts.at(static_cast<std::size_t>(ordinal)).references;
   ++own.own_contexts.at(static_cast<std::size_t>(ordinal));
-  own.is_initialized = true;  // whoever has streams has done it
+  own.is_initialized = true;  // a user of streams has initialised the driver
   Delays delays = own.delays;
   delays.seed += own.next_number++;
   own.streams.push_back(std::make_unique<FakeStream>(ordinal, is_blocking, false, delays));

@@ -1,6 +1,6 @@
 // A driver of CUDA devices that are none: the functions that the product looks for, over host
-// memory, by the rules of streams and with real asynchrony. Each stream is a thread that comes
-// late to what it is given. What breaks a rule that a device would punish some day is kept as a
+// memory, by the rules of streams and with real asynchrony. Each stream is a thread that comes late
+// to its work. A call that breaks a rule, which a device would punish some day, is kept as a
 // violation. A test double, and never in the product. Any thread.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace deepfreeze::fake_driver {
 
-// Where this driver lies, to be found by who loads it at run time.
+// The path of this driver, for programs that load it at run time.
 [[nodiscard]] std::string library_path();
 
 // Before each operation a stream sleeps up to so long; copies also sleep in their middle.
@@ -23,8 +23,8 @@ void set_delays(std::uint64_t seed, unsigned micros_max);
 void hold();
 void let_go();
 
-// Device memory: what copies may read and write there, until it is retracted. Whoever is copying
-// then is a violation.
+// Device memory: copies may read and write it until it is retracted. A copy under way then is a
+// violation.
 void declare(const void* memory, std::size_t bytes);
 void retract(const void* memory);
 void let_all_memory_be_devices(bool all);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kChunk = 4096;  // of a copy: between two of them others may write
 
-// What is given to `stream` from here on comes after what `other` has been given so far.
+// Orders later work of `stream` after the work given to `other` so far.
 void order_after(FakeStream& stream, FakeStream& other) {
   const auto reached = std::make_shared<Progress>();
   other.push([reached] { reached->reach(1); });
@@ -93,7 +93,7 @@ FakeStream& FakeDriver::null_stream(FakeContext& context) {
   return *context.null_stream;
 }
 
-// By the rules of the legacy default stream: it and blocking ones wait for each other.
+// Follows the rules of the legacy default stream: it and blocking ones wait for each other.
 void FakeDriver::push(FakeStream& stream, std::function<void()> operation) {
   FakeContext& context = contexts.at(static_cast<std::size_t>(stream.ordinal));
   const bool is_null = context.null_stream && &stream == context.null_stream.get();
@@ -116,7 +116,7 @@ bool FakeDriver::is_pinned(const Range& range) const {
   return std::ranges::any_of(registrations, [&](const Range& known) { return known.holds(range); });
 }
 
-// Of a device that has died nothing is.
+// A device that has died copies nothing.
 bool FakeDriver::is_copied(const Range& device, const Range& host) {
   const std::lock_guard lock(copies_mutex);
   return dead == 0 && std::ranges::any_of(copies, [&](const auto& each) {

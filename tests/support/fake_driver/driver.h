@@ -1,4 +1,4 @@
-// What the fake driver knows: contexts, streams, events, memory. One, for the whole process.
+// The state of the fake driver: contexts, streams, events, memory. One, for the whole process.
 #pragma once
 
 #include <array>
@@ -67,14 +67,14 @@ struct Failure {
 struct FakeDriver {
   static FakeDriver& get();
 
-  // Counts the call; what it has to return at once, or 0.
+  // Counts the call; returns the code that it must return at once, or 0.
   [[nodiscard]] int enter(const std::string& name);
   [[nodiscard]] int enter_with_context(const std::string& name);
-  // What a graph that is captured forbids.
+  // For calls that are forbidden while a graph is being captured.
   [[nodiscard]] int enter_unsafe(const std::string& name);
 
   void violate(const std::string& what);
-  // Null where the handle is none of the current context's.
+  // Null if the handle is none of the current context's.
   [[nodiscard]] FakeStream* find(void* handle);
   [[nodiscard]] FakeStream& null_stream(FakeContext& context);
   void push(FakeStream& stream, std::function<void()> operation);
@@ -85,10 +85,10 @@ struct FakeDriver {
 
   ~FakeDriver();  // lets all streams go first: one may wait for another
 
-  // Those two before the streams, whose threads use them.
+  // These two come before the streams, whose threads use them.
   std::mutex copies_mutex;  // guards the next; taken last
   std::map<std::uint64_t, CopyUnderWay> copies;
-  std::mutex mutex;  // guards all below, but for what says otherwise
+  std::mutex mutex;  // guards all below, unless a member says otherwise
   std::array<FakeContext, kDevices> contexts{FakeContext{0, 0, {}}, FakeContext{1, 0, {}}};
   std::vector<std::unique_ptr<FakeStream>> streams;    // not the default ones
   std::vector<std::unique_ptr<FakeStream>> destroyed;  // and still at work
@@ -112,7 +112,7 @@ struct FakeDriver {
   [[nodiscard]] bool is_copied(const Range& device, const Range& host);
 };
 
-// Of the calling thread.
+// The state of the calling thread.
 std::vector<FakeContext*>& context_stack();
 int& capture_mode();
 

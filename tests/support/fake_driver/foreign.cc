@@ -1,4 +1,4 @@
-// Some of the controls for who is not C++: tests in Python, by ctypes.
+// Some of the controls for callers that are not C++: tests in Python, by ctypes.
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -35,7 +35,7 @@ void fake_driver_fill(std::uintptr_t stream, void* memory, std::size_t bytes, in
 }
 int fake_driver_calls(const char* name) { return calls(name); }
 
-// All violations, a line each; and what is left over, as one more.
+// All violations, a line each; and the resources left over, as one more.
 void fake_driver_complaints(char* text, std::size_t bytes) {
   std::string all;
   for (const std::string& each : violations()) all += each + "\n";

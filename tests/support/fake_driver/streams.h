@@ -1,4 +1,4 @@
-// Streams and events of the fake driver: threads, and what they wait for.
+// Streams and events of the fake driver: threads, and the things they wait for.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace deepfreeze::fake_driver {
 
-// How far something has come: of an event, what was recorded and what has been reached.
+// The progress of an event: the number recorded and the number reached.
 class Progress {
  public:
   std::uint64_t record() {
@@ -49,7 +49,7 @@ struct Delays {
 class FakeStream {
  public:
   FakeStream(int ordinal, bool is_blocking, bool is_held, Delays delays);
-  ~FakeStream();  // once it has done what it was given
+  ~FakeStream();  // after it has done its work
   FakeStream(const FakeStream&) = delete;
   FakeStream& operator=(const FakeStream&) = delete;
 
@@ -57,13 +57,13 @@ class FakeStream {
   void hold();
   void let_go();
   void finish();  // blocks until all that it was given is done
-  // By its own thread.
+  // On its own thread.
   void sleep_a_little();
 
   const int ordinal;
   const bool is_blocking;          // ordered with the default stream
   int graph_mode = -1;             // of the capture that is under way; guarded by the driver's lock
-  std::uint64_t graph_thread = 0;  // likewise: who began it
+  std::uint64_t graph_thread = 0;  // likewise: the thread that began it
 
  private:
   void work();
