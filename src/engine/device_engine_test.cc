@@ -354,8 +354,7 @@ TEST_F(DeviceEngine, AnEarlyCaptureThatIsDoneBeforeItsSaveIsLetGo) {
     ASSERT_TRUE(begun && *begun);
     run.release(kWeights, streams);
     fake_driver::synchronize_all();
-    std::this_thread::sleep_for(milliseconds(50));  // for the thread that checksums the arrived
-                                                    // bytes
+    std::this_thread::sleep_for(milliseconds(50));  // so that the arrived bytes are checksummed
     const auto handle = run.save({.step = 1, .tensors = table, .streams = streams});
     ASSERT_TRUE(handle && *handle);
     EXPECT_TRUE((*handle)->status().early);

@@ -41,8 +41,7 @@ struct SaveHandle::State {
   SaveStatus status;
   std::optional<CaptureSession> session;  // while it may still be at work
   bool is_copied = false;
-  bool is_told = false;                                      // whether a waiting caller got the
-                                                             // error
+  bool is_told = false;                                      // a waiting caller has the error
   std::function<void(std::vector<std::string>)> on_confirm;  // until confirmed or failed
   std::function<void()> on_abandon;                          // until settled
 };

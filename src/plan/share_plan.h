@@ -16,8 +16,7 @@ inline constexpr std::uint64_t kCutBytesMin = 1024 * 1024;
 
 struct SharePlan {
   std::vector<std::vector<Share>> ranks;     // by rank, in the order of its table
-  std::vector<std::vector<GroupId>> groups;  // by rank and tensor: the ranks with copies, or
-                                             // kNoCopies
+  std::vector<std::vector<GroupId>> groups;  // by rank and tensor; or kNoCopies
   std::uint32_t groups_of_rank_max = 1;      // how many of them any rank is in
 };
 

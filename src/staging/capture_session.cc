@@ -1,7 +1,6 @@
 // How a piece gets from its source to the writer, by any threads in any order:
-//   1. Claim:  a thread takes the next pieces of a lane. A lane is a group, or in ring mode, in
-//      which
-//              slabs must fill in order, all of them.
+//   1. Claim:  a thread takes the next pieces of a lane. A lane is a group, or all groups in ring
+//              mode, because slabs must fill in order there.
 //   2. Copy:   the piece goes to its place in the image, in ring mode once that place is free.
 //   3. Read:   it is taken off its group's count of unread pieces; the last one wakes the fences.
 //   4. Witness: the copy is compared with the record that release() made.

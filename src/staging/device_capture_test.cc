@@ -52,8 +52,7 @@ TEST_F(DeviceCaptureTest, WorkBehindAFenceWaitsForTheCopyAndNobodyElseDoes) {
   change(training[0].stream, kFirst);
   session_->fence(kSecond, training);
   change(training[0].stream, kSecond);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // time for a thread that would not
-                                                               // wait
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for one that would not wait
   fake_driver::let_go();
   expect_captured(kBefore);
   fake_driver::synchronize(training[0].stream);
