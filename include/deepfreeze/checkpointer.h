@@ -45,7 +45,7 @@ struct SaveStatus {
   std::uint64_t bytes = 0;  // of the data section
   std::uint64_t bytes_copied = 0;
   std::uint64_t bytes_written = 0;
-  std::uint64_t guarded_bytes = 0;  // captured after save() returned; all that is on devices
+  std::uint64_t guarded_bytes = 0;  // captured after save() returned; includes all on devices
   double stall_seconds = 0;         // inside save()
   double fence_seconds = 0;         // blocked in fences since
   // Time of the engine's threads; threads that work at once each count.
@@ -71,13 +71,13 @@ class SaveHandle {
                             std::optional<std::chrono::milliseconds> timeout = {}) const;
   [[nodiscard]] SaveStatus status() const;
 
-  // For a SaveRequest with `confirm`. Returns when all is copied, and nothing of the request's
-  // memory is read any more; then the caller compares, and confirms. An error says the latter
-  // only: the save has failed, confirm() does nothing. Any thread.
+  // For a SaveRequest with `confirm`. Returns when all is copied and the request's memory is not
+  // read any more; the caller then compares, and calls confirm(). An error says only that the
+  // memory is not read any more: the save has failed, and confirm() does nothing. Any thread.
   [[nodiscard]] Status wait_copied(std::optional<std::chrono::milliseconds> timeout = {}) const;
   // `torn`: keys that the caller found changed, which fails the save. Any thread; the first call
-  // counts. A save that nobody has a handle of any more, and that was not confirmed, fails; its
-  // memory is read no more once the last handle is gone.
+  // counts. If the last handle goes without a confirmation, the save fails, and its memory is not
+  // read any more from then on.
   void confirm(std::vector<std::string> torn) const;
 
   struct State;
@@ -86,7 +86,7 @@ class SaveHandle {
  private:
   friend class Checkpointer;
   std::shared_ptr<State> state_;  // also held by the engine while the save is in flight
-  std::shared_ptr<void> keeper_;  // of the caller's copies: the last one's end is noticed
+  std::shared_ptr<void> keeper_;  // notices when the caller's last copy goes
 };
 
 struct SaveRequest {

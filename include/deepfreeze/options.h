@@ -32,9 +32,9 @@ struct Keep {
     std::size_t count = 1;
     bool operator==(const Best&) const = default;
   };
-  std::optional<std::size_t> last;     // the newest so many of the current line; at least 1
+  std::optional<std::size_t> last;     // this many newest of the current line; at least 1
   std::optional<std::uint64_t> every;  // and those whose step is a multiple of it
-  std::optional<Best> best;            // and the best so many by a metric (NaN never counts)
+  std::optional<Best> best;            // and this many best by a metric (NaN never counts)
   bool operator==(const Keep&) const = default;
 };
 
@@ -59,13 +59,13 @@ struct Options {
   std::shared_ptr<RankGroup> ranks;
   Keep keep;
   std::optional<ParentPoint> parent;  // recorded when the run is created
-  // For restoring only: the run must be there, nothing of it is made, claimed or changed, and
-  // save() and prewarm() are refused. Otherwise a directory that can't be written is not opened.
+  // For restoring only: the run must exist; nothing is made, claimed or changed, and save() and
+  // prewarm() are refused. Without this option a directory that can't be written is not opened.
   bool read_only = false;
   OnBusy on_busy = OnBusy::kBlock;
   Profile profile = Profile::kAuto;
   // Memory for the file's image, at least two slabs of 4 MiB. A larger state streams through it:
-  // fences then wait for the disk. Without it as much as the state needs.
+  // fences then wait for the disk. If it is absent, the engine takes as much as the state needs.
   std::optional<std::size_t> arena_bytes_max;
   // Checksums all tensors that are captured later before save() returns, and so finds every change
   // of them. DEEPFREEZE_PARANOID=1 in the environment does the same.

@@ -69,7 +69,8 @@ void read(const OpenCheckpoint& checkpoint, const std::vector<RestoreTarget>& ta
   without_gil([&] { return checkpoint.read(targets, verify, told_to(counter)); });
 }
 
-// As Python names files: bytes that are no UTF-8 stand for themselves (os.fsencode()).
+// The form in which Python names files: bytes that are not UTF-8 are kept as they are
+// (os.fsencode()).
 nb::str path_text(const std::string& path) {
   return nb::steal<nb::str>(
       PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));

@@ -165,8 +165,8 @@ class Lent {
   TensorTable& borrower_;
 };
 
-// Lends the table's tensors to the request, which would else copy them. The table is as the engine
-// is: for one thread at a time.
+// Lends the table's tensors to the request, which would otherwise copy them. Like the engine, the
+// table is for one thread at a time.
 template <class Call>
 auto with_tensors(Table& table, SaveRequest request, Call call) {
   request.tensors.swap(table.tensors);

@@ -61,7 +61,7 @@ bool equal(nb::handle one, nb::handle other) {
   return same == 1;
 }
 
-// Whatever an attribute raises is a "no": a tensor without memory, say.
+// An exception from an attribute counts as a "no": the tensor may have no memory, for instance.
 template <class Question>
 bool holds(Question question) {
   try {

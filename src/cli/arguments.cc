@@ -12,7 +12,7 @@
 namespace deepfreeze {
 namespace {
 
-// How many letters must be put in, taken out, replaced or swapped with their neighbour.
+// The number of letters to insert, delete, replace or swap with a neighbour.
 std::size_t edits_between(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> above(b.size() + 1);

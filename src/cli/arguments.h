@@ -39,7 +39,8 @@ class Verb {
   Argument values(const char* name, std::vector<std::string>& values, const char* help);
   void flag(const char* name, bool& value, const char* help);
   void footer(const char* text);
-  // For a verb that another program does: whatever is no flag of it is rest(), help included.
+  // For a verb that another program runs: all arguments that are no flags of the verb go to rest(),
+  // --help included.
   void takes_anything();
 
   [[nodiscard]] const std::string& name() const;
@@ -59,7 +60,8 @@ class Program {
   ~Program();
 
   [[nodiscard]] Verb add_verb(const char* name, const char* what);
-  // Nothing: one verb is given. Else the program ends so: help or a fault of usage was printed.
+  // Empty if one verb was given. Otherwise help or a usage error was printed, and the program ends
+  // with this exit code.
   [[nodiscard]] std::optional<ExitCode> parse(int argc, const char* const* argv, Console& console);
 
  private:

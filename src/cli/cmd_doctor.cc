@@ -34,7 +34,7 @@ struct Visit {
   std::vector<LastReading> readings;
   std::optional<Error> error;  // the reason why the run could not be read again
 
-  // Something that was asked for was not done.
+  // A requested change was not made.
   [[nodiscard]] bool failed() const {
     return debris.failed || !repairs.refused.empty() || error.has_value();
   }

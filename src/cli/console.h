@@ -23,7 +23,8 @@ struct Console {
   std::ostream& err;
   bool err_is_terminal = false;  // progress bars only there
   bool json = false;
-  std::optional<std::size_t> columns = {};  // of the terminal behind `out`; none: it is none
+  std::optional<std::size_t> columns = {};  // of the terminal behind `out`; empty if it is no
+                                            // terminal
 };
 
 }  // namespace deepfreeze

@@ -28,7 +28,7 @@ bool any_folder_in(const fs::path& path, Fn holds) {
   return false;
 }
 
-// Whatever can't be looked at is none.
+// A path that can't be examined is no run.
 bool is_run(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path / "deepfreeze.json", ignored);

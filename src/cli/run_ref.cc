@@ -28,7 +28,8 @@ std::string steps_text(const std::vector<Manifest>& manifests) {
   return fmt::format("{}{}", fmt::join(steps, ", "), more);
 }
 
-// The last '@' behind a directory: a metric's name may hold one too. Else the last.
+// The last '@' that follows an existing directory, because a metric's name may contain one too;
+// else the last of all.
 std::size_t place_of_at(const std::string& text) {
   const std::size_t last = text.rfind('@');
   std::error_code ignored;

@@ -1,5 +1,5 @@
-// One pass over the checkpoints of some runs: the one first that was not read for longest. Writes
-// nothing but its memory (manifest/scrub_memory.h). One thread.
+// One pass over the checkpoints of some runs, which begins with the one that was not read for
+// longest. Writes nothing but its memory (manifest/scrub_memory.h). One thread.
 #pragma once
 
 #include <chrono>
@@ -29,13 +29,13 @@ struct ScrubbedRun {
 };
 
 struct ScrubLimits {
-  // The checkpoint in hand is finished, and one is read in any case: else a pass whose time is
-  // always up would never come to it.
+  // The checkpoint in hand is finished, and at least one is read: otherwise a pass whose time is
+  // always up would never get to it.
   std::optional<std::chrono::seconds> time_max;
   std::function<Monotonic::time_point()> now = Monotonic::now;  // tests bring their own
 };
 
-// Borrows `limit`. Between their turns nothing of the runs is open.
+// Borrows `limit`. Between their turns the runs' files are closed.
 [[nodiscard]] std::vector<ScrubbedRun> scrub_runs(const std::vector<std::string>& paths,
                                                   RateLimit& limit, const ScrubLimits& limits,
                                                   const Console& console);

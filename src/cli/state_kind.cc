@@ -19,7 +19,8 @@ constexpr std::array<std::string_view, 2> kRandomMembers{"python.words", "python
 constexpr std::array<std::string_view, 6> kDataMembers{
     "_snapshot", "sampler", "_num_yielded", "samples_yielded", "current_position", "order"};
 constexpr std::string_view kScheduler = "last_epoch";
-// Objects that hold a whole training, and how names within begin that are no weights.
+// Types of objects that hold a whole training, and the prefixes of names within them that are no
+// weights.
 constexpr std::array<std::string_view, 5> kWholes{"keras", "tf.Module", "nnx", "pytree", "chainer"};
 constexpr std::array<std::pair<std::string_view, StateKind>, 6> kPartsOfWhole{{
     {"seed_generator", StateKind::kRandom},
@@ -51,7 +52,8 @@ bool has_member(const std::vector<TreeLeaf>& leaves, const std::string& object,
                              [&](const TreeLeaf& leaf) { return is_within(leaf.path, path); });
 }
 
-// The parts of a path below an object's own, by levels of names and of Keras's and Chainer's.
+// The parts of a path below an object: '.' separates levels of names, '/' those of Keras and
+// Chainer.
 std::vector<std::string_view> parts_below(std::string_view object, std::string_view path) {
   std::vector<std::string_view> parts;
   std::string_view rest = path.substr(std::min(object.size(), path.size()));

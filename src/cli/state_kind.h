@@ -14,7 +14,7 @@ namespace deepfreeze {
 enum class StateKind : std::uint8_t {
   kOther,
   kWeights,
-  kForwardStatistics,  // that a forward pass writes: of batch normalisation
+  kForwardStatistics,  // written by a forward pass, as in batch normalisation
   kOptimizer,
   kHyperparameter,  // options of an optimizer, a scheduler
   kRandom,

@@ -148,7 +148,7 @@ Status Capturer::prewarm(const SavePlan& plan) {
   return {};
 }
 
-// Here and not when it is needed, because that may be in a hook, which no error must leave.
+// Started here rather than at its first use, which may be in a hook that no error may leave.
 void Capturer::start_background(const std::vector<CaptureItem>& items) {
   if (has_guard_of_host(items) && !background_) background_ = std::make_unique<BackgroundCopier>();
 }
@@ -185,7 +185,7 @@ Result<CaptureDevices> Capturer::devices_of(const std::vector<CaptureItem>& item
   return devices;
 }
 
-// The caller can't do its work: in a ring it would wait for itself.
+// The caller can't do the copier's work itself: in a ring it would wait for itself.
 Status Capturer::start_device_copier() {
   if (!device_copier_) device_copier_ = std::make_unique<DeviceCopier>();
   if (device_copier_->works()) return {};

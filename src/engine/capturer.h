@@ -1,5 +1,5 @@
-// All that copies: the arena, the threads that fill it, the one capture that may be under way,
-// and its fences. Owned by the Checkpointer.
+// Everything that copies: the arena, the threads that fill it, the one capture that may be under
+// way, and its fences. Owned by the Checkpointer.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ class Capturer {
   [[nodiscard]] bool take_arena(std::chrono::milliseconds wait);
   // Once nothing touches it any more. Any thread.
   void free_arena();
-  // Threads and memory, for good. No save is in flight.
+  // Gives threads and memory back for good. No save may be in flight.
   void give_back();
   // For the caller that took the arena and will not use it.
   void abandon();
@@ -58,8 +58,8 @@ class Capturer {
              const std::shared_ptr<SaveHandle::State>& handle,
              std::span<const DeviceStream> streams);
 
-  // Returns when nothing of the guard's tensors, or of any, is still to be copied, or `streams`
-  // wait for it. Any thread.
+  // Returns when all of the guard's tensors, or all tensors, are copied, or when `streams` wait for
+  // that. Any thread.
   void fence(std::uint32_t guard, std::span<const DeviceStream> streams = {});
   void fence_all(std::span<const DeviceStream> streams = {});
 

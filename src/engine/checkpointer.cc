@@ -39,7 +39,7 @@ std::string_view subject_of(const Options& options) {
   return options.statistics ? "open with statistics" : "open";
 }
 
-// Told now: a save would find it out when there is something to lose.
+// Reported at open(): a save would find it only when there is something to lose.
 Result<std::unique_ptr<Vfs>> open_to_write(const std::filesystem::path& root) {
   DF_TRY_VOID(make_durable_directories(root));
   DF_TRY(auto vfs, open_posix_vfs(root));
@@ -170,7 +170,7 @@ Result<bool> Checkpointer::begin_capture(const TensorTable& tensors) {
   }
 }
 
-// Called in the hooks of an update: an error would end it. The save captures anew instead.
+// Called in the hooks of an update, which an error would end. The save captures anew instead.
 
 void Checkpointer::release(std::uint32_t guard, std::span<const DeviceStream> streams) {
   if (impl_->owner != ::getpid()) return;
@@ -196,8 +196,8 @@ Result<std::optional<CheckpointInfo>> Checkpointer::best(const BestBy& by) {
   if (infos.empty()) return std::nullopt;
   const auto found = impl_->best_of_own(infos, by);
   const Status own = found ? Status{} : std::unexpected(found.error());
-  // Rules that are read from the disk may be another process's by now: none of the ranks goes on
-  // with another checkpoint than the others.
+  // The rules on the disk may have become another process's: ranks that chose different checkpoints
+  // must not go on.
   DF_TRY_VOID(agree(found ? "best: " + found->path : "best", own));
   return *found;
 }

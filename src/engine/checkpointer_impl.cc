@@ -62,7 +62,7 @@ Result<std::vector<CheckpointInfo>> pick(std::vector<CheckpointInfo> infos,
   return picked;
 }
 
-// Not the machine's fault, so no handle is made for it.
+// Errors of the request, not of the machine: no handle is made for them.
 bool is_callers_mistake(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kInvalidArgument:
@@ -121,7 +121,7 @@ void Checkpointer::Impl::note_end(bool committed,
   }
 }
 
-// A program that looks at no handle must not come to its end without one checkpoint, and well.
+// A program that checks no handle must not end as if all were well without a single checkpoint.
 Status Checkpointer::Impl::check_any_saved() {
   const std::lock_guard lock(mutex);
   if (!first_failed) return {};
@@ -367,7 +367,7 @@ Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
   return ranks.commits() ? writer.prepare([this] { wait_for_jobs(); }) : Status{};
 }
 
-// For the caller: notices when he has no copy left.
+// A handle for the caller, which notices when the caller has no copy left.
 SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State>& state) {
   SaveHandle handle(state);
   handle.keeper_ =

@@ -18,10 +18,10 @@ class GivenTensors {
   // Encodes a rank's message.
   [[nodiscard]] static std::string encode(const RankTensors& own);
 
-  // The next rank's.
+  // Adds the next rank's message.
   [[nodiscard]] Status add(std::string_view bytes);
 
-  // Ranks with equal tables point to one.
+  // Ranks with equal tables point to the same one.
   [[nodiscard]] const std::vector<RankState>& ranks() const { return ranks_; }
 
   // kMismatch names the key, and two ranks whose bytes differ.

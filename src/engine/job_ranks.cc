@@ -12,7 +12,7 @@
 namespace deepfreeze {
 namespace {
 
-// Ranks with the same name share a machine. A name that can't be had is nobody else's.
+// Ranks with the same name share a machine. A rank that can't read the name gets one of its own.
 std::string node_name(std::uint32_t rank) {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) == 0) return name.data();
@@ -43,7 +43,7 @@ Result<std::vector<Point>> decode_points(std::string_view bytes) {
   return points;
 }
 
-// As all do together; the error is that of the vote, or of the identity.
+// Decides as the ranks would together; the error is that of the vote, or of the identity.
 Result<SaveVerdict> decide_alone(const SaveVote& own,
                                  const std::function<Result<Identity>()>& make_identity) {
   if (!own.ready) return std::unexpected(own.ready.error());

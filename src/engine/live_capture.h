@@ -27,7 +27,7 @@ class LiveCapture {
 
   // Slabs in the order in which they fill; empty after end_slabs().
   [[nodiscard]] std::optional<std::size_t> next_slab() { return parts_->slabs.pop(); }
-  // Its place in memory may be used again.
+  // The slab's place in memory may be used again.
   void slab_released(std::size_t slab) { session_.free_slab(slab); }
   void end_slabs() { parts_->slabs.close(); }
 

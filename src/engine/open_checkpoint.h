@@ -12,7 +12,7 @@ namespace deepfreeze {
 
 inline constexpr std::size_t kReadThreads = 4;  // reads in flight; two already saturate most disks
 
-// All that were ever committed and not deleted, newest first, faulty ones among them.
+// All committed checkpoints that were not deleted, newest first, including faulty ones.
 [[nodiscard]] std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing);
 [[nodiscard]] Point point_of(const CheckpointInfo& info);
 

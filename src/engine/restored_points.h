@@ -12,7 +12,7 @@ namespace deepfreeze {
 
 void note_restored(const std::string& run_id, const Point& point);
 [[nodiscard]] std::optional<Point> restored_point(const std::string& run_id);
-// The next save goes on from there, or from elsewhere: from then on the note is no longer true.
+// The next save continues from there, or from elsewhere: after that the note is out of date.
 void forget_restored(const std::string& run_id);
 
 }  // namespace deepfreeze

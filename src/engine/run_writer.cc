@@ -199,7 +199,7 @@ Status RunWriter::make_again() {
 Status RunWriter::go_on_in(const RunListing& listing) {
   const std::string path = vfs_->path_of("");
   if (listing.run.run_id != record_.run_id) {
-    // Only after a restore from it is this process a part of its history.
+    // This process is part of the new run's history only after a restore from it.
     if (!stands_at_ || !is_committed_in(listing, *stands_at_)) {
       return fail(ErrorCode::kFenced,
                   fmt::format("{} holds another run now, {} in place of {}: restore from it to go "
@@ -249,7 +249,7 @@ Status RunWriter::follow_once(const std::string& run_id) {
 std::optional<Point> RunWriter::start_in(const RunListing& listing, std::uint64_t step) const {
   if (stands_at_) return stands_at_;
   const auto restored = restored_point(record_.run_id);
-  // A smaller step is no continuation: somebody began anew after he had looked at a checkpoint.
+  // A smaller step is no continuation: the program looked at a checkpoint and then began anew.
   if (!restored || step < restored->step || !is_committed_in(listing, *restored)) return {};
   return restored;
 }
@@ -271,7 +271,8 @@ Status RunWriter::check_right(const RunListing& listing) {
 }
 
 Status RunWriter::claim(std::uint64_t step) {
-  // Until all of it is done none holds: one that fails may be on the disk, and fence the last.
+  // No claim holds until all steps are done: a claim that failed may be on the disk, and fence the
+  // last one.
   claimed_.reset();
   claim_due_ = true;
   has_issued_ = false;

@@ -26,8 +26,8 @@ class RunWriter {
 
   [[nodiscard]] const RunRecord& record() const { return record_; }
 
-  // The run that all ranks know of. Rank 0 may have made another since, of which the others hear
-  // with the next verdict only.
+  // The run that all ranks know. Rank 0 may have made another since, of which the others learn only
+  // with the next verdict.
   [[nodiscard]] const std::string& agreed_run_id() const { return agreed_run_id_; }
   void agree(const std::string& run_id) { agreed_run_id_ = run_id; }
 
@@ -40,11 +40,11 @@ class RunWriter {
   // True if the save of `step` needs a new claim.
   [[nodiscard]] bool must_claim(std::uint64_t step) const;
 
-  // Claims a generation if the first save would. Nothing if the run's directory is gone, which is
-  // for the next save.
+  // Claims a generation if the first save would. Does nothing if the run's directory is gone: the
+  // next save deals with that.
   [[nodiscard]] Status prepare(const Settle& settle = [] {});
 
-  // Opens the directory at the run's path again if it is another one now. Before a listing.
+  // Opens the directory at the run's path again if it is another one now. Call it before a listing.
   [[nodiscard]] Status find_directory();
 
   // For ranks that don't commit: the run that rank 0 saves into may have been made again.
@@ -83,8 +83,9 @@ class RunWriter {
   RunRecord record_;
   std::string agreed_run_id_;
   std::uint64_t claimant_ = random_id();  // in all claims of this process
-  // The highest generation that was there when this process last had a right to the run: another's
-  // higher one has taken it over. None: it may follow any, as after opening or restoring it.
+  // The highest generation that existed when this process last had a right to the run: a higher one
+  // of another process has taken it over. If empty, this process may follow any generation, as
+  // after opening or restoring the run.
   std::optional<std::uint64_t> known_;
   std::optional<Error> fenced_;
   Keep keep_;                       // recorded by each claim

@@ -19,7 +19,7 @@ struct SaveHandle::State {
   void fail(Error error);
   // All is copied: a caller that waits for it may compare, then confirm().
   void copied(std::function<void(std::vector<std::string>)> confirm);
-  // The caller has lost his last handle before he confirmed.
+  // The caller's last handle went before the save was confirmed.
   void abandon();
   void was_told();
   void tore(std::vector<std::string> keys);

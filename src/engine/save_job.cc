@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kTornNamesShown = 8;
 
-// Rank 0 may seal as much later than others as it then waits itself.
+// Rank 0 may seal last, and may then wait just as long for the others' parts.
 constexpr int kOutcomeWaits = 2;
 
 std::vector<std::string> sorted_once(std::vector<std::string> keys) {

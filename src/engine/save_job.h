@@ -47,7 +47,7 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   // to which the capture's are added. If there is one, the save fails with kTornCapture. Any
   // thread; only the first call counts.
   void captured(std::vector<std::string> torn);
-  // In place of captured(): the part can't be finished.
+  // Call in place of captured() if the part can't be finished.
   void capture_failed(const Error& error);
 
   // Writes, seals and commits; settles the handle. True if it committed. `on_sealed` is called

@@ -1,6 +1,6 @@
-// The text of `deepfreeze.audit` in a header, and the checksums beside it. The size of that text
-// depends only on the number of checksums, so a header's size is known before its data.
-// docs/format.md describes both. Pure.
+// The text of `deepfreeze.audit` in a header, which lists the records, and the digits of their
+// checksums beside it. Only the number of checksums affects its size, so a header's size is known
+// before its data. docs/format.md describes both. Pure.
 #pragma once
 
 #include <fmt/format.h>

@@ -28,10 +28,10 @@ struct TableText {
 [[nodiscard]] Result<TableText> write_table(std::vector<ShardEntry> entries,
                                             std::uint64_t data_bytes, bool with_ranges);
 
-// How much of a table and of a tree one header takes; more goes on in further files. Together they
-// leave a megabyte of kHeaderBytesMax for the rest: the text of a tree without line breaks grows
-// by its quotes only, to twice its size at most. One tensor whose checksums alone take more than
-// its share, beyond 120 GB, has a file for itself.
+// How much of a table and of a tree one header holds; the rest continues in further files. Together
+// they leave a megabyte of kHeaderBytesMax for the rest: the text of a tree without line breaks
+// grows only by its quotes, to twice its size at most. A tensor whose checksums alone exceed the
+// budget, beyond 120 GB, has a file to itself.
 struct HeaderBudget {
   std::uint64_t table_bytes = 15'000'000;  // entries and checksums; one entry at least
   std::uint64_t tree_bytes = 4'000'000;    // of the text as it stands in ShardHeader::tree

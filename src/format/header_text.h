@@ -36,8 +36,8 @@ inline constexpr std::string_view kAuditCrcsKey = "deepfreeze.audit_crc32c";
 // prefix.
 [[nodiscard]] std::uint32_t header_crc(std::span<const std::byte> header);
 
-// Each entry is sound, and together they fill the data section in order and without holes.
-// kInvalidArgument names the key. That keys are unique is left to the callers.
+// Checks that each entry is valid, and that together they fill the data section in order and
+// without holes. kInvalidArgument names the key. The callers ensure that keys are unique.
 [[nodiscard]] Status check_entries(std::span<const ShardEntry> entries, std::uint64_t data_bytes);
 
 [[nodiscard]] std::unexpected<Error> refuse_header(std::string cause);

@@ -15,8 +15,8 @@ namespace {
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Many keys are sorted faster by their hashes. No choice of keys makes it slow: equal hashes only
-// bring the keys themselves to be sorted, as those of the many small objects always are.
+// Many keys are sorted faster by their hashes. No choice of keys makes it slow: if hashes are
+// equal, the keys themselves are sorted, as those of small objects always are.
 bool are_surely_different(std::span<const std::string_view> keys) {
   constexpr std::size_t kFewKeys = 64;
   if (keys.size() <= kFewKeys) return false;

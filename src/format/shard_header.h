@@ -18,7 +18,7 @@
 
 namespace deepfreeze {
 
-// Which attempt a file belongs to. Equal in all files of one attempt but for `part`.
+// The attempt that a file belongs to. Equal in all files of one attempt except for `part`.
 struct Identity {
   std::string run_id;  // 16 hex digits
   std::uint64_t attempt_id = 0;
@@ -45,7 +45,7 @@ struct ShardEntry {
   bool operator==(const ShardEntry&) const = default;
 };
 
-// The checksum of some bytes that other ranks should have alike, as this rank has them.
+// This rank's checksum of some bytes of which other ranks should have equal copies.
 struct AuditRecord {
   std::string key;
   Shape offset;                  // of the rank's box, in the whole tensor

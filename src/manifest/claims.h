@@ -19,9 +19,9 @@ namespace deepfreeze {
                                                         std::uint64_t claimant = random_id());
 inline constexpr int kClaimTriesMax = 100;
 
-// How a claim of this process stands now.
+// The present state of a claim of this process.
 struct ClaimView {
-  bool stands = false;  // it is as it was written, and the run's own file is there
+  bool stands = false;  // unchanged, and the run's own file is there
   bool is_fenced = false;
 };
 [[nodiscard]] Result<ClaimView> look_at_claim(Vfs& vfs, const GenerationRecord& own);

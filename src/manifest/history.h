@@ -22,8 +22,8 @@ namespace deepfreeze {
 // record cannot be read.
 [[nodiscard]] std::optional<Keep> recorded_keep(const RunListing& listing);
 
-// The points that the newest generation's chain of resumed-from points leads through; all others
-// are *abandoned*. A claim whose record is lost passes through everything older.
+// The points on the newest generation's chain of resumed-from points; all others are *abandoned*. A
+// claim whose record is lost passes through everything older.
 class CurrentLine {
  public:
   explicit CurrentLine(const RunListing& listing);

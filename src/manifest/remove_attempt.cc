@@ -43,7 +43,7 @@ Result<std::string_view> mark_deleted(Vfs& vfs, const AttemptName& name,
   return kDeletedManifestFile;
 }
 
-// Step 3. A name that can't go, a foreign directory say, must not keep the data of all others.
+// Step 3. A name that can't be removed, such as a foreign directory, must not keep all other data.
 Status remove_files(Vfs& vfs, const std::string& directory, std::string_view last) {
   const auto entries = vfs.list(directory);
   if (!entries) return unless_gone(std::unexpected(entries.error()));
@@ -83,7 +83,8 @@ Status remove_unsynced(Vfs& vfs, const AttemptName& name) {
 Status remove_attempts(Vfs& vfs, std::span<const AttemptName> names) {
   Status first;
   for (const AttemptName& name : names) {
-    // One that can't go, for a foreign file in it, say, must not keep all others.
+    // An attempt that can't be removed, for instance because of a foreign file in it, must not keep
+    // all others.
     Status removed = remove_unsynced(vfs, name);
     if (first && !removed) first = std::move(removed);
   }

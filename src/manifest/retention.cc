@@ -36,7 +36,7 @@ std::vector<Candidate> list_candidates(const RunListing& listing,
   return candidates;
 }
 
-// The newest `last` of the line, and whatever is abandoned but has fewer than those above it.
+// Keeps the newest `last` of the line, and each abandoned one with fewer of the line above it.
 void keep_newest(std::vector<Candidate>& candidates, std::size_t last) {
   std::size_t newer_on_line = 0;
   for (Candidate& candidate : candidates) {

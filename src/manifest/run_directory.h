@@ -39,7 +39,7 @@ struct Claim {
   std::optional<GenerationRecord> record;  // empty if the file does not verify (still a claim)
 };
 
-// Everything one listing of a run tells.
+// The result of listing a run once.
 struct RunListing {
   RunRecord run;
   bool run_rebuilt = false;               // deepfreeze.json was lost or bad: taken from a manifest

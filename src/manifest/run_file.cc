@@ -101,7 +101,8 @@ Result<RunRecord> create_or_open_run(Vfs& vfs, std::optional<ParentPoint> parent
   DF_TRY(const RunRecords records, read_records(vfs));
   auto rebuilt = rebuild_run(records);
   const ErrorCode cause = found.error().code();
-  // A record that the disk cannot read is not lost either: only an equal one may replace it.
+  // A record that the disk cannot read is not lost: only one rebuilt from other records may replace
+  // it.
   if (!rebuilt && cause != ErrorCode::kNotFound && cause != ErrorCode::kCorrupt) return found;
   const bool is_told = std::ranges::any_of(records.attempts, &AttemptState::committed);
   if (rebuilt && !is_told) rebuilt->parent = parent;

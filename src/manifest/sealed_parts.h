@@ -26,9 +26,10 @@ struct PartHeader {
 // The failure that a rank of the attempt reported; nothing if none has.
 [[nodiscard]] std::optional<Error> reported_failure(Vfs& vfs, const AttemptName& name);
 
-// In the order of (rank, file). Waits with a growing pause until every rank's parts are sealed.
-// kIncomplete: a rank reported failure, or the deadline passed. kExists: the attempt has an
-// outcome already. kMismatch: a part of another world size is there, or one too many.
+// Returns the parts in the order of (rank, file). Waits with a growing pause until every rank's
+// parts are sealed. kIncomplete: a rank reported failure, or the deadline passed. kExists: the
+// attempt has an outcome already. kMismatch: a part of another world size is there, or one too
+// many.
 [[nodiscard]] Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request);
 
 // Checks the parts likewise, but without waiting, and whatever outcome is recorded.

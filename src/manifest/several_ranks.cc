@@ -37,7 +37,7 @@ Error given_up(Vfs& vfs, const Identity& identity) {
                                              reported ? ": " + reported->message() : " by rank 0")};
 }
 
-// Nothing yet: no outcome stands there.
+// Empty as long as no outcome is published.
 Result<std::optional<Manifest>> published(Vfs& vfs, const Identity& identity) {
   const std::string directory = attempt_dir_name(attempt_of(identity));
   const auto entries = vfs.list(directory);
@@ -62,8 +62,8 @@ Result<Manifest> wait_for_outcome(Vfs& vfs, const Identity& identity,
                           attempt_dir_name(attempt_of(identity)), deadline.count()));
 }
 
-// The rank that commits may have been cut off between its rename and its sync: a name that can be
-// read need not last, until a sync of ours says so too.
+// The rank that commits may have been cut off between its rename and its sync: a visible name is
+// durable only after a sync of ours.
 Result<Manifest> wait_until_settled(Vfs& vfs, const Identity& identity,
                                     std::chrono::milliseconds deadline) {
   DF_TRY(Manifest manifest, wait_for_outcome(vfs, identity, deadline));

@@ -1,4 +1,4 @@
-// The time during which at least one of several overlapping things was under way. Any thread.
+// The time during which at least one of several overlapping operations was under way. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -171,7 +171,7 @@ void PartFiles::settle(std::size_t slab_index, const Status& written) {
   if (plan_.on_released) plan_.on_released(slab_index);
 }
 
-// Also by destructors, after an exception for want of memory: that text is short enough to need
+// Destructors call it too, after an exception for lack of memory: that text is short enough to need
 // none.
 void PartFiles::cancel() {
   try {

@@ -51,7 +51,7 @@ class BoxTable {
  public:
   explicit BoxTable(std::size_t boxes_max) : slots_(std::bit_ceil(2 * boxes_max + 1)) {}
 
-  // The box of that hash of which `is_it` says so, else kNone.
+  // The box with that hash for which `is_it` returns true, else kNone.
   template <class IsIt>
   [[nodiscard]] std::uint32_t find(std::uint64_t hash, IsIt is_it) const {
     for (std::size_t i = place_of(hash); slots_[i].box != kNone; i = after(i)) {
@@ -104,7 +104,8 @@ Status check_same_whole(const TensorSpec& known, std::uint32_t known_rank, const
                   fmt::format("its shape: {} and {}", whole_shape(known), whole_shape(spec)));
 }
 
-// Sets of tables as a tree: each is another one and one table more. Few, as meshes are regular.
+// Sets of tables as a tree: each set is another one plus one table. There are few, because meshes
+// are regular.
 class TableSets {
  public:
   [[nodiscard]] GroupId with(GroupId set, std::uint32_t table) {

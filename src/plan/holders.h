@@ -19,7 +19,7 @@ struct RankState {
 
 // Ranks that have copies of the same boxes.
 using GroupId = std::uint32_t;
-// In place of one: no other rank has a copy.
+// In place of a group: no other rank has a copy.
 inline constexpr GroupId kNoCopies = std::numeric_limits<GroupId>::max();
 
 // A box of a tensor that some ranks have alike, most often all of it.

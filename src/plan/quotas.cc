@@ -15,7 +15,7 @@ struct Pool {
   std::uint64_t load = 0;
 };
 
-// The fewest of the least loaded whom `bytes` brings no higher than the next one.
+// The smallest pool of least loaded ranks that `bytes` lift no higher than the next rank's load.
 Pool pool_for(std::span<const std::uint64_t> ascending, std::uint64_t bytes) {
   Pool pool;
   for (const std::uint64_t load : ascending) {

@@ -1,4 +1,4 @@
-// A group of ranks that is given up once a call of it has failed: after that nobody knows which
+// A group of ranks that is given up once one of its calls has failed: after that nobody knows which
 // rank waits in which call. For the thread of the group's user.
 #pragma once
 

@@ -1,5 +1,5 @@
-// A run's files as the device holds them: a Vfs whose reads go past the page cache, and no faster
-// than a limit allows. All else goes to the Vfs below it. Any thread.
+// A run's files as the device holds them: a Vfs whose reads bypass the page cache, and are no
+// faster than a limit allows. Everything else goes to the Vfs below it. Any thread.
 #pragma once
 
 #include <memory>
@@ -57,7 +57,7 @@ class DeviceReader final : public Vfs {
 [[nodiscard]] Result<std::unique_ptr<DeviceReader>> open_device(const std::string& path,
                                                                 RateLimit& limit);
 
-// open_run() past the page cache: its records are read so too.
+// open_run() past the page cache: the records, too, are read from the device.
 struct OpenedDevice {
   OpenedRun run;
   DeviceReader* reader = nullptr;  // run.vfs

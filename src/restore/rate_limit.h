@@ -1,5 +1,5 @@
-// Lets so many bytes pass per second, counted from the start. Any thread may take; each waits for
-// its own bytes.
+// Limits the bytes per second, counted from the start. Any thread may take; each waits for its own
+// bytes.
 #pragma once
 
 #include <cstdint>

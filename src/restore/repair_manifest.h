@@ -18,17 +18,17 @@ struct RepairPlan {
   std::string damaged;  // the text of manifest.json as it stands
 };
 
-// From the headers alone, of a listing just made. The error says why not: the manifest verifies or
-// can't be read, a file is missing, torn or another attempt's, the text no longer tells that the
-// attempt was committed, or the current line does not pass through it, as far as the claims tell
-// (kFenced).
+// Plans from the headers alone, of a listing just made. The error says why no repair is possible:
+// the manifest verifies or can't be read, a file is missing, torn or another attempt's, the text no
+// longer shows that the attempt was committed, or the current line does not pass through it, as far
+// as the claims show (kFenced).
 [[nodiscard]] Result<RepairPlan> plan_repair(Vfs& vfs, const RunListing& listing,
                                              const AttemptName& name);
 
 // Reads and checks all data, then publishes. Returns the name of the copy that is kept of the
 // damaged manifest. kCorrupt: a block or the tree does not verify. kCancelled: somebody else has
-// changed the attempt meanwhile. On any error the damaged manifest is still in its place, but for
-// "outcome unknown": then it or the new one is.
+// changed the attempt meanwhile. After any error the damaged manifest is still in its place, except
+// after "outcome unknown": then either it or the new one is.
 [[nodiscard]] Result<std::string> repair_manifest(Vfs& vfs, const RepairPlan& plan,
                                                   const ReadSettings& settings);
 

@@ -39,7 +39,7 @@ struct ShardFile {
 [[nodiscard]] Result<std::optional<Fault>> verify_blocks(Vfs& vfs, const ShardFile& file,
                                                          const ReadSettings& settings);
 
-// All of them; a file that vanished is a fault while its manifest stands.
+// Verifies the blocks of all files; a file that vanished is a fault while its manifest exists.
 [[nodiscard]] Result<std::vector<Fault>> verify_files(Vfs& vfs, const Manifest& manifest,
                                                       std::span<const ShardFile> files,
                                                       const ReadSettings& settings);

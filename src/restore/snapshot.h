@@ -32,7 +32,7 @@ struct ReadSettings {
   bool verify = true;       // Snapshot::verify() always does
   bool check_tree = false;  // verify_attempt() also decodes the state tree
   std::size_t thread_count = 2;
-  // From the reading threads, never concurrently; never goes back.
+  // The reading threads call it, never concurrently; the number never falls.
   std::function<void(std::uint64_t bytes_read)> on_progress;
   CudaDevices* devices = nullptr;  // needed if a target lies on a device
 };

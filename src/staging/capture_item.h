@@ -13,7 +13,7 @@ namespace deepfreeze {
 struct CaptureItem {
   std::span<const std::byte> source;
   std::uint64_t offset = 0;
-  // Which fence stands before its next change. 0: none does, it is copied before save() returns.
+  // The fence that protects its next change; 0: none, it is copied before save() returns.
   std::uint32_t guard = 0;
   // The place of `source`; on a device it is an address there, which host code cannot read.
   std::int32_t device = kHostMemory;

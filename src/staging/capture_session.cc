@@ -217,7 +217,8 @@ bool CaptureSession::State::lane_released(std::size_t lane) const {
 bool CaptureSession::State::copy_claim(std::size_t lane, std::uint64_t count, bool in_background) {
   const auto claimed = lanes[lane]->claim(count);
   if (!claimed) return false;
-  // The clock is read once a claim: a small tensor is copied in less than that takes.
+  // The clock is read once per claim: copying a small tensor takes less time than reading the
+  // clock.
   auto started = Monotonic::now();
   for (std::uint64_t number = claimed->begin; number < claimed->end; ++number) {
     copy_piece(lanes[lane]->piece(number), in_background, started);
@@ -246,7 +247,8 @@ void CaptureSession::State::copy_all_in_background() {
   } while (background_calls.fetch_sub(answered, std::memory_order_acq_rel) > answered);
 }
 
-// In a ring it may take as long as the disk does; that is no copying, so `started` moves.
+// In a ring the wait may take as long as the disk does. That time is no copying, so `started`
+// moves.
 bool CaptureSession::State::wait_for_place(const CapturePiece& piece,
                                            Monotonic::time_point& started) {
   if (!plan.image.is_ring()) return true;
@@ -316,7 +318,7 @@ void CaptureSession::State::count_as_read(std::uint32_t group) {
 }
 
 void CaptureSession::State::count_as_over(std::uint64_t count) {
-  // release: our writes to the image are over before anyone takes it for his own.
+  // release: our writes to the image are over before anyone reuses it.
   if (pieces_left.fetch_sub(count, std::memory_order_acq_rel) == count) wake();
 }
 
@@ -333,7 +335,7 @@ void CaptureSession::State::take_over() {
   count_as_read(plan.items[*item].guard);
 }
 
-// No piece will do it.
+// For a session without pieces, in which no piece triggers on_done.
 void CaptureSession::State::finish_empty() {
   if (cancelled.load(std::memory_order_acquire)) return;
   if (!empty_is_done.exchange(true, std::memory_order_acq_rel)) plan.on_done();
@@ -350,7 +352,7 @@ void CaptureSession::State::fence(std::uint32_t number) {
   while (!is_read()) {
     take_over();
     std::unique_lock lock(mutex);
-    // Again and again: the copier may lose its core after we have looked.
+    // Waits repeatedly: the copier may lose its core after we have looked.
     changed.wait_for(lock, kTakeOverInterval, is_read);
   }
 }
@@ -393,7 +395,7 @@ void CaptureSession::help_in_background() {
   state->copy_all_in_background();
 }
 
-// Both, in this order: the host's part may take longer than it takes to give devices theirs.
+// Both, in this order: copying the host's part may take longer than giving the devices theirs.
 void CaptureSession::fence(std::uint32_t group, std::span<const DeviceStream> streams) {
   const std::shared_ptr<State> state = state_;
   state->fence(group);

@@ -39,7 +39,7 @@ std::optional<PieceRange> CopyLane::claim(std::uint64_t count) {
 }
 
 CapturePiece CopyLane::piece(std::uint64_t number) const {
-  // The last member that begins here or before: those without pieces come earlier.
+  // The last member that begins here or before: members without pieces come earlier.
   const auto after = std::ranges::upper_bound(first_piece_, number);
   const auto member = static_cast<std::size_t>(after - first_piece_.begin()) - 1;
   const CaptureItem& item = items_[members_[member]];

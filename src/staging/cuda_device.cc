@@ -82,7 +82,7 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
   return *this;
 }
 
-// As of an event.
+// Errors mean the same as for an event.
 PinnedMemory::~PinnedMemory() {
   if (bytes_.empty()) return;
   const CudaDevice::Current current(*device_);

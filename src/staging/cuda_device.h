@@ -1,5 +1,5 @@
-// One CUDA device: its primary context, streams of our own for copies, events and pinned memory.
-// Any thread; no call waits for more than it says. A graph that somebody captures meanwhile neither
+// One CUDA device: its primary context, our own streams for copies, events and pinned memory. Any
+// thread; no call waits for more than it says. A graph that somebody captures meanwhile neither
 // forbids a call nor is broken by it.
 #pragma once
 
@@ -26,7 +26,7 @@ class CudaEvent {
   CudaEvent& operator=(CudaEvent&& other) noexcept;
   ~CudaEvent();
 
-  // Blocks this thread until the stream has come so far.
+  // Blocks this thread until the stream has reached the event.
   [[nodiscard]] Status wait() const;
 
  private:
@@ -37,8 +37,8 @@ class CudaEvent {
   cuda::Event event_ = nullptr;
 };
 
-// Host memory that devices reach without a detour, until this is gone. The memory is another's, and
-// must outlive it; no copy may be under way at the end.
+// Host memory that devices access directly, until this object is gone. It does not own the memory,
+// which must outlive it; no copy may be under way at the end.
 class PinnedMemory {
  public:
   PinnedMemory() = default;

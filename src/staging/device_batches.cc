@@ -36,7 +36,7 @@ class Planner {
     return std::max(kBatchSlabs, ceil_div(slab_count, kBatchesWanted));
   }
 
-  // In a ring by place alone; else all of a group, and of a device, together.
+  // In a ring by place alone; else the pieces of a group, and of a device, stay together.
   [[nodiscard]] std::tuple<std::uint32_t, std::int32_t, std::uint64_t> order(
       const CapturePiece& part) const {
     const CaptureItem& item = items_[part.item];

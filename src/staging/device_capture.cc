@@ -97,7 +97,7 @@ void DeviceCapture::enqueue_batch(std::size_t index) {
   CudaEvent copied;
   const Status enqueued = without_throwing([&] { return copy(batch, copied); });
   if (!enqueued) {
-    // Some of it may be under way: the image must not be another's before that is over.
+    // Some copies may be under way: the image must not be reused before they are over.
     std::ignore = without_throwing([&] { return devices_.at(batch.device)->wait(); });
     fail_with(enqueued.error());
     return skip(index);

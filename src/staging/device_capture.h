@@ -97,8 +97,8 @@ class DeviceCapture {
   std::condition_variable changed_;
   std::vector<State> batches_;
   std::vector<bool> released_;  // by group
-  // Batches in the order in which they came, each once, and how many of them are taken. There is
-  // room for all from the start: threads that must not throw add to them.
+  // Batches in the order in which they came, each once, and how many of them are taken. All room is
+  // allocated at the start, because threads that must not throw add to them.
   struct Line {
     std::vector<std::size_t> all;
     std::size_t taken = 0;

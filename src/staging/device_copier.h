@@ -22,8 +22,8 @@ class DeviceCopier {
   // If its threads can't be started it does nothing: ask works().
   [[nodiscard]] bool works() const;
 
-  // Serves `session` until it is finished or cancelled, in place of the one before, which must be
-  // so by then. Again after more was released. Does not wait. Any thread.
+  // Serves `session` until it is finished or cancelled. It replaces the previous session, which
+  // must have ended. Call again after further releases. Does not wait. Any thread.
   void serve(const CaptureSession& session);
 
  private:

@@ -1,5 +1,5 @@
-// Ring mode: which slab may be copied to its place, because the one before it there is written.
-// Any thread.
+// Ring mode: decides which slab may be copied to its place, because the previous one there is
+// written. Any thread.
 #pragma once
 
 #include <condition_variable>

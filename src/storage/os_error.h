@@ -12,8 +12,8 @@ namespace deepfreeze {
 // ENOSPC, EDQUOT: kNoSpace; ENOENT: kNotFound; EEXIST: kExists; the rest kIo.
 [[nodiscard]] ErrorCode code_of_errno(int os_errno);
 
-// The process was refused, by permissions or by a limit of its own: that tells nothing of the
-// bytes. EACCES, EPERM, EMFILE, ENFILE, ENOMEM.
+// Whether the process was refused, by permissions or by a limit of its own, which says nothing
+// about the bytes: EACCES, EPERM, EMFILE, ENFILE, ENOMEM.
 [[nodiscard]] bool is_refusal(const Error& error);
 
 // return os_fail("write", "/run/x at 4096", errno);  ->  "write /run/x at 4096: No space left ..."

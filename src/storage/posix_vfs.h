@@ -13,8 +13,9 @@ namespace deepfreeze {
 // root are the caller's choice and are followed, none below it.
 [[nodiscard]] Result<std::unique_ptr<Vfs>> open_posix_vfs(const std::filesystem::path& root);
 
-// What `path` means now: a relative one is taken from the current directory, which the program may
-// change later. Links and ".." in it stay. kInvalidArgument for an empty path.
+// The absolute path that `path` means now: a relative one is taken from the current directory,
+// which the program may change later. Links and ".." in it stay. kInvalidArgument for an empty
+// path.
 [[nodiscard]] Result<std::filesystem::path> absolute_path(const std::filesystem::path& path);
 
 // mkdir -p, and every directory made has its parent fsynced (step 0 of the commit protocol).

@@ -1,4 +1,4 @@
-// To make a directory's entries durable, for every place that does so.
+// The one way to make a directory's entries durable, for all code that does so.
 #pragma once
 
 #include <string_view>

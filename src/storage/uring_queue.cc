@@ -140,7 +140,7 @@ Status UringQueue::send() {
   return os_fail("submit to", "io_uring", cause);
 }
 
-// Without a bound, whatever the wait says: the kernel has the memory until the completion came.
+// Waits without a bound: the kernel has the memory until the completion came.
 UringDone UringQueue::reap() {
   io_uring_cqe* entry = nullptr;
   while (const int failed = io_uring_wait_cqe(&ring_, &entry)) {

@@ -12,7 +12,7 @@ namespace deepfreeze {
 namespace {
 
 constexpr int kCutsMax = 64;  // one within the other; more than dimensions
-// Each of them is compared with each other one. No layout of training needs as many.
+// Each such box is compared with every other one. No layout of training needs as many.
 constexpr std::size_t kOddBoxesMax = 256;
 
 using Boxes = std::span<const Box*>;
@@ -73,8 +73,8 @@ std::uint64_t product(std::span<const std::uint64_t> numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), std::uint64_t{1}, std::multiplies{});
 }
 
-// The first dimension from which on all elements of `common` lie together in both boxes: behind it
-// nothing of either is left out.
+// The first dimension from which on all elements of `common` are contiguous in both boxes: in later
+// dimensions neither box has elements outside `common`.
 std::size_t rows_together(const Box& common, const Box& from, const Box& to) {
   std::size_t split = common.extent.size();
   while (split > 0) {
@@ -94,7 +94,7 @@ std::uint64_t place_in(const Box& box, const Shape& index) {
   return place;
 }
 
-// To the next index of the dimensions before `split`; false after the last.
+// Moves to the next index of the dimensions before `split`; false after the last.
 bool step(Shape& index, const Box& box, std::size_t split) {
   for (std::size_t i = split; i-- > 0;) {
     if (++index[i] < box.offset[i] + box.extent[i]) return true;

@@ -59,7 +59,7 @@ struct Keys {
   std::uint64_t non_finite = 0;
 };
 
-// As many as can be counted in the type of their bits.
+// `bytes` holds no more elements than the type of their bits can count.
 template <class B, B kNonFinite>
 void look_at(std::span<const std::byte> bytes, Keys<B>& keys) {
   constexpr B kMost = std::numeric_limits<B>::max();
