@@ -6,16 +6,16 @@ from typing import Any, Protocol
 FORMAT_VERSION: int
 
 class Ranks(Protocol):
-    """How the processes of a job talk: see deepfreeze/ranks.h. Raises where a rank is lost."""
+    """How the processes of a job talk: see deepfreeze/ranks.h. Raises if a rank is lost."""
 
     @property
     def rank(self) -> int: ...
     @property
     def world_size(self) -> int: ...
     def gather(self, data: bytes) -> list[bytes] | None:
-        """All that were given, by rank, for rank 0; None for the others."""
+        """The bytes of all ranks, by rank, for rank 0; None for the others."""
     def scatter(self, data: list[bytes]) -> bytes:
-        """The caller's own of what rank 0 gives, which is one for each; others give none."""
+        """The caller's part of the list that rank 0 gives, one for each rank; others give none."""
 
 # dtype names are those of safetensors: "F32", "BF16", ...; addresses are host pointers.
 
@@ -25,16 +25,16 @@ class TensorSpec:
     key: str
     dtype: str
     shape: tuple[int, ...]
-    logical_dtype: str  # "" where dtype is the real one
+    logical_dtype: str  # "" if dtype is the real one
 
 class Table:
     """Contiguous buffers to save; the caller keeps them alive until captured.
 
-    Kept from save to save, because most of the time only places and guards change. Nothing is
-    placed at first.
+    Kept from save to save, because most of the time only places and guards change. Its entries have
+    no places at first.
     """
 
-    # key, dtype, shape, logical dtype, bytes; of a box its offset and the shape of its whole
+    # key, dtype, shape, logical dtype, bytes; for a box, its offset and the shape of the whole
     def __init__(
         self,
         forms: Sequence[
@@ -49,7 +49,7 @@ class Table:
 class Target:
     """A contiguous buffer to fill, of the host or of a CUDA device."""
 
-    # box: of the whole tensor, its offset and its extent
+    # box: its offset in the whole tensor, and its extent
     def __init__(
         self,
         key: str,
@@ -74,8 +74,8 @@ class CheckpointInfo:
     tags: dict[str, str]
     environment: dict[str, str]
     non_finite: int | None
-    diverged: list[tuple[str, list[int]]]  # keys, and the ranks that differ from most
-    fault: str  # "" where the commit record verifies; opening a faulty one raises CorruptError
+    diverged: list[tuple[str, list[int]]]  # keys, and the ranks that differ from the majority
+    fault: str  # "" if the commit record verifies; opening a faulty one raises CorruptError
 
 class SaveStatus:
     step: int
@@ -103,23 +103,23 @@ class SaveHandle:
     def wait(self, level: str, timeout_seconds: float | None) -> None:
         """Returns when the level is reached, raises the save's own error, or TimeoutError."""
     def wait_copied(self, timeout_seconds: float | None) -> None:
-        """Returns when no source is read any more: compare, then confirm. Raises as wait()."""
+        """Returns when the sources are no longer read: compare, then confirm. Raises as wait()."""
     def confirm(self, torn: Sequence[str]) -> None:
-        """The save goes on, or fails for these keys."""
+        """The save continues, or fails because these keys are torn."""
     def status(self) -> SaveStatus: ...
 
 class OpenCheckpoint:
     @property
     def info(self) -> CheckpointInfo: ...
     def objects(self, rank: int = 0) -> str:
-        """As that rank gave them; "" where there was none."""
+        """The state tree that the rank saved; "" if it saved none."""
     def tensors(self) -> list[TensorSpec]: ...
     def read(
         self, targets: Sequence[Target], verify: bool, counter: ReadCounter | None = None
     ) -> None: ...
 
 class ReadCounter:
-    """How far a read is, while it goes on in another thread."""
+    """The progress of a read, while another thread continues it."""
 
     @property
     def bytes(self) -> int: ...
@@ -151,9 +151,9 @@ class Engine:
         audit_saves: int = 100,
         read_only: bool = False,
     ) -> None: ...
-    # streams: of devices, each with a stream of it that work is given to
+    # streams: pairs of a device and the stream that its work is given to
     def prewarm(self, table: Table, objects: str, streams: Sequence[tuple[int, int]] = ()) -> None:
-        """Sets up what the first save of this would."""
+        """Does the setup of the first save of this state."""
     def save(
         self,
         step: int,
@@ -166,9 +166,9 @@ class Engine:
         streams: Sequence[tuple[int, int]] = (),
     ) -> SaveHandle | None: ...
     def fence(self, guard: int, streams: Sequence[tuple[int, int]] = ()) -> None:
-        """Returns when nothing of the guard's tensors is still to be copied; helps.
+        """Returns when all of the guard's tensors are copied; helps to copy.
 
-        What lies on devices may be changed by what their streams are given from then on.
+        Tensors on devices may be changed by work that their streams are given from then on.
         """
     def fence_all(self, streams: Sequence[tuple[int, int]] = ()) -> None: ...
     def begin_capture(self, table: Table) -> bool:
@@ -181,14 +181,14 @@ class Engine:
     def decline(self, code: str, message: str) -> None:
         """In place of save() or prewarm(), which fail on the other ranks; alone it does nothing."""
     def as_rank0(self, own: bool) -> bool:
-        """Collective: what rank 0 gives."""
+        """Collective: the value that rank 0 gives."""
     def agree(self, subject: str, code: str = "", message: str = "") -> None:
         """Collective: raises, on all ranks, the error of the first that has one."""
     def wait(self) -> None: ...
     def close(self) -> None: ...
 
 def check_devices() -> None:
-    """Raises CheckpointError where the memory of CUDA devices can't be captured, and says why."""
+    """Raises CheckpointError if the memory of CUDA devices can't be captured, and says why."""
 
 def list_checkpoints(run: str) -> list[CheckpointInfo]:
     """All checkpoints of any run, newest first, faulty ones too. Claims and writes nothing."""
@@ -199,17 +199,17 @@ def best_of(
     better: str | None,
     rule: tuple[str, str, int] | None,
 ) -> CheckpointInfo:
-    """Of a list, newest first; `rule` completes what is None."""
+    """The best of a list, newest first; `rule` replaces arguments that are None."""
 
 def parse_best(text: str) -> tuple[str | None, str | None]:
     """Metric and direction of "best", "best:METRIC" or "best:METRIC:min|max"."""
 
 def recorded_best(run: str) -> tuple[str, str, int] | None:
-    """The `best` of the `keep` of who claimed the run last."""
+    """The `best` of the `keep` by the process that claimed the run last."""
 
 def open_checkpoint(info: CheckpointInfo) -> OpenCheckpoint: ...
 def delete_checkpoint(info: CheckpointInfo) -> None:
-    """Durably, whatever rules keep it, the newest too."""
+    """Deletes it durably, whatever rules keep it, even the newest."""
 
 def verify_checkpoint(info: CheckpointInfo, counter: ReadCounter | None = None) -> list[Fault]:
     """Reads and checks every byte; empty means good."""
@@ -217,7 +217,7 @@ def verify_checkpoint(info: CheckpointInfo, counter: ReadCounter | None = None) 
 def set_error_factory(make: Callable[[str, str], BaseException]) -> None:
     """Called once by the package: (code name such as "corrupt", message) -> the exception."""
 
-# What compares a state of torch with what it was. Numbers, not tensors, are kept.
+# These compare a state of torch with an earlier one. They keep numbers, not tensors.
 
 class TensorKinds:
     """Types, dtypes, layouts and devices of tensors."""
@@ -226,14 +226,14 @@ class TensorKinds:
     def match(self, tensors: list[Any]) -> bool: ...
 
 class RollCall:
-    """Where tensors lie in host memory, and what they are there."""
+    """The places of tensors in host memory, and their forms."""
 
     def __init__(self, tensors: list[Any]) -> None: ...
     def answer(self, tensors: list[Any]) -> list[Any] | None:
-        """Their storages, where all are as they were."""
+        """Their storages, if all tensors are unchanged."""
 
 class Contents:
-    """Which keys of some dicts stand for which objects."""
+    """Which keys of some dicts refer to which objects."""
 
     def __init__(self, dicts: list[dict[Any, Any]]) -> None: ...
     def are_in(self, dicts: list[dict[Any, Any]]) -> bool:

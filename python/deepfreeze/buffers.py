@@ -21,17 +21,17 @@ class Buffer:
     array: NDArray[np.uint8]  # one-dimensional
     address: int
     bytes: int
-    tensor: Any  # the same memory as a tensor of the entry's dtype and shape, where torch is used
+    tensor: Any  # the same memory as a tensor of the entry's dtype and shape, if torch is used
 
 
 def allocate(name: str, shape: Shape, size: int) -> Buffer:
-    """A buffer for an entry; torch's own memory where torch is used, so that it stays movable."""
+    """A buffer for an entry; torch's memory if torch is used, so that storages stay movable."""
     if imported("torch"):
         from deepfreeze.adapters.torch_tensors import empty, raw_bytes
 
         tensor = empty(name, shape, size)
         raw = raw_bytes(tensor)
-        if raw.numel() != size:  # the engine writes `size` bytes, whatever is there
+        if raw.numel() != size:  # the engine writes `size` bytes in any case
             raise CorruptError(f"{name}{list(shape)} takes {raw.numel()} bytes, {size} are stored")
         return Buffer(raw.numpy(), raw.data_ptr(), size, tensor)
     import numpy as np

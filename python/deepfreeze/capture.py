@@ -1,4 +1,4 @@
-"""From a live state to what is stored: entries and the tree that refers to them."""
+"""Turns a live state into its stored form: entries, and the tree that refers to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from deepfreeze.tree import Node
 
 
 def _hint(value: object) -> str:
-    """What to store instead of a value that is often tried."""
+    """Advice for a type of value that is often tried."""
     if kind_of(value) is not None:
         return "; store a generator as df.RNG(generator)"
     if type(value).__name__ == "DataLoader":
@@ -40,8 +40,8 @@ class Capture:
         self.state = state
         self.memo = Memo() if memo is None else memo
         self.entries: list[Entry] = []
-        self.tensors: list[Sequence[Any]] = []  # of the framework, whose memory each entry is
-        # What keeps that memory alive, in one flat list: the collector has to visit it.
+        self.tensors: list[Sequence[Any]] = []  # each entry's tensors of the framework
+        # The owners of that memory, in one flat list: the collector has to visit it.
         self.owners: list[object] = []
         self.keys = KeyTable(rank)
         self._adapters: list[Adapter] = adapters_in_use()
@@ -65,17 +65,17 @@ class Capture:
         for adapter in self._adapters:
             adapter.finish(self)
         self.text = self.memo.text.dumps(tree)
-        # They refer back here: with them only the cyclic collector would let the state go.
+        # These refer back here: with them only the cyclic collector could free the state.
         del self._encoder, self.direct, self._adapters, self._held
 
     def own_entries(self) -> list[Entry]:
-        """Those that this rank gives, alone or with others."""
+        """The entries that this rank stores, alone or with others."""
         if not self.keys.owners:
             return self.entries
         return [entry for entry in self.entries if not entry.is_anothers]
 
     def encode(self, value: object, path: str) -> Node:
-        """The node of what belongs to an object of the state, for adapters."""
+        """The node of a value that belongs to an object of the state, for adapters."""
         self._inside += 1
         node = self._encoder.encode(value, path)
         self._inside -= 1
@@ -94,7 +94,8 @@ class Capture:
             )
 
     def _encode_rngs(self) -> None:
-        # Last, because another object's state_dict() may draw: the program goes on from here.
+        # Encoded last, because another object's state_dict() may draw: the program continues from
+        # here.
         for rng, path, node in self._rngs:
             node.update(stateful_node(rng, path, self))
 
@@ -126,19 +127,19 @@ class Capture:
         )
 
     def add(self, entry: Entry, owners: Iterable[object], tensors: Sequence[Any] = ()) -> None:
-        """One more entry, whose memory `owners` and `tensors` keep alive."""
+        """Adds one entry; `owners` and `tensors` keep its memory alive."""
         self.entries.append(entry)
         self.owners += owners
         self.owners += tensors
         self.tensors.append(tensors)
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        """The node of a dict that an adapter knows from the last walk."""
+        """The node of a dict that an adapter remembers from the last walk."""
         known = (adapter.recall(mapping, path) for adapter in self._adapters)
         return next((node for node in known if node is not None), None)
 
     def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
-        """Lets adapters know a dict again in the next walk."""
+        """Lets adapters recognise a dict in the next walk."""
         for adapter in self._adapters:
             adapter.note(mapping, path, node)
 
@@ -151,9 +152,9 @@ class Capture:
 
 
 def walk(state: object, memo: Memo | None = None, rank: int | None = None) -> Capture:
-    """What save() needs of a state; NoSpaceError where memory is refused, as by the engine.
+    """The capture that save() needs of a state; NoSpaceError if memory is refused.
 
-    `memo` is that of the last walk by the same checkpointer; `rank` None where it is alone.
+    `memo` comes from the last walk by the same checkpointer; `rank` is None without other ranks.
     """
     try:
         return Capture(state, memo, rank)
@@ -168,7 +169,7 @@ def walk(state: object, memo: Memo | None = None, rank: int | None = None) -> Ca
 
 
 def table_of(entries: list[Entry], memo: Memo) -> _core.Table:
-    """The entries, as the engine takes them; the table of the last time where they are alike."""
+    """The entries, as the engine takes them; the last table again if the entries are alike."""
     table, last = memo.table, memo.entries
     if table is None or len(entries) != len(last) or not all(map(_are_alike, entries, last)):
         table = _core.Table(
@@ -202,7 +203,7 @@ def paused_gc() -> Iterator[None]:
 
 
 def environment() -> dict[str, str]:
-    """What a checkpoint records about where it was made."""
+    """The versions and settings that a checkpoint records."""
     import platform
 
     found = {"python": platform.python_version()}

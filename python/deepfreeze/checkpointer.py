@@ -1,4 +1,4 @@
-"""The checkpointer of one run: saves without stopping it, restores what verifies."""
+"""The checkpointer of one run: saves during training, restores a checkpoint that verifies."""
 
 from __future__ import annotations
 
@@ -44,21 +44,24 @@ log = logging.getLogger("deepfreeze")
 class Checkpointer(Described):
     """Saves and restores the state of one training run, kept in a directory.
 
-    A failed save never stops training: it is raised from its handle, counted in `failed_saves` and
-    logged. For one thread at a time; handles for any. In a forked child it refuses every call.
+    A failed save never stops training: its handle raises the error, `failed_saves` counts it, and
+    it is logged. For one thread at a time; handles for any. In a forked child it refuses every
+    call.
 
-    What is attached may be captured while training goes on. The profile "latency" does that, which
-    blocks least per save; "throughput" copies all before save() returns, on all cores, which takes
-    least time in all if training keeps them busy (not what exceeds `arena_bytes_max`, nor what was
-    captured early); "auto" takes the first while training leaves a core free. A state that exceeds
-    `arena_bytes_max` streams through, and its fences wait for the disk.
+    Attached tensors may be captured while training goes on. The profile "latency" does that, and
+    blocks least per save. "throughput" copies everything before save() returns, on all cores; that
+    takes the least time in total if training keeps the cores busy (it leaves out state beyond
+    `arena_bytes_max`, and early captures). "auto" acts as "latency" while training leaves a core
+    free. A state that exceeds `arena_bytes_max` streams through, and its fences wait for the disk.
 
-    A checkpoint whose statistics count NaN or infinities is never the best, and does not push out
-    the newest that holds none. A state with infinities on purpose, in a mask say, is never finite.
+    A checkpoint whose statistics count NaN or infinities is never the best, and does not displace
+    the newest without them. A state with intended infinities, for example in a mask, counts as
+    such, too.
 
-    Several ranks all open the run, and make the same calls in the same order. What they have alike
-    is divided among them; what differs must be RNG, df.per_rank(), a shard of a DTensor, or have
-    another name on each. docs/operations.md: environment variables, limits, signals.
+    If there are several ranks, all open the run, and make the same calls in the same order. State
+    that is equal on all ranks is divided among them. State that differs must be RNG,
+    df.per_rank(), a shard of a DTensor, or have another name on each rank. docs/operations.md
+    describes environment variables, limits and signals.
     """
 
     def __init__(
@@ -79,24 +82,24 @@ class Checkpointer(Described):
         audit_saves: int = 100,
         read_only: bool = False,
     ) -> None:
-        """Opens the run in the directory `path`, which is made if it is not there.
-        every: When step() saves, of df.every(); without it at each step.
-        keep: Which checkpoints stay, of df.keep(); without it all.
+        """Opens the run in the directory `path`, which is created if it does not exist.
+        every: When step() saves, from df.every(); the default is each step.
+        keep: Which checkpoints stay, from df.keep(); the default is all.
         parent: The run and the step that a new run branches from.
-        on_busy: While a save is in flight another waits ("block") or is left out ("skip").
+        on_busy: While a save is in flight, another waits ("block") or is skipped ("skip").
         strict_saves: Also raise the error of a failed save from the next call.
         profile: When attached state is captured, "auto", "latency" or "throughput".
         arena_bytes_max: The most memory for that, at least 8 MiB, and as much for other state.
         statistics: Store each tensor's range and its count of NaN and infinities: one more pass.
         prometheus_textfile: A name.prom of its own, on a local disk, for the node exporter.
-        ranks: "auto" (of torch.distributed, if there are several), None (alone), or df.*Ranks().
+        ranks: "auto" (those of torch.distributed, if several), None (alone), or df.*Ranks().
         commit_wait_seconds: After rank 0, until a save fails that the others have not written.
-        audit_saves: Compare all that ranks have alike within so many saves; 0: never.
+        audit_saves: Compare all state that ranks share within so many saves; 0: never.
         read_only: For restore() alone. Otherwise a directory that can't be written is refused.
         """
         rules = self._keep = keep or Keep(None, None, None)
         self._parent, self.path = absolute_parent(parent), absolute(path)
-        self._is_of_parent = False  # what restore() tries
+        self._is_of_parent = False  # whether restore() tries the parent's checkpoints
         self.last_restore: RestoreReport | None = None
         self._textfile = textfile_of(self.path, prometheus_textfile)
         self._ranks = ranks_of_job() if ranks == "auto" else ranks
@@ -139,7 +142,7 @@ class Checkpointer(Described):
 
     @property
     def policy(self) -> SavePolicy:
-        """What decides in step(); str() of it says when, and why where it has measured."""
+        """The policy that step() asks; str() of it says when it saves, and why."""
         return self._policy
 
     @alone()
@@ -150,16 +153,19 @@ class Checkpointer(Described):
         metrics: Mapping[str, float] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> SaveHandle | None:
-        """Saves when the policy says so; without `every`, at each step. None where it did not."""
+        """Saves if the policy asks for it; without `every`, at each step.
+
+        None if it did not save.
+        """
         try:
             step = checked_step(step)
             self._policy.stepped(step)
             due = self._is_due(step)
             handle = self._checked_save(step, state, metrics, tags) if due else None
         finally:
-            self._lazy.discard_early()  # nothing, unless no save has taken it
+            self._lazy.discard_early()  # does nothing if a save has used it
         arms = self._lazy.captures_early and self._is_due(step + 1)
-        if not due:  # the other ranks make no call now that could be told of it
+        if not due:  # the other ranks make no call now that could tell them
             self._raise_failed()
         if arms:
             self._arm(state)
@@ -171,7 +177,7 @@ class Checkpointer(Described):
             return due
         try:
             return self._engine.as_rank0(due)
-        except CheckpointError:  # the ranks are lost: the save will say it
+        except CheckpointError:  # the other ranks are lost: the save will report it
             return True
 
     def _declining(self) -> contextlib.AbstractContextManager[None]:
@@ -182,20 +188,20 @@ class Checkpointer(Described):
             _, owners, table, watches = self._captured(state)
             self._lazy.arm(owners, table, watches)
             self._policy.armed()
-        except CheckpointError as error:  # the save itself will say it
+        except CheckpointError as error:  # the save itself will report it
             log.debug("no early capture: %s", error)
 
     @alone()
     def prewarm(self, state: object) -> None:
-        """Sets up now what the first save() of such a state would, so that it takes no longer.
+        """Does the setup of the first save() of such a state now, so that the save takes no longer.
 
-        Takes and registers the memory, plans the file, claims the run. Nothing is saved. Call it
-        after restore(), once the state has its size: optimizers make theirs in their first step.
-        Raises what save() would, and CheckpointError where memory or the disk are refused.
+        Takes and registers the memory, plans the file, claims the run. Saves nothing. Call it after
+        restore(), once the state has its full size: optimizers make theirs in their first step.
+        Raises the errors that save() would, and CheckpointError if memory or disk space is refused.
         """
         with self._declining():
             self._raise_failed()
-            self._lazy.discard_early()  # it has the same table
+            self._lazy.discard_early()  # it uses the same table
             text, _, table, _ = self._captured(state)
         self._engine.prewarm(table, text, self._lazy.streams())
         self._policy.interrupted()
@@ -208,13 +214,14 @@ class Checkpointer(Described):
         metrics: Mapping[str, float] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> SaveHandle | None:
-        """Saves `state` as `step`; None where it was skipped.
+        """Saves `state` as `step`; returns None if the save was skipped.
 
-        Returns once all is captured that is not attached: the rest follows while training runs.
-        A signal handler's that comes into another call of this checkpointer is skipped.
+        Returns once all state that is not attached is captured; attached state follows while
+        training runs. A signal handler's save() inside another call of this checkpointer is
+        skipped.
 
-        EncodeError, before anything is written, names what can't be stored. A later failure, or
-        one for want of memory, is the handle's.
+        EncodeError, before anything is written, names a value that can't be stored. The handle
+        raises later failures, and one for lack of memory.
         """
         return self._checked_save(step, state, metrics, tags)
 
@@ -234,7 +241,7 @@ class Checkpointer(Described):
             self._policy.saving()
             return self._save(step, state, numbers, texts)
         finally:
-            self._lazy.discard_early()  # nothing, unless no save has taken it
+            self._lazy.discard_early()  # does nothing if a save has used it
 
     def _save(
         self, step: int, state: object, metrics: dict[str, float], tags: dict[str, str]
@@ -243,8 +250,8 @@ class Checkpointer(Described):
             with self._declining():
                 text, owners, table, watches = self._captured(state)
                 self._lazy.settle_early(watches)
-            # An interrupt may come whenever the engine returns: an engine's handle that nobody
-            # has fails its save, and lets go of the memory first.
+            # Ctrl-C may arrive as the engine returns. The native handle is then dropped; its
+            # destructor stops reading the tensors and fails the save.
             native = self._engine.save(
                 step,
                 table,
@@ -252,7 +259,7 @@ class Checkpointer(Described):
                 metrics,
                 tags,
                 environment(),
-                # What is on devices is copied later, guarded or not: its memory is held until then.
+                # Device memory is copied later, guarded or not, and is held until then.
                 confirm=bool(watches) or self._lazy.is_on_devices,
                 streams=self._lazy.streams(),
             )
@@ -261,20 +268,21 @@ class Checkpointer(Described):
                 raise
             return self._failed_save(step, error)
         finally:
-            self._engine.discard_capture()  # nothing, unless the engine was not reached
+            self._engine.discard_capture()  # does nothing unless the engine was not reached
         if native is None:
             if self._textfile is not None:
                 self._textfile.skipped()
             return None
         handle = None
         try:
-            # Copied at once: nothing can be torn any more, and the engine asks for no confirmation.
+            # If all is copied already, nothing can be torn, and the engine asks for no
+            # confirmation.
             late = native.status().guarded_bytes > 0
             window = self._lazy.open_window(owners, watches) if late else None
             handle = SaveHandle(step, native, window)
             self._completer.add(handle)
         except BaseException:
-            native = handle = None  # else who keeps the exception has them, and the save never ends
+            native = handle = None  # a kept exception would else keep the save alive
             raise
         self._policy.saved(handle)
         return handle
@@ -303,20 +311,22 @@ class Checkpointer(Described):
     ) -> int | None:
         """Fills `state` in place from the newest checkpoint that verifies; returns its step.
 
-        `step` asks for another one: its number, or "best", "best:METRIC", "best:METRIC:min|max" as
-        in best(); "latest" is the newest too. None is returned if nothing was ever committed; a new
+        `step` chooses another one: its number, or "best", "best:METRIC", "best:METRIC:min|max" as
+        in best(); "latest" is the newest, too. Returns None if nothing was ever committed; a new
         branch starts from its parent's step. A checkpoint that does not verify is passed over with
-        a warning, unless `step` asks for that one; `last_restore` tells. Nothing is claimed before
-        the next save(), so that a run which another process writes may be restored from. `keys` are
-        shell patterns on names: what they don't choose stays as it is. With strict, missing and
-        unexpected names and values of another meaning are a MismatchError, raised before anything
-        is modified; without, they stay as they are, and `last_restore` says which and why.
+        a warning, unless `step` chooses it; `last_restore` tells. Nothing is claimed before the
+        next save(), so a run that another process writes can be restored from.
 
-        Containers keep their identity. One with only plain values in it, a history of metrics
-        say, is data: it becomes what was saved, whatever its keys. Names are compared at the top
-        level and wherever tensors or objects are.
+        `keys` are shell patterns on names; values that they don't choose stay unchanged. With
+        strict, missing names, unexpected names and values of another meaning are a MismatchError,
+        raised before anything is modified. Without it such values stay unchanged, and
+        `last_restore` lists them with the reasons.
+
+        Containers keep their identity. A container with only plain values in it, for example a
+        history of metrics, is data: it gets the saved content, whatever its keys. Names are
+        compared at the top level and in every container with tensors or objects.
         """
-        self.fence()  # what is restored is written in place
+        self.fence()  # the restore writes in place
         restorer = Restorer(
             state, KeyFilter(keys), self._engine, self._ranks, strict=strict, verify=verify
         )
@@ -336,7 +346,7 @@ class Checkpointer(Described):
         return info.step
 
     def _candidates(self, step: Step) -> list[_core.CheckpointInfo]:
-        """What restore() tries, in this order; of the parent where the run has none yet."""
+        """The checkpoints for restore() to try, in order; the parent's if the run has none yet."""
         infos = self._engine.candidates()
         self._is_of_parent = not infos and self._parent is not None
         with together(self._engine, "the checkpoint to restore") as subject:
@@ -347,19 +357,19 @@ class Checkpointer(Described):
         return infos
 
     def _best_rule(self) -> Rule | None:
-        """By which metric a checkpoint is the best: ours, or that of the run's last writer."""
+        """The metric and mode of the best checkpoint: ours, or those of the run's last writer."""
         return self._keep.best or recorded_rule(self.path)()
 
     def continue_from(self, info: _core.CheckpointInfo) -> None:
-        """Counts `info`, read by other means, as restored: the next save goes on from there."""
+        """Treats `info`, read by other means, as restored: the next save continues from it."""
         self._check_usable()
         self._engine.continue_from(info)
 
     def load(self, step: Step = None, keys: Sequence[str] | None = None) -> Any:
-        """The values of a checkpoint: tensors where torch is imported, else NumPy arrays.
+        """The values of a checkpoint: tensors if torch is imported, else NumPy arrays.
 
-        Without `step`, of the newest that verifies. `step` and `keys` as in restore; in a list,
-        None stands for what they don't choose.
+        Without `step`, those of the newest that verifies. `step` and `keys` as in restore(); in a
+        list, None replaces values that the keys don't choose.
         """
         look = partial(self._listed, step)
         return loaded(look, step, KeyFilter(keys), self.path, shows=self._is_first)
@@ -370,7 +380,7 @@ class Checkpointer(Described):
     def checkpoints(self) -> CheckpointList:
         """All committed checkpoints, newest first, with their metrics and tags.
 
-        One whose commit record no longer verifies is listed with its `fault`.
+        A checkpoint whose commit record no longer verifies is listed with its `fault`.
         """
         check_process(self._owner)
         return CheckpointList(_core.list_checkpoints(os.fspath(self.path)))
@@ -387,9 +397,9 @@ class Checkpointer(Described):
     def best(self, metric: str | None = None, mode: str | None = None) -> int | None:
         """The best step of the current line by a metric; None if nothing is committed.
 
-        Without arguments by the rule of `keep`, or else of the run's last writer. `mode`, "min" or
+        Without arguments, by the rule of `keep`, or else of the run's last writer. `mode`, "min" or
         "max", is needed for a metric that no rule names, unless its name ends in "loss". A state
-        known to hold NaN or infinities never is the best; of equal ones the newer is.
+        known to hold NaN or infinities is never the best. If several are equal, the newest is.
         """
         infos = self.checkpoints()
         return _core.best_of(infos, metric, mode, self._best_rule()).step if infos else None
@@ -402,36 +412,38 @@ class Checkpointer(Described):
         return verified(partial(self._listed, step), step, self.path, shows=self._is_first)
 
     def attach(self, target: object, mode: Literal["window", "after_update"] = "window") -> None:
-        """Has what an optimizer or module owns captured after save() has returned.
+        """Has the tensors of an optimizer or module captured after save() has returned.
 
-        Of an optimizer: its parameters and state. Its next step() waits for what is not copied
-        yet. With mode="after_update", for optimizers that step inside backward(), each is captured
-        right after its own update, where step() has decided one step before to save.
+        For an optimizer these are its parameters and state. Its next step() waits for tensors that
+        are not copied yet. With mode="after_update", for optimizers that step inside backward(),
+        each tensor is captured right after its own update, if step() decided one step before to
+        save.
 
-        Of a module: its parameters that no attached optimizer has, frozen ones or averages. Call
-        fence() before anything else changes them. A change without a fence that is found fails
-        that save with TornCaptureError, and such tensors are copied before save() returns from
-        then on; docs/guarantees.md says what is found.
+        For a module they are the parameters that no attached optimizer has, for example frozen ones
+        or averages. Call fence() before anything else changes them. If a change without a fence is
+        found, that save fails with TornCaptureError, and from then on such tensors are copied
+        before save() returns; docs/guarantees.md says which changes are found.
         """
         self._check_usable()
         self._lazy.attach(target, mode)
 
     def detach(self, target: object | None = None) -> None:
-        """Attaches one target, or all of them, no more. Copies first what is not copied yet."""
+        """Stops guarding one target, or all. First copies tensors that are not copied yet."""
         self._lazy.detach(target)
 
     def fence(self) -> None:
-        """Returns once nothing that is attached is still to be copied, of devices' memory once the
-        streams that are current wait for that: another stream has to wait for them.
+        """Blocks until every attached host tensor is copied. For tensors on devices it does not
+        block: it makes the current streams wait for the copies; any other stream has to wait for
+        those.
 
-        Call it before changing attached tensors otherwise than by an attached optimizer's step:
-        an average, clipped weights, load_state_dict(), an optimizer of your own. What needs no
-        fence, as JAX's arrays, is copied as well, and no longer held.
+        Call it before changing attached tensors otherwise than by an attached optimizer's step, for
+        example for an average, clipped weights, load_state_dict() or your own optimizer. Arrays
+        that need no fence, as JAX's, are copied too, and no longer held.
         """
         check_process(self._owner)
         self._lazy.fence_all()
         for handle in self._completer.in_flight():
-            handle.let_go(waits=not self._lazy.is_on_devices)  # there the streams wait
+            handle.let_go(waits=not self._lazy.is_on_devices)  # on devices the streams wait
 
     def in_flight(self) -> list[SaveHandle]:
         """Handles of the saves that are not durable yet, oldest first."""
@@ -443,22 +455,22 @@ class Checkpointer(Described):
         return self._calls.defer(action)
 
     def wait(self) -> None:
-        """Returns once no save is in flight; a failure is in its handle."""
+        """Returns once no save is in flight; handles hold the failures."""
         check_process(self._owner)
         self._lazy.discard_early()
-        self._lazy.fence_all()  # who waits may as well copy
+        self._lazy.fence_all()  # the waiting thread may as well copy
         self._completer.join()
         self._engine.wait()
 
     def close(self) -> None:
-        """Waits for what is in flight, then gives the threads and the arena back.
+        """Waits for saves in flight, then gives the threads and the arena back.
 
-        A save that is still in flight after EXIT_SECONDS_MAX fails, and its threads are left.
-        If no save has ever succeeded, the first one's error is raised, unless a wait() has.
+        A save that is still in flight after EXIT_SECONDS_MAX fails, and its threads are left. If no
+        save has ever succeeded, raises the first one's error, unless a wait() has done so.
         """
         if self._ended or os.getpid() != self._owner:
             return
-        self._closed = True  # and not ended, where an interrupt comes now
+        self._closed = True  # but not ended, if an interrupt comes now
         self._lazy.detach(None)
         self._completer.join_or_give_up()
         closed(self)
@@ -480,7 +492,7 @@ class Checkpointer(Described):
         except CheckpointError as failure:
             if error is None:
                 raise
-            # What ended the training matters more, and would be hidden.
+            # The error that ended the training matters more, and would be hidden.
             with contextlib.suppress(Exception):
                 log.error("close %s: %s", self.path, failure)
 

@@ -13,7 +13,7 @@ from deepfreeze.errors import CheckpointError
 Step = int | str | None
 """A number, "latest" (as None), "best", "best:METRIC" or "best:METRIC:min|max"."""
 Rule = tuple[str, str, int]
-"""The same as `best` of keep(): the metric, "min" or "max", and how many."""
+"""Like `best` of keep(): the metric, "min" or "max", and how many."""
 
 
 def is_newest(step: Step) -> bool:

@@ -1,4 +1,4 @@
-"""A state tree back to values."""
+"""Decodes a state tree into values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Decoder:
         self._decode_leaf = decode_leaf
 
     def decode(self, node: Node, path: str) -> Any:
-        """The value of `node`; CorruptError where no encoder can have written it."""
+        """The value of `node`; CorruptError if no encoder can have written it."""
         try:
             return self._decode(node, path)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as cause:

@@ -1,4 +1,4 @@
-"""What a person reads of a run: in a prompt, in a notebook, in the log."""
+"""Texts about a run for people: in a prompt, in a notebook, in the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CheckpointList(list[_core.CheckpointInfo]):
 
 
 class Described:
-    """How a checkpointer shows itself. Its repr reads no disk, and never raises."""
+    """The texts of a checkpointer. Its repr reads no disk, and never raises."""
 
     path: Path
     last_restore: RestoreReport | None
@@ -55,7 +55,7 @@ class Described:
     def __repr__(self) -> str:
         try:
             text = "; ".join([str(self.path), *self._facts()])
-        except AttributeError:  # __init__() has not come to its end
+        except AttributeError:  # __init__() has not ended
             text = "not opened"
         return f"<{type(self).__name__} {text}>"
 
@@ -75,7 +75,7 @@ class Described:
 
 
 class SaveLines:
-    """One line at INFO for each save that is durable, by the thread that completes saves."""
+    """Logs one line at INFO for each durable save, in the thread that completes saves."""
 
     def __init__(self, path: Path, ranks: _core.Ranks | None) -> None:
         self._path = path
@@ -83,7 +83,7 @@ class SaveLines:
         self._part = " (rank 0's part)" if ranks is not None and ranks.world_size > 1 else ""
 
     def saved(self, handle: SaveHandle) -> None:
-        """Of the first rank alone. A log's handler that raises harms neither save nor thread."""
+        """Logs on the first rank alone. A handler that raises harms neither save nor thread."""
         if not (self._is_first and log.isEnabledFor(logging.INFO)):
             return
         with contextlib.suppress(Exception):
@@ -101,7 +101,7 @@ class SaveLines:
 
 
 def _table(infos: Sequence[_core.CheckpointInfo]) -> list[list[str]]:
-    """Its head and its rows, as text."""
+    """The table's head and rows, as text."""
     metrics = sorted({name for info in infos for name in info.metrics})
     rows = [["step", "saved (UTC)", "size", *metrics, ""]]
     for info in infos:

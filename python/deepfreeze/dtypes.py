@@ -1,4 +1,4 @@
-"""Which stored dtype holds which: names as NumPy and torch share them, and safetensors' own."""
+"""Which stored dtype holds which other: NumPy and torch share names, safetensors has its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def stored_form(name: str, shape: Shape, item_bytes: int) -> tuple[str, Shape, s
 
 
 def logical_form(stored: str, shape: Shape, logical: str) -> tuple[str, Shape]:
-    """The dtype name and shape that `stored_form` was given; CorruptError where it gave others."""
+    """The dtype name and shape for which stored_form() gives these;
+
+    CorruptError if there are none.
+    """
     name, outer = (logical, shape[:-1]) if logical else (_BY_STORED.get(stored, ""), shape)
     item_bytes = shape[-1] if logical and shape else 0
     if not name or stored_form(name, outer, item_bytes) != (stored, shape, logical):
@@ -38,5 +41,5 @@ def logical_form(stored: str, shape: Shape, logical: str) -> tuple[str, Shape]:
 
 
 def stored_bytes(stored: str, shape: Shape) -> int:
-    """Bytes of an entry."""
+    """The size of an entry in bytes."""
     return prod(shape) * (_BYTES.get(stored) or int(stored[1:]) // 8)

@@ -1,4 +1,4 @@
-"""Values to a state tree."""
+"""Encodes values as a state tree."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from deepfreeze.walk import is_plain
 DEPTH_MAX = 200  # nested JSON values: to match them takes several frames for each
 NODES_MAX = 1 << 23  # items of lists and dicts, tensors among them
 INLINE_BYTES_MAX = 4096  # longer bytes become an entry of their own
-_LARGE = 16  # items from which on it pays to know a dict again
+_LARGE = 16  # from so many items on it pays to recognise a dict
 _INT_MAX = 1 << 53  # beyond it a JSON reader may round
 
 
 class Leaves(Protocol):
-    """What an encoder asks about values that are not plain."""
+    """The methods that an encoder calls for values that are not plain."""
 
     def encode_leaf(self, value: object, path: str) -> Node:
         """The node of `value`, or EncodeError."""
@@ -31,14 +31,14 @@ class Leaves(Protocol):
         """Makes `data` an entry and returns its key."""
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        """The node of a large dict, where it is known from before."""
+        """The node of a large dict, if it is known from the last walk."""
 
     def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
-        """What a large dict's node is, for the next time."""
+        """Notes a large dict's node for the next walk."""
 
     @property
     def direct(self) -> Mapping[type, Callable[[Any, str], Node]]:
-        """encode_leaf() of the types that a state has thousands of."""
+        """encode_leaf() by type, for types of which a state has thousands."""
 
 
 def _int(value: int) -> Node:
@@ -129,7 +129,7 @@ class Encoder:
             raise EncodeError(f"{place}: {cause}") from cause
 
     def _tagged(self, kind: type, value: Any, path: str) -> Node:
-        self._depth += 2  # the object around, and the list of pairs in it
+        self._depth += 2  # the object around it, and its list of pairs
         node = self._tagged_inside(kind, value, path)
         self._depth -= 2
         return node
@@ -153,7 +153,7 @@ class Encoder:
 
     def _members(self, values: Iterable[object], path: str) -> list[Node]:
         nodes = self.items(values, path)
-        if not is_plain(nodes):  # told apart by identity alone, nothing could be put in place again
+        if not is_plain(nodes):  # told apart by identity alone, they could not be restored
             raise EncodeError(
                 f"{shown(path)[:200]}: a set of more than plain values can't be stored"
             )

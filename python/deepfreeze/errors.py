@@ -1,10 +1,10 @@
-"""What can go wrong, as a caller would act on it."""
+"""The errors that callers tell apart to act on them."""
 
 from __future__ import annotations
 
 from deepfreeze.names import shortened
 
-GONE = "gone"  # the code of an error: a checkpoint was deleted after it had been listed
+GONE = "gone"  # an error code: a checkpoint was deleted after it had been listed
 
 
 class CheckpointError(Exception):
@@ -87,20 +87,20 @@ _TYPES: dict[str, type[CheckpointError]] = {
 
 
 def printable(text: str) -> str:
-    """The text as a message: surrogates, which no stream can print, escaped; long names shortened.
+    """The text for messages: surrogates, which no stream can print, escaped; long names shortened.
 
-    A surrogate stands for a byte of a path that is no UTF-8.
+    A surrogate stands for a byte of a path that is not UTF-8.
     """
     return shortened(text).encode(errors="backslashreplace").decode()
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says, for the native engine and other ranks."""
+    """The message of an exception, for the native engine and other ranks."""
     return printable(str(error) or type(error).__name__)
 
 
 def code_of(error: BaseException) -> str:
-    """The native engine's name of what an exception says."""
+    """The native engine's code for an exception."""
     if isinstance(error, CheckpointError):
         return error.code
     return "internal" if isinstance(error, Exception) else "cancelled"

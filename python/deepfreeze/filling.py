@@ -1,4 +1,4 @@
-"""Restored values into the live containers in their place: others may hold those."""
+"""Puts restored values into the live containers in their place: other objects may hold those."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deepfreeze.kinds import MAPPINGS
 
 
 def put_into(live: Any, value: Any, seen: set[int]) -> Any:
-    """`value`, by way of the live containers in its place; each takes only one value."""
+    """`value`, put into the live containers in its place; each takes only one value."""
     if id(live) in seen:
         return value
     if type(live) is tuple and type(value) is tuple and len(live) == len(value):
@@ -44,7 +44,7 @@ def _fill_set(live: set[Any], value: set[Any], _: set[int]) -> None:
 
 def _fill_deque(live: deque[Any], value: deque[Any], _: set[int]) -> None:
     live.clear()
-    live.extend(value)  # within its own maxlen, which belongs to the program as a shape does
+    live.extend(value)  # a deque keeps its own maxlen: it belongs to the program, as a shape does
 
 
 def _fill_bytes(live: bytearray, value: bytearray, _: set[int]) -> None:

@@ -1,4 +1,4 @@
-"""What stood before each entry of the last save, so that the next need not find out again."""
+"""Remembers the guard of each entry of the last save, so that the next is faster."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeAlias
 
 from deepfreeze.adapters.base import Entry
 
-Pairs: TypeAlias = list[tuple[str, Any]]  # keys of entries, and tensors to watch for their sake
+Pairs: TypeAlias = list[tuple[str, Any]]  # keys of entries, with tensors to watch for them
 
 
 class RollCall(Protocol):
-    """Of all that one guard stands before, when it was last looked at."""
+    """Recognises the values of one guard from the last time they were examined."""
 
     def holds(self, owned: Sequence[Any]) -> bool:
         """Whether these are of the same kinds, in the same places, and nothing else has changed."""
@@ -20,16 +20,16 @@ class RollCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What stands before one entry. Places are those in all that the guards stand before."""
+    """The guard of one entry. Places count among all values that the guards own."""
 
-    guard: int = 0  # its number; 0: nothing does, or not in time
-    tensor: int = 0  # the place of what holds the entry
+    guard: int = 0  # its number; 0: it has none, or none in time
+    tensor: int = 0  # the place of the tensor that holds the entry
     follower: int | None = None
 
 
 @dataclass(frozen=True)
 class Asked:
-    """All that the answer depends on, but for what the guards' roll calls see."""
+    """The inputs of the answer, except those that the guards' roll calls see."""
 
     guards: list[int]
     hooked: dict[int, bool]
@@ -42,7 +42,7 @@ class Asked:
     def about(
         cls, guards: list[int], hooked: dict[int, bool], eager: set[str], entries: Sequence[Entry]
     ) -> Asked:
-        """As it is now. Of entries those that are worth a guard."""
+        """The present inputs, with the entries that are worth a guard."""
         return cls(
             guards,
             dict(hooked),
@@ -59,7 +59,7 @@ class GuardMemo:
 
     asked: Asked
     rolls: list[RollCall]
-    found: list[Found]  # of each entry
+    found: list[Found]  # for each entry
 
     def again(
         self,
@@ -68,7 +68,7 @@ class GuardMemo:
         entries: Sequence[Entry],
         tensors: Sequence[Sequence[Any]],
     ) -> dict[int, Pairs] | None:
-        """Gives entries their guard, and says what to watch, as the last time; None: look anew."""
+        """As the last time: gives entries their guards and returns the watches; None: ask anew."""
         same = asked == self.asked and all(
             roll.holds(each) for roll, each in zip(self.rolls, owned, strict=True)
         )
@@ -90,7 +90,7 @@ class GuardMemo:
 
 
 def add_pairs(pairs: Pairs, key: str, tensor: Any, own: Sequence[Any], follower: Any) -> None:
-    """What to watch for an entry that `tensor` holds: whatever counts versions of its memory."""
+    """Adds the tensors to watch for an entry in `tensor`: all that count versions of its memory."""
     pairs.append((key, tensor))
     for other in own:  # it may count its versions apart, as .data does
         if other is not tensor:

@@ -1,4 +1,4 @@
-"""What attach() guards, and which entries of a save may therefore be captured after save()."""
+"""The guards of attached targets, and the entries of a save that they allow to capture later."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ Mode: TypeAlias = str  # "window" or "after_update"; of modules "module"
 
 
 class Guard(Protocol):
-    """Stands before the changes of some tensors. Its number is that of its native fence."""
+    """Guards some tensors: has them fenced before they change. `number` is its native fence's."""
 
     number: int
     target: object
     mode: Mode
 
     def owned(self) -> list[Any]:
-        """What it stands before, as it is now; also what is no tensor."""
+        """The values that it guards now, also those that are no tensors."""
 
     def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
-        """What tells, later, whether owned() is the same; None where it has to be looked at."""
+        """Tells later whether owned() is unchanged; None if it has to be examined each time."""
 
     def can_watch(self, value: Any) -> bool:
-        """Whether it is a tensor that can be captured later."""
+        """Whether the value is a tensor that can be captured later."""
 
     def follower_of(self, tensor: Any) -> Any:
-        """A small tensor that changes whenever `tensor`, one of its own, does; or None."""
+        """A small tensor that changes whenever `tensor`, one of its own, changes; or None."""
 
     def detach(self) -> None:
-        """Takes its hooks back."""
+        """Removes its hooks."""
 
 
 @dataclass(frozen=True)
 class _HeldMemory:
-    """What a Watch asks of a tensor, of memory that its framework replaces and never writes."""
+    """Memory as a Watch sees a tensor; its framework replaces it, and never writes it."""
 
     address: int
     _version: int = 0
@@ -52,9 +52,9 @@ class _HeldMemory:
 
 
 def _may_have_guard(entry: Entry) -> bool:
-    """Not what costs less to copy before save() returns than to watch.
+    """Whether an entry may be guarded: a small one costs less to copy at once than to watch.
 
-    On a device that would hold up the work that comes behind save(), however small it is.
+    On a device even a small copy would hold up the work that follows save(), so all are guarded.
     """
     return not entry.is_held and (entry.device != HOST or entry.bytes >= LAZY_BYTES_MIN)
 
@@ -64,12 +64,12 @@ class Guards:
     """All guards of one checkpointer."""
 
     eager: set[str] = field(default_factory=set)  # keys that were found torn once
-    # Whether hooks run at each update, by number, once one has. An update that is replayed out of a
-    # CUDA graph runs none, whenever that was captured, and so has no fence.
+    # Whether hooks run at each update, by number; known once one has run. An update that is
+    # replayed from a CUDA graph runs none, whenever it was captured, and so it has no fence.
     _hooked: dict[int, bool] = field(default_factory=dict)
     _all: list[Guard] = field(default_factory=list)
     _numbers: int = 0
-    _held: int = 0  # the number of what is held, once there is some: no fence has to stand there
+    _held: int = 0  # the number for held entries, once there are some: they need no fence
     _memo: GuardMemo | None = None  # of the last save
 
     def __iter__(self) -> Iterator[Guard]:
@@ -81,7 +81,7 @@ class Guards:
         self._all.append(make(self._numbers))
 
     def mode_of(self, target: object) -> Mode | None:
-        """How `target` is attached, if it is."""
+        """The mode in which `target` is attached, if it is."""
         return next((guard.mode for guard in self._all if guard.target is target), None)
 
     def remove(self, target: object | None) -> None:
@@ -94,19 +94,20 @@ class Guards:
         self._memo = None
 
     def note_hook(self, number: int, captured: bool) -> None:
-        """A hook runs before an update, which may be on its way into a graph."""
+        """Notes that a hook runs before an update, which may be captured into a graph."""
         self._hooked[number] = self._hooked.get(number, True) and not captured
 
     def _may_be_late(self, entry: Entry, guard: Guard) -> bool:
-        """Not before it is known that there will be a fence; calls of fence() are the user's."""
+        """Whether a fence is known to come in time; for modules the user calls fence()."""
         if entry.device == HOST or guard.mode == "module":
             return True
         return self._hooked.get(guard.number, False)
 
     def watch(self, entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]) -> dict[int, Watch]:
-        """Gives entries their guard; returns what to watch of each guard until all is copied.
+        """Gives entries their guards; returns the tensors to watch for each guard until all is
+        copied.
 
-        `tensors`: of each entry, those whose memory it is.
+        `tensors`: for each entry, the tensors whose memory it is.
         """
         for entry in entries:
             entry.guard = 0
@@ -122,7 +123,7 @@ class Guards:
     def _watch_guarded(
         self, entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]
     ) -> dict[int, Pairs]:
-        """As the last time, where all is as it was."""
+        """As in the last save, if nothing has changed."""
         owned = [guard.owned() for guard in self._all]
         numbers = [guard.number for guard in self._all]
         asked = Asked.about(numbers, self._hooked, self.eager, entries)
@@ -164,30 +165,30 @@ class Guards:
             self._held = self._numbers
         for entry in held:
             entry.guard = self._held
-        # Their places alone: an early capture must not be taken for one of newer arrays.
+        # Only their addresses: an early capture must not be taken for one of newer arrays.
         return {self._held: [(entry.key, _HeldMemory(entry.address)) for entry in held]}
 
 
-_Found: TypeAlias = tuple[Guard, Any]  # and the tensor that it stands before
+_Found: TypeAlias = tuple[Guard, Any]  # and the tensor that it guards
 
 
 class _Finder:
-    """Which guard stands before an entry's memory."""
+    """Finds the guard of an entry's memory."""
 
     def __init__(self, guards: Sequence[Guard], owned: Sequence[Sequence[Any]]) -> None:
         self._guards = list(zip(guards, owned, strict=True))
-        self._alone = guards[0] if len(guards) == 1 else None  # whatever is shared has one guard
-        # By identity, where it is among all that the guards stand before.
+        self._alone = guards[0] if len(guards) == 1 else None  # shared memory has one guard then
+        # The place of a tensor, by identity, among all that the guards own.
         self._places = {id(each): place for place, each in enumerate(chain(*owned))}
 
     def find(self, entry: Entry, own: Sequence[Any]) -> _Found | None:
         """The guard of a tensor that holds all of the entry."""
         found = self._by_identity(entry, own) or self._by_address.get(entry.address)
-        # More than this guard stands before, otherwise.
+        # A larger entry also has memory that this guard does not own.
         return found if found is not None and entry.bytes <= found[1].nbytes else None
 
     def note(self, guard: Guard, tensor: Any, follower: Any) -> Found | None:
-        """What was found, by places; None where it is not among what the guards stand before."""
+        """The result by places; None if the tensor is not among those that the guards own."""
         place = self._places.get(id(tensor))
         behind = None if follower is None else self._places.get(id(follower), -1)
         if place is None or behind == -1:
@@ -206,7 +207,7 @@ class _Finder:
     def _by_address(self) -> dict[int, _Found]:
         found: dict[int, _Found] = {}
         spans: list[tuple[int, int, int]] = []
-        # Modules last: they leave to optimizers what those have too.
+        # Modules last: tensors that optimizers have, too, are the optimizers' to guard.
         for guard, owned in sorted(self._guards, key=lambda each: each[0].mode == "module"):
             for tensor in filter(guard.can_watch, owned):
                 low = tensor.data_ptr()
@@ -221,7 +222,7 @@ class _Finder:
 
 
 def span_bytes(tensor: Any) -> int:
-    """Bytes of memory from the first to the last element."""
+    """The bytes of memory from the first to the last element."""
     if tensor.is_contiguous():
         return int(tensor.nbytes)
     steps = zip(tensor.shape, tensor.stride(), strict=True)
@@ -229,7 +230,7 @@ def span_bytes(tensor: Any) -> int:
 
 
 def _shared(spans: list[tuple[int, int, int]]) -> set[int]:
-    """Where tensors begin that share memory with one of another guard: neither knows the other."""
+    """The addresses of tensors that share memory with another guard's: neither guard knows that."""
     shared: set[int] = set()
     group: list[tuple[int, int, int]] = []
     high = 0

@@ -1,4 +1,4 @@
-"""What a restore that failed has left of a state: part of a checkpoint, part of what was there."""
+"""The mixture that a failed restore leaves: partly the checkpoint's values, partly the old ones."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from deepfreeze.restore_plan import RestorePlan
 
 
 class HalfRestored:
-    """Whether the state is that, until a restore makes good what the failed ones touched."""
+    """Whether the state is such a mixture, until a restore covers all that failed ones touched."""
 
     def __init__(self) -> None:
         self._why: str | None = None
         self._touched: set[str] = set()
 
     def refuse(self, step: int) -> None:
-        """CheckpointError where it is: such a state is never saved."""
+        """CheckpointError if the state is a mixture: it is never saved."""
         if self._why is None:
             return
         raise CheckpointError(
@@ -25,13 +25,13 @@ class HalfRestored:
         )
 
     def failed(self, restorer: Restorer, error: BaseException) -> None:
-        """A restore ended so."""
+        """Notes that a restore has failed with `error`."""
         if restorer.modified:
             self._why = message_of(error)
             self._touched |= restorer.touched
 
     def restored(self, plan: RestorePlan, *, whole: bool) -> None:
-        """One has succeeded. A part of the state does not make good what another part suffered."""
+        """Notes a successful restore, which must cover all that the failed ones touched."""
         if whole or self._touched <= plan.touched:
             self._why = None
             self._touched = set()

@@ -1,4 +1,4 @@
-"""The face of a save in flight, and the thread that completes its futures."""
+"""The handle of a save in flight, and the thread that completes its futures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Level = Literal["captured", "local", "durable"]
 LEVELS: tuple[Level, ...] = ("captured", "local", "durable")
 EXIT_SECONDS_MAX = 600.0  # how long the end of the interpreter waits for a save in flight
 _LINGER_SECONDS = 5.0  # how long the thread waits for another save
-_END_NOTICED_SECONDS = 0.05  # how soon it notices, then, that the program has ended
+_END_NOTICED_SECONDS = 0.05  # how soon it then notices that the program has ended
 _NAMED_MAX = 5  # tensors, and ranks of each, in a warning
 _POLL_SECONDS = 0.5  # how soon a waiting thread notices that the interpreter is ending
 
@@ -39,8 +39,8 @@ class SaveStatus:
     bytes_written: int
     guarded_bytes: int  # captured after save() returned
     stall_seconds: float  # inside save()
-    fence_seconds: float  # blocked in its fences since
-    copy_seconds: float  # these four: of the engine's threads, several at once count each
+    fence_seconds: float  # blocked in its fences since then
+    copy_seconds: float  # these four are sums over the engine's threads
     checksum_seconds: float
     write_seconds: float
     commit_seconds: float
@@ -51,23 +51,23 @@ class SaveStatus:
     durable: bool
     non_finite: int | None  # NaN and infinite values, once written; None without statistics
     torn: tuple[str, ...]  # keys that changed while they were captured
-    # Keys that ranks should have alike and have not, once durable, and those of the ranks that
-    # differ from most; of two all. See Checkpointer(audit_saves=).
+    # Keys whose values should be equal on all ranks and are not, once durable, each with the ranks
+    # that differ from the majority (both, of two). See Checkpointer(audit_saves=).
     diverged: tuple[tuple[str, tuple[int, ...]], ...]
     error: BaseException | None
 
 
 class Witness(Protocol):
-    """What compares a save's sources before it counts as captured. With the GIL."""
+    """Compares a save's sources before it counts as captured. Called with the GIL held."""
 
     def finish(self) -> Sequence[str]:
-        """After the last copy: the keys of what was torn."""
+        """Called after the last copy: returns the keys of torn entries."""
 
     def let_go(self) -> None:
-        """The engine reads no memory any more, but has not said yet what was torn."""
+        """The engine no longer reads the memory, but has not said yet which entries were torn."""
 
     def over(self, torn: Sequence[str]) -> None:
-        """The engine reads no memory any more; `torn` is all that it and finish() found."""
+        """The engine no longer reads the memory; `torn` are all keys that it and finish() found."""
 
 
 class SaveHandle:
@@ -80,12 +80,13 @@ class SaveHandle:
         self.captured: Future[int] = Future()
         self.local: Future[int] = Future()
         self.durable: Future[int] = Future()
-        self.told = False  # the error, to somebody who has waited
+        self.told = False  # whether a wait() has raised the error
         self._native = native
         self._witness = witness
         self._owner = os.getpid()
         for future in (self.captured, self.local, self.durable):
-            # Running, it can't be cancelled: a save goes on whatever becomes of its futures.
+            # A running future can't be cancelled: the save continues whatever becomes of its
+            # futures.
             future.set_running_or_notify_cancel()
 
     def wait(self, level: Level = "durable", timeout: float | None = None) -> None:
@@ -136,14 +137,14 @@ class SaveHandle:
                 future.set_exception(error)
 
     def let_go(self, waits: bool) -> None:
-        """After a fence: holds the state's memory no more, so that nobody copies it to write.
+        """After a fence: releases the state's memory, so that nobody has to copy it before writing.
 
-        Without `waits` only where it is all copied by now.
+        Without `waits` only if everything is copied by now.
         """
         native, witness = self._native, self._witness
         if native is None or witness is None:
             return
-        # A fence takes over what the background copier reads; that must have noticed.
+        # A fence takes over the background copier's work; the copier must have noticed that.
         with contextlib.suppress(TimeoutError, CheckpointError):
             native.wait_copied(_POLL_SECONDS if waits else 0)
             witness.let_go()
@@ -153,15 +154,15 @@ class SaveHandle:
     ) -> None:
         """Waits in the native engine, without the GIL, and gives each future its result.
 
-        `saved` is called before the last of them, so that a line of it in a log comes before those
-        of a program that waits.
+        `saved` is called before the last future is set, so that its line in a log comes before the
+        lines of a program that waits.
         """
         native = self._native
         assert native is not None
         try:
             self._capture(native, deadline)
         except ExitDeadlineError:
-            raise  # the engine may still read what the witness keeps alive
+            raise  # the engine may still read the memory that the witness keeps alive
         except TornCaptureError as error:
             error.tensors = tuple(native.status().torn)
             self._end_witness(error.tensors)
@@ -227,7 +228,7 @@ def check_process(owner: int) -> None:
 
 
 class ExitDeadlineError(CheckpointTimeoutError):
-    """The program has ended, and a save did not finish in the time that is left for it."""
+    """The program has ended, and a save did not finish in the time that was left."""
 
 
 class ExitDeadline:
@@ -239,11 +240,11 @@ class ExitDeadline:
         self.over = False  # set by close(), which has waited long enough itself
 
     def begin(self) -> None:
-        """Of one save: training may go on in another thread when the main one has ended."""
+        """Starts anew for one save: another thread may train on when the main thread has ended."""
         self._ends = None
 
     def check(self, step: int) -> None:
-        """ExitDeadlineError once the deadline is over."""
+        """ExitDeadlineError if the deadline has passed."""
         if self.over:
             raise ExitDeadlineError(f"step {step} was not durable when close() gave up waiting")
         if threading.main_thread().is_alive():
@@ -259,8 +260,8 @@ class ExitDeadline:
 class Completer:
     """Completes the futures of one checkpointer's saves in order, and counts failures.
 
-    Its thread begins with a save and lingers for the next one, because to start it takes long on
-    busy cores. It is no daemon, so the interpreter waits for it before it ends; it holds the
+    Its thread begins with a save and lingers for the next one, because starting a thread takes long
+    on busy cores. It is no daemon, so the interpreter waits for it before it ends. It holds the
     handles, never the checkpointer.
     """
 
@@ -269,23 +270,24 @@ class Completer:
         settled: Callable[[SaveHandle], None] | None = None,
         saved: Callable[[SaveHandle], None] | None = None,
     ) -> None:
-        """Its thread calls `saved` as a save becomes durable, `settled` after each that has ended.
+        """The thread calls `saved` when a save becomes durable, and `settled` after each that
+        ended.
 
-        Neither must raise.
+        Neither may raise.
         """
         self.failed_saves = 0
         self._settled = settled
         self._saved = saved
         self._unraised: BaseException | None = None
         self._has_saved = False
-        self._first_failed: tuple[SaveHandle, BaseException] | None = None  # while none has
-        self._finite = True  # as far as is known, what the last save held
+        self._first_failed: tuple[SaveHandle, BaseException] | None = None  # until a save succeeds
+        self._finite = True  # whether the last save held finite values only, as far as is known
         self.gave_up = False  # a save was still in flight when the exit deadline was over
         self._lock = threading.RLock()  # a signal handler may ask while its own thread holds it
         self._changed = threading.Condition(self._lock)
         self._todo: deque[SaveHandle] = deque()
         self._thread: threading.Thread | None = None
-        self._ending = False  # close() has come: don't linger
+        self._ending = False  # close() was called: don't linger
         self._deadline = ExitDeadline()
 
     def add(self, handle: SaveHandle) -> None:
@@ -296,21 +298,21 @@ class Completer:
                 self._changed.notify_all()
                 needs_thread = not self._has_thread()
                 started = needs_thread and self._start()
-            except BaseException:  # an interrupt: the handle is nobody's, and its save gives up
+            except BaseException:  # an interrupt: nobody keeps the handle, and its save gives up
                 if not self._has_thread() and handle in self._todo:
                     self._todo.remove(handle)
                 del handle
                 raise
         if needs_thread and not started:
-            self._complete_all()  # slow, but the save still ends as its handle says
+            self._complete_all()  # slow, but the save ends as its handle says
 
     def _has_thread(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def _start(self) -> bool:
-        """Under the lock, without which the new thread does nothing.
+        """Called under the lock, without which the new thread does nothing.
 
-        It is known before it starts: an interrupt may come when it has.
+        The thread is noted before it starts: an interrupt may come right after the start.
         """
         thread = threading.Thread(target=self._run, name="df-complete", daemon=False)
         self._thread = thread
@@ -335,13 +337,13 @@ class Completer:
         _log_error("save of step %d failed: %s%s", handle.step, error, more)
 
     def failed_at_once(self, handle: SaveHandle, error: BaseException) -> None:
-        """The same for one that has not begun; it too is settled by the thread."""
+        """As failed(), for a save that has not begun; the thread settles it, too."""
         self.failed(handle, error)
         if self._settled is not None:
             self.add(handle)
 
     def take_unraised(self) -> BaseException | None:
-        """The first failure since the last call, for somebody who will raise it."""
+        """The first failure since the last call; the caller will raise it."""
         with self._lock:
             error, self._unraised = self._unraised, None
             if error is not None and self._first_failed is not None:
@@ -349,7 +351,7 @@ class Completer:
         return error
 
     def untold(self) -> BaseException | None:
-        """The first failure, if no save has ever succeeded and nobody was told."""
+        """The first failure, if no save has ever succeeded and no wait() has raised it."""
         with self._lock:
             if self._first_failed is None or self._first_failed[0].told:
                 return None
@@ -365,7 +367,7 @@ class Completer:
         self._wait_until_idle(None)
 
     def join_or_give_up(self) -> None:
-        """Ends the thread once nothing is in flight; fails what still is after EXIT_SECONDS_MAX."""
+        """Ends the thread once no save is in flight; fails the rest after EXIT_SECONDS_MAX."""
         thread = self._thread
         with self._lock:
             self._ending = True
@@ -384,7 +386,7 @@ class Completer:
         with self._lock:
             has_thread = self._has_thread()
             if not has_thread:
-                self._thread = None  # one that an interrupt kept from starting finds that
+                self._thread = None  # a thread that an interrupt kept from starting sees this
         if not has_thread:
             self._complete_all()
         with self._changed:
@@ -393,7 +395,7 @@ class Completer:
     def _run(self) -> None:
         with self._lock:
             if self._thread is not threading.current_thread():
-                return  # an interrupt came while it was started, and another took its place
+                return  # an interrupt came while it was started, and another thread replaced it
         while True:
             self._complete_all()
             with self._changed:
@@ -402,7 +404,7 @@ class Completer:
                     return
 
     def _lingered(self) -> bool:
-        """Whether another save has come, before the program ended or the time was over."""
+        """Whether another save came before the program ended or the time was over."""
         ends = time.monotonic() + _LINGER_SECONDS
         while not (self._todo or self._ending or time.monotonic() > ends):
             if not threading.main_thread().is_alive():
@@ -440,12 +442,12 @@ class Completer:
             self.failed(handle, error)
 
     def _look_at_values(self, handle: SaveHandle) -> None:
-        """Says once that the state diverged, and again where it does so anew."""
+        """Warns once of values that are NaN or infinite; again after a save without any."""
         values = handle.status().non_finite
         if values and self._finite:
             _log(
                 logging.WARNING,
-                "step %d holds %d values that are NaN or infinite; `deepfreeze show` says where",
+                "step %d holds %d values that are NaN or infinite; `deepfreeze show` lists them",
                 handle.step,
                 values,
             )
@@ -464,7 +466,7 @@ def _warn_of_replicas(handle: SaveHandle) -> None:
 
 
 def named_divergences(diverged: Sequence[tuple[str, Sequence[int]]]) -> str:
-    """Tensors and ranks, the first few of them."""
+    """Text that names the first few tensors and their ranks."""
     named = [
         f"{shown(key)} (rank {', '.join(map(str, ranks[:_NAMED_MAX]))}"
         f"{', ...' if len(ranks) > _NAMED_MAX else ''})"

@@ -1,4 +1,4 @@
-"""Objects that hold others: their nodes, and how these get into live ones."""
+"""Objects that hold other objects: their nodes, and their restore into live objects."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def encode_holder(
 def match_holder(
     node: Node, live: object, path: str, plan: RestorePlan, adapter: Adapter, match: Match
 ) -> Remake:
-    """Plans how a stored object gets into a live one, of which either may hold others.
+    """Plans how a live object takes a stored one; either may hold others.
 
-    `adapter` is that of the object, `match` is for any other value.
+    `adapter` is the object's adapter; `match` is for any other value.
     """
     stored: dict[str, Node] = {}
     place = path
@@ -69,12 +69,12 @@ def _match_held(
             plan.unfit(path, f"stored of an object that the live {class_name(holder)} lacks")
         return
     known = as_object(inner)
-    if isinstance(known, HeldGenerator):  # last, because what is loaded after it may draw
+    if isinstance(known, HeldGenerator):  # last, because other objects' loading may draw
         plan.deferred.append(partial(match, node, known, path, plan))
         return
     match(node, known, path, plan)
 
 
 def _place_of(path: str, name: str) -> str:
-    # The name may be dotted, of an item of an attribute that is a list; as a key it is one part.
+    # The name may be dotted, for an item of a list attribute; as a key it is one part.
     return join(join(path, "held"), name)

@@ -209,8 +209,8 @@ def _refuse(trainer: Any) -> None:
     mode = trainer.args.parallel_mode
     if mode not in modes or trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
         raise df.CheckpointError(
-            "DeepFreezeTrainerMixin: it saves what DDP or one process trains, not what DeepSpeed, "
-            f"FSDP or {mode} has divided",
+            "DeepFreezeTrainerMixin: it saves a model that DDP or one process trains, not "
+            f"one that DeepSpeed, FSDP or {mode} has divided",
             code="unsupported",
         )
 

@@ -41,7 +41,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
 
     `mode`: with "window" the values are taken when this callback is called. With "after_update", on
     tensorflow, each variable is taken within the training graph, right after its update, at steps
-    that `every` counts; with steps_per_execution=k this can be any of the k. Such a checkpoint
+    that `every` counts; with steps_per_execution=k this can be any of the k. This checkpoint
     lacks changes that other callbacks make after a batch.
 
     Works on the backends tensorflow, torch and jax. fit() must get the same batches in each
@@ -119,7 +119,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         self._resumes = self._ckpt.restore(self.state) is not None
         if self._resumes:
             self.model._initial_epoch = self._first_epoch()
-            # Those of this epoch are drawn later, batch by batch.
+            # Batches of this epoch are drawn later, batch by batch.
             self._batches.pass_over((self._progress["drawn"] or 0) - self._progress["batch"])
 
     def _attach_graph(self) -> None:

@@ -1,4 +1,4 @@
-"""Kinds of values, live and stored: whether one may become the other, and what messages say."""
+"""Kinds of values, live and stored: whether one may become the other, and their texts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _TAG_KINDS = {
     "odict": "dict", "counter": "dict", "defaultdict": "dict",
     "int": _NUMBER, "float": _NUMBER, "blob": "bytes",
 }  # fmt: skip
-# What means the same by another type. A live list, set or bytearray takes only its own kind, as it
-# keeps its identity; nobody can tell whether a tuple is the same object.
+# Kinds that mean the same as another. A live list, set or bytearray takes only its own kind, as it
+# keeps its identity; a tuple may be replaced, because nobody can tell that it is another object.
 _LIKE = {
     "tuple": {"list", "collections.deque", "size"}, "size": {"list", "tuple"},
     "frozenset": {"set"}, "bytes": {"bytearray"},
@@ -40,7 +40,7 @@ _NUMBER_DTYPES = ("int", "uint", "float", "bfloat")
 
 
 def kind_of_live(live: Any) -> str:
-    """The kind of a live value; all numbers have one, and so have all mappings."""
+    """The kind of a live value; all numbers are of one kind, and so are all mappings."""
     known = registered_for(live)
     if known is not None:
         return known.name
@@ -52,7 +52,7 @@ def kind_of_live(live: Any) -> str:
 
 
 def kind_of_node(node: Node) -> str:
-    """The kind of the value that a node stands for, by the same names."""
+    """The kind of the value that a node stands for, in the same words."""
     tag = tag_of(node)
     if tag is None:
         return _KINDS.get(type(node), type(node).__name__)
@@ -65,7 +65,7 @@ def kind_of_node(node: Node) -> str:
 
 def _kind_of_dtype(dtype: str) -> str:
     """The kind of one element; all numbers are of one kind, and so are texts of any length."""
-    if dtype[:1] in ("<", ">", "|", "="):  # as NumPy writes it
+    if dtype[:1] in ("<", ">", "|", "="):  # written by NumPy
         return _LETTER_KINDS.get(dtype[1:2], dtype)
     if dtype.startswith(_NUMBER_DTYPES):
         return _NUMBER
@@ -73,9 +73,9 @@ def _kind_of_dtype(dtype: str) -> str:
 
 
 def may_replace(node: Node, live: Any) -> bool:
-    """Whether a plain live value may become what a node that is no array stands for.
+    """Whether a plain live value may become the value of a node that is no array.
 
-    What is of the same kind, or means the same by another type. None takes and gives anything.
+    Both must be of the same kind, or of kinds that mean the same. None takes and gives any value.
     """
     there, here = kind_of_node(node), kind_of_live(live)
     return there == here or there in _LIKE.get(here, ()) or "None" in (there, here)
@@ -84,8 +84,8 @@ def may_replace(node: Node, live: Any) -> bool:
 def array_may_replace(dtype: str, shape: Shape, live: Any) -> bool:
     """Whether a plain live value may become a stored array.
 
-    A number, bool or text may become an array with one element of its kind; a list of those, and
-    an empty one, an array of one dimension or more.
+    A number, bool or text may become an array with one element of its kind; a list of those, or an
+    empty list, may become an array of one dimension or more.
     """
     if live is None:
         return True
@@ -104,7 +104,7 @@ def _element_kinds(live: Any) -> Iterator[str]:
 
 
 def text_of_live(live: Any) -> str:
-    """What a live value is, as messages say it."""
+    """A live value, in the words of messages."""
     name = type(live).__qualname__
     article = "an" if name[:1] in tuple("aeio") else "a"
     size = f" of {len(live)}" if type(live) in (*_SEQUENCES, *MAPPINGS, set, frozenset) else ""
@@ -118,7 +118,7 @@ _TAG_TEXTS = {
 
 
 def text_of_node(node: Node) -> str:
-    """What a node that is no array stands for, as messages say it."""
+    """The value of a node that is no array, in the words of messages."""
     tag = tag_of(node)
     if tag in ("object", "ext"):
         return str(node["t"])
@@ -131,7 +131,7 @@ def text_of_node(node: Node) -> str:
 
 
 def form_text(form: tuple[str, Shape]) -> str:
-    """A dtype and a shape, as messages say them."""
+    """A dtype and a shape, in the words of messages."""
     return f"{form[0]}{list(form[1])}"
 
 
@@ -141,7 +141,7 @@ def _is_instance(value: object, module: str, *names: str) -> bool:
 
 
 def is_detail(value: object) -> bool:
-    """Small immutable values of the frameworks, which count as plain."""
+    """Whether it is a small immutable value of a framework, which counts as plain."""
     if type(value) in ATOMS:
         return False
     return _is_instance(value, "numpy", "generic") or _is_instance(

@@ -25,7 +25,7 @@ _Call = Callable[[int], None]
 
 
 def _guard_maker(target: object, mode: Mode, before: _Call, after: _Call) -> Callable[[int], Guard]:
-    """Of the framework that the target is of; torch's says what is none."""
+    """The guard maker of the target's framework; torch's raises a TypeError for other objects."""
     if imported("chainer"):
         from deepfreeze.adapters import chainer_guard
 
@@ -49,7 +49,7 @@ def _guard_maker(target: object, mode: Mode, before: _Call, after: _Call) -> Cal
 class _Early:
     """A capture that begins before its save(), one guard at a time."""
 
-    owners: object  # keep alive what the engine copies
+    owners: object  # keep the memory alive that the engine copies
     table: _core.Table
     watches: dict[int, Watch]
     begun: bool = False
@@ -57,7 +57,10 @@ class _Early:
 
 
 class LazyCapture:
-    """What of a state may be captured later, and who waits for it. For the training's thread."""
+    """Captures parts of a state later, and makes writers wait for that.
+
+    For the training's thread.
+    """
 
     def __init__(self, engine: _core.Engine, calls: Calls) -> None:
         self._engine = engine
@@ -81,23 +84,23 @@ class LazyCapture:
         self._guards.add(make)
 
     def detach(self, target: object | None) -> None:
-        """Guards one target, or all of them, no more."""
+        """Stops guarding one target, or all of them."""
         self.fence_all()
         self.discard_early()
         self._guards.remove(target)
 
     def watch(self, capture: Capture) -> dict[int, Watch]:
-        """Gives entries their guards: those are captured after save() has returned."""
+        """Gives entries their guards: guarded entries are captured after save() has returned."""
         self._devices = {entry.device for entry in capture.entries if entry.device != HOST}
         return self._guards.watch(capture.entries, capture.tensors)
 
     @property
     def is_on_devices(self) -> bool:
-        """Whether something of the last state watched is."""
+        """Whether some of the last watched state is on devices."""
         return bool(self._devices)
 
     def streams(self) -> list[tuple[int, int]]:
-        """Of each device that the last state watched lies on: its stream that is current now."""
+        """The current stream of each device that the last watched state lies on."""
         if not self._devices:
             return []
         from deepfreeze.adapters import torch_device
@@ -109,7 +112,7 @@ class LazyCapture:
     def fence(self, guard: int) -> None:
         """Before the guard's tensors change: returns when they are copied, and compares them.
 
-        On a device when its stream, which is current now, waits for that.
+        On a device it makes the current stream wait for the copies instead.
         """
         window = self._window
         if os.getpid() != self._owner:
@@ -129,10 +132,10 @@ class LazyCapture:
         self._guards.note_hook(guard, torch_device.is_capturing())
 
     def fence_all(self) -> None:
-        """Before anything that is guarded changes."""
+        """Fences all guards, before anything guarded changes."""
         if os.getpid() != self._owner:
             return
-        self.discard_early()  # what is changed now, its save must not have from before
+        self.discard_early()  # its save must not have values from before this change
         window = self._window
         if window is None:
             return
@@ -141,12 +144,12 @@ class LazyCapture:
             self._calls.in_fence(window.compare, guard)
 
     def open_window(self, owners: object, watches: dict[int, Watch]) -> Window:
-        """For a save that begins: from now on fences stand for it."""
+        """Opens the window of a save that begins: from now on fences wait for it."""
         self._window = Window(owners, watches, self._closed)
         return self._window
 
     def _closed(self, window: Window, torn: Sequence[str]) -> None:
-        """By any thread."""
+        """Called by any thread when a window closes."""
         if self._window is window:
             self._window = None
         if torn:
@@ -167,11 +170,11 @@ class LazyCapture:
 
     @property
     def captures_early(self) -> bool:
-        """Whether something is attached in mode after_update."""
+        """Whether a target is attached in mode after_update."""
         return any(guard.mode == "after_update" for guard in self._guards)
 
     def arm(self, owners: object, table: _core.Table, watches: dict[int, Watch]) -> None:
-        """The next step will be saved: each update of it begins the capture of its tensors."""
+        """The next step will be saved: each of its updates begins the capture of its tensors."""
         self.discard_early()
         self._early = _Early(owners, table, watches)
 
@@ -180,7 +183,7 @@ class LazyCapture:
         if early is None or guard not in early.watches or os.getpid() != self._owner:
             return
         if guard in early.released:
-            self.discard_early()  # updated twice: what was captured is out of date
+            self.discard_early()  # updated twice: the captured values are out of date
             return
         if not early.begun and not self._begin(early):
             return
@@ -189,10 +192,10 @@ class LazyCapture:
     def _begin(self, early: _Early) -> bool:
         try:
             early.begun = self._engine.begin_capture(early.table)
-        except CheckpointError as error:  # the save itself will say it: nothing leaves backward()
+        except CheckpointError as error:  # the save will report it: backward() must not raise
             log.debug("no early capture: %s", error)
         if not early.begun:
-            self._early = None  # the save before still needs the memory: capture in the window
+            self._early = None  # the save before still needs the memory: the window captures it
         return early.begun
 
     def _release(self, early: _Early, guard: int) -> None:
@@ -201,10 +204,10 @@ class LazyCapture:
         self._engine.release(guard, self.streams())
 
     def settle_early(self, watches: dict[int, Watch]) -> None:
-        """The save is here: it goes on from what is captured, unless that is out of date."""
+        """The save has come: it uses the early capture, unless that is out of date."""
         early, self._early = self._early, None
         if early is None or not early.begun:
-            self._engine.discard_capture()  # of a save() that was interrupted
+            self._engine.discard_capture()  # left by a save() that was interrupted
             return
         for guard in watches.keys() - early.released:
             if guard in early.watches:
@@ -216,7 +219,7 @@ class LazyCapture:
             self._engine.discard_capture()
 
     def discard_early(self) -> None:
-        """Gives up what was captured for a save that has not come."""
+        """Discards the early capture of a save that has not come."""
         early, self._early = self._early, None
         if early is not None and early.begun and os.getpid() == self._owner:
             self._engine.discard_capture()

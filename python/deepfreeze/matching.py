@@ -1,9 +1,9 @@
-"""Brings a tree and a live state together: which stored node goes into which live place.
+"""Matches a tree with a live state: decides which stored node goes into which live place.
 
-A live dict, list or tuple that holds only plain values is data: it becomes what was stored, and
-names within it are not compared; tensors may have been added to it, or stand for its numbers. The
-state itself, and what holds live tensors or objects, is structure: its names must be the same under
-strict. Both keep the identity of live containers.
+A live dict, list or tuple with only plain values is data: it gets the stored content, and names
+within it are not compared; tensors may have been added to it, or replace its numbers. The state
+itself, and every container of live tensors or objects, is structure: its names must be the same
+under strict. Both keep the identity of live containers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from deepfreeze.rng import RNG
 from deepfreeze.tree import Node
 from deepfreeze.walk import has_objects, is_plain, mapping_pairs, sequence_items
 
-_WHOLE = object()  # stands for all that a container holds
+_WHOLE = object()  # stands for the whole content of a container
 
 
 def match_state(node: Node, state: Any, plan: RestorePlan) -> None:
@@ -63,7 +63,7 @@ def _match_root(node: Node, state: Any, plan: RestorePlan) -> None:
 
 
 def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
-    """Plans how `node` gets into `live`; see Remake for what is left to the caller."""
+    """Plans how `live` takes `node`; Remake tells what is left to the caller."""
     try:
         return _match(node, live, path, plan)
     except UnknownTypeError as cause:
@@ -86,7 +86,7 @@ def _match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     for adapter in plan.adapters:
         if adapter.claims(live):
             if isinstance(live, RNG):
-                # What is loaded after it may draw, so it is put in place last.
+                # Other objects may draw while they load, so RNGs are put in place last.
                 plan.deferred.append(partial(adapter.match, node, live, path, plan))
                 return None
             return match_holder(node, live, path, plan, adapter, match)
@@ -130,7 +130,7 @@ def _is_data(node: Node, live: Any, path: str, plan: RestorePlan) -> bool:
 
 
 def _is_like_data(node: Node, live: Any, plan: RestorePlan) -> bool:
-    """Whether all that both have may be replaced, as losses of a history by tensors."""
+    """Whether all entries that both have may be replaced, as losses of a history by tensors."""
     if is_plain(node) or not live:
         return _may_become(node, live, plan)
     pairs = mapping_pairs(node) if type(live) in MAPPINGS else None
@@ -150,7 +150,7 @@ def _match_per_rank(node: Node, live: PerRank[Any], path: str, plan: RestorePlan
 
 
 def _match_empty(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
-    """None takes whatever was saved in its place, an empty container one of its kind."""
+    """None takes any saved value, an empty container a value of its own kind."""
     if plan.keys.wants_whole(path) and has_objects(node):
         plan.surplus(node, path)
         return None
@@ -167,7 +167,7 @@ def _match_value(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
 
 
 def _may_become(node: Node, live: Any, plan: RestorePlan) -> bool:
-    """Whether the live value may be replaced by the stored one: both mean the same."""
+    """Whether the stored value may replace the live one, because both mean the same."""
     if not _is_plain_value(live, plan):
         return registered_for(live) is not None and kind_of_node(node) == kind_of_live(live)
     form = plan.form_in(node)
@@ -177,7 +177,7 @@ def _may_become(node: Node, live: Any, plan: RestorePlan) -> bool:
 
 
 def _in_container(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
-    """The value anew, but a container keeps its identity: others may hold it."""
+    """Makes the value anew, but a container keeps its identity: other objects may hold it."""
     make = plan.fresh(node, path)
     if type(live) in (*FILLS, tuple) and kind_of_node(node) == kind_of_live(live):
         if type(live) is tuple:
@@ -253,7 +253,7 @@ def _miss(live: Any, path: str, plan: RestorePlan) -> None:
 
 
 def live_names(live: Any, path: str, plan: RestorePlan) -> list[str]:
-    """The names of the values in a live state; what is plain, or an object, counts as one."""
+    """The names of the values in a live state; a plain value or an object counts as one."""
     if _is_plain_value(live, plan):
         return [path]
     if type(live) in MAPPINGS:

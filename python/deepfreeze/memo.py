@@ -1,4 +1,4 @@
-"""What one walk over a state leaves for the next, which usually finds the same."""
+"""The results of one walk that help the next, which usually finds the same state."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from deepfreeze import _core
 from deepfreeze.adapters.base import Entry
 from deepfreeze.tree import Node, check_text, dumps
 
-_PARTS_DEPTH = 3  # "optim", "v", "state": what lies deeper is written as a whole
+_PARTS_DEPTH = 3  # "optim", "v", "state": deeper parts are written as a whole
 
 
 class Memo:
-    """Of one checkpointer: each Capture reads and replaces it."""
+    """The memo of one checkpointer: each Capture reads and replaces it."""
 
     def __init__(self) -> None:
         self.text = TextMemo()
         self.tensors: Any = None  # these two: the torch adapter's
         self.recalls: Any = None
-        # Whether one object gives what it holds, by their ids: held_objects.py.
+        # Whether one object's state includes that of an object it holds, by ids: held_objects.py.
         self.held: dict[tuple[int, int], Any] = {}
         self.table: _core.Table | None = None
         self.entries: list[Entry] = []  # of that table
 
 
 class TextMemo:
-    """Writes a tree as text, and re-uses the text of parts that are as they were."""
+    """Writes a tree as text, and re-uses the text of parts that have not changed."""
 
     def __init__(self) -> None:
         self._node: Node = None
@@ -33,14 +33,14 @@ class TextMemo:
         self._parts: dict[str, TextMemo] = {}
 
     def dumps(self, node: Node) -> str:
-        """The same as tree.dumps()."""
+        """The text that tree.dumps() gives."""
         text = self._dumps(node, _PARTS_DEPTH)
         check_text(text)
         return text
 
     def _dumps(self, node: Node, depth: int) -> str:
         if not (self._text and _is_the_same(node, self._node)):
-            self._text = ""  # an error must not leave a text that is another node's
+            self._text = ""  # an error must not leave the text of another node
             divided = depth and type(node) is dict and any(map(_is_container, node.values()))
             self._text = self._joined(node, depth) if divided else dumps(node)
             self._node = node

@@ -1,4 +1,4 @@
-"""Dotted names of what a state holds, and patterns that choose among them."""
+"""Dotted names of the values in a state, and patterns that choose among them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-# As in src/base/shortened.cc.
+# These limits are also in src/base/shortened.cc.
 _NAME_MAX, _BEGINNING, _END = 300, 150, 50  # characters
 _LONG_NAME = re.compile(rf"\S{{{_NAME_MAX + 1},}}")
 _TEXT_MAX = 4_000
@@ -22,23 +22,23 @@ def _escape(text: str) -> str:
 
 
 def component(key: object) -> str:
-    """A key of a container as a part of a name; dots within it read as levels."""
+    """A key of a container as part of a name; dots in it read as levels."""
     return _escape(key if type(key) is str else str(key))
 
 
 def join(path: str, key: object) -> str:
-    """The name of what lies under `key` in the container called `path` ("" is the root)."""
+    """The name of the value under `key` in the container called `path` ("" is the root)."""
     part = _escape(key) if type(key) is str else component(key)
     return f"{path}.{part}" if path else part
 
 
 def shown(path: str) -> str:
-    """The name as messages print it."""
+    """The name, as messages print it."""
     return _elided(path, _BEGINNING) if len(path) > _NAME_MAX else path or "the state"
 
 
 def shortened(text: str) -> str:
-    """A message with what is too long for one left out: of each name, and of the whole."""
+    """A message with its middle left out if it is too long; the same for each name in it."""
     if len(text) <= _NAME_MAX:
         return text
     text = _LONG_NAME.sub(lambda name: _elided(name[0], _BEGINNING), text)
@@ -51,16 +51,16 @@ def _elided(text: str, beginning: int) -> str:
 
 
 class Owner(Enum):
-    """Whose the value at a place of the state is, where ranks may differ in it."""
+    """The owner of a value, at places where ranks may differ."""
 
     EACH = "each"  # every rank stores its own
-    ANOTHER = "another"  # another rank's counts, and is stored by it
+    ANOTHER = "another"  # another rank owns the value and stores it
 
 
 class KeyTable:
     """Hands out the keys of one checkpoint, each only once.
 
-    `rank`: of this process among several; None where it is alone, and owns everything.
+    `rank`: the number of this process among several; None if it is alone, and owns everything.
     """
 
     def __init__(self, rank: int | None = None) -> None:
@@ -69,17 +69,17 @@ class KeyTable:
         self._owners: dict[str, Owner] = {}
 
     def own(self, path: str, owner: Owner) -> None:
-        """From now on the place called `path`, and what lies within it, is the owner's."""
+        """From now on the owner has the place called `path`, and all places within it."""
         if self._rank is not None:
             self._owners[path] = owner
 
     @property
     def owners(self) -> dict[str, Owner]:
-        """What own() was told so far."""
+        """The owners that own() has noted so far."""
         return dict(self._owners)
 
     def owner_of(self, path: str) -> Owner | None:
-        """Whose it is; None: all have the same."""
+        """The owner of a place; None if all ranks have the same value."""
         if not self._owners:
             return None
         found = self._owners.get(path)
@@ -93,7 +93,7 @@ class KeyTable:
         return frozenset(self._taken)
 
     def take(self, path: str) -> str:
-        """`path`, with a suffix where two places of the state have the same name."""
+        """`path`, with a suffix if two places of the state have the same name."""
         base = _reserved_escaped(path)
         if self.owner_of(path) is Owner.EACH:
             base = f"@rank{self._rank:05}.{path}"
@@ -114,12 +114,12 @@ def _reserved_escaped(path: str) -> str:
 
 
 def chooses(pattern: str, path: str) -> bool:
-    """Whether a shell pattern chooses the place called `path`, or something that it lies in."""
+    """Whether a shell pattern chooses the place called `path`, or a place that contains it."""
     return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
 
 
 class KeyFilter:
-    """Chooses places of the state by shell patterns on their names; without any, all."""
+    """Chooses places of the state by shell patterns on their names; all if there are none."""
 
     def __init__(self, patterns: Sequence[str] | None) -> None:
         if isinstance(patterns, str):
@@ -138,5 +138,5 @@ class KeyFilter:
         return any(chooses(pattern, path) for pattern in self._patterns)
 
     def wants_whole(self, path: str) -> bool:
-        """The same for an object that is restored as one: "sched.*" means all of "sched"."""
+        """Like wants(), for an object that is restored whole: "sched.*" means all of "sched"."""
         return self.wants(path) or self.wants(path + ".")

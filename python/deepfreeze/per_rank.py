@@ -1,4 +1,4 @@
-"""What each rank has for itself."""
+"""Values that each rank has for itself."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ T = TypeVar("T")
 
 
 class PerRank(Generic[T]):
-    """A place in a state whose value each rank stores and restores for itself: its loader, say.
+    """A place in a state whose value each rank stores and restores for itself, such as its loader.
 
-    Without it tensors of one name, dtype and shape on all ranks are taken for copies of one, and a
-    difference is a MismatchError. RNG is per rank by itself. Where another number of ranks resumes,
-    those that there are take theirs; what is left over, and who gets none, is logged.
+    Without it, tensors of one name, dtype and shape on all ranks are taken for copies of one, and a
+    difference is a MismatchError. RNG is per rank by itself. If another number of ranks resumes,
+    ranks that exist take their own; values left over, and ranks without a value, are logged.
     """
 
     def __init__(self, value: T) -> None:
@@ -23,5 +23,5 @@ class PerRank(Generic[T]):
 
 
 def per_rank(value: T) -> PerRank[T]:
-    """`value` as each rank's own: `state = {"loader": df.per_rank(loader), ...}`."""
+    """Marks `value` as each rank's own: `state = {"loader": df.per_rank(loader), ...}`."""
     return PerRank(value)

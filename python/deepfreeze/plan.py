@@ -1,4 +1,4 @@
-"""One restore: what is read to where, checked as a whole before anything is modified.
+"""One restore: planned and checked as a whole before anything is modified.
 
 1. match: walk the tree and the live state together, collect places, mismatches and names.
 2. check: a mismatch is raised here, with nothing modified.
@@ -29,10 +29,10 @@ from deepfreeze.walk import leaf_names, tagged_nodes
 
 _NAMES_SHOWN_MAX = 10
 
-_HINT = "strict=False restores what fits and reports the rest, keys= chooses by name"
+_HINT = "strict=False restores the values that fit and reports the rest, keys= chooses by name"
 
 Form = tuple[str, Shape]  # dtype and shape
-Apply = tuple[str, Callable[[], object]]  # what is put in place, by its name
+Apply = tuple[str, Callable[[], object]]  # a value's name, and the call that puts it in place
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # offset and extent
 
 
@@ -42,7 +42,7 @@ class UnknownTypeError(MismatchError):
 
 @dataclass(frozen=True)
 class _Follower:
-    """What is planned for `path`, which stays as it is if the live `leader` does."""
+    """The plans for `path`, which stays unchanged if the live `leader` does."""
 
     leader: str | None
     path: str
@@ -51,7 +51,7 @@ class _Follower:
 
 
 class _WatchedKeys(KeyFilter):
-    """Knows which of its patterns have chosen something, live or stored."""
+    """Notes which of its patterns have chosen something, live or stored."""
 
     def __init__(self, keys: KeyFilter) -> None:
         super().__init__(keys._patterns)
@@ -71,7 +71,7 @@ class _WatchedKeys(KeyFilter):
 
 
 class Plan:
-    """What one checkpoint brings to one state, or to none when its values are loaded."""
+    """The restore of one checkpoint into one state; without a state its values are loaded."""
 
     def __init__(
         self, checkpoint: _core.OpenCheckpoint, keys: KeyFilter, *, state: object, strict: bool
@@ -83,7 +83,7 @@ class Plan:
         self.missing: list[str] = []
         self.unexpected: list[str] = []
         self.optional: set[str] = set()  # stored names that the live state need not have
-        self.mismatched: dict[str, str] = {}  # what stays as it is without strict, and why
+        self.mismatched: dict[str, str] = {}  # names that stay, and the reason
         self._checkpoint: _core.OpenCheckpoint | None = checkpoint
         self._specs = {spec.key: spec for spec in checkpoint.tensors()}
         self._places: dict[str, list[Place]] = {}
@@ -91,16 +91,16 @@ class Plan:
         self._fresh: set[str] = set()
         self._applies: list[Apply] = []
         self._filled: list[Place] = []  # in the order in which the state was walked
-        self._written: list[Place] = []  # live memory that takes plain values
+        self._written: list[Place] = []  # live memory that is filled with plain values
         self._asked: list[tuple[str, Place]] = []  # memory of objects that load by themselves
         self._followers: list[_Follower] = []
         self._buffers: dict[str, Buffer] = {}
-        self.label: str | None = None  # of the progress that its read shows; None: it shows none
+        self.label: str | None = None  # of the progress that the read shows; None shows none
         self.modifying = False  # from here on, live state may have been written
 
     @property
     def decoder(self) -> Decoder:
-        """A new one each time: one that were kept would keep this plan as well."""
+        """A new decoder each time: a stored one would keep this plan alive."""
         return Decoder(self._decode_leaf)
 
     # 1. match
@@ -115,12 +115,12 @@ class Plan:
         self._filled.append(place)
 
     def write(self, place: Place) -> None:
-        """Has `place` filled by its own copy(), which needs nothing that is to be read."""
+        """Has `place` filled by its own copy(), which needs no data that is still to be read."""
         self._written.append(place)
         self._filled.append(place)
 
     def fresh(self, node: Node, path: str) -> Callable[[], Any]:
-        """Has what `node` refers to read; the function makes its value, after the read."""
+        """Has the entries of `node` read; the function makes its value, after the read."""
         for inner in tagged_nodes(node):
             if inner["$"] in ("tensor", "array", "blob"):
                 self.form_of(inner["k"])
@@ -137,12 +137,12 @@ class Plan:
             )
 
     def apply(self, path: str, put: Callable[[], object]) -> None:
-        """Has `put` called once the data is there."""
+        """Has `put` called once the data is read."""
         self._applies.append((path, put))
 
     @contextmanager
     def following(self, leader: str | None, path: str) -> Iterator[None]:
-        """What is planned within goes to `path`, and only if the live `leader` is restored too."""
+        """Plans made within belong to `path`, and hold only if the live `leader` is restored."""
         applies, filled = len(self._applies), len(self._filled)
         yield
         self._followers.append(
@@ -166,12 +166,12 @@ class Plan:
         self.unfit(path, f"stored {stored}, live {live}; put a value like the stored one there")
 
     def text_of(self, node: Node) -> str:
-        """What a node stands for, as messages say it."""
+        """The value of a node, in the words of messages."""
         form = self.form_in(node)
         return text_of_node(node) if form is None else f"{tag_of(node)} {form_text(form)}"
 
     def unfit(self, path: str, reason: str) -> None:
-        """Notes that the live `path` can't take what is stored there, and stays as it is.
+        """Notes that the live `path` can't take its stored value, and stays unchanged.
 
         Under strict that forbids the restore; otherwise it is reported in `mismatched`.
         """
@@ -227,12 +227,12 @@ class Plan:
 
     @property
     def left_out(self) -> bool:
-        """Whether something live stays as it is, or something stored is not used."""
+        """Whether a live value stays unchanged, or a stored one is not used."""
         return bool(self.mismatched or self.missing or self.unexpected)
 
     def _settle(self) -> None:
-        """Drops places whose memory an earlier place fills with something else."""
-        # Several threads would fill shared memory at once, with a mixture of what is stored.
+        """Drops places whose memory an earlier place fills with other values."""
+        # Several threads would fill shared memory at once, with a mixture of stored values.
         while conflicts := self._conflicts():
             order = {id(place): number for number, place in enumerate(self._filled)}
             losers = set()
@@ -258,7 +258,7 @@ class Plan:
         return [pair for pair in found if not asked.issuperset(map(id, pair))]
 
     def _drop(self, losers: set[int]) -> None:
-        """Takes places, and what is to be put in place, out of the plan, by their ids."""
+        """Removes places and applies from the plan, given by their ids."""
         self._filled = [place for place in self._filled if id(place) not in losers]
         self._written = [place for place in self._written if id(place) not in losers]
         self._asked = [(key, place) for key, place in self._asked if id(place) not in losers]
@@ -271,12 +271,12 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """What this plan reads, of tensors that several places share only once."""
+        """The number of bytes that this plan reads; shared tensors count once."""
         return sum(self._bytes_of(self._spec(key)) for key in self._places.keys() | self._fresh)
 
     @property
     def addresses(self) -> set[int]:
-        """Live memory that this plan fills."""
+        """The addresses of live memory that this plan fills."""
         return {place.address for place in self._filled}
 
     # 3. read
@@ -310,7 +310,7 @@ class Plan:
             self._checkpoint.read(targets, verify, *counter)
 
     def _box_of(self, key: str, home: Place) -> Box | None:
-        """Of the stored elements, which have a dimension more where they stand for others."""
+        """The box of the stored elements; dtypes stored as others have one dimension more."""
         if home.box is None:
             return None
         offset, extent = home.box
@@ -347,9 +347,9 @@ class Plan:
             self._call(path, put)
 
     def release(self) -> None:
-        """Closes the checkpoint and drops what was read.
+        """Closes the checkpoint and drops the data that was read.
 
-        Closures that refer to the plan would else keep both until the garbage collector runs.
+        Otherwise closures that refer to the plan would keep both until the garbage collector runs.
         """
         self._checkpoint = None
         self._buffers = {}
@@ -363,7 +363,7 @@ class Plan:
             raise CheckpointError(f"restore {shown(path)}: {cause!r}") from cause
 
     def buffer_of(self, key: str) -> Buffer:
-        """An entry that was read into a buffer."""
+        """The entry that was read into a buffer."""
         return self._buffers[key]
 
     def _adapter_for(self, tag: str, node: Node) -> Adapter | None:

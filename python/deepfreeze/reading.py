@@ -34,27 +34,27 @@ from deepfreeze.walk import Merged, pruned
 log = logging.getLogger("deepfreeze")
 T = TypeVar("T")
 
-_LISTS_MAX = 100  # as the core's kListsMax
+_LISTS_MAX = 100  # the same as the core's kListsMax
 _NAMES_SHOWN_MAX = 8  # in a line of the log
 
 
 @dataclass
 class RestoreReport:
-    """What a restore did."""
+    """The result of a restore."""
 
     step: int
     generation: int
     fell_back_from: list[tuple[int, str]] = field(default_factory=list)  # step and reason
     missing: list[str] = field(default_factory=list)  # live, but not in the checkpoint
-    unexpected: list[str] = field(default_factory=list)  # the other way round
-    # In both, but of another shape, dtype or kind: the live value, of this name, stays as it was,
-    # and so does the state that an optimizer has for it. With the reason.
+    unexpected: list[str] = field(default_factory=list)  # in the checkpoint, but not live
+    # In both, but of another shape, dtype or kind, with the reason. The live value of this name
+    # stays unchanged, and so does the state that an optimizer has for it.
     mismatched: dict[str, str] = field(default_factory=dict)
-    left_alone: list[str] = field(default_factory=list)  # per rank, and this rank was not there
+    left_alone: list[str] = field(default_factory=list)  # per rank; this rank was not in the save
     verified: bool = True
     path: str = ""  # of the checkpoint
     bytes: int = 0  # that this process has read
-    seconds: float = 0.0  # in all, those of checkpoints that were passed over too
+    seconds: float = 0.0  # in total, including checkpoints that were passed over
 
 
 def newest_good(
@@ -63,20 +63,20 @@ def newest_good(
     *,
     step: Step = None,
 ) -> tuple[_core.CheckpointInfo, T, list[tuple[int, str]]] | None:
-    """What `attempt` gives for the first checkpoint that verifies, and what was passed over.
+    """The result of `attempt` for the first checkpoint that verifies, and those passed over.
 
-    None where none is listed. They are listed anew where one was deleted meanwhile. Where `step`
-    names the one that is listed, the next one does not stand in for it.
+    Returns None if none is listed. If a listed one was deleted meanwhile, they are listed anew. If
+    `step` names the listed one, no other replaces it.
     """
     search = _Search(attempt, may_fall_back=is_newest(step))
     return list_anew_while_gone(lambda: search.through(listed()), wanted=may_change(step))
 
 
 def list_anew_while_gone(read: Callable[[], T], *, wanted: bool) -> T:
-    """What `read` gives, which lists checkpoints and reads what it has listed.
+    """The result of `read`, which lists checkpoints and reads one of them.
 
-    Again where that was deleted meanwhile, if `wanted`: what allowed the deletion may be newer than
-    the list.
+    If that one was deleted meanwhile, and `wanted` is set, reads again: the checkpoint that allowed
+    the deletion may be newer than the list.
     """
     for _ in range(_LISTS_MAX):
         try:
@@ -89,7 +89,7 @@ def list_anew_while_gone(read: Callable[[], T], *, wanted: bool) -> T:
 
 
 class _Search(Generic[T]):
-    """For one checkpoint that verifies, through as many lists as it takes."""
+    """A search for one checkpoint that verifies, through as many lists as it takes."""
 
     def __init__(self, attempt: Callable[[_core.CheckpointInfo], T], *, may_fall_back: bool):
         self._attempt = attempt
@@ -118,7 +118,7 @@ class _Search(Generic[T]):
         raise CorruptError(f"no checkpoint verifies: {reasons}", state_modified=self._modified)
 
     def _is_fault(self, error: CheckpointError, attempt_id: str) -> bool:
-        """What is listed again though it was gone lacks something for good."""
+        """Whether it is damaged; one that is listed again though it was gone lacks files."""
         if error.code != GONE:
             return isinstance(error, (CorruptError, IncompleteError))
         is_listed_again = attempt_id in self._gone
@@ -147,14 +147,14 @@ class Restorer:
         self._began = time.monotonic()
         self._strict = strict
         self._verify = verify
-        self._dirty: set[int] = set()  # memory that a failed attempt may have written
-        self.touched: set[str] = set()  # the names of that, and of objects and plain values
+        self._dirty: set[int] = set()  # addresses that a failed attempt may have written
+        self.touched: set[str] = set()  # the names of these, and of objects and plain values
         self.modified = False
 
     def restore(self, info: _core.CheckpointInfo) -> RestorePlan:
         """Fills the state from one checkpoint; nothing is modified before everything matches.
 
-        All ranks go on from each of its two parts, or none.
+        Each of the two parts succeeds on all ranks, or on none.
         """
         plan: RestorePlan | None = None
         try:
@@ -190,7 +190,7 @@ class Restorer:
     def report(
         self, info: _core.CheckpointInfo, plan: RestorePlan, passed_over: list[tuple[int, str]]
     ) -> RestoreReport:
-        """Of a restore that went well; warns where what follows can't be as it was."""
+        """The report of a successful restore; warns if the resumed run can't be identical."""
         warn_of_other_ranks(info, self._ranks, plan.left_alone)
         warn_of_other_environment(info)
         warn_of_values(info)
@@ -243,7 +243,7 @@ class Restorer:
                     tree = _tree_of(checkpoint, self._rank)
                 match_state(tree, self._state, plan)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as cause:
-            # The tree verified, so it is not damaged: there is no reason to fall back.
+            # The tree verified, so it is not damaged, and an older checkpoint would be no better.
             raise CheckpointError(
                 f"the state tree of step {checkpoint.info.step} can't be understood: {cause!r}",
                 code="unsupported",
@@ -255,7 +255,7 @@ class Restorer:
 
 
 def _put_in_place(plan: RestorePlan) -> None:
-    """Fails with a code that no fallback follows: an older checkpoint would make a mixture."""
+    """Fails with a code that allows no fallback: an older checkpoint would make a mixture."""
     try:
         plan.put_in_place()
     except MismatchError:
@@ -267,7 +267,7 @@ def _put_in_place(plan: RestorePlan) -> None:
 def verified(
     listed: Callable[[], list[_core.CheckpointInfo]], step: Step, run: Path, *, shows: bool
 ) -> list[_core.Fault]:
-    """The faults of the checkpoint that `step` names, or of the newest; `shows` how far it is."""
+    """The faults of the checkpoint that `step` names, or of the newest; `shows`: with progress."""
 
     def read() -> list[_core.Fault]:
         infos = listed()
@@ -296,7 +296,7 @@ def loaded(
 
 
 def load_tree(info: _core.CheckpointInfo, keys: KeyFilter, *, shows: bool = False) -> Any:
-    """The values of one checkpoint; `shows` how far it has come."""
+    """The values of one checkpoint; `shows`: with progress."""
     checkpoint = _core.open_checkpoint(info)
     plan = Plan(checkpoint, keys, state=None, strict=True)
     plan.label = f"load step {info.step}" if shows else None
@@ -309,7 +309,7 @@ def load_tree(info: _core.CheckpointInfo, keys: KeyFilter, *, shows: bool = Fals
 
 
 def _tree_of(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Any:
-    """As that rank gave it; rank 0's for one that was not there."""
+    """The state tree that the rank saved; rank 0's if that rank did not exist."""
     text = checkpoint.objects(rank if rank < checkpoint.info.world_size else 0)
     if not text:
         raise CheckpointError(
@@ -320,7 +320,7 @@ def _tree_of(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Any:
 
 
 def _tree_of_all(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Merged:
-    """The same with what only other ranks had, which may be this one's now."""
+    """That tree, and the names that only other ranks saved: they may be this rank's now."""
     texts = map(checkpoint.objects, range(checkpoint.info.world_size))
     others = [loads(text) for text in dict.fromkeys(texts) if text]
     return Merged(_tree_of(checkpoint, rank), others)
@@ -328,9 +328,10 @@ def _tree_of_all(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Merged:
 
 @contextmanager
 def together(engine: _core.Engine, subject: str) -> Iterator[list[str]]:
-    """Ends well on all ranks, or with one and the same error on all.
+    """Makes the block succeed on all ranks, or raise the same error on all.
 
-    The subject must be the same too, and what is added to the list: MismatchError otherwise.
+    The subject, and entries added to the list, must be the same on all ranks; MismatchError
+    otherwise.
     """
     subjects = [subject]
     try:
@@ -347,7 +348,7 @@ def together(engine: _core.Engine, subject: str) -> Iterator[list[str]]:
 
 
 def tell_restored(report: RestoreReport) -> None:
-    """One line at INFO: from where, how fast, and whether it was checked."""
+    """Logs one line at INFO: the source, the speed, and whether it was verified."""
     log.info(
         "restored step %d from %s: %s in %.2f s (%s/s), %s",
         report.step,
@@ -362,14 +363,14 @@ def tell_restored(report: RestoreReport) -> None:
 def warn_of_other_ranks(
     info: _core.CheckpointInfo, ranks: _core.Ranks | None, left_alone: list[str]
 ) -> None:
-    """One warning where what each rank has for itself was saved by another number of them."""
+    """Warns once if state that each rank has for itself was saved by another number of ranks."""
     here = ranks.world_size if ranks else 1
     if here == info.world_size or (ranks and ranks.rank and not left_alone):
         return
     log.warning(
-        "step %d was saved by %d ranks, %d are here: what each had for itself (generators, "
-        "loaders) is restored by those of the same number%s; the resumed run can't be "
-        "bit-identical",
+        "step %d was saved by %d ranks, %d are here: state that each rank has for itself "
+        "(generators, loaders) is restored on the ranks of the same number%s; the resumed run "
+        "can't be bit-identical",
         info.step,
         info.world_size,
         here,
@@ -378,7 +379,7 @@ def warn_of_other_ranks(
 
 
 def warn_of_other_environment(info: _core.CheckpointInfo) -> None:
-    """One warning where versions or the number of threads are not those of the save."""
+    """Warns once if versions or the number of threads differ from those of the save."""
     here = environment()
     there = info.environment
     changed = [
@@ -395,7 +396,7 @@ def warn_of_other_environment(info: _core.CheckpointInfo) -> None:
 
 
 def warn_of_values(info: _core.CheckpointInfo) -> None:
-    """One warning where the checkpoint is known to hold NaN or infinities."""
+    """Warns once if the checkpoint is known to hold NaN or infinities."""
     if info.non_finite:
         log.warning(
             "step %d holds %d values that are NaN or infinite; restore(step=) takes an older one",
@@ -405,7 +406,7 @@ def warn_of_values(info: _core.CheckpointInfo) -> None:
 
 
 def warn_of_rest(info: _core.CheckpointInfo, plan: RestorePlan) -> None:
-    """One warning if a restore that is not strict has not restored all."""
+    """Warns once if a restore that is not strict has not restored everything."""
     if not plan.left_out:
         return
     stays = [*plan.mismatched, *plan.missing]
@@ -426,7 +427,7 @@ def _some_of(names: list[str]) -> str:
 
 
 def warn_of_replicas(info: _core.CheckpointInfo) -> None:
-    """One warning where the ranks that saved it did not have alike what they should."""
+    """Warns once if the ranks that saved it differed in state that should be equal."""
     if info.diverged:
         log.warning(
             "step %d was not the same on all ranks that saved it: %s",

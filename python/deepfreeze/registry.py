@@ -1,4 +1,4 @@
-"""Types that the state tree learns: a name, and functions to a plain value and back."""
+"""Types that a program registers: a name, and functions to a plain value and back."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def register_type(
 ) -> None:
     """Lets a state hold values whose type is exactly `cls`.
 
-    `to_tree` gives something that can be stored already, `from_tree` makes the value of it. A
+    `to_tree` gives a value that can already be stored; `from_tree` makes the original of it. A
     tensor subclass with __tensor_flatten__ and __tensor_unflatten__, as torch.compile needs them,
-    can do without: its tensors are stored, and what the first gives beside their names.
+    can do without: its tensors are stored, and the context that __tensor_flatten__ gives.
     `name` is written into every checkpoint: it must stay the same as long as they are read.
     """
     if not isinstance(cls, type) or not name or type(name) is not str:
@@ -73,7 +73,7 @@ def _unflattened(cls: Any, tree: dict[str, Any]) -> object:
 
 
 def _guarded(from_tree: Callable[[Any], object], name: str) -> Callable[[Any], object]:
-    """Keeps a fault of the callback apart from damaged data, which a restore passes over."""
+    """Reports a failing callback as an error of its own: a restore passes over damaged data."""
 
     def make(value: Any) -> object:
         try:
@@ -87,17 +87,17 @@ def _guarded(from_tree: Callable[[Any], object], name: str) -> Callable[[Any], o
 
 
 def _same_class(one: type, other: type) -> bool:
-    # A module that is imported again, as in a notebook, defines its classes anew.
+    # If a module is imported again, as in a notebook, it defines its classes anew.
     return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
 
 
 def registered_for(value: object) -> RegisteredType | None:
-    """How `value` is stored, where its class was registered."""
+    """The registered type of `value`; None if its class was not registered."""
     return _by_class.get(type(value))
 
 
 def is_registered(kind: type) -> bool:
-    """Whether values of exactly this class are stored as the user said."""
+    """Whether the user has registered exactly this class."""
     return kind in _by_class
 
 

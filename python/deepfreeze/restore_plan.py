@@ -1,4 +1,4 @@
-"""The order of a restore: values are made, then live memory is read into, RNGs come last."""
+"""The order of a restore: first values are made, then live memory is filled; RNGs come last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepfreeze.tree import Node
 class RestorePlan(Plan):
     """A plan that makes all values before it modifies anything, and restores RNGs last.
 
-    `is_new_rank`: the checkpoint was saved by fewer ranks, and has nothing of this one's own.
+    `is_new_rank`: fewer ranks saved the checkpoint, so it has no state of this rank's own.
     """
 
     def __init__(self, *arguments: Any, is_new_rank: bool = False, **options: Any) -> None:
@@ -30,7 +30,7 @@ class RestorePlan(Plan):
         self._taken: dict[tuple[int, Any], tuple[Node, str]] = {}
 
     def leaves_alone(self, path: str) -> bool:
-        """Whether what each rank has for itself stays as it is; notes that it does."""
+        """Whether this rank's own state stays unchanged; notes the path if it does."""
         if self._is_new_rank and self.keys.wants_whole(path):
             self.left_alone.append(path)
         return self._is_new_rank
@@ -38,7 +38,7 @@ class RestorePlan(Plan):
     def take(self, container: Any, key: Any, node: Node, path: str) -> bool:
         """Notes that a live container gets a node's value; False if it gets another one already.
 
-        Whoever has made a tree of arrays that never change may have given it two places.
+        A tree of arrays that never change may have one container at two places.
         """
         first, other = self._taken.setdefault((id(container), key), (node, path))
         if first != node:
@@ -54,20 +54,20 @@ class RestorePlan(Plan):
     def ask(self, path: str, ask: Ask) -> None:
         """Has the object called `path` load values by itself, once those have been read.
 
-        MismatchError if it can't; the function that it returns takes back what it has done.
+        MismatchError if it can't. The function that `ask` returns undoes the loading.
         """
         self._asks.append((path, ask))
 
     def holds(self, key: str, place: Place) -> None:
         """Notes memory of an object that is asked: nothing else may be read into it.
 
-        `key`: of the entry that it will hold, or a name of its own if that is not known.
+        `key` is the entry that the memory will hold, or a unique name if that is not known.
         """
         self._asked.append((key, place))
         self._filled.append(place)
 
     def take_back(self) -> None:
-        """Undoes what asked objects have loaded, if nothing else was put in place after it."""
+        """Undoes the loading of asked objects, if nothing else was put in place after it."""
         while self._take_back:
             self._take_back.pop()()
 
@@ -76,7 +76,7 @@ class RestorePlan(Plan):
         super().put_in_place()
 
     def read(self, *, verify: bool) -> None:
-        """Reads and makes the values first, then reads what goes straight into live memory."""
+        """Reads and makes the values first, then reads directly into live memory."""
         places, self._places = self._places, {}
         super().read(verify=verify)
         for value in self._values:
@@ -100,7 +100,7 @@ class RestorePlan(Plan):
 
     @property
     def touched(self) -> set[str]:
-        """The names of what this plan fills or replaces."""
+        """The names of all values that this plan fills or replaces."""
         if self._touched is not None:
             return self._touched
         filled = {place.path for place in self._filled}
@@ -124,5 +124,5 @@ class Once:
         return self._value
 
     def drop(self) -> None:
-        """Lets go of the value: what it is for has taken it."""
+        """Drops the value, which has been put in its place."""
         self._make, self._value = None, None

@@ -19,16 +19,17 @@ _RANDOM_STATE = "numpy.RandomState"
 
 
 class RNG:
-    """The global generators of Python, NumPy and torch (CPU, and CUDA where it is used).
+    """The global generators of Python, NumPy and torch (CPU, and CUDA if it is used).
 
-    Generators of the program's own come as arguments: torch.Generator, numpy.random.Generator,
-    numpy.random.RandomState or random.Random, by position or by name. NumPy and torch count once
-    they are imported, and so does Keras's global seed generator, once something has drawn from it.
+    Generators of the program's own are given as arguments: torch.Generator,
+    numpy.random.Generator, numpy.random.RandomState or random.Random, by position or by name. NumPy
+    and torch are included once they are imported, and Keras's global seed generator once something
+    has drawn from it.
 
-    Stored is the state after all other objects have given theirs, and it is restored after all
-    of them, so a state_dict() or load_state_dict() that draws shifts no stream. A DataLoader
-    without a `generator` of its own draws its base seed from torch's global generator whenever
-    an iteration begins, so also when it is resumed: for a bit-identical run give it one.
+    The state is taken after that of all other objects, and restored after all of them, so a
+    state_dict() or load_state_dict() that draws shifts no stream. A DataLoader without a
+    `generator` of its own draws its base seed from torch's global generator whenever an iteration
+    begins, also when it is resumed: for a bit-identical run give it one.
     """
 
     def __init__(self, *generators: object, **named: object) -> None:
@@ -45,7 +46,7 @@ class RNG:
 
     @property
     def generators(self) -> list[object]:
-        """Those of the program's own."""
+        """The program's own generators."""
         return list(self._own.values())
 
     def state_dict(self) -> dict[str, Any]:
@@ -68,7 +69,10 @@ class RNG:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Sets all generators; MismatchError, with none set, where they are not the same ones."""
+        """Sets all generators;
+
+        MismatchError, with none set, if they differ from the stored ones.
+        """
         self._check_own(state["own"])
         if "cuda" in state:
             _set_cuda(state["cuda"])
@@ -130,7 +134,7 @@ def _set_cuda(states: list[torch.Tensor]) -> None:
 
 
 def kind_of(generator: object) -> str | None:
-    """What kind of generator it is; None where it is none."""
+    """The kind of a generator; None for any other object."""
     if isinstance(generator, random.Random):
         return "random.Random"
     torch = sys.modules.get("torch")
@@ -145,7 +149,7 @@ def kind_of(generator: object) -> str | None:
 
 
 def state_of(generator: Any) -> dict[str, Any]:
-    """What set_state() takes, for another generator of this kind."""
+    """The generator's state, for set_state() of another generator of this kind."""
     kind = kind_of(generator)
     if kind == "random.Random":
         return {"kind": kind, "state": _python_state(generator.getstate())}
@@ -159,7 +163,7 @@ def state_of(generator: Any) -> dict[str, Any]:
 
 
 def _seed_of(bits: Any) -> dict[str, Any] | None:
-    """What spawn() goes by; None where the seed is of another kind or NumPy is too old."""
+    """The seed that spawn() uses; None if it is of another kind, or NumPy is too old."""
     import numpy as np
 
     seed = getattr(bits, "seed_seq", None)
@@ -185,7 +189,7 @@ def _set_numpy(bits: Any, stored: dict[str, Any]) -> None:
 
 
 def set_state(generator: Any, stored: dict[str, Any]) -> None:
-    """Has a generator go on where the one was whose state was stored."""
+    """Sets a generator to a stored state."""
     kind, state = stored["kind"], stored["state"]
     if kind == "random.Random":
         generator.setstate(_python_tuple(state))

@@ -13,7 +13,7 @@ _MARK = Path("lab") / "__main__.py"
 _HELP = f"""\
 usage: deepfreeze study [{_SOURCE} DIR] EXPERIMENT...
 
-Measures on this machine what checkpoints cost, hold and survive, with DeepFreeze and with the
+Measures on this machine the cost, content and survival of checkpoints, with DeepFreeze and with the
 writers of other libraries.
 
 The study is a part of the source tree and not of this package, so it needs a checkout:

@@ -1,6 +1,6 @@
 """The state tree as tagged JSON: exact, in order, without pickle and without any framework.
 
-A plain JSON value stands for itself. Everything else is an object whose first member is "$".
+A plain JSON value stands for itself. Any other value is an object whose first member is "$".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Node: TypeAlias = Any  # None, bool, int, float, str, list of nodes, or dict of 
 
 TEXT_BYTES_MAX = 256 << 20
 
-# Of the defaultdicts that can be stored.
+# The factories of defaultdicts that can be stored.
 FACTORIES: dict[str, Callable[[], object] | None] = {
     "int": int, "float": float, "str": str, "list": list, "dict": dict, "set": set, "none": None,
 }  # fmt: skip
@@ -35,7 +35,7 @@ def dumps(node: Node) -> str:
 
 
 def check_text(text: str) -> None:
-    """EncodeError where the text of a tree is too long to be stored."""
+    """EncodeError if the text of a tree is too long to be stored."""
     size = len(text) if text.isascii() else len(text.encode())
     if size > TEXT_BYTES_MAX:
         raise EncodeError(
@@ -45,7 +45,7 @@ def check_text(text: str) -> None:
 
 
 def loads(text: str) -> Node:
-    """The tree of a text that a checkpoint holds; CorruptError where it is none."""
+    """The tree of a text in a checkpoint; CorruptError if the text is no tree."""
     if len(text) > TEXT_BYTES_MAX:
         raise CorruptError(f"state tree: more than {TEXT_BYTES_MAX} bytes")
     try:

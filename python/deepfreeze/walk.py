@@ -1,4 +1,4 @@
-"""Questions about a tree that need no values: what it names, and parts of it."""
+"""Questions about a tree that need no values, such as its names; and parts of a tree."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def tagged_nodes(node: Node) -> Iterator[Node]:
 
 
 def is_plain(node: Node) -> bool:
-    """Whether nothing in the tree is a tensor, an array or an object."""
+    """Whether the tree has no tensor, array or object."""
     return not any(inner["$"] in _HEAVY_TAGS for inner in tagged_nodes(node))
 
 
 def has_objects(node: Node) -> bool:
-    """Whether something in the tree is an object, which only a live one can take."""
+    """Whether the tree has an object, which only a live object can take."""
     return any(inner["$"] == "object" for inner in tagged_nodes(node))
 
 
@@ -74,7 +74,7 @@ def _children(node: Node) -> list[tuple[Any, Node]] | None:
 
 
 def leaf_names(node: Node, path: str) -> Iterator[str]:
-    """The names of the values in a tree; what is plain counts as one."""
+    """The names of the values in a tree; a plain part counts as one."""
     if tag_of(node) == "object":
         node = node["v"]
     children = None if is_plain(node) else _children(node)
@@ -86,7 +86,7 @@ def leaf_names(node: Node, path: str) -> Iterator[str]:
 
 
 def pruned(node: Node, path: str, keys: KeyFilter) -> Node:
-    """The tree with only what the filter chooses; in a list, None stands for what it does not."""
+    """The tree reduced to the filter's choice; in a list, None replaces items not chosen."""
     if keys.chooses_all:
         return node
     kept = _prune(node, path, keys)
@@ -121,7 +121,7 @@ def _rebuilt(node: Node, kept: list[Node]) -> Node:
 
 
 class Merged:
-    """One tree with the names of several; what more than one has is the first one's."""
+    """One tree with the names of several; if more than one has a name, the first one counts."""
 
     def __init__(self, first: Node, others: Iterable[Node]) -> None:
         self.added: set[str] = set()  # names that the first does not have
@@ -142,8 +142,8 @@ class Merged:
         return {**first, "v": self._merge_tagged(first["v"], other["v"], path)}
 
     def _merge_tagged(self, first: list[Node], other: list[Node], path: str) -> list[Node]:
-        """Pairs whose keys are nodes themselves."""
-        # Each is decoded once: a NaN is found again by its identity alone.
+        """Merges pairs whose keys are nodes themselves."""
+        # Each key is decoded once: a NaN is found again by its identity alone.
         here = [(_keys.decode(key, ""), key, node) for key, node in first]
         there = [(_keys.decode(key, ""), key, node) for key, node in other]
         stored = {key: stored for key, stored, _ in [*there, *here]}
@@ -160,6 +160,6 @@ class Merged:
             own = join(path, key)
             yield key, self._merge(node, left.pop(key), own) if key in left else node
         for key, node in left.items():
-            if key == key:  # else it is NaN, and may be the same one
+            if key == key:  # otherwise it is NaN, and may be the same one
                 self.added.add(join(path, key))
                 yield key, node

@@ -1,4 +1,4 @@
-"""The witness of one save: what shows that a tensor changed before it was captured."""
+"""The witness of one save: shows whether a tensor changed before it was captured."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class Watch:
     """Tensors of one guard, and their version counters and addresses when they were recorded."""
 
     def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
-        """Watches tensors, each for the sake of the entry that is called by its key."""
+        """Watches tensors, each for the entry with its key."""
         self._keys = [key for key, _ in pairs]
         self._tensors = [tensor for _, tensor in pairs]
         self.record()
 
     def record(self) -> None:
-        """Takes the tensors as they are now for what is captured."""
+        """Records the present versions and addresses for the capture."""
         self._versions, self._places = self._now()
 
     def _now(self) -> tuple[list[int], list[int]]:
@@ -25,10 +25,10 @@ class Watch:
         return [each._version for each in tensors], [each.data_ptr() for each in tensors]
 
     def changed(self) -> list[str]:
-        """The keys of tensors that were written, or moved, since."""
+        """The keys of tensors that were written or moved since record()."""
         try:
             versions, places = self._now()
-        except Exception:  # swapped with one that has no memory: it can't be told from a change
+        except Exception:  # swapped with a tensor without memory: counts as a change
             return list(dict.fromkeys(self._keys))
         if versions == self._versions and places == self._places:
             return []
@@ -37,11 +37,11 @@ class Watch:
         return [key for key, a, b in zip(self._keys, found, before, strict=True) if a != b]
 
     def same_as(self, other: Watch) -> bool:
-        """Whether both watch the same tensors, and found them alike."""
+        """Whether both watch the same tensors, and found the same versions and addresses."""
         return self._found() == other._found()
 
     def _found(self) -> set[tuple[str, int, int]]:
-        """Without doubles: of a tensor and its detach(), which a first walk finds, both are one."""
+        """As a set, since a first walk may find a tensor and its detach(): both are one here."""
         return set(zip(self._keys, self._versions, self._places, strict=True))
 
 
@@ -54,7 +54,7 @@ class Window:
         watches: dict[int, Watch],
         closed: Callable[[Window, Sequence[str]], None],
     ) -> None:
-        self._owners = owners  # keep alive what the engine copies
+        self._owners = owners  # keep the memory alive that the engine copies
         self._watches = watches
         self._closed = closed
         self._torn: list[str] = []
@@ -62,40 +62,40 @@ class Window:
 
     @property
     def guards(self) -> Iterable[int]:
-        """Those of which something is not compared yet."""
+        """The guards with tensors that are not compared yet."""
         return tuple(self._watches)
 
     def guarded_by(self, guard: int) -> bool:
-        """Whether the fence of `guard` has something to wait for.
+        """Whether the fence of `guard` has to wait.
 
-        Not while another thread compares it: a change would look as if it had come before.
+        False while another thread compares it: a change would seem to have come before.
         """
         with self._lock:
             return guard in self._watches
 
     def compare(self, guard: int) -> None:
-        """Once nothing of the guard's tensors is read any more, and before they change."""
+        """Called once the guard's tensors are no longer read, and before they change."""
         with self._lock:
             watch = self._watches.get(guard)
             if watch is None:
                 return
             self._torn += watch.changed()
-            del self._watches[guard]  # not before: an interrupt would lose what it says
+            del self._watches[guard]  # only now: an interrupt would lose the result
 
     def finish(self) -> list[str]:
-        """Compares the rest, after the last copy; the keys of all that were torn."""
+        """Compares the rest, after the last copy; returns the keys of all torn entries."""
         with self._lock:
             for guard in self.guards:
                 self.compare(guard)
             return self._torn
 
     def let_go(self) -> None:
-        """Holds the state's memory no more: all of it is copied, but not yet confirmed."""
+        """Releases the state's memory: all of it is copied, but not yet confirmed."""
         with self._lock:
             self._owners = None
 
     def over(self, torn: Sequence[str]) -> None:
-        """Lets the state's memory go: nothing reads it any more."""
+        """Releases the state's memory: nothing reads it any more."""
         with self._lock:
             self._watches = {}
             self._owners = None

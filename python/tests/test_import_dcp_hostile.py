@@ -297,7 +297,7 @@ def rechunk(metadata: Any, *boxes: tuple[torch.Size, torch.Size]) -> None:
                 setattr(m.state_dict_metadata["model.w"], "size", size(3, 2)),
                 rechunk(m, (size(0, 0), size(3, 2))),
             ),
-            "corrupt", "where the metadata has",
+            "corrupt", "but the metadata has",
         ),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ import chainer  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
 _EarlyStopping = chainer.training.triggers.EarlyStoppingTrigger
 
-# By path: the numbers of objects that are not serialised, at the last save; None after a warning.
+# The numbers, by path, of objects that are not serialised, at the last save; None after a warning.
 _last: weakref.WeakKeyDictionary[Any, dict[str, dict[str, Any] | None]]
 _last = weakref.WeakKeyDictionary()
 

@@ -85,7 +85,8 @@ class HeldObjects:
         return self._found.get(id(value), {})
 
     def _find(self) -> dict[int, dict[str, object]]:
-        # Sorted, so that the order of the state's keys does not decide who holds a shared object.
+        # Sorted, so that the order of the state's keys does not decide which object holds a shared
+        # one.
         places = sorted(_objects_in(self.state, ""), key=lambda place: place[0])
         holders = [(path, real(value)) for path, value in places if may_hold(real(value))]
         found: dict[int, dict[str, object]] = {}

@@ -53,7 +53,7 @@ def check_readable(array: Any, path: str) -> None:
     if array.is_deleted():
         raise EncodeError(
             f"{shown(path)}: the array was deleted, or donated to a call: "
-            "save what that call has returned"
+            "save the array that the call has returned"
         )
     if not array.is_fully_addressable:
         raise EncodeError(f"{shown(path)}: an array of several processes can't be stored")

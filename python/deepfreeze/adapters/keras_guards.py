@@ -87,7 +87,7 @@ def _unwrap(optimizer: Any) -> None:
 def guard_maker(target: object, mode: Mode, before: Call) -> Callable[[int], Guard] | None:
     """A function that makes the guard of a Keras optimizer; None for any other object.
 
-    TypeError on the other backends, where no guard is needed.
+    TypeError on the other backends, which need no guard.
     """
     if not isinstance(target, keras.optimizers.Optimizer):
         return None

@@ -184,7 +184,7 @@ def build_optimizer(value: Any, count: int) -> None:
 
 
 def same_name(stored: str, live: str, group: str) -> bool:
-    """Whether names mean one variable. An optimizer's scopes only say who built it: ignored."""
+    """Whether names mean one variable. An optimizer's scopes only name its builder: ignored."""
     if group != "optimizer":
         return stored == live
     (place, _, path), (live_place, _, live_path) = stored.partition("."), live.partition(".")

@@ -56,8 +56,9 @@ class TensorFlowAdapter:
 
     def __init__(self) -> None:
         self._arrays = HeldArrays()
-        # By the id() of a variable's handle, which several may have. The handle is kept, so that no
-        # other gets its id(). Without this, a variable that copies when read would be stored twice.
+        # Keyed by the id() of a variable's handle, which several may have. The handle is kept, so
+        # that no other gets its id(). Without this, a variable that copies when read would be
+        # stored twice.
         self._known: dict[int, tuple[str, object]] = {}
         self._began = False
 

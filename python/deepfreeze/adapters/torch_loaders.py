@@ -239,7 +239,7 @@ class Asked:
         self._judge(left, plan)
 
     def _reason(self, cause: Exception) -> str:
-        return f"{type(self._module).__qualname__} can't load what was stored: {cause}"
+        return f"{type(self._module).__qualname__} can't load the stored values: {cause}"
 
 
 def _own_load(module: nn.Module, state: Mapping[str, Any], *, strict: bool) -> object:

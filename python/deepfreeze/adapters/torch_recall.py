@@ -29,7 +29,7 @@ _STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
 _TORCHS_OWN = {name: getattr(nn.Module, name) for name in _STATE_METHODS}
 _NAMING_METHODS = ("named_parameters", "named_modules")
 _TORCHS_NAMING = {name: getattr(nn.Module, name) for name in _NAMING_METHODS}
-_KINDS = (torch.Tensor, nn.Parameter)  # no subclasses: a recall does not know what they add
+_KINDS = (torch.Tensor, nn.Parameter)  # no subclasses: a recall does not know their additions
 
 
 def _values(dicts: list[dict[Any, Any]]) -> Iterator[Any]:

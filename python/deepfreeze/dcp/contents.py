@@ -104,7 +104,7 @@ def _box_of(item: WriteItem, tensor: torch.Tensor) -> Box | None:
     """The part's offset, and the whole tensor's shape; None if the item is the whole tensor."""
     data = item.tensor_data
     if data is None or data.chunk is None:
-        raise MismatchError(f"{item.index.fqn}: the planner does not say where it belongs")
+        raise MismatchError(f"{item.index.fqn}: the planner does not give its place in the tensor")
     if tuple(data.chunk.sizes) != tuple(tensor.shape):
         raise MismatchError(
             f"{item.index.fqn}: planned as {list(data.chunk.sizes)}, it is {list(tensor.shape)}"

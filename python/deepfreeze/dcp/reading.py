@@ -107,7 +107,7 @@ class Loading:
         if pickled and not self._allow_pickle:
             raise CheckpointError(
                 f"load step {stored.info.step}: {', '.join(pickled)} could only be stored as a "
-                "pickle, which can run anything when it is loaded; where you trust who wrote it, "
+                "pickle, which can run anything when it is loaded; if you trust its writer, "
                 "StorageReader(..., allow_pickle=True) loads it",
                 code="unsupported",
             )
@@ -118,7 +118,7 @@ def _part_of(item: ReadItem, planner: LoadPlanner) -> _Part:
     if tuple(live.shape) != tuple(item.lengths):
         raise MismatchError(
             f"{item.dest_index.fqn}: the planner has {list(live.shape)} for "
-            f"{list(item.lengths)} of what is stored"
+            f"{list(item.lengths)} of the stored tensor"
         )
     return _Part(item, live)
 

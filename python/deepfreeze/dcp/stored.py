@@ -52,7 +52,7 @@ class Stored:
         if type(tree) is not dict or tree.get("dcp") != LAYOUT:
             raise CheckpointError(
                 f"step {self.info.step} of rank {rank} was not saved through deepfreeze.dcp, or by "
-                "a newer one; df.Checkpointer reads what it has saved itself",
+                "a newer one; df.Checkpointer reads its own checkpoints",
                 code="unsupported",
             )
         try:

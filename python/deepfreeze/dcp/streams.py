@@ -139,7 +139,7 @@ class _Blocks(io.RawIOBase):
 
 _WAY_OUT = (
     "; with FSSPEC_DEEPFREEZE_VERIFY=blocks in the environment a load reads all once before, and "
-    "takes the version before where something is damaged"
+    "takes the version before if something is damaged"
 )
 
 

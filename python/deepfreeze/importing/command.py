@@ -37,7 +37,7 @@ SOURCE is one of
   tensorflow   the .index of a tf.train.Checkpoint, or a directory with one (needs TensorFlow)
   orbax        a directory of Orbax, or a step of its CheckpointManager (needs JAX and Orbax)
 RUN is made if it does not exist. Its newest step must be older than N, and nobody else may be
-saving to it. docs/import.md says what the step holds, and how it is restored.
+saving to it. docs/import.md describes the step's content, and its restore.
 
 --json: {source, kind, run, checkpoint: {generation, step, save, attempt}, tensors, bytes, warnings}
 Exit: 0 good, 2 usage, 3 any other failure. After a failure the run is as it was,

@@ -118,7 +118,7 @@ class Reader:
             raise refused(archive, cause) from cause
         if (found.dtype, found.shape) != (tensor.dtype, chunk.box.shape):
             raise archive.fault(
-                f"a {found.dtype}{list(found.shape)}, where the metadata has "
+                f"a {found.dtype}{list(found.shape)}, but the metadata has "
                 f"{tensor.dtype}{list(chunk.box.shape)}"
             )
         data = [record for key, record in archive.records.items() if key.startswith("data/")]

@@ -60,8 +60,8 @@ def _kind_of_folder(source: Path, names: set[str]) -> str:
         raise fault(
             source,
             "",
-            "a DCP directory saved with use_collectives=False: no rank has noted what the others "
-            "wrote",
+            "a DCP directory saved with use_collectives=False: no rank has noted the files of "
+            "the others",
             "unsupported",
         )
     raise fault(
@@ -97,7 +97,7 @@ def _kind_of_zip(file: SourceFile) -> str:
     try:
         with zipfile.ZipFile(stream_of(file.memory)) as archive:
             names = archive.namelist()
-    except Exception:  # zipfile raises many kinds; the reader will say what is wrong
+    except Exception:  # zipfile raises many kinds; the reader will report the error
         return "torch"
     if KERAS_WEIGHTS in names:
         return "keras"

@@ -69,7 +69,7 @@ def _in_directory(folder: Path) -> _Found:
         folder,
         "",
         f"it has {len(indices)} files *{INDEX_SUFFIX} and {len(files)} files *{SUFFIX} ({found}), "
-        "where one index is needed, or one file",
+        "but one index is needed, or one file",
         "unsupported",
     )
 

@@ -29,7 +29,7 @@ def read(path: Path, reading: Reading) -> Content:
 def _mapped(archive: Archive, reading: Reading) -> Any:
     if "constants.pkl" in archive.records:
         raise archive.fault(
-            "a TorchScript archive holds code; import what torch.save made of its state_dict()",
+            "a TorchScript archive holds code; import a torch.save of its state_dict()",
             "unsupported",
         )
     total = sum(record.bytes for record in archive.records.values())

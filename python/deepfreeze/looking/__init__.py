@@ -1,5 +1,6 @@
 """The verbs of `deepfreeze` for checkpoints that DCP saved to deepfreeze:// ids.
 
-Such a checkpoint is a directory of small runs (deepfreeze.dcp.identity). If the native program is
-given one, or a directory of them, it hands the verb over to us; we treat each as one checkpoint.
+Each of these checkpoints is a directory of small runs (deepfreeze.dcp.identity). If the native
+program is given one, or a directory of them, it hands the verb over to us; we treat each as one
+checkpoint.
 """
