@@ -179,7 +179,7 @@ class Engine:
     def candidates(self) -> list[CheckpointInfo]: ...
     def continue_from(self, info: CheckpointInfo) -> None: ...
     def decline(self, code: str, message: str) -> None:
-        """In place of save() or prewarm(), which fail on the other ranks; alone it does nothing."""
+        """Instead of save() or prewarm(): these then fail on the other ranks. No effect alone."""
     def as_rank0(self, own: bool) -> bool:
         """Collective: the value that rank 0 gives."""
     def agree(self, subject: str, code: str = "", message: str = "") -> None:

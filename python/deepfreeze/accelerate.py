@@ -27,8 +27,8 @@ class AcceleratorCheckpointer(df.Checkpointer):
 
     Make it after prepare(), because objects are named by their order there. `models` are the models
     that prepare() has returned. With several processes they must be given: Accelerate keeps the
-    models that DDP wraps, but only DDP knows whose buffers count. CheckpointError (unsupported) if
-    the accelerator has several processes without DDP.
+    models that DDP wraps, but only DDP knows whose buffers count. CheckpointError (unsupported)
+    unless the accelerator runs a single process, or several under DDP.
     """
 
     def __init__(

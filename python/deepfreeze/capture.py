@@ -86,7 +86,7 @@ class Capture:
         return self._encoder.encode(value, path)
 
     def refuse_inside(self, value: object, path: str) -> None:
-        """EncodeError for an object within another one's state: nothing could restore it there."""
+        """EncodeError for an object within another one's state: it could not be restored there."""
         if self._inside:
             raise EncodeError(
                 f"{shown(path)}: a {type(value).__qualname__} within the state of another object; "

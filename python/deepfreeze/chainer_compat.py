@@ -23,8 +23,8 @@ _SCTYPES = {
 
 
 def install() -> None:
-    """Call it before chainer is imported; what is there already stays as it is."""
-    # It would only warn, and imports numpy.distutils and pkg_resources for that.
+    """Call it before chainer is imported. It replaces no attribute that exists."""
+    # The real module would only warn, and imports numpy.distutils and pkg_resources for that.
     checks = types.ModuleType("chainer._environment_check")
     setattr(checks, "check", lambda: None)  # noqa: B010 (a module type has no such member)
     sys.modules.setdefault("chainer._environment_check", checks)

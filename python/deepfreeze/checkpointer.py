@@ -153,10 +153,7 @@ class Checkpointer(Described):
         metrics: Mapping[str, float] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> SaveHandle | None:
-        """Saves if the policy asks for it; without `every`, at each step.
-
-        None if it did not save.
-        """
+        """Saves if the policy asks for it (without `every` at each step); else returns None."""
         try:
             step = checked_step(step)
             self._policy.stepped(step)

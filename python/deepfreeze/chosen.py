@@ -27,10 +27,7 @@ def may_change(step: Step) -> bool:
 
 
 def checked(step: Step) -> Step:
-    """The step. CheckpointError (invalid_argument) for any other text;
-
-    TypeError for a non-number.
-    """
+    """Checks a step. CheckpointError (invalid_argument) for any other text, else TypeError."""
     if isinstance(step, str):
         if step != "latest":
             _parsed(step)

@@ -29,10 +29,7 @@ def stored_form(name: str, shape: Shape, item_bytes: int) -> tuple[str, Shape, s
 
 
 def logical_form(stored: str, shape: Shape, logical: str) -> tuple[str, Shape]:
-    """The dtype name and shape for which stored_form() gives these;
-
-    CorruptError if there are none.
-    """
+    """The dtype name and shape for which stored_form() gives these, else CorruptError."""
     name, outer = (logical, shape[:-1]) if logical else (_BY_STORED.get(stored, ""), shape)
     item_bytes = shape[-1] if logical and shape else 0
     if not name or stored_form(name, outer, item_bytes) != (stored, shape, logical):

@@ -68,7 +68,7 @@ class GuardMemo:
         entries: Sequence[Entry],
         tensors: Sequence[Sequence[Any]],
     ) -> dict[int, Pairs] | None:
-        """As the last time: gives entries their guards and returns the watches; None: ask anew."""
+        """Gives entries their last guards and returns the watches; None if they must be found."""
         same = asked == self.asked and all(
             roll.holds(each) for roll, each in zip(self.rolls, owned, strict=True)
         )

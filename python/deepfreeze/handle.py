@@ -80,7 +80,7 @@ class SaveHandle:
         self.captured: Future[int] = Future()
         self.local: Future[int] = Future()
         self.durable: Future[int] = Future()
-        self.told = False  # whether a wait() has raised the error
+        self.told = False  # whether somebody was told of the error
         self._native = native
         self._witness = witness
         self._owner = os.getpid()
@@ -351,7 +351,7 @@ class Completer:
         return error
 
     def untold(self) -> BaseException | None:
-        """The first failure, if no save has ever succeeded and no wait() has raised it."""
+        """The first failure, if no save has ever succeeded and nobody was told of it."""
         with self._lock:
             if self._first_failed is None or self._first_failed[0].told:
                 return None

@@ -72,10 +72,7 @@ class GraphCapture:
         self._wanted.assign(_NEVER if offset is None else self._done + offset)
 
     def take(self) -> tuple[int, TakenModel] | None:
-        """The number of the taken step, counted from want(), and the model as it was;
-
-        None if none.
-        """
+        """The taken step's number, counted from want(), and the model at that step; or None."""
         offset, self._steps_until = self._steps_until, 0
         if not offset or self._done < self._wanted:  # fewer batches were left
             return None

@@ -1,4 +1,4 @@
-"""Capture that goes on after save() has returned: its guards, its fences, and its windows."""
+"""Capture that continues after save() has returned: its guards, fences and windows."""
 
 from __future__ import annotations
 

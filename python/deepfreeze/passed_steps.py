@@ -8,7 +8,7 @@ from deepfreeze.policy import Every
 class PassedSteps:
     """Whether a multiple of `every(steps=)` was passed over, to be made up for by a save().
 
-    For loops that say a step only now and then: once per accumulation, or several at a time.
+    For loops that report a step only now and then: once per accumulation, or several at a time.
     """
 
     def __init__(self, rule: Every | None, step: int = 0) -> None:

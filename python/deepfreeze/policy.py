@@ -120,12 +120,12 @@ class SavePolicy:
 
     @property
     def has_rule(self) -> bool:
-        """Whether somebody has chosen when to save."""
+        """Whether the user has chosen when to save."""
         return self._rule is not None
 
     @property
     def counts_steps_alone(self) -> bool:
-        """Whether due() follows from the step, so that every rank decides alike by itself."""
+        """Whether due() follows from the step alone, so that all ranks decide the same."""
         return self._rule is None or self._rule.seconds is None
 
     def due(self, step: int) -> bool:

@@ -69,9 +69,9 @@ class RNG:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Sets all generators;
+        """Sets all generators.
 
-        MismatchError, with none set, if they differ from the stored ones.
+        MismatchError, with none set, if the stored generators are others.
         """
         self._check_own(state["own"])
         if "cuda" in state:

@@ -30,7 +30,7 @@ def finish_on_sigterm(*checkpointers: Checkpointer, seconds_max: float = 60.0) -
     deadline: list[float] = []  # once a signal has come
 
     def handle(number: int, frame: FrameType | None) -> None:
-        # In a forked child nothing is in flight, and a save() the fork cut short never ends.
+        # In a forked child no save is in flight, and a save() that the fork interrupted never ends.
         if os.getpid() == owner:
             if not deadline:
                 deadline.append(time.monotonic() + seconds_max)

@@ -40,7 +40,8 @@ class Textfile:
             self._warn(error)
 
     def _write(self, text: str) -> None:
-        # Not .prom, so that nobody reads it half written; named so that no two threads share it.
+        # The suffix is not .prom, so that nobody reads a half-written file; no two threads share
+        # it.
         part = self._path.with_name(f"{self._path.name}.{threading.get_native_id()}.tmp")
         try:
             # A path that is no UTF-8 must not cost the file. With the umask's mode, as another

@@ -30,7 +30,7 @@ class Entry:
     logical_dtype: str  # "" if `dtype` is the real one
     address: int
     bytes: int
-    guard: int = 0  # the fence that stands before its next change; 0: there is none
+    guard: int = 0  # the number of the fence before its next change; 0: there is none
     # For a part of a tensor: its offset, and the shape of the whole.
     box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     is_anothers: bool = False  # another rank stores it
@@ -78,7 +78,7 @@ class Place:
     direct: bool  # whether the entry's bytes can be read straight into it
     copy: Callable[[], object]  # fills it from the entry's buffer otherwise
     live: Layout | None = None  # None: not checked for memory that it shares with others
-    stored: Layout | None = None  # and how the same elements lie in the entry,
+    stored: Layout | None = None  # the layout of these elements in the entry,
     offset: int = 0  # from this byte on
     device: str = "cpu"
     # If the engine writes to a device itself: its ordinal, and the stream to wait for.

@@ -1,4 +1,4 @@
-"""The guard of a Chainer optimizer: a hook that stands before each of its updates."""
+"""The guard of a Chainer optimizer: a hook that runs before each of its updates."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ class OptimizerGuard:
                 yield each.rule._fp32_param.array
 
     def roll_call(self, _: Any) -> None:
-        """Nothing: arrays are made anew each time that they are asked for."""
+        """Always None: the arrays' wrappers are new objects each time."""
 
     def can_watch(self, value: Any) -> bool:
         return isinstance(value, _Memory) and bool(value.array.flags.c_contiguous)
 
     def follower_of(self, tensor: Any) -> None:
-        """None: no small value changes together with an array."""
+        """Always None: no small value changes together with an array."""
 
     def detach(self) -> None:
         if self._name in _hooks_of(self._optimizer):

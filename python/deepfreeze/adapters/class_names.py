@@ -31,7 +31,7 @@ _PASS_ON = {
 def class_name(value: object) -> str:
     """The name of an object's class, as checkpoints record it.
 
-    It includes the classes of the schedulers or optimizers whose state the object's state contains.
+    It includes the classes of schedulers or optimizers whose state is within the object's state.
     """
     kind = _telling(type(value))
     inner = _PASS_ON.get((_top(kind), kind.__qualname__))

@@ -43,7 +43,7 @@ class JaxAdapter:
         self._remakes: dict[tuple[str, int], Remake] = {}
 
     def claims(self, value: object) -> bool:
-        # Not by its methods first: nnx.Rngs answers to any name, and would draw a key for it.
+        # is_tree() comes last, as it asks for methods: nnx.Rngs would draw a key for any name.
         return isinstance(value, jax.Array) or _is_nnx(value) or is_tree(value)
 
     def encode(self, value: Any, path: str, capture: Capture) -> Node:

@@ -34,7 +34,7 @@ class KerasOptimizerGuard:
         return [each._value for each in variables]
 
     def roll_call(self, _: Any) -> None:
-        """Nothing: the optimizer is asked each time."""
+        """Always None: the optimizer is asked each time."""
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
@@ -52,7 +52,7 @@ class KerasOptimizerGuard:
 
 
 class _Fenced:
-    """A method behind a fence."""
+    """A method that calls a fence first."""
 
     def __init__(self, hook: Hook, method: Callable[..., Any]) -> None:
         self._hook: Any = hook
@@ -64,7 +64,7 @@ class _Fenced:
         return bool(getattr(self._hook, "dead", True))
 
     def release(self, hook: Hook) -> None:
-        """Calls `hook` no more, if this fence is the hook's."""
+        """Stops calling `hook`, if this fence belongs to it."""
         if self._hook is hook:
             self._hook = None
 

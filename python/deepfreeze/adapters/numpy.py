@@ -43,7 +43,7 @@ Share = Callable[[Any, Node, str], bool]
 
 
 class NumpyAdapter:
-    """Arrays become entries and are filled in place; scalars stand in the tree."""
+    """Arrays become entries and are filled in place; scalars are part of the tree."""
 
     def __init__(self, share: Share | None = None) -> None:
         self._share = share

@@ -33,9 +33,9 @@ def is_leaf(value: object) -> bool:
 def keras_adapter_of(
     value: object, tensorflow: TensorFlowAdapter | None = None
 ) -> KerasAdapter | None:
-    """The adapter for an object of Keras, else None:
+    """The adapter for an object of Keras, else None.
 
-    TensorFlow does not see the seeds in a layer.
+    Keras's own is needed, because TensorFlow does not see the seeds in a layer.
     """
     if not imported("keras"):
         return None
@@ -81,7 +81,7 @@ def _children(value: Any, path: str) -> dict[str, Any]:
         )
     try:
         return dict(tf.train.TrackableView(value).children(value))
-    except ValueError as cause:  # a list that was changed behind TensorFlow's back
+    except ValueError as cause:  # a list that was changed without TensorFlow's notice
         raise EncodeError(f"{shown(path)}: {cause}") from cause
 
 

@@ -1,4 +1,4 @@
-"""Guards of optimizers and modules: hooks that stand before, and after, each update."""
+"""Guards of optimizers and modules: hooks that run before and after each update."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ModuleGuard:
         return None
 
     def detach(self) -> None:
-        """Nothing: it has no hooks."""
+        """Does nothing: it has no hooks."""
 
 
 class _RollCall:
@@ -162,7 +162,7 @@ def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callabl
 def is_watchable(value: Any) -> bool:
     """Whether it has memory to copy and a version counter.
 
-    Lazy, sparse and inference ones don't.
+    Lazy and sparse tensors, and those of inference mode, don't.
     """
     return (
         type(value) in _KINDS

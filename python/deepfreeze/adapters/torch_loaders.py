@@ -272,7 +272,7 @@ def may_be_asked(module: nn.Module) -> bool:
 def differs(stored: Mapping[str, Node], live: Mapping[str, object], plan: Plan) -> bool:
     """Whether a module can't simply be filled.
 
-    A loader would cast another dtype: that counts, too.
+    Another dtype alone does not count: the module's loading would cast it.
     """
     if stored.keys() != live.keys():
         return True

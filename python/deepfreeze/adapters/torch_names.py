@@ -39,7 +39,7 @@ def canonical_names(module: nn.Module, names: Iterable[str] = ()) -> Callable[[s
 
 
 class _Canonical:
-    """Walks the modules once for all names that begin alike."""
+    """Walks the modules once for all names with the same beginning."""
 
     def __init__(self, module: nn.Module) -> None:
         self._known: dict[str, tuple[nn.Module | None, str]] = {"": (module, "")}

@@ -234,10 +234,7 @@ class OptimizerRecall(_OfTensors):
     def of(
         cls, optimizer: Optimizer, named: Named, node: Node, seen: Seen
     ) -> OptimizerRecall | None:
-        """The recall of an optimizer with its `node` and `seen`;
-
-        None if the next walk may differ.
-        """
+        """The recall of an optimizer's `node` and `seen`; None if the next walk may differ."""
         states = list(optimizer.state.values())
         if not all(type(each) is dict for each in states):
             return None
@@ -251,10 +248,7 @@ class OptimizerRecall(_OfTensors):
     def again(
         self, optimizer: Optimizer, named: Named
     ) -> tuple[OptimizerRecall, Node, Seen] | None:
-        """The recall for the next save, the state's node, and its tensors;
-
-        None if it needs a walk.
-        """
+        """The recall for the next save, the node, and the tensors; None if it needs a walk."""
         states = list(optimizer.state.values())
         if (
             named is not self._named

@@ -30,7 +30,7 @@ class Report:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """The common decision: go on, read that attempt instead, or raise the error of `code`."""
+    """The common decision: finish, read that attempt instead, or raise the error of `code`."""
 
     attempt_id: str = ""
     code: str = ""

@@ -141,7 +141,7 @@ class DeepFreezeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return _file(place, size_of_version(found.streams[place.name]))
 
     def ls(self, path: Any, detail: bool = True, **options: Any) -> list[Any]:
-        """The streams of an id as they are committed, or the ids in a directory."""
+        """The committed streams of an id, or the ids in a directory."""
         place = self._place(path)
         inner = [place / name for name in self._streams_in(place)] if place.is_dir() else [place]
         if place.is_dir():

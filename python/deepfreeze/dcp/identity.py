@@ -48,7 +48,7 @@ class Committed:
 
 
 class Identity:
-    """One id. Every call reads the directory anew, and raises CheckpointError if that fails."""
+    """One id. Every call reads the directory again, and raises CheckpointError if that fails."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

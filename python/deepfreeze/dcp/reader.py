@@ -108,7 +108,7 @@ class StorageReader(DcpReader):
         self._rank = int(kwargs.get("rank", 0))
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """As it is."""
+        """Returns the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:

@@ -26,7 +26,7 @@ _TAGS = {"saved_through": "torch.distributed.checkpoint"}
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """The engine's settings; an engine with other settings has to be opened anew."""
+    """The engine's settings; other settings need another engine."""
 
     keep_last: int | None
     arena_bytes_max: int | None
@@ -145,7 +145,7 @@ class Session:
         )
         self._engine, self._name, self._ranks = engine, name, ranks
         self._opened_for = options, place
-        # Not at exit: no save is in flight then, and the engine's destructor gives all back.
+        # Not at exit: no save is in flight then, and the engine's destructor frees everything.
         self._closer = weakref.finalize(self, engine.close)
         self._closer.atexit = False
         newest = next((info for info in engine.candidates() if not info.fault), None)

@@ -75,7 +75,7 @@ class Stored:
         return self.forms, frozenset([*self._objects, *self._pickled])
 
     def metadata(self) -> Metadata:
-        """As DCP wants it. Each tensor is one chunk: any box of it can be read."""
+        """The metadata for DCP. Each tensor is one chunk: any box of it can be read."""
         entries: dict[str, TensorStorageMetadata | BytesStorageMetadata] = {
             name: _tensor_metadata(form) for name, form in self.forms.items()
         }

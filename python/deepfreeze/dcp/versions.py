@@ -82,7 +82,7 @@ class _Run:
         return engine
 
     def close(self) -> None:
-        """Under the lock."""
+        """Closes the run; the caller holds its lock."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.close()

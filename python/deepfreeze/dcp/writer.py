@@ -123,7 +123,7 @@ class StorageWriter(DcpWriter):
             )
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """The plan, unchanged."""
+        """Returns the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:

@@ -49,7 +49,7 @@ def tiling_fault(shape: Shape, boxes: list[Box]) -> str:
 
 
 def _overlap(boxes: list[Box]) -> str:
-    """Sweeps along the dimension that is cut most often: few boxes are open at one time."""
+    """Sweeps along the dimension with the most cuts, so that few boxes are open at a time."""
     if not boxes:
         return ""
     axes = range(len(boxes[0].shape))

@@ -45,7 +45,7 @@ class _Names:
 
 
 def names_in(stream: IO[bytes], pickles: int = 1) -> list[str]:
-    """The names in so many pickles, one after the other, as far as they can be read."""
+    """The names in `pickles` consecutive pickles, as far as they can be read."""
     names = _Names()
     with contextlib.suppress(Exception):  # bytes that are no pickle raise anything
         for _ in range(pickles):

@@ -1,8 +1,8 @@
 """Which storages a pickle of torch.save refers to, and of how many elements.
 
-If a pickle claims more than its record has, the storage of a mapped file shows the bytes behind the
-record too. And weights_only lets a pickle make tensors of memory that nothing fills. So pickles are
-checked first: everything in them but the claims is replaced by objects that do nothing.
+If a pickle claims more than its record has, the storage of a mapped file shows the bytes after the
+record, too. And weights_only lets a pickle make tensors of memory that nothing fills. So pickles
+are checked first: everything in them but the claims is replaced by objects that do nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Claims(Unpickler):
 
 
 def storages_in(stream: IO[bytes], pickles: int = 1) -> dict[str, tuple[str, int]]:
-    """Kind, as in "FloatStorage", and elements of each storage in so many pickles.
+    """The kind ("FloatStorage", ...) and element count of each storage in `pickles` pickles.
 
     ClaimError if the pickle's tensors can't be trusted; an error of any other type if torch.save
     would not write such a pickle.

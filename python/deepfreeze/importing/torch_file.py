@@ -39,7 +39,7 @@ def _mapped(archive: Archive, reading: Reading) -> Any:
 
 
 def value_of(archive: Archive, load_it: Callable[[], Any]) -> Any:
-    """The value that `load_it` reads; CheckpointError if it would show memory behind a record."""
+    """The value that `load_it` reads; CheckpointError if it would show memory after a record."""
     try:
         unclear = _unclear(lambda: _check_storages(archive))
         value = load_it()

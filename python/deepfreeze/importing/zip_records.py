@@ -94,7 +94,7 @@ class Archive:
         return {record.name: record for record in found}
 
     def _check_alone(self, infos: list[zipfile.ZipInfo], comment: bytes) -> None:
-        """zipfile finds an archive behind other bytes; torch would read those bytes."""
+        """Refuses a comment, and bytes before the archive: zipfile skips them, torch would not."""
         begin = min((info.header_offset for info in infos), default=0)
         if begin or comment:
             what = f"something else before byte {begin}" if begin else "a comment"

@@ -86,7 +86,7 @@ def linked(place: Path) -> _core.CheckpointInfo | None:
 
 
 def attempt_at(place: Path) -> Path | None:
-    """The directory that a path of ours leads to, even through more links; None if gone."""
+    """The checkpoint's directory to which a path leads, even through more links; else None."""
     attempt = Path(os.path.realpath(place))
     is_ours = attempt.parent.name == _RUN and attempt.name.startswith("step-")
     return attempt if is_ours and not attempt.is_file() else None

@@ -169,7 +169,7 @@ class _Loops:
 class _Callbacks:
     """The states of callbacks that have one. As in Lightning, removed callbacks are left out.
 
-    Also which parameters are trained, if a finetuning callback decides it: such a callback does so
+    If a finetuning callback decides which parameters are trained, that is stored, too: it decides
     only as an epoch begins, and Lightning's own checkpoints don't hold it.
     """
 
@@ -201,8 +201,8 @@ class _Callbacks:
 class _Hooks:
     """The entries that on_save_checkpoint() of the module and of callbacks adds to a checkpoint.
 
-    Also the weights, if a hook puts others in their place. A weight that a hook only takes out is
-    not noted, because the module's own weights are stored in any case.
+    If a hook replaces weights, they are included. A weight that a hook only removes is not noted,
+    because the module's own weights are stored in any case.
     """
 
     def __init__(self, trainer: Any, callback: object) -> None:

@@ -10,7 +10,7 @@ from deepfreeze.ranks.polling import polls
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-_TAGS = 32_768  # every MPI has so many
+_TAGS = 32_768  # every MPI has at least this many
 
 
 class MPIRanks:
