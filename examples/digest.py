@@ -56,7 +56,7 @@ def seed_generators(seed: int) -> None:
 
 
 def sha256(*values: Any) -> str:
-    """Of all leaves of `values`, as hex digits."""
+    """The hash of all leaves of `values`, as hex digits."""
     digest = hashlib.sha256()
     for name, data in leaves(list(values)):
         for part in (name.encode(), data):
@@ -66,7 +66,7 @@ def sha256(*values: Any) -> str:
 
 
 def training_digest(state: dict[str, Any]) -> str:
-    """Of all that decides how a run goes on: every object's state and the random generators.
+    """The hash of all state that a run continues from: objects and random generators.
 
     Buffers are taken from the modules too, because state_dict() leaves out non-persistent ones.
     """

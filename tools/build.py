@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`make build`: the C++ core, its tests and the wheel from one tree, build/release, into .venv.
 
-Done again only where a source changed (by content). `build.py asan` and `build.py tsan` make
+A step is done again only if a source changed (by content). `build.py asan` and `build.py tsan` make
 the sanitizer trees of CMakePresets.json.
 """
 

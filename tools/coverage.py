@@ -1,10 +1,10 @@
-"""Line coverage of what must not fail: `make coverage`.
+"""Line coverage of code that must not fail: `make coverage`.
 
 Builds build/coverage by g++ with gcov's counters, runs the C++ tests there, and counts the lines
-of each folder that some test has executed; of the places that carry an error up (DF_TRY,
-DF_TRY_VOID) those where a test has made that error happen. Errors that a check makes are the
-business of tools/mutants.py: that a check is gone is only noticed where its error came.
-`--uncovered` lists the rest, `--json FILE` keeps the figures. Exit status 1 where a folder has less
+of each folder that some test has executed. For the places that carry an error up (DF_TRY,
+DF_TRY_VOID) it counts those at which a test has made that error happen. Errors that a check makes
+are the business of tools/mutants.py: a missing check is noticed only by a test of its error.
+`--uncovered` lists the rest, `--json FILE` keeps the figures. Exit status 1 if a folder has less
 than 95 % of its lines, an error that is carried up never came, or a test failed.
 """
 
@@ -37,7 +37,7 @@ class Counts:
     """One source file's, over all objects that it was compiled into."""
 
     lines: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    # Of the branches of a line that no exception takes, by function and place in the line.
+    # The branches of a line that no exception takes, by function and place in the line.
     branches: dict[int, dict[tuple[str, int], int]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
@@ -84,7 +84,7 @@ def run_tests() -> int:
 
 
 def gcov_documents(folder: str) -> Iterator[dict[str, Any]]:
-    """What gcov says of every object of the folder."""
+    """The output of gcov for every object of the folder."""
     for notes in sorted((TREE / "src" / folder).rglob("*.gcno")):
         command = ["gcov", "--json-format", "--stdout", "--branch-probabilities", str(notes)]
         done = subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=True)
@@ -134,7 +134,7 @@ def table(folders: list[Folder]) -> str:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="coverage", description=__doc__)
-    parser.add_argument("--uncovered", action="store_true", help="lists what no test has executed")
+    parser.add_argument("--uncovered", action="store_true", help="lists lines that no test runs")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--as-it-is", action="store_true", help="neither builds nor runs tests")
     options = parser.parse_args(arguments)

@@ -15,17 +15,17 @@ from pathlib import Path
 from stamp import BUILD, ROOT, VENV, Stamp, digest
 
 WHERE_PACKAGES_ARE = "import sysconfig; print(sysconfig.get_path('purelib'))"
-BUILD_TOOLS = ("setuptools", "wheel")  # before what is built from source with them
+BUILD_TOOLS = ("setuptools", "wheel")  # before packages that are built from source with them
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What one is made from, by `ready`."""
+    """The inputs from which ready() makes an environment."""
 
     venv: Path
     requirements: Path
     shared: str = ""  # site-packages that it also looks into
-    variables: Mapping[str, str] = field(default_factory=dict)  # for what pip builds
+    variables: Mapping[str, str] = field(default_factory=dict)  # for packages that pip builds
 
     @property
     def python(self) -> str:
@@ -43,7 +43,7 @@ def stop(text: str) -> int:
 
 
 def packages_of(venv: Path) -> str:
-    """The path of its site-packages; empty where it does not run."""
+    """The path of its site-packages; empty if its Python does not run."""
     command = [str(venv / "bin" / "python"), "-c", WHERE_PACKAGES_ARE]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -59,7 +59,10 @@ def frameworks() -> Environment:
 
 
 def ready(wanted: Environment) -> int:
-    """0 where it is there, made now or earlier. Who comes while it is made waits for that."""
+    """Makes the environment unless it exists; 0 on success.
+
+    A second process waits for the first.
+    """
     content = digest([wanted.requirements, Path(__file__)], wanted.shared)
     stamp = Stamp(wanted.venv / ".stamp", content)
     with _alone(wanted.venv):
@@ -82,7 +85,7 @@ def _alone(venv: Path) -> Iterator[None]:
 
 
 def _make(wanted: Environment) -> int:
-    """A new environment that also finds what is in `shared`."""
+    """Makes a new environment that also finds the packages in `shared`."""
     shutil.rmtree(wanted.venv, ignore_errors=True)
     command = [str(VENV / "bin" / "python"), "-m", "venv", str(wanted.venv)]
     if subprocess.run(command, check=False).returncode != 0:

@@ -1,4 +1,4 @@
-"""Finds what can be taken out of a C++ source: a sync, a check, a comparison of checksums.
+"""Finds code that can be taken out of a C++ source: syncs, checks, comparisons of checksums.
 
 Works on text, so it knows the project's style and no more of the language than that. A site is
 found or not; one that is found wrongly does not compile, or changes nothing and is never noticed.
@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Statements that give up: what they begin with, after `return` if there is one.
+# Statements that give up, by their beginning; `return` may come before it.
 _REFUSALS = r"(?:return\s+)?(?:\w+(?:\.|->))?(?:{names})\("
 _KNOWN = ("fail", "std::unexpected", "refuse", "add_bad", "Error", "CorruptError")
-_NOTHING = re.compile(r"return (?:false|std::nullopt);")  # what is refused without an error
+_NOTHING = re.compile(r"return (?:false|std::nullopt);")  # a refusal without an error
 _CHANGE = re.compile(r"crc|sum|version|unchanged", re.I)
 _SAME_SUMS = re.compile(r"\breturn ((?=[^;]*(?:crc|sums|version))[^;?]+? == [^;?]+);", re.I)
 _SYSTEM_SYNC = re.compile(r"::(?:fsync|fdatasync|sync_file_range|renameat2)\(")
-# What orders the work of a device, or gives back what it was lent.
+# Calls that order the work of a device, or return resources to it.
 _DEVICE_CALL = re.compile(
     r"\b(?:\w+->)?driver_\.(?:stream_wait_event|stream_synchronize|stream_destroy|event_record|"
     r"event_synchronize|event_destroy|host_register|host_unregister|primary_context_release)\("
@@ -36,7 +36,7 @@ class Site:
     path: str
     line: int
     kind: str  # "call", "sync", "check", "demand"
-    text: str  # what is left out, on one line
+    text: str  # the code that is left out, on one line
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Edit:
 
 
 def masked(text: str) -> str:
-    """The same with comments and literals blank, so that brackets in them don't count."""
+    """The text with comments and literals blanked, so that brackets in them don't count."""
     return _NO_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
 
 
@@ -84,7 +84,7 @@ def operands(mask: str, begin: int, end: int, operator: str) -> list[tuple[int, 
 
 
 def stripped(text: str, begin: int, end: int) -> tuple[int, int]:
-    """The same range without the blanks at its ends."""
+    """The range without the blanks at its ends."""
     part = text[begin:end]
     return begin + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
 
@@ -152,7 +152,7 @@ class Finder:
                 yield from self._without(begin, close, "&&", "demand", "!{live} || (", ")")
 
     def _comparisons(self) -> Iterator[Edit]:
-        """Of checksums, whose outcome is what a function returns."""
+        """Comparisons of checksums whose outcome a function returns."""
         for found in _SAME_SUMS.finditer(self._mask):
             begin, end = found.span(1)
             yield Edit(self._site("check", begin, end), begin, end, "(!{live} || (", "))")
@@ -161,13 +161,13 @@ class Finder:
         return re.search(r"[^=!<>]=[^=]", self._mask[begin:end]) is not None
 
     def _turns_down(self, behind: str, begin: int, end: int) -> bool:
-        """What is told by false, or by nothing; in staging, that is mostly whose turn it is."""
+        """A refusal by false or nothing; in staging that mostly only tells whose turn it is."""
         compares = _CHANGE.search(self._text[begin:end]) is not None
         judges = compares or not self._path.startswith("src/staging/")
         return judges and _NOTHING.match(behind) is not None
 
     def _demands(self, behind: str, begin: int, end: int) -> bool:
-        """What must hold for all to be well; the error comes after it."""
+        """A condition that must hold; the error follows it."""
         if re.search(r"crc32c\(", self._text[begin:end]) and "==" in self._mask[begin:end]:
             return True
         well = re.match(
@@ -190,7 +190,7 @@ def rewritten(text: str, edits: list[tuple[int, Edit]]) -> str:
     for number, edit in edits:
         live = f"df_mutant_live({number})"
         size = edit.end - edit.begin
-        # At one place: what ends there comes before what begins, and the longer one is outside.
+        # At one place an end comes before a beginning, and the longer range is outside.
         inserts.append((edit.begin, 1, -size, edit.before.replace("{live}", live)))
         inserts.append((edit.end, 0, size, edit.after.replace("{live}", live)))
     made, last = [], 0

@@ -77,7 +77,7 @@ def _remove_others(place: Path, wanted: set[Path]) -> None:
 
 
 def build(place: Path, binaries: Path, jobs: int) -> None:
-    """Compiles the copy without warnings as errors: what is left out leaves names unused."""
+    """Compiles the copy without warnings as errors: code that is left out leaves names unused."""
     header = place / "df_mutant.h"
     configure = ["cmake", "-S", str(place), "-B", str(binaries), "-G", "Ninja"]
     configure += ["-DCMAKE_BUILD_TYPE=Release", "-DDF_TESTS=ON", "-DDF_WERROR=OFF"]

@@ -2,8 +2,8 @@
 
 `python tools/mutants.py`: all sites are compiled in at once and chosen by DF_MUTANT; for each, the
 tests of its module run first, then all others, until one fails. Sites that may be left out are
-listed with their reasons in tools/mutants_idle.txt. Exit status 1 where one is unnoticed or an
-entry of that list is not for one site, 130 where interrupted.
+listed with their reasons in tools/mutants_idle.txt. Exit status 1 if one is unnoticed or an
+entry of that list does not fit exactly one site, 130 if interrupted.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ SLOWER = 10.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one mutant."""
+    """The outcome of one mutant."""
 
     number: int
     site: Site
-    noticed_by: str  # program and test; empty where nothing failed
+    noticed_by: str  # program and test; empty if nothing failed
 
 
 class Programs:
-    """The test programs, and how long each takes where nothing is left out."""
+    """The test programs, and how long each takes if nothing is left out."""
 
     def __init__(self, paths: list[Path]) -> None:
         self._seconds: dict[Path, float] = {}
@@ -62,7 +62,7 @@ class Programs:
         return ""
 
     def _run(self, path: Path, number: int, seconds_max: float | None) -> str:
-        """The test that failed; empty where all passed."""
+        """The test that failed; empty if all passed."""
         with tempfile.TemporaryDirectory(prefix="df-mutant-") as place:
             Path(place).chmod(0o755)  # some tests become another user
             environment = {**os.environ, "DF_MUTANT": str(number), "TMPDIR": place}
@@ -91,7 +91,7 @@ def last_test(said: str) -> str:
 
 
 def idle_sites() -> set[tuple[str, str]]:
-    """By file and label: what may be left out. Lines: file | label | reason."""
+    """Sites that may be left out, by file and label. Lines: file | label | reason."""
     found = set()
     for line in IDLE.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -101,13 +101,13 @@ def idle_sites() -> set[tuple[str, str]]:
 
 
 def labels(edits: list[tuple[int, Edit]]) -> dict[int, tuple[str, str]]:
-    """By number."""
+    """The file and label of each edit, by its number."""
     keys = labelled([(edit.site.path, edit.site.text) for _, edit in edits])
     return {number: key for (number, _), key in zip(edits, keys, strict=True)}
 
 
 def labelled(sites: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """File and text; where a file has a text several times, with "#2" for its second."""
+    """File and text; the second time a file has a text, the label ends in "#2"."""
     all_of = Counter(sites)
     so_far: Counter[tuple[str, str]] = Counter()
     found = []
@@ -129,7 +129,7 @@ def examine(edits: list[tuple[int, Edit]], programs: Programs, jobs: int) -> Ite
 
 
 def noticed_before(verdicts: Path | None) -> Counter[tuple[str, str]]:
-    """By file and text how many were noticed, from what --json wrote; 0 where one was not."""
+    """How many were noticed, by file and text, from a file of --json; 0 if one was not."""
     found: Counter[tuple[str, str]] = Counter()
     if verdicts is None:
         return found
@@ -157,7 +157,7 @@ def chosen(edits: list[tuple[int, Edit]], options: argparse.Namespace) -> list[t
 def kept(
     edits: list[tuple[int, Edit]], wanted: list[tuple[int, Edit]], verdicts: Path
 ) -> list[Verdict]:
-    """What FILE says of the sites that are not left out anew, at their places of today."""
+    """The verdicts of FILE on sites that are not tried again, at their places of today."""
     noticed: dict[tuple[str, str], list[str]] = defaultdict(list)
     for each in json.loads(verdicts.read_text()):
         noticed[each["site"]["path"], each["site"]["text"]].append(each["noticed_by"])
@@ -183,7 +183,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="only name the sites")
     parser.add_argument("--only", metavar="TEXT", help="sites whose file:line has this in it")
     parser.add_argument(
-        "--again", type=Path, metavar="FILE", help="what --json says was unnoticed, and what is new"
+        "--again",
+        type=Path,
+        metavar="FILE",
+        help="sites unnoticed in FILE of --json, and new ones",
     )
     parser.add_argument("--all", action="store_true", help="those of mutants_idle.txt too")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))

@@ -1,10 +1,9 @@
-"""The same for Python: each comparison that decides whether something changed is left out in turn.
+"""The mutants of Python: each comparison that decides about a change is left out in turn.
 
 `python tools/mutants_python.py`: == and `is` become true, != and `is not` false, in a copy of the
-installed package that the tests import instead; whether something is None is left alone. Those that
-may be left out are in tools/mutants_idle.txt too. The tests must pass where nothing is left out:
-how long that takes tells which mutant hangs. Exit status 1 where one is unnoticed, 130 where
-interrupted.
+installed package that the tests import instead; comparisons with None are left alone. Those that
+may be left out are in tools/mutants_idle.txt too. The tests must pass if nothing is left out:
+their time tells which mutant hangs. Exit status 1 if one is unnoticed, 130 if interrupted.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from mutants import idle_sites, labelled
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("python/deepfreeze")
 COPIES = ROOT / "build/mutants/python"
-# What tells one save from the next, and a stored tree from a live one.
+# Modules that tell one save from the next, and a stored tree from a live one.
 SOURCES = (
     "window.py", "guard_memo.py", "memo.py", "matching.py", "filling.py", "reading.py",
     "adapters/torch_guards.py", "adapters/torch_recall.py", "adapters/torch_memo.py",
@@ -77,7 +76,7 @@ def is_site(node: ast.AST) -> bool:
 
 
 def in_order(tree: ast.AST) -> Iterator[ast.Compare]:
-    """As LeaveOut meets them: what is inside comes first."""
+    """In the order in which LeaveOut meets them: inner ones come first."""
     for child in ast.iter_child_nodes(tree):
         yield from in_order(child)
     if isinstance(tree, ast.Compare) and is_site(tree):
@@ -131,7 +130,7 @@ def first_failure(place: Path, seconds_max: float | None) -> str:
 
 
 def seconds_of_all() -> float:
-    """How long the tests take with nothing left out; SystemExit where one fails."""
+    """The time of the tests with nothing left out; SystemExit if one fails."""
     place = COPIES / "whole"
     shutil.rmtree(place, ignore_errors=True)
     copy_of_package(place)
@@ -164,7 +163,7 @@ def sites() -> list[tuple[int, Mutant]]:
 
 
 def excused() -> set[tuple[str, str]]:
-    """Of Python's sites; SystemExit where an entry is not for one of them."""
+    """The sites of Python that may be left out; SystemExit if an entry fits none of them."""
     found = {(path.removeprefix(f"{PACKAGE}/"), label)
              for path, label in idle_sites() if path.startswith(f"{PACKAGE}/")}  # fmt: skip
     if unfit := found - {(one.path, one.text) for _, one in sites()}:
@@ -182,7 +181,7 @@ def mutants(only: str) -> list[tuple[int, Mutant]]:
 
 
 def noticed_before(file: Path | None) -> dict[tuple[str, str], Mutant]:
-    """By file and text, what --json wrote; a missing file has none."""
+    """The verdicts in a file of --json, by file and text; none if the file is missing."""
     if file is None or not file.exists():
         return {}
     known = [Mutant(**each) for each in json.loads(file.read_text())]
@@ -202,7 +201,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", metavar="TEXT", default="", help="those whose file:line has it")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     add = parser.add_argument
-    add("--again", type=Path, metavar="FILE", help="all but what was noticed there")
+    add("--again", type=Path, metavar="FILE", help="all sites but those noticed there")
     add("--json", type=Path, metavar="FILE", help="every verdict at once, and those of --again")
     options = parser.parse_args(arguments)
     every, before = mutants(""), noticed_before(options.again)

@@ -2,10 +2,10 @@
 """`make test`: lint, then C++ and Python tests, then the C++ tests under the
 sanitizers, then those of the other frameworks.
 
-With names of stages (`run_tests.py frameworks`) those alone. The first stage that fails ends the
-run (KEEP_GOING=1: go on). Before the last line stands what was skipped, and why. The last line
-counts test cases over all stages; a stage that failed without a failing case (lint, a build)
-counts as one.
+With names of stages (`run_tests.py frameworks`) it runs those alone. The first stage that fails
+ends the run (KEEP_GOING=1: it continues). The line before the last lists skipped tests and the
+reasons. The last line counts test cases over all stages; a stage that failed without a failing
+case (lint, a build) counts as one.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def run_pytest() -> Outcome:
 
 
 def run_frameworks() -> Outcome:
-    """Each file in a process of its own: what is imported decides which adapters there are."""
+    """Runs each file in a process of its own: imports decide which adapters exist."""
     wanted = frameworks()
     if ready(wanted) != 0:
         return broken()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`make setup`: system packages and .venv. A second call only compares hashes.
 
-1. Debian packages of tools/apt-packages.txt: installed where missing and allowed, else named.
+1. Debian packages of tools/apt-packages.txt: installed if missing and allowed, else named.
 2. .venv from this interpreter, with the exact versions of tools/requirements-test.txt.
 """
 
@@ -43,7 +43,7 @@ def cmake_is_old() -> bool:
 
 
 def is_evident(witness: str) -> bool:
-    """The thing is there, whoever installed it."""
+    """Whether the thing exists, whoever installed it."""
     if witness == "-":
         return False
     if witness.endswith((".h", ".hpp")):
@@ -78,7 +78,7 @@ def python_lacks() -> list[str]:
 
 
 def root_prefix() -> list[str] | None:
-    """What to put before a command to run it as root; None where we may not."""
+    """The words before a command that runs it as root; None if we may not."""
     if os.geteuid() == 0:
         return []
     if shutil.which("sudo") is None:

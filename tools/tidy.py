@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The style rules that a program can check (CONTRIBUTING.md has the rest).
 
-tidy.py [--no-headers] [ROOT]: prints one line per finding, exit 1 where there is any. Known
-exceptions stand in tools/ratchet.txt, which may only shrink.
+tidy.py [--no-headers] [ROOT]: prints one line per finding, exit 1 if there is any. Known
+exceptions are listed in tools/ratchet.txt, which may only shrink.
 """
 
 from __future__ import annotations

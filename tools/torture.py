@@ -1,10 +1,10 @@
 """The long runs: `make torture` for all of them, `python tools/torture.py --only crash` for some.
 
-Each writes what it found into tests/torture.json, with date, commit and seconds; runs that were
+Each writes its findings into tests/torture.json, with date, commit and seconds; runs that were
 not asked for keep theirs. tests/torture.md is the table of it, with those that were done in parts
 or never, and docs/guarantees.md has the trials of each promise; --table writes both anew and runs
-nothing. Exit status 1 where one failed, found nothing, left something out or came to no end in its
-time, 130 where interrupted.
+nothing. Exit status 1 if one failed, found nothing, left something out or exceeded its time, 130
+if interrupted.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FOUND_MAX = 40  # lines of a run that are kept
 
 @dataclass(frozen=True)
 class Run:
-    """One long run, and the lines of its output that say what it found."""
+    """One long run, and the lines of its output that report its findings."""
 
     name: str
     what: str
     command: tuple[str, ...]
     figures: str  # a pattern; its matches are kept
     environment: Mapping[str, str] = field(default_factory=dict)
-    seconds_max: float = 2 * HOUR  # beyond it, it hangs: twice what it takes on two cores, or more
+    seconds_max: float = 2 * HOUR  # then it counts as hanging: at least twice its time on two cores
 
 
 RUNS = (
@@ -184,7 +184,7 @@ RUNS = (
 
 
 def commit() -> str:
-    """The commit, with a + where the tree has changes."""
+    """The commit, with a + if the tree has changes."""
     head = ["git", "describe", "--always", "--abbrev=7", "--dirty=+", "--exclude=*"]
     return subprocess.run(head, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -199,7 +199,7 @@ class Ended:
 
 
 def run_within(run: Run) -> Ended:
-    """Files and not pipes: what the run has left behind could hold a pipe open for ever."""
+    """Uses files and not pipes: a process that the run leaves behind could hold a pipe open."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             run.command, cwd=ROOT, env={**os.environ, **run.environment}, stdout=out,
@@ -247,7 +247,7 @@ def command_of(run: Run) -> str:
 
 
 def kept(lines: list[str]) -> list[str]:
-    """Equal lines stay, as parts of a sum; what is left out is said once."""
+    """Equal lines stay, as parts of a sum; each omission is reported once."""
     left_out = [line for line in dict.fromkeys(lines) if line.startswith("LEFT OUT")]
     found = [line for line in lines if not line.startswith("LEFT OUT")]
     more = len(found) - FOUND_MAX
@@ -295,7 +295,7 @@ def row(run: Run, whole: Mapping[str, Any] | None, parts: Mapping[str, Any] | No
 
 
 def write(result: dict[str, Any]) -> None:
-    """Beside what is stored by then: another torture may have run meanwhile."""
+    """Adds the result to the stored ones: another torture may have run meanwhile."""
     results = stored() | {str(result["name"]): result}
     ordered = [results[run.name] for run in RUNS if run.name in results]
     JSON.write_text(json.dumps(ordered, indent=1) + "\n")

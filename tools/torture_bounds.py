@@ -16,7 +16,7 @@ END = "<!-- end -->"
 
 @dataclass(frozen=True)
 class Trials:
-    """Of one promise by one run: what a trial is, and the numbers of its lines that count them."""
+    """The trials of one promise by one run: their description, and a pattern for their counts."""
 
     promise: str
     run: str

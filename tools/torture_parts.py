@@ -1,7 +1,7 @@
-"""Of the runs that are too long for one night: what they have done in parts, by their own records.
+"""Runs that are too long for one night: the parts that are done, by their own records.
 
-A row of such a run stands in tests/torture.md until `make torture` has done it as a whole. It has
-passed where each fuzz target of today, or each site, has its record, and none of them a finding.
+A row of such a run is in tests/torture.md until `make torture` has done it as a whole. It has
+passed if each fuzz target of today, or each site, has its record, and none of them a finding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def fuzz_targets() -> set[str]:
 
 
 def fuzz(record: dict[str, dict[str, Any]], targets: set[str]) -> dict[str, Any]:
-    """Of `tests/fuzz/run.py --record`, which forgets a target's time when something is found."""
+    """The record of `tests/fuzz/run.py --record`; a finding resets a target's time."""
     known = [record[name] for name in sorted(targets & record.keys())]
     done = sum(each["minutes"] >= MINUTES_MIN for each in known)
     executions = sum(each["executions"] for each in known)
@@ -44,7 +44,7 @@ def fuzz(record: dict[str, dict[str, Any]], targets: set[str]) -> dict[str, Any]
 
 
 def needed_sites() -> Counter[tuple[str, str]]:
-    """By file and text, those of today's sources that no excuse lets go."""
+    """Sites of today's sources that no entry excuses, by file and text."""
     edits = mutant_tree.find_edits(ROOT)
     labels, idle = mutants.labels(edits), mutants.idle_sites()
     return Counter(
@@ -55,7 +55,7 @@ def needed_sites() -> Counter[tuple[str, str]]:
 def left_out(
     noticed: Counter[tuple[str, str]], needed: Counter[tuple[str, str]], file: str
 ) -> dict[str, Any]:
-    """Of `tools/mutants.py --again FILE --json FILE`: each site by the sources it was tried in."""
+    """The record of `tools/mutants.py --again FILE --json FILE`: a site counts for its sources."""
     count, of = (noticed & needed).total(), needed.total()
     return {
         "passed": count == of,
@@ -66,7 +66,7 @@ def left_out(
 
 
 def recorded() -> dict[str, dict[str, Any]]:
-    """By the run's name."""
+    """The records by the run's name."""
     return {
         "fuzz": fuzz(json.loads((ROOT / FUZZ).read_text()), fuzz_targets()),
         "mutants": left_out(mutants.noticed_before(ROOT / MUTANTS), needed_sites(), MUTANTS),

@@ -2,7 +2,7 @@
 
 Trains two networks without and with a checkpoint at every step, in turn; then kills a third run
 with SIGKILL at a random moment, resumes it in a new process and compares the final states.
-Exit status 1 where anything differs.
+Exit status 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def kill_and_resume(trial: Trial, run: Path, draw: random.Random) -> None:
 
 
 def inspect(trial: Trial, run: Path) -> None:
-    """What a user would type next."""
+    """Runs the commands that a user would type next."""
     for verb in ("ls", "verify"):
         print(f"$ deepfreeze {verb} {run}")
         done = run_program(verb, str(run))

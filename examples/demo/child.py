@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Job:
-    """What all processes of one workload have in common."""
+    """The settings that all processes of one workload share."""
 
     workload: str
     full: bool

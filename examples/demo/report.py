@@ -1,4 +1,4 @@
-"""What the demo measured, as a person and as a program read it."""
+"""The demo's measurements, in a form for people and in one for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Trial:
     checkpointed: list[Outcome] = field(default_factory=list)
     kill: Kill | None = None
     resumed: Outcome | None = None
-    plain_there: Outcome | None = None  # to where `resumed` begins, if that ends differently
+    plain_there: Outcome | None = None  # run up to the step where `resumed` begins, if ends differ
     program_faults: list[str] = field(default_factory=list)
 
     def outcomes(self) -> list[Outcome]:
@@ -56,7 +56,7 @@ class Trial:
         ]
 
     def faults(self) -> list[str]:
-        """What must not be; empty where the demo holds."""
+        """The results that must not occur; empty if the demo succeeds."""
         reference = self.plain[0].digest
         faults = list(self.program_faults)
         for outcome in self.outcomes():
@@ -76,7 +76,7 @@ class Trial:
 
 
 def where_it_began(resumed: Outcome, plain_there: Outcome) -> str:
-    """Whether a different end is the checkpoint's fault, or that of what came after it."""
+    """Tells whether the checkpoint or the training after it is to blame for a different end."""
     place = f"what was restored at step {resumed.resumed_from}"
     if resumed.restored_digest != plain_there.digest:
         return f"{place} is not what a training without checkpoints has there"
@@ -173,7 +173,7 @@ def text(trial: Trial) -> str:
 
 
 class ProgressLine:
-    """One line on a terminal that is overwritten; elsewhere only what is being done."""
+    """One line on a terminal that is overwritten; without a terminal, one line for each job."""
 
     def __init__(self, label: str, total: int) -> None:
         self.label = label

@@ -1,4 +1,4 @@
-"""The demo's verdict: what it calls a fault, and the figures it derives."""
+"""The demo's verdict: the faults that it finds, and the figures it derives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One training process: `python -m examples.demo.train nt3 --run runs/nt3`.
 
 Writes one JSON line per step (the parent shows progress and chooses its moment to kill by them)
-and one with the result. With --run it resumes where the run has a checkpoint.
+and one with the result. With --run it resumes from a checkpoint if there is one.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from examples.loader import endless
 
 @dataclass
 class Outcome:
-    """What one process measured; times in seconds."""
+    """The measurements of one process; times in seconds."""
 
     resumed_from: int = 0
     steps: int = 0
     seconds: float = 0.0  # from the first step until the last checkpoint is durable
     loss: float = 0.0
     digest: str = ""
-    restored_digest: str = ""  # before the first step; empty where it began anew
+    restored_digest: str = ""  # before the first step; empty if nothing was restored
     stalls: list[float] = field(default_factory=list)  # per save: in save() and in its fences
     fences: list[float] = field(default_factory=list)  # the part of it in fences
     durable: list[float] = field(default_factory=list)  # from save() to committed
     bytes: int = 0  # of one checkpoint
-    guarded_bytes: int = 0  # of these, captured while training went on
+    guarded_bytes: int = 0  # the part that was captured while training continued
     failed_saves: int = 0
 
 
@@ -86,7 +86,7 @@ def run_plain(workload: Workload, steps: int) -> Outcome:
 
 
 def run_checkpointed(workload: Workload, steps: int, run: str) -> Outcome:
-    """A checkpoint at every step, resumed where there is one."""
+    """Saves a checkpoint at every step; resumes if there is one."""
     outcome = Outcome(steps=steps)
     state = state_of(workload)
     handles: list[df.SaveHandle | None] = []
@@ -142,7 +142,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     warnings.filterwarnings("ignore", message="'set_vital' is deprecated")  # torchdata's own call
-    # The number of threads decides the order of sums, so it is part of what a run is.
+    # The number of threads decides the order of sums, so it is part of a run's definition.
     torch.set_num_threads(options.threads)
     df.determinism(options.seed)
     choice = CHOICES[options.workload]

@@ -13,7 +13,7 @@ FILTERS = 128
 
 
 def flat_features(genes: int) -> int:
-    """What two valid convolutions (20 and 10 wide) and a pool by ten leave."""
+    """The number of features after two valid convolutions (20 and 10 wide) and a pool by ten."""
     return (genes - 19 - 9) // 10 * FILTERS
 
 

@@ -18,7 +18,7 @@ def conv1x1(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 
 
 class Residual(nn.Module):
-    """A branch and a shortcut around it, which is projected where shapes differ."""
+    """A branch and a shortcut around it; the shortcut is projected if shapes differ."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -45,8 +45,7 @@ class Checkpointer(Described):
     """Saves and restores the state of one training run, kept in a directory.
 
     A failed save never stops training: its handle raises the error, `failed_saves` counts it, and
-    it is logged. For one thread at a time; handles for any. In a forked child it refuses every
-    call.
+    it is logged. For one thread at a time; handles for any. In a forked child all calls fail.
 
     Attached tensors may be captured while training goes on. The profile "latency" does that, and
     blocks least per save. "throughput" copies everything before save() returns, on all cores; that
@@ -55,13 +54,11 @@ class Checkpointer(Described):
     free. A state that exceeds `arena_bytes_max` streams through, and its fences wait for the disk.
 
     A checkpoint whose statistics count NaN or infinities is never the best, and does not displace
-    the newest without them. A state with intended infinities, for example in a mask, counts as
-    such, too.
+    the newest without them. That holds for intended infinities, too, for example in a mask.
 
     If there are several ranks, all open the run, and make the same calls in the same order. State
-    that is equal on all ranks is divided among them. State that differs must be RNG,
-    df.per_rank(), a shard of a DTensor, or have another name on each rank. docs/operations.md
-    describes environment variables, limits and signals.
+    that is equal on all is divided among them; state that differs must be RNG, df.per_rank(), a
+    shard of a DTensor, or have another name on each. See docs/operations.md for limits and signals.
     """
 
     def __init__(
@@ -413,8 +410,7 @@ class Checkpointer(Described):
 
         For an optimizer these are its parameters and state. Its next step() waits for tensors that
         are not copied yet. With mode="after_update", for optimizers that step inside backward(),
-        each tensor is captured right after its own update, if step() decided one step before to
-        save.
+        each is captured right after its own update, if step() decided one step before to save.
 
         For a module they are the parameters that no attached optimizer has, for example frozen ones
         or averages. Call fence() before anything else changes them. If a change without a fence is
@@ -429,9 +425,8 @@ class Checkpointer(Described):
         self._lazy.detach(target)
 
     def fence(self) -> None:
-        """Blocks until every attached host tensor is copied. For tensors on devices it does not
-        block: it makes the current streams wait for the copies; any other stream has to wait for
-        those.
+        """Blocks until every attached host tensor is copied. For tensors on devices it makes the
+        current streams wait for the copies instead; any other stream has to wait for those.
 
         Call it before changing attached tensors otherwise than by an attached optimizer's step, for
         example for an average, clipped weights, load_state_dict() or your own optimizer. Arrays

@@ -1,4 +1,4 @@
-"""What the tests of deepfreeze.dcp need."""
+"""Helpers for the tests of deepfreeze.dcp."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,14 +18,14 @@ Load = Callable[[dict[str, Any]], None]
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """DCP warns where no process group is there, and where an id is used again."""
+    """Silences DCP, which warns if there is no process group, and if an id is used again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def save(state: dict[str, Any], run: Path, **options: Any) -> Any:
-    """One step of a run; what DCP says about it."""
+    """Saves one step of a run; returns DCP's metadata."""
     planner = options.pop("planner", None)
     with quiet(), StorageWriter(run, **options) as writer:
         return dcp.save(state, storage_writer=writer, planner=planner)
@@ -45,7 +45,7 @@ def url(folder: Path) -> str:
 
 
 def blank(value: Any) -> Any:
-    """The same structure with other contents."""
+    """A value of the same structure with other contents."""
     if isinstance(value, torch.Tensor):
         return torch.zeros_like(value)
     if isinstance(value, dict):
@@ -74,7 +74,7 @@ def assert_equal(one: Any, other: Any) -> None:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What a CheckpointException of DCP was made of on rank 0."""
+    """The cause of a CheckpointException of DCP on rank 0."""
     failures = error.failures  # type: ignore[attr-defined]
     cause: BaseException = failures[0][0]
     return cause

@@ -18,7 +18,7 @@ import torch.distributed.checkpoint as dcp
 import deepfreeze as df
 from deepfreeze.__main__ import main
 
-# On torch's own dtypes; what safetensors has beyond them is written by hand.
+# The dtypes that torch has; safetensors' other dtypes are written by hand.
 DTYPES = (
     torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32,
     torch.uint64, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
@@ -50,7 +50,7 @@ def import_it(source: Path, run: Path, *more: str) -> int:
 
 
 def imported(source: Path, run: Path, *more: str) -> Any:
-    """What load() gives of the imported step."""
+    """The values that load() gives for the imported step."""
     assert import_it(source, run, *more) == 0
     with df.Checkpointer(run) as ckpt:
         assert ckpt.verify() == []
@@ -106,7 +106,7 @@ def pickled(value: bytes | int) -> bytes:
 
 
 def record_place(path: Path, name: str) -> int:
-    """Where the data of a record begins."""
+    """The offset of a record's data."""
     data = path.read_bytes()
     with zipfile.ZipFile(path) as archive:
         wanted = next(info for info in archive.infolist() if info.filename.endswith(name))

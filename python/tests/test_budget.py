@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Costs:
-    """Of each save, in seconds; `slower` is by how much a step beside it takes longer."""
+    """The costs of each save, in seconds; `slower`: how much longer a step beside it takes."""
 
     stall: float = 0.0512
     fence: float = 0.02
@@ -43,7 +43,7 @@ class Workload:
 
 @dataclass
 class Training:
-    """A simulated loop that calls the policy as a Checkpointer does, and knows what saves added."""
+    """A simulated loop that calls the policy as a Checkpointer does, and adds up its costs."""
 
     rule: Any
     costs: Costs = field(default_factory=Costs)
@@ -86,7 +86,7 @@ class Training:
         raise AssertionError("nothing was chosen")
 
     def tail(self, steps: int) -> float:
-        """What saves add in the next `steps`, as a fraction."""
+        """The share of saves in the next `steps`, as a fraction."""
         own, added = self.own, self.added
         self.run(steps)
         return (self.added - added) / (self.own - own)
@@ -409,7 +409,7 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], message: str) -> 
 
 
 class Recorder(SavePolicy):
-    """Saves the second step; notes what it is told."""
+    """Saves the second step; notes the calls that it gets."""
 
     def __init__(self) -> None:
         super().__init__(None)

@@ -51,7 +51,7 @@ class Stateful:
 
 
 class Point(NamedTuple):
-    """What the state tree has no form for."""
+    """A type that the state tree has no form for."""
 
     x: int
     y: int
@@ -427,7 +427,7 @@ def test_ranks_meet_whatever_was_left_of_an_earlier_meeting() -> None:
     for rank in range(3):
         with pytest.raises(TimeoutError, match="a rank did not come within"):
             come(rank, joined, 0.05)
-    with ThreadPoolExecutor(3) as threads:  # rank 0 first: what it finds there is old
+    with ThreadPoolExecutor(3) as threads:  # rank 0 first: the keys that it finds are old
         found = threads.map(lambda rank: come(rank, joined), (0, 2, 1))
         assert {one.session for one in found} == {"012"}
         for one in threads.map(lambda rank: come(rank, failing), (2, 0, 1)):
@@ -447,7 +447,7 @@ def test_a_run_stays_open_between_saves_and_for_all_its_writers(run: Path) -> No
         assert len(list(run.glob("generation-*"))) == 2
         changed = StorageWriter(run, keep_last=1)
         dcp.save({"w": w(3)}, storage_writer=changed)
-    changed.close()  # waits for what deletes older steps
+    changed.close()  # waits for the thread that deletes older steps
     assert steps(run) == [5]
     del one, other, changed, writer
     assert save({"w": w(4)}, run).storage_meta.save_id == "6"

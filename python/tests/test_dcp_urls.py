@@ -59,7 +59,7 @@ def versions(folder: Path, name: str = STREAM) -> list[int]:
 
 
 def save_without_commit(value: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the process is gone when all streams are written."""
+    """Writes all streams, as if the process ended before the commit."""
 
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -202,7 +202,7 @@ def test_versions_that_nothing_refers_to_are_deleted(
     save(6, folder)
     assert versions(folder) == [5, 6]
     assert load(folder) == 6
-    forget(folder)  # waits for what deletes old metadata
+    forget(folder)  # waits for the thread that deletes old metadata
     assert [info.step for info in _core.list_checkpoints(str(folder / "metadata"))] == [5, 4]
 
 

@@ -1,4 +1,4 @@
-"""A reader, and a writer whose retention deletes what the reader has just listed."""
+"""A reader, and a writer whose retention deletes a checkpoint that the reader has just listed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def commit(ckpt: df.Checkpointer, step: int) -> None:
 
 @pytest.fixture
 def before_opening(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Has something done, once, between a list and the opening of what it names."""
+    """Has an action done, once, between a list and the opening of a listed checkpoint."""
     due: list[Callable[[], object]] = []
 
     def wrap(name: str) -> None:

@@ -1,4 +1,4 @@
-"""What a person sees of a run: reprs, tables, lines in the log, bars."""
+"""Texts about a run for people: reprs, tables, lines in the log, bars."""
 
 from __future__ import annotations
 

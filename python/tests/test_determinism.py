@@ -1,4 +1,4 @@
-"""df.determinism(): what it sets, what it leaves, and that a run repeats itself with it."""
+"""df.determinism(): its settings, its advice, and runs that repeat themselves with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import deepfreeze as df
 
-# What torch hands to MKL's vector math (aten/src/ATen/cpu/vml.h).
+# The functions that torch hands to MKL's vector math (aten/src/ATen/cpu/vml.h).
 VECTOR_MATH = "acos asin atan cos erf erfc erfinv exp log log10 log2 sin sqrt tan tanh trunc"
 
 
@@ -57,7 +57,7 @@ def test_what_can_not_repeat_itself_raises() -> None:
 
 
 class Called(TorchDispatchMode):
-    """What torch is asked to compute, as operation, type and number of elements."""
+    """The operations that torch is asked to compute, with type and number of elements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ def test_says_what_only_the_environment_can_set(hash_seed: str | None, left: boo
 
 
 class FakeCuda:
-    """What determinism() asks of torch.cuda on a machine with a device."""
+    """The part of torch.cuda that determinism() asks, on a machine with a device."""
 
     def __init__(self, begun: bool) -> None:
         self._begun = begun

@@ -15,7 +15,7 @@ import pytest
 import deepfreeze as df
 
 T = TypeVar("T")
-SECONDS = 60.0  # a deadline for what must not hang
+SECONDS = 60.0  # a deadline for calls that must not hang
 
 
 def as_ranks(world_size: int, work: Callable[[int], T]) -> list[T]:

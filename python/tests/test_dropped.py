@@ -1,4 +1,4 @@
-"""A checkpointer that was dropped without close(): what is left of it on what it had attached."""
+"""A checkpointer that was dropped without close(): nothing of it stays on attached objects."""
 
 from __future__ import annotations
 

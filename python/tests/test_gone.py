@@ -55,7 +55,7 @@ def delete_contents(run: Path) -> None:
 
 
 def empty(run: Path) -> None:
-    """The same directory, without all that it held."""
+    """Empties the directory."""
     for path in run.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -86,7 +86,7 @@ def test_a_run_that_is_gone_is_made_again(
     assert str(run) in warning
     assert "made again" in warning
     assert steps(run) == [3, 4]
-    assert run_id(run) != before  # the old one may be gone on with where it was moved to
+    assert run_id(run) != before  # the old run may be continued in its new place
     assert "resumed_from" not in record(run, "generation-00000001.json")
     assert resumed(run) == 4
 

@@ -1,4 +1,4 @@
-"""What stands before each tensor is remembered from save to save: whatever changes is seen."""
+"""The guard of each tensor is remembered from save to save, and every change is seen."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from deepfreeze.memo import Memo
 WIDE = 128  # its square is 64 KiB: worth a guard
 
 
-# The guard of each entry by its key, and what is watched for each guard: keys and tensors.
+# The guard of each entry by its key, and the watches of each guard: keys and tensors.
 Answer: TypeAlias = tuple[dict[str, int], dict[int, list[tuple[str, int]]]]
 
 
 class Attached:
-    """A state and what guards it, as a checkpointer has them."""
+    """A state and its guards, as a checkpointer has them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from deepfreeze.adapters.torch_guards import make_guard
@@ -49,7 +49,7 @@ class Attached:
         self.guards.add(self.make(target, "window", self.nothing, self.nothing))
 
     def nothing(self, _: int) -> None:
-        """What hooks call."""
+        """The function that hooks call."""
 
     def update(self) -> None:
         for parameter in self.net.parameters():
@@ -57,7 +57,7 @@ class Attached:
         self.optimizer.step()
 
     def watch(self) -> Answer:
-        """As a save asks; and it is what a new look at the same would find."""
+        """Asks as a save does; the answer must equal that of a new examination."""
         capture = walk(self.state, self.memo)
         for entry in capture.entries:
             entry.device = self.device
@@ -135,7 +135,7 @@ def count_otherwise(attached: Attached) -> None:
 
 
 def note_a_number(attached: Attached) -> None:
-    """Every tensor is where it was, and not in the place that it had among all others."""
+    """Every tensor is in its old memory, but not in its old place among all the others."""
     state = attached.optimizer.state[attached.net[0].weight]
     values = dict(state)
     state.clear()

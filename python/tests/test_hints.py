@@ -1,4 +1,4 @@
-"""What the messages say about values that people try to save, and what they may save instead."""
+"""Messages about values that people try to save, with the values that they may save instead."""
 
 import enum
 import random

@@ -1,4 +1,4 @@
-"""The verb itself: kinds, steps, lines, output, what stays as it was."""
+"""The command itself: kinds, steps, lines, output, and runs that stay unchanged."""
 
 import io
 import json
@@ -292,7 +292,7 @@ def test_the_native_program_and_the_module_are_one(source: Path, run: Path) -> N
 
 
 def into(stream: str, source: Path, run: Path, *more: str) -> tuple[int, str]:
-    """The exit status and what was said, of a program whose standard output is that."""
+    """The exit status and the messages of a program whose standard output is `stream`."""
     import subprocess
     import sys
 

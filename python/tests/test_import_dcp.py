@@ -141,7 +141,7 @@ SHARDED = textwrap.dedent(
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes saved of a state that they share; beside it, the same state whole."""
+    """The save of two processes that share a state; beside it, the same state whole."""
     folder = tmp_path_factory.mktemp("sharded") / "dcp"
     in_two_processes(SHARDED, folder)
     return folder
@@ -187,7 +187,7 @@ def test_it_reads_what_dcp_itself_reads(sharded: Path, run: Path, tmp_path: Path
 def test_one_ranks_file_of_a_shared_state_is_no_state(
     sharded: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """torch loads it, where the program has imported DTensors."""
+    """torch loads it, if the program has imported DTensors."""
     code, message = refusal(Path(f"{sharded}.rank0.pt"), run, capsys)
     assert code == "unsupported"
     assert "rows is a box of a tensor that several ranks share" in message

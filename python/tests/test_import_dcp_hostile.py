@@ -217,7 +217,7 @@ def test_files_that_are_cut_or_missing_are_refused(
 
 
 def laughs() -> list[Any]:
-    """Of which a message would have a gigabyte."""
+    """A list whose message would have a gigabyte."""
     nested: list[Any] = ["lol"]
     for _ in range(28):
         nested = [nested, nested]
@@ -351,7 +351,7 @@ def test_flipped_bytes_of_the_metadata_are_refused_or_harmless(small: Path, run:
         )
         code = import_it(small, run.with_name(f"run{trial}"))
         assert code in (0, 3), (place, trial)
-        if code == 0:  # names are protected by nothing; what they stand for is
+        if code == 0:  # nothing protects names; their values are protected
             with df.Checkpointer(run.with_name(f"run{trial}")) as ckpt:
                 leaves = leaves_of(ckpt.load())
             assert leaves in ([[[0, 1, 2], [3, 4, 5]], 3], [3, [[0, 1, 2], [3, 4, 5]]]), place

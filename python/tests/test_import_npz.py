@@ -1,4 +1,4 @@
-"""Importing what numpy.savez wrote, and importing by a map of names."""
+"""Importing files of numpy.savez, and importing by a map of names."""
 
 from __future__ import annotations
 

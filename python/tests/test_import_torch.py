@@ -1,4 +1,4 @@
-"""Files of torch.save: what comes through, and what is refused without being run."""
+"""Files of torch.save: the values that are imported, and those that are refused without running."""
 
 import tracemalloc
 import zipfile
@@ -252,7 +252,7 @@ def test_an_archive_that_torch_would_read_otherwise_is_refused(
         both += place.read_bytes()
     path.write_bytes(both)
     assert torch.load(path)["epoch"] == 1
-    flip(path, both.index(torch.arange(8.0).numpy().tobytes()))  # what torch would read
+    flip(path, both.index(torch.arange(8.0).numpy().tobytes()))  # the part that torch would read
     code, message = refusal(path, run, capsys)
     assert code == "corrupt"
     assert f"something else before byte {len(both) // 2}" in message

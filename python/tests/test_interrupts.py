@@ -1,4 +1,4 @@
-"""Interrupts, and signals that end a program, at the places where they hurt."""
+"""Interrupts, and signals that end a program, at the most harmful places."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from deepfreeze.calls import Calls
 from deepfreeze.handle import Completer, ExitDeadline, ExitDeadlineError
 from deepfreeze.window import Watch
 
-SECONDS = 60.0  # a deadline for what must not hang
+SECONDS = 60.0  # a deadline for calls that must not hang
 
 
 class Ranks(df.DirectoryRanks):
@@ -82,7 +82,7 @@ def assert_goes_on(ckpt: df.Checkpointer, state: Any) -> None:
 
 
 def interrupt_next(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> list[Any]:
-    """Raises KeyboardInterrupt instead of the next call; returns where that call's object goes."""
+    """Raises KeyboardInterrupt instead of the next call; returns a list that gets its object."""
     real = getattr(owner, method)
     called: list[Any] = []
 

@@ -216,7 +216,7 @@ KINDS: list[Callable[[], Any]] = [
 
 
 def numbers(value: Any) -> Any:
-    """What a value says, by lists of Python's own numbers: for a live array that took a list."""
+    """A value as lists of Python's own numbers, to compare a live array that took a list."""
     if isinstance(value, (list, tuple)):
         return [numbers(item) for item in value]
     return plain(value)

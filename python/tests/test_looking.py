@@ -1,4 +1,4 @@
-"""ls, show, verify, doctor, scrub, diff, export and gc on what DCP saved to deepfreeze:// ids."""
+"""ls, show, verify, doctor, scrub, diff, export and gc on deepfreeze:// ids that DCP saved to."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ids(tmp_path: Path) -> Path:
 
 
 class Answer:
-    """Of one call."""
+    """The result of one call."""
 
     def __init__(self, code: int, told: str, failed: str) -> None:
         self.code, self.told, self.failed = code, told, failed
@@ -255,7 +255,7 @@ def test_gc_without_a_rule_deletes_no_committed_checkpoint(ids: Path, ask: Any) 
     assert done.code == 0
     assert "no committed checkpoint is deleted without --keep-last" in done.told
     assert sorted(ids.rglob("*")) == before
-    (ids / "1").rename(ids / "1.0123abcd.removed")  # as where its removal was interrupted
+    (ids / "1").rename(ids / "1.0123abcd.removed")  # as after an interrupted removal
     assert "debris half_removed" in ask("doctor", ids).told
     assert len(ask("gc", ids, "--dry-run", "--json").json["removed"]) == 1
     assert (ids / "1.0123abcd.removed").is_dir()

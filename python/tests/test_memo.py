@@ -24,7 +24,7 @@ STATES = 60
 
 
 def told(capture: Capture) -> tuple[str, list[tuple[object, ...]]]:
-    """What a capture would store: text, and of each entry its form and bytes."""
+    """The stored form of a capture: text, and of each entry its form and bytes."""
     entries = [
         (e.key, e.dtype, e.shape, e.logical_dtype, e.bytes, ctypes.string_at(e.address, e.bytes))
         for e in capture.entries
@@ -162,7 +162,7 @@ def test_a_tensor_that_becomes_each_ranks_own() -> None:
 
 
 def test_one_tensor_that_comes_to_lie_where_another_had_moved_to() -> None:
-    """It is tied now, though both lie where the last to move lay."""
+    """Both lie where the last to move lay, but now they are tied."""
     state, memo = {name: nn.Linear(3, 3, bias=False) for name in "ab"}, Memo()
     for _ in range(3):
         walk(state, memo)

@@ -1,4 +1,4 @@
-"""What is written for people stays readable, whatever a state's names are."""
+"""Text for people stays readable, whatever a state's names are."""
 
 from __future__ import annotations
 

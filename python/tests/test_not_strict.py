@@ -1,4 +1,4 @@
-"""restore(strict=False): what fits is restored, all else stays as it is and is reported."""
+"""restore(strict=False) restores values that fit; all others stay unchanged and are reported."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What is told at open and at close, so that no job comes to its end without one checkpoint."""
+"""Errors at open and at close, so that no job ends without one checkpoint."""
 
 import logging
 import os

@@ -28,7 +28,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 class Exposition:
-    """A text in Prometheus' format 0.0.4: AssertionError where it is none."""
+    """A text in Prometheus' format 0.0.4; AssertionError for any other text."""
 
     def __init__(self, text: str) -> None:
         assert text.endswith("\n")
@@ -43,7 +43,7 @@ class Exposition:
             self._check(name, kind)
 
     def value(self, name: str, **labels: str) -> float:
-        """Of the one sample that has these labels among its own."""
+        """The value of the one sample that has these labels among its own."""
         (found,) = (
             value
             for (each, own), value in self.samples.items()

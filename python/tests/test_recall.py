@@ -387,7 +387,7 @@ CHANGES: list[Callable[[State], None]] = [
 
 
 def outcome(state: State, memo: Memo | None) -> object:
-    """What a walk stores, or why it can't."""
+    """The stored form that a walk gives, or its error."""
     for module in state.values():
         for inner in module.modules() if isinstance(module, nn.Module) else ():
             if isinstance(inner, Counting):
@@ -467,7 +467,7 @@ def test_memory_that_shrank_and_lies_where_it_lay() -> None:
         expect_the_same(state, memo, [])
     place, storage = spare.data_ptr(), spare.untyped_storage()
     for size in range(39_999_900, 39_999_000, -64):
-        storage.resize_(size)  # which moves it, sooner or later to where it was
+        storage.resize_(size)  # this moves it, sooner or later to its old place
         if spare.data_ptr() == place:
             break
     assert spare.data_ptr() == place
@@ -517,7 +517,7 @@ def test_a_registered_kind_of_tensor_in_a_module() -> None:
         from_tree=lambda tree: tree["raw"],
     )
     buffer = torch.randn(3).as_subclass(Scaled)
-    buffer.detach = lambda: buffer  # type: ignore[method-assign]  # keeps what it is and has
+    buffer.detach = lambda: buffer  # type: ignore[method-assign]  # gives the object itself
     state, memo = start(10), Memo()
     state["net"].register_buffer("scaled", buffer)
     expect_the_same(state, memo, [])
@@ -543,7 +543,7 @@ class Averager:
 def test_a_tensor_that_moves_before_its_module_is_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By another thread: what was seen of it is of another place."""
+    """Another thread moves it: the places that were seen are out of date."""
     remember, remembered = ModuleRecall.of, []
 
     def move_and_remember(module: nn.Module, *seen: Any) -> ModuleRecall | None:
@@ -612,7 +612,7 @@ def test_an_empty_tensor_that_is_stored_in_parts() -> None:
 
 
 class Renaming(nn.Linear):
-    """Says itself what its parameters are called."""
+    """Names its parameters by a method of its own."""
 
     prefix = "first_"
 
@@ -657,7 +657,7 @@ def broken_off(state: State, memo: Memo, after: int) -> bool:
 
 
 def lie(state: State, how: str) -> None:
-    """Where the second module's weight lies, of two."""
+    """Sets the place of the second module's weight."""
     other = state["one"].weight.data
     places = {
         "apart": torch.randn(4, 4), "turned apart": torch.randn(4, 4).t(),

@@ -36,7 +36,7 @@ def first_as_number(large: Large) -> None:
 
 
 def first_as_text(large: Large) -> None:
-    """It is equal to what it was, and no name all the same."""
+    """The key equals the old one, but is no name."""
     items = list(large.items())
     large.clear()
     large.update({Text(items[0][0]): items[0][1], **dict(items[1:])})

@@ -1,4 +1,4 @@
-"""What a restore or a load has taken is given back at once, not when a collector comes by."""
+"""Memory of a restore or a load is given back at once, not when a collector runs."""
 
 from __future__ import annotations
 

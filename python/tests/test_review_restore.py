@@ -76,7 +76,7 @@ def test_an_interrupt_leaves_no_half_loaded_module(ckpt: df.Checkpointer) -> Non
 
 
 class Rude(Asked):
-    """Replaces memory, and changes what its attributes hold."""
+    """Replaces memory, and changes the contents of its attributes."""
 
     def __init__(self) -> None:
         super().__init__()

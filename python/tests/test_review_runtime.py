@@ -25,7 +25,7 @@ from deepfreeze import matching, reading
 
 
 class Stateful:
-    """An object of the state whose methods do what a test wants."""
+    """An object of the state whose methods do as a test wants."""
 
     def __init__(self, load: Any = None, give: Any = None) -> None:
         self.load = load
@@ -437,7 +437,7 @@ def test_the_end_of_a_with_block_gives_up_and_lets_the_exception_out(
     with pytest.raises(TimeoutError, match="step 1 was not durable"):
         handle.durable.result(timeout=10)
     assert ckpt._completer.gave_up
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(ckpt._engine))  # what giving up keeps alive
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(ckpt._engine))  # giving up keeps it alive
 
 
 def test_a_failing_close_does_not_hide_the_exception(
@@ -485,7 +485,7 @@ def test_a_dropped_checkpointer_closes_its_engine_without_the_gil(
     assert closed == [True, True]
 
 
-# What save() is given
+# The arguments of save()
 
 
 @pytest.mark.parametrize("value", [None, "high", [1]])

@@ -179,7 +179,7 @@ def test_a_save_that_is_interrupted_ends_while_its_exception_is_kept(
 
 
 def ends_soon(call: Callable[[], object]) -> None:
-    """Fails where it hangs, with a thread that is left."""
+    """Fails if the call hangs; its thread is then left."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(60)

@@ -13,7 +13,7 @@ import deepfreeze as df
 
 
 def modes(place: Path) -> tuple[set[int], set[int]]:
-    """Of all directories and of all files below it."""
+    """The modes of all directories and of all files below `place`."""
     found = [place, *place.rglob("*")]
     return (
         {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_dir()},
@@ -55,12 +55,13 @@ def test_two_users_of_a_group_go_on_with_one_run(shared_by: str) -> None:
         run = shared / "runs" / "a"
         as_user(ALICE, 0o002, lambda: steps_after(run, 1), group)
         as_user(ALICE, 0o002, lambda: steps_after(run, 2, restored=1), group)
-        (run / f"step-{9:012d}-{9:016x}").mkdir()  # what a process of Alice left when it died
+        (run / f"step-{9:012d}-{9:016x}").mkdir()  # left by a process of Alice that died
         (run / f"step-{9:012d}-{9:016x}" / "rank-00000-of-00001-0-of-1.part").touch()
         for path in run.rglob("*9-*"):
             os.chown(path, ALICE, GROUP)
             path.chmod(0o2775 if path.is_dir() else 0o664)
-        # Bob claims, aborts and deletes what Alice's process left, and then her checkpoints.
+        # Bob claims, aborts and deletes the files that Alice's process left, and then her
+        # checkpoints.
         as_user(BOB, 0o002, lambda: steps_after(run, 3, keep=1, restored=2), group)
         assert [path.name[:17] for path in run.glob("step-*")] == [f"step-{3:012d}"]
         assert attempt_of(run, 3).stat().st_uid == BOB

@@ -1,4 +1,4 @@
-"""Value ranges, and what is kept of a run that diverged."""
+"""Value ranges, and the checkpoints that stay of a run that diverged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as the cost of a save, and what does not."""
+"""The times that count as the cost of a save, and those that do not."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +57,7 @@ class Loop:
 
 
 def warm() -> Loop:
-    """Past what is left out, with steps of one second and the first save done."""
+    """A loop past the steps that are left out: steps of one second, the first save done."""
     loop = Loop()
     loop.step(*[1.0] * 8)
     loop.save()

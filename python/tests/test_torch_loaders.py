@@ -133,7 +133,7 @@ WITHIN = {
     "QFunctional": "QFunctional",
     "_ConvBnNd": "qat ConvBn1d",
 }
-# What torch.save() stores by pickling objects of torch's own C++ classes; save() refuses it.
+# torch.save() stores these by pickling objects of torch's own C++ classes; save() refuses them.
 PICKLED = {
     "PackedParameter": lambda: quantized.dynamic.LSTM(2, 2),
     "RNNBase": lambda: quantized.dynamic.LSTM(2, 2),
@@ -182,7 +182,7 @@ def flat(state: Any, path: str = "") -> dict[str, Any]:
 
 
 def by_torch(module: nn.Module, state: Any, *, strict: bool) -> tuple[Any, Any, list[str]] | None:
-    """What torch makes of it: the state, and the names that it misses and does not expect."""
+    """torch's own load: the state, and the names that are missing and unexpected."""
     try:
         result = module.load_state_dict(copy.deepcopy(state), strict=strict)
     except (KeyError, RuntimeError):
@@ -296,7 +296,7 @@ def test_a_hook_renames(ckpt: df.Checkpointer, strict: bool) -> None:
 
 
 class Forgiving(nn.Module):
-    """What it lacks it makes anew, and says so by a hook after loading."""
+    """Makes missing values anew, and reports them by a hook after loading."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -458,7 +458,7 @@ def test_a_loader_is_told_which_version_has_stored(
 def test_a_loader_that_is_not_asked_is_told_the_version_too(
     ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch, wrap: Any
 ) -> None:
-    """As those with shards are: what they hold is filled before it is loaded."""
+    """Modules with shards are the same: their values are filled before they are loaded."""
     stored, live = Unturned(2, 2), Turned(2, 2)
     monkeypatch.setattr("deepfreeze.adapters.torch_modules.may_be_asked", lambda _: False)
     save(ckpt, 1, {"m": wrap(stored)})

@@ -1,4 +1,4 @@
-"""Names without what wraps a model: a wrapper may come or go between save and restore."""
+"""Names without a model's wrappers: a wrapper may come or go between save and restore."""
 
 from collections.abc import Callable
 from typing import Any

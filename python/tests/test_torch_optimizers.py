@@ -343,7 +343,7 @@ class SavesItsOwn(torch.optim.SGD):
 
 
 class LoadsItsOwn(torch.optim.SGD):
-    """Gives what torch would, and takes it in its own way."""
+    """Gives the state that torch would, and takes it in its own way."""
 
     loads = 0
 

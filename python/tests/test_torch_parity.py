@@ -1,8 +1,8 @@
 """Beside torch's own load_state_dict: every optimizer, scheduler and wrapper that torch has.
 
 Each state is saved and restored by us, and loaded by torch out of the same state_dict(). After a
-restore each value is torch's, or is what it was before and reported. TORCH_TAKES lists what we
-refuse although torch takes it, with the reason; docs/state.md has the same list.
+restore each value equals torch's, or is unchanged and reported. TORCH_TAKES lists changes that we
+refuse although torch takes them, with the reasons; docs/state.md has the same list.
 """
 
 import copy
@@ -24,7 +24,7 @@ from torch.optim import Optimizer, lr_scheduler
 
 import deepfreeze as df
 
-# By kind of change between save and restore. torch refuses each of them for modules.
+# Keyed by the change between save and restore. torch refuses each of them for modules.
 TORCH_TAKES = {
     "optimizer, renamed": "torch goes by the order of the parameters, and can't tell two swapped",
     "optimizer, resized": "torch loads state of a wrong shape, and the next step fails or is wrong",
@@ -370,7 +370,7 @@ PAIRS = sorted({pair for name in WRAPPERS for pair in ((name, "none"), ("none", 
 @pytest.mark.usefixtures("process_group")
 @pytest.mark.parametrize(("there", "here"), [*PAIRS, ("all of them", "all of them")])
 def test_wrappers_may_come_and_go(ckpt: df.Checkpointer, there: str, here: str) -> None:
-    """What torch itself needs names mended for, because its own keep the wrappers' prefixes."""
+    """torch itself needs the names mended for this, because its own keep the wrappers' prefixes."""
     stored = wrapped(there, 1)
     save(ckpt, 1, stored)
     for strict in (True, False):

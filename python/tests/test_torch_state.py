@@ -1,4 +1,4 @@
-"""torch modules: what is stored, what is loaded, what is filled in place."""
+"""torch modules: the values that are stored, loaded and filled in place."""
 
 import copy
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ def test_buffers_are_those_of_the_first_rank_of_their_group(
 
 
 def parallel(module: nn.Module) -> nn.Module:
-    """As DistributedDataParallel names what is in it, without a process group."""
+    """A module with DistributedDataParallel's names, without a process group."""
     kind = nn.parallel.DistributedDataParallel
     made = kind.__new__(kind)
     nn.Module.__init__(made)

@@ -35,7 +35,7 @@ COMPLEX = {torch.complex64: "F32", torch.complex128: "F64"}
 
 
 def tensor_of(dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """Three by two elements of random bits, or of 0 and 1 where they must be."""
+    """Three by two elements of random bits, or of 0 and 1 if they must be."""
     generator = torch.Generator().manual_seed(seed)
     top = 2 if dtype == torch.bool else 256
     data = torch.randint(0, top, (6 * dtype.itemsize,), dtype=torch.uint8, generator=generator)

@@ -1,4 +1,4 @@
-"""Capture while training goes on: what attach() guards, through whichever loop."""
+"""Capture while training continues: attach() guards its targets in every kind of loop."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def assert_holds(ckpt: df.Checkpointer, step: int, expected: dict[str, Tensor]) 
 
 
 def data_section(ckpt: df.Checkpointer, step: int) -> str:
-    """The SHA-256 of what follows the header of a step's only file."""
+    """The SHA-256 of all bytes after the header of a step's only file."""
     info = next(info for info in ckpt.checkpoints() if info.step == step)
     (file,) = Path(info.path).glob("*.safetensors")
     whole = file.read_bytes()
@@ -297,8 +297,8 @@ def test_an_early_capture_that_is_out_of_date_is_made_anew(ckpt: df.Checkpointer
 
 
 def test_a_change_behind_an_early_capture_needs_no_fence(ckpt: df.Checkpointer) -> None:
-    """Until save(): the counters tell that what was captured is out of date, were it one element,
-    which the witness of the memory hardly ever sees."""
+    """Until save(): the counters tell that the captured values are out of date, even if one element
+    changed, which the witness of the memory hardly ever sees."""
     training = Training(adam)
     ckpt.attach(training.optim, mode="after_update")
     for step in (1, 2, 3):

@@ -18,7 +18,7 @@ def train(ckpt: df.Checkpointer, first: int, last: int) -> None:
 
 @pytest.fixture(autouse=True)
 def trained(run: Path) -> None:
-    """By a program that has ended: that it was in this process tells the next one nothing."""
+    """Trains as a program that has ended; that it ran in this process must make no difference."""
     with df.Checkpointer(run) as ckpt:
         train(ckpt, OLD[0], OLD[-1])
 

@@ -1,4 +1,4 @@
-"""What several tests need."""
+"""Helpers that several tests share."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def data_file(run: Path, step: int) -> Path:
 
 
 def data_start(path: Path) -> int:
-    """Where a safetensors file's data begins."""
+    """The offset of a safetensors file's data."""
     with path.open("rb") as file:
         return 8 + int.from_bytes(file.read(8), "little")
 

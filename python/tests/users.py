@@ -1,4 +1,4 @@
-"""Other users of this machine: what a forked child does as one of them."""
+"""Other users of this machine: a forked child acts as one of them."""
 
 import os
 import tempfile

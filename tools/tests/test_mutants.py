@@ -1,4 +1,4 @@
-"""What tools/mutants.py finds in a source, and what it makes of it."""
+"""The sites that tools/mutants.py finds in a source, and the mutants that it makes of them."""
 
 from __future__ import annotations
 

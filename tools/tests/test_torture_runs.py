@@ -1,4 +1,4 @@
-"""A long run has passed only where it says what it found, and left nothing out."""
+"""A long run has passed only if it reports its findings, and left nothing out."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_run_that_was_never_recorded_has_a_row_that_says_so() -> None:
 
 
 def test_a_run_without_an_end_has_failed() -> None:
-    """And what it has started dies with it."""
+    """Processes that it has started die with it."""
     program = (
         "import subprocess, sys, time; print('3 cuts', flush=True);"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
@@ -111,7 +111,7 @@ def test_a_run_without_an_end_has_failed() -> None:
 
 
 def is_there(process: int) -> bool:
-    """And not only waiting to be buried by who has inherited it."""
+    """Whether the process lives: it is not a zombie that waits for its parent."""
     try:
         return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -170,7 +170,7 @@ def test_the_page_has_the_trials_as_they_are_recorded() -> None:
     assert torture_bounds.written_into(page, torture.stored()) == page
     now = torture.table(torture.stored(), torture_parts.recorded()).splitlines()
     then = torture.TABLE.read_text().splitlines()
-    # The rows of what is done in parts are of the sources of then.
+    # Rows of runs that are done in parts belong to the sources of that time.
     assert [line for line in now if ", in parts |" not in line] == [
         line for line in then if ", in parts |" not in line
     ]

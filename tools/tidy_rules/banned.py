@@ -1,4 +1,4 @@
-"""What the sources may not contain, each with what to write instead."""
+"""Code that the sources may not contain, each with its replacement."""
 
 from __future__ import annotations
 

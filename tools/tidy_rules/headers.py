@@ -1,7 +1,7 @@
-"""Every header compiles alone: it includes what it uses.
+"""Every header compiles alone: it includes all headers that it needs.
 
-What compiled is remembered in build/tidy_headers.json by a hash over the header and the headers
-of the tree that it includes, so that a second run compiles only what changed.
+Headers that compiled are remembered in build/tidy_headers.json by a hash over the header and the
+headers of the tree that it includes, so a second run compiles only changed ones.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _closure_hash(tree: Tree, header: Source, compiler: str) -> str:
 
 
 def _compile(tree: Tree, compiler: str, path: str) -> str:
-    """The first error; empty where it compiles."""
+    """The first error; empty if it compiles."""
     command = [compiler, *_FLAGS, "-x", "c++-header", path]
     done = subprocess.run(
         command, cwd=tree.root, capture_output=True, text=True, check=False, timeout=_SECONDS_MAX

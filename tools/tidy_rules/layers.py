@@ -48,7 +48,8 @@ def _refusal(
 ) -> str | None:
     """Why the file at `parts` may not include a header of folder `target`; None: it may.
 
-    A test may include any folder below its own: it often makes by hand what its folder reads.
+    A test may include any folder below its own: it often makes by hand the data that its folder
+    reads.
     """
     if target == "deepfreeze":
         return None

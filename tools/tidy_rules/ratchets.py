@@ -1,6 +1,6 @@
 """Sizes that may not grow: 70 lines a function, 500 a file (800 for tests).
 
-A longer one may exist where tools/ratchet.txt names it with its size. That number may only
+A longer one may exist if tools/ratchet.txt names it with its size. That number may only
 shrink: tidy also asks for a lower number, or none, as soon as the code allows it.
 """
 
@@ -92,7 +92,7 @@ def _cpp_functions(lines: list[str]) -> Iterator[tuple[str, int, int]]:
 
 
 def _opening_line(lines: list[str], start: int) -> int | None:
-    """The line that ends with the body's brace; None where the statement has no body."""
+    """The line that ends with the body's brace; None if the statement has no body."""
     for index in range(start, min(start + _HEADER_LINES_MAX, len(lines))):
         text = lines[index].rstrip()
         if text.endswith("{"):
