@@ -1,4 +1,4 @@
-"""What happens to a run under chaos, one act after the other. Each leaves no trainer behind."""
+"""The acts of chaos on a run, done one after the other. Each leaves no trainer behind."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ REPAIR_CHANCE = 0.5
 KEEP_ALL = 1_000_000
 WHOLE_MIN = 3  # undamaged checkpoints before one is damaged
 
-COMMITTED = b'"outcome":"committed"'  # what doctor --repair looks for
+COMMITTED = b'"outcome":"committed"'  # doctor --repair looks for it
 POINTS = [
     name for name in fail_points_of_one() if not name.startswith(("debris.", "repair.", "scrub."))
 ]
-# Where an error can be given, not only a kill: capturing can't fail.
+# Points that can raise an error, not only kill: capturing can't fail.
 ERROR_POINTS = [name for name in POINTS if not name.startswith("capture.")]
 
 
 class Acts:
-    """Each draws what it needs from the supervisor's generator."""
+    """Each act draws its values from the supervisor's generator."""
 
     def __init__(self, on: Supervisor, disk: SmallDisk | None) -> None:
         self._on = on
@@ -75,7 +75,7 @@ class Acts:
         self._on.end(trainer)
 
     def one_error(self) -> None:
-        """Of the disk; the next save starts afresh."""
+        """One error of the disk; the next save starts afresh."""
         point, at_pass = self._draw.choice(ERROR_POINTS), self._draw.randrange(1, PASSES_MAX)
         error = self._draw.choice(ERRORS)
         armed = f"{point}=error:{error}@{at_pass}"
@@ -161,8 +161,8 @@ class Acts:
             self._repair_or_leave(newest.directory, may=tells)
 
     def _repair_or_leave(self, directory: str, *, may: bool) -> None:
-        """A damaged manifest can be written anew where what is left of it tells that it was one of
-        a committed attempt, until the line goes on without it."""
+        """A damaged manifest can be written anew if its rest shows that it was one of a committed
+        attempt, until the line continues without it."""
         if may and self._draw.random() < REPAIR_CHANCE:
             self._on.command("doctor", "--repair")
             del self._on.oracle.spoiled[directory]
@@ -178,7 +178,7 @@ class Acts:
         self._on.end(trainer)
 
     def tidied(self) -> None:
-        """With nobody writing: what is left is what counts, every byte of it."""
+        """With nobody writing: exactly the files that count are left, with every byte right."""
         self._on.rest()
         if self._on.oracle.durable:
             self._remove_undeletable()

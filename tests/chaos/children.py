@@ -25,7 +25,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 class ViolationError(AssertionError):
-    """What was promised does not hold."""
+    """A promise is broken."""
 
 
 class Child:
@@ -48,7 +48,7 @@ class Child:
         os.set_blocking(self._reader, False)
 
     def fileno(self) -> int:
-        """What there is to read from, for select()."""
+        """The descriptor to read from, for select()."""
         return self._reader
 
     @property
@@ -72,7 +72,7 @@ class Child:
         return self.status is not None
 
     def kill(self) -> None:
-        """And wait for its end; what it said before can still be read."""
+        """Kills it and waits for its end; its output so far can still be read."""
         if not self.ended():
             os.kill(self.pid, signal.SIGKILL)
             _, self.status = os.waitpid(self.pid, 0)
@@ -91,7 +91,7 @@ class Child:
         os.close(self._reader)
 
     def check_alive(self) -> None:
-        """ViolationError where it has said nothing for too long."""
+        """ViolationError if it has been silent for too long."""
         silent = time.monotonic() - self.heard
         if silent > DEADLINE_SECONDS and not self.stopped and self.status is None:
             raise ViolationError(f"{self.name} hangs: nothing heard for {silent:.0f} s")
@@ -132,7 +132,7 @@ def open_log(directory: Path) -> int:
 
 
 def compile_once(directory: Path) -> None:
-    """Each child imports deepfreeze; where that may not be cached beside it, each compiles it."""
+    """Has Python's cache written once: otherwise each child would compile deepfreeze."""
     sys.pycache_prefix = str(directory / "pycache")
     sys.dont_write_bytecode = False
 
@@ -165,6 +165,6 @@ def _wait(readers: Sequence[Child], seconds: float) -> None:
 
 
 def is_readable(stream: IO[str]) -> bool:
-    """Whether a line, or its end, can be read now: whoever writes it writes whole lines."""
+    """Whether a line, or the end, can be read now: writers write whole lines."""
     ready, _, _ = select.select([stream], [], [], 0)
     return bool(ready)

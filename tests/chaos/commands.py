@@ -31,12 +31,12 @@ FULL_WORDS = ("No space left", "no_space")
 
 
 class Commands:
-    """Draws them, begins one when the one before has ended, and says what must not be."""
+    """Draws commands, begins one when the last has ended, and reports results that must not be."""
 
     def __init__(
         self, run: Path, place: Path, oracle: Oracle, keep: int, draw: random.Random
     ) -> None:
-        """What they print goes to `place`, which is never full; what they export does not."""
+        """Their output goes to `place`, which is never full; their exports go elsewhere."""
         self._run, self._oracle, self._draw = run, oracle, draw
         self._out = run.parent / "export.safetensors"
         self._output = place / "command.out"
@@ -77,7 +77,7 @@ class Commands:
         self.disk_is_full = False
 
     def begin_any(self) -> None:
-        """Where none is under way, nor unwanted."""
+        """Begins a command, if none is running and none is forbidden."""
         if self._process is None and not self.paused:
             (words,) = self._draw.choices(list(self._verbs), list(self._verbs.values()))
             deletes = words[0] == "gc" or "--delete-debris" in words
@@ -126,7 +126,7 @@ class Commands:
         )
 
     def _check_faulty(self, faulty: set[str], status: int, text: str) -> None:
-        """Faults where damage was done, and nowhere else."""
+        """Checks that faults are reported exactly for damaged checkpoints."""
         if strange := faulty - self._oracle.spoiled.keys():
             raise self._violation(f"finds faults in {strange}, which is whole", status, text)
         still = {each for each in self._spoiled if self._stands(each)}
@@ -184,7 +184,7 @@ class Commands:
         step = int(json.loads(text)["checkpoint"]["step"])
         found = digests_of_file(self._out)
         if not any(self._oracle.has_bytes(point, found) for point in self._oracle.at_step(step)):
-            raise self._violation(f"wrote what step {step} never was", status, text)
+            raise self._violation(f"wrote bytes that step {step} never had", status, text)
 
 
 _JUDGES: dict[str, Callable[[Commands, int, str], None]] = {

@@ -32,7 +32,7 @@ def fail_points() -> list[str]:
 
 
 def fail_points_of_ranks() -> list[str]:
-    """Those that no process passes alone; tests/ranks kills there."""
+    """The points that no process passes alone; tests/ranks kills there."""
     return [name for name in fail_points() if name.startswith("await.")]
 
 

@@ -3,8 +3,8 @@
 A trainer is killed with SIGKILL at every fail point, at its first and at a later pass, on every
 way that leads there (a new run, one that a killed process left, a failing disk, a damaged run
 file; and the program's gc, doctor and scrub), and at random moments. A new process restores, and
-goes on; a third one restores that. What comes back is one step's bytes, compared by hash: of the
-newest that was acknowledged, or of a newer one that was begun.
+continues; a third one restores that. The restored state must be one step's bytes, compared by
+hash: those of the newest acknowledged step, or of a newer one that was begun.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LATER_PASS_MAX = 4
 WIDE_CHANCE = 0.15
 IO_MODES = ("", "direct", "buffered")  # "": as found out
 URING_ONLY = ("part.complete",)
-LIES = ("byte", "early")  # negative controls: what the trainer does wrong
+LIES = ("byte", "early")  # negative controls: faults that the trainer is given
 RANDOM_MOMENTS_QUICK = 4
 _IO_URING_SETUP = 425  # the system call's number, everywhere
 
@@ -56,7 +56,7 @@ def has_uring() -> bool:
 
 @dataclass(frozen=True)
 class Kill:
-    """One trial: where a process is to die."""
+    """One trial: the place where a process is to die."""
 
     way: str
     point: str = ""  # "": at a random moment
@@ -69,7 +69,7 @@ class Kill:
 
 @dataclass
 class Tally:
-    """What all trials showed."""
+    """The results of all trials."""
 
     seed: int
     kills: int = 0
@@ -115,7 +115,7 @@ def check_after(case: Case, kill: Kill, tally: Tally) -> None:
 
 
 def finish_program(case: Case, way: Way) -> None:
-    """What was interrupted can be done again, to its end."""
+    """An interrupted program can be run again, to its end."""
     status = case.program(way.program)
     if status != 0:
         raise ViolationError(f"{way.program} after it was killed: exit status {status}")
@@ -131,14 +131,14 @@ def kind_of_restore(point: Point | None, floor: Point | None) -> str:
 
 
 def check_all_durable(case: Case, events: list[Event]) -> None:
-    """Of a life with no fault: nothing that a dead process left keeps it from saving."""
+    """A life without a fault: no file of a dead process keeps it from saving."""
     kinds = Counter(each["kind"] for each in events)
     if kinds["durable"] != STEPS_AFTER or not kinds["ended"]:
         raise ViolationError(f"life {case.lives} could not go on: {events}")
 
 
 class Trials:
-    """Carries them out, each on a run of its own; what comes before a kill is made once."""
+    """Carries out the trials, each on a run of its own; the life before a kill is made once."""
 
     def __init__(self, seed: int, directory: Path, lie: str) -> None:
         self.tally = Tally(seed)
@@ -160,7 +160,7 @@ class Trials:
 
     @contextmanager
     def _case(self, way: str) -> Iterator[Case]:
-        """Its directory is kept where it ends in a violation."""
+        """A copy of the prepared case; its directory is kept if it ends in a violation."""
         if way not in self._prepared:
             self._prepared[way] = self._prepare(way)
         self._number += 1
@@ -175,7 +175,7 @@ class Trials:
         self.tally.checkpoints += len(case.oracle.durable)
 
     def _prepare(self, way: str) -> Case:
-        """What comes before the kill, made once."""
+        """The life before the kill, made once."""
         case = self._new_case(way)
         WAYS[way].prepare(case)
         return case

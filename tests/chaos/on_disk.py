@@ -1,4 +1,4 @@
-"""What a run's directory holds, read without the product: an independent witness."""
+"""The contents of a run's directory, read without the product: an independent witness."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def held(run: Path, damaged: Collection[str] = ()) -> list[Held]:
 
 
 def used_bytes(path: Path) -> int:
-    """Of a run, its growing list of claims apart: a block each, one for every life."""
+    """The disk blocks of a run without its growing list of claims: a block for every life."""
     return sum(
         each.stat().st_blocks * 512
         for each in path.rglob("*")
@@ -47,7 +47,7 @@ def used_bytes(path: Path) -> int:
     )
 
 
-# What happens to a file that nobody touches. Data is random, so that each changes some byte.
+# Damages to a file that nobody writes. Data is random, so that each changes some byte.
 DAMAGES = ("flip", "truncate", "zero page")
 
 

@@ -1,6 +1,6 @@
-"""What was begun, acknowledged and damaged, and what must therefore be found and restored.
+"""Knows what was begun, acknowledged and damaged, and so the checkpoints that must be found.
 
-A violation is raised where something else is. Points are ordered as the product orders
+It raises a violation for any other result. Points are ordered as the product orders
 checkpoints: each life of the trainer claims a newer generation, and its steps ascend.
 """
 
@@ -14,7 +14,7 @@ from .state import Digests, Point, World, digests_at
 
 
 class Oracle:
-    """Of one run."""
+    """The truth about one run."""
 
     def __init__(self, world: World, keep: int) -> None:
         self._world = world
@@ -22,9 +22,9 @@ class Oracle:
         self.begun: dict[int, list[int]] = {}  # the steps of each life, ascending
         self.durable: set[Point] = set()
         self.spoiled: dict[str, Point] = {}  # by directory: damaged on purpose
-        self._origins: dict[int, Point | None] = {}  # what each life went on from
+        self._origins: dict[int, Point | None] = {}  # the point from which each life continued
         self._perhaps: set[Point] = set()  # committed or not: in flight, or their life ended
-        self._bound = Point(0, 0)  # retention may have deleted what is older
+        self._bound = Point(0, 0)  # retention may have deleted older ones
         self.restored = 0
         self.fell_back = 0
 
@@ -44,7 +44,7 @@ class Oracle:
         return point.step in self.begun.get(point.life, [])
 
     def at_step(self, step: int) -> list[Point]:
-        """Of all lives, newest first."""
+        """The points with this step number, of all lives, newest first."""
         return [Point(life, step) for life in reversed(self.begun) if step in self.begun[life]]
 
     def floor(self) -> Point | None:
@@ -88,7 +88,7 @@ class Oracle:
     def _check_told(
         self, point: Point | None, fell_back: list[tuple[int, str]], whose: str
     ) -> None:
-        """What was passed over was damaged, or collected meanwhile; and all of it is told."""
+        """Points that were passed over were damaged, or collected; and all are reported."""
         newer = [each for each in self.spoiled.values() if point is None or each > point]
         told = [step for step, _ in fell_back]
         if missing := sorted({each.step for each in newer} - set(told)):
@@ -106,7 +106,7 @@ class Oracle:
         self.durable.add(point)
 
     def line(self, head: Point) -> Iterator[Point]:
-        """What a run passed through whose newest point is `head`, newest first."""
+        """The points that the run to `head` passed through, newest first."""
         last: Point | None = head
         while last is not None:
             for step in reversed(self.begun.get(last.life, [])):
@@ -120,7 +120,7 @@ class Oracle:
         self._bound = max(self._bound, self._oldest_kept(point))
 
     def _oldest_kept(self, head: Point) -> Point:
-        """Once all that may be committed is; the present bound where the rule keeps more."""
+        """The bound after all possible commits; the present bound if the rule keeps more."""
         kept: list[Point] = []
         for point in self.line(head):
             if point < self._bound or len(kept) == self._keep:
@@ -134,7 +134,7 @@ class Oracle:
         return {each for each in self.durable if each >= self._bound} - set(self.spoiled.values())
 
     def check_held(self, found: list[Held]) -> None:
-        """With nobody writing: what must be there is, and nothing that was never begun."""
+        """With nobody writing: all required points are there, and none that was never begun."""
         points = {each.point for each in found}
         if lost := sorted(self.required() - points):
             raise ViolationError(

@@ -1,6 +1,6 @@
 """A process that loads the newest checkpoint again and again, all its life.
 
-`python -m tests.chaos.reader RUN` does what each line of its input says and answers with a line.
+`python -m tests.chaos.reader RUN` obeys each line of its input and answers with a line.
 It claims nothing: restore() would take the run over from its trainer.
 """
 

@@ -20,7 +20,7 @@ class SmallDisk:
         self._ballast = self.path / "ballast"
 
     def mount(self) -> str:
-        """Why it could not be; "" where it is there."""
+        """Mounts it; the reason if that fails, "" if it is mounted."""
         image = self.path.with_suffix(".img")
         if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
             return "it takes root and mkfs.ext4"

@@ -3,7 +3,7 @@
 On one run directory, all at once: a trainer that is killed, stopped and overtaken, that meets
 failing and full disks and goes back; the command-line program in a loop; two readers that load
 the newest again and again. Files are damaged. An oracle knows every byte, every acknowledgement and
-every damage. What it does not expect ends the soak, with the seed and the last events, and the
+damage. Any result that it does not expect ends the soak, with the seed and the last events, and the
 run stays.
 """
 
@@ -33,15 +33,15 @@ SAMPLES_MIN = 9  # else growth would say nothing: a soak takes longer on a busy 
 WARM_UP_SHARE = 0.25
 FIRST_LIVES = 2  # before the readers and the commands begin
 
-# A reader's, from the first third of the samples after the warm-up to the last, by medians:
-# heap: errors that it was told last; rss: one arena of Python's allocator, late code, and what
-# thousands of claims take while a run is listed (each life adds one).
+# A reader's growth from the first third of the samples after the warm-up to the last, by medians.
+# heap: the errors that it was given last; rss: one arena of Python's allocator, late code, and
+# the listing of a run with thousands of claims (each life adds one).
 GROWTH_MAX = {"heap_bytes": 16 << 10, "rss_bytes": 4 << 20, "descriptors": 0, "threads": 1}
 
 
 @dataclass
 class Soak:
-    """What one soak showed."""
+    """The results of one soak."""
 
     seed: int
     seconds: float = 0.0
@@ -66,12 +66,12 @@ def growth(values: list[int]) -> int:
 
 
 def fewest_samples(on: Supervisor) -> int:
-    """Of any reader."""
+    """The number of samples of the reader that has fewest."""
     return min(len(reader.curve) for reader in on.readers)
 
 
 def grown(on: Supervisor, name: str) -> int:
-    """Of the reader that has grown most."""
+    """The growth of the reader that has grown most."""
     return max(
         (growth([getattr(each, name) for each in reader.curve]) for reader in on.readers), default=0
     )
@@ -96,7 +96,7 @@ def let_loose(on: Supervisor, acts: Acts, seconds: float) -> None:
 
 
 def carry_out(seed: int, seconds: float, lie: str, place: Workplace) -> Soak:
-    """In `place`, which is kept where something was violated."""
+    """Runs the soak in `place`, which is kept if something was violated."""
     compile_once(place.path)
     soak = Soak(seed)
     disk: SmallDisk | None = SmallDisk(place.path)

@@ -18,7 +18,7 @@ from tests.e2e.stored_file import read_stored_file
 
 Digests = dict[str, str]  # of tensors, by the keys under which they are stored
 
-# Elements of the parameters. Those of 64 KiB and more are captured behind training, and a wide
+# Elements of the parameters. Tensors of 64 KiB and more are captured behind training, and a wide
 # state has more than one slab of 4 MiB.
 SIZES = {"small": (60_000, 20_000, 1_000, 7), "wide": (560_000, 20_000, 1_000, 7)}
 EXTRA_ELEMENTS = 1_250
@@ -34,13 +34,13 @@ class Point:
 
 @dataclass(frozen=True)
 class World:
-    """What decides every byte, the point apart."""
+    """The parameters that, together with the point, decide every byte."""
 
     seed: int
     size: str = "small"
 
     def elements(self) -> dict[str, int]:
-        """Of each tensor."""
+        """The number of elements of each tensor."""
         counts = {"extra": EXTRA_ELEMENTS}
         for index, count in enumerate(SIZES[self.size]):
             counts[f"model.{index}"] = counts[f"optim.state.{index}.moment"] = count
@@ -58,7 +58,7 @@ class World:
 
 @functools.lru_cache(maxsize=64)
 def digests_at(world: World, point: Point) -> Digests:
-    """Of the true state."""
+    """The digests of the true state."""
     return {key: digest(world.bytes_at(point, key)) for key in world.elements()}
 
 
@@ -67,14 +67,14 @@ def digest(data: bytes | memoryview) -> str:
 
 
 def digests_of_file(path: Path) -> Digests:
-    """Of the tensors in a stored file, by the public rules of safetensors alone."""
+    """The digests of the tensors in a file, by the public rules of safetensors alone."""
     stored = read_stored_file(path)
     data = memoryview(path.read_bytes())[stored.header_bytes :]
     return {key: digest(data[first:last]) for key, (first, last) in stored.extents.items()}
 
 
 def digests_of_tree(tree: Any, path: str = "") -> Digests:
-    """Of all tensors or arrays in what load() gave."""
+    """The digests of all tensors or arrays in a result of load()."""
     if isinstance(tree, dict):
         found: Digests = {}
         for name, item in tree.items():
@@ -86,14 +86,14 @@ def digests_of_tree(tree: Any, path: str = "") -> Digests:
 
 
 class Replay(torch.optim.Optimizer):
-    """An optimizer whose step writes what the state is to be next."""
+    """An optimizer whose step writes the state's next values."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], write: Callable[[], None]) -> None:
         super().__init__(parameters, {})
         self._write = write
 
     def step(self, closure: object = None) -> None:  # type: ignore[override]
-        """Behind the fences of whoever is attached."""
+        """Writes after the fences of attached checkpointers."""
         with torch.no_grad():
             self._write()
 

@@ -1,7 +1,7 @@
-"""One run and all who use it at once: trainers, the program, readers. Everything is judged here.
+"""One run and all its users at once: trainers, the program, readers. Everything is judged here.
 
-One thread: children are forked from it. Acts (acts.py) wait by `until`, so that while they do, all
-others are heard, and whatever is wrong ends the act as a ViolationError.
+It is one thread: children are forked from it. Acts (acts.py) wait by `until`, so meanwhile all
+other children are heard, and any fault ends the act as a ViolationError.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Trainer:
 
 
 class Supervisor:
-    """Knows the run, the truth about it, and who is at work."""
+    """Knows the run, the truth about it, and its present users."""
 
     def __init__(self, run: Path, place: Path, seed: int, lie: str) -> None:
         self.run = run
@@ -84,7 +84,7 @@ class Supervisor:
         self._events = (place / "events.log").open("w")
         self._began = time.monotonic()
 
-    # Who is at work.
+    # The present users.
 
     def start(self, *, expects: str = "", may_die: bool = False, **more: Any) -> Trainer:
         """The next life. `expects`: codes of failures, separated by spaces."""
@@ -109,7 +109,7 @@ class Supervisor:
             self.readers.append(Reader(self.run, number, self._log, leaks=leaks))
 
     def end(self, trainer: Trainer) -> None:
-        """By SIGKILL, unless it has ended by itself."""
+        """Ends it by SIGKILL, unless it has ended by itself."""
         self._hear(trainer)
         if not trainer.dead:
             self._kill(trainer)
@@ -156,7 +156,7 @@ class Supervisor:
     def _look(self) -> None:
         select.select([each.child for each in self.trainers if not each.dead], [], [], 0.02)
         time.sleep(PAUSE_SECONDS)
-        # What trainers said before a command or a reader came to an end is heard first.
+        # Output that trainers wrote before a command or a reader ended is heard first.
         answers = [(reader, reader.answer()) for reader in self.readers]
         command_ended = self.commands.ended()
         for trainer in self.trainers:
@@ -182,7 +182,7 @@ class Supervisor:
             self._check_end(trainer)
 
     def _check_end(self, trainer: Trainer) -> None:
-        """Of one that we did not kill."""
+        """Checks a trainer that we did not kill."""
         died_as_told = trainer.may_die and trainer.child.killed
         if trainer.child.status != 0 and not died_as_told:
             raise ViolationError(f"life {trainer.life} ended with status {trainer.child.status}")
@@ -216,7 +216,7 @@ class Supervisor:
     # Rest: no trainer, no command. The readers read on.
 
     def rest(self) -> list[Held]:
-        """What is on disk then, checked against what must be."""
+        """The contents of the disk, checked against the oracle."""
         assert not self.trainers
         self.commands.paused = True
         self.must(lambda: self.commands.idle, "a command ends")

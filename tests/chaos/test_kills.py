@@ -1,4 +1,4 @@
-"""A process killed at any fail point leaves a run that restores what was acknowledged."""
+"""A process killed at any fail point leaves a run that restores an acknowledged state."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_fail_point_has_a_way_that_leads_there() -> None:
 
 @pytest.mark.parametrize("lie", ["byte", "early"])
 def test_a_wrong_byte_and_an_early_acknowledgement_are_found(lie: str, tmp_path: Path) -> None:
-    """Negative controls: what the trainer does wrong."""
+    """Negative controls: faults that the trainer is given."""
     command = [sys.executable, "-m", "tests.chaos.kills", "--json", "--quick", "--lie", lie]
     command += ["--directory", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

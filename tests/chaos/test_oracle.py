@@ -1,4 +1,4 @@
-"""What the oracle asks for, and what it lets pass."""
+"""The results that the oracle demands, and those that it accepts."""
 
 from __future__ import annotations
 

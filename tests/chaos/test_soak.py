@@ -1,4 +1,4 @@
-"""A moment of chaos, and what shows that it would find what is wrong."""
+"""A moment of chaos, and proofs that it would find faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that saves one checkpoint after another, and says what it has begun and what is safe.
+"""A process that saves one checkpoint after another, and reports begun and safe ones.
 
 It imports deepfreeze itself: fail points are armed when the package is loaded, and the parent,
 which is forked for each life, must not have it.
@@ -56,7 +56,7 @@ def train(plan: Plan, say: Say) -> None:
     import deepfreeze as df
 
     torch.set_num_threads(1)
-    logging.getLogger("deepfreeze").setLevel(logging.ERROR)  # what it fell back from is said
+    logging.getLogger("deepfreeze").setLevel(logging.ERROR)  # fallbacks are reported below
     try:
         ckpt = df.Checkpointer(plan.run, keep=df.keep(last=plan.keep), profile="latency")
         live = Live(plan.world)
@@ -71,7 +71,7 @@ def train(plan: Plan, say: Say) -> None:
 
 
 def restore(plan: Plan, ckpt: df.Checkpointer, live: Live, say: Say) -> int:
-    """The step to go on from; says from where, and what is in memory now."""
+    """Restores; the step to continue from. Reports its source, and the state in memory now."""
     chosen = step_back(ckpt, plan.back) if plan.back else None
     step = ckpt.restore(live.state, step=chosen)
     report = ckpt.last_restore
@@ -131,7 +131,7 @@ def save(plan: Plan, ckpt: df.Checkpointer, live: Live, point: Point, say: Say) 
 def tell(
     say: Say, point: Point, handle: df.SaveHandle, fenced: list[int], lie: str, _: object
 ) -> None:
-    """By the thread that completes saves, in their order."""
+    """Called by the thread that completes saves, in their order."""
     error = handle.durable.exception()
     if error is not None:
         code = getattr(error, "code", type(error).__name__)

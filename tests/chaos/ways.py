@@ -1,4 +1,4 @@
-"""The ways to a fail point: what comes before, who is killed there, and on which run."""
+"""The ways to a fail point: the life before it, the process that dies there, and its run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Case:
     lives: int = 0
 
     def live(self, kill_after: float | None = None, **more: Any) -> tuple[bool, list[Event]]:
-        """One more trainer, to its end: whether it was killed, and what it said."""
+        """Runs one more trainer to its end: whether it was killed, and its output."""
         self.lives += 1
         usual = {"steps": STEPS, "keep": KEEP, "io": self.io, "lie": self.lie}
         plan = Plan(self.run, self.world, self.lives, **{**usual, **more})
@@ -62,7 +62,7 @@ class Case:
             self.oracle.check_bytes(each.point, each.digests(self.run), each.directory)
 
     def check_look(self) -> None:
-        """What a reader loads, which changes nothing."""
+        """Checks a reader's load, which changes nothing."""
         floor = self.oracle.floor()
         child, events = run_child("look", functools.partial(look, self.run), self.log)
         if child.status != 0:
@@ -73,7 +73,7 @@ class Case:
         self.oracle.check_bytes(point, loaded["digests"], "load")
 
     def program(self, words: tuple[str, ...], fail_points: str = "") -> int:
-        """Its exit status; what it says goes to the log."""
+        """Runs the program; its exit status. Its output goes to the log."""
         command = [find_program(), words[0], str(self.run), *words[1:]]
         environment = {**os.environ, "DEEPFREEZE_FAIL": fail_points}
         done = subprocess.run(
@@ -130,7 +130,7 @@ class Way:
 
     prepare: Callable[[Case], None]
     prefixes: tuple[str, ...]
-    also: str = ""  # what else goes wrong in the trainer that dies
+    also: str = ""  # the further fault in the trainer that dies
     program: tuple[str, ...] = ()  # it dies instead of a trainer
 
 

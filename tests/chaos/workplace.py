@@ -1,4 +1,4 @@
-"""A directory for one proof; it stays where something was violated."""
+"""A directory for one proof; it stays if something was violated."""
 
 from __future__ import annotations
 

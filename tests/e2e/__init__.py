@@ -1,1 +1,1 @@
-"""End-to-end proofs; README.md lists the commands and what each one proves."""
+"""End-to-end proofs; README.md lists the commands and the claims that they prove."""

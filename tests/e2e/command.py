@@ -1,4 +1,4 @@
-"""What the proofs that are commands have in common: options, seed, parts, report, exit status."""
+"""The common parts of proofs that are commands: options, seed, parts, report, exit status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make_parser(module: str, description: str | None) -> argparse.ArgumentParser
     parser = argparse.ArgumentParser(prog=module, description=description)
     parser.add_argument("--seed", type=int, help="of all that is drawn; default: random")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--directory", type=Path, help="where to put the runs; default: temporary")
+    parser.add_argument("--directory", type=Path, help="directory of the runs; default: temporary")
     return parser
 
 
@@ -43,7 +43,7 @@ def in_own_process(
     fail_points: str,
     **more: str,
 ) -> Any:
-    """What part of a proof prints as JSON. Fail points are armed when the package is loaded."""
+    """The JSON document of part of a proof. Fail points are armed when the package is loaded."""
     if options.directory is not None:
         part = {**part, "directory": options.directory}
     command = [sys.executable, "-m", module]
@@ -64,7 +64,7 @@ def progress(done: int, total: int, what: str) -> None:
 
 
 def with_faults(text: str, faults: Sequence[str], most: int = 20) -> str:
-    """A report and what is wrong."""
+    """A report with its faults."""
     return "\n".join([text, *(f"FAULT: {fault}" for fault in faults[:most])])
 
 

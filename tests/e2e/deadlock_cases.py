@@ -1,7 +1,7 @@
 """Programs in which a fence, or the end of the program, could wait for ever.
 
 `python -m tests.e2e.deadlock_cases CASE RUN`, each in a process of its own: test_no_deadlock.py
-arms the fail points, sets the time limit and compares what was committed with what is said here.
+arms the fail points, sets the time limit and compares the commits with the output of this.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STEPS = 4
 
 @dataclass
 class Run:
-    """A training with one large layer, attached, and what it has to tell."""
+    """A training with one large layer, attached, and its output."""
 
     ckpt: df.Checkpointer
     mode: str
@@ -61,7 +61,7 @@ class Run:
             parameter.grad = torch.randn_like(parameter)
 
     def save(self, step: int) -> df.SaveHandle:
-        """With the window open when it returns; says what must be restored."""
+        """Saves; the window is open when it returns. Reports the state that must be restored."""
         say(step=step, digest=digest_of(self.model, self.optim))
         early = "early" in self.mode
         handle = self.ckpt.step(step, self.state) if early else self.ckpt.save(step, self.state)
@@ -79,7 +79,7 @@ class Run:
 
 
 def digest_of(model: nn.Module, optim: torch.optim.Optimizer) -> str:
-    """Of all that is large."""
+    """The digest of all large tensors."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         for tensor in (parameter, optim.state[parameter]["exp_avg_sq"]):

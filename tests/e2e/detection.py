@@ -1,8 +1,8 @@
 """Detection: `python -m tests.e2e.detection --flips 2000 [--seed S] [--json]`.
 
 Flips single bits at random places of a run, one at a time, and restores. A restore must give
-exactly the values of a committed step: the newest one, or the one before it where the newest was
-hit, and must say so. `deepfreeze verify --json` must name what was hit.
+exactly the values of a committed step: the newest one, or, if the newest was hit, the one before
+it, and must say so. `deepfreeze verify --json` must name the damaged file.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Flip:
 
 @dataclass
 class Row:
-    """What happened to the flips of one kind."""
+    """The results of the flips of one kind."""
 
     flips: int = 0
     hit_newest: int = 0
     fell_back: int = 0  # restored the step before the newest, and said so
     restored_newest: int = 0
-    named: int = 0  # `verify` named what was hit
+    named: int = 0  # `verify` named the damaged file
     harmless: int = 0  # `verify` found the run good, and all values were right
     wrong: int = 0  # a restore gave something else
 
@@ -93,7 +93,7 @@ def other_state() -> dict[str, Any]:
 
 
 def exact(state: dict[str, Any]) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """What two states must have in common to be equal bit for bit."""
+    """The content that two states must share to be equal bit for bit."""
     return {key: tensor_bytes(value) for key, value in state["weights"].items()}, state["notes"]
 
 
@@ -150,7 +150,7 @@ def damaged_copy(master: Master, flip: Flip, target: Path) -> None:
 
 
 def check_verify(master: Master, flip: Flip, run: Path) -> str:
-    """ "named", "harmless" or what is wrong with the verdict of `deepfreeze verify`."""
+    """ "named", "harmless" or the fault in the verdict of `deepfreeze verify`."""
     done = run_program("verify", "--json", str(run))
     if done.returncode == 0:
         return "harmless"
@@ -180,7 +180,7 @@ def check_place(master: Master, flip: Flip, fault: dict[str, Any]) -> str:
 
 
 def check_restore(flip: Flip, verdict: str, run: Path) -> str:
-    """ "newest", "fell back" or what is wrong with what was restored."""
+    """ "newest", "fell back" or the fault in the restored state."""
     state = other_state()
     with df.Checkpointer(run) as ckpt:
         step = ckpt.restore(state)

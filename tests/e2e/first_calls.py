@@ -6,7 +6,7 @@ process here is new, multiplies once, takes the same roots twice and compares al
 
     python -m tests.e2e.first_calls --processes 1000
 
-Prints how many differed without and with it; exit status 1 where one with it did.
+Prints how many differed without and with it; exit status 1 if one with it did.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def differs(deterministic: bool) -> bool:
 
 
 def differs_in_a_new_process(deterministic: bool) -> bool:
-    """By fork, as importing torch takes a second: here nothing has been computed yet."""
+    """Forks, as importing torch takes a second; nothing has been computed here yet."""
     process = os.fork()
     if process == 0:
         status = FAILED

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-REPORT_BYTES_MAX = 1 << 16  # what a pipe holds, so that a child never waits for its reader
+REPORT_BYTES_MAX = 1 << 16  # the capacity of a pipe, so that a child never waits for its reader
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Ended:
     """How a child ended."""
 
     killed: bool
-    report: str  # what it said, as far as it came
+    report: str  # its output so far
     seconds: float
 
 
@@ -74,7 +74,7 @@ def void(_: object) -> None:
 
 
 def wait_for_end(pid: int, seconds: float | None) -> bool:
-    """False where the time is up first."""
+    """Waits for the end of a process; False if the time is up first."""
     descriptor = os.pidfd_open(pid)
     try:
         ready, _, _ = select.select([descriptor], [], [], seconds)

@@ -31,12 +31,12 @@ SECOND_KILL_CHANCE = 0.4
 KILLS_MAX = 5  # of one run
 # Fail points are armed when the package is loaded, so each of these is a process of its own.
 SOMETIMES_LATE = "capture.background=sleep:1"  # fences and the background copier share the work
-ALWAYS_LATE = "capture.background=sleep:100"  # so that what no fence guards is torn
+ALWAYS_LATE = "capture.background=sleep:100"  # so that tensors without a fence are torn
 
 
 @dataclass
 class Unfenced:
-    """What a run without fences left behind."""
+    """The results of a run without fences."""
 
     torn: int = 0
     committed: list[int] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Unfenced:
 
 @dataclass
 class Tally:
-    """What all runs of one mode showed."""
+    """The results of all runs of one mode."""
 
     mode: str
     seed: int
@@ -90,7 +90,7 @@ class Tally:
 
 
 def train_child(run: Path, order: Order, kill: float | None = None) -> Ended:
-    """Reports the step resumed from, and in a second line its ending where it came to it."""
+    """Reports the step resumed from, and in a second line its ending if it came to it."""
 
     def work(say: Say) -> None:
         ending = train(run, order, lambda step: say(f"{step}\n"))
@@ -100,7 +100,7 @@ def train_child(run: Path, order: Order, kill: float | None = None) -> Ended:
 
 
 def ending_of(ended: Ended) -> tuple[int, Ending]:
-    """Of a child that was not killed: where it began, how it ended."""
+    """The first step of a child that was not killed, and its ending."""
     resumed_from, ending = ended.report.splitlines()
     return int(resumed_from), Ending(**json.loads(ending))
 
@@ -110,7 +110,7 @@ def reference_digest(mode: str) -> str:
 
 
 def state_of_disk(run: Path) -> str:
-    """In what phase the kill came, told by what it left behind."""
+    """The phase in which the kill came, told by the files on disk."""
     if not (run / "deepfreeze.json").exists():
         return "during start-up"
     attempts = list(run.glob("step-*"))

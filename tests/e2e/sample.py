@@ -1,4 +1,4 @@
-"""What this process holds, in numbers that a leak moves and little else does."""
+"""The resources of this process, in numbers that a leak moves and little else does."""
 
 from __future__ import annotations
 

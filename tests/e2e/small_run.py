@@ -51,7 +51,8 @@ class ForgetfulOptimizer:
     """Stands for an optimizer in the state and leaves out one parameter's second moment."""
 
     def __init__(self, optim: torch.optim.Optimizer) -> None:
-        # Not the optimizer itself: what an object holds is stored, whatever its state_dict() says.
+        # Not the optimizer itself: an object's held objects are stored, whatever its state_dict()
+        # gives.
         self._whole, self._load = optim.state_dict, optim.load_state_dict
 
     def state_dict(self) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def small_data() -> TensorDataset:
 
 @dataclass(frozen=True)
 class Order:
-    """What one process is to do."""
+    """The instructions for one process."""
 
     mode: str = "eager"
     forget: str = ""  # "fence": nothing waits before the optimizer's step
@@ -166,7 +167,7 @@ class Order:
 
 @dataclass
 class Ending:
-    """What a run that came to its end has to tell."""
+    """The results of a run that came to its end."""
 
     digest: str = ""
     saves: int = 0
@@ -177,7 +178,7 @@ class Ending:
     durable: list[int] = field(default_factory=list)  # steps that were committed
 
     def count(self, handles: Sequence[df.SaveHandle]) -> None:
-        """Adds up what became of the saves."""
+        """Adds up the outcomes of the saves."""
         for handle in handles:
             status = handle.status()
             self.saves += 1
@@ -189,7 +190,7 @@ class Ending:
 
 
 def train(run: Path, order: Order, tell: Callable[[int], None]) -> Ending:
-    """Resumes or starts, tells from where, checkpoints every step."""
+    """Resumes or starts, reports the first step, checkpoints every step."""
     make_deterministic()
     small = SmallRun(order.mode, order.forget)
     state = small.saved(order.forget)
@@ -217,7 +218,7 @@ def train(run: Path, order: Order, tell: Callable[[int], None]) -> Ending:
 
 
 def save(ckpt: df.Checkpointer, step: int, state: dict[str, Any], order: Order) -> df.SaveHandle:
-    """By step() where that announces the next save; never silently another way than ordered."""
+    """Saves by step() if that announces the next save; never in another way than ordered."""
     handle = ckpt.step(step, state) if order.mode == "after_update" else ckpt.save(step, state)
     assert handle is not None
     is_lazy = handle.status().guarded_bytes > 0
@@ -230,7 +231,7 @@ def save(ckpt: df.Checkpointer, step: int, state: dict[str, Any], order: Order) 
 
 
 class AlwaysEmpty(set[str]):
-    """Else what was once torn would be copied at once from then on, and nothing left to tear."""
+    """Without it tensors that were once torn would be copied at once, and none would be torn."""
 
     def update(self, *_: object) -> None:
         """Adds nothing."""

@@ -2,7 +2,7 @@
 
 Saves in a loop while a small model trains, attached, two checkpoints kept. Some saves are torn on
 purpose, some find a disk that fails. After the warm-up nothing may grow: memory, descriptors,
-threads, objects. What was committed last must be what the state was.
+threads, objects. The last committed checkpoint must equal the state at its save.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FAIL_POINTS = "part.write=error:EIO@25;capture.background=sleep:1"
 # heap: one of Python's threads, should it begin late (5.5 to 6 KB), and errors of the last save;
 # rss: one arena of Python's allocator (1 MiB), and as much of code and stacks touched late;
 # threads: the completer, which comes and goes;
-# objects: what the last save has left, which differs by its outcome: 5 were seen.
+# objects: the last save leaves some, by its outcome: 5 were seen.
 # One third lies 13 saves after the other in the smallest soak, so that one object a save is found.
 GROWTH_MAX = {
     "heap_bytes": 8 << 10,
@@ -60,7 +60,7 @@ GROWTH_MAX = {
 
 @dataclass
 class Soak:
-    """One mode's curve, and what became of its saves."""
+    """One mode's curve, and the outcomes of its saves."""
 
     mode: str
     saves: int = 0
@@ -68,7 +68,7 @@ class Soak:
     guarded_bytes: int = 0  # of the last whole save
     fenced: int = 0
     curve: list[Sample] = field(default_factory=list)
-    restored: str = ""  # "equal" where the newest checkpoint is the state at its save()
+    restored: str = ""  # "equal" if the newest checkpoint is the state at its save()
 
     def after_warm_up(self) -> list[Sample]:
         return [each for each in self.curve if each.saves >= WARM_UP_SHARE * self.saves]
@@ -130,7 +130,7 @@ class Trainer:
         self.ckpt.attach(self.optim)
 
     def forget_torn(self) -> None:
-        """What was once torn is copied at once from then on: nothing would be left to tear."""
+        """Otherwise tensors that were once torn would be copied at once, and none would be torn."""
         self.ckpt._lazy._guards.eager.clear()
 
     def bytes(self) -> list[bytes]:
@@ -160,7 +160,7 @@ def refusing_disk() -> Iterator[None]:
 
 
 def one_save(trainer: Trainer, step: int, soak: Soak) -> df.SaveHandle:
-    """And what comes after it in this training: a step, or what tears or refuses the save."""
+    """One save and the next act of this training: a step, or a fault that tears or refuses it."""
     trainer.forget_torn()
     if step % REATTACHED_EVERY == 0:
         trainer.reattach()
@@ -178,7 +178,7 @@ def one_save(trainer: Trainer, step: int, soak: Soak) -> df.SaveHandle:
 
 
 def count(soak: Soak, handle: df.SaveHandle) -> None:
-    """By the thread that completes the saves, one after the other."""
+    """Called by the thread that completes the saves, one after the other."""
     word = outcome_of(handle)
     soak.outcomes[word] = soak.outcomes.get(word, 0) + 1
     status = handle.status()
@@ -186,7 +186,7 @@ def count(soak: Soak, handle: df.SaveHandle) -> None:
     soak.fenced += status.fence_seconds > 0
 
 
-# Negative controls: what is kept of each save.
+# Negative controls: objects that are kept for each save.
 LEAKS: dict[str, Callable[[df.SaveHandle], object]] = {
     "bytes": lambda _: ctypes.create_string_buffer(4096),
     "handle": lambda handle: handle,
@@ -218,7 +218,7 @@ def run_mode(mode: str, options: argparse.Namespace, run: Path) -> Soak:
 
 
 def compare_newest(trainer: Trainer, step: int) -> str:
-    """One more save, untouched: what is restored must be what the state was."""
+    """One more save, undisturbed: the restored state must equal the state at the save."""
     before = trainer.bytes()
     handle = trainer.save(step)
     trainer.step()

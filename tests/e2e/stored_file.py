@@ -11,7 +11,7 @@ BLOCK_BYTES = 64 * 1024  # docs/format.md: the unit of checksums
 
 @dataclass(frozen=True)
 class StoredFile:
-    """Where the header ends and which tensor lies where in the data section."""
+    """The end of the header, and the place of each tensor in the data section."""
 
     path: Path
     header_bytes: int

@@ -1,7 +1,7 @@
-"""With df.determinism(), a process's first vector math is what its second is.
+"""With df.determinism(), a process's first vector math gives the same as its second.
 
-A trial: where the fault is rare, so many processes may be right without it. That the calls are made
-is in python/tests/test_determinism.py.
+A statistical test: if the fault is rare, many processes may be right without it.
+python/tests/test_determinism.py tests that the calls are made.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from .stored_file import read_stored_file
 READER = Path(__file__).with_name("safetensors_reader.py")
 OLDEST, NEWEST = "0.4.5", "0.8.0"
 
-# What the format's readers know by themselves; docs/format.md says how the others are stored.
+# Dtypes that the format's readers know; docs/format.md says how the others are stored.
 PLAIN = (
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
@@ -33,7 +33,7 @@ COMPLEX = (torch.complex64, torch.complex128)
 
 
 def folder_of(version: str) -> str:
-    """What comes first on the path of the reader; `make setup` put the oldest there."""
+    """The folder that comes first on the reader's path; `make setup` put the oldest there."""
     return str(Path(sys.prefix) / "interop") if version == OLDEST else ""
 
 

@@ -1,6 +1,6 @@
 """A fence never hangs: whatever fails, ends or forks while it waits, or before it could.
 
-Each case is a process with a time limit. What it committed must be what the state was at save(),
+Each case is a process with a time limit. Its commits must equal the state at save(), and
 and after a fault of the disk that is over the next save must be whole again.
 """
 
@@ -32,7 +32,7 @@ FAULTS = ("part.write=error:EIO@1", "part.write=error:ENOSPC@3", "part.write=err
 
 @dataclass
 class Done:
-    """How a case ended and what it said."""
+    """The exit code of a case, and its output."""
 
     code: int
     stderr: str
@@ -44,7 +44,7 @@ class Done:
 
 
 def run_case(case: str, run: Path, mode: str = "window", fail: str = LATE) -> Done:
-    """Fails where the time limit is over, with the stacks of all threads."""
+    """Fails if the time limit is over, with the stacks of all threads."""
     command = [sys.executable, "-m", "tests.e2e.deadlock_cases", case, str(run), "--mode", mode]
     child = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, "DEEPFREEZE_FAIL": fail}, text=True,
@@ -70,7 +70,7 @@ def done_of(code: int, stdout: str, stderr: str) -> Done:
 
 
 def committed(run: Path, done: Done) -> list[int]:
-    """Steps on disk; each is whole, and what the state was."""
+    """The steps on disk; each is whole, and equals the state at its save."""
     with df.Checkpointer(run) as ckpt:
         steps = ckpt.steps()
         for step in steps:

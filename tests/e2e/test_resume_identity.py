@@ -23,7 +23,7 @@ RUNS = 16  # of each mode
 def tally(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """Of one mode, in a process of its own: it forks, and this one may have threads."""
+    """The results of one mode, in a process of its own: it forks, and this one may have threads."""
     command = [sys.executable, "-m", "tests.e2e.resume_identity", "--json", "--runs", str(RUNS)]
     command += ["--mode", request.param, "--directory", str(tmp_path_factory.mktemp("resume"))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

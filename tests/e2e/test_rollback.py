@@ -40,7 +40,7 @@ def restored(run: Path) -> dict[str, Any]:
 
 
 def test_the_newest_after_a_rollback_is_the_new_line(long_run: Path) -> None:
-    """One test in order: each part goes on where the one before it ended."""
+    """One test in order: each part continues at the end of the one before it."""
     assert on_disk(long_run) == set(range(1, ABANDONED + 1))
     state = state_at(0)
     with df.Checkpointer(long_run, keep=df.keep(last=3)) as ckpt:

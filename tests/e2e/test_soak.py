@@ -35,7 +35,7 @@ def test_many_saves_leave_nothing_behind(mode: str, tmp_path: Path) -> None:
     assert faults == []
     outcomes = soak["outcomes"]
     assert sum(outcomes.values()) == SAVES[mode]
-    # The write that fails may fall into a save that was torn before: that is then what it says.
+    # The failing write may hit a save that was torn before: that save reports being torn.
     assert {"durable", "torn", "refused"} <= outcomes.keys()
 
 

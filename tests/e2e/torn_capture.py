@@ -2,8 +2,8 @@
 
 Every kind of writer changes an attached tensor without a fence: before the copy begins, while it
 runs, or after the save was captured. Whatever happens, a checkpoint that is committed must hold
-what the state was at save(). What docs/guarantees.md promises to find must be reported, and
-nothing that comes after "captured" may be.
+the state at save(). Changes that docs/guarantees.md promises to find must be reported, and no
+change that comes after "captured" may be.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Run:
 
 
 # Writers that docs/guarantees.md promises to find in a capture that they tear; the last one only
-# where every byte is watched.
+# if every byte is watched.
 PROMISED: dict[str, Callable[[Run, random.Random], None]] = {
     "no_grad": Run.no_grad,
     "data": Run.data,
@@ -133,12 +133,12 @@ WRITERS = {**PROMISED, "numpy_element": Run.numpy_element}
 
 @dataclass
 class Verdict:
-    """What became of one save."""
+    """The outcome of one save."""
 
     in_phase: bool  # the write came when it was meant to
     reported: bool
     committed: bool
-    right: bool  # what was committed is the state at save()
+    right: bool  # the committed state is the state at save()
 
     def word(self) -> str:
         if not self.in_phase:
@@ -193,7 +193,7 @@ def wait_for_phase(handle: df.SaveHandle, phase: str, draw: random.Random) -> bo
 
 
 def copied_share(handle: df.SaveHandle) -> float:
-    """Of what is captured after save()."""
+    """The share of the copied bytes in those that are captured after save()."""
     now = handle.status()
     return 1 - (now.bytes - now.bytes_copied) / now.guarded_bytes
 
@@ -243,7 +243,7 @@ def run_phases(options: argparse.Namespace, seed: int) -> dict[str, PhaseCounts]
 
 
 def faults(counts: dict[str, PhaseCounts], trials: int, paranoid: bool) -> list[str]:
-    """What breaks a promise."""
+    """The broken promises."""
     found = []
     for phase, writers in counts.items():
         for writer, words in writers.items():

@@ -2,7 +2,7 @@
 tests.faults.block_device`.
 
 Afterwards the file system is repaired and mounted again, and every promise is looked at. Exit
-status 1 where one was broken. `--quick` tries each kind a few times.
+status 1 if one was broken. `--quick` tries each kind a few times.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def some_errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]
 
 
 def some_buffered_errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """The same behind the page cache: of what had been taken only fsync tells, and only once."""
+    """Errors behind the page cache: only fsync tells of accepted writes, and only once."""
     disk.have_a_journal_that_never_fails()
     return _some_errors(disk, draw, tally, "buffered", errno.EIO)
 
 
 def some_journal_errors(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """The same of any writes: mostly the journal's is the first, and ext4 writes nothing more."""
+    """Errors of any writes: mostly the journal's is the first, and ext4 writes nothing more."""
     return _some_errors(disk, draw, tally, "", errno.EROFS)
 
 
@@ -103,8 +103,8 @@ def _some_errors(
 
 
 def honest(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """Of this disk itself, for all the others rest on it: what it calls written is, though some
-    writes fail before it and after it."""
+    """Checks this disk itself, on which all the others rest: data that it calls written is
+    written, though some writes fail before it and after it."""
     disk.attach_unmounted(FAILING, ["error-pwrite-rate=30%", f"error-file={disk.trigger}"])
     disk.trigger.touch()
     sector = disk.sector_bytes()
@@ -124,7 +124,7 @@ def honest(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
 
 
 def _write_direct(file: int, offset: int, data: bytes) -> bool:
-    """False where the disk refuses it; OSError where it fails for another cause."""
+    """False if the disk refuses it; OSError if it fails for another cause."""
     with mmap.mmap(-1, len(data)) as pages:  # page-aligned, as it must be
         pages[:] = data
         try:
@@ -145,7 +145,7 @@ def read_errors(disk: BlockDisk, _: random.Random, tally: Tally) -> list[str]:
         disk.attach(FAILING, [f"error-pread-rate={rate}%", f"error-file={disk.trigger}"])
         disk.trigger.touch()
         checked = call("check", disk.path / "run")
-        disk.detach()  # and so no cache has what was read
+        disk.detach()  # so that no cache has data that was read
         tally.add("refused for reads", sum(map(_is_refusal, checked.lines)))
         found += faults_in(checked, 0, may_be_bad=True)
         if not any(line.startswith("refused") for line in checked.lines):  # the whole run
@@ -212,7 +212,7 @@ def one(scenario: Scenario, seed: int, options: argparse.Namespace, tally: Tally
         return [f"it ended too soon: {cause}"]
     except DamagedError as cause:
         return [f"the file system is lost: {cause}"]
-    except OSError as cause:  # no fault of what is tried, but this trial shows nothing
+    except OSError as cause:  # no fault of the product, but this trial shows nothing
         return [f"the disk itself: {cause}"]
 
 

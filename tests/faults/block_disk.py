@@ -26,11 +26,11 @@ _NEW_MOUNTS = 0x20000  # CLONE_NEWNS
 _READY_SECONDS = 10.0
 PROGRAMS = ("nbdkit", "nbdfuse", "losetup", "mkfs.ext4", "mke2fs", "e2fsck", "mount", "umount")
 DEVICES = (Path("/dev/fuse"), Path("/dev/loop-control"))
-FILTERS = ("error", "rate")  # of nbdkit, where they may be a package of their own
+FILTERS = ("error", "rate")  # filters of nbdkit; some systems package them separately
 
 
 class NotHereError(Exception):
-    """What this machine lacks, or does not let us do."""
+    """This machine lacks something, or does not permit it."""
 
 
 class DamagedError(Exception):
@@ -58,7 +58,7 @@ def _wait_until(ready: Callable[[], bool], gave_up: Callable[[], str]) -> None:
 
 
 def missing() -> str:
-    """What this machine lacks for such a disk; empty where nothing."""
+    """The programs that this machine lacks for such a disk; empty if it has all."""
     if lacking := [each for each in PROGRAMS if shutil.which(each) is None]:
         return f"not installed: {', '.join(lacking)}"
     if os.geteuid() != 0:
@@ -83,7 +83,7 @@ def _try_loop_devices() -> None:
 
 
 def have_mounts_of_our_own() -> None:
-    """Once in a process. NotHereError where it may not."""
+    """Called once in a process. NotHereError if it is not permitted."""
     if ctypes.CDLL(None, use_errno=True).unshare(_NEW_MOUNTS) != 0:
         raise NotHereError(f"unshare: {os.strerror(ctypes.get_errno())}")
     try:
@@ -104,7 +104,7 @@ class BlockDisk:
         self._listens = place / "listens"  # nbdkit's: the socket is there before that
         self._errors = place / "errors"  # with the program's name behind it
         self._journal = place / "journal"
-        self._journal_device = ""  # where it has one of its own
+        self._journal_device = ""  # if the journal has a device of its own
         self._processes: list[subprocess.Popen[bytes]] = []
         self.device = ""  # while it is attached
         self.path.mkdir()
@@ -186,11 +186,11 @@ class BlockDisk:
         self._processes[0].send_signal(signal.SIGCONT)
 
     def content(self) -> bytes:
-        """What is on the device; while it is detached."""
+        """The content of the device; only while it is detached."""
         return self._image.read_bytes()
 
     def content_at(self, offset: int, nbytes: int) -> bytes:
-        """A part of it, at any time: of what no cache keeps back."""
+        """A part of the content, at any time; without data that a cache holds back."""
         with self._image.open("rb") as file:
             file.seek(offset)
             return file.read(nbytes)
@@ -210,7 +210,7 @@ class BlockDisk:
         return lost
 
     def cut_power(self) -> None:
-        """What the device has not written is gone; nobody may use the disk any more."""
+        """Data that the device has not written is lost; nobody may use the disk any more."""
         self._processes[0].kill()
         self.detach()
 

@@ -16,13 +16,13 @@ STEP_SECONDS = 0.005  # of faults_trainer, or longer
 QUIET_SECONDS = 0.5
 SHORT_STALL_SECONDS = 3.0
 LONG_STALL_SECONDS = 60.0
-# What one save() may take of who may skip, whatever the disk does. It is some milliseconds; the
-# rest is for a busy machine. Less than any of the stalls, so that who waits for one is found.
+# The longest save() of a trainer that may skip, whatever the disk does. It takes some milliseconds;
+# the rest is for a busy machine. Less than any of the stalls, so that a waiting one is found.
 SAVE_SECONDS_MAX = 1.0
 
 
 def stall_faults(ended: Said, least: float = 0, most: float = SAVE_SECONDS_MAX) -> list[str]:
-    """What its longest save() breaks of these bounds."""
+    """The bounds that its longest save() breaks."""
     longest = ended.stall_seconds_max
     if longest is None:
         return [f"it did not say how long its saves took: {ended.lines[-3:]}"]
@@ -37,7 +37,7 @@ def stall(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
 
 
 def long_stall(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """The same for a minute."""
+    """A stall of a minute, for a trainer that skips."""
     return _stall_of_one_who_skips(disk, draw, tally, LONG_STALL_SECONDS)
 
 
@@ -52,7 +52,7 @@ def _stall_of_one_who_skips(
         time.sleep(draw.uniform(0, 0.1))
         until = time.monotonic() + seconds
         disk.stall()
-        time.sleep(QUIET_SECONDS)  # what had ended before is said by then
+        time.sleep(QUIET_SECONDS)  # earlier saves have reported their end by then
         before = trainer.said()
         if not trainer.wait_for("skipped", len(before.steps("skipped")) + STALL_STEPS):
             found.append(f"a save waits for a disk that stands still: {trainer.said().lines[-3:]}")
@@ -78,7 +78,7 @@ def stall_of_one_who_waits(disk: BlockDisk, draw: random.Random, tally: Tally) -
 
 
 def long_stall_of_one_who_waits(disk: BlockDisk, draw: random.Random, tally: Tally) -> list[str]:
-    """The same for a minute."""
+    """A stall of a minute, for a trainer that waits."""
     return _stall_of_one_who_blocks(disk, draw, tally, LONG_STALL_SECONDS)
 
 
@@ -91,7 +91,7 @@ def _stall_of_one_who_blocks(
         time.sleep(draw.uniform(0, 0.1))
         began = time.monotonic()
         disk.stall()
-        time.sleep(QUIET_SECONDS)  # what had ended before is said by then
+        time.sleep(QUIET_SECONDS)  # earlier saves have reported their end by then
         before = trainer.said()
         time.sleep(seconds - QUIET_SECONDS)
         found = [] if trainer.said().lines == before.lines else ["it did not wait for the disk"]
@@ -104,14 +104,14 @@ def _stall_of_one_who_blocks(
     if len(ended.steps("durable")) != 200:
         found.append(f"not all durable: {ended.lines[-3:]}")
     tally.time(f"{seconds:.0f} s stall, blocking by design", ended.stall_seconds_max or 0)
-    # It waits from its next save() on, and then for what was in flight.
+    # It waits from its next save() on, and then for the save in flight.
     least = seconds - QUIET_SECONDS if stood_still else 0
     found += stall_faults(ended, least, stood + SAVE_SECONDS_MAX)
     return found + remounted_faults(disk, ended.newest_durable)
 
 
 def slow(disk: BlockDisk, _: random.Random, tally: Tally) -> list[str]:
-    """1 MB/s: what can't be written in time is skipped, what is called durable is."""
+    """1 MB/s: saves that come too soon are skipped, those called durable are durable."""
     disk.attach(*SLOW)
     ended = call("skip", disk.path / "run", str(STALL_STEPS))
     tally.add("skipped saves", len(ended.steps("skipped")))

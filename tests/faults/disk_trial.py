@@ -1,4 +1,4 @@
-"""What every trial on a disk has: what is counted, and what is looked at when it is over."""
+"""The common parts of trials on a disk: the counts, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .trainer import call, faults_of
 
 @dataclass
 class Tally:
-    """What was tried, and what was broken."""
+    """The numbers of trials, and the broken promises."""
 
     tried: dict[str, int] = field(default_factory=dict)
     longest_save: dict[str, float] = field(default_factory=dict)  # seconds, by scenario
@@ -29,7 +29,7 @@ Scenario = Callable[[BlockDisk, random.Random, Tally], list[str]]
 
 
 def remounted_faults(disk: BlockDisk, acknowledged: int) -> list[str]:
-    """What is broken after a repair; `acknowledged`: the newest step that was durable."""
+    """The faults after a repair; `acknowledged`: the newest step that was durable."""
     disk.detach()
     disk.attach()
     found = faults_of(disk.path / "run", acknowledged)

@@ -1,8 +1,8 @@
 """The kernel kills a trainer because memory ran out: `python -m tests.faults.memory`.
 
 The trainer and a process that takes more and more memory share a control group with a limit; the
-trainer is the one to be killed. Afterwards nothing that was durable is missing, and the next save
-works. Exit status 1 where not.
+trainer is the one to be killed. Afterwards no durable step is missing, and the next save
+works. Exit status 1 otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ while True: held.append(b'x' * (1 << 20)); time.sleep({pause})
 
 
 class ControlGroup:
-    """Made within `with`; what is in it then is killed at its end."""
+    """Exists within `with`; processes in it are killed at its end."""
 
     def __init__(self, limit_bytes: int) -> None:
         root, limit = next((each for each in ROOTS if each[0].exists()), ROOTS[-1])
@@ -71,7 +71,7 @@ class ControlGroup:
 
 
 def one(place: Path, draw: random.Random) -> list[str]:
-    """What a kill for want of memory breaks of the promises."""
+    """The promises that a kill for lack of memory breaks."""
     run = place / "run"
     take = TAKE.format(pause=draw.uniform(0.0005, 0.005))
     with (
@@ -90,7 +90,7 @@ def one(place: Path, draw: random.Random) -> list[str]:
 
 
 def missing() -> str:
-    """What this machine lacks for it; empty where nothing."""
+    """The things that this machine lacks for it; empty if it has all."""
     try:
         with ControlGroup(1 << 30):
             return ""

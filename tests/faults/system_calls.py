@@ -4,7 +4,7 @@ Two steps are saved into a run that has some. The n-th call of a name, for every
 before it is carried out, an error, or for writes a count of bytes that were not written; strace
 counts in each thread by itself, so an error may hit several. Afterwards every checkpoint listed is
 whole and none that was called durable is missing, and the next save works. io_uring's requests are
-no system calls: the modes `direct` and `buffered` are tried. Exit status 1 where something was
+no system calls: the modes `direct` and `buffered` are tried. Exit status 1 if something was
 broken.
 """
 
@@ -39,7 +39,7 @@ STEPS = 2
 
 @dataclass(frozen=True)
 class Injection:
-    """What happens to the n-th call of a name."""
+    """The fault in the n-th call of a name."""
 
     mode: str
     name: str
@@ -51,7 +51,7 @@ class Injection:
 
 
 def missing() -> str:
-    """What this machine lacks for it; empty where nothing."""
+    """The program that this machine lacks for it; empty if it has all."""
     if shutil.which("strace") is None:
         return "strace is not installed"
     tried = subprocess.run(
@@ -80,7 +80,7 @@ def injections(place: Path) -> Iterator[Injection]:
 
 
 def one_of_each(all_of_them: list[Injection], draw: random.Random) -> list[Injection]:
-    """By mode, name and kind."""
+    """One injection of each mode, name and kind."""
     draw.shuffle(all_of_them)
     return list({(each.mode, each.name, each.kind): each for each in all_of_them}.values())
 
@@ -98,7 +98,7 @@ def fresh_run(place: Path) -> Path:
 
 
 def faults(injection: Injection, place: Path) -> tuple[int, list[str]]:
-    """How many calls it hit, and what that broke of the promises."""
+    """The number of calls that it hit, and the promises that it broke."""
     run = fresh_run(place)
     listing = place / "calls"
     under = ["strace", "-f", "-qq", "-o", str(listing), "-e", f"trace={injection.name}"]

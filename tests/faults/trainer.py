@@ -1,4 +1,4 @@
-"""The program faults_trainer: what it said, and what its run holds afterwards."""
+"""The program faults_trainer: its output, and the contents of its run afterwards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Said:
 
     @property
     def stall_seconds_max(self) -> float | None:
-        """Its longest call of save(); None where it has not come to say it."""
+        """Its longest call of save(); None if it has not reported it yet."""
         milliseconds = self.steps("stall_milliseconds_max")
         return milliseconds[0] / 1000 if milliseconds else None
 
@@ -49,7 +49,7 @@ def call(
     environment: Mapping[str, str] | None = None,
     seconds_max: float = SECONDS_MAX,
 ) -> Said:
-    """Runs it to its end; TimeoutExpired where it has none: then it and what it runs under die."""
+    """Runs it to its end; TimeoutExpired if it hangs: then it and its wrapper are killed."""
     with subprocess.Popen(
         [*under, PROGRAM, *arguments], env={**os.environ, **(environment or {})},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -64,12 +64,12 @@ def call(
 
 
 def faults_of(run: Path, acknowledged: int, *, may_be_bad: bool = False) -> list[str]:
-    """What its run breaks of the promises; `acknowledged`: the newest step that was durable."""
+    """The promises that its run breaks; `acknowledged`: the newest step that was durable."""
     return faults_in(call("check", run), acknowledged, may_be_bad=may_be_bad)
 
 
 def faults_in(checked: Said, acknowledged: int, *, may_be_bad: bool = False) -> list[str]:
-    """The same, of what the reader has said."""
+    """The promises that are broken, by the reader's output."""
     faults = [line for line in checked.lines if line.startswith("wrong")]
     if not checked.ended_by_itself:
         faults.append(f"the reader ended with {checked.exit_status}")
@@ -82,7 +82,7 @@ def faults_in(checked: Said, acknowledged: int, *, may_be_bad: bool = False) -> 
 
 
 class EndedError(Exception):
-    """It came to its end and had not said what was awaited."""
+    """The program ended without the awaited output."""
 
 
 class Running:
@@ -126,7 +126,7 @@ class Running:
         return sum(line.startswith(word) for line in self._lines) >= count
 
     def must_say(self, word: str, count: int = 1) -> None:
-        """TimeoutExpired where it does not, EndedError where it has ended without it."""
+        """TimeoutExpired if it does not say the word, EndedError if it has ended without it."""
         if self.wait_for(word, count):
             return
         with self._said:
@@ -135,7 +135,7 @@ class Running:
         raise subprocess.TimeoutExpired(f"faults_trainer: {word}", SECONDS_MAX)
 
     def wait_for_end(self, seconds_max: float = SECONDS_MAX) -> None:
-        """TimeoutExpired where it has none."""
+        """TimeoutExpired if it does not end."""
         self.process.wait(timeout=seconds_max)
         self._listener.join()
 

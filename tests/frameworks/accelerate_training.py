@@ -1,4 +1,4 @@
-"""Hugging Face Accelerate: a loop of the program's own over what prepare() gives."""
+"""Hugging Face Accelerate: a loop of the program's own over the objects that prepare() gives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Forgetful(AcceleratorCheckpointer):
 
 
 class Own:
-    """Batches in an order that follows from the epoch, skipped up to where it stands."""
+    """Batches in an order that follows from the epoch, skipped up to its position."""
 
     forgettable: ClassVar[tuple[str, ...]] = ("optimizers", "rng")
     misfit: ClassVar[str] = "models.0.frozen.weight"

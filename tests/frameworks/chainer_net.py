@@ -1,4 +1,4 @@
-"""What the trainings of Chainer have in common: the network, and digests by its own serializers."""
+"""The common parts of Chainer's trainings: the network, and digests by its own serializers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def images(step: int, count: int = 16) -> np.ndarray[Any, Any]:
 
 
 def digest(values: dict[str, Any]) -> str:
-    """Of numbers and arrays, and of all generators."""
+    """The digest of numbers and arrays, and of all generators."""
     _, words, *rest = np.random.get_state()
     digest = hashlib.sha256(repr((random.getstate(), words.tobytes(), rest)).encode())
     for name, value in sorted(values.items()):
@@ -59,7 +59,7 @@ def digest(values: dict[str, Any]) -> str:
 
 
 def serialized(value: Any) -> dict[str, Any]:
-    """By Chainer's own serializer."""
+    """The values by Chainer's own serializer."""
     serializer = chainer.serializers.DictionarySerializer()
     value.serialize(serializer)
     return dict(serializer.target)

@@ -1,6 +1,6 @@
 """One list of cases for every framework: `python -m tests.frameworks.conformance torch`.
 
-Each case takes the small training of NAME_training.py (training.py says what that has to be) and
+Each case takes the small training of NAME_training.py (training.py defines its methods) and
 gives its faults. The background copier is slow here, so that training runs into it.
 """
 
@@ -39,14 +39,14 @@ def made(framework: str, options: Options) -> Iterator[Training]:
 
 
 class Cases:
-    """Of one framework, in one directory."""
+    """The cases of one framework, in one directory."""
 
     def __init__(self, framework: str, place: Path, kills: int, seed: int) -> None:
         self.framework = framework
         self.place = place
         self.kills = kills
         self.random = random.Random(seed)
-        self.digests: dict[int, str] = {}  # what the state was when each step was saved
+        self.digests: dict[int, str] = {}  # of the state when each step was saved
         with self.made() as undisturbed:
             began = time.monotonic()  # as of the processes that are killed
             undisturbed.train(STEPS, lambda _: None)
@@ -186,7 +186,7 @@ class Child:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def killed_after(self, seconds: float) -> bool:
-        """Counted from when it begins to restore; False where it was over before."""
+        """Kills it so long after it begins to restore; False if it was over before."""
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "begins\n"
         time.sleep(seconds)
@@ -200,7 +200,7 @@ class Child:
 
 
 def train(framework: str, run: Path, seed: int) -> int:
-    """What a Child does."""
+    """The work of a Child."""
     with made(framework, Options(run, seed)) as training:
         print("begins", flush=True)
         training.restore(None)

@@ -1,7 +1,7 @@
 """Torch's CPU tensors as if they lay on CUDA devices: the fake driver copies them.
 
-tests/support/fake_driver has the driver. What is computed is computed at once and not on a stream,
-so whoever changes a tensor first waits for the streams: that is what a device's work would do.
+tests/support/fake_driver has the driver. Computations are done at once and not on a stream, so a
+test that changes a tensor waits for the streams first: a device's work would do so.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FakeDevices:
             setattr(torch_device, name, getattr(self, f"_{name}"))
 
     def leave(self) -> None:
-        """Tensors are where they are again."""
+        """Tensors are on the host again."""
         for name, function in self._real.items():
             setattr(torch_device, name, function)
 
@@ -79,7 +79,7 @@ class FakeDevices:
         self._library.fake_driver_hold()
 
     def let_go_in(self, millis: int) -> None:
-        """Without the GIL, which who waits for the copies may hold."""
+        """Runs without the GIL: a thread that waits for the copies may hold it."""
         self._library.fake_driver_let_go_in(millis)
 
     def let_go(self) -> None:
@@ -90,7 +90,7 @@ class FakeDevices:
         return int(self._library.fake_driver_calls(name.encode()))
 
     def complaints(self) -> list[str]:
-        """Rules that were broken, and what is left over once all engines are closed."""
+        """The rules that were broken, and the leftovers once all engines are closed."""
         text = ctypes.create_string_buffer(4096)
         self._library.fake_driver_complaints(text, len(text))
         return text.value.decode().splitlines()

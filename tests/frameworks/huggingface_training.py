@@ -20,7 +20,7 @@ logging.set_verbosity_error()
 
 
 class Model(nn.Module):
-    """What the Trainer calls: it takes a batch's columns and gives the loss."""
+    """The model that the Trainer calls: it takes a batch's columns and gives the loss."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()

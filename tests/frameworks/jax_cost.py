@@ -1,4 +1,4 @@
-"""What a save costs a donating step: `python -m tests.frameworks.jax_cost --rounds 15`.
+"""The cost of a save for a donating step: `python -m tests.frameworks.jax_cost --rounds 15`.
 
 One update of 100 MiB, to which the state is donated, without a save and behind one: at once, after
 fence(), and once the save was captured and holds nothing any more. Medians, lowest and highest.

@@ -1,8 +1,8 @@
 """Snapshots of donated arrays: `python -m tests.frameworks.jax_donation --snapshots 200`.
 
 Every step is saved, and the next ones, to which its arrays are donated, run while a slow copier is
-at them. What each checkpoint holds must be what the state was. With --bare the adapter takes
-addresses without a view that holds them: then saves must be found torn, or this proves nothing.
+them. Each checkpoint must hold the state at its save. With --bare the adapter takes addresses
+without a view that holds them: then saves must be found torn, or this proves nothing.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def new_state(replicated: bool) -> dict[str, Any]:
 
 
 def snapshots(run: Path, count: int, options: argparse.Namespace) -> dict[str, int]:
-    """Of a training with so many saves: how many checkpoints it makes, and how many are wrong; how
-    many saves found themselves torn, were still copying when later steps had run, and held an
+    """The results of a training with so many saves: the checkpoints, and the wrong ones; the saves
+    that found themselves torn, that were still copying when later steps had run, and that held an
     array when it was donated."""
     state = {"tree": new_state(options.replicated)}
     handles: list[df.SaveHandle] = []

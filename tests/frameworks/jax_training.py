@@ -46,7 +46,7 @@ def update(trained: Any, opt: Any, key: Any, frozen: Any, images: Any) -> Any:
 
 
 def trained_of(net: dict[str, Any]) -> dict[str, Any]:
-    """What changes of a net, each array once."""
+    """The parts of a net that change, each array once."""
     return {"inner": net["inner"], "again": {"b": net["again"]["b"]}}
 
 

@@ -16,6 +16,6 @@ BACKEND = keras.backend.backend()
 
 
 def only_on(backend: str, why: str) -> pytest.MarkDecorator:
-    """For what the other backends don't have; test_keras_backends.py runs it where it is."""
+    """For features that other backends lack; test_keras_backends.py runs the test on `backend`."""
     reason = f"KERAS_BACKEND is {BACKEND}, and {why}: test_keras_backends.py runs it on {backend}"
     return pytest.mark.skipif(backend != BACKEND, reason=reason)

@@ -1,4 +1,4 @@
-"""What is special to Accelerate: accumulation, registered objects, several ranks."""
+"""Features special to Accelerate: accumulation, registered objects, several ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .trainer_examples import example_of, run_python
 
 @pytest.fixture(autouse=True)
 def alone() -> Iterator[None]:
-    """Accelerators of one process share what they know of an accumulation."""
+    """Accelerators of one process share their state of an accumulation."""
     yield
     GradientState._reset_state()
 

@@ -1,4 +1,4 @@
-"""The savers of lab/writers that need a framework restore what they saved, or tear it."""
+"""The savers of lab/writers that need a framework restore the saved state, or tear it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAYOUT = tiny()
 NAMES = [one.name for one in MENU if one.environment == FRAMEWORKS]
 # They fork, which a process with the threads of TensorFlow and JAX had better not do.
 ALONE = ("chainer-process", "chainer-process-queue")
-# They write arrays that training goes on to change: what they store depends on who is first.
+# They write arrays that training goes on to change: their content depends on timing.
 TEARING = ("chainer-thread", "chainer-thread-queue", "chainer-process-queue")
 TORN = ("restored wrong bytes", "loaded wrong bytes")
 

@@ -1,4 +1,4 @@
-"""What is special to Chainer: what its own snapshots leave out, and arrays written in place."""
+"""Features special to Chainer: state that its snapshots leave out, arrays written in place."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_saves_change_nothing_of_what_was_read_ahead(at: int, tmp_path: Path) ->
     with df.Checkpointer(tmp_path) as ckpt:
         ckpt.save(at, {"data": iterator, "rng": df.RNG()}).wait("durable")
         assert found + [iterator.next() for _ in range(at, 12)] == wanted
-        for seed in (2, 3):  # the second one from a save of what was just restored
+        for seed in (2, 3):  # the second restores a save of the restored state
             iterator = made(seed)
             ckpt.restore({"data": iterator, "rng": df.RNG()})
             ckpt.save(at + seed, {"data": iterator, "rng": df.RNG()}).wait("durable")
@@ -415,7 +415,7 @@ except df.TornCaptureError as error:
         ("net.linear.W.array *= 2", "0", "net.linear/W"),
         ("net.linear.W.update_rule.state['v'] *= 2", "0", "optim.linear/W/v"),
         ("net.linear.W.array[0, 0] += 1", "1", "net.linear/W"),
-        ("net.linear.W.array = net.linear.W.array * 2", "0", ""),  # what is saved is untouched
+        ("net.linear.W.array = net.linear.W.array * 2", "0", ""),  # the saved array is untouched
         ("ckpt.fence(); net.linear.W.array *= 2", "0", ""),
         ("train(net, optimizer, 2, 2)", "1", ""),
     ],

@@ -1,4 +1,4 @@
-"""Chainer's Trainer with the extension: what is saved when, and how it is resumed."""
+"""Chainer's Trainer with the extension: when and how it saves, and how it resumes."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_an_updater_of_the_programs_own_is_resumed(tmp_path: Path) -> None:
 
 
 class Distance(chainer.training.Extension):
-    """Reports what is best at the tenth iteration. `calls` is lost by each resume."""
+    """Reports a value that is best at the tenth iteration. `calls` is lost by each resume."""
 
     priority = 500
     calls = 0

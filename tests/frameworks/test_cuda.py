@@ -1,4 +1,4 @@
-"""What the torch adapter does with a real CUDA device: nothing here is a double.
+"""The torch adapter with a real CUDA device: nothing here is a double.
 
 test_devices.py has the same rules on the fake driver, which makes each error visible; this asks
 whether the driver keeps them as its documentation says.
@@ -63,7 +63,7 @@ def clones(values: list[nn.Parameter]) -> list[Tensor]:
 def test_a_save_between_two_steps_is_of_the_first(
     tmp_path: Path, attached: bool, arena: int | None, side_stream: bool
 ) -> None:
-    """Nobody waits for the device but what the checkpointer gives it; a ring too."""
+    """Only the checkpointer waits for the device; with a ring, too."""
     values = parameters()
     optimizer = Add(values)
     stream = torch.cuda.Stream() if side_stream else torch.cuda.default_stream()
@@ -158,7 +158,7 @@ def test_memory_that_is_let_go_is_nobody_elses_before_it_is_copied(tmp_path: Pat
 
 
 def test_a_step_that_is_replayed_from_a_graph(tmp_path: Path) -> None:
-    """Saves between replays hold what they should; one in a capture fails and leaves it alone."""
+    """Saves between replays are right; a save during a capture fails and leaves that alone."""
     net = nn.Sequential(nn.Linear(1024, 1024), nn.BatchNorm1d(1024), nn.Linear(1024, 1024)).cuda()
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, capturable=True)
     batch = torch.randn(256, 1024, device="cuda")
@@ -237,7 +237,7 @@ def test_optimizers_of_torch_resume(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_torn_step_is_found(tmp_path: Path) -> None:
-    """What no fence stands before, and what no stream orders, is seen by its version counter."""
+    """A change without a fence and without stream order is seen by its version counter."""
     net = nn.Linear(WIDE, WIDE, device="cuda")
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     other = torch.cuda.Stream()
@@ -255,7 +255,7 @@ def test_a_torn_step_is_found(tmp_path: Path) -> None:
 
 
 def test_all_is_given_back(tmp_path: Path) -> None:
-    """Of the device's memory, and of pinned memory: else the second hundred would not fit."""
+    """Device memory and pinned memory are freed: else the second hundred would not fit."""
     state = {"x": torch.ones(64 * MIB, device="cuda")}
 
     def once(step: int) -> int:

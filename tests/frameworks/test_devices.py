@@ -1,4 +1,4 @@
-"""What the torch adapter does with tensors on devices, on the fake driver."""
+"""The torch adapter with tensors on devices, on the fake driver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_net() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def update(devices: FakeDevices, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    devices.wait()  # batch norm changes what nothing guards
+    devices.wait()  # batch norm changes buffers that nothing guards
     net(torch.randn(8, SIZE)).square().mean().backward()
     optimizer.step()
 
@@ -122,7 +122,7 @@ def test_work_of_the_stream_is_in_its_order(
             if attached:
                 ckpt.fence()
             devices.fill(x, 9)
-            time.sleep(0.1)  # it is done by now, where nothing orders it
+            time.sleep(0.1)  # without an order it is done by now
             devices.let_go()
             handle.wait("durable")
         for step in (1, 2, 3):
@@ -237,7 +237,7 @@ def test_an_interrupted_save_is_not_made_of_memory_that_nobody_holds(
 
     state = {"x": torch.ones(SIZE, SIZE)}
     devices.hold()
-    devices.let_go_in(300)  # who lets the memory go waits for the copies
+    devices.let_go_in(300)  # the thread that releases the memory waits for the copies
     if behind_dcp:
         monkeypatch.setattr("deepfreeze.dcp.saving._until", interrupted)
         with pytest.raises(KeyboardInterrupt) as kept:
@@ -341,14 +341,14 @@ def test_an_update_is_captured_as_its_stream_leaves_it(
 def test_a_step_that_is_replayed_from_a_graph_has_no_fence(
     devices: FakeDevices, tmp_path: Path, attached: str
 ) -> None:
-    """So what it changes is waited for at the end of save()."""
+    """So its changes are waited for at the end of save()."""
     net, optimizer = make_net()
     update(devices, net, optimizer)
     with df.Checkpointer(tmp_path / "run") as ckpt:
         if attached == "before":
             attach(ckpt, devices, net, optimizer)
         devices.captures_graph = True
-        update(devices, net, optimizer)  # where the program captures its graph
+        update(devices, net, optimizer)  # here the program captures its graph
         devices.captures_graph = False
         if attached == "again":
             ckpt.attach(optimizer)
@@ -361,7 +361,7 @@ def test_a_step_that_is_replayed_from_a_graph_has_no_fence(
         assert handle is not None
         before = copied(net)
         for parameter in net.parameters():
-            devices.fill(parameter, 7)  # what the graph does, on the stream that is current
+            devices.fill(parameter, 7)  # the graph's work, on the current stream
         time.sleep(0.2)
         devices.let_go()
         handle.wait("durable")
@@ -407,7 +407,7 @@ def test_a_device_that_is_not_there_fails_the_save_and_training_goes_on(
 
 
 def test_without_devices_the_driver_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where torch has no CUDA, or the program uses none, the engine is not even asked."""
+    """If torch has no CUDA, or the program uses none, the engine is not even asked."""
     from deepfreeze import _core
     from deepfreeze.adapters import torch_device
 

@@ -136,7 +136,7 @@ def nt3_rules(kernel: str, bias: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def nt3(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
-    """A file of torch's, an input, and what torch makes of it."""
+    """A file of torch's, an input, and torch's output for it."""
     torch.manual_seed(4)
     network = NT3(GENES).eval()
     path = tmp_path_factory.mktemp("nt3") / "nt3.pt"
@@ -194,7 +194,7 @@ def _torch_name(name: str) -> str:
 
 
 def into_flax(run: Path, network: Any) -> None:
-    """Fills what the run has of a network, by dotted names."""
+    """Fills a network with the values of the run, by dotted names."""
     state = nnx.state(network, nnx.Any(nnx.Param, nnx.BatchStat))
     flat = {".".join(map(str, path)): each for path, each in nnx.to_flat_state(state)}
     live = restored(run, {name: each.get_value() for name, each in flat.items()})
@@ -207,7 +207,7 @@ FLAX_NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running
 
 
 def flax_rules(names: list[str]) -> dict[str, Any]:
-    """By the names that ResNet-50 has in torch, those of lab.networks.jax_workloads."""
+    """Rules that give ResNet-50 of lab.networks.jax_workloads the arrays of torch's names."""
     blocks = [f"layer{s + 1}.{i}" for s, count in enumerate((3, 4, 6, 3)) for i in range(count)]
     rules: dict[str, Any] = {}
     for name in names:

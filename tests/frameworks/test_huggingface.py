@@ -1,4 +1,4 @@
-"""What is special to Hugging Face's Trainer: its policies, the best model, several ranks."""
+"""Features special to Hugging Face's Trainer: its policies, the best model, several ranks."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_two_ranks_resume_bit_for_bit(tmp_path: Path) -> None:
 
 
 class Resumed(FrozenTrainer):
-    """Notes where it went on."""
+    """Notes the step from which it resumed."""
 
     def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

@@ -1,4 +1,4 @@
-"""JAX arrays, keys and pytrees: what comes back, what is refused, what nobody may share."""
+"""JAX arrays, keys and pytrees: restored values, refused ones, and memory that nobody may share."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_keys_come_back_with_their_generator(ckpt: df.Checkpointer) -> None:
 
 
 def test_a_restored_array_compiles_nothing_anew(ckpt: df.Checkpointer) -> None:
-    """Neither weak types nor where arrays are committed has changed."""
+    """Neither weak types nor the commitment of arrays has changed."""
     step = jax.jit(lambda tree: jax.tree.map(lambda x: x + 1, tree))
     pinned = jax.device_put(jnp.ones(3), jax.devices()[0])
     state = {"tree": {"count": jnp.asarray(0), "free": jnp.ones(3), "pinned": pinned}}
@@ -174,7 +174,7 @@ def test_it_works_beside_torch(ckpt: df.Checkpointer) -> None:
     ckpt.restore(live)
     assert bool((live["t"] == 1).all())
     assert same([live["w"], live["i"]], [state["w"], state["i"]])
-    ckpt.restore({"t": jnp.zeros(3), "w": live["w"], "i": live["i"]})  # what torch has saved
+    ckpt.restore({"t": jnp.zeros(3), "w": live["w"], "i": live["i"]})  # saved by torch
 
 
 def test_the_documents_programs_run_and_resume(

@@ -82,7 +82,7 @@ def test_the_same_shards_in_other_places_are_another_array(ckpt: df.Checkpointer
 
 
 def test_a_save_leaves_no_copy_of_its_values_with_an_array(ckpt: df.Checkpointer) -> None:
-    """As NumPy's own int4 has other bytes than JAX's: JAX would keep what it has copied."""
+    """NumPy's int4 has other bytes than JAX's, so JAX copies, and would keep the copy."""
     whole, sharded = jnp.arange(8, dtype="int4"), on(P("a"), 8, 1).astype("int4")
     ckpt.save(1, {"whole": whole, "again": whole, "sharded": sharded}).wait()
     shards = [shard.data for shard in sharded.addressable_shards]

@@ -1,4 +1,4 @@
-"""Pytrees of JAX: their names, what is made anew, and what two places of a state may share."""
+"""Pytrees of JAX: their names, objects that are made anew, and sharing between two places."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Moments(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Layer:
-    """As Equinox makes them: a function among the children, and what is static."""
+    """Made as Equinox does: a function among the children, and static values."""
 
     weight: Any
     activation: Any
@@ -70,7 +70,7 @@ def test_pytree_objects_come_back_by_name_as_what_they_were(ckpt: df.Checkpointe
     ckpt.restore(root)
     assert root["net"].activation is jnp.tanh  # code is the program's
     assert root["net"] is not before
-    assert float(before.weight[0]) == 0  # who still has the old one keeps it as it was
+    assert float(before.weight[0]) == 0  # the old object stays unchanged
     assert same_array(root["net"].children[0].weight, saved["net"].children[0].weight)
     assert root["net"].children[1][1:] == [None, 3]
     assert root["opt"][0].nu == 8

@@ -1,4 +1,4 @@
-"""What is special to Keras 3, on the backend of KERAS_BACKEND."""
+"""Features special to Keras 3, on the backend of KERAS_BACKEND."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeepFreezeCallback(mode="after_update"): what is taken within TensorFlow's graph."""
+"""DeepFreezeCallback(mode="after_update"): variables taken within TensorFlow's graph."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def arrays_in(tree: Any, path: str = "") -> Iterator[tuple[str, bytes]]:
 
 
 def saved(run: Path, model: Any, every: int = 1, mode: str = "after_update") -> dict[int, Any]:
-    """Trains, and gives by step what was saved of the model."""
+    """Trains, and gives the saved values of the model by step."""
     with df.Checkpointer(run, every=df.every(steps=every)) as ckpt:
         fit(model, DeepFreezeCallback(ckpt, every=None, mode=mode))
         ckpt.wait()
@@ -103,7 +103,7 @@ def test_what_is_written_behind_an_update_is_taken_behind_that(option: str, tmp_
 def test_a_step_in_the_middle_of_an_execution(tmp_path: Path) -> None:
     every_step = saved(tmp_path / "window", make_model(), mode="window")
     found = saved(tmp_path / "graph", make_model(steps=4), every=5)
-    # Of 4 and 2 batches: in 1 to 4 none is due, in 5 and 6 the fifth, in 7 to 10 the tenth.
+    # Calls of 4 and 2 batches: in 1 to 4 none is due, in 5 and 6 the fifth, in 7 to 10 the tenth.
     assert list(found) == [5, 10]
     assert found == {step: every_step[step] for step in found}
 

@@ -1,4 +1,4 @@
-"""What of a Keras model is in none of its lists, and still belongs to its state."""
+"""Values of a Keras model that are in none of its lists, and still belong to its state."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fit(run: Path | None, model: Any, *data: Any, ends: int = 0, **more: Any) ->
 def assert_resumes(
     run: Path, make: Callable[[], Any], *data: Any, ends: int = 5, **more: Any
 ) -> None:
-    """Whoever is interrupted after `ends` batches and begins anew gets where one run gets."""
+    """A run that is interrupted after `ends` batches and restarted ends as an uninterrupted one."""
     whole = fit(None, make(), *data, **more)
     fit(run, make(), *data, ends=ends, **more)
     assert fit(run, make(), *data, **more) == whole

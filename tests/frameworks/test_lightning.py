@@ -1,4 +1,4 @@
-"""What is special to Lightning: accumulation, hooks, several ranks."""
+"""Features special to Lightning: accumulation, hooks, several ranks."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from .trainer_parts import Parts
 
 
 def own(place: Path, **options: Any) -> dict[str, Any]:
-    """What has a Trainer save its own to that directory."""
+    """Options that have a Trainer save its own checkpoints to that directory."""
     saver = ModelCheckpoint(place, filename="{step}", **options)
     return {"callbacks": [saver], "plugins": [DeepFreezeCheckpointIO()]}
 

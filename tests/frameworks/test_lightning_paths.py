@@ -1,4 +1,4 @@
-"""What Lightning hands out as a path, and what a run knows of the fits that saved to it."""
+"""The paths that Lightning hands out, and a run's knowledge of the fits that saved to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALARM = "none was restored"
 
 
 class Line(LightningModule):
-    """Logs what it is told to, by the global step."""
+    """Logs the given losses, by the global step."""
 
     def __init__(self, width: int, losses: tuple[float, ...] = ()) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ def test_metrics_go_with_a_save_and_give_the_best(tmp_path: Path) -> None:
 def test_of_several_processes_one_computes_no_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It alone saves, and would wait for the others; what is computed already goes along."""
+    """It alone saves, and would wait for the others; values that are computed already are saved."""
     done = Fit(tmp_path).to(1)
 
     def computed(_: Any) -> Any:

@@ -88,7 +88,7 @@ def assert_resumes(
     callbacks: Callable[[], list[Any]] = list,
     **options: Any,
 ) -> None:
-    """To the bit, where it stopped once that step was saved."""
+    """A fit that stops once that step is saved resumes as if it had not, to the bit."""
     whole, undisturbed = fitted(make, *callbacks(), **options)
     with pytest.raises(StoppedError):
         fitted(make, *callbacks(), DeepFreezeCallback(run), StopsAt(step), **options)

@@ -1,4 +1,4 @@
-"""The study's restarts where a framework has more than torch: its own writer, ours, one control."""
+"""The study's restarts in frameworks that have more than torch: its writer, ours, one control."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every victim of the frameworks saves and loads undisturbed; what faults do to some of them.
+"""Every victim of the frameworks saves and loads undisturbed; some of them with faults.
 
-That the faults happen and the judge is right is for lab/tests/test_torture.py.
+lab/tests/test_torture.py tests that the faults happen and that the judge is right.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DAMAGES = 3
 
 @pytest.fixture(scope="module")
 def nurseries() -> Iterator[dict[str, Nursery]]:
-    """By module, the last one that was asked for: opened by `subject`."""
+    """The last nursery that was asked for, by module: opened by `subject`."""
     opened: dict[str, Nursery] = {}
     try:
         yield opened
@@ -88,12 +88,12 @@ def test_faults_do_to_a_writer_of_a_framework_what_the_study_says(
 
 
 def undisturbed(one: Subject, directory: Path) -> None:
-    """Its calls are counted where the machine can: by their number the study kills a save."""
+    """Counts its calls if the machine can: the study kills a save by their number."""
     if calls.missing():
         one.save(directory)
         one.check_undamaged(directory)
     else:
-        one.save_calls(directory)  # an error where it sees none, or loads something else
+        one.save_calls(directory)  # an error if it sees none, or loads other values
 
 
 def in_full_disk(one: Subject) -> tuple[str, str, bool]:

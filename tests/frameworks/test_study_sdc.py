@@ -1,4 +1,4 @@
-"""The study's flips in files, where a framework has more than torch."""
+"""The study's flips in files, in frameworks that have more than torch."""
 
 from __future__ import annotations
 

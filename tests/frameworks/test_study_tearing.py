@@ -1,4 +1,4 @@
-"""The study's snapshots under updates, where a framework has more than torch."""
+"""The study's snapshots under updates, in frameworks that have more than torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special to TensorFlow: held buffers, dtypes, objects, and no TensorFlow at all."""
+"""Features special to TensorFlow: held buffers, dtypes, objects, and no TensorFlow at all."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_variables_of_a_module_are_read_in_place(ckpt: df.Checkpointer) -> None:
         tf.gather(each, [1])
     captures = [walk({"m": module}) for _ in range(2)]
     addresses = [{each.key: each.address for each in capture.entries} for capture in captures]
-    for key in ("m.large", "m.any_size"):  # what is small may be copied
+    for key in ("m.large", "m.any_size"):  # small ones may be copied
         assert addresses[0][key] == addresses[1][key]
     save(ckpt, {"m": module})
     small.assign([0, 0])
@@ -91,7 +91,7 @@ def test_variables_of_a_module_are_read_in_place(ckpt: df.Checkpointer) -> None:
 
 def test_two_names_of_one_variable_are_stored_once(ckpt: df.Checkpointer) -> None:
     variable = tf.Variable([1.0, 2.0])
-    tf.gather(variable, [1])  # each read of what is small gives a copy now
+    tf.gather(variable, [1])  # each read of a small variable gives a copy now
     unread = variable.assign_add([1.0, 1.0])
     assert unread is not variable
     save(ckpt, {"m": module_of(a=variable, b=unread), "c": variable})

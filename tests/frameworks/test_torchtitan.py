@@ -1,4 +1,4 @@
-"""torchtitan's checkpoint manager: what its trainer calls, in that order."""
+"""torchtitan's checkpoint manager: the calls of its trainer, in that order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS = 6
 
 
 class Rows(IterableDataset[torch.Tensor]):
-    """Goes on where it was."""
+    """Continues from its position."""
 
     def __init__(self) -> None:
         self.drawn = 0
@@ -45,7 +45,7 @@ class Rows(IterableDataset[torch.Tensor]):
 
 
 class Trainer:
-    """What torchtitan's does with its manager."""
+    """Calls its manager as torchtitan's trainer does."""
 
     def __init__(self, place: Path, seed: int = 1, **options: Any) -> None:
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""lab.experiments.frameworks counts what it claims, in each framework; no speed is judged."""
+"""lab.experiments.frameworks counts correctly, in each framework; no speed is judged."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from .training import SEED, Options
 
 
 class Own(OnHost):
-    """The same loop, which waits for the device nowhere."""
+    """The loop of OnHost, which never waits for the device."""
 
     def __init__(self, options: Options) -> None:
         with torch.device("cuda"):

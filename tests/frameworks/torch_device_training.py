@@ -10,15 +10,15 @@ devices = FakeDevices(SEED)
 
 
 class Own(OnHost):
-    """The same loop; what changes tensors does so behind what the streams wait for."""
+    """The loop of OnHost; tensors are changed after the work that the streams wait for."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        # Behind the checkpointer's own hook, which gives the streams what they wait for.
+        # Runs after the checkpointer's own hook, which makes the streams wait.
         self.optim.register_step_pre_hook(lambda *_: devices.wait())
 
     def update(self, step: int) -> None:
-        devices.wait()  # batch norm changes what nothing guards
+        devices.wait()  # batch norm changes buffers that nothing guards
         super().update(step)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a save costs in a trainer: `python -m tests.frameworks.trainer_costs lightning`.
+"""The cost of a save in a trainer: `python -m tests.frameworks.trainer_costs lightning`.
 
 How long the training's thread is in one, fences included, with the trainer's own saves and with
 ours in turn: medians and ranges. A state of 50 MB, saved at each 3rd of 18 steps; the first save of
@@ -124,7 +124,7 @@ TRAINERS = {each.__name__: each for each in (lightning, huggingface, accelerate)
 
 
 def own_save(trainer: str) -> tuple[Any, str]:
-    """What a trainer's own save is called."""
+    """The name of a trainer's own save."""
     if trainer == "lightning":
         from lightning.pytorch import Trainer
 

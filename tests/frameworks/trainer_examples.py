@@ -17,7 +17,7 @@ def example_of(name: str) -> str:
 
 
 def run_python(text: str, place: Path, *arguments: str, ranks: int = 1) -> str:
-    """Of a process of its own, or of a job of several, in that directory: what it has printed."""
+    """The output of a process of its own, or of a job of several, in that directory."""
     script = place / "script.py"
     script.write_text(text)
     command = [sys.executable]

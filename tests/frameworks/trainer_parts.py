@@ -1,4 +1,4 @@
-"""What the trainings of PyTorch's trainers have in common: a net, its data, a digest."""
+"""The common parts of the trainings of PyTorch's trainers: a net, its data, a digest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEATURES = 128
 
 
 class Rows(Dataset[dict[str, Tensor]]):
-    """The same in every process, whatever was drawn before."""
+    """Rows that are equal in every process, whatever was drawn before."""
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(SEED)
@@ -38,7 +38,7 @@ class Rows(Dataset[dict[str, Tensor]]):
 
 
 class Parts:
-    """A net, and what updates it."""
+    """A net, and its optimizer and scheduler."""
 
     def __init__(self, options: Options) -> None:
         df.determinism(options.seed)
@@ -48,7 +48,7 @@ class Parts:
         self.sched = torch.optim.lr_scheduler.OneCycleLR(self.optim, 1e-2, total_steps=STEPS)
 
     def digest(self, **more: Any) -> str:
-        """Of all that decides how a training goes on; `more` are plain values of its trainer."""
+        """The digest of a training's state; `more` are plain values of its trainer."""
         return sha256(
             self.net.state_dict(),
             self.optim.state_dict(),
@@ -65,7 +65,7 @@ def loss_of(net: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 @contextlib.contextmanager
 def kept_generators() -> Iterator[None]:
-    """What is drawn or seeded within has no effect outside."""
+    """Draws and seeds within have no effect outside."""
     states = generators()
     yield
     random.setstate(states["python"])

@@ -1,4 +1,4 @@
-"""What conformance.py asks of a framework: a small training, as its own users write one."""
+"""The interface that conformance.py needs: a small training, as a framework's users write it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 STEPS = 12  # of a whole training
-# Each is NAME_training.py, with a class of that Protocol called Own; and what it imports.
+# Each is NAME_training.py, with a class of that Protocol called Own; the value is its import.
 FRAMEWORKS = {
     "torch": "torch",
     "torch_device": "torch",
@@ -47,14 +47,14 @@ class Training(Protocol):
     """
 
     forgettable: ClassVar[tuple[str, ...]]  # parts of the state without which it ends otherwise
-    misfit: ClassVar[str]  # what the error names where a wide one is restored from one that isn't
+    misfit: ClassVar[str]  # a name in the error if a wide one is restored from one that isn't
     large_arrays: ClassVar[int]  # of 64 KiB or more, that one checkpoint stores
 
     def __init__(self, options: Options) -> None:
         """Before its first step. The checkpointer keeps all steps."""
 
     def restore(self, step: int | None) -> int:
-        """From the run, the newest or `step`; returns which, 0 where there is none."""
+        """Restores the newest step of the run, or `step`; returns it, 0 if there is none."""
 
     def train(self, until: int, saved: Callable[[int], None]) -> None:
         """Goes on to the end of step `until`, saving each.
@@ -66,11 +66,11 @@ class Training(Protocol):
         """SHA-256 of all that decides how it goes on, by the framework's own means."""
 
     def close(self) -> None:
-        """Waits for what is in flight."""
+        """Waits for saves in flight."""
 
 
 def missing(framework: str) -> str:
-    """What it lacks here; empty where it can run."""
+    """The framework that is missing here; empty if it can run."""
     if find_spec(FRAMEWORKS[framework]) is None:
         return f"LEFT OUT: no {FRAMEWORKS[framework]} here; `make frameworks` has all"
     if framework != "torch_cuda":

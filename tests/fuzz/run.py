@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """`make fuzz`: builds the preset `fuzz` and runs each target for FUZZ_SECONDS (60) seconds.
 
-Two at a time (or as many as JOBS says), under nice. Seeds, what was found and what crashed stay in
-build/fuzz; the repository is only written to by `--merge`, which makes corpus/*.txt anew from it,
-as small as it covers the same. Exit status 1 where a target broke a promise, crashed, took too
-long or too much memory: the input and what to do with it are named.
+Two at a time (or as many as JOBS says), under nice. Seeds, finds and crashes stay in build/fuzz;
+only `--merge` writes to the repository: it makes corpus/*.txt anew from the finds, as small as it
+covers the same. Exit status 1 if a target broke a promise, crashed, took too long or too much
+memory: it names the input and the next step.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SANITIZERS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one target."""
+    """The outcome of one target."""
 
     target: str
     executions: int
@@ -89,7 +89,7 @@ def folder(kind: str, target: str) -> Path:
 
 
 def fuzzer(target: str, *arguments: str) -> tuple[str, float]:
-    """What it printed, and its seconds of a core.
+    """The output of a target's fuzzer, and its CPU time in seconds.
 
     Its exit status says no more than the findings that it leaves.
     """
@@ -167,7 +167,7 @@ def record(outcomes: list[Outcome]) -> None:
 
 
 def merge(target: str) -> str:
-    """The smallest choice of finds that covers what all do and seeds don't, into the repository."""
+    """Moves the smallest choice of finds that covers more than the seeds into the repository."""
     seeds, found, kept = unpack_seeds(target), folder("corpus", target), BUILD / "merged" / target
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
@@ -189,7 +189,7 @@ def merge(target: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("targets", nargs="*", help="all of them where none is named")
+    parser.add_argument("targets", nargs="*", help="default: all targets")
     parser.add_argument("--merge", action="store_true", help="write corpus/*.txt instead")
     parser.add_argument("--record", action="store_true", help="adds to record.json")
     options = parser.parse_args()

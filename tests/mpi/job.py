@@ -26,7 +26,7 @@ OPTIONS = (
 
 
 def lacking() -> str:
-    """What this machine has not, in words; empty where it has all."""
+    """The things that this machine lacks; empty if it has all."""
     programs = ("mpirun", "mpicxx", "cmake", "ninja")
     if missing := [each for each in programs if shutil.which(each) is None]:
         return f"not installed: {', '.join(missing)}"
@@ -43,7 +43,7 @@ def _call(*command: str | Path) -> None:
 
 
 def install(prefix: Path) -> None:
-    """What the release tree has built, as C++ programs want it."""
+    """Installs the build of the release tree for C++ programs."""
     _call("cmake", "--install", RELEASE, "--prefix", prefix, "--component", "development")
 
 
@@ -102,7 +102,7 @@ class Job:
             time.sleep(0.001)
 
     def read_until(self, word: str) -> str:
-        """What follows this first word of a line; all lines so far are in `lines`."""
+        """The text after this first word of a line; all lines so far are in `lines`."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.lines.append(line.rstrip("\n"))

@@ -56,7 +56,7 @@ def main(run: str) -> None:
     be_late(df.MPIRanks())
     print("good", flush=True)
     time.sleep(5.0)  # until all have said so
-    MPI.COMM_WORLD.Abort(0)  # MPI can not take back what was begun
+    MPI.COMM_WORLD.Abort(0)  # MPI can't cancel calls that were begun
 
 
 if __name__ == "__main__":

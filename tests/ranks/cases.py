@@ -1,6 +1,6 @@
-"""What two ranks must be told, or must keep apart: `python -m tests.ranks.cases NAME --json`.
+"""Facts that two ranks are told, or keep apart: `python -m tests.ranks.cases NAME --json`.
 
-Each case is run by both ranks and returns what was found wrong.
+Both ranks run each case, and it returns the faults that they found.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def saved(ckpt: df.Checkpointer, step: int, state: Any) -> None:
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """The name of the error, with its rank in front of what it says."""
+    """The name of the error, with its rank in front of the message."""
     try:
         call()
     except df.CheckpointError as error:

@@ -1,8 +1,8 @@
 """Jobs that save and load through torch.distributed.checkpoint: `python -m tests.ranks.dcp_cases`.
 
-What N ranks save M load, by deepfreeze.dcp's writer and reader and by deepfreeze:// ids; what one
-rank can't do is an error on all; a rank that is lost costs what was not acknowledged. Each job is
-of forked processes on loopback, and each case returns what was found wrong.
+M ranks load the state that N ranks have saved, by deepfreeze.dcp's writer and reader and by
+deepfreeze:// ids; an error on one rank is an error on all; a lost rank costs only saves that were
+not acknowledged. Each job is of forked processes on loopback; each case returns its faults.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ def wrong(found: State, value: float) -> Faults:
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """What all ranks' exceptions say, in one line."""
+    """The messages of all ranks' exceptions, in one line."""
     try:
         call()
-    except BaseException as error:  # which is what a CheckpointException is
+    except BaseException as error:  # a CheckpointException is one
         return f"{type(error).__name__}: {error}"
     return "nothing"
 
 
 class OnOneRank(DefaultSavePlanner):
-    """Does something instead of what it should, on rank 1."""
+    """Does another act in place of its method, on rank 1."""
 
     def __init__(self, act: Callable[[], object], where: str) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ def torchs_reader_of_safetensors_takes_what_is_whole(rank: int, place: Path) -> 
 
 
 def torchs_readers_of_safetensors_put_shards_together(rank: int, place: Path) -> Faults:
-    """By rows and by columns, unevenly, and what all ranks have alike and share the writing of."""
+    """By rows and by columns, unevenly; and tensors that all ranks have and write in part."""
     whole = {
         "rows": torch.arange(35.0).view(7, 5),
         "columns": torch.arange(35.0).view(7, 5).half() + 100,

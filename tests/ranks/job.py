@@ -28,7 +28,7 @@ from tests.e2e.fork_server import REPORT_BYTES_MAX, Say, run_child
 COLLECTIVE_SECONDS = 60.0  # of the job's own messages, after which a lost rank is an error
 PART_SECONDS = 2.0
 
-Work = Callable[[int, int, Say], object]  # rank, world size, what reports to the parent
+Work = Callable[[int, int, Say], object]  # rank, world size, a function that tells the parent
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,11 @@ class Job:
             self.signal(rank, signal.SIGKILL)
 
     def wait(self, seconds: float) -> list[RankEnded]:
-        """All ranks' ends. HungError, with every process gone, where one is late."""
+        """All ranks' ends. HungError, with every process gone, if one is late."""
         deadline = time.monotonic() + seconds
         late = [rank for rank in self._pids if not self._ends_by(rank, deadline)]
         for rank in late:
-            self.signal(rank, signal.SIGUSR1)  # shows where each of its threads is
+            self.signal(rank, signal.SIGUSR1)  # prints the stacks of its threads
             time.sleep(0.2)
             self.signal(rank, signal.SIGKILL)
         ended = [RankEnded(os.waitpid(pid, 0)[1], "") for pid in self._pids.values()]

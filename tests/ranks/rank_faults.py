@@ -1,7 +1,7 @@
 """Ranks killed or stopped anywhere: `python -m tests.ranks.rank_faults --disturbances 500`.
 
 In each trial one rank of three is killed, or stopped for longer than any deadline, at a durable
-step or at a random time. The others must come to an end in time; what was acknowledged must be
+step or at a random time. The others must end in time; acknowledged steps must be
 there, whole, of one step; and the next job must resume from it and save.
 """
 
@@ -53,7 +53,7 @@ POINTS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to which rank, and when."""
+    """The fault, its rank and its time."""
 
     rank: int
     stops: bool  # else it is killed
@@ -90,7 +90,7 @@ def values_at(step: int, rank: int) -> dict[str, Any]:
 def train(run: Path, rank: int, steps: int, armed: str, say: Say) -> None:
     """Reports "from N", then each step that it was told is durable, and an error's name."""
     os.environ["DEEPFREEZE_FAIL"] = armed
-    import deepfreeze as df  # arms what the environment says
+    import deepfreeze as df  # arms the fail points of the environment
 
     ranks = df.TorchRanks(timeout_seconds=RANK_SECONDS)
     try:
@@ -108,14 +108,14 @@ def train(run: Path, rank: int, steps: int, armed: str, say: Say) -> None:
 
 
 def describe(state: dict[str, Any], rank: int) -> str:
-    """A line where the state is not that of one step."""
+    """A line if the state is not that of one step."""
     wanted = values_at(state["step"], rank)
     same = torch.equal(state["w"], wanted["w"])
     return "" if same and torch.equal(state["own"].value, wanted["own"].value) else "mixture\n"
 
 
 def first_faults() -> list[Fault]:
-    """Where rank 0 never is, and a process alone neither: each has its turn in every run."""
+    """Places where rank 0 never is, nor a process alone: each has its turn in every run."""
     return [Fault(1, False, point, 1, 0.0) for point in fail_points_of_ranks()]
 
 
@@ -184,7 +184,7 @@ def carry_out(disturbances: int, place: Path, draw: random.Random) -> Tally:
             one_trial(tally, place / str(number), fault)
         except HungError as hung:
             tally.faults.append(f"{fault}: {hung}")
-            break  # where all hang it would not end
+            break  # if all hang it would not end
     return tally
 
 

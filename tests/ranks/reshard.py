@@ -1,4 +1,4 @@
-"""What N ranks save M restore, in any layout: `python -m tests.ranks.reshard [--all] [--json]`.
+"""M ranks restore the state of N, in any layout: `python -m tests.ranks.reshard [--all] [--json]`.
 
 One job of 8 processes on loopback; the first N of them save, the first M restore. Without --all
 each save is restored by some pairs of a number and a layout, which the seed draws.
@@ -52,7 +52,7 @@ def values() -> dict[str, torch.Tensor]:
 
 
 class Meshes:
-    """Of the first ranks, in one or two dimensions. Making them is collective: all ranks do."""
+    """Meshes of the first ranks, in one or two dimensions. Making them is collective: all do it."""
 
     def __init__(self, numbers: Sequence[int] = RANKS) -> None:
         self.groups = {ranks: dist.new_group(list(range(ranks))) for ranks in numbers}
@@ -67,7 +67,7 @@ class Meshes:
         return self._meshes.get((ranks, 1))
 
     def pairs(self, ranks: int) -> DeviceMesh | None:
-        """Of two rows."""
+        """A mesh of two rows."""
         return self._meshes.get((ranks, 2))
 
 
@@ -120,7 +120,7 @@ NAMES = (*LAYOUTS, STAGED)
 
 
 def state_of(name: str, meshes: Meshes, ranks: int, rank: int) -> State:
-    """What the rank has, as the layout says."""
+    """The rank's state in this layout."""
     state: State = {}
     for number, (key, whole) in enumerate(values().items()):
         if name == STAGED:
@@ -176,7 +176,7 @@ class Matrix:
         dist.barrier()
 
     def restore(self, name: str, ranks: int, to_name: str, to_ranks: int) -> list[str]:
-        """What this rank found to be wrong."""
+        """The faults that this rank has found."""
         faults = []
         if self._rank < to_ranks:
             wanted = state_of(to_name, self._meshes, to_ranks, self._rank)

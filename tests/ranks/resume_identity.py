@@ -1,7 +1,7 @@
 """Resume identity among ranks: `python -m tests.ranks.resume_identity --runs 50 [--json]`.
 
 All ranks are killed with SIGKILL at a random moment, perhaps again, and resumed in new processes
-until they come to their end, where each must have the SHA-256 of the undisturbed job's same rank.
+until they end; then each must have the SHA-256 of the undisturbed job's same rank.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ATTEMPTS_MAX = 5  # at a run that was not over before it could be killed
 
 @dataclass
 class Tally:
-    """What all runs of one kind of job showed."""
+    """The results of all runs of one kind of job."""
 
     kind: str
     world: int
@@ -39,14 +39,14 @@ class Tally:
 
 
 def reference(kind: str, world: int) -> list[str]:
-    """Each rank's end where nothing disturbs it and nothing is saved."""
+    """Each rank's end if nothing disturbs it and nothing is saved."""
     ended = Job(world, lambda r, w, say: say(train(kind, None, r, w))).wait(WAIT_SECONDS)
     assert all(one.status == 0 for one in ended), ended
     return [one.report for one in ended]
 
 
 def undisturbed_seconds(tally: Tally, wanted: list[str], run: Path) -> float:
-    """Of a job that saves and is not killed. It ends as the reference does."""
+    """The time of a job that saves and is not killed. It ends as the reference does."""
     began = time.monotonic()
     ended = Job(tally.world, saving(tally.kind, run)).wait(WAIT_SECONDS)
     if [one.report.split()[-1] for one in ended] != wanted:

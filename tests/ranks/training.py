@@ -26,7 +26,7 @@ _WIDTH = 640  # 640 x 640 floats are more than a plan leaves uncut
 
 
 def make_model(kind: str, world: int) -> nn.Module:
-    """The same weights on all ranks."""
+    """A model with equal weights on all ranks."""
     torch.manual_seed(7)
     model = nn.Sequential(
         nn.Linear(32, _WIDTH),
@@ -71,7 +71,7 @@ class Training:
         self.state["step"] += 1
 
     def digest(self) -> str:
-        """Of all that this rank would go on with; collective."""
+        """The digest of all state that this rank would continue from; collective."""
         digest = hashlib.sha256(torch.get_rng_state().numpy().tobytes())
         for tensor in self._tensors():
             whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
@@ -89,7 +89,7 @@ class Training:
     def _buffers(self) -> Iterator[torch.Tensor]:
         if isinstance(self.model, nn.parallel.DistributedDataParallel):
             dist.barrier()
-            # What the next forward broadcasts: only rank 0's lives on.
+            # The next forward broadcasts these: only rank 0's continue.
             for buffer in self.model.buffers():
                 shared = buffer.clone()
                 dist.broadcast(shared, 0)
