@@ -28,11 +28,12 @@ PACKAGE = Path("python/deepfreeze")
 COPIES = ROOT / "build/mutants/python"
 # Modules that tell one save from the next, and a stored tree from a live one.
 SOURCES = (
-    "window.py", "guard_memo.py", "memo.py", "matching.py", "filling.py", "reading.py",
-    "adapters/torch_guards.py", "adapters/torch_recall.py", "adapters/torch_memo.py",
-    "adapters/torch_modules.py", "adapters/torch_optimizers.py",
-    "adapters/torch_optimizer_match.py", "adapters/torch_parameter_names.py",
-    "adapters/torch_tensors.py",
+    "saving/window.py", "saving/guard_memo.py", "state/memo.py", "restoring/matching.py",
+    "restoring/filling.py", "restoring/restorer.py",
+    "frameworks/torch/guards.py", "frameworks/torch/recall.py", "frameworks/torch/memo.py",
+    "frameworks/torch/modules.py", "frameworks/torch/optimizers.py",
+    "frameworks/torch/optimizer_match.py", "frameworks/torch/parameter_names.py",
+    "frameworks/torch/tensors.py",
 )  # fmt: skip
 # Quickest first; the rest of python/tests comes after them.
 FIRST = (

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from deepfreeze.interval import Choice, Cost, Target, choose
+from deepfreeze.interval.arithmetic import Choice, Cost, Target, choose
 from lab.measure.row import Row
 from lab.simulation.machine import Machine, Workload
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deepfreeze import studying
+from deepfreeze.base import studying
 from lab import command, experiments
 from lab.measure import study_machine as machine
 from lab.measure.case import Case, Experiment, LeftOutError, Place, Plan

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deepfreeze.interval import daly_seconds
+from deepfreeze.interval.arithmetic import daly_seconds
 from lab.measure.row import COLUMNS, Row
 from lab.simulation import model
 from lab.simulation.calibration import CalibrationError, calibrate, compare, predict

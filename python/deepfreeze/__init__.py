@@ -4,7 +4,6 @@ import sys as _sys
 
 from deepfreeze import _core
 from deepfreeze.checkpointer import Checkpointer
-from deepfreeze.determinism import Determinism, determinism
 from deepfreeze.errors import (
     CheckpointError,
     CheckpointTimeoutError,
@@ -19,14 +18,15 @@ from deepfreeze.errors import (
 from deepfreeze.errors import (
     make_error as _make_error,
 )
-from deepfreeze.handle import SaveHandle, SaveStatus
-from deepfreeze.per_rank import PerRank, per_rank
-from deepfreeze.policy import every, keep
+from deepfreeze.frameworks.determinism import Determinism, determinism
+from deepfreeze.frameworks.rng import RNG
+from deepfreeze.interval.policy import every, keep
 from deepfreeze.ranks import DirectoryRanks, MPIRanks, TorchRanks
-from deepfreeze.reading import RestoreReport
-from deepfreeze.registry import register_type
-from deepfreeze.rng import RNG
+from deepfreeze.restoring.restorer import RestoreReport
+from deepfreeze.saving.handle import SaveHandle, SaveStatus
 from deepfreeze.signals import finish_on_sigterm
+from deepfreeze.state.per_rank import PerRank, per_rank
+from deepfreeze.state.registry import register_type
 
 __all__ = [
     "RNG",
@@ -59,7 +59,10 @@ __all__ = [
 _core.set_error_factory(_make_error)
 
 # Public modules that a program imports by itself; all others are internal.
-_MODULES = ("accelerate", "chainer", "dcp", "huggingface", "keras", "lightning", "torchtitan")
+_MODULES = (
+    "accelerate", "chainer", "chainer_compat", "dcp", "huggingface", "keras", "lightning",
+    "torchtitan",
+)  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from deepfreeze import program, studying
+from deepfreeze.base import program, studying
 from deepfreeze.importing import command
 
 _FAILURE = 3

@@ -12,22 +12,17 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from deepfreeze import _core
-from deepfreeze.arguments import absolute, absolute_parent, checked_step, floats, strings
-from deepfreeze.budget import policy_of
-from deepfreeze.calls import Calls, alone
-from deepfreeze.capture import environment, paused_gc, table_of, walk
-from deepfreeze.chosen import Rule, Step, at_step, point_in, recorded_rule
-from deepfreeze.closing import close_engine, closed, end_engine, opened
+from deepfreeze.base.arguments import absolute, absolute_parent, checked_step, floats, strings
+from deepfreeze.base.names import KeyFilter
 from deepfreeze.describe import CheckpointList, Described, SaveLines
 from deepfreeze.errors import CheckpointError
-from deepfreeze.half_restored import HalfRestored
-from deepfreeze.handle import Completer, SaveHandle, check_process
-from deepfreeze.lazy import LazyCapture
-from deepfreeze.memo import Memo
-from deepfreeze.names import KeyFilter
-from deepfreeze.policy import Every, Keep, SavePolicy
+from deepfreeze.interval.budget import policy_of
+from deepfreeze.interval.policy import Every, Keep, SavePolicy
+from deepfreeze.metrics.textfile import textfile_of
 from deepfreeze.ranks import declining, ranks_of_job
-from deepfreeze.reading import (
+from deepfreeze.restoring.chosen import Rule, Step, at_step, point_in, recorded_rule
+from deepfreeze.restoring.half_restored import HalfRestored
+from deepfreeze.restoring.restorer import (
     Restorer,
     RestoreReport,
     loaded,
@@ -35,8 +30,13 @@ from deepfreeze.reading import (
     together,
     verified,
 )
-from deepfreeze.textfile import textfile_of
-from deepfreeze.window import Watch
+from deepfreeze.saving.attached import LazyCapture
+from deepfreeze.saving.calls import Calls, alone
+from deepfreeze.saving.capture import environment, paused_gc, table_of, walk
+from deepfreeze.saving.closing import close_engine, closed, end_engine, opened
+from deepfreeze.saving.handle import Completer, SaveHandle, check_process
+from deepfreeze.saving.window import Watch
+from deepfreeze.state.memo import Memo
 
 log = logging.getLogger("deepfreeze")
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepfreeze import _core
-from deepfreeze.progress import human_bytes
+from deepfreeze.base.progress import human_bytes
 
 if TYPE_CHECKING:
-    from deepfreeze.handle import Completer, SaveHandle
-    from deepfreeze.policy import Keep, SavePolicy
-    from deepfreeze.reading import RestoreReport
+    from deepfreeze.interval.policy import Keep, SavePolicy
+    from deepfreeze.restoring.restorer import RestoreReport
+    from deepfreeze.saving.handle import Completer, SaveHandle
 
 log = logging.getLogger("deepfreeze")
 

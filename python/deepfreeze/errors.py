@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deepfreeze.names import shortened
+from deepfreeze.base.names import shortened
 
 GONE = "gone"  # an error code: a checkpoint was deleted after it had been listed
 

@@ -12,7 +12,7 @@ import pytest
 from testkit import data_file, flip, save
 
 import deepfreeze as df
-from deepfreeze.chosen import split_address
+from deepfreeze.restoring.chosen import split_address
 
 KEEP = df.keep(last=5, best=("acc", "max"))
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from testkit import save
 
 import deepfreeze as df
-from deepfreeze.budget import START_STEPS, BudgetPolicy, policy_of
-from deepfreeze.interval import Cost, Target, choose, daly_seconds
-from deepfreeze.policy import SavePolicy
-from deepfreeze.step_meter import SAVES_MIN
+from deepfreeze.interval.arithmetic import Cost, Target, choose, daly_seconds
+from deepfreeze.interval.budget import START_STEPS, BudgetPolicy, policy_of
+from deepfreeze.interval.policy import SavePolicy
+from deepfreeze.interval.step_meter import SAVES_MIN
 
 HOUR = 3600.0
 

@@ -11,7 +11,7 @@ from test_window import OPTIMIZERS, Training, adam, assert_holds, copy_of
 from torch import Tensor
 
 import deepfreeze as df
-from deepfreeze.lazy import LazyCapture
+from deepfreeze.saving.attached import LazyCapture
 
 
 class ClimbsFirst(torch.optim.SGD):

@@ -20,9 +20,9 @@ from dcp_kit import save as dcp_save
 from testkit import attempt_of, data_file, data_start, flip, save
 
 import deepfreeze as df
-from deepfreeze import progress
+from deepfreeze.base import progress
+from deepfreeze.base.progress import Progress, TqdmProgress, is_watched, watched
 from deepfreeze.dcp import AsyncStager, StorageReader, StorageWriter
-from deepfreeze.progress import Progress, TqdmProgress, is_watched, watched
 
 STATE = {"w": torch.ones(300_000), "n": 1}
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from deepfreeze.adapters.base import HOST
-from deepfreeze.capture import Capture, walk
-from deepfreeze.guards import Guards, _Finder
-from deepfreeze.memo import Memo
+from deepfreeze.saving.capture import Capture, walk
+from deepfreeze.saving.guards import Guards, _Finder
+from deepfreeze.state.contracts import HOST
+from deepfreeze.state.memo import Memo
 
 WIDE = 128  # its square is 64 KiB: worth a guard
 
@@ -25,7 +25,7 @@ class Attached:
     """A state and its guards, as a checkpointer has them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from deepfreeze.adapters.torch_guards import make_guard
+        from deepfreeze.frameworks.torch.guards import make_guard
 
         self.net = nn.Sequential(nn.Linear(WIDE, WIDE), nn.Linear(WIDE, WIDE))
         self.optimizer = torch.optim.Adam(self.net.parameters())

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import deepfreeze as df
-from deepfreeze.adapters.held import HeldArrays
-from deepfreeze.capture import Capture
-from deepfreeze.registry import _by_class, _by_name
+from deepfreeze.frameworks.held import HeldArrays
+from deepfreeze.saving.capture import Capture
+from deepfreeze.state.registry import _by_class, _by_name
 
 
 def stored(*arrays: Any) -> tuple[Capture, list[str]]:
@@ -50,8 +50,8 @@ def test_what_is_made_is_made_once() -> None:
 
 def test_a_read_only_array_is_stored_beside_torch_without_a_warning() -> None:
     program = (
-        "import numpy as np, torch; from deepfreeze.capture import Capture; a = np.arange(3); "
-        "a.flags.writeable = False; assert len(Capture({'a': a}).entries) == 1"
+        "import numpy as np, torch; from deepfreeze.saving.capture import Capture; "
+        "a = np.arange(3); a.flags.writeable = False; assert len(Capture({'a': a}).entries) == 1"
     )  # a process of its own: torch warns once
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
 

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from testkit import assert_same, save
 
 import deepfreeze as df
+from deepfreeze.base.progress import Progress, human_bytes
 from deepfreeze.importing import command, saving, source_files, torch_file
-from deepfreeze.progress import Progress, human_bytes
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from import_kit import (
 from testkit import Net, assert_same, same, state_bits
 
 import deepfreeze as df
-from deepfreeze.adapters.torch_files import copy_box
+from deepfreeze.frameworks.torch.files import copy_box
 
 
 @pytest.fixture

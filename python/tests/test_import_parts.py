@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from deepfreeze.encoder import DEPTH_MAX
 from deepfreeze.errors import CorruptError
 from deepfreeze.importing.boxes import Box, tiling_fault
 from deepfreeze.importing.unflatten import unflatten
+from deepfreeze.state.encoder import DEPTH_MAX
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from testkit import save
 from torch import nn
 
 import deepfreeze as df
-from deepfreeze.calls import Calls
-from deepfreeze.handle import Completer, ExitDeadline, ExitDeadlineError
-from deepfreeze.window import Watch
+from deepfreeze.saving.calls import Calls
+from deepfreeze.saving.handle import Completer, ExitDeadline, ExitDeadlineError
+from deepfreeze.saving.window import Watch
 
 SECONDS = 60.0  # a deadline for calls that must not hang
 

@@ -16,7 +16,8 @@ from dcp_kit import quiet, url
 from test_dcp_urls import STREAM, save_without_commit
 from testkit import attempt_of, data_file, data_start, flip, header
 
-from deepfreeze import _core, program
+from deepfreeze import _core
+from deepfreeze.base import program
 from deepfreeze.dcp.versions import forget
 from deepfreeze.looking.command import main
 

@@ -7,8 +7,8 @@ import torch
 from testkit import assert_same, data_file, header, save
 
 import deepfreeze as df
-from deepfreeze import reading
-from deepfreeze.adapters.torch_parameter_names import ParameterNames
+from deepfreeze.frameworks.torch.parameter_names import ParameterNames
+from deepfreeze.restoring import restorer as reading
 
 
 def made(*, flip: bool = False, nested: bool = False) -> dict[str, Any]:

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 import deepfreeze as df
-from deepfreeze.adapters import torch_memo
-from deepfreeze.capture import Capture, walk
-from deepfreeze.memo import Memo, TextMemo
-from deepfreeze.tree import dumps
+from deepfreeze.frameworks.torch import memo as torch_memo
+from deepfreeze.saving.capture import Capture, walk
+from deepfreeze.state.memo import Memo, TextMemo
+from deepfreeze.state.tree import dumps
 
 CHANGES_PER_STATE = 12
 STATES = 60

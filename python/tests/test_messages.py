@@ -11,7 +11,7 @@ import torch
 from testkit import data_file, data_start, flip, save
 
 import deepfreeze as df
-from deepfreeze.names import shortened, shown
+from deepfreeze.base.names import shortened, shown
 
 LONG = "k" * 100_000
 SPACED = "k " * 50_000

@@ -102,7 +102,7 @@ def test_a_state_that_is_half_restored_is_not_saved(
     state = state_of()
     save(ckpt, 1, state)
     on_signal(lambda: ckpt.save(2, state))
-    comes_inside(monkeypatch, "deepfreeze.reading.warn_of_values")
+    comes_inside(monkeypatch, "deepfreeze.restoring.restorer.warn_of_values")
     assert ckpt.restore(state) == 1
     ckpt.wait()
     assert ckpt.steps() == [1]

@@ -17,7 +17,7 @@ from testkit import data_file, data_start, flip, save
 
 import deepfreeze as df
 from deepfreeze import _core
-from deepfreeze.arguments import absolute_options
+from deepfreeze.base.arguments import absolute_options
 from deepfreeze.dcp import StorageReader, StorageWriter
 from deepfreeze.importing.command import _run
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 import deepfreeze as df
-from deepfreeze.policy import Keep, SavePolicy
+from deepfreeze.interval.policy import Keep, SavePolicy
 
 
 class Clock:

@@ -208,7 +208,7 @@ def test_sigterm_during_save_itself_waits_for_it(run: Path) -> None:
 def test_a_save_that_never_ends_is_given_up_after_the_deadline(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deepfreeze import handle as handle_module
+    from deepfreeze.saving import handle as handle_module
 
     class Stuck:
         def wait(self, level: str, timeout: float) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deepfreeze import program, studying
 from deepfreeze.__main__ import main
+from deepfreeze.base import program, studying
 
 
 def elf(path: Path) -> Path:
@@ -72,7 +72,7 @@ def test_a_script_of_that_name_is_no_program(
 def test_the_path_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = elf(tmp_path / "deepfreeze")
     monkeypatch.setattr(program, "_installed", list)
-    monkeypatch.setattr(program, "__file__", str(tmp_path / "x" / "y" / "program.py"))
+    monkeypatch.setattr(program, "__file__", str(tmp_path / "x" / "y" / "z" / "program.py"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere" / "python3"))
     monkeypatch.setattr("sysconfig.get_path", lambda *_: str(tmp_path / "nowhere"))
     monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "nowhere"), str(tmp_path)]))

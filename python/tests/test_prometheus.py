@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import deepfreeze as df
-from deepfreeze.counters import SaveCounters
-from deepfreeze.exposition import BUCKETS, Histogram
-from deepfreeze.textfile import Textfile
-from deepfreeze.window import Window
+from deepfreeze.metrics.counters import SaveCounters
+from deepfreeze.metrics.exposition import BUCKETS, Histogram
+from deepfreeze.metrics.textfile import Textfile
+from deepfreeze.saving.window import Window
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')

@@ -20,11 +20,11 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import deepfreeze as df
-from deepfreeze.adapters import torch_recall
-from deepfreeze.adapters.torch_recall import ModuleRecall, OptimizerRecall
-from deepfreeze.capture import walk
 from deepfreeze.errors import EncodeError
-from deepfreeze.memo import Memo
+from deepfreeze.frameworks.torch import recall as torch_recall
+from deepfreeze.frameworks.torch.recall import ModuleRecall, OptimizerRecall
+from deepfreeze.saving.capture import walk
+from deepfreeze.state.memo import Memo
 
 CHANGES_PER_STATE = 10
 STATES = 60

@@ -13,8 +13,8 @@ import torch
 from test_recall import State, expect_the_same
 from torch import nn
 
-from deepfreeze.capture import walk
-from deepfreeze.memo import Memo
+from deepfreeze.saving.capture import walk
+from deepfreeze.state.memo import Memo
 
 Large = dict[Any, Any]
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 import deepfreeze as df
-from deepfreeze import registry
+from deepfreeze.state import registry
 
 
 class Tagged(torch.Tensor):

@@ -10,10 +10,10 @@ from testkit import Net, assert_same, save, state_bits
 from torch import nn
 
 import deepfreeze as df
-from deepfreeze.adapters import numpy as numpy_adapter
-from deepfreeze.adapters import torch_tensors
-from deepfreeze.buffers import allocate
-from deepfreeze.dtypes import logical_form
+from deepfreeze.frameworks import numpy as numpy_adapter
+from deepfreeze.frameworks.torch import tensors as torch_tensors
+from deepfreeze.restoring.buffers import allocate
+from deepfreeze.state.dtypes import logical_form
 
 # Forged forms
 

@@ -11,7 +11,7 @@ from testkit import assert_same, save
 from torch import nn
 
 import deepfreeze as df
-from deepfreeze import registry
+from deepfreeze.state import registry
 
 
 class Old(nn.Module):

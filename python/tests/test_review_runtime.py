@@ -18,10 +18,11 @@ from test_process import python
 from testkit import data_file, data_start, flip, same, save
 
 import deepfreeze as df
-from deepfreeze import capture as capture_module
 from deepfreeze import checkpointer as checkpointer_module
-from deepfreeze import handle as handle_module
-from deepfreeze import matching, reading
+from deepfreeze.restoring import matching
+from deepfreeze.restoring import restorer as reading
+from deepfreeze.saving import capture as capture_module
+from deepfreeze.saving import handle as handle_module
 
 
 class Stateful:

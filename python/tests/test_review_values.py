@@ -14,7 +14,7 @@ from torch import nn
 
 import deepfreeze as df
 from deepfreeze import _core
-from deepfreeze.encoder import DEPTH_MAX
+from deepfreeze.state.encoder import DEPTH_MAX
 
 
 def module(value: float) -> nn.Module:

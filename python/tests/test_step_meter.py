@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import deepfreeze as df
-from deepfreeze.save_cost import Beside, SaveCost, slowdown_of
-from deepfreeze.step_meter import StepMeter
+from deepfreeze.interval.save_cost import Beside, SaveCost, slowdown_of
+from deepfreeze.interval.step_meter import StepMeter
 
 
 def status(durable: float = 0.0, fence: float = 0.0) -> Any:

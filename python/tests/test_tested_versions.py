@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from deepfreeze import tested_versions
-from deepfreeze.tested_versions import _TESTED, warn_of_other_release
+from deepfreeze.trainers import tested_versions
+from deepfreeze.trainers.tested_versions import _TESTED, warn_of_other_release
 
 
 @pytest.mark.parametrize(

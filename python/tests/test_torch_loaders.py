@@ -18,8 +18,8 @@ from torch.nn.utils.parametrizations import orthogonal
 from torch.optim.swa_utils import AveragedModel
 
 import deepfreeze as df
-from deepfreeze.adapters.torch_names import canonical_names
-from deepfreeze.adapters.torch_versions import live_versions, versions_node
+from deepfreeze.frameworks.torch.names import canonical_names
+from deepfreeze.frameworks.torch.versions import live_versions, versions_node
 
 Make = Callable[[int], nn.Module]  # of a size
 
@@ -390,7 +390,7 @@ def test_a_damaged_file_leaves_the_asked_module_as_it_was(
     save(ckpt, 1, {"m": Queue(3), "x": torch.ones(2)})
     live = {"m": Queue(), "x": torch.zeros(2)}
     queue = live["m"].q  # type: ignore[union-attr]
-    from deepfreeze import plan
+    from deepfreeze.restoring import plan
 
     real, reads = plan.Plan.read, []
 
@@ -460,7 +460,7 @@ def test_a_loader_that_is_not_asked_is_told_the_version_too(
 ) -> None:
     """Modules with shards are the same: their values are filled before they are loaded."""
     stored, live = Unturned(2, 2), Turned(2, 2)
-    monkeypatch.setattr("deepfreeze.adapters.torch_modules.may_be_asked", lambda _: False)
+    monkeypatch.setattr("deepfreeze.frameworks.torch.modules.may_be_asked", lambda _: False)
     save(ckpt, 1, {"m": wrap(stored)})
     ckpt.restore({"m": wrap(live)})
     assert_same(live.weight, stored.weight.t())
@@ -484,7 +484,7 @@ def test_a_checkpoint_without_versions_is_of_the_live_ones(
     """As version 0.1 wrote them."""
     stored, live = Turned(2, 2), Turned(2, 2)
     with monkeypatch.context() as patch:
-        patch.setattr("deepfreeze.adapters.torch_modules.live_versions", lambda *_: None)
+        patch.setattr("deepfreeze.frameworks.torch.modules.live_versions", lambda *_: None)
         save(ckpt, 1, {"m": stored})
     ckpt.restore({"m": live})
     assert_same(live.weight, stored.weight)

@@ -10,8 +10,9 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import deepfreeze as df
-from deepfreeze.adapters import torch_modules, torch_parameter_names
-from deepfreeze.adapters.torch_names import canonical_names, names_of_now
+from deepfreeze.frameworks.torch import modules as torch_modules
+from deepfreeze.frameworks.torch import parameter_names as torch_parameter_names
+from deepfreeze.frameworks.torch.names import canonical_names, names_of_now
 
 
 class Foreign(nn.Module):

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import deepfreeze as df
-from deepfreeze.adapters.class_names import class_name, is_same_class
+from deepfreeze.frameworks.class_names import class_name, is_same_class
 
 Make = Callable[[Any], torch.optim.Optimizer]
 
@@ -170,7 +170,7 @@ def test_an_optimizer_with_a_format_of_its_own(ckpt: df.Checkpointer) -> None:
 def test_a_checkpoint_that_names_no_class_restores_as_before(
     ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deepfreeze import reading
+    from deepfreeze.restoring import restorer as reading
 
     def without_class(*of: Any) -> Any:
         def strip(node: Any) -> Any:

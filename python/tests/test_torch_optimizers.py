@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import deepfreeze as df
-from deepfreeze.adapters import torch_optimizer_match
+from deepfreeze.frameworks.torch import optimizer_match as torch_optimizer_match
 
 Make = Callable[[nn.Module], torch.optim.Optimizer]
 

@@ -14,8 +14,8 @@ from testkit import Net, assert_same, bits, data_file, header, round_trip, save,
 from torch import nn
 
 import deepfreeze as df
-from deepfreeze.adapters import torch_modules
-from deepfreeze.names import KeyTable, Owner
+from deepfreeze.base.names import KeyTable, Owner
+from deepfreeze.frameworks.torch import modules as torch_modules
 
 
 def test_tied_weights_are_stored_once_and_stay_tied(ckpt: df.Checkpointer) -> None:

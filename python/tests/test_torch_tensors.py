@@ -10,8 +10,8 @@ from testkit import assert_same, bits, data_file, header, round_trip, save
 from torch import nn
 
 import deepfreeze as df
-from deepfreeze.adapters import torch_tensors
-from deepfreeze.adapters.torch_sharded import Shard
+from deepfreeze.frameworks.torch import tensors as torch_tensors
+from deepfreeze.frameworks.torch.sharded import Shard
 
 NATIVE = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16",

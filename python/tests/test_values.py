@@ -156,7 +156,7 @@ def test_a_state_of_another_kind_is_refused(ckpt: df.Checkpointer) -> None:
 
 
 def test_an_unknown_registered_type_is_refused_first(ckpt: df.Checkpointer) -> None:
-    from deepfreeze import registry
+    from deepfreeze.state import registry
 
     class Own:
         pass

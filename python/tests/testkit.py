@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import deepfreeze as df
-from deepfreeze.adapters.torch_tensors import copyable
+from deepfreeze.frameworks.torch.tensors import copyable
 
 
 def save(ckpt: df.Checkpointer, step: int, state: object, **more: Any) -> df.SaveHandle:

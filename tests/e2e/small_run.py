@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import deepfreeze as df
-from deepfreeze.lazy import LazyCapture
+from deepfreeze.saving.attached import LazyCapture
 from examples.digest import seed_generators, training_digest
 from examples.loader import endless, resumable_loader
 

@@ -101,7 +101,7 @@ class Cases:
 
     def stores_shared_arrays_once(self) -> Iterator[str]:
         from deepfreeze import _core
-        from deepfreeze.dtypes import stored_bytes
+        from deepfreeze.state.dtypes import stored_bytes
 
         run = self.saved_run("shared", 1)
         (info,) = _core.list_checkpoints(str(run))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from deepfreeze.adapters import torch_device
-from deepfreeze.adapters.base import HOST
+from deepfreeze.frameworks.torch import device as torch_device
+from deepfreeze.state.contracts import HOST
 
 LIBRARY = Path(__file__).resolve().parents[2] / "build/release/tests/support/libdf_fake_driver.so"
 DEVICES = 2

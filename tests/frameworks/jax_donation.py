@@ -104,7 +104,7 @@ def main() -> int:
     with_environment()
     announce_seed(options)  # nothing is drawn; it keeps the report's form
     if options.bare:
-        from deepfreeze.adapters import jax_arrays
+        from deepfreeze.frameworks.jax import arrays as jax_arrays
 
         jax_arrays._joined = bare_array
     with scratch(options, "donation") as place:

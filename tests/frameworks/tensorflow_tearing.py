@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import deepfreeze as df
-from deepfreeze.capture import Capture
+from deepfreeze.saving.capture import Capture
 
 SAVES = 20
 

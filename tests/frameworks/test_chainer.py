@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import deepfreeze as df
-from deepfreeze.capture import walk
+from deepfreeze.saving.capture import walk
 
 from . import conformance
 
@@ -432,7 +432,7 @@ def test_finds_writes_behind_the_fence(
 
 
 def test_another_version_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    from deepfreeze.adapters.chainer import warn_if_untested
+    from deepfreeze.frameworks.chainer.adapter import warn_if_untested
 
     monkeypatch.setattr(chainer, "__version__", "7.9.0")
     warn_if_untested.cache_clear()

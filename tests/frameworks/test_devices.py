@@ -135,7 +135,9 @@ def test_work_of_the_stream_is_in_its_order(
 def test_a_fence_does_not_wait_for_copies(
     devices: FakeDevices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deepfreeze.handle._POLL_SECONDS", 3600.0)  # would it, it would so long
+    monkeypatch.setattr(
+        "deepfreeze.saving.handle._POLL_SECONDS", 3600.0
+    )  # would it, it would so long
     with df.Checkpointer(tmp_path / "run") as ckpt:
         devices.hold()
         handle = ckpt.save(1, {"x": bytes_of(1)})
@@ -395,7 +397,7 @@ def test_a_device_that_is_not_there_fails_the_save_and_training_goes_on(
     devices: FakeDevices, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, "deepfreeze")
-    from deepfreeze.adapters import torch_device
+    from deepfreeze.frameworks.torch import device as torch_device
 
     torch_device.ordinal_of = lambda _: 7
     torch_device.streams_of = lambda _: []
@@ -409,7 +411,7 @@ def test_a_device_that_is_not_there_fails_the_save_and_training_goes_on(
 def test_without_devices_the_driver_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """If torch has no CUDA, or the program uses none, the engine is not even asked."""
     from deepfreeze import _core
-    from deepfreeze.adapters import torch_device
+    from deepfreeze.frameworks.torch import device as torch_device
 
     def asked() -> None:
         raise AssertionError("the driver is looked for")

@@ -89,7 +89,7 @@ def test_float64_is_not_narrowed(ckpt: df.Checkpointer) -> None:
 def test_another_version_is_warned_of_once(
     ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from deepfreeze.adapters import jax as adapter
+    from deepfreeze.frameworks.jax import adapter
 
     monkeypatch.setattr(jax, "__version__", "0.99.1")
     adapter._warn_of_versions.cache_clear()
@@ -131,7 +131,7 @@ def test_a_restored_array_compiles_nothing_anew(ckpt: df.Checkpointer) -> None:
 def test_a_restored_model_does_not_use_the_buffers_that_were_read_into(
     ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deepfreeze import plan
+    from deepfreeze.restoring import plan
 
     found: list[Any] = []
 

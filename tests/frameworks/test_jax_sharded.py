@@ -56,7 +56,7 @@ def test_what_lies_on_eight_devices_comes_back_on_another_mesh(
 
 @pytest.mark.parametrize(("spec", "boxes"), [*zip(SPECS, (8, 4, 2, 1, 8), strict=True)])
 def test_each_box_is_read_and_stored_once(ckpt: df.Checkpointer, spec: Any, boxes: int) -> None:
-    from deepfreeze.adapters.jax_arrays import _parts_of
+    from deepfreeze.frameworks.jax.arrays import _parts_of
 
     array = on(spec, 4, 2)
     assert len(_parts_of(array)) == boxes

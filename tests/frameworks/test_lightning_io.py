@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 import deepfreeze as df
 from deepfreeze.lightning import DeepFreezeCheckpointIO
-from deepfreeze.lightning.held_paths import HeldPaths, is_held
+from deepfreeze.trainers.lightning.held_paths import HeldPaths, is_held
 
 from .test_lightning import fit, steps_in
 from .trainer_parts import Parts
@@ -141,7 +141,7 @@ def saved(io: DeepFreezeCheckpointIO, step: int, path: Path) -> None:
 def test_a_path_exists_while_its_first_save_is_in_flight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deepfreeze.lightning.checkpoint_io._publish", lambda *_: None)
+    monkeypatch.setattr("deepfreeze.trainers.lightning.checkpoint_io._publish", lambda *_: None)
     io, path = DeepFreezeCheckpointIO(), tmp_path / "a.ckpt"
     let_go = io._held.let_go
     io._held.let_go = lambda _: None  # type: ignore[method-assign]
@@ -219,7 +219,7 @@ def test_a_path_leads_to_its_own_save_and_not_to_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose own turn comes, and which might else be deleted as an older one."""
-    from deepfreeze.lightning import checkpoint_io
+    from deepfreeze.trainers.lightning import checkpoint_io
 
     publishing: list[tuple[Path, dict[str, str]]] = []
     publish = checkpoint_io._publish

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import deepfreeze as df
-from deepfreeze.capture import walk
+from deepfreeze.saving.capture import walk
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 tf = pytest.importorskip("tensorflow")

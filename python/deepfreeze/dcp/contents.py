@@ -24,16 +24,16 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from deepfreeze.adapters.base import Entry
-from deepfreeze.adapters.torch_sharded import Box
-from deepfreeze.adapters.torch_special import is_special
-from deepfreeze.adapters.torch_tensors import entry_of, pending
-from deepfreeze.capture import Capture, walk
+from deepfreeze.base.names import KeyTable, component
 from deepfreeze.errors import EncodeError, MismatchError
-from deepfreeze.names import KeyTable, component
-from deepfreeze.per_rank import per_rank
-from deepfreeze.tree import Node, dumps, loads
-from deepfreeze.walk import has_objects
+from deepfreeze.frameworks.torch.sharded import Box
+from deepfreeze.frameworks.torch.special import is_special
+from deepfreeze.frameworks.torch.tensors import entry_of, pending
+from deepfreeze.saving.capture import Capture, walk
+from deepfreeze.state.contracts import Entry
+from deepfreeze.state.per_rank import per_rank
+from deepfreeze.state.tree import Node, dumps, loads
+from deepfreeze.state.tree_queries import has_objects
 
 LAYOUT = 1
 

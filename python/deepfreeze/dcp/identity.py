@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deepfreeze import _core
+from deepfreeze.base.names import KeyFilter
 from deepfreeze.dcp.metadata_names import streams_in
 from deepfreeze.dcp.streams import size_of_version
 from deepfreeze.dcp.versions import commit, forget, versions
 from deepfreeze.errors import GONE, CheckpointError, CorruptError, IncompleteError
-from deepfreeze.names import KeyFilter
-from deepfreeze.reading import load_tree, newest_good
+from deepfreeze.restoring.restorer import load_tree, newest_good
 
 log = logging.getLogger("deepfreeze")
 

@@ -14,15 +14,15 @@ from torch.distributed.checkpoint.storage import StorageReader as DcpReader
 from torch.futures import Future
 
 from deepfreeze import _core
-from deepfreeze.arguments import absolute
-from deepfreeze.chosen import Step, checked, is_newest, point_in
+from deepfreeze.base.arguments import absolute
 from deepfreeze.dcp.agreement import Agreement, Report
 from deepfreeze.dcp.connections import connection
 from deepfreeze.dcp.reading import Loading
 from deepfreeze.dcp.stored import Stored
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
 from deepfreeze.ranks import TorchStoreRanks
-from deepfreeze.reading import newest_good
+from deepfreeze.restoring.chosen import Step, checked, is_newest, point_in
+from deepfreeze.restoring.restorer import newest_good
 
 log = logging.getLogger("deepfreeze")
 

@@ -15,11 +15,11 @@ import torch
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlanner, ReadItem
 
 from deepfreeze import _core
-from deepfreeze.adapters.torch_tensors import copyable, dtype_from_name, dtype_name, stored_box
+from deepfreeze.base.progress import watched
 from deepfreeze.dcp.stored import Form, Stored
-from deepfreeze.dtypes import stored_bytes
 from deepfreeze.errors import CheckpointError, MismatchError
-from deepfreeze.progress import watched
+from deepfreeze.frameworks.torch.tensors import copyable, dtype_from_name, dtype_name, stored_box
+from deepfreeze.state.dtypes import stored_bytes
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

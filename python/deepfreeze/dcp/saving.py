@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from deepfreeze import _core
-from deepfreeze.adapters import torch_device
-from deepfreeze.adapters.base import Entry
-from deepfreeze.capture import environment
 from deepfreeze.errors import CheckpointTimeoutError
+from deepfreeze.frameworks.torch import device as torch_device
+from deepfreeze.saving.capture import environment
+from deepfreeze.state.contracts import Entry
 
 _POLL_SECONDS = 0.5  # how soon an interrupt is noticed
 

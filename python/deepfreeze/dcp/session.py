@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepfreeze import _core
-from deepfreeze.capture import table_of
 from deepfreeze.dcp.connections import connection
 from deepfreeze.dcp.contents import Content
 from deepfreeze.dcp.meeting import Place, Verdict, Vote, meet
 from deepfreeze.dcp.saving import save_and_wait
 from deepfreeze.errors import CheckpointError, code_of, message_of
-from deepfreeze.memo import Memo
 from deepfreeze.ranks import TorchStoreRanks
+from deepfreeze.saving.capture import table_of
+from deepfreeze.state.memo import Memo
 
 _FIRST_STEP = 1
 _TAGS = {"saved_through": "torch.distributed.checkpoint"}

@@ -12,7 +12,6 @@ from torch.distributed.checkpoint.staging import AsyncStager as DcpStager
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from deepfreeze.adapters.torch_special import is_special
 from deepfreeze.dcp.staging_sets import (
     BufferSet,
     BufferSets,
@@ -22,6 +21,7 @@ from deepfreeze.dcp.staging_sets import (
     streams_after_callers,
 )
 from deepfreeze.errors import CheckpointError, EncodeError
+from deepfreeze.frameworks.torch.special import is_special
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 

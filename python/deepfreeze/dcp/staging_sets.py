@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from deepfreeze.adapters.torch_tensors import copyable
 from deepfreeze.errors import CheckpointTimeoutError
+from deepfreeze.frameworks.torch.tensors import copyable
 
 Copy = tuple[torch.Tensor, torch.Tensor]  # to, from
 

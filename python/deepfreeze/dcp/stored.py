@@ -17,14 +17,14 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 from deepfreeze import _core
-from deepfreeze.adapters.torch_tensors import dtype_from_name
+from deepfreeze.base.names import KeyFilter
 from deepfreeze.dcp.contents import LAYOUT
-from deepfreeze.dtypes import Shape, logical_form
 from deepfreeze.errors import CheckpointError, CorruptError
-from deepfreeze.names import KeyFilter
-from deepfreeze.plan import Plan
-from deepfreeze.tree import Node, loads
-from deepfreeze.walk import mapping_pairs
+from deepfreeze.frameworks.torch.tensors import dtype_from_name
+from deepfreeze.restoring.plan import Plan
+from deepfreeze.state.dtypes import Shape, logical_form
+from deepfreeze.state.tree import Node, loads
+from deepfreeze.state.tree_queries import mapping_pairs
 
 Form = tuple[str, Shape]  # dtype and shape
 

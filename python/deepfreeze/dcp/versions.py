@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze import _core
-from deepfreeze.capture import table_of, walk
 from deepfreeze.dcp.saving import save_and_wait
 from deepfreeze.errors import CheckpointError
-from deepfreeze.memo import Memo
+from deepfreeze.saving.capture import table_of, walk
+from deepfreeze.state.memo import Memo
 
 _OPEN_MAX = 8
 _ARENA_BYTES_MAX = 32 << 20

@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.storage import StorageWriter as DcpWriter
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from deepfreeze.arguments import absolute, checked_step
+from deepfreeze.base.arguments import absolute, checked_step
 from deepfreeze.dcp.contents import content_of
 from deepfreeze.dcp.meeting import Place
 from deepfreeze.dcp.session import SaveJob, Session, SessionOptions, session_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from deepfreeze.dtypes import Shape
+from deepfreeze.state.dtypes import Shape
 
 
 @dataclass(frozen=True)

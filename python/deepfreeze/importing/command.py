@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze import _core
-from deepfreeze.arguments import absolute
+from deepfreeze.base.arguments import absolute
+from deepfreeze.base.progress import Progress, human_bytes
 from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.recognise import KINDS, kind_of, reader_of
 from deepfreeze.importing.renamed import renamed
 from deepfreeze.importing.saving import check_step, save
 from deepfreeze.importing.source_files import fault, os_fault
-from deepfreeze.progress import Progress, human_bytes
 
 _GOOD, _USAGE, _FAILURE, _INTERRUPTED = 0, 2, 3, 130
 _STEP_MAX = (1 << 64) - 1

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deepfreeze.adapters.base import Entry
-from deepfreeze.capture import walk
-from deepfreeze.encoder import NODES_MAX
+from deepfreeze.base.progress import Progress
 from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.source_files import SourceFile, fault
-from deepfreeze.progress import Progress
+from deepfreeze.saving.capture import walk
+from deepfreeze.state.contracts import Entry
+from deepfreeze.state.encoder import NODES_MAX
 
 _TEXT_MAX = 256 << 20  # the engine takes no more for all plain values
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deepfreeze.adapters.torch_files import (
+from deepfreeze.errors import CorruptError
+from deepfreeze.frameworks.torch.files import (
     RefusedError,
     Tensor,
     copy_box,
@@ -20,7 +21,6 @@ from deepfreeze.adapters.torch_files import (
     tensor_bytes,
     view_of,
 )
-from deepfreeze.errors import CorruptError
 from deepfreeze.importing.content import Content, Reading, content_of
 from deepfreeze.importing.dcp_index import Chunk, Index, Item, StoredTensor, read_index
 from deepfreeze.importing.scratch import Scratch, aligned

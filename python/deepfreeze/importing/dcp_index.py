@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deepfreeze.dtypes import Shape
 from deepfreeze.importing.boxes import Box, tiling_fault
 from deepfreeze.importing.dcp_pickle import is_a, read_pickle, size_of
 from deepfreeze.importing.source_files import SourceFile, fault, first_few
 from deepfreeze.importing.unflatten import Keys
+from deepfreeze.state.dtypes import Shape
 
 NAME = ".metadata"
 

@@ -14,7 +14,7 @@ from deepfreeze.importing.source_files import fault
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from deepfreeze.adapters.base import Entry
+    from deepfreeze.state.contracts import Entry
 
 _STEPS: dict[str, Callable[[Any, list[int]], Any]] = {
     "reshape": lambda array, sizes: array.reshape(sizes),
@@ -90,8 +90,8 @@ def _view(entry: Entry) -> NDArray[Any]:
     """The entry's memory, which the content keeps."""
     import numpy as np
 
-    from deepfreeze.adapters.numpy import numpy_dtype
-    from deepfreeze.dtypes import logical_form
+    from deepfreeze.frameworks.numpy import numpy_dtype
+    from deepfreeze.state.dtypes import logical_form
 
     dtype, shape = logical_form(entry.dtype, entry.shape, entry.logical_dtype)
     raw: Any = (ctypes.c_char * entry.bytes).from_address(entry.address) if entry.bytes else b""

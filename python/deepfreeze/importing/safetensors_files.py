@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from deepfreeze.adapters.base import Entry
-from deepfreeze.dtypes import NATIVE, Shape, stored_form
-from deepfreeze.encoder import Encoder
+from deepfreeze.base.names import KeyTable
 from deepfreeze.errors import EncodeError
 from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.safetensors_header import FileTensor, parse_json, read_header
 from deepfreeze.importing.source_files import SourceFile, fault
-from deepfreeze.names import KeyTable
-from deepfreeze.tree import Node, dumps
+from deepfreeze.state.contracts import Entry
+from deepfreeze.state.dtypes import NATIVE, Shape, stored_form
+from deepfreeze.state.encoder import Encoder
+from deepfreeze.state.tree import Node, dumps
 
 INDEX_SUFFIX = ".safetensors.index.json"
 SUFFIX = ".safetensors"

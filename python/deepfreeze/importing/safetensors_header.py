@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeGuard
 
-from deepfreeze.dtypes import Shape
 from deepfreeze.importing.source_files import SourceFile, fault
+from deepfreeze.state.dtypes import Shape
 
 HEADER_BYTES_MAX = 100_000_000
 LENGTH_BYTES = 8

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Self
 
 from deepfreeze import _core
-from deepfreeze.capture import table_of
+from deepfreeze.base.progress import Progress
 from deepfreeze.errors import CheckpointError, CheckpointTimeoutError, make_error
 from deepfreeze.importing.content import Content
 from deepfreeze.importing.source_files import SourceFile
-from deepfreeze.memo import Memo
-from deepfreeze.progress import Progress
+from deepfreeze.saving.capture import table_of
+from deepfreeze.state.memo import Memo
 
 ARENA_BYTES_MAX = 256 << 20
 _POLL_SECONDS = 0.1

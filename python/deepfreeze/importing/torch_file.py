@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deepfreeze.adapters.torch_files import RefusedError, allowed, load, storage_item_bytes
 from deepfreeze.errors import CheckpointError
+from deepfreeze.frameworks.torch.files import RefusedError, allowed, load, storage_item_bytes
 from deepfreeze.importing.content import Content, Reading, content_of
 from deepfreeze.importing.pickle_names import names_in
 from deepfreeze.importing.source_files import SourceFile, fault, stream_of

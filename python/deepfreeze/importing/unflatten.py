@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from deepfreeze.encoder import DEPTH_MAX
 from deepfreeze.errors import CorruptError
+from deepfreeze.state.encoder import DEPTH_MAX
 
 _HOLES_MAX = 1 << 20  # in all lists: places for which nothing was stored
 

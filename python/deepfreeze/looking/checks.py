@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from deepfreeze.base.progress import human_bytes
 from deepfreeze.errors import CheckpointError
 from deepfreeze.looking import native
 from deepfreeze.looking.ids import Commit, Id, Place, is_dcp
 from deepfreeze.looking.output import print_json, readable
-from deepfreeze.progress import human_bytes
 
 _GOOD, _FAULT = 0, 1
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze import _core
+from deepfreeze.base.progress import human_bytes
 from deepfreeze.errors import CheckpointError, make_error
 from deepfreeze.looking.ids import Commit, Id, Place
 from deepfreeze.looking.output import print_json, readable
-from deepfreeze.progress import human_bytes
 
 
 class _Collector:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from deepfreeze.base.progress import human_bytes
 from deepfreeze.dcp.versions import versions
 from deepfreeze.errors import CheckpointError
 from deepfreeze.looking.ids import Commit, Id, Place
 from deepfreeze.looking.output import human_age, print_json, print_table, readable, utc_time
-from deepfreeze.progress import human_bytes
 
 
 def ls(options: argparse.Namespace) -> int:

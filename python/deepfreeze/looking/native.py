@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from deepfreeze import program
+from deepfreeze.base import program
 from deepfreeze.errors import make_error
 
 

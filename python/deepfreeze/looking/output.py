@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from deepfreeze.base.names import shortened
 from deepfreeze.importing.command import printable
-from deepfreeze.names import shortened
 
 _JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze import _core
-from deepfreeze.adapters.torch_files import tensor_bytes
+from deepfreeze.base.names import KeyFilter, join
+from deepfreeze.base.progress import Progress
 from deepfreeze.dcp.identity import METADATA
-from deepfreeze.dtypes import stored_bytes, stored_form
 from deepfreeze.errors import CheckpointError, CorruptError
+from deepfreeze.frameworks.torch.files import tensor_bytes
 from deepfreeze.importing.content import Reading, content_of
 from deepfreeze.importing.dcp import Reader, read_leaves
 from deepfreeze.importing.dcp_index import Index, Item, StoredTensor, parse_index
@@ -22,9 +23,8 @@ from deepfreeze.importing.source_files import SourceFile
 from deepfreeze.importing.unflatten import unflatten
 from deepfreeze.looking.ids import Commit, Id
 from deepfreeze.looking.stream_file import StreamFile
-from deepfreeze.names import KeyFilter, join
-from deepfreeze.progress import Progress
-from deepfreeze.reading import load_tree
+from deepfreeze.restoring.restorer import load_tree
+from deepfreeze.state.dtypes import stored_bytes, stored_form
 
 
 class Stored:

@@ -6,11 +6,11 @@ import argparse
 import os
 from typing import Any
 
+from deepfreeze.base.progress import human_bytes
 from deepfreeze.errors import CheckpointError
 from deepfreeze.looking import native
 from deepfreeze.looking.ids import Commit, Id, Place
 from deepfreeze.looking.output import human_age, print_json, readable
-from deepfreeze.progress import human_bytes
 
 _GOOD, _FAULT, _FAILURE = 0, 1, 3
 

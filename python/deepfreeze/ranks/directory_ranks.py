@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from deepfreeze.arguments import absolute
+from deepfreeze.base.arguments import absolute
 from deepfreeze.ranks.directory_meeting import meet
 from deepfreeze.ranks.polling import polls
 from deepfreeze.ranks.store_ranks import LateError, StoreRanks

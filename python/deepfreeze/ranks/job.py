@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 from deepfreeze import _core
-from deepfreeze.adapters.base import imported
 from deepfreeze.errors import code_of, message_of
-from deepfreeze.ranks.torch_ranks import TorchRanks
+from deepfreeze.frameworks.torch.ranks import TorchRanks
+from deepfreeze.state.contracts import imported
 
 
 def ranks_of_job() -> _core.Ranks | None:

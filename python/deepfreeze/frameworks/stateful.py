@@ -1,0 +1,175 @@
+"""Objects with state_dict and load_state_dict: schedulers, scalers, loaders, samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from deepfreeze.base.names import Owner, shown
+from deepfreeze.errors import EncodeError
+from deepfreeze.frameworks.class_names import class_name, is_same_class
+from deepfreeze.state.contracts import Remake, imported
+from deepfreeze.state.tree import Node, tag_of
+from deepfreeze.state.tree_queries import mapping_pairs
+
+if TYPE_CHECKING:
+    from deepfreeze.restoring.plan import Plan
+    from deepfreeze.saving.capture import Capture
+
+# Entries that mean the same in schedulers of all of torch's classes.
+_OF_SCHEDULERS = frozenset({"last_epoch", "base_lrs", "_step_count", "_last_lr"})
+
+
+def is_stateful(value: object) -> bool:
+    """Whether `value` saves and restores itself by the usual pair of methods."""
+    if isinstance(value, type):
+        return False
+    return callable(getattr(value, "state_dict", None)) and callable(
+        getattr(value, "load_state_dict", None)
+    )
+
+
+def is_loader(value: object) -> bool:
+    """Whether the object is known to give each rank other data."""
+    return type(value).__module__.partition(".")[0] == "torchdata"
+
+
+class StatefulAdapter:
+    """Stores the state that an object gives, and gives it back whole."""
+
+    def claims(self, value: object) -> bool:
+        return is_stateful(value)
+
+    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+        capture.refuse_inside(value, path)
+        if is_loader(value):
+            capture.keys.own(path, Owner.EACH)
+        return stateful_node(value, path, capture)
+
+    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+        return {}
+
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        return None
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        pass
+
+    def finish(self, capture: Capture) -> None:
+        """Does nothing: no entry waits."""
+
+    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+        if not plan.keys.wants_whole(path):
+            return None
+        if tag_of(node) != "object" or node["t"] != "stateful":
+            plan.mismatch(path, node, f"a {class_name(live)}")
+            return None
+        stored = node.get("class")
+        if stored is not None and not is_same_class(stored, class_name(live)):
+            _match_other_class(node, live, path, plan)
+            return None
+        if node["v"] == {} and _refuses_empty(live):
+            plan.mismatch(path, node, "a GradScaler that is enabled; the stored one was not")
+            return None
+        make = plan.fresh(node["v"], path)
+        plan.apply(path, lambda: _load(live, make(), path, plan))
+        return None
+
+    def decodes(self, tag: str, node: Node) -> bool:
+        return tag == "object"
+
+    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+        return plan.decoder.decode(node["v"], path)
+
+    def environment(self) -> dict[str, str]:
+        return {}
+
+
+def _refuses_empty(live: Any) -> bool:
+    """Whether it is an enabled GradScaler of torch.
+
+    A disabled one stores an empty dict. An enabled one refuses it, but only when it is loaded,
+    after live tensors have been written.
+    """
+    classes = type(live).__mro__
+    scaler = any(
+        cls.__module__ == "torch.amp.grad_scaler" and cls.__name__ == "GradScaler"
+        for cls in classes
+    )
+    return scaler and bool(live.is_enabled())
+
+
+def _load(live: Any, state: Any, path: str, plan: Plan) -> None:
+    """Has the object load its state, and makes sure that its tensors have the saved bits."""
+    # A loader's state_dict() starts its workers.
+    if not imported("torch") or is_loader(live):
+        live.load_state_dict(state)
+        return
+    from deepfreeze.frameworks.torch import saved_bits as torch_saved_bits
+
+    saved = torch_saved_bits.containers_copied(state)
+    live.load_state_dict(state)
+    if torch_saved_bits.holds_tensors(saved):
+        torch_saved_bits.put_back(lambda: call_state_dict(live, path), saved, path, plan)
+
+
+def _match_other_class(node: Node, live: Any, path: str, plan: Plan) -> None:
+    """An error under strict; else only entries that mean the same in both classes are loaded."""
+    text = f"stored by {node['class']}, but live is {class_name(live)}, another class"
+    if plan.strict:
+        plan.unfit(
+            path,
+            f"{text}: build the one that was saved, or restore with strict=False, "
+            "which takes entries that mean the same in both (all, if only the class's name is new)",
+        )
+        return
+    now: Any = call_state_dict(live, path)
+    alike = _alike(node["v"], now)
+    if not alike:
+        plan.unfit(path, f"{text}, whose state has other entries: it stays as it is")
+        return
+    plan.unfit(path, f"{text}: taken is {', '.join(map(str, alike))}")
+    makes = {key: plan.fresh(part, path) for key, part in alike.items()}
+
+    def load() -> None:
+        # All entries, because a loader may look for each.
+        _load(live, {**now, **{key: make() for key, make in makes.items()}}, path, plan)
+
+    plan.apply(path, load)
+
+
+def _alike(node: Node, now: object) -> dict[Any, Node]:
+    """The stored entries that an object of another class, whose state is `now`, can take."""
+    pairs = mapping_pairs(node)
+    if pairs is None or not isinstance(now, Mapping):
+        return {}
+    stored = dict(pairs)
+    if stored.keys() == now.keys():
+        return stored
+    if "last_epoch" in stored and "last_epoch" in now:
+        # A scheduler that has schedulers within would be out of step with them.
+        both = set() if "_schedulers" in now else _OF_SCHEDULERS & stored.keys() & now.keys()
+        return {key: stored[key] for key in sorted(both)}
+    # A class was renamed, and has got or lost an entry, or makes some only later.
+    return stored if stored.keys() <= now.keys() or now.keys() <= stored.keys() else {}
+
+
+def object_node(kind: str, state: object, path: str, capture: Capture) -> Node:
+    """The node of an object of the kind "module", "optimizer" or "stateful"."""
+    return {"$": "object", "t": kind, "v": capture.encode(state, path)}
+
+
+def stateful_node(value: Any, path: str, capture: Capture) -> Node:
+    """The node of an object of its class, with the state that its state_dict() gives."""
+    node = object_node("stateful", call_state_dict(value, path), path, capture)
+    return {"$": "object", "t": node["t"], "class": class_name(value), "v": node["v"]}
+
+
+def call_state_dict(value: Any, path: str) -> object:
+    """value.state_dict(); if it fails, the EncodeError names the place in the state."""
+    call: Callable[[], object] = value.state_dict
+    try:
+        return call()
+    except Exception as cause:
+        kind = type(value).__qualname__
+        raise EncodeError(f"{shown(path)}: {kind}.state_dict() failed: {cause!r}") from cause

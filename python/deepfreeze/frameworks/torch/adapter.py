@@ -1,0 +1,294 @@
+"""torch: tensors, modules, optimizers and the small values that come with them.
+
+The engine reads tensors of CUDA devices from the device itself: torch_device.py.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from deepfreeze.base.names import shown
+from deepfreeze.errors import EncodeError
+from deepfreeze.frameworks.plain_numbers import is_number
+from deepfreeze.frameworks.torch.memo import TensorMemo
+from deepfreeze.frameworks.torch.modules import (
+    encode_module,
+    is_module,
+    match_module,
+    own_buffers,
+)
+from deepfreeze.frameworks.torch.optimizer_match import match_optimizer
+from deepfreeze.frameworks.torch.optimizers import (
+    encode_optimizer,
+    encode_state,
+    is_optimizer,
+    run_state_hooks,
+    unwrapped,
+)
+from deepfreeze.frameworks.torch.parameter_names import ParameterNames, modules_in
+from deepfreeze.frameworks.torch.recall import (
+    At,
+    DictRecall,
+    ModuleRecall,
+    ObjectRecall,
+    OptimizerRecall,
+    Recalls,
+    Seen,
+)
+from deepfreeze.frameworks.torch.registered import is_unknown_wrapper
+from deepfreeze.frameworks.torch.sharded import Box, is_sharded, shard_of
+from deepfreeze.frameworks.torch.special import (
+    SPECIAL_TAGS,
+    SpecialForm,
+    decode_special,
+    encode_special,
+    form_of_special,
+    is_special,
+    stored_form_of_special,
+)
+from deepfreeze.frameworks.torch.tensors import (
+    dtype_from_name,
+    dtype_name,
+    fill,
+    pending,
+    store_all,
+    tensor_of,
+    write_number,
+)
+from deepfreeze.state.contracts import Remake
+from deepfreeze.state.kinds import form_text
+from deepfreeze.state.memo import TextMemo
+from deepfreeze.state.registry import is_registered
+from deepfreeze.state.tree import Node, tag_of
+
+if TYPE_CHECKING:
+    from deepfreeze.restoring.plan import Plan
+    from deepfreeze.saving.capture import Capture
+
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_DETAILS = (torch.Size, torch.dtype, torch.device)
+
+
+class TorchAdapter:
+    """Stores each tensor's memory once and fills it in place."""
+
+    def __init__(self) -> None:
+        self._seen = Seen()
+        self._recalls = Recalls()
+        self._names: ParameterNames | None = None  # of a restore
+        self._boxes: dict[int, Box] = {}  # of DTensors, by the id of their node
+
+    def claims(self, value: object) -> bool:
+        if isinstance(value, (torch.Tensor, *_DETAILS)):
+            return True
+        return is_module(value) or is_optimizer(value)
+
+    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+        if isinstance(value, torch.Tensor):
+            return self._encode_tensor(value, path, capture)
+        if is_module(value) or is_optimizer(value):
+            capture.refuse_inside(value, path)
+        if is_module(value):
+            return self._encode_module(value, path, capture)
+        if is_optimizer(value):
+            return self._encode_optimizer(unwrapped(value), path, capture)
+        if isinstance(value, torch.Size):
+            return {"$": "size", "v": [int(size) for size in value]}
+        if isinstance(value, torch.dtype):
+            return {"$": "dtype", "v": dtype_name(value)}
+        return {"$": "device", "v": str(value)}
+
+    def _encode_tensor(self, value: torch.Tensor, path: str, capture: Capture) -> Node:
+        if type(value) not in _TENSORS:
+            return self._encode_shard(value, path)
+        if value.is_meta:
+            raise EncodeError(f"{shown(path)}: a tensor on the meta device has no data to store")
+        if value.is_nested:
+            raise EncodeError(f"{shown(path)}: a nested tensor can't be stored")
+        if is_special(value):
+            return encode_special(value, path, capture)
+        # finish() fills in the key; here "k" only gets its place after the tag.
+        node: Node = {"$": "tensor", "k": ""}
+        if not value.is_cpu:
+            node["device"] = str(value.device)
+        self._seen.add(node, value, path)
+        return node
+
+    def _encode_shard(self, value: torch.Tensor, path: str) -> Node:
+        if is_lazy(value):
+            raise EncodeError(f"{shown(path)}: a lazy parameter; run a forward pass, then save")
+        try:
+            shard = shard_of(value)
+        except EncodeError as cause:
+            raise EncodeError(f"{shown(path)}: {cause}") from cause
+        if shard is None:
+            raise EncodeError(
+                f"{shown(path)}: a tensor of the type {type(value).__qualname__} can't be stored "
+                "unless df.register_type knows the type"
+            )
+        node: Node = {"$": "tensor", "k": ""}
+        if not shard.local.is_cpu:
+            node["device"] = str(shard.local.device)
+        self._boxes[id(node)] = shard.box
+        self._seen.add(node, shard.local, path)
+        return node
+
+    def _encode_module(self, module: nn.Module, path: str, capture: Capture) -> Node:
+        own_buffers(module, path, capture)
+        at = self._at(path)
+        recall = self._recalls.last(at)
+        again = recall.again(module) if isinstance(recall, ModuleRecall) else None
+        if again is not None:
+            return self._recalled(at, *again)
+        node = encode_module(module, path, capture)
+        self._recalls.note(at, ModuleRecall.of(module, node, self._seen.since(at[0])))
+        return node
+
+    def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Capture) -> Node:
+        run_state_hooks(optimizer)
+        named = self._recalls.parameter_names(capture.state).of(optimizer, capture.state)
+        at = self._at(path)
+        recall = self._recalls.last(at)
+        again = recall.again(optimizer, named) if isinstance(recall, OptimizerRecall) else None
+        if again is not None:
+            state = self._recalled(at, *again)
+        else:
+            state = encode_state(optimizer, path, capture, named)
+            recall = OptimizerRecall.of(optimizer, named, state, self._seen.since(at[0]))
+            self._recalls.note(at, recall)
+        return encode_optimizer(optimizer, path, capture, named, state)
+
+    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
+        at = self._at(path)
+        known = self._recalls.last_dict(at)
+        again = known and known.again(mapping)
+        if not again:
+            return None
+        recall, node, seen = again
+        self._recalls.note_dict(at, recall)
+        self._seen.extend(seen)
+        return node
+
+    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
+        begin = max(0, len(self._seen) - len(mapping))
+        recall = DictRecall.of(mapping, node, self._seen.since(begin))
+        self._recalls.note_dict((begin, path), recall)
+
+    def _at(self, path: str) -> At:
+        return len(self._seen), path
+
+    def _recalled(self, at: At, recall: ObjectRecall, node: Node, seen: Seen) -> Node:
+        self._recalls.note(at, recall)
+        self._seen.extend(seen)
+        return node
+
+    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+        def encode(value: torch.Tensor, path: str) -> Node:
+            return self._encode_tensor(value, path, capture)
+
+        kinds = [kind for kind in _TENSORS if not is_registered(kind)]
+        if capture.memo.recalls is not None and len(kinds) == len(_TENSORS):
+            self._recalls = capture.memo.recalls.next()
+        return dict.fromkeys(kinds, encode)
+
+    def share_array(self, array: Any, node: Node, path: str) -> bool:
+        """Takes a NumPy array to be stored along with the tensors, if torch can hold its memory."""
+        from deepfreeze.frameworks.numpy import shareable
+
+        if not shareable(array):
+            return False
+        self._seen.add(node, _tensor_of(array), path)
+        return True
+
+    def _names_in(self, state: object) -> ParameterNames:
+        if self._names is None:
+            self._names = ParameterNames(modules_in(state, ()))
+        return self._names
+
+    def finish(self, capture: Capture) -> None:
+        memo: TensorMemo = capture.memo.tensors or TensorMemo()
+        # If this ends in the middle, nodes are left half filled, and nobody may recall them.
+        capture.memo.tensors = capture.memo.recalls = None
+        if self._boxes or not memo.replay(self._seen, capture):
+            capture.memo.text = TextMemo()  # it knows nodes by identity, and these change
+            for node in self._seen.nodes:
+                node.pop("view", None)
+            keys, before = capture.keys.taken(), len(capture.entries)
+            seen = zip(self._seen.nodes, self._seen.tensors, self._seen.paths, strict=True)
+            waiting = [pending(*one, self._boxes.get(id(one[0]))) for one in seen]
+            store_all(waiting, capture)
+            memo.record(self._seen, waiting, keys, capture.entries[before:], capture.keys.owners)
+        self._seen = Seen()
+        if self._boxes:  # a DTensor may lie in other memory the next time
+            self._boxes = {}
+            return
+        self._recalls.keep()
+        capture.memo.tensors, capture.memo.recalls = memo, self._recalls
+
+    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+        if is_module(live):
+            match_module(node, live, path, plan)
+            return None
+        if is_optimizer(live):
+            match_optimizer(node, unwrapped(live), path, plan, self._names_in(plan.state))
+            return None
+        if not plan.keys.wants(path):
+            return None
+        if not isinstance(live, torch.Tensor):
+            return plan.fresh(node, path)
+        if is_special(live) and tag_of(node) == "ext" and node["t"] in SPECIAL_TAGS:
+            stored, wanted = stored_form_of_special(node, plan), form_of_special(live)
+            if stored == wanted:
+                return plan.fresh(node, path)
+            plan.unfit(path, f"stored {_described(stored)}, live {_described(wanted)}")
+            return None
+        if is_unknown_wrapper(live):
+            kind = type(live).__qualname__
+            plan.mismatch(path, node, f"a {kind}, which df.register_type does not know")
+        elif is_special(live) or live.is_meta:
+            place = " on meta" if live.is_meta else ""
+            plan.mismatch(path, node, _described(form_of_special(live)) + place)
+        elif plan.form_in(node) is not None:
+            fill(node, live, path, plan)
+        elif is_number(node) and not is_sharded(live):
+            write_number(node, live, path, plan)
+        else:
+            plan.mismatch(path, node, _described(form_of_special(live)))
+        return None
+
+    def decodes(self, tag: str, node: Node) -> bool:
+        if tag == "ext":
+            return node["t"] in SPECIAL_TAGS
+        return tag in ("tensor", "size", "dtype", "device")
+
+    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+        if tag == "tensor":
+            return tensor_of(node, path, plan)
+        if tag == "ext":
+            return decode_special(node["t"], plan.decoder.decode(node["v"], path))
+        if tag == "size":
+            return torch.Size(node["v"])
+        return dtype_from_name(node["v"]) if tag == "dtype" else torch.device(node["v"])
+
+    def environment(self) -> dict[str, str]:
+        return {"torch": torch.__version__, "num_threads": str(torch.get_num_threads())}
+
+
+def _tensor_of(array: Any) -> torch.Tensor:
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that a read-only array must not be written
+        return torch.from_numpy(array)
+
+
+def _described(form: SpecialForm) -> str:
+    kind, dtype, shape = form
+    return f"a {'' if kind == 'strided' else f'{kind} '}tensor of {form_text((dtype, shape))}"

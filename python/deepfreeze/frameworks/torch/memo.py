@@ -1,0 +1,236 @@
+"""Remembers the memory of the last capture's tensors, so that the next capture is faster.
+
+To find which tensors share memory, all tensors of a state are compared. Between two saves of a run
+nearly all stay in place; then the entries are the last ones, and only their owners are new.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+import torch
+
+from deepfreeze import _core
+from deepfreeze.base.names import Owner
+from deepfreeze.frameworks.torch.recall import Seen, roll_call
+from deepfreeze.frameworks.torch.tensors import Pending, host_copy
+from deepfreeze.state.contracts import Entry
+from deepfreeze.state.tree import Node
+
+if TYPE_CHECKING:
+    from deepfreeze.saving.capture import Capture
+
+
+@dataclass(slots=True)
+class _Known:
+    """One tensor of the last capture."""
+
+    low: int
+    high: int
+    key: str
+    view: Node
+    entry: int  # its index in the entries made of tensors
+    alone: bool  # it is stored in place, and shares its memory with nothing
+    copied: bool  # it is stored from a copy on the host
+    loose: bool = False  # whether it has moved before
+
+
+def _form_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    """The layout of its elements in memory."""
+    return (
+        tensor.untyped_storage().nbytes(),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.device,
+        tensor.is_neg() or tensor.is_conj(),  # lazily: the memory has other values
+    )
+
+
+def _lies_in(address: int, storage: torch.UntypedStorage) -> bool:
+    return storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes()
+
+
+class TensorMemo:
+    """The tensors of one capture in the walk's order, and the entries that they made."""
+
+    def __init__(self) -> None:
+        self._known: list[_Known] = []
+        self._paths: list[str] = []
+        self._forms: list[tuple[object, ...]] = []
+        self._places: list[int] = []  # their last addresses
+        self._moved: list[int] = []  # numbers of the tensors that no recall answered for
+        self._roll: _core.RollCall | None = None  # of these tensors
+        self._all_alone = False  # each has made the entry of its own number
+        self._entries: list[Entry] = []
+        self._keys_before: frozenset[str] = frozenset()  # taken before by other adapters
+        self._owners: dict[str, Owner] = {}  # of places at which ranks differ
+        self._lows: list[int] = []  # of the tensors that have not moved so far, in order
+        self._highs: list[int] = []  # the highest of each and those before it
+
+    def record(
+        self,
+        seen: Seen,
+        waiting: list[Pending],
+        keys: frozenset[str],
+        made: list[Entry],
+        owners: dict[str, Owner],
+    ) -> None:
+        """Notes the entries that store_all() has made of `waiting`."""
+        places = {entry.key: index for index, entry in enumerate(made)}
+        members = Counter(item.node["k"] for item in waiting)
+        self._known = []
+        for tensor, item in zip(seen.tensors, waiting, strict=True):
+            if item.tensor.data_ptr() != tensor.data_ptr():
+                return self._forget()  # a lazy conjugate: each save resolves it anew
+            key, view = item.node["k"], item.node.get("view")
+            in_place = made[places[key]].address == item.low
+            if (view is not None or members[key] > 1) and not _lies_in(
+                made[places[key]].address, tensor.untyped_storage()
+            ):
+                return self._forget()  # a copy of memory that several share
+            self._known.append(
+                _Known(
+                    low=item.low,
+                    high=item.high,
+                    key=key,
+                    view=view,
+                    entry=places[key],
+                    alone=in_place and members[key] == 1 and view is None,
+                    copied=not in_place and view is None,
+                )
+            )
+        self._entries = made
+        self._keys_before = keys
+        self._owners = owners
+        self._paths = seen.paths
+        self._forms = [*map(_form_of, seen.tensors)]
+        self._places = [item.low for item in waiting]
+        self._await(seen)
+        self._all_alone = all(each.alone for each in self._known)  # an entry each, in their order
+        self._settle()
+
+    def _forget(self) -> None:
+        self._known = []
+
+    def _await(self, seen: Seen) -> None:
+        """The next time these tensors have to be asked whether they have moved."""
+        self._moved = seen.moved
+        self._roll = roll_call([seen.tensors[place] for place in seen.moved])
+
+    def _settle(self) -> None:
+        spans = sorted((e.low, e.high) for e in self._known if e.high > e.low and not e.loose)
+        self._lows = [low for low, _ in spans]
+        self._highs = list(accumulate((high for _, high in spans), max))
+
+    def replay(self, seen: Seen, capture: Capture) -> bool:
+        """Fills the nodes and adds the entries as the last time; False if they may be wrong."""
+        if not self._known or seen.paths != self._paths:
+            return False
+        if capture.keys.taken() != self._keys_before or capture.keys.owners != self._owners:
+            return False
+        if not self._all_answer(seen) and not self._is_alike(seen):
+            return False
+        if self._all_alone:
+            self._add_entries_alone(seen, capture)
+        else:
+            self._add_entries(seen, capture)
+        return True
+
+    def _all_answer(self, seen: Seen) -> bool:
+        """Whether all tensors are in their old memory, in the same form."""
+        if self._roll is None or seen.moved != self._moved:
+            return False
+        answers = self._roll.answer([seen.tensors[place] for place in seen.moved])
+        if answers is None:
+            return False
+        for place, storage in zip(seen.moved, answers, strict=True):
+            seen.storages[place] = storage
+        return True
+
+    def _is_alike(self, seen: Seen) -> bool:
+        """Whether moved tensors have their old form, and share memory with no other."""
+        tensors = [seen.tensors[place] for place in seen.moved]
+        if [*map(_form_of, tensors)] != [self._forms[place] for place in seen.moved]:
+            return False
+        places = [tensor.data_ptr() for tensor in tensors]
+        if not self._may_lie_at(places, seen.moved):
+            return False
+        for place, tensor, low in zip(seen.moved, tensors, places, strict=True):
+            seen.storages[place] = tensor.untyped_storage()
+            self._places[place] = low
+        self._await(seen)
+        return True
+
+    def _may_lie_at(self, places: list[int], numbers: list[int]) -> bool:
+        known = [self._known[number] for number in numbers]
+        moved = [
+            (each, low)
+            for low, each in zip(places, known, strict=True)
+            if each.loose or (low != each.low and each.high > each.low)
+        ]
+        return not moved or self._may_move(moved)
+
+    def _may_move(self, moved: list[tuple[_Known, int]]) -> bool:
+        """Whether tensors that have moved share their new memory with no other."""
+        if not all(each.alone for each, _ in moved):
+            return False
+        if not all(each.loose for each, _ in moved):
+            for each, _ in moved:
+                each.loose = True
+            self._settle()
+        numbers = {id(each) for each, _ in moved}
+        spans = sorted(
+            [(low, low + each.high - each.low) for each, low in moved]
+            # Tensors that have moved before and stand still now are not among the settled.
+            + [(e.low, e.high) for e in self._known if e.loose and id(e) not in numbers]
+        )
+        if any(high > low for (_, high), (low, _) in pairwise(spans)):
+            return False
+        if any(self._overlaps_settled(low, high) for low, high in spans):
+            return False
+        for each, low in moved:
+            each.low, each.high = low, low + each.high - each.low
+        return True
+
+    def _overlaps_settled(self, low: int, high: int) -> bool:
+        index = bisect_right(self._lows, low)
+        if index > 0 and self._highs[index - 1] > low:
+            return True
+        return index < len(self._lows) and self._lows[index] < high
+
+    def _add_entries_alone(self, seen: Seen, capture: Capture) -> None:
+        for place in seen.moved:  # all other nodes were filled in when they were stored
+            entry = self._entries[place]
+            seen.nodes[place]["k"] = entry.key
+            entry.address = self._places[place]
+        capture.entries += self._entries
+        capture.owners += seen.storages
+        capture.owners += seen.tensors
+        capture.tensors += zip(seen.tensors)
+
+    def _add_entries(self, seen: Seen, capture: Capture) -> None:
+        tensors: list[list[torch.Tensor]] = [[] for _ in self._entries]
+        made = [replace(entry) for entry in self._entries]
+        for node, tensor, low, each in zip(
+            seen.nodes, seen.tensors, self._places, self._known, strict=True
+        ):
+            node["k"] = each.key
+            if each.view is not None:
+                node["view"] = each.view
+            tensors[each.entry].append(tensor)
+            if each.alone:
+                made[each.entry].address = low
+        # Storages too: a tensor may be given another storage while its bytes are copied.
+        capture.owners += seen.storages
+        capture.owners += seen.tensors
+        for entry in {each.entry for each in self._known if each.copied}:
+            host = host_copy(tensors[entry][0].detach())
+            made[entry].address = host.data_ptr()
+            capture.owners.append(host)
+        capture.entries += made
+        capture.tensors += tensors

@@ -1,0 +1,360 @@
+"""Remembers modules and optimizers from the last save, so that the next need not walk them again.
+
+Between two saves of a run hardly anything changes but bytes in memory. A recall checks everything
+that the result of a walk depends on: the same places hold the same objects, under the same names
+and of the same kinds. Then it gives the nodes of the last walk, with the tensors that lie in those
+places now. It refers to tensors by place only: a weak reference would keep torch from swapping
+them. Objects with methods or hooks of their own are never recalled: these may give new values.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import is_
+from typing import Any, Self, TypeAlias
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from deepfreeze import _core
+from deepfreeze.frameworks.torch.parameter_names import Named, ParameterNames, modules_in
+from deepfreeze.state.tree import Node
+
+_STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
+_TORCHS_OWN = {name: getattr(nn.Module, name) for name in _STATE_METHODS}
+_NAMING_METHODS = ("named_parameters", "named_modules")
+_TORCHS_NAMING = {name: getattr(nn.Module, name) for name in _NAMING_METHODS}
+_KINDS = (torch.Tensor, nn.Parameter)  # no subclasses: a recall does not know their additions
+
+
+def _values(dicts: list[dict[Any, Any]]) -> Iterator[Any]:
+    return chain.from_iterable(each.values() for each in dicts)
+
+
+@dataclass(slots=True)
+class Seen:
+    """The tensors of a state in the walk's order: lists side by side, as there may be thousands."""
+
+    nodes: list[Node] = field(default_factory=list)  # their keys are to be filled in
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    # For each tensor that has not moved since it was last stored, the storage that holds its
+    # memory.
+    storages: list[torch.UntypedStorage | None] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)  # the places of all other tensors
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def add(self, node: Node, tensor: torch.Tensor, path: str) -> None:
+        """Adds a tensor of which nothing is known."""
+        self.moved.append(len(self.tensors))
+        self.nodes.append(node)
+        self.tensors.append(tensor)
+        self.paths.append(path)
+        self.storages.append(None)
+
+    def extend(self, other: Seen) -> None:
+        """Adds all tensors of `other` at the end."""
+        begin = len(self.tensors)
+        self.moved += [begin + place for place in other.moved]
+        self.nodes += other.nodes
+        self.tensors += other.tensors
+        self.paths += other.paths
+        self.storages += other.storages
+
+    def since(self, begin: int) -> Seen:
+        """The tensors from one place on, as if nothing were known of them."""
+        count = len(self) - begin
+        return Seen(
+            self.nodes[begin:], self.tensors[begin:], self.paths[begin:], [None] * count,
+            [*range(count)],
+        )  # fmt: skip
+
+
+class Structure:
+    """Which modules and tensors a module is made of, and their names."""
+
+    def __init__(self, module: nn.Module) -> None:
+        modules = list(module.modules())
+        self._modules = [weakref.ref(each) for each in modules]
+        self._contents = _core.Contents(_dicts_of(modules))
+
+    def modules(self) -> list[nn.Module]:
+        """Its live modules, each once, the module itself first."""
+        return [each for ref in self._modules if (each := ref()) is not None]
+
+    def holds(self, module: nn.Module) -> bool:
+        """Whether the module still consists of the same objects."""
+        modules = self.modules()
+        return (
+            len(modules) == len(self._modules)
+            and modules[0] is module
+            and self._contents.are_in(_dicts_of(modules))
+        )
+
+    def values(self) -> list[Any]:
+        """All parameters, buffers and modules in it, in a constant order."""
+        return [*_values(_dicts_of(self.modules()))]
+
+
+def _dicts_of(modules: list[nn.Module]) -> list[dict[str, Any]]:
+    return [each for m in modules for each in (m._parameters, m._buffers, m._modules)]
+
+
+class _Tensors:
+    """The tensors of one object, in the walk's order: their nodes, paths and kinds."""
+
+    def __init__(
+        self,
+        live: list[torch.Tensor],
+        nodes: list[Node],
+        paths: list[str],
+        kinds: _core.TensorKinds,
+    ) -> None:
+        self._nodes = nodes
+        self._paths = paths
+        self._kinds = kinds
+        self._roll = roll_call(live)
+
+    @classmethod
+    def of(cls, live: list[torch.Tensor], seen: Seen) -> _Tensors:
+        return cls(live, seen.nodes, seen.paths, _core.TensorKinds(live))
+
+    def again(self, live: list[torch.Tensor]) -> tuple[_Tensors, Seen] | None:
+        """The recall for the next save, and the tensors to store; None if they need a walk."""
+        storages = None if self._roll is None else self._roll.answer(live)
+        if storages is not None:
+            return self, Seen(self._nodes, live, self._paths, storages, [])
+        if not self._kinds.match(live):
+            return None
+        # A new object: if the walk fails, the result of the last complete one must remain.
+        moved = _Tensors(live, self._nodes, self._paths, self._kinds)
+        count = len(live)
+        return moved, Seen(self._nodes, live, self._paths, [None] * count, [*range(count)])
+
+
+def roll_call(tensors: list[torch.Tensor]) -> _core.RollCall | None:
+    """Their places in memory; None if one has no memory on the host."""
+    try:
+        return _core.RollCall(tensors)
+    except Exception:  # a sparse tensor, one on another device: walked each time
+        return None
+
+
+class _OfTensors:
+    """A recall of an object in which only tensors can move."""
+
+    _tensors: _Tensors
+
+    def _with(self, tensors: _Tensors) -> Self:
+        if tensors is self._tensors:
+            return self
+        other = copy(self)
+        other._tensors = tensors
+        return other
+
+
+class ModuleRecall(_OfTensors):
+    """One module that gives its state by torch's own methods, and all of it in tensors."""
+
+    def __init__(
+        self, structure: Structure, node: Node, live: list[torch.Tensor], seen: Seen
+    ) -> None:
+        self._structure = structure
+        self._hidden = [set(m._non_persistent_buffers_set) for m in structure.modules()]
+        place_of = {id(value): place for place, value in enumerate(structure.values())}
+        self._places = [place_of[id(tensor)] for tensor in live]
+        self._node = node
+        self._tensors = _Tensors.of(live, seen)
+
+    @classmethod
+    def of(cls, module: nn.Module, node: Node, seen: Seen) -> ModuleRecall | None:
+        """The recall of a module with its `node` and `seen`; None if the next walk may differ."""
+        structure = Structure(module)
+        if not _gives_its_tensors(structure.modules()):
+            return None
+        live = list(module.state_dict(keep_vars=True).values())
+        nodes = list(node["v"].values())
+        held = {*map(id, structure.values())}
+        if not held.issuperset(map(id, live)):  # a submodule is hidden from modules()
+            return None
+        same = len(live) == len(seen) == len(nodes) and all(
+            type(tensor) in _KINDS and tensor.data_ptr() == alias.data_ptr() and child is inner
+            for tensor, child, inner, alias in zip(
+                live, nodes, seen.nodes, seen.tensors, strict=True
+            )
+        )
+        return cls(structure, node, live, seen) if same else None
+
+    def again(self, module: nn.Module) -> tuple[ModuleRecall, Node, Seen] | None:
+        """The recall for the next save, the node, and the tensors; None if it needs a walk."""
+        if not self._structure.holds(module):
+            return None
+        modules = self._structure.modules()
+        if not _gives_its_tensors(modules):
+            return None
+        if [m._non_persistent_buffers_set for m in modules] != self._hidden:
+            return None
+        values = self._structure.values()
+        found = self._tensors.again([values[place] for place in self._places])
+        return found and (self._with(found[0]), self._node, found[1])
+
+
+def _gives_its_tensors(modules: list[nn.Module]) -> bool:
+    """Whether only torch's own methods make up the state_dict()."""
+    return all(
+        getattr(kind, name) is method and method.__module__ == nn.Module.__module__
+        for kind in {type(module) for module in modules}
+        for name, method in _TORCHS_OWN.items()
+    ) and not any(
+        m._state_dict_hooks
+        or m._state_dict_pre_hooks
+        or not vars(m).keys().isdisjoint(_STATE_METHODS)
+        for m in modules
+    )
+
+
+class OptimizerRecall(_OfTensors):
+    """The state of one optimizer, if all of it is tensors that belong to parameters."""
+
+    def __init__(self, optimizer: Optimizer, named: Named, node: Node, seen: Seen) -> None:
+        self._named = named
+        self._owners = [*map(id, optimizer.state)]
+        self._contents = _core.Contents(list(optimizer.state.values()))
+        self._node = node
+        self._tensors = _Tensors.of(seen.tensors, seen)
+
+    @classmethod
+    def of(
+        cls, optimizer: Optimizer, named: Named, node: Node, seen: Seen
+    ) -> OptimizerRecall | None:
+        """The recall of an optimizer's `node` and `seen`; None if the next walk may differ."""
+        states = list(optimizer.state.values())
+        if not all(type(each) is dict for each in states):
+            return None
+        values = [*_values(states)]
+        if len(values) != len(seen) or not all(map(is_, values, seen.tensors)):
+            return None
+        if not all(type(tensor) in _KINDS for tensor in values):
+            return None
+        return cls(optimizer, named, node, seen)
+
+    def again(
+        self, optimizer: Optimizer, named: Named
+    ) -> tuple[OptimizerRecall, Node, Seen] | None:
+        """The recall for the next save, the node, and the tensors; None if it needs a walk."""
+        states = list(optimizer.state.values())
+        if (
+            named is not self._named
+            or [*map(id, optimizer.state)] != self._owners
+            or not self._contents.are_in(states)
+        ):
+            return None
+        found = self._tensors.again([*_values(states)])
+        return found and (self._with(found[0]), self._node, found[1])
+
+
+class DictRecall(_OfTensors):
+    """A dict of names and tensors, such as a state_dict(), whichever objects hold the memory."""
+
+    def __init__(self, mapping: dict[str, torch.Tensor], node: Node, seen: Seen) -> None:
+        self._kind = type(mapping)
+        self._names = [*mapping]
+        self._node = node
+        self._tensors = _Tensors.of(seen.tensors, seen)
+
+    @classmethod
+    def of(cls, mapping: dict[Any, Any], node: Node, seen: Seen) -> DictRecall | None:
+        """The recall of a dict with its `node` and `seen`; None if not all values are tensors."""
+        same = len(seen) == len(mapping) and all(map(is_, mapping.values(), seen.tensors))
+        return cls(mapping, node, seen) if same else None
+
+    def again(self, mapping: dict[Any, Any]) -> tuple[DictRecall, Node, Seen] | None:
+        """The recall for the next save, the node, and the tensors; None if it needs a walk."""
+        if type(mapping) is not self._kind or not self._are_names_of(mapping):
+            return None
+        found = self._tensors.again([*mapping.values()])
+        return found and (self._with(found[0]), self._node, found[1])
+
+    def _are_names_of(self, mapping: dict[Any, Any]) -> bool:
+        return [*mapping] == self._names and set(map(type, mapping)) == {str}
+
+
+ObjectRecall: TypeAlias = ModuleRecall | OptimizerRecall
+
+# The number of tensors before, and the path. Several objects can have one path ("a.b", and "b" in
+# "a"), and the nodes of each are those of its own place in the walk.
+At: TypeAlias = tuple[int, str]
+
+
+class Recalls:
+    """A checkpointer's recalls: from its last complete walk, and from the present one."""
+
+    def __init__(self) -> None:
+        self._structures: dict[int, Structure] = {}
+        self._places: list[tuple[tuple[str, ...], Structure]] = []
+        self._names: ParameterNames | None = None
+        self._objects: dict[At, ObjectRecall] = {}
+        self._dicts: dict[At, DictRecall] = {}
+        self._last: Recalls | None = None
+
+    def next(self) -> Recalls:
+        """The recalls of the walk that begins."""
+        following = Recalls()
+        following._last = self
+        return following
+
+    def keep(self) -> None:
+        """The walk is over: forgets the one before."""
+        self._last = None
+
+    def _structure(self, module: nn.Module) -> Structure:
+        """The module's structure: the same object while the module is unchanged."""
+        known = self._last._structures.get(id(module)) if self._last else None
+        if known is None or not known.holds(module):
+            known = Structure(module)
+        self._structures[id(module)] = known
+        return known
+
+    def parameter_names(self, state: object) -> ParameterNames:
+        """The names of parameters in the modules of a state."""
+        if self._names is None:
+            found = list(modules_in(state, ()))
+            self._places = [(keys, self._structure(module)) for keys, module in found]
+            last = self._last
+            if last and last._places == self._places and _are_named_by_torch(self._places):
+                known = last._names
+                self._names = known if known is not None and known.hold_in(state) else None
+            self._names = self._names or ParameterNames(found)
+        return self._names
+
+    def last(self, at: At) -> ObjectRecall | None:
+        """The recall that the last walk noted there."""
+        return self._last._objects.get(at) if self._last else None
+
+    def note(self, at: At, recall: ObjectRecall | None) -> None:
+        """Notes a recall for the next walk."""
+        if recall is not None:
+            self._objects[at] = recall
+
+    def last_dict(self, at: At) -> DictRecall | None:
+        """The recall of a dict that the last walk noted there."""
+        return self._last._dicts.get(at) if self._last else None
+
+    def note_dict(self, at: At, recall: DictRecall | None) -> None:
+        """Notes a recall of a dict for the next walk."""
+        if recall is not None:
+            self._dicts[at] = recall
+
+
+def _are_named_by_torch(places: list[tuple[tuple[str, ...], Structure]]) -> bool:
+    kinds = {type(module) for _, structure in places for module in structure.modules()}
+    return all(
+        getattr(kind, name) is method for kind in kinds for name, method in _TORCHS_NAMING.items()
+    )

@@ -1,0 +1,1 @@
+"""When to save, and what saves cost."""

@@ -1,0 +1,1 @@
+"""Counts of saves for Prometheus."""

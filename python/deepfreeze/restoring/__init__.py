@@ -1,0 +1,1 @@
+"""One restore: from a checkpoint into the live state, or to values."""

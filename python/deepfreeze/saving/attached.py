@@ -1,0 +1,225 @@
+"""Capture that continues after save() has returned: its guards, fences and windows."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from deepfreeze import _core
+from deepfreeze.errors import CheckpointError
+from deepfreeze.saving.calls import Calls
+from deepfreeze.saving.capture import Capture
+from deepfreeze.saving.guards import Guard, Guards, Mode
+from deepfreeze.saving.window import Watch, Window
+from deepfreeze.state.contracts import HOST, imported
+
+log = logging.getLogger("deepfreeze")
+
+_MODES = ("window", "after_update")
+
+
+_Call = Callable[[int], None]
+
+
+def _guard_maker(target: object, mode: Mode, before: _Call, after: _Call) -> Callable[[int], Guard]:
+    """The guard maker of the target's framework; torch's raises a TypeError for other objects."""
+    if imported("chainer"):
+        from deepfreeze.frameworks.chainer import guard as chainer_guard
+
+        if chainer_guard.is_optimizer(target):
+            return chainer_guard.make_guard(target, mode, before, after)
+    if not imported("torch"):
+        kind = type(target).__qualname__
+        raise TypeError(f"attach: a {kind} is no optimizer and no module of torch")
+    if imported("keras"):
+        from deepfreeze.frameworks.keras import guards as keras_guards
+
+        make = keras_guards.guard_maker(target, mode, before)
+        if make is not None:
+            return make
+    from deepfreeze.frameworks.torch import guards as torch_guards
+
+    return torch_guards.make_guard(target, mode, before, after)
+
+
+@dataclass
+class _Early:
+    """A capture that begins before its save(), one guard at a time."""
+
+    owners: object  # keep the memory alive that the engine copies
+    table: _core.Table
+    watches: dict[int, Watch]
+    begun: bool = False
+    released: set[int] = field(default_factory=set)
+
+
+class LazyCapture:
+    """Captures parts of a state later, and makes writers wait for that.
+
+    For the training's thread.
+    """
+
+    def __init__(self, engine: _core.Engine, calls: Calls) -> None:
+        self._engine = engine
+        self._calls = calls
+        self._guards = Guards()
+        self._window: Window | None = None  # of the newest save, until it is captured
+        self._early: _Early | None = None
+        self._owner = os.getpid()
+        self._devices: set[int] = set()
+
+    def attach(self, target: object, mode: Mode) -> None:
+        """Guards an optimizer or a module."""
+        if mode not in _MODES:
+            raise ValueError(f"attach: mode {mode!r} is not one of {', '.join(_MODES)}")
+        known = self._guards.mode_of(target)
+        if known is not None:
+            if known in (mode, "module"):
+                return
+            self.detach(target)
+        make = _guard_maker(target, mode, self.fence, self._updated)
+        self._guards.add(make)
+
+    def detach(self, target: object | None) -> None:
+        """Stops guarding one target, or all of them."""
+        self.fence_all()
+        self.discard_early()
+        self._guards.remove(target)
+
+    def watch(self, capture: Capture) -> dict[int, Watch]:
+        """Gives entries their guards: guarded entries are captured after save() has returned."""
+        self._devices = {entry.device for entry in capture.entries if entry.device != HOST}
+        return self._guards.watch(capture.entries, capture.tensors)
+
+    @property
+    def is_on_devices(self) -> bool:
+        """Whether some of the last watched state is on devices."""
+        return bool(self._devices)
+
+    def streams(self) -> list[tuple[int, int]]:
+        """The current stream of each device that the last watched state lies on."""
+        if not self._devices:
+            return []
+        from deepfreeze.frameworks.torch import device as torch_device
+
+        return torch_device.streams_of(self._devices)
+
+    # Fences
+
+    def fence(self, guard: int) -> None:
+        """Before the guard's tensors change: returns when they are copied, and compares them.
+
+        On a device it makes the current stream wait for the copies instead.
+        """
+        window = self._window
+        if os.getpid() != self._owner:
+            return
+        self._note_hook(guard)
+        if self._early is not None and self._early.begun:
+            self._engine.fence(guard, self.streams())
+        if window is not None and window.guarded_by(guard):
+            self._engine.fence(guard, self.streams())
+            self._calls.in_fence(window.compare, guard)
+
+    def _note_hook(self, guard: int) -> None:
+        if not imported("torch"):
+            return
+        from deepfreeze.frameworks.torch import device as torch_device
+
+        self._guards.note_hook(guard, torch_device.is_capturing())
+
+    def fence_all(self) -> None:
+        """Fences all guards, before anything guarded changes."""
+        if os.getpid() != self._owner:
+            return
+        self.discard_early()  # its save must not have values from before this change
+        window = self._window
+        if window is None:
+            return
+        self._engine.fence_all(self.streams())
+        for guard in window.guards:
+            self._calls.in_fence(window.compare, guard)
+
+    def open_window(self, owners: object, watches: dict[int, Watch]) -> Window:
+        """Opens the window of a save that begins: from now on fences wait for it."""
+        self._window = Window(owners, watches, self._closed)
+        return self._window
+
+    def _closed(self, window: Window, torn: Sequence[str]) -> None:
+        """Called by any thread when a window closes."""
+        if self._window is window:
+            self._window = None
+        if torn:
+            self._tore(torn)
+
+    def _tore(self, keys: Sequence[str]) -> None:
+        new = sorted(set(keys) - self._guards.eager)
+        self._guards.eager.update(new)
+        if new:
+            with contextlib.suppress(Exception):  # a handler that raises must not end the save
+                log.warning(
+                    "%s changed while captured, without a fence: save() copies %s from now on",
+                    ", ".join(new[:8]) + (f" and {len(new) - 8} more" if len(new) > 8 else ""),
+                    "it" if len(new) == 1 else "them",
+                )
+
+    # Early capture: mode "after_update"
+
+    @property
+    def captures_early(self) -> bool:
+        """Whether a target is attached in mode after_update."""
+        return any(guard.mode == "after_update" for guard in self._guards)
+
+    def arm(self, owners: object, table: _core.Table, watches: dict[int, Watch]) -> None:
+        """The next step will be saved: each of its updates begins the capture of its tensors."""
+        self.discard_early()
+        self._early = _Early(owners, table, watches)
+
+    def _updated(self, guard: int) -> None:
+        early = self._early
+        if early is None or guard not in early.watches or os.getpid() != self._owner:
+            return
+        if guard in early.released:
+            self.discard_early()  # updated twice: the captured values are out of date
+            return
+        if not early.begun and not self._begin(early):
+            return
+        self._release(early, guard)
+
+    def _begin(self, early: _Early) -> bool:
+        try:
+            early.begun = self._engine.begin_capture(early.table)
+        except CheckpointError as error:  # the save will report it: backward() must not raise
+            log.debug("no early capture: %s", error)
+        if not early.begun:
+            self._early = None  # the save before still needs the memory: the window captures it
+        return early.begun
+
+    def _release(self, early: _Early, guard: int) -> None:
+        early.watches[guard].record()
+        early.released.add(guard)
+        self._engine.release(guard, self.streams())
+
+    def settle_early(self, watches: dict[int, Watch]) -> None:
+        """The save has come: it uses the early capture, unless that is out of date."""
+        early, self._early = self._early, None
+        if early is None or not early.begun:
+            self._engine.discard_capture()  # left by a save() that was interrupted
+            return
+        for guard in watches.keys() - early.released:
+            if guard in early.watches:
+                self._release(early, guard)
+        same = early.watches.keys() == watches.keys() and all(
+            early.watches[guard].same_as(watches[guard]) for guard in watches
+        )
+        if not same:
+            self._engine.discard_capture()
+
+    def discard_early(self) -> None:
+        """Discards the early capture of a save that has not come."""
+        early, self._early = self._early, None
+        if early is not None and early.begun and os.getpid() == self._owner:
+            self._engine.discard_capture()

@@ -1,0 +1,248 @@
+"""The guards of attached targets, and the entries of a save that they allow to capture later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any, Protocol, TypeAlias
+
+from deepfreeze.saving.guard_memo import Asked, Found, GuardMemo, Pairs, RollCall, add_pairs
+from deepfreeze.saving.window import Watch
+from deepfreeze.state.contracts import HOST, Entry
+
+LAZY_BYTES_MIN = 64 * 1024  # of host memory; less is copied before save() returns
+
+Mode: TypeAlias = str  # "window" or "after_update"; of modules "module"
+
+
+class Guard(Protocol):
+    """Guards some tensors: has them fenced before they change. `number` is its native fence's."""
+
+    number: int
+    target: object
+    mode: Mode
+
+    def owned(self) -> list[Any]:
+        """The values that it guards now, also those that are no tensors."""
+
+    def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
+        """Tells later whether owned() is unchanged; None if it has to be examined each time."""
+
+    def can_watch(self, value: Any) -> bool:
+        """Whether the value is a tensor that can be captured later."""
+
+    def follower_of(self, tensor: Any) -> Any:
+        """A small tensor that changes whenever `tensor`, one of its own, changes; or None."""
+
+    def detach(self) -> None:
+        """Removes its hooks."""
+
+
+@dataclass(frozen=True)
+class _HeldMemory:
+    """Memory as a Watch sees a tensor; its framework replaces it, and never writes it."""
+
+    address: int
+    _version: int = 0
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+def _may_have_guard(entry: Entry) -> bool:
+    """Whether an entry may be guarded: a small one costs less to copy at once than to watch.
+
+    On a device even a small copy would hold up the work that follows save(), so all are guarded.
+    """
+    return not entry.is_held and (entry.device != HOST or entry.bytes >= LAZY_BYTES_MIN)
+
+
+@dataclass
+class Guards:
+    """All guards of one checkpointer."""
+
+    eager: set[str] = field(default_factory=set)  # keys that were found torn once
+    # Whether hooks run at each update, by number; known once one has run. An update that is
+    # replayed from a CUDA graph runs none, whenever it was captured, and so it has no fence.
+    _hooked: dict[int, bool] = field(default_factory=dict)
+    _all: list[Guard] = field(default_factory=list)
+    _numbers: int = 0
+    _held: int = 0  # the number for held entries, once there are some: they need no fence
+    _memo: GuardMemo | None = None  # of the last save
+
+    def __iter__(self) -> Iterator[Guard]:
+        return iter(self._all)
+
+    def add(self, make: Callable[[int], Guard]) -> None:
+        """Adds a guard that is made with a number of its own."""
+        self._numbers += 1
+        self._all.append(make(self._numbers))
+
+    def mode_of(self, target: object) -> Mode | None:
+        """The mode in which `target` is attached, if it is."""
+        return next((guard.mode for guard in self._all if guard.target is target), None)
+
+    def remove(self, target: object | None) -> None:
+        """Detaches one target, or all."""
+        gone = [guard for guard in self._all if target is None or guard.target is target]
+        for guard in gone:
+            guard.detach()
+            self._all.remove(guard)
+            self._hooked.pop(guard.number, None)
+        self._memo = None
+
+    def note_hook(self, number: int, captured: bool) -> None:
+        """Notes that a hook runs before an update, which may be captured into a graph."""
+        self._hooked[number] = self._hooked.get(number, True) and not captured
+
+    def _may_be_late(self, entry: Entry, guard: Guard) -> bool:
+        """Whether a fence is known to come in time; for modules the user calls fence()."""
+        if entry.device == HOST or guard.mode == "module":
+            return True
+        return self._hooked.get(guard.number, False)
+
+    def watch(self, entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]) -> dict[int, Watch]:
+        """Gives entries their guards; returns the tensors to watch for each guard until all is
+        copied.
+
+        `tensors`: for each entry, the tensors whose memory it is.
+        """
+        for entry in entries:
+            entry.guard = 0
+        watched = self._watch_held(entries)
+        if self._all:
+            places = [place for place, entry in enumerate(entries) if _may_have_guard(entry)]
+            found = self._watch_guarded(
+                [entries[place] for place in places], [tensors[place] for place in places]
+            )
+            watched |= found
+        return {number: Watch(pairs) for number, pairs in watched.items()}
+
+    def _watch_guarded(
+        self, entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]
+    ) -> dict[int, Pairs]:
+        """As in the last save, if nothing has changed."""
+        owned = [guard.owned() for guard in self._all]
+        numbers = [guard.number for guard in self._all]
+        asked = Asked.about(numbers, self._hooked, self.eager, entries)
+        known = None if self._memo is None else self._memo.again(asked, owned, entries, tensors)
+        if known is not None:
+            return known
+        finder = _Finder(self._all, owned)
+        watched: dict[int, Pairs] = {}
+        notes: list[Found | None] = []
+        for entry, own in zip(entries, tensors, strict=True):
+            found = None if entry.key in self.eager else finder.find(entry, own)
+            if found is None or not self._may_be_late(entry, found[0]):
+                notes.append(Found())
+                continue
+            guard, tensor = found
+            entry.guard = guard.number
+            follower = guard.follower_of(tensor)
+            add_pairs(watched.setdefault(guard.number, []), entry.key, tensor, own, follower)
+            notes.append(finder.note(guard, tensor, follower))
+        self._memo = self._memo_of(asked, owned, notes)
+        return watched
+
+    def _memo_of(
+        self, asked: Asked, owned: list[list[Any]], notes: list[Found | None]
+    ) -> GuardMemo | None:
+        rolls = [guard.roll_call(each) for guard, each in zip(self._all, owned, strict=True)]
+        known = [roll for roll in rolls if roll is not None]
+        found = [note for note in notes if note is not None]
+        if len(known) != len(rolls) or len(found) != len(notes):
+            return None
+        return GuardMemo(asked, known, found)
+
+    def _watch_held(self, entries: Sequence[Entry]) -> dict[int, list[tuple[str, Any]]]:
+        held = [entry for entry in entries if entry.is_held and entry.bytes >= LAZY_BYTES_MIN]
+        if not held:
+            return {}
+        if not self._held:
+            self._numbers += 1
+            self._held = self._numbers
+        for entry in held:
+            entry.guard = self._held
+        # Only their addresses: an early capture must not be taken for one of newer arrays.
+        return {self._held: [(entry.key, _HeldMemory(entry.address)) for entry in held]}
+
+
+_Found: TypeAlias = tuple[Guard, Any]  # and the tensor that it guards
+
+
+class _Finder:
+    """Finds the guard of an entry's memory."""
+
+    def __init__(self, guards: Sequence[Guard], owned: Sequence[Sequence[Any]]) -> None:
+        self._guards = list(zip(guards, owned, strict=True))
+        self._alone = guards[0] if len(guards) == 1 else None  # shared memory has one guard then
+        # The place of a tensor, by identity, among all that the guards own.
+        self._places = {id(each): place for place, each in enumerate(chain(*owned))}
+
+    def find(self, entry: Entry, own: Sequence[Any]) -> _Found | None:
+        """The guard of a tensor that holds all of the entry."""
+        found = self._by_identity(entry, own) or self._by_address.get(entry.address)
+        # A larger entry also has memory that this guard does not own.
+        return found if found is not None and entry.bytes <= found[1].nbytes else None
+
+    def note(self, guard: Guard, tensor: Any, follower: Any) -> Found | None:
+        """The result by places; None if the tensor is not among those that the guards own."""
+        place = self._places.get(id(tensor))
+        behind = None if follower is None else self._places.get(id(follower), -1)
+        if place is None or behind == -1:
+            return None
+        return Found(guard.number, place, behind)
+
+    def _by_identity(self, entry: Entry, own: Sequence[Any]) -> _Found | None:
+        guard = self._alone
+        for each in own:
+            known = guard is not None and id(each) in self._places
+            if guard and known and guard.can_watch(each) and each.data_ptr() == entry.address:
+                return guard, each
+        return None
+
+    @cached_property
+    def _by_address(self) -> dict[int, _Found]:
+        found: dict[int, _Found] = {}
+        spans: list[tuple[int, int, int]] = []
+        # Modules last: tensors that optimizers have, too, are the optimizers' to guard.
+        for guard, owned in sorted(self._guards, key=lambda each: each[0].mode == "module"):
+            for tensor in filter(guard.can_watch, owned):
+                low = tensor.data_ptr()
+                known = found.setdefault(low, (guard, tensor))
+                if self._alone is not None:
+                    continue
+                if known[0] is guard or guard.mode != "module" or known[1].shape != tensor.shape:
+                    spans.append((low, low + span_bytes(tensor), guard.number))
+        for low in _shared(spans):
+            found.pop(low, None)
+        return found
+
+
+def span_bytes(tensor: Any) -> int:
+    """The bytes of memory from the first to the last element."""
+    if tensor.is_contiguous():
+        return int(tensor.nbytes)
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return int(tensor.element_size() * (1 + sum((size - 1) * step for size, step in steps)))
+
+
+def _shared(spans: list[tuple[int, int, int]]) -> set[int]:
+    """The addresses of tensors that share memory with another guard's: neither guard knows that."""
+    shared: set[int] = set()
+    group: list[tuple[int, int, int]] = []
+    high = 0
+    for span in sorted(spans):
+        if span[0] >= high:
+            shared |= _if_mixed(group)
+            group = []
+        group.append(span)
+        high = max(high, span[1])
+    return shared | _if_mixed(group)
+
+
+def _if_mixed(group: list[tuple[int, int, int]]) -> set[int]:
+    mixed = len(group) > 1 and len({guard for _, _, guard in group}) > 1
+    return {low for low, _, _ in group} if mixed else set()

@@ -1,0 +1,1 @@
+"""DeepFreeze in the training loops of others."""
