@@ -1,0 +1,28 @@
+"""Single figures of lab/results/figures.json, by their names: for documents that quote them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+from lab.report.results import FIGURES, SEPARATOR, Row
+
+
+@cache
+def known() -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = json.loads(FIGURES.read_text())
+    return found
+
+
+def quoted(section: str, title: str, row: str, column: str) -> Row:
+    """The figure of one cell. `title` is how the heading above the table begins."""
+    found = [
+        each
+        for each in known()[section]
+        if each["what"] == column
+        and each["where"].startswith(title)
+        and each["where"].endswith(SEPARATOR + row)
+    ]
+    if len(found) != 1:
+        raise LookupError(f"{section}, {title}, {row}, {column}: {len(found)} figures, not one")
+    return found[0]
