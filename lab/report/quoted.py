@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 
 from lab.report.results import FIGURES, SEPARATOR, Row
@@ -26,3 +27,8 @@ def quoted(section: str, title: str, row: str, column: str) -> Row:
     if len(found) != 1:
         raise LookupError(f"{section}, {title}, {row}, {column}: {len(found)} figures, not one")
     return found[0]
+
+
+def rounded(value: float, digits: int) -> str:
+    """Halves go up, as readers expect of a figure that they look up."""
+    return f"{Decimal(str(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)}"

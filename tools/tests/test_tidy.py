@@ -254,3 +254,22 @@ def test_functions_of_this_repository_are_seen() -> None:
     """The measure would also be quiet if it found nothing."""
     source = Source("a.cc", (ROOT / "src/base/fail_point.cc").read_text())
     assert len(list(functions(source))) >= 5
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("b.md", "b.md leads nowhere"),
+        ("src", "src leads nowhere"),
+        ("b/c.md#a-third", "b/c.md has no heading for #a-third"),
+        ("#other", "a.md has no heading for #other"),
+    ],
+)
+def test_links_that_lead_nowhere(tmp_path: Path, target: str, words: str) -> None:
+    good = "[b](b/c.md#a-second-heading), ![c](b), [x](https://x.y), `[code](z)`, [a](#title)\n"
+    other = "# A\n\n## A *second* `heading`\n"
+    files = {"docs/a.md": f"# Title\n\n{good}", "docs/b/c.md": other}
+    assert check(tmp_path, files) == []
+    for text in (f"[it]({target})", f"[it]: {target}"):
+        found = check(tmp_path, files | {"docs/a.md": f"# Title\n\n{good}\n{text}\n"})
+        assert [(each.line, each.rule, each.text) for each in found] == [(5, "links", words)]
