@@ -2,7 +2,7 @@
 #pragma once
 
 #define DEEPFREEZE_VERSION_MAJOR 0
-#define DEEPFREEZE_VERSION_MINOR 1
+#define DEEPFREEZE_VERSION_MINOR 2
 #define DEEPFREEZE_VERSION_PATCH 0
 
 namespace deepfreeze {
