@@ -94,7 +94,7 @@ def test_copies_are_no_more_than_was_said() -> None:
     kept = [patient.stage(state_of(1))]
     threading.Timer(0.05, kept.clear).start()
     assert staged_by(patient, state_of(2))["epoch"] == 2
-    with pytest.raises(ValueError, match="0 copies are none"):
+    with pytest.raises(ValueError, match="sets: 0 is less than 1"):
         AsyncStager(sets=0)
 
 

@@ -85,7 +85,7 @@ def test_a_rank_that_is_there_twice_is_said_so(tmp_path: Path) -> None:
             df.DirectoryRanks(tmp_path, rank=min(number, 1), world_size=2, timeout_seconds=1.0)
         return str(raised.value)
 
-    assert "ranks [1] are there more than once" in as_ranks(3, come)[0]
+    assert "ranks [1] have several processes" in as_ranks(3, come)[0]
 
 
 def test_the_next_job_takes_the_directory(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_who_does_not_come_is_named(tmp_path: Path) -> None:
 
     said = as_ranks(3, come)
     assert "ranks [1] of 3 did not come" in said[0]
-    assert "no meeting" in said[2]
+    assert "has not called rank 2" in said[2]
 
 
 def test_who_does_not_answer_is_an_error_in_time(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_an_object_that_claims_more_than_its_record_is_refused(
     replace_item(small, "epoch", {"t": torch.arange(8.0)}, claim)
     code, message = refusal(small, run, capsys)
     assert code == "corrupt"
-    assert "at 0 (epoch): record data/0 has not the 16384 elements" in message
+    assert "at 0 (epoch): record data/0 does not have its 16384 elements" in message
 
 
 def test_an_item_that_is_another_than_the_metadata_says_is_refused(
@@ -118,9 +118,9 @@ def test_an_item_whose_tensor_is_not_what_its_record_holds_is_refused(
         return data.replace(b"K\x03K\x01\x86", b"K\x30K\x01\x86") if name == "data.pkl" else data
 
     replace_item(small, "model.w", value, wide)
-    assert "has not one record of 204 bytes" in refusal(small, run, capsys)[1]
+    assert "lacks its one record of 204 bytes" in refusal(small, run, capsys)[1]
     replace_item(small, "model.w", value, lambda name, d: d[:8] if name == "data/0" else d)
-    assert "has not one record of 24 bytes" in refusal(small, run, capsys)[1]
+    assert "lacks its one record of 24 bytes" in refusal(small, run, capsys)[1]
     replace_item(small, "model.w", value, lambda name, d: b"big" if name == "byteorder" else d)
     assert "big-endian" in refusal(small, run, capsys)[1]
     replace_item(small, "model.w", torch.arange(9.0)[3:].view(2, 3))
@@ -150,8 +150,8 @@ def test_what_only_some_tables_have_is_told(
     change(small, edit)
     assert list(imported(small, run)) == ["model"]
     said = capsys.readouterr().err
-    assert f"{small / '.metadata'}: of 2 (epoch, rank 1's) nothing was stored" in said
-    assert f"{small / '.metadata'} does not say what 1 (epoch) is: left out" in said
+    assert f"{small / '.metadata'}: nothing was stored for 2 (epoch, rank 1's)" in said
+    assert f"{small / '.metadata'} does not describe 1 (epoch): left out" in said
 
 
 def test_a_place_that_stands_twice_is_refused(
@@ -275,7 +275,7 @@ def rechunk(metadata: Any, *boxes: tuple[torch.Size, torch.Size]) -> None:
         (lambda m: m.planner_data.update(epoch="epoch"), "corrupt", "no tuple of keys"),
         (lambda m: m.planner_data.update(epoch=()), "corrupt", "no tuple of keys"),
         (lambda m: m.planner_data.update(epoch=(1.5,)), "corrupt", "no tuple of keys"),
-        (lambda m: m.planner_data.update(epoch=("model", "w")), "corrupt", "there twice"),
+        (lambda m: m.planner_data.update(epoch=("model", "w")), "corrupt", "occurs twice"),
         (lambda m: m.planner_data.update(epoch=("model", "w", "x")), "corrupt", "within a value"),
         (lambda m: m.planner_data.update(epoch=("model", 0)), "corrupt", "keys of a dict and of"),
         (lambda m: m.planner_data.update(epoch=("l", 1 << 40)), "corrupt", "with 1 items"),

@@ -70,9 +70,9 @@ SOME = np.arange(8, dtype=np.float32)
 @pytest.mark.parametrize(
     ("data", "code", "message"),
     [
-        (record(SOME, shape=(1 << 40,)), "corrupt", "it has not the bytes of float32"),
-        (record(SOME, shape=(7,)), "corrupt", "it has not the bytes of float32"),
-        (record(SOME, shape=(-8,)), "corrupt", "it has not the bytes of float32"),
+        (record(SOME, shape=(1 << 40,)), "corrupt", "its size is not that of float32"),
+        (record(SOME, shape=(7,)), "corrupt", "its size is not that of float32"),
+        (record(SOME, shape=(-8,)), "corrupt", "its size is not that of float32"),
         (record(SOME, descr="|O"), "unsupported", "it holds Python objects"),
         (b"no numpy", "corrupt", "magic"),
         (b"", "corrupt", "magic|EOF"),
@@ -105,7 +105,7 @@ def test_two_of_one_name(tmp_path: Path, run: Path, capsys: pytest.CaptureFixtur
         archive.writestr("x.npy", record(SOME))
         with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("x.npy", record(SOME + 1))
-    assert refusal(source, run, capsys) == ("corrupt", f"read {source} (x): it is there twice")
+    assert refusal(source, run, capsys) == ("corrupt", f"read {source} (x): it occurs twice")
 
 
 # Maps

@@ -67,7 +67,7 @@ def test_flat_names_become_a_tree() -> None:
         unflatten([((0,), 1)])
     with pytest.raises(CorruptError, match=r"a\.b: it lies within a value"):
         unflatten([(("a",), {}), (("a", "b"), 1)])
-    with pytest.raises(CorruptError, match="a: it is there twice"):
+    with pytest.raises(CorruptError, match="a: it occurs twice"):
         unflatten([(("a", "b"), {}), (("a",), 1)])
 
 

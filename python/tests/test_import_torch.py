@@ -234,7 +234,7 @@ def test_archives_that_torch_does_not_write_are_refused(
     assert refusal(path, run, capsys)[0] == "corrupt"
     fresh()
     repack(path, lambda name, data: data[:50] if name == "data/0" else data)
-    assert "data/0 has not the 100 elements" in refusal(path, run, capsys)[1]
+    assert "data/0 does not have its 100 elements" in refusal(path, run, capsys)[1]
     fresh()
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("other/data.pkl", b"\x80\x02}.")

@@ -147,11 +147,11 @@ def test_what_does_not_fit_is_named_before_anything_changes(
 def test_a_state_of_another_kind_is_refused(ckpt: df.Checkpointer) -> None:
     save(ckpt, 1, {"a": 1})
     for state in ([1], 1, torch.ones(1)):
-        with pytest.raises(df.MismatchError, match="only a dict or a list"):
+        with pytest.raises(df.MismatchError, match="a dict can only be restored into a dict"):
             ckpt.restore(state)
     save(ckpt, 2, [1])
     for other in ({"a": 1}, (1,), 1):
-        with pytest.raises(df.MismatchError, match="only a dict or a list"):
+        with pytest.raises(df.MismatchError, match="a dict can only be restored into a dict"):
             ckpt.restore(other)
 
 

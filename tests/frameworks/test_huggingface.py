@@ -253,7 +253,7 @@ def test_the_best_and_the_latest_can_be_resumed_from(tmp_path: Path) -> None:
 def test_what_can_not_be_resumed_from_says_why(tmp_path: Path) -> None:
     trained(tmp_path / "a", 1)
     other = trained(tmp_path / "b", 1)
-    with pytest.raises(df.CheckpointError, match="this Trainer goes on in the run"):
+    with pytest.raises(df.CheckpointError, match="this Trainer continues the run"):
         trained(tmp_path / "a", 2, resume=f"{other.run}@1")
     with pytest.raises(df.CheckpointError, match="no rule that says by which metric"):
         trained(tmp_path / "a", 2, resume="best")

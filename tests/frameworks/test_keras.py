@@ -265,7 +265,8 @@ def test_another_layer_is_named(tmp_path: Path) -> None:
         live = trained(last="head")
         before = values(live)
         with pytest.raises(
-            df.MismatchError, match=r"last/kernel: in its place live is 9\.sequential/head"
+            df.MismatchError,
+            match=r"last/kernel: the live variable in its place is 9\.sequential/head",
         ):
             ckpt.restore({"model": live})
         assert values(live) == before

@@ -205,7 +205,7 @@ def test_as_many_variables_as_the_optimizer_has_of_its_own(tmp_path: Path) -> No
 def test_a_step_that_xla_compiles_is_refused(tmp_path: Path) -> None:
     model = make_model()
     model.compile("adam", "mse", jit_compile=True)
-    with pytest.raises(ValueError, match=r"mode after_update: compile\(jit_compile=False\)"):
+    with pytest.raises(ValueError, match=r"mode after_update needs compile\(jit_compile=False\)"):
         fit(model, DeepFreezeCallback(tmp_path / "run", every=None, mode="after_update"))
 
 

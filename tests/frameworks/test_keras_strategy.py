@@ -101,5 +101,5 @@ def test_what_was_stored_once_comes_into_every_replica(strategy: Any, tmp_path: 
 
 def test_the_graph_knows_no_strategy(strategy: Any, tmp_path: Path) -> None:
     freeze = DeepFreezeCallback(tmp_path / "run", every=None, mode="after_update")
-    with pytest.raises(ValueError, match="after_update knows no distribution strategy"):
+    with pytest.raises(ValueError, match="after_update supports no distribution strategy"):
         fit(made(strategy), freeze)

@@ -77,7 +77,7 @@ class _Tensors:
         tensor = _resolved(item, planner)
         self.bytes[id(item)] = tensor.nbytes
         if name in self._names:
-            raise EncodeError(f"{name}: this rank has several parts of it, and one can be stored")
+            raise EncodeError(f"{name}: this rank has several parts of it, but can store only one")
         self._names.add(name)
         key = self._keys.take(component(name))
         entry, host = entry_of(tensor, key, _box_of(item, tensor))

@@ -169,7 +169,9 @@ class StorageReader(DcpReader):
         infos = _core.list_checkpoints(self._path)
         info = next((info for info in infos if info.attempt_id == attempt_id), None)
         if info is None:
-            raise CorruptError(f"load {self._path}: attempt {attempt_id} is gone or not seen here")
+            raise CorruptError(
+                f"load {self._path}: attempt {attempt_id} is gone or not visible here"
+            )
         stored = Stored(info)
         if stored.description != self._planned.description:
             raise MismatchError(

@@ -45,7 +45,7 @@ class AsyncStager(DcpStager):
         self, *, sets: int = 2, background: bool = False, wait_seconds: float = 600.0
     ) -> None:
         if sets < 1:
-            raise ValueError(f"sets: {sets} copies are none")
+            raise ValueError(f"sets: {sets} is less than 1")
         self._sets = BufferSets(sets, wait_seconds)
         self._thread = ThreadPoolExecutor(1, "df-stage") if background else None
         self._closed = False

@@ -128,7 +128,7 @@ def _match_other_class(node: Node, live: Any, path: str, plan: Plan) -> None:
     if not alike:
         plan.unfit(path, f"{text}, whose state has other entries: it stays as it is")
         return
-    plan.unfit(path, f"{text}: taken is {', '.join(map(str, alike))}")
+    plan.unfit(path, f"{text}: only {', '.join(map(str, alike))} restored")
     makes = {key: plan.fresh(part, path) for key, part in alike.items()}
 
     def load() -> None:

@@ -69,7 +69,7 @@ def add_to(verbs: Any) -> None:
         "--map",
         type=Path,
         metavar="FILE",
-        help="JSON, new names by old ones: import those arrays alone; docs/import.md",
+        help="JSON that maps new names to old ones: imports these alone; docs/import.md",
     )
     parser.add_argument("--json", action="store_true", help="Print one JSON document")
     parser.set_defaults(main=_main)

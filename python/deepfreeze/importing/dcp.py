@@ -123,7 +123,7 @@ class Reader:
             )
         data = [record for key, record in archive.records.items() if key.startswith("data/")]
         if len(data) != 1 or data[0].bytes != found.storage_bytes:
-            raise archive.fault(f"it has not one record of {found.storage_bytes} bytes")
+            raise archive.fault(f"it lacks its one record of {found.storage_bytes} bytes")
         return view_of(archive.file.array(data[0].begin, data[0].bytes), found)
 
     def _object(self, name: str, item: Item, done: Done) -> Any:

@@ -86,9 +86,9 @@ class _Parser:
         ]
         warnings = []
         if unstored:
-            warnings.append(f"{self._path}: of {first_few(unstored)} nothing was stored")
+            warnings.append(f"{self._path}: nothing was stored for {first_few(unstored)}")
         if unknown:
-            warnings.append(f"{self._path} does not say what {first_few(unknown)} is: left out")
+            warnings.append(f"{self._path} does not describe {first_few(unknown)}: left out")
         return warnings
 
     def _note_item(self, key: Any, info: Any) -> None:

@@ -27,7 +27,7 @@ def read(path: Path, reading: Reading) -> Content:
                 for info in infos:
                     name = info.filename.removesuffix(NPY_SUFFIX)
                     if name in state:
-                        raise fault(path, f"({name})", "it is there twice")
+                        raise fault(path, f"({name})", "it occurs twice")
                     state[name] = _array(archive, info, path)
                     progress.add(info.file_size)
     except (zipfile.BadZipFile, zlib.error, EOFError) as cause:
@@ -45,7 +45,7 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Any:
             raise fault(path, f"({info.filename})", "it holds Python objects", "unsupported")
         data = record.read()
     if len(data) != math.prod(shape) * dtype.itemsize:
-        raise fault(path, f"({info.filename})", f"it has not the bytes of {dtype}{list(shape)}")
+        raise fault(path, f"({info.filename})", f"its size is not that of {dtype}{list(shape)}")
     array = np.frombuffer(data, dtype).reshape(shape, order="F" if in_fortrans_order else "C")
     return array[()] if dtype.kind in "US" else array
 

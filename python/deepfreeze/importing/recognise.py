@@ -88,7 +88,7 @@ def _kind_of_file(file: SourceFile) -> str:
     raise fault(
         file.path,
         "at 0",
-        f"it begins with {shown}, as no kind that is known begins, or it is cut",
+        f"it begins with {shown}, as no known kind does, or it is cut",
         "unsupported",
     )
 

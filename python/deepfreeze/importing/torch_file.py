@@ -48,7 +48,7 @@ def value_of(archive: Archive, load_it: Callable[[], Any]) -> Any:
     except RefusedError as cause:
         raise refused(archive, cause) from cause
     if unclear is not None:
-        raise archive.fault(f"its pickle is none of torch.save ({unclear!r})") from unclear
+        raise archive.fault(f"torch.save did not write its pickle ({unclear!r})") from unclear
     return value
 
 
@@ -69,7 +69,7 @@ def _check_storages(archive: Archive) -> None:
     for key, (kind, count) in claims.items():
         record = archive.records.get(f"data/{key}")
         if record is None or record.bytes != count * storage_item_bytes(kind):
-            raise ClaimError(f"record data/{key} has not the {count} elements that it should")
+            raise ClaimError(f"record data/{key} does not have its {count} elements")
 
 
 def _old(file: SourceFile) -> Any:
@@ -82,7 +82,7 @@ def _old(file: SourceFile) -> Any:
         names = names_in(stream_of(file.memory), _OLD_PICKLES)
         raise _refused(file.path, "", names, cause) from cause
     if unclear is not None:
-        raise fault(file.path, "", f"its pickles are none of torch.save ({unclear!r})")
+        raise fault(file.path, "", f"torch.save did not write its pickles ({unclear!r})")
     return value
 
 

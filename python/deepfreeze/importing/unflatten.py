@@ -32,7 +32,7 @@ def unflatten(leaves: Iterable[tuple[Keys, object]]) -> dict[str, Any]:
             if not isinstance(branch, _Branch):
                 raise CorruptError(f"{_shown(keys)}: it lies within a value")
         if keys[-1] in branch:
-            raise CorruptError(f"{_shown(keys)}: it is there twice")
+            raise CorruptError(f"{_shown(keys)}: it occurs twice")
         branch[keys[-1]] = value
     tree = _Finishing().finished(root, ())
     if not isinstance(tree, dict):

@@ -98,12 +98,12 @@ class Archive:
         begin = min((info.header_offset for info in infos), default=0)
         if begin or comment:
             what = f"something else before byte {begin}" if begin else "a comment"
-            raise self.fault(f"the archive has {what}, as torch.save writes none")
+            raise self.fault(f"the archive has {what}, which torch.save never writes")
 
     def _record(self, info: zipfile.ZipInfo) -> Record:
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & _IS_ENCRYPTED:
             raise self.fault(
-                f"record {info.filename} is compressed or encrypted, as torch.save writes none",
+                f"record {info.filename} is compressed or encrypted, which torch.save never writes",
                 "unsupported",
             )
         begin = self._begin + info.header_offset + self._local_header_bytes(info)

@@ -58,7 +58,7 @@ class Textfile:
             return
         self._warned = True
         with contextlib.suppress(Exception):
-            log.warning("counters are not written, which is said once: %s", error)
+            log.warning("counters are not written (reported once): %s", error)
 
 
 def textfile_of(

@@ -129,7 +129,7 @@ def _obstacle(alive: dict[int, list[str]], world_size: int) -> str:
     several = [rank for rank in range(world_size) if len(alive.get(rank, [])) > 1]
     if several:
         return (
-            f"ranks {several} are there more than once (jobs that share a directory need names: "
+            f"ranks {several} have several processes (jobs that share a directory need names: "
             "DirectoryRanks(job=))"
         )
     missing = [rank for rank in range(world_size) if rank not in alive]
@@ -146,8 +146,8 @@ def _answer(place: Path, sign: _Sign, world_size: int, timeout_seconds: float) -
                 with contextlib.suppress(FileNotFoundError):
                     (meeting / sign.number).touch()
     raise TimeoutError(
-        f"ranks: rank 0 has called rank {sign.rank} to no meeting in {place} within "
-        f"{timeout_seconds:g} s"
+        f"ranks: rank 0 has not called rank {sign.rank} to a meeting in {place} "
+        f"within {timeout_seconds:g} s"
     )
 
 

@@ -19,7 +19,7 @@ class HalfRestored:
         if self._why is None:
             return
         raise CheckpointError(
-            f"save step {step}: refused until a restore succeeds, because one that failed "
+            f"save step {step}: refused until a restore succeeds, because a failed one "
             f"left the state half restored ({self._why})",
             code="invalid_argument",
         )

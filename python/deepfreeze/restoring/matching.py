@@ -58,7 +58,7 @@ def _match_root(node: Node, state: Any, plan: RestorePlan) -> None:
     # Not even strict=False can restore a part of it.
     raise MismatchError(
         f"the state is {text_of_live(state)}, the checkpoint holds a {plan.text_of(node)}; "
-        "only a dict or a list can be restored into, each from its like"
+        "a dict can only be restored into a dict, a list into a list"
     )
 
 

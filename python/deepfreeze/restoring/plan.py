@@ -110,7 +110,7 @@ class Plan:
         self.form_of(key)
         spec = self._spec(key)
         if place.box is None and place.direct and place.bytes != self._bytes_of(spec):
-            raise CorruptError(f"{key}: it holds other than the {place.bytes} bytes of its form")
+            raise CorruptError(f"{key}: it does not hold the {place.bytes} bytes of its form")
         self._places.setdefault(key, []).append(place)
         self._filled.append(place)
 

@@ -241,7 +241,7 @@ def _step_named(trainer: Any, text: str) -> Step:
         return text
     if not address[0].samefile(trainer.run):
         raise df.CheckpointError(
-            f"resume_from_checkpoint={text!r}: this Trainer goes on in the run {trainer.run}; for "
+            f"resume_from_checkpoint={text!r}: this Trainer continues the run {trainer.run}; for "
             "a new run that begins there give run_options={'parent': (RUN, STEP)}",
             code="invalid_argument",
         )

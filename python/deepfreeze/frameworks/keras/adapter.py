@@ -138,7 +138,7 @@ def _encode_taken(variable: Any, path: str, values: Mapping[int, Any], capture: 
     if id(variable) not in values:
         raise EncodeError(
             f"{shown(path)}: {variable.path} was made after fit() had begun, and was not taken: "
-            "build the model before"
+            "build the model before fit()"
         )
     return capture.encode(values[id(variable)], path)
 
@@ -211,7 +211,7 @@ def _match_by_index(
             continue
         place = join(path, names[index])
         if not same_name(names[index], live_name, group) and plan.keys.wants(place):
-            plan.unfit(place, f"in its place live is {live_name}")
+            plan.unfit(place, f"the live variable in its place is {live_name}")
         else:
             _match_variable(stored[names[index]], variable, place, plan, finalizers)
     if len(names) > len(variables) and not variables:
@@ -247,7 +247,7 @@ def _surplus(stored: dict[str, Node], path: str, plan: Plan) -> None:
     if wanted:
         plan.unfit(
             path,
-            f"{len(wanted)} variables are stored, of which {wanted[0]}, live none: "
+            f"{len(wanted)} variables such as {wanted[0]} are stored, but none is live: "
             "compile the model, and build it by a train_on_batch(), before it is restored",
         )
 

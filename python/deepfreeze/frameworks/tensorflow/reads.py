@@ -22,8 +22,8 @@ def read(variable: Any, path: str) -> Any:
     if not isinstance(variable, BaseResourceVariable):
         kind = type(variable).__qualname__
         raise EncodeError(
-            f"{shown(path)}: a {kind} can't be stored: of distribution strategies only those on "
-            "devices of one process are known"
+            f"{shown(path)}: a {kind} can't be stored: only distribution strategies on devices "
+            "of one process are supported"
         )
     dtype_name(variable.dtype, path)
     try:

@@ -56,7 +56,7 @@ def match_replicas(node: Node, live: Any, path: str, plan: Plan, match: Match) -
         return
     stored = node["v"]
     if len(stored) != len(components):
-        plan.unfit(path, f"stored of {len(stored)} replicas, live are {len(components)}")
+        plan.unfit(path, f"{len(stored)} replicas are stored, {len(components)} are live")
         return
     for index, each in enumerate(components):
         match(stored[str(index)], each, join(path, str(index)), plan)

@@ -149,8 +149,8 @@ class _OptimizerMatch:
         if not is_lazy(parameter) and list(parameter.shape) != self._shapes[name]:
             self._plan.unfit(
                 path,
-                f"stored for a parameter {self._shapes[name]}, "
-                f"live for one {list(parameter.shape)}",
+                f"stored for a parameter of shape {self._shapes[name]}, "
+                f"live for one of shape {list(parameter.shape)}",
             )
             return
         self._plan.keys.wants_whole(path)

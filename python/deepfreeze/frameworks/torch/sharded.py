@@ -50,7 +50,7 @@ def shard_of(tensor: torch.Tensor) -> Shard | None:
     if not chunks:  # this rank has no part of the tensor
         return Shard(local.new_empty((0, *local.shape[1:])), ((0,) * len(whole), whole))
     if len(chunks) > 1:
-        raise EncodeError(f"this rank has {len(chunks)} parts of it, and one can be stored")
+        raise EncodeError(f"this rank has {len(chunks)} parts of it, but can store only one")
     offset, extent = chunks[0]
     if extent != tuple(local.shape):
         raise EncodeError(f"its part is {list(extent)}, and {list(local.shape)} is in memory")

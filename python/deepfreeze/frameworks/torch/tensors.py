@@ -294,7 +294,7 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
         return
     view = node.get("view")
     if repeats_elements(live) and (view is None or tuple(view["stride"]) != live.stride()):
-        plan.unfit(path, "its elements share memory, those that were stored do not")
+        plan.unfit(path, "its elements share memory, the stored ones do not")
         return
     if not within_storage(live):
         plan.unfit(path, "the live tensor's storage is smaller than the tensor")
@@ -352,7 +352,7 @@ def _fill_shard(node: Node, shard: Shard, path: str, plan: Plan) -> None:
     if live.numel() == 0:
         return
     if node.get("view") is not None:
-        plan.unfit(path, "stored as a view of shared memory, live a part of a DTensor")
+        plan.unfit(path, "stored as a view of shared memory, but live it is a part of a DTensor")
         return
     extent = tuple(live.shape)
     ordinal = torch_device.ordinal_of(live) if live.is_contiguous() else None

@@ -128,8 +128,8 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         assert self._ckpt is not None
         if not self._ckpt.policy.counts_steps_alone:
             raise ValueError(
-                f"DeepFreezeCallback: mode after_update, and {self._ckpt.policy}: it must be known "
-                "in advance which step is saved; take df.every(steps=...)"
+                "DeepFreezeCallback: mode after_update must know in advance which step is "
+                f"saved, but the policy is {self._ckpt.policy}: use df.every(steps=...)"
             )
         GraphCapture.remove(self.model)  # left by a fit() that was interrupted
         self._graph = GraphCapture(self.model)
@@ -138,7 +138,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
         epochs: int = self.params["epochs"]
         epoch: int = self._progress["epoch"]
         if self._progress["stopped"]:
-            log.warning("a callback stopped this run after %d epochs: fit() trains no more", epoch)
+            log.warning("a callback stopped this run after %d epochs: fit() does not train", epoch)
         return epochs if self._progress["stopped"] else epoch
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
@@ -224,7 +224,7 @@ class DeepFreezeCallback(keras.callbacks.Callback):  # type: ignore[misc, unused
                 return
             raise MismatchError(
                 f"resume epoch {epoch}: it was saved after {self._progress['batch']} batches, and "
-                "has fewer now: fit() is given other data than then"
+                "has fewer now: give fit() the same data as then"
             )
         if self._cut_short:
             return

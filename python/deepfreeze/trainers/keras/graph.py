@@ -32,9 +32,13 @@ class GraphCapture:
         of TensorFlow's own in a layer.
         """
         if model._distribute_strategy is not None:
-            raise ValueError("DeepFreezeCallback: mode after_update knows no distribution strategy")
+            raise ValueError(
+                "DeepFreezeCallback: mode after_update supports no distribution strategy"
+            )
         if model.jit_compile:  # under XLA no variable can change its size
-            raise ValueError("DeepFreezeCallback: mode after_update: compile(jit_compile=False)")
+            raise ValueError(
+                "DeepFreezeCallback: mode after_update needs compile(jit_compile=False)"
+            )
         untracked = untracked_of(layers_of(model), _variables_of(model))
         if untracked:
             raise ValueError(

@@ -103,9 +103,9 @@ class Loaders:
         fetched = getattr(self.fit_loop._data_fetcher, "batches", []) if states else []
         if not all(map(_is_plain, fetched)):
             warnings.warn(
-                "a loader without a length gives batches that are no tensors, nor containers of "
-                "them: of the one that is fetched ahead, a resume in an epoch's middle knows "
-                "nothing, and it is not trained on",
+                "a loader without a length gives batches that are neither tensors nor containers "
+                "of them: the batch that is fetched ahead can't be stored, so a resume in the "
+                "middle of an epoch does not train on it",
                 stacklevel=2,
             )
             fetched = []
