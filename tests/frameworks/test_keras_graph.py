@@ -155,7 +155,7 @@ def test_a_rule_that_can_not_be_known_in_advance_is_refused(tmp_path: Path) -> N
     with pytest.raises(ValueError, match=r"mode after_update is for .* every=None or"):
         DeepFreezeCallback(tmp_path / "run", mode="after_update")
     freeze = DeepFreezeCallback(tmp_path / "run", every=df.every(seconds=1), mode="after_update")
-    with pytest.raises(ValueError, match=r"mode after_update, and every 1 s"):
+    with pytest.raises(ValueError, match=r"the policy is every 1 s"):
         fit(make_model(), freeze)
 
 

@@ -1,1 +1,1 @@
-"""What every other room may use: names, arguments, progress, the native program."""
+"""Helpers that every other room may use: names, arguments, progress, the native program."""

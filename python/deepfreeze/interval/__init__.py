@@ -1,1 +1,1 @@
-"""When to save, and what saves cost."""
+"""The rules of when to save, and the measured cost of saves."""

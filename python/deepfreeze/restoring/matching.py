@@ -63,7 +63,7 @@ def _match_root(node: Node, state: Any, plan: RestorePlan) -> None:
 
 
 def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
-    """Plans how `live` takes `node`; Remake tells what is left to the caller."""
+    """Plans how `live` takes `node`; Remake is the caller's part."""
     try:
         return _match(node, live, path, plan)
     except UnknownTypeError as cause:
