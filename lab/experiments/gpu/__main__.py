@@ -26,8 +26,8 @@ from lab.measure.budget import Budget
 from lab.measure.files import scratch
 from lab.measure.lines import Lines, read
 from lab.networks.gpu_workloads import MODELS
-from lab.report import gpu_page as plots
 from lab.report import gpu_table as table
+from lab.report.bench_page import gpu_page
 from lab.writers.loop_gpu import SAVERS
 
 PROGRAM = "lab.experiments.gpu"
@@ -157,7 +157,7 @@ def write_summary(results: Path) -> None:
     found = {part: rows for part, rows in found.items() if rows}
     (results / "gpu.md").write_text(table.markdown(found))
     if "window" in found:
-        (results / "gpu.html").write_text(plots.page(found["window"]))
+        (results / "gpu.html").write_text(gpu_page(found["window"]))
 
 
 def main(arguments: list[str]) -> int:
