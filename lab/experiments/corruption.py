@@ -22,7 +22,8 @@ from lab.faults.nursery import Nursery
 from lab.faults.outcomes import DIED, FOUND, HARMLESS, HUNG, SILENT
 from lab.measure.case import Case, Experiment, Place, Plan
 from lab.measure.row import Row
-from lab.writers.victims import MENU, Entry
+from lab.writers.menu import VICTIMS as MENU
+from lab.writers.menu import Entry
 
 LAYERS = 1  # about 450 KB in eight tensors
 QUICK_TRIALS, TRIALS = 2, 8

@@ -14,7 +14,6 @@ from functools import partial
 
 from lab.experiments import untried
 from lab.experiments.faults import (
-    FRAMEWORKS,
     Detail,
     Ground,
     attempted,
@@ -36,8 +35,9 @@ from lab.faults.subject import Subject, Trial, Trials
 from lab.measure.case import Case, Experiment, Place, Plan
 from lab.measure.row import LEFT_OUT, Row
 from lab.measure.run import failure
+from lab.writers.menu import VICTIMS as MENU
+from lab.writers.menu import Entry
 from lab.writers.tried import QUICK_REASON
-from lab.writers.victims import MENU, Entry
 
 CALLS = "calls"  # that can be held
 KEEPS, LOSES = "keeps one", "can lose both"  # where a save was not done
@@ -115,7 +115,7 @@ def cases(plan: Plan) -> Iterator[Case]:
 def sizes_of(entry: Entry, quick: bool) -> Sizes:
     if not quick:
         return FULL
-    return QUICK_SLOW if FRAMEWORKS[entry.module] in SLOW else QUICK
+    return QUICK_SLOW if entry.framework in SLOW else QUICK
 
 
 def one_case(shared: Ground, machine: Machine, entry: Entry, sizes: Sizes) -> Case:

@@ -23,12 +23,10 @@ from lab.faults.subject import Subject, Trial
 from lab.measure.case import Case, Place, Plan, ToolError, refusing
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
+from lab.writers.menu import VICTIMS as MENU
+from lab.writers.menu import Entry
 from lab.writers.values import Values
-from lab.writers.victims import CHAINER, JAX, MENU, TF, TORCH, TORCH_PEERS, Entry
 
-FRAMEWORKS = {
-    TORCH: "pytorch", TORCH_PEERS: "pytorch", JAX: "jax", TF: "tensorflow", CHAINER: "chainer",
-}  # fmt: skip
 SEED_END = 1 << 32
 LOAD_SECONDS = {"pytorch": 0.06, "chainer": 0.03, "jax": 0.28, "tensorflow": 0.24}  # or a save
 Key = tuple[Path, tuple[str, ...], str]  # of the process that has imported what an entry needs
@@ -133,7 +131,7 @@ def case(one: Ground, entry: Entry, layers: int, seconds: float, work: Work) -> 
                     nursery.kill()
                 raise ToolError(str(error)) from error
 
-    framework = FRAMEWORKS[entry.module]
+    framework = entry.framework
     about: Row = {
         "framework": framework, "writer": entry.name, "title": entry.title,
         "workload": f"{saved.layers} layers with Adam",
@@ -148,7 +146,7 @@ def left_out(experiment: str, reasons: Mapping[str, str]) -> Iterator[Case]:
     for entry in MENU:
         if entry.name in reasons:
             about: Row = {
-                "framework": FRAMEWORKS[entry.module], "writer": entry.name, "title": entry.title
+                "framework": entry.framework, "writer": entry.name, "title": entry.title
             }  # fmt: skip
             why = refusing(reasons[entry.name])
             yield Case(experiment, f"left out {entry.name}", 0.01, about, why)
@@ -198,4 +196,4 @@ def kind_of(error: str) -> str:
 
 def seconds_of(entry: Entry, loads: int, each: Mapping[str, float] = LOAD_SECONDS) -> float:
     """About; loads and saves cost much the same: a forked process with a small state."""
-    return loads * each[FRAMEWORKS[entry.module]]
+    return loads * each[entry.framework]

@@ -8,7 +8,6 @@ from lab.measure.case import Case, refusing
 from lab.measure.row import Row
 from lab.networks.asked import ABSENT
 from lab.writers.menu import SAVERS
-from lab.writers.tried import framework_of
 
 SECONDS = 0.01
 AS_SAVED_HERE = "saves as {other} does, which is tried: no victim of the torture is made of it"
@@ -33,7 +32,7 @@ WRITERS = {  # of lab/writers that no victim of the torture is made of
 def writers(experiment: str) -> Iterator[Case]:
     for name, why in WRITERS.items():
         entry = SAVERS[name]
-        about: Row = {"framework": framework_of(entry), "writer": name, "title": entry.title}
+        about: Row = {"framework": entry.framework, "writer": name, "title": entry.title}
         yield Case(experiment, f"left out {name}", SECONDS, about, refusing(why))
 
 

@@ -28,9 +28,8 @@ from lab.faults.crowding import crowded
 from lab.faults.judge import fingerprints
 from lab.faults.state import BLANK, LATER, NEWER, OLDER, layout
 from lab.measure.files import files_in
-from lab.writers.saver import StorageSaver
+from lab.writers.saver import StorageSaver, Victim, as_victim
 from lab.writers.values import Values
-from lab.writers.victim import Victim
 
 JOBS, NOWHERE = 0, "/dev/null"
 HOLD_SECONDS_MAX = 120.0  # until whoever asked kills this process
@@ -44,6 +43,7 @@ class Job:
     what: str  # "save", "save crowded", "load" or "load older"
     module: str
     kind: str  # the class
+    way: str  # as the registry has it
     layers: int  # of the network
     directory: str
     listed: bool = False  # the files are told after each save
@@ -82,9 +82,7 @@ def import_all(asked: dict[str, Any]) -> dict[str, str]:
 
 def victim_of(job: Job, values: Values) -> Victim:
     kind: type[StorageSaver] = getattr(importlib.import_module(job.module), job.kind)
-    made = kind(layout(job.layers), values)
-    assert isinstance(made, Victim)
-    return made
+    return as_victim(kind, job.way)(layout(job.layers), values)
 
 
 def listing(directory: Path) -> dict[str, str]:

@@ -16,7 +16,9 @@ from lab.measure.case import Case, Plan
 from lab.measure.environments import Environments
 from lab.measure.row import COLUMNS, FAILED, NOT_INSTALLED, OK, Kind, Row, check
 from lab.measure.run import rows_of
-from lab.writers.victims import MENU, SAVERS
+from lab.writers.menu import MODULES
+from lab.writers.menu import VICTIMS as MENU
+from lab.writers.menu import VICTIMS_BY_NAME as SAVERS
 
 PLAN = Plan(quick=True, seed=5)
 ALL = {entry.name for entry in MENU}
@@ -44,7 +46,7 @@ def test_every_writer_is_there_and_no_framework_is_left_out() -> None:
     quick = tried(list(corruption.cases(PLAN)))
     assert full == ALL - corruption.SAME_HERE
     assert {one.about["writer"] for one in quick} == full - corruption.SAME_FILES
-    assert {one.about["framework"] for one in quick} == set(faults.FRAMEWORKS.values())
+    assert {one.about["framework"] for one in quick} == set(MODULES.values())
     assert len({one.key for one in quick}) == len(quick)
     again = tried(list(corruption.cases(PLAN)))
     assert [(one.key, one.about) for one in again] == [(one.key, one.about) for one in quick]

@@ -17,8 +17,9 @@ from lab.measure.case import Case, Place, Plan
 from lab.measure.environments import Environments
 from lab.measure.row import LEFT_OUT, OK, Row, check
 from lab.measure.run import rows_of
+from lab.writers.menu import MODULES
+from lab.writers.menu import VICTIMS as MENU
 from lab.writers.tried import QUICK_REASON
-from lab.writers.victims import MENU
 
 PLAN = Plan(quick=True, seed=5)
 KILLED, FULL = "killed in the save", "no space left in the save"
@@ -46,7 +47,7 @@ def test_every_writer_is_there_whatever_the_preset(quick: bool) -> None:
     cases = list(crash.cases(Plan(quick, seed=5)))
     assert {one.about["writer"] for one in cases} == {entry.name for entry in MENU} | WITHOUT_VICTIM
     tried = [one for one in cases if not one.name.startswith("left out")]
-    assert {one.about["framework"] for one in tried} == set(faults.FRAMEWORKS.values())
+    assert {one.about["framework"] for one in tried} == set(MODULES.values())
     omitted = len(crash.QUICK_LEFT_OUT) if quick else 0
     assert len(tried) == len(MENU) - omitted
     assert len({one.key for one in cases}) == len(cases)

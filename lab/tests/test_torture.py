@@ -34,11 +34,11 @@ from lab.faults.outcomes import Loaded
 from lab.faults.state import NEWER, OLDER, layout
 from lab.faults.subject import Subject, Trial
 from lab.report import torture_table as table
-from lab.writers.menu import FOLDERS
-from lab.writers.saver import Pending
-from lab.writers.torch_victims import TorchSave
+from lab.writers.menu import FOLDERS, Entry
+from lab.writers.menu import VICTIMS_BY_NAME as SAVERS
+from lab.writers.saver import OnePath, Pending
+from lab.writers.torch_savers import TorchSaveWhole
 from lab.writers.values import Array, Values
-from lab.writers.victims import SAVERS, Entry
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 5
@@ -46,6 +46,12 @@ HERE = "lab.tests.test_torture"
 VALUES = Values(SEED)
 JUDGE = Judge(layout(), VALUES)
 Figures = dict[str, Any]
+
+
+class TorchSave(OnePath, TorchSaveWhole):
+    """As the registry has it."""
+
+    filename = "latest.pt"
 
 
 class WrongBytes(TorchSave):
@@ -589,10 +595,10 @@ def test_damage_that_changed_nothing_is_an_error(
 @pytest.mark.parametrize(
     ("kind", "came", "outcome", "later"),
     [
-        ("DeepFreeze", shortage.REFUSED, outcomes.OF_OLDER, True),
-        ("TorchSave", shortage.REFUSED, outcomes.LOST, True),
-        ("TorchSaveStepped", shortage.REFUSED, outcomes.BY_HAND, True),
-        ("Dcp", shortage.REFUSED, outcomes.LOST, True),
+        ("df", shortage.REFUSED, outcomes.OF_OLDER, True),
+        ("torch-save", shortage.REFUSED, outcomes.LOST, True),
+        ("torch-save-steps", shortage.REFUSED, outcomes.BY_HAND, True),
+        ("dcp", shortage.REFUSED, outcomes.LOST, True),
         ("SaysDone", shortage.ACKNOWLEDGED, outcomes.LOST, True),
         ("Dies", shortage.ENDED, outcomes.LOST, False),
         ("Waits", shortage.HANGS, outcomes.LOST, False),
@@ -603,9 +609,7 @@ def test_a_disk_that_fills_in_the_save(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(shortage, "SAVE_SECONDS_MAX", 3.0)
-    known = dataclasses.replace(entry(TorchSave), kind=kind)
-    if kind not in globals():
-        known = dataclasses.replace(known, module="lab.writers.torch_victims")
+    known = SAVERS.get(kind) or dataclasses.replace(entry(TorchSave), kind=kind)
     subject = Subject(known, shared_nursery, JUDGE, Random(SEED), tmp_path)
     try:
         (trial,) = shortage.run(subject, 1)

@@ -22,7 +22,7 @@ from lab.measure.files import sync_all
 from lab.networks.layout import Layout
 from lab.writers import loop_peers as peers
 from lab.writers.loop import Saver, SaveRecord, Window
-from lab.writers.torch_peers import TorchCheckpointing as CheckpointingManager
+from lab.writers.torch_savers import TorchCheckpointing as CheckpointingManager
 from lab.writers.values import Values
 
 PINNED = torch.cuda.is_available()  # without a device, DCP's stager refuses to pin

@@ -23,8 +23,10 @@ from lab.faults.nursery import Nursery
 from lab.faults.outcomes import BY_HAND, DETECTED, FELL_BACK, LOST, OF_OLDER, SILENT
 from lab.faults.state import layout
 from lab.faults.subject import Subject
+from lab.writers.menu import CHAINER, JAX, TF, Entry
+from lab.writers.menu import VICTIMS as MENU
+from lab.writers.menu import VICTIMS_BY_NAME as SAVERS
 from lab.writers.values import Values
-from lab.writers.victims import CHAINER, JAX, MENU, SAVERS, TF, Entry
 
 SEED = 5
 JUDGE = Judge(layout(1), Values(SEED))

@@ -19,8 +19,8 @@ from lab.faults.judge import Judge
 from lab.faults.nursery import HungError, Nursery, NurseryError
 from lab.faults.state import layout
 from lab.faults.subject import Subject, Trial, Trials
+from lab.writers.menu import Entry
 from lab.writers.values import Values
-from lab.writers.victims import Entry
 
 FLIP, KILL, AFTER, DURING = "flip", "kill", "cut-after", "cut-during"
 FAULTS = (FLIP, KILL, AFTER, DURING)
