@@ -26,6 +26,7 @@ SECONDS_MAX = 600.0
 
 CONSISTENT, TORN, REFUSED = "consistent", "torn", "refused"
 OWN_SAVERS = "lab.writers.tearing_savers"
+OWN_KINDS = ("TorchSaveThread", "DeepFreezeAfterUpdate")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Writer:
 
     def as_json(self) -> dict[str, Any]:
         entry = SAVERS[self.saver]
-        module, kind = (OWN_SAVERS, self.kind) if self.kind else (entry.module, entry.kind)
+        own = self.kind in OWN_KINDS
+        module, kind = OWN_SAVERS if own else entry.module, self.kind or entry.kind
         return {"name": self.name, "module": module, "kind": kind,
                 "update": self.update, "waits": self.waits,
                 "tensors": self.tensors, "bytes": self.bytes}  # fmt: skip

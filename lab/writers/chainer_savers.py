@@ -15,7 +15,6 @@ from lab.faults.state import OLDER
 from lab.writers.saver import ArraySaver, DeepFreezeSaver, Pending, Victim
 from lab.writers.values import Array
 
-chainer_compat.install()
 PREFIX = "snapshot_iter_"
 
 
@@ -26,6 +25,7 @@ class ChainerStored(ArraySaver):
 
     def build(self) -> None:
         super().build()
+        chainer_compat.install()
         self.chainer: Any = importlib.import_module("chainer")
         self.serializers: Any = importlib.import_module("chainer.serializers")
         self.link = self.chainer.Link()

@@ -119,24 +119,41 @@ class OrbaxManager(Orbax, Victim):
             self.checkpointer.close()
 
 
-class OrbaxPlain(Orbax):
-    """Without compression, in one OCDBT store: its files hold the numbers themselves."""
+class OrbaxTree(Orbax):
+    """By the handler of trees, which takes a dot in a name for a directory."""
 
-    ocdbt = True
+    how: Mapping[str, Any] = MappingProxyType({})
 
     def named(self) -> dict[str, Any]:
-        """Without dots: the handler takes them for directories."""
-        return {name.replace(".", "-"): array for name, array in self.arrays.items()}
+        return self.arrays
 
     def open(self, directory: Path) -> None:
-        library = self.library
-        handler = library.PyTreeCheckpointHandler(use_compression=False, use_ocdbt=self.ocdbt)
-        self.checkpointer = library.Checkpointer(handler)
+        handler = self.library.PyTreeCheckpointHandler(**self.how)
+        self.checkpointer = getattr(self.library, self.maker)(handler)
 
     def save(self, directory: Path, step: int) -> Pending:
         arguments = self.library.args.PyTreeSave(self.named())
         self.checkpointer.save(self.place(directory, step), args=arguments)
         return Pending()
+
+
+class OrbaxTreeAsync(OrbaxAsync, OrbaxTree):
+    how = MappingProxyType({"use_ocdbt": True})
+
+
+class OrbaxFilesAsync(OrbaxTreeAsync):
+    """A file for each array."""
+
+    how = MappingProxyType({"use_ocdbt": False})
+
+
+class OrbaxPlain(OrbaxTree):
+    """Without compression, in one OCDBT store: its files hold the numbers themselves."""
+
+    how = MappingProxyType({"use_compression": False, "use_ocdbt": True})
+
+    def named(self) -> dict[str, Any]:
+        return {name.replace(".", "-"): array for name, array in self.arrays.items()}
 
     def restore(self, directory: Path, step: int) -> None:
         self.open(directory)
@@ -149,7 +166,7 @@ class OrbaxPlain(Orbax):
 class OrbaxZarrPlain(OrbaxPlain):
     """A directory for each array."""
 
-    ocdbt = False
+    how = MappingProxyType({"use_compression": False, "use_ocdbt": False})
 
 
 class DeepFreezeJax(DeepFreezeSaver, Arrays):

@@ -41,7 +41,7 @@ MODULES = {TORCH: "pytorch", JAX: "jax", TF: "tensorflow", CHAINER: "chainer"}
 # What a process under faults imports before it is forked, beside the module.
 IMPORTS = {
     JAX: ("jax", "orbax.checkpoint"), TF: ("tensorflow", "keras"),
-    CHAINER: (CHAINER, "chainer.training.extensions", "h5py"),
+    CHAINER: ("lab.writers.chainer_ready",),
 }  # fmt: skip
 
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 import deepfreeze as df
-from lab.writers.loop_peers import new_stager
 from lab.writers.saver import Pending
-from lab.writers.torch_savers import DcpAsyncReused, DeepFreezeLatency, TorchSave
+from lab.writers.torch_savers import DeepFreezeLatency, TorchSave
 
 EVERY = 1 << 20  # steps: no second save comes
 
@@ -24,15 +23,6 @@ class TorchSaveThread(TorchSave):
         thread = Thread(target=torch.save, args=(self.tensors, self.place(directory, step)))
         thread.start()
         return Pending(committed=thread.join)
-
-
-class DcpAsyncBeside(DcpAsyncReused):
-    """Staged in a thread of its own: training waits for that before it updates."""
-
-    def build(self) -> None:
-        super().build()
-        self.stager.close()
-        self.stager = new_stager(beside=True)
 
 
 class DeepFreezeAfterUpdate(DeepFreezeLatency):

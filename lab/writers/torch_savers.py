@@ -13,12 +13,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save, save
 from torch.nn import Parameter
 
 from lab.measure.files import sync_directory
-from lab.writers.loop_peers import new_stager
 from lab.writers.saver import ArraySaver, DeepFreezeSaver, Pending
 from lab.writers.values import Array
 
@@ -185,12 +185,27 @@ class DcpAsync(Dcp):
         return Pending(committed=started.result)
 
 
+def new_stager(*, beside: bool) -> DefaultStager:
+    """To be kept for all saves: its buffers are used again. Without what needs CUDA."""
+    return DefaultStager(
+        StagingOptions(
+            use_pinned_memory=False, use_shared_memory=False, use_async_staging=beside,
+            use_non_blocking_copy=False,
+        )
+    )  # fmt: skip
+
+
 class DcpAsyncReused(DcpAsync):
     """One stager for all saves."""
 
+    beside = False
+
     def build(self) -> None:
         super().build()
-        self.stager = new_stager(beside=False)
+        self.stager = self.make_stager()
+
+    def make_stager(self) -> DefaultStager:
+        return new_stager(beside=self.beside)
 
     def options(self) -> dict[str, Any]:
         return {"async_stager": self.stager}
@@ -199,15 +214,23 @@ class DcpAsyncReused(DcpAsync):
         self.stager.close()
 
 
+class DcpAsyncBeside(DcpAsyncReused):
+    """Staged in a thread of its own: training waits for that before it updates."""
+
+    beside = True
+
+
 class Torchsnapshot(TorchSaver):
     """Snapshot.take."""
+
+    taken: dict[str, Any] | None = None  # of a training, in place of the tensors
 
     def build(self) -> None:
         super().build()
         self.library: Any = importlib.import_module("torchsnapshot")
 
     def objects(self) -> dict[str, Any]:
-        return {"state": self.library.StateDict(**self.tensors)}
+        return self.taken or {"state": self.library.StateDict(**self.tensors)}
 
     def save(self, directory: Path, step: int) -> Pending:
         self.library.Snapshot.take(str(self.place(directory, step)), self.objects())
