@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from random import Random
 
-from lab.experiments import untried
+from lab.experiments import faults
 from lab.experiments.faults import (
     Detail,
     Ground,
@@ -19,7 +19,7 @@ from lab.experiments.faults import (
 )
 from lab.faults import damage
 from lab.faults.nursery import Nursery
-from lab.faults.outcomes import DIED, FOUND, HARMLESS, HUNG, SILENT
+from lab.faults.state import DIED, FOUND, HARMLESS, HUNG, SILENT
 from lab.measure.case import Case, Experiment, Place, Plan
 from lab.measure.row import Row
 from lab.writers.menu import VICTIMS as MENU
@@ -51,7 +51,7 @@ def cases(plan: Plan) -> Iterator[Case]:
     for entry in entries:
         yield one_case(shared, entry, trials_of(entry, plan.quick))
     yield from left_out("corruption", reasons)
-    yield from untried.writers("corruption")
+    yield from faults.writers("corruption")
 
 
 def trials_of(entry: Entry, quick: bool) -> int:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.measure.case import Case, Experiment, Place, Plan, refusing
-from lab.measure.environments import FRAMEWORKS, OWN, PEERS, python
-from lab.measure.program import ask
+from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
 from lab.measure.row import LEFT_OUT, Row
 from lab.measure.run import failure, status_of_text
 from lab.writers.menu import JAX, SAVERS

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.faults.calls import Gate, Watch
-from lab.faults.crowding import crowded
-from lab.faults.judge import fingerprints
-from lab.faults.state import BLANK, LATER, NEWER, OLDER, layout
+from lab.faults.disk import crowded
+from lab.faults.state import BLANK, LATER, NEWER, OLDER, fingerprints, layout
 from lab.measure.files import files_in
 from lab.writers.saver import StorageSaver, Victim, as_victim
 from lab.writers.values import Values

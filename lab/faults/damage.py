@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from lab.faults.outcomes import of_damage
+from lab.faults.state import of_damage
 from lab.faults.subject import Subject, Trial, Trials, described
 
 CHECK_EVERY = 50  # trials; an undamaged copy in between

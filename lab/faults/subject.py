@@ -12,10 +12,8 @@ from statistics import median
 from typing import Any
 
 from lab.faults.child import Job
-from lab.faults.judge import Judge
 from lab.faults.nursery import Event, Nursery, NurseryError, load
-from lab.faults.outcomes import Loaded
-from lab.faults.state import NEWER
+from lab.faults.state import NEWER, Judge, Loaded
 from lab.measure.alone import gist
 from lab.writers.menu import Entry
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lab.faults.judge import fingerprint
+from lab.faults.state import fingerprint
 from lab.programs.restart_job import (
     BATCHES,
     DATA,

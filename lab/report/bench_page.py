@@ -14,7 +14,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lab.measure.lines import Row, of_kind
+from lab.measure.devices import Row, of_kind
 from lab.report.alone_table import OURS
 from lab.report.gpu_table import experiments
 from lab.report.page import rendered

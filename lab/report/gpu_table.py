@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lab.measure.lines import Row, of_kind
+from lab.measure.devices import Row, of_kind
 from lab.measure.loop_summary import Spread
 from lab.report.alone_table import with_spread
 from lab.report.loop_table import line_of, short

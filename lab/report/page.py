@@ -10,15 +10,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lab import experiments
-from lab.report import packages
+from lab.report import method
 from lab.report.charts import charts
 from lab.report.findings import findings
 from lab.report.findings.common import Finding
-from lab.report.key_figures import key_figures
-from lab.report.lead import lead
+from lab.report.key_figures import key_figures, lead
 from lab.report.markdown import place
-from lab.report.method import METHOD, limits
-from lab.report.sittings import on_one_machine
+from lab.report.method import METHOD, limits, on_one_machine
 from lab.report.summary import Group, Study
 from lab.report.tables import tables
 from lab.report.tables.common import framework, writer
@@ -83,5 +81,5 @@ def subject(group: Group) -> str:
 def machine(study: Study) -> Iterator[str]:
     for name, value in study.about.get("machine", {}).items():
         yield f"{name.replace('_', ' ')}: {value}"
-    if told := packages.told(study):
+    if told := method.told(study):
         yield told

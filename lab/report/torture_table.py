@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.experiments.torture.campaign import AFTER, DURING, FILE_SYSTEMS, FLIP, KILL
 from lab.faults.disk import Cut
-from lab.faults.outcomes import (
+from lab.faults.state import (
     BY_HAND,
     DIED,
     FOUND,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.experiments import corruption, faults, untried
+from lab.experiments import corruption, faults
 from lab.faults import damage
-from lab.faults.outcomes import DETECTED, DIED, FELL_BACK, HARMLESS, HUNG, SILENT
+from lab.faults.state import DETECTED, DIED, FELL_BACK, HARMLESS, HUNG, SILENT
 from lab.faults.subject import Trial
 from lab.measure.case import Case, Plan
-from lab.measure.environments import Environments
+from lab.measure.program import Environments
 from lab.measure.row import COLUMNS, FAILED, NOT_INSTALLED, OK, Kind, Row, check
 from lab.measure.run import rows_of
 from lab.writers.menu import MODULES
@@ -38,7 +38,7 @@ def tried(cases: list[Case]) -> list[Case]:
 
 
 def test_every_writer_is_there_and_no_framework_is_left_out() -> None:
-    known = ALL | set(untried.WRITERS)
+    known = ALL | set(faults.WRITERS)
     everything = list(corruption.cases(Plan(quick=False, seed=5)))
     assert {one.about["writer"] for one in everything} == known
     assert {one.about["writer"] for one in corruption.cases(PLAN)} == known

@@ -15,10 +15,11 @@ import numpy
 import pytest
 import torch
 
+from lab.experiments import growth
 from lab.measure import alone as jobs
 from lab.measure import alone_child as child
 from lab.measure import alone_rounds as rounds
-from lab.measure import fio, line
+from lab.measure import fio
 from lab.measure.alone_rounds import FIO, Experiment, Result
 from lab.networks.layout import Layout, TensorSpec, equal_tensors, read, small_tensors, tiny
 from lab.networks.layouts import LAYOUTS, named
@@ -326,15 +327,15 @@ def test_layouts_have_the_sizes_that_they_claim(tmp_path: Path) -> None:
 
 
 def test_a_line_and_a_knee() -> None:
-    straight = line.fit([(1, 3.0), (10, 21.0), (100, 201.0)])
+    straight = growth.fit([(1, 3.0), (10, 21.0), (100, 201.0)])
     assert straight is not None
     assert straight.base == pytest.approx(1)
     assert straight.slope == pytest.approx(2)
     assert straight.knee is None
-    bent = line.fit([(1, 1.0), (10, 1.0), (100, 1.0), (1000, 5.0), (10_000, 20.0)])
+    bent = growth.fit([(1, 1.0), (10, 1.0), (100, 1.0), (1000, 5.0), (10_000, 20.0)])
     assert bent is not None
     assert bent.knee == 1000
-    assert line.fit([(1, 1.0), (2, 2.0)]) is None
+    assert growth.fit([(1, 1.0), (2, 2.0)]) is None
 
 
 def test_errors_keep_their_first_and_last_line_and_no_folders() -> None:

@@ -6,6 +6,7 @@ import importlib
 import os
 import warnings
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save, save
 from torch.nn import Parameter
 
+import deepfreeze as df
 from lab.measure.files import sync_directory
 from lab.writers.saver import ArraySaver, DeepFreezeSaver, Pending
 from lab.writers.values import Array
@@ -350,3 +352,68 @@ class UtilsBuilder:
         if isinstance(tensors, list):
             return [self.cast_to_byte_tensor(one) for one in tensors]
         return tensors.reshape(-1).view(torch.uint8)
+
+
+# Savers that only the tearing experiment has: further ways to attach, and a careless thread.
+
+
+EVERY = 1 << 20  # steps: no second save comes
+
+
+class TorchSaveThread(TorchSave):
+    """What many programs have: torch.save of the live tensors in a thread, without a copy."""
+
+    def save(self, directory: Path, step: int) -> Pending:
+        thread = Thread(target=torch.save, args=(self.tensors, self.place(directory, step)))
+        thread.start()
+        return Pending(committed=thread.join)
+
+
+class DeepFreezeAfterUpdate(DeepFreezeLatency):
+    """Each parameter has an optimizer, which steps in backward and is captured after that."""
+
+    asked = 3  # what every number is after the step that is saved
+
+    def build(self) -> None:
+        super().build()
+        self.optimizers = []
+        for parameter in self.tensors.values():
+            parameter.requires_grad_()
+            optimizer = torch.optim.SGD([parameter], 1.0)
+            self.optimizers.append(optimizer)
+            parameter.register_post_accumulate_grad_hook(stepping(optimizer))
+
+    def open(self, directory: Path) -> None:
+        self.checkpointer = df.Checkpointer(directory, every=df.every(steps=EVERY))
+        for optimizer in self.optimizers:
+            self.checkpointer.attach(optimizer, mode="after_update")
+
+    def backward(self) -> None:
+        """Every gradient is -1, and so every step adds 1."""
+        total: Any = sum(parameter.sum() for parameter in self.tensors.values())
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        (-total).backward()
+
+    def save(self, directory: Path, step: int) -> Pending:
+        """Two more steps: the save is that of the second, and known before it begins."""
+        assert self.checkpointer is not None
+        self.backward()
+        self.checkpointer.step(EVERY - 1, {"state": self.state()})
+        self.backward()
+        handle = self.checkpointer.step(EVERY, {"state": self.state()})
+        assert handle is not None
+        return Pending(committed=lambda: handle.wait("durable"))
+
+    def restore(self, directory: Path, step: int) -> None:
+        super().restore(directory, EVERY)
+
+    def contents(self) -> dict[str, Any]:
+        return {name: tensor.detach().numpy() for name, tensor in self.tensors.items()}
+
+
+def stepping(optimizer: torch.optim.Optimizer) -> Any:
+    def hook(_: Tensor) -> None:
+        optimizer.step()
+
+    return hook

@@ -18,10 +18,8 @@ pytest.importorskip("orbax", reason="of build/frameworks-venv")
 
 from lab.faults import calls, damage, shortage
 from lab.faults.disk import MissingError
-from lab.faults.judge import Judge
 from lab.faults.nursery import Nursery
-from lab.faults.outcomes import BY_HAND, DETECTED, FELL_BACK, LOST, OF_OLDER, SILENT
-from lab.faults.state import layout
+from lab.faults.state import BY_HAND, DETECTED, FELL_BACK, LOST, OF_OLDER, SILENT, Judge, layout
 from lab.faults.subject import Subject
 from lab.writers.menu import CHAINER, JAX, TF, Entry
 from lab.writers.menu import VICTIMS as MENU

@@ -22,9 +22,8 @@ from lab.experiments.everything import QUICK_RESULTS, RESULTS
 from lab.experiments.gpu import resume, torn, window
 from lab.experiments.window import intervals, positive
 from lab.measure import devices, machine
-from lab.measure.budget import Budget
+from lab.measure.devices import Budget, Lines, read
 from lab.measure.files import scratch
-from lab.measure.lines import Lines, read
 from lab.networks.gpu_workloads import MODELS
 from lab.report import gpu_table as table
 from lab.report.bench_page import gpu_page
