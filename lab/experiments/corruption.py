@@ -17,7 +17,7 @@ from lab.experiments.faults import (
     left_out,
     seconds_of,
 )
-from lab.faults import damage
+from lab.faults import changes, damage
 from lab.faults.nursery import Nursery
 from lab.faults.state import DIED, FOUND, HARMLESS, HUNG, SILENT
 from lab.measure.case import Case, Experiment, Place, Plan
@@ -66,12 +66,12 @@ def one_case(shared: Ground, entry: Entry, trials: int) -> Case:
         same = entry.name not in NEVER_THE_SAME
         with damage.specimen(subject) as specimen:
             specimen.check()
-            for kind in damage.KINDS:
+            for kind in changes.KINDS:
                 random = shared.random(entry, kind)
                 yield attempted(nursery, kind, partial(row, specimen, kind, random, trials, same))
             specimen.check()
 
-    seconds = seconds_of(entry, loads=len(damage.KINDS) * trials + 4)
+    seconds = seconds_of(entry, loads=len(changes.KINDS) * trials + 4)
     return case(shared, entry, LAYERS, seconds, work)
 
 

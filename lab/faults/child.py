@@ -13,7 +13,6 @@ import importlib.metadata
 import json
 import os
 import shutil
-import signal
 import socket
 import sys
 import time
@@ -25,6 +24,7 @@ from typing import Any
 
 from lab.faults.calls import Gate, Watch
 from lab.faults.disk import crowded
+from lab.faults.parent import end_with_parent
 from lab.faults.state import BLANK, LATER, NEWER, OLDER, fingerprints, layout
 from lab.measure.files import files_in
 from lab.writers.saver import StorageSaver, Victim, as_victim
@@ -32,7 +32,6 @@ from lab.writers.values import Values
 
 JOBS, NOWHERE = 0, "/dev/null"
 HOLD_SECONDS_MAX = 120.0  # until whoever asked kills this process
-PR_SET_PDEATHSIG = 1
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -65,11 +64,6 @@ class Voice:
     def say(self, event: str, **what: Any) -> None:
         line = json.dumps({"event": event, **what}) + "\n"
         os.write(self._descriptor, line.encode())
-
-
-def end_with_parent() -> None:
-    """However it ends: whoever is left would keep the disk mounted."""
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def import_all(asked: dict[str, Any]) -> dict[str, str]:
@@ -214,7 +208,7 @@ def watching(
 
 
 def main() -> int:
-    end_with_parent()
+    end_with_parent()  # whoever is left would keep the disk mounted
     voice = Voice()
     with os.fdopen(JOBS, "r", closefd=False) as jobs:
         asked = json.loads(jobs.readline())

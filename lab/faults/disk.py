@@ -83,11 +83,11 @@ def keep_mounts_to_ourselves() -> None:
 class Disk:
     """Owns a mount at `place`, and the device below it."""
 
-    def __init__(self, file_system: FileSystem, place: Path) -> None:
+    def __init__(self, file_system: FileSystem, place: Path, nbytes: int = DEVICE_BYTES) -> None:
         self._file_system = file_system
         self.place = place
         self._memory = os.memfd_create("torture")
-        os.truncate(self._memory, DEVICE_BYTES)
+        os.truncate(self._memory, nbytes)
         self._device, self._name = attach(self._memory)
 
     def make(self) -> None:
@@ -211,8 +211,8 @@ def clone(path: Path, to: Path) -> None:
 
 
 def fill(path: Path, left: int) -> None:
-    """All but `left` bytes of the disk."""
-    with path.open("wb") as file:
+    """All but `left` bytes of the disk, beside what the file has already."""
+    with path.open("ab") as file:
         size = max(0, free(path) - left)
         while size > 0 and free(path) > left:
             size = taken(file.fileno(), size)

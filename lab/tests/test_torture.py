@@ -25,7 +25,8 @@ from lab.experiments.torture import campaign
 from lab.experiments.torture.campaign import AFTER, DURING, FLIP, KILL, QUICK, Result, Row
 from lab.faults import damage, moments, nursery, shortage, state
 from lab.faults.calls import DONE
-from lab.faults.damage import BIT, KINDS, PAGE_BYTES, Change, Specimen
+from lab.faults.changes import BIT, KINDS, PAGE_BYTES, Change
+from lab.faults.damage import Specimen
 from lab.faults.disk import EXT4, Cut, Disk, MissingError
 from lab.faults.moments import Calls, Clock
 from lab.faults.nursery import Nursery, NurseryError

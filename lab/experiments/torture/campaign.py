@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lab.faults import damage, moments
+from lab.faults import changes, damage, moments
 from lab.faults.disk import EXT4, XFS, FileSystem, MissingError, keep_mounts_to_ourselves, missing
 from lab.faults.nursery import HungError, Nursery, NurseryError
 from lab.faults.state import Judge, layout
@@ -57,7 +57,7 @@ class Fault:
             run = moments.run_after if self.name == AFTER else moments.run_during
             return run(subject, self.file_system, sizes.cuts)
         if self.name == FLIP:
-            return damage.run(subject, damage.BIT, sizes.flips)
+            return damage.run(subject, changes.BIT, sizes.flips)
         return moments.run(subject, sizes.kills)
 
 
