@@ -75,13 +75,13 @@ def test_a_row_counts_every_trial_once() -> None:
         def trial(self, *_: object) -> Trial:
             return next(trials)
 
-    one = Specimen()
-    row = corruption.row(one, changes.BIT, PLAN.random(), len(ends), True)  # type: ignore[arg-type]
+    one, count = Specimen(), len(ends)
+    row = corruption.row(one, changes.BIT, PLAN.random(), count, True)  # type: ignore[arg-type]
     counted = [row[name] for name in ("found", "silent", "harmless", "crashed", "trials")]
     assert counted == [2, 2, 1, 2, 7]
     assert row["verdict"] == "silent"
     trials = iter([Trial(one) for one in ends])
-    row = corruption.row(one, changes.BIT, PLAN.random(), len(ends), False)  # type: ignore[arg-type]
+    row = corruption.row(one, changes.BIT, PLAN.random(), count, False)  # type: ignore[arg-type]
     assert set(row) == {"verdict", "trials", "detail"}, "places that no seed decides"
     assert json.loads(str(row["detail"]))["outcomes"][SILENT] == 2
 

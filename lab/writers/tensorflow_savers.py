@@ -166,7 +166,6 @@ def keras() -> Any:
 def holder() -> Any:
     """A layer that only holds the tensors."""
 
-    @keras().saving.register_keras_serializable(package="bench")  # type: ignore[untyped-decorator, unused-ignore]
     class Holder(keras().layers.Layer):  # type: ignore[misc]
         def __init__(self, shapes: list[list[Any]], **options: Any) -> None:
             super().__init__(**options)
@@ -182,7 +181,7 @@ def holder() -> Any:
         def get_config(self) -> dict[str, Any]:
             return {**super().get_config(), "shapes": self.shapes}
 
-    return Holder
+    return keras().saving.register_keras_serializable(package="bench")(Holder)
 
 
 class KerasWeights(StorageSaver):
