@@ -18,13 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "tools"
 sys.path.insert(0, str(TOOLS))
 
-from environments import (  # noqa: E402 (by the line above)
-    Environment,
-    frameworks,
-    packages_of,
-    ready,
-    stop,
-)
+from environments import Environment, frameworks, packages_of, ready, stop  # noqa: E402 (by the line above)
 from stamp import BUILD, VENV, Stamp, digest  # noqa: E402
 
 LOAD_ASYNC_IO = "from deepspeed.ops.op_builder import AsyncIOBuilder; AsyncIOBuilder().load()"

@@ -7,18 +7,7 @@ from typing import Any
 
 from lab.experiments.torture.campaign import AFTER, DURING, FILE_SYSTEMS, FLIP, KILL
 from lab.faults.disk import Cut
-from lab.faults.state import (
-    BY_HAND,
-    DIED,
-    FOUND,
-    HARMLESS,
-    HUNG,
-    KEPT,
-    LOST,
-    RIGHT,
-    SILENT,
-    WRONG,
-)
+from lab.faults.state import BY_HAND, DIED, FOUND, HARMLESS, HUNG, KEPT, LOST, RIGHT, SILENT, WRONG
 from lab.report.alone_table import machine_lines
 from lab.report.loop_table import line_of
 
