@@ -22,7 +22,6 @@ from lab.measure.machine import cpu_model
 from lab.measure.progress import Follower
 from lab.measure.usage import forget_peak, memory_bytes, peak_bytes
 from lab.writers.loop import Saver, SaveRecord
-from lab.writers.loop_gpu import DeepFreeze
 
 LINK_PASSES = 10
 CUDA = "cuda"
@@ -241,6 +240,7 @@ def device_peak(device: str) -> int | None:
 
 LINK_TARGET = 0.9
 STALL_MS_TARGET = 5.0
+OURS = "df"
 RUN_TIME_TARGET, RUN_TIME_EVERY = 1.02, 4
 # A smaller state is copied in the time that a callback in Python may take to say so.
 LARGE_STATE_BYTES = 10_000_000_000
@@ -360,7 +360,7 @@ def above(pair: Pair, which: Callable[[Peaks], int | None]) -> int | None:
 
 def targets(experiment: Experiment, found: list[Row]) -> list[Row]:
     """What was promised of DeepFreeze, as far as this experiment can show it."""
-    ours = next((one for one in found if one["saver"] == DeepFreeze.name), None)
+    ours = next((one for one in found if one["saver"] == OURS), None)
     if ours is None:
         return []
     measured: list[tuple[str, float | None, str, float]] = []

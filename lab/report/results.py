@@ -18,6 +18,7 @@ from typing import Any
 from lab.experiments import growth
 from lab.report import markdown
 from lab.report.findings.speed import signed_errors
+from lab.report.grid import grid
 from lab.report.summary import Study, read
 from lab.report.tables.common import split
 
@@ -91,21 +92,16 @@ def keras_page(raw: Path) -> str:
     fit = json.loads((raw / "keras-fit.json").read_text())
     resumed = json.loads((raw / "keras-resume.json").read_text())
     lines = ["# Keras: the cost of saves in fit(), and which formats bring a training back", ""]
-    lines += [*table_head("saver", "run time", "blocked")]
+    lines += grid(["saver", "run time", "blocked"], ())
     for name, seconds in fit["seconds"].items():
         ratios = [a / b for a, b in zip(seconds, fit["seconds"]["none"], strict=True)]
         waits = [1000 * each for each in fit["blocked_seconds"][name]]
         blocked = f"{spread(waits, 1)} ms" if waits else "-"
         lines.append(f"| {name} | {spread(ratios, 3)} | {blocked} |")
-    lines += ["", *table_head("format", *next(iter(resumed.values())))]
+    lines += ["", *grid(["format", *next(iter(resumed.values()))], ())]
     for name, verdicts in resumed.items():
         lines.append(f"| {name} | {' | '.join(verdicts.values())} |")
     return "\n".join(lines)
-
-
-def table_head(*names: str) -> Iterator[str]:
-    yield f"| {' | '.join(names)} |"
-    yield "|" + "---|" * len(names)
 
 
 def spread(values: list[float], digits: int) -> str:
