@@ -44,10 +44,8 @@ IN_TEXT = re.compile(rf"(?<![\w.])({NUMBER}) ?(ms|s|%|MiB|times|x|of \d+)(?=[\s,
 HEADING = re.compile(r"(#+) (.*)|\*\*(.*)\*\*.*")
 # Of the study: the sections of which documents quote single cells. Of all others, the findings.
 QUOTED = (
-    "The cost of a save / resnet50", "The cost of a save / nt3-6k",
-    "File formats and sizes / resnet50",
-    "Overhead against the interval / combo", "Overhead against the interval / resnet50",
-    "Overhead against the interval / nt3-1k in Chainer", "Several ranks / PyTorch, combo",
+    "The cost of a save / resnet50", "Overhead against the interval / combo",
+    "Overhead against the interval / resnet50", "Several ranks / PyTorch, combo, weak",
     "Several ranks / NT3 on a Theta-like machine: slowest", "Findings", "Takeaways",
     "Silent data corruption / What flips do",
 )  # fmt: skip
@@ -108,14 +106,24 @@ def spread(values: list[float], digits: int) -> str:
     return f"{median(values):.{digits}f} [{min(values):.{digits}f}, {max(values):.{digits}f}]"
 
 
+NOT_QUOTED = ("storage", "storage-p1b1", "window-resnet50")
+
+
 def figures(text: str) -> dict[str, list[Row]]:
     """Of the page: by the name of each part its figures, in order."""
     found: dict[str, list[Row]] = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         key, _, body = part.partition("\n")
+        if key in NOT_QUOTED:
+            continue
         rows = [*cells(body), *(sentences(body) if key == STUDY else ())]
-        found[key] = [row for row in rows if key != STUDY or row["where"].startswith(QUOTED)]
+        found[key] = [row for row in rows if key != STUDY or is_quoted(row)]
     return found
+
+
+def is_quoted(row: Row) -> bool:
+    """Of the study, documents quote no bare counts."""
+    return bool(row["unit"]) and row["where"].startswith(QUOTED)
 
 
 def beyond_tables(study: Study) -> Iterator[Row]:
@@ -184,7 +192,8 @@ def figure(match: re.Match[str]) -> Row:
 
 
 def number(text: str) -> float:
-    return float(text.replace(",", ""))
+    value = float(text.replace(",", ""))
+    return int(value) if value.is_integer() else value
 
 
 def sentences(body: str) -> Iterator[Row]:
