@@ -18,7 +18,6 @@ from typing import Any
 from lab import experiments, report
 from lab.measure import study_machine as machine
 from lab.measure.case import Case, Plan
-from lab.measure.environments import Environments
 from lab.measure.files import scratch
 from lab.measure.journal import (
     ABOUT,
@@ -29,6 +28,7 @@ from lab.measure.journal import (
     read_about,
     read_journal,
 )
+from lab.measure.program import Environments
 from lab.measure.row import STATUSES
 from lab.measure.run import run_all
 

@@ -18,13 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ROOT / "tools"
 sys.path.insert(0, str(TOOLS))
 
-from environments import (  # noqa: E402 (by the line above)
-    Environment,
-    frameworks,
-    packages_of,
-    ready,
-    stop,
-)
+import environments  # noqa: E402 (by the line above)
 from stamp import BUILD, VENV, Stamp, digest  # noqa: E402
 
 LOAD_ASYNC_IO = "from deepspeed.ops.op_builder import AsyncIOBuilder; AsyncIOBuilder().load()"
@@ -34,7 +28,7 @@ ALL = "--all"
 VARIABLES = {"DS_BUILD_OPS": "0", "TORCH_EXTENSIONS_DIR": str(BUILD / "torch-extensions")}
 
 
-def compile_async_io(wanted: Environment) -> None:
+def compile_async_io(wanted: environments.Environment) -> None:
     """Minutes, once. Without it FastPersist is shown as failed, the others run."""
     content = digest([wanted.requirements], wanted.shared)
     stamp = Stamp(BUILD / "torch-extensions" / ".stamp", content)
@@ -43,12 +37,14 @@ def compile_async_io(wanted: Environment) -> None:
     print("bench: compiling DeepSpeed's async_io, which takes minutes", flush=True)
     said = _compile(wanted)
     if said:
-        stop(f"no FastPersist: async_io did not compile (apt install libaio-dev?): {said[0]}")
+        environments.stop(
+            f"no FastPersist: async_io did not compile (apt install libaio-dev?): {said[0]}"
+        )
         return
     stamp.write()
 
 
-def _compile(wanted: Environment) -> list[str]:
+def _compile(wanted: environments.Environment) -> list[str]:
     """What it says at its end where it fails."""
     path = os.pathsep.join((str(wanted.venv / "bin"), os.environ.get("PATH", "")))
     limits = {"PATH": path, "MAX_JOBS": os.environ.get("JOBS", "1")}
@@ -67,19 +63,21 @@ def _compile(wanted: Environment) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    shared = packages_of(VENV)
+    shared = environments.packages_of(VENV)
     if not shared:
-        return stop("there is no .venv that runs; `make setup` makes it")
+        return environments.stop("there is no .venv that runs; `make setup` makes it")
     wanted = {
-        "peers": Environment(
+        "peers": environments.Environment(
             BUILD / "bench-venv", TOOLS / "requirements-bench.txt", shared, VARIABLES
         ),
-        "frameworks": frameworks(),
+        "frameworks": environments.frameworks(),
     }
     names = [name for name in wanted if name in arguments]
     if ALL in arguments:
         names = list(wanted)
-    status = next(filter(None, map(ready, (wanted[name] for name in names or ["peers"]))), 0)
+    status = next(
+        filter(None, map(environments.ready, (wanted[name] for name in names or ["peers"]))), 0
+    )
     if status == 0 and ALL in arguments:
         compile_async_io(wanted["peers"])
     return status

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from random import Random
 
-from lab.experiments import untried
+from lab.experiments import faults
 from lab.experiments.faults import (
     Detail,
     Ground,
@@ -17,12 +17,13 @@ from lab.experiments.faults import (
     left_out,
     seconds_of,
 )
-from lab.faults import damage
+from lab.faults import changes, damage
 from lab.faults.nursery import Nursery
-from lab.faults.outcomes import DIED, FOUND, HARMLESS, HUNG, SILENT
+from lab.faults.state import DIED, FOUND, HARMLESS, HUNG, SILENT
 from lab.measure.case import Case, Experiment, Place, Plan
 from lab.measure.row import Row
-from lab.writers.victims import MENU, Entry
+from lab.writers.menu import VICTIMS as MENU
+from lab.writers.menu import Entry
 
 LAYERS = 1  # about 450 KB in eight tensors
 QUICK_TRIALS, TRIALS = 2, 8
@@ -50,7 +51,7 @@ def cases(plan: Plan) -> Iterator[Case]:
     for entry in entries:
         yield one_case(shared, entry, trials_of(entry, plan.quick))
     yield from left_out("corruption", reasons)
-    yield from untried.writers("corruption")
+    yield from faults.writers("corruption")
 
 
 def trials_of(entry: Entry, quick: bool) -> int:
@@ -65,12 +66,12 @@ def one_case(shared: Ground, entry: Entry, trials: int) -> Case:
         same = entry.name not in NEVER_THE_SAME
         with damage.specimen(subject) as specimen:
             specimen.check()
-            for kind in damage.KINDS:
+            for kind in changes.KINDS:
                 random = shared.random(entry, kind)
                 yield attempted(nursery, kind, partial(row, specimen, kind, random, trials, same))
             specimen.check()
 
-    seconds = seconds_of(entry, loads=len(damage.KINDS) * trials + 4)
+    seconds = seconds_of(entry, loads=len(changes.KINDS) * trials + 4)
     return case(shared, entry, LAYERS, seconds, work)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from lab.measure import alone as jobs
 from lab.measure.case import Case, Experiment, LeftOutError, Place, Plan, ToolError, refusing
-from lab.measure.environments import FRAMEWORKS, OWN, PEERS, python
-from lab.measure.program import ask
+from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
 from lab.measure.row import Row
 from lab.measure.study_machine import has_direct_io
 from lab.networks.layout import Layout, read

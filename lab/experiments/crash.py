@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from lab.experiments import untried
+from lab.experiments import faults
 from lab.experiments.faults import (
-    FRAMEWORKS,
     Detail,
     Ground,
     attempted,
@@ -25,19 +24,19 @@ from lab.experiments.faults import (
     seconds_of,
 )
 from lab.experiments.torture.campaign import AFTER, faults_of, what_is_missing
-from lab.faults import calls, cuts, kills, shortage
+from lab.faults import calls, moments, shortage
 from lab.faults.disk import EXT4, XFS, FileSystem
 from lab.faults.moments import Calls
 from lab.faults.nursery import Nursery
-from lab.faults.outcomes import KEPT, LOST, NOTHING, WRONG
 from lab.faults.shortage import ACKNOWLEDGED, ENDED, HANGS, REFUSED
-from lab.faults.state import LAYERS
+from lab.faults.state import KEPT, LAYERS, LOST, NOTHING, WRONG
 from lab.faults.subject import Subject, Trial, Trials
 from lab.measure.case import Case, Experiment, Place, Plan
 from lab.measure.row import LEFT_OUT, Row
 from lab.measure.run import failure
+from lab.writers.menu import VICTIMS as MENU
+from lab.writers.menu import Entry
 from lab.writers.tried import QUICK_REASON
-from lab.writers.victims import MENU, Entry
 
 CALLS = "calls"  # that can be held
 KEEPS, LOSES = "keeps one", "can lose both"  # where a save was not done
@@ -109,13 +108,13 @@ def cases(plan: Plan) -> Iterator[Case]:
     for entry in entries:
         yield one_case(shared, machine, entry, sizes_of(entry, plan.quick))
     yield from left_out("crash", dict.fromkeys(omitted, QUICK_REASON))
-    yield from untried.writers("crash")
+    yield from faults.writers("crash")
 
 
 def sizes_of(entry: Entry, quick: bool) -> Sizes:
     if not quick:
         return FULL
-    return QUICK_SLOW if FRAMEWORKS[entry.module] in SLOW else QUICK
+    return QUICK_SLOW if entry.framework in SLOW else QUICK
 
 
 def one_case(shared: Ground, machine: Machine, entry: Entry, sizes: Sizes) -> Case:
@@ -145,16 +144,16 @@ def row(fault: Fault, subject: Subject) -> Row:
 
 def faults_with(sizes: Sizes) -> Iterator[Fault]:
     number = sizes.kills
-    killing = partial(kills.run, count=number, measure=Calls.measure)
+    killing = partial(moments.run, count=number, measure=Calls.measure)
     yield Fault("killed in the save", killing, interrupted, 3 * number + 2, (CALLS,))
     for one in sizes.file_systems:
         number = sizes.cuts_after
-        after = partial(cuts.run_after, file_system=one, count=number)
+        after = partial(moments.run_after, file_system=one, count=number)
         name = f"power cut after the save, {one.name}"
         yield Fault(name, after, done, 2 + 6 * number, (one.name,))
     for one in sizes.file_systems if sizes.cuts_during else ():
         number = sizes.cuts_during
-        during = partial(cuts.run_during, file_system=one, count=number, measure=Calls.measure)
+        during = partial(moments.run_during, file_system=one, count=number, measure=Calls.measure)
         name = f"power cut in the save, {one.name}"
         yield Fault(name, during, interrupted, 4 + 6 * number, (one.name, CALLS))
     yield Fault("no space left in the save", partial(shortage.run, count=1), full, 5, (XFS.name,))

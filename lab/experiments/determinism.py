@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lab.experiments import untried
+from lab.experiments.faults import questions
 from lab.measure.case import Case, Experiment, Place, Plan
-from lab.measure.environments import FRAMEWORKS, OWN, python
-from lab.measure.program import ask
+from lab.measure.program import FRAMEWORKS, OWN, ask, python
 from lab.measure.row import LEFT_OUT, NO_SPACE, Row
 from lab.measure.run import failure, status_of_text
 from lab.programs.restart_job import (
@@ -179,7 +178,7 @@ def cases(plan: Plan) -> Iterator[Case]:
     """One for each framework: its runs are forked from one process, and share their reference."""
     for subject in SUBJECTS:
         yield case(plan, subject)
-    yield from untried.questions("determinism", UNTRIED)
+    yield from questions("determinism", UNTRIED)
 
 
 def case(plan: Plan, subject: Subject) -> Case:

@@ -15,20 +15,17 @@ from pathlib import Path
 from random import Random
 
 from lab.experiments.torture.campaign import FAILURES
-from lab.faults.judge import Judge
 from lab.faults.nursery import HungError, Nursery
-from lab.faults.outcomes import LOST, WRONG
-from lab.faults.state import layout
+from lab.faults.state import LOST, WRONG, Judge, layout
 from lab.faults.subject import Subject, Trial
 from lab.measure.case import Case, Place, Plan, ToolError, refusing
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
+from lab.networks.asked import ABSENT
+from lab.writers.menu import SAVERS, Entry
+from lab.writers.menu import VICTIMS as MENU
 from lab.writers.values import Values
-from lab.writers.victims import CHAINER, JAX, MENU, TF, TORCH, TORCH_PEERS, Entry
 
-FRAMEWORKS = {
-    TORCH: "pytorch", TORCH_PEERS: "pytorch", JAX: "jax", TF: "tensorflow", CHAINER: "chainer",
-}  # fmt: skip
 SEED_END = 1 << 32
 LOAD_SECONDS = {"pytorch": 0.06, "chainer": 0.03, "jax": 0.28, "tensorflow": 0.24}  # or a save
 Key = tuple[Path, tuple[str, ...], str]  # of the process that has imported what an entry needs
@@ -133,7 +130,7 @@ def case(one: Ground, entry: Entry, layers: int, seconds: float, work: Work) -> 
                     nursery.kill()
                 raise ToolError(str(error)) from error
 
-    framework = FRAMEWORKS[entry.module]
+    framework = entry.framework
     about: Row = {
         "framework": framework, "writer": entry.name, "title": entry.title,
         "workload": f"{saved.layers} layers with Adam",
@@ -148,7 +145,7 @@ def left_out(experiment: str, reasons: Mapping[str, str]) -> Iterator[Case]:
     for entry in MENU:
         if entry.name in reasons:
             about: Row = {
-                "framework": FRAMEWORKS[entry.module], "writer": entry.name, "title": entry.title
+                "framework": entry.framework, "writer": entry.name, "title": entry.title
             }  # fmt: skip
             why = refusing(reasons[entry.name])
             yield Case(experiment, f"left out {entry.name}", 0.01, about, why)
@@ -198,4 +195,41 @@ def kind_of(error: str) -> str:
 
 def seconds_of(entry: Entry, loads: int, each: Mapping[str, float] = LOAD_SECONDS) -> float:
     """About; loads and saves cost much the same: a forked process with a small state."""
-    return loads * each[FRAMEWORKS[entry.module]]
+    return loads * each[entry.framework]
+
+
+# Writers and questions that the experiments with faults do not try, each with the reason.
+
+
+SECONDS = 0.01
+AS_SAVED_HERE = "saves as {other} does, which is tried: no victim of the torture is made of it"
+BESIDE = (
+    "its files are those of {other}, which is tried; what saving beside the training adds is not"
+)
+WRITERS = {  # of lab/writers that no victim of the torture is made of
+    "df-quarter": AS_SAVED_HERE.format(other="DeepFreeze, with a smaller arena,"),
+    "df-jax-latency": BESIDE.format(other="DeepFreeze, JAX"),
+    "df-tensorflow-latency": BESIDE.format(other="DeepFreeze, TensorFlow"),
+    "df-keras-latency": BESIDE.format(other="DeepFreeze, Keras"),
+    "df-chainer-latency": BESIDE.format(other="DeepFreeze, Chainer"),
+    "dcp-async-reused": BESIDE.format(other="dcp.async_save"),
+    "torchsnapshot-async": BESIDE.format(other="torchsnapshot"),
+    "torch-checkpointing": BESIDE.format(other="torch_checkpointing sync, buffered"),
+    "orbax-async": "Orbax CheckpointManager, which is tried, saves by it: as it comes, and awaited",
+    "chainer-simple": "Chainer snapshot, which is tried, saves by it as it comes",
+    "fastpersist": "its extension takes minutes to compile",
+}
+
+
+def writers(experiment: str) -> Iterator[Case]:
+    for name, why in WRITERS.items():
+        entry = SAVERS[name]
+        about: Row = {"framework": entry.framework, "writer": name, "title": entry.title}
+        yield Case(experiment, f"left out {name}", SECONDS, about, refusing(why))
+
+
+def questions(experiment: str, asked: dict[str, str]) -> Iterator[Case]:
+    """What is about no one writer: it has no line in a table."""
+    for title, why in asked.items():
+        about: Row = {"component": title, "title": title}
+        yield Case(experiment, ABSENT + title, SECONDS, about, refusing(why))

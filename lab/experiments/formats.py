@@ -12,8 +12,7 @@ from typing import Any
 from lab.experiments.cost import layout_of
 from lab.measure.alone import gist
 from lab.measure.case import Case, Experiment, Place, Plan, refusing
-from lab.measure.environments import FRAMEWORKS, OWN, PEERS, python
-from lab.measure.program import ask
+from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
 from lab.networks.asked import ABSENT, parameters

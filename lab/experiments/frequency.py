@@ -9,8 +9,7 @@ from statistics import median
 from typing import Any
 
 from lab.measure.case import Case, Experiment, Place, Plan
-from lab.measure.environments import FRAMEWORKS, OWN, python
-from lab.measure.program import ask
+from lab.measure.program import FRAMEWORKS, OWN, ask, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
 from lab.networks.asked import parameters

@@ -10,7 +10,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +20,6 @@ from lab.experiments.window import positive
 from lab.measure import alone as jobs
 from lab.measure import machine
 from lab.measure.files import scratch
-from lab.measure.line import fit
 from lab.networks.layout import Layout, equal_tensors
 from lab.report import alone_summary as summary
 from lab.writers.menu import SAVERS, Entry
@@ -163,6 +162,42 @@ def main(arguments: list[str]) -> int:
         finally:
             print(text(found), flush=True)
     return 1 if any(one["saver"] == "df" for one in failed(found)) else 0
+
+
+# Is it a straight line? A least-squares fit of costs over sizes.
+
+
+KNEE = 0.25  # a point further off the line than this share of its own value is named
+
+
+@dataclass(frozen=True)
+class Line:
+    """cost = base + slope * size."""
+
+    base: float
+    slope: float
+    worst: float  # the greatest distance of a point, as a share of its value
+    knee: float | None  # the size of that point, where it is far off
+
+    def at(self, size: float) -> float:
+        return self.base + self.slope * size
+
+
+def fit(points: list[tuple[float, float]]) -> Line | None:
+    """Weighted so that relative distances count: sizes span orders of magnitude."""
+    if len(points) < 3 or any(cost <= 0 for _, cost in points):
+        return None
+    weights = [1 / cost**2 for _, cost in points]
+    total = sum(weights)
+    mean_x = sum(w * x for w, (x, _) in zip(weights, points, strict=True)) / total
+    mean_y = sum(w * y for w, (_, y) in zip(weights, points, strict=True)) / total
+    pairs = list(zip(weights, points, strict=True))
+    spread = sum(w * (x - mean_x) ** 2 for w, (x, _) in pairs)
+    slope = sum(w * (x - mean_x) * (y - mean_y) for w, (x, y) in pairs) / spread
+    base = mean_y - slope * mean_x
+    distances = [(abs(base + slope * x - y) / y, x) for x, y in points]
+    worst, where = max(distances)
+    return Line(base, slope, worst, where if worst > KNEE else None)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from typing import Any
 
 from lab.measure.alone import gist
 from lab.measure.case import Case, Experiment, Place, Plan
-from lab.measure.environments import FRAMEWORKS, python
-from lab.measure.program import ask
+from lab.measure.program import FRAMEWORKS, ask, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
 from lab.writers.menu import SAVERS

@@ -10,8 +10,7 @@ from typing import Any
 from lab.experiments.cost import SECONDS_MAX, Size, interleaved, layout_of
 from lab.measure import alone as jobs
 from lab.measure.case import Case, Experiment, Place, Plan, ToolError, refusing
-from lab.measure.environments import FRAMEWORKS, OWN, python
-from lab.measure.program import ask
+from lab.measure.program import FRAMEWORKS, OWN, ask, python
 from lab.measure.row import Row
 from lab.writers.menu import Entry
 from lab.writers.tried import QUICK_REASON, SAME_LOAD, SAME_LOAD_REASON, about, left_out

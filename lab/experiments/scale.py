@@ -10,8 +10,7 @@ from typing import Any
 
 from lab.experiments import simulated
 from lab.measure.case import Case, Experiment, Place, Plan, refusing
-from lab.measure.environments import FRAMEWORKS, OWN, python
-from lab.measure.program import ask
+from lab.measure.program import FRAMEWORKS, OWN, ask, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
 from lab.networks.asked import parameters

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.measure.case import Case, Experiment, Place, Plan, refusing
-from lab.measure.environments import FRAMEWORKS, OWN, PEERS, python
-from lab.measure.program import ask
+from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
 from lab.measure.row import LEFT_OUT, Row
 from lab.measure.run import failure, status_of_text
-from lab.writers.menu import SAVERS
+from lab.writers.menu import JAX, SAVERS
 
 BITS = ("mantissa 0-22", "exponent 23-27", "exponent 28-29", "exponent 30", "sign 31")
 COMPONENTS = ("model", "optimizer", "batch-norm statistics")
@@ -68,7 +67,6 @@ OWN_SAVERS = {
     "orbax-plain": ("OrbaxPlain", "Orbax sync, OCDBT without compression"),
     "orbax-zarr-plain": ("OrbaxZarrPlain", "Orbax sync, zarr without compression"),
 }
-OWN_MODULE = "lab.writers.sdc_savers"
 GROUPS = (
     Group("pytorch", OWN,
           ("torch-save", "torch-save-legacy", "safetensors", "dcp", "df"), 2.0, 0.007),
@@ -172,7 +170,7 @@ def of_files(plan: Plan, group: Group) -> Case:
 
 def writer_of(name: str) -> dict[str, str]:
     if name in OWN_SAVERS:
-        return {"name": name, "module": OWN_MODULE, "kind": OWN_SAVERS[name][0]}
+        return {"name": name, "module": JAX, "kind": OWN_SAVERS[name][0]}
     return {"name": name, "module": SAVERS[name].module, "kind": SAVERS[name].kind}
 
 

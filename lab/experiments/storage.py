@@ -24,6 +24,7 @@ from lab.measure.files import scratch
 from lab.networks.layouts import LAYOUTS
 from lab.report import alone_summary as summary
 from lab.report import alone_table as table
+from lab.report.grid import machine_lines
 from lab.writers.menu import MENU, SAVERS
 
 BIG = ("resnet50", "resnet152", "nt3", "p1b1", "small10k")
@@ -85,7 +86,7 @@ class Report:
 
     def markdown(self) -> str:
         lines = ["# What saving and restoring cost", "", f"`{self.command}`", ""]
-        lines += [*table.machine_lines(self.machine), ""]
+        lines += [*machine_lines(self.machine), ""]
         return "\n".join([*lines, *(table.markdown(*one) for one in self.found)])
 
 

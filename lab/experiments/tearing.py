@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.measure.case import Case, Experiment, Place, Plan
-from lab.measure.environments import FRAMEWORKS, OWN, PEERS, python
-from lab.measure.program import ask
+from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
 from lab.writers.menu import SAVERS
@@ -25,7 +24,8 @@ BYTES_ONE = 640 << 20  # as in NT3: beyond 512 MiB torchsnapshot writes a tensor
 SECONDS_MAX = 600.0
 
 CONSISTENT, TORN, REFUSED = "consistent", "torn", "refused"
-OWN_SAVERS = "lab.writers.tearing_savers"
+OWN_SAVERS = "lab.writers.torch_savers"
+OWN_KINDS = ("TorchSaveThread", "DeepFreezeAfterUpdate")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Writer:
 
     name: str
     saver: str
-    update: str  # of lab.programs.tearing_updates
+    update: str  # of lab.programs.tearing
     title: str = ""
     kind: str = ""  # of the study's own
     waits: bool = True  # for what its library asks for before the state is changed
@@ -47,7 +47,8 @@ class Writer:
 
     def as_json(self) -> dict[str, Any]:
         entry = SAVERS[self.saver]
-        module, kind = (OWN_SAVERS, self.kind) if self.kind else (entry.module, entry.kind)
+        own = self.kind in OWN_KINDS
+        module, kind = OWN_SAVERS if own else entry.module, self.kind or entry.kind
         return {"name": self.name, "module": module, "kind": kind,
                 "update": self.update, "waits": self.waits,
                 "tensors": self.tensors, "bytes": self.bytes}  # fmt: skip

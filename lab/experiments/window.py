@@ -25,7 +25,7 @@ from lab.measure import loop as measure
 from lab.measure import machine
 from lab.measure.files import scratch
 from lab.measure.loop import Experiment, Workload
-from lab.measure.loop_progress import Follower
+from lab.measure.progress import Follower
 from lab.networks.torch_workloads import WORKLOADS
 from lab.report import loop_table as report
 from lab.writers.loop import DEEPFREEZE, NoneInBackward, Saver

@@ -13,7 +13,6 @@ import importlib.metadata
 import json
 import os
 import shutil
-import signal
 import socket
 import sys
 import time
@@ -24,17 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from lab.faults.calls import Gate, Watch
-from lab.faults.crowding import crowded
-from lab.faults.judge import fingerprints
-from lab.faults.state import BLANK, LATER, NEWER, OLDER, layout
+from lab.faults.disk import crowded
+from lab.faults.parent import end_with_parent
+from lab.faults.state import BLANK, LATER, NEWER, OLDER, fingerprints, layout
 from lab.measure.files import files_in
-from lab.writers.saver import StorageSaver
+from lab.writers.saver import StorageSaver, Victim, as_victim
 from lab.writers.values import Values
-from lab.writers.victim import Victim
 
 JOBS, NOWHERE = 0, "/dev/null"
 HOLD_SECONDS_MAX = 120.0  # until whoever asked kills this process
-PR_SET_PDEATHSIG = 1
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -44,6 +41,7 @@ class Job:
     what: str  # "save", "save crowded", "load" or "load older"
     module: str
     kind: str  # the class
+    way: str  # as the registry has it
     layers: int  # of the network
     directory: str
     listed: bool = False  # the files are told after each save
@@ -68,11 +66,6 @@ class Voice:
         os.write(self._descriptor, line.encode())
 
 
-def end_with_parent() -> None:
-    """However it ends: whoever is left would keep the disk mounted."""
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def import_all(asked: dict[str, Any]) -> dict[str, str]:
     """Returns the versions of the packages."""
     for module in asked["modules"]:
@@ -82,9 +75,7 @@ def import_all(asked: dict[str, Any]) -> dict[str, str]:
 
 def victim_of(job: Job, values: Values) -> Victim:
     kind: type[StorageSaver] = getattr(importlib.import_module(job.module), job.kind)
-    made = kind(layout(job.layers), values)
-    assert isinstance(made, Victim)
-    return made
+    return as_victim(kind, job.way)(layout(job.layers), values)
 
 
 def listing(directory: Path) -> dict[str, str]:
@@ -217,7 +208,7 @@ def watching(
 
 
 def main() -> int:
-    end_with_parent()
+    end_with_parent()  # whoever is left would keep the disk mounted
     voice = Voice()
     with os.fdopen(JOBS, "r", closefd=False) as jobs:
         asked = json.loads(jobs.readline())

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import shutil
 import struct
 import subprocess
 import time
@@ -14,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+
+from lab.measure.files import files_in
 
 DEVICE_BYTES = 512 << 20  # XFS takes no less than 300 MB
 UNMOUNT_SECONDS_MAX = 30.0
@@ -80,11 +83,11 @@ def keep_mounts_to_ourselves() -> None:
 class Disk:
     """Owns a mount at `place`, and the device below it."""
 
-    def __init__(self, file_system: FileSystem, place: Path) -> None:
+    def __init__(self, file_system: FileSystem, place: Path, nbytes: int = DEVICE_BYTES) -> None:
         self._file_system = file_system
         self.place = place
         self._memory = os.memfd_create("torture")
-        os.truncate(self._memory, DEVICE_BYTES)
+        os.truncate(self._memory, nbytes)
         self._device, self._name = attach(self._memory)
 
     def make(self) -> None:
@@ -176,3 +179,55 @@ def disk(file_system: FileSystem, place: Path) -> Iterator[Disk]:
     finally:
         made.close()
         place.rmdir()
+
+
+# A disk that others have filled, so that a save runs out of space in its middle.
+
+
+FICLONE = 0x4004_9409  # _IOW(0x94, 9, int)
+SHARE = 0.5  # of the bytes that are there already: what is left for the next save
+STEP_BYTES = 16 << 10
+
+
+@contextmanager
+def crowded(directory: Path) -> Iterator[None]:
+    """On XFS. Whoever overwrites a file in `directory` gets none of its space: others share it."""
+    others = directory.parent / "others"
+    others.mkdir()
+    try:
+        files = list(files_in(directory))
+        for index, path in enumerate(files):
+            clone(path, others / str(index))
+        fill(others / "ballast", int(SHARE * sum(path.stat().st_size for path in files)))
+        yield
+    finally:
+        shutil.rmtree(others)
+
+
+def clone(path: Path, to: Path) -> None:
+    """The same blocks under another name: a backup, a snapshot."""
+    with path.open("rb") as source, to.open("wb") as target:
+        fcntl.ioctl(target, FICLONE, source.fileno())
+
+
+def fill(path: Path, left: int) -> None:
+    """All but `left` bytes of the disk, beside what the file has already."""
+    with path.open("ab") as file:
+        size = max(0, free(path) - left)
+        while size > 0 and free(path) > left:
+            size = taken(file.fileno(), size)
+        os.fsync(file.fileno())
+
+
+def taken(file: int, size: int) -> int:
+    """Takes `size` bytes at the end; returns how many to take next, fewer where there are none."""
+    try:
+        os.posix_fallocate(file, os.fstat(file).st_size, size)
+    except OSError:
+        return size // 2
+    return STEP_BYTES
+
+
+def free(path: Path) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.faults.child import Job
-from lab.faults.judge import Judge
-from lab.faults.outcomes import Loaded
+from lab.faults.state import Judge, Loaded
 from lab.measure.alone import gist
 from lab.writers.menu import ROOT
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from lab.faults.disk import XFS, disk
 from lab.faults.nursery import Event, HungError, NurseryError
-from lab.faults.outcomes import left, of_acknowledged, of_interrupted
-from lab.faults.state import NEWER
+from lab.faults.state import NEWER, left, of_acknowledged, of_interrupted
 from lab.faults.subject import Subject, Trial, Trials, described, short
 from lab.measure.alone import gist
 

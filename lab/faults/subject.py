@@ -12,12 +12,10 @@ from statistics import median
 from typing import Any
 
 from lab.faults.child import Job
-from lab.faults.judge import Judge
 from lab.faults.nursery import Event, Nursery, NurseryError, load
-from lab.faults.outcomes import Loaded
-from lab.faults.state import NEWER
+from lab.faults.state import NEWER, Judge, Loaded
 from lab.measure.alone import gist
-from lab.writers.victims import Entry
+from lab.writers.menu import Entry
 
 ERROR_CHARACTERS_MAX = 120
 CONTROLS = 3  # undisturbed saves, whose median duration is a save's
@@ -131,7 +129,7 @@ class Subject:
 
     def _job(self, what: str, directory: Path, **options: Any) -> Job:
         one = self.entry
-        return Job(what, one.module, one.kind, one.layers, str(directory), **options)
+        return Job(what, one.module, one.kind, one.way, one.layers, str(directory), **options)
 
 
 def refuse_failure(event: Event, status: int | None = None) -> None:

@@ -65,7 +65,7 @@ class Case:
     seconds: float  # about, on two cores: for the progress bar
     about: Row
     work: Callable[[Place], Iterable[Row]]
-    environment: str = ""  # of lab.measure.environments; empty: that of the study itself
+    environment: str = ""  # of lab.measure.program; empty: that of the study itself
     derived: bool = False  # from what the other cases of its experiment have measured
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from lab.measure.files import files_in, sync_directory
-from lab.measure.process import written_bytes
+from lab.measure.usage import written_bytes
 from lab.writers.loop import Saver, SaveRecord
 
 WARM_UP_STEPS_MIN = 2

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lab.measure.alone import end_group, gist
 from lab.measure.case import ToolError
-from lab.writers.menu import ROOT
+from lab.writers.menu import FRAMEWORKS, OWN, PEERS, ROOT, folder_of, python_of
 
 SECONDS_MAX = 600.0
 LAST_LINES = 3
@@ -63,3 +65,32 @@ def run(command: list[str], seconds_max: float, variables: Mapping[str, str] | N
     finally:
         end_group(process)
     return " ".join(errors.strip().splitlines()[-LAST_LINES:])
+
+
+# The Python environments that writers need; made by the study itself, once.
+
+
+__all__ = ["FRAMEWORKS", "OWN", "PEERS", "Environments", "python"]
+
+python = python_of
+
+
+@dataclass
+class Environments:
+    """Which of them are there; `reasons` says why one is not."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def make(self, names: Iterable[str]) -> None:
+        """What is missing is installed; what can't be has a reason then."""
+        for name in sorted(set(names) - {OWN}):
+            if _make(name) != 0:
+                shown = folder_of(name).relative_to(ROOT)
+                self.reasons[name] = f"{shown} could not be made (see above)"
+
+
+def _make(name: str) -> int:
+    """Status 0 where it is there, made now or earlier. What it prints is shown."""
+    program = ROOT / "lab" / "environment.py"
+    command = [sys.executable, str(program), name]
+    return subprocess.run(command, stdout=sys.stderr, check=False).returncode

@@ -6,11 +6,15 @@ A saver that fails on one rank alone may leave the others waiting: whoever start
 from __future__ import annotations
 
 import gc
+import json
 import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
 
 from lab.measure.files import sync_directory
 from lab.measure.loop import Experiment, Segment, save_and_train
@@ -76,3 +80,26 @@ def told(segment: Segment) -> dict[str, Any]:
         "file_bytes": segment.file_bytes,
         "fault": segment.fault,
     }
+
+
+# A rank of torch.distributed: how it joins, talks to the others, and reports.
+
+
+def join() -> int:
+    """The caller's rank, once all are there."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    return dist.get_rank()
+
+
+def gathered(value: Any) -> list[Any]:
+    """Every rank's, by rank."""
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def report(arguments: dict[str, Any], value: Any) -> None:
+    if dist.get_rank() == 0:
+        Path(arguments["out"]).write_text(json.dumps(value))
+    dist.destroy_process_group()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from lab.measure import versions
 from lab.measure.case import Case, LeftOutError, Place, Plan, ToolError
-from lab.measure.environments import Environments
 from lab.measure.journal import Journal
+from lab.measure.program import Environments
 from lab.measure.progress import Progress
 from lab.measure.row import FAILED, LEFT_OUT, NO_SPACE, NOT_INSTALLED, OK, TIMED_OUT, Row
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 from functools import cache
 
-from lab.measure.environments import python
+from lab.measure.program import python
 from lab.measure.row import LEFT_OUT, NOT_INSTALLED, Row
 
 DEEPFREEZE = "deepfreeze-checkpoint"

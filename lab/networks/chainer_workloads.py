@@ -1,4 +1,4 @@
-"""NT3, ResNet-50 and an MLP in Chainer, and Chainer's own snapshot writers: see window.py."""
+"""NT3, ResNet-50 and an MLP in Chainer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise, starmap
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,15 +16,13 @@ from examples.networks.candle import FILTERS, GENES_FULL
 from lab.networks.data import Batch, batches
 from lab.networks.torch_networks import MLP_CLASSES, MLP_INPUTS, MLP_WIDTHS
 from lab.networks.torch_workloads import GENES_FEW
-from lab.writers.loop import Saver, SaveRecord
-from lab.writers.loop_attached import OURS
-from lab.writers.loop_peers import BackgroundPeer, Peer
+from lab.writers.loop import Saver
+from lab.writers.loop_frameworks import CHAINER
 
 chainer_compat.install()
 chainer: Any = importlib.import_module("chainer")
 F, L = chainer.functions, chainer.links
 npz: Any = importlib.import_module("chainer.serializers.npz")
-FILE = "snapshot"
 
 
 class NT3(chainer.Chain):  # type: ignore[misc]
@@ -138,41 +135,6 @@ def resnet50(seed: int) -> ChainerTraining:
     return ChainerTraining(ResNet50(), chainer.optimizers.Adam(1e-3), drawn)
 
 
-class Snapshot(Peer):
-    """Chainer's writer in the training's thread."""
-
-    name = "snapshot"
-    title = "snapshot, not compressed"
-    synced = "nothing"
-
-    def save(self, record: SaveRecord, began: float) -> None:
-        path = self.directory / f"step-{record.step}"
-        path.mkdir()
-        writer_of("SimpleWriter")(FILE, str(path), npz.serialize(self.training))
-        self.commit(record, began, path, path / FILE)
-
-
-class ThreadSnapshot(BackgroundPeer):
-    """In a thread, from arrays that training goes on to change: what it writes is of no step."""
-
-    name = "snapshot-thread"
-    title = "snapshot, ThreadWriter, not compressed; mixes steps"
-    synced = "nothing"
-    marker = FILE
-
-    def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
-        path.mkdir()
-        writer = writer_of("ThreadWriter")
-        writer(FILE, str(path), npz.serialize(self.training))
-        wait: Callable[[], object] = writer.finalize
-        return wait
-
-
-def writer_of(kind: str) -> Any:
-    writers = chainer.training.extensions.snapshot_writers
-    return getattr(writers, kind)(savefun=functools.partial(npz.save_npz, compression=False))
-
-
 WORKLOADS = {
     "resnet50": ChainerWorkload("ResNet-50 in Chainer, Adam, batch 16 of 3x64x64", 8, resnet50),
     "nt3": ChainerWorkload("CANDLE NT3 in Chainer, 60,483 genes, SGD, batch 5", 8, nt3),
@@ -184,4 +146,4 @@ WORKLOADS = {
     "mlp": ChainerWorkload("MLP with batch norm and dropout in Chainer, Adam, batch 32", 40, mlp),
     "tiny": ChainerWorkload("smoke size: NT3 of 600 genes", 4, functools.partial(nt3, genes=600)),
 }
-SAVERS = (*OURS, Snapshot, ThreadSnapshot)
+SAVERS = CHAINER

@@ -1,4 +1,4 @@
-"""NT3, ResNet-50 and an MLP in JAX (Flax NNX, Optax), and Orbax: see window.py."""
+"""NT3, ResNet-50 and an MLP in JAX (Flax NNX, Optax)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import optax
-import orbax.checkpoint as ocp
 from flax import nnx
 
 from examples.networks.candle import FILTERS, GENES_FULL
 from lab.networks.data import Batch, batches
 from lab.networks.torch_networks import MLP_CLASSES, MLP_INPUTS, MLP_WIDTHS
 from lab.networks.torch_workloads import GENES_FEW
-from lab.writers.loop import Saver, SaveRecord
-from lab.writers.loop_attached import OURS
-from lab.writers.loop_peers import BackgroundPeer, Peer
+from lab.writers.loop import Saver
+from lab.writers.loop_frameworks import JAX
 
-MARKER = "_CHECKPOINT_METADATA"
 ADAM, SGD = optax.adam(1e-3), optax.sgd(1e-3)  # compiled for once
 
 
@@ -170,61 +166,6 @@ class JaxWorkload:
         return JaxTraining(self.make(nnx.Rngs(seed)), self.transform, drawn)
 
 
-class OrbaxAsync(BackgroundPeer):
-    """AsyncCheckpointer: returns once the arrays are on the host, where they are."""
-
-    name = "orbax-async"
-    title = "Orbax, async"
-    synced = "files, no directory"
-    marker = MARKER
-    in_one_store = True
-
-    def __init__(self, training: JaxTraining, directory: Path, every: int) -> None:
-        super().__init__(training, directory, every)
-        handler = ocp.PyTreeCheckpointHandler(use_ocdbt=self.in_one_store)
-        self.checkpointer = ocp.AsyncCheckpointer(handler)
-
-    def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
-        arguments = ocp.args.PyTreeSave(self.training.arrays())
-        self.checkpointer.save(path.absolute(), args=arguments)
-        wait: Callable[[], object] = self.checkpointer.wait_until_finished
-        return wait
-
-    def close(self) -> None:
-        super().close()
-        self.checkpointer.close()
-
-
-class OrbaxFiles(OrbaxAsync):
-    """With a file for each array."""
-
-    name = "orbax-async-files"
-    title = "Orbax, async, without OCDBT"
-    in_one_store = False
-
-
-class Orbax(Peer):
-    """Checkpointer: in the training's thread."""
-
-    name = "orbax"
-    title = "Orbax"
-    synced = "nothing"
-
-    def __init__(self, training: JaxTraining, directory: Path, every: int) -> None:
-        super().__init__(training, directory, every)
-        self.checkpointer = ocp.Checkpointer(ocp.PyTreeCheckpointHandler())
-
-    def save(self, record: SaveRecord, began: float) -> None:
-        path = self.directory / f"step-{record.step}"
-        arguments = ocp.args.PyTreeSave(self.training.arrays())
-        self.checkpointer.save(path.absolute(), args=arguments)
-        self.commit(record, began, path, path / MARKER)
-
-    def close(self) -> None:
-        super().close()
-        self.checkpointer.close()
-
-
 NT3_SHAPE = (5, GENES_FULL, 1)
 WORKLOADS = {
     "resnet50": JaxWorkload(
@@ -246,4 +187,4 @@ WORKLOADS = {
         "smoke size: NT3 of 600 genes", 4, functools.partial(NT3, 600), SGD, (5, 600, 1), 2
     ),
 }  # fmt: skip
-SAVERS = (*OURS, Orbax, OrbaxAsync, OrbaxFiles)
+SAVERS = JAX

@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,12 @@ from examples.networks.candle import FILTERS, GENES_FULL
 from lab.networks.data import Batch, batches
 from lab.networks.torch_networks import MLP_CLASSES, MLP_INPUTS, MLP_WIDTHS
 from lab.networks.torch_workloads import GENES_FEW
-from lab.writers.loop import Saver, SaveRecord
-from lab.writers.loop_attached import OURS
-from lab.writers.loop_peers import BackgroundPeer, Peer
+from lab.writers.loop import Saver
+from lab.writers.loop_frameworks import KERAS
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
-import tensorflow as tf
-
-PREFIX = "checkpoint"  # of the files that TensorFlow makes
 
 
 def nt3(genes: int = GENES_FULL) -> Any:
@@ -87,7 +82,10 @@ class KerasTraining:
         return float(self.model.train_on_batch(*self.batches[step % len(self.batches)]))
 
     def tensors(self) -> list[np.ndarray[Any, Any]]:
-        return [np.array(each) for each in variables_of(self.model)]
+        return [np.array(each) for each in self.variables()]
+
+    def variables(self) -> list[Any]:
+        return variables_of(self.model)
 
     def release(self) -> None:
         """Nothing is held."""
@@ -124,59 +122,6 @@ class KerasWorkload:
         return KerasTraining(model, drawn)
 
 
-class ModelSave(Peer):
-    """model.save(), in Keras's own format."""
-
-    name = "keras-save"
-    title = "model.save(.keras)"
-    synced = "nothing"
-
-    def save(self, record: SaveRecord, began: float) -> None:
-        path = self.directory / f"step-{record.step}.keras"
-        self.training.model.save(path)
-        self.commit(record, began, path, path)
-
-
-def checkpoint_of(model: Any) -> Any:
-    return tf.train.Checkpoint(model=model, optimizer=model.optimizer)
-
-
-class TfCheckpoint(Peer):
-    """tf.train.Checkpoint in the training's thread."""
-
-    name = "tf-checkpoint"
-    title = "tf.train.Checkpoint"
-    synced = "nothing"
-
-    def save(self, record: SaveRecord, began: float) -> None:
-        path = self.directory / f"step-{record.step}"
-        checkpoint_of(self.training.model).write(str(path / PREFIX))
-        self.commit(record, began, path, path / f"{PREFIX}.index")
-
-
-class TfCheckpointAsync(BackgroundPeer):
-    """The same beside training, from a copy that it makes first; of the variables within Keras's.
-
-    Those of Keras 3.15 themselves are refused: tf.Variable(tf.Variable) while it copies.
-    """
-
-    name = "tf-checkpoint-async"
-    title = "tf.train.Checkpoint, async, of bare variables"
-    synced = "nothing"
-    marker = f"{PREFIX}.index"
-
-    def __init__(self, training: KerasTraining, directory: Path, every: int) -> None:
-        super().__init__(training, directory, every)
-        bare = [each._value for each in variables_of(training.model)]
-        self.checkpoint = tf.train.Checkpoint(variables=bare)
-        self.options = tf.train.CheckpointOptions(enable_async=True)
-
-    def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
-        self.checkpoint.write(str(path / PREFIX), options=self.options)
-        wait: Callable[[], object] = self.checkpoint.sync
-        return wait
-
-
 WORKLOADS = {
     "resnet50": KerasWorkload(
         "ResNet-50 in Keras on TensorFlow, Adam, batch 16 of 64x64x3",
@@ -198,4 +143,4 @@ WORKLOADS = {
         "smoke size: NT3 of 600 genes", 4, functools.partial(nt3, 600), (5, 600, 1), 2
     ),
 }  # fmt: skip
-SAVERS = (*OURS, ModelSave, TfCheckpoint, TfCheckpointAsync)
+SAVERS = KERAS

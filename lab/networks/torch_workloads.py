@@ -14,8 +14,17 @@ from torch.utils.hooks import RemovableHandle
 from examples.digest import seed_generators
 from examples.networks.candle import GENES_FULL, GENES_SMALL, NT3
 from examples.networks.resnet import ResNet, resnet50, resnet152
-from lab.networks.candle import SharedTowers, combo, uno
-from lab.networks.torch_networks import MLP, MLP_CLASSES, MLP_INPUTS, P1B1, LoRATransformer, Tiny
+from lab.networks.torch_networks import (
+    MLP,
+    MLP_CLASSES,
+    MLP_INPUTS,
+    P1B1,
+    LoRATransformer,
+    SharedTowers,
+    Tiny,
+    combo,
+    uno,
+)
 
 Batch = tuple[Tensor, Tensor]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]

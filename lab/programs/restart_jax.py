@@ -12,18 +12,7 @@ import optax
 import orbax.checkpoint as ocp
 from jax import numpy as jnp
 
-import deepfreeze as df
-from lab.programs.restart_job import (
-    BATCHES,
-    DATA,
-    INTERVAL,
-    MODEL,
-    OPTIMIZER,
-    RNG,
-    SCHEDULER,
-    THREADS,
-    Job,
-)
+from lab.programs.restart_job import BATCHES, DATA, MODEL, OPTIMIZER, RNG, SCHEDULER, THREADS, Job
 from lab.programs.restart_protocol import (
     BATCH,
     DECAY,
@@ -34,7 +23,9 @@ from lab.programs.restart_protocol import (
     ROWS,
     WIDTH,
     Array,
+    ByDeepFreeze,
     Entries,
+    Stepped,
     Voice,
     rows,
     run_loop,
@@ -144,20 +135,20 @@ def plain(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
 
 
-class Orbax:
+def parts_of(training: Own, job: Job) -> dict[str, Any]:
+    return {name: training.state[name] for name in job.saved}
+
+
+class Orbax(Stepped):
     """CheckpointManager as its documentation has it, which saves beside training."""
 
     def __init__(self, training: Own, job: Job) -> None:
-        self.training = training
-        self.saved = job.saved
+        super().__init__(training, job)
         self.manager = ocp.CheckpointManager((job.place / "run").absolute())
 
-    def parts(self) -> dict[str, Any]:
-        return {name: self.training.state[name] for name in self.saved}
-
-    def after_step(self, step: int) -> None:
-        if step % INTERVAL == 0:
-            self.manager.save(step, args=ocp.args.StandardSave(plain(self.parts())))
+    def save(self, step: int) -> None:
+        parts = plain(parts_of(self.training, self.job))
+        self.manager.save(step, args=ocp.args.StandardSave(parts))
 
     def settle(self) -> None:
         self.manager.wait_until_finished()
@@ -166,7 +157,7 @@ class Orbax:
         step = self.manager.latest_step()
         if step is None:
             raise LookupError("the manager knows no step")
-        parts = self.parts()
+        parts = parts_of(self.training, self.job)
         found = self.manager.restore(step, args=ocp.args.StandardRestore(plain(parts)))
         self.training.state.update(jax.tree.map(like, parts, found))
         return int(step)
@@ -176,29 +167,12 @@ def like(current: Any, found: Any) -> Any:
     return jax.random.wrap_key_data(found) if is_key(current) else found
 
 
-class DeepFreeze:
-    def __init__(self, training: Own, job: Job) -> None:
-        self.training = training
-        self.saved = job.saved
-        every = df.every(steps=INTERVAL)
-        self.checkpointer = df.Checkpointer(job.place / "run", every=every, profile="latency")
-
+class DeepFreeze(ByDeepFreeze):
     def parts(self) -> dict[str, Any]:
-        return {name: self.training.state[name] for name in self.saved}
+        return parts_of(self.training, self.job)
 
-    def after_step(self, step: int) -> None:
-        self.checkpointer.step(step, self.parts())
-
-    def settle(self) -> None:
-        self.checkpointer.wait()
-
-    def restore(self) -> int:
-        parts = self.parts()
-        step = self.checkpointer.restore(parts)
-        if step is None:
-            raise LookupError("no checkpoint is there")
+    def take(self, parts: dict[str, Any]) -> None:
         self.training.state.update(parts)
-        return step
 
 
 WRITERS: dict[str, type[Any]] = {"orbax": Orbax, "df": DeepFreeze}

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lab.faults.judge import fingerprint
+import deepfreeze as df
+from lab.faults.state import fingerprint
 from lab.programs.restart_job import (
     BATCHES,
     DATA,
@@ -67,6 +68,56 @@ class Training(Protocol):
 
     def skip(self) -> None:
         """Passes one batch over."""
+
+
+class Stepped:
+    """A writer that saves at each interval, to a path for each step."""
+
+    def __init__(self, training: Any, job: Job) -> None:
+        self.training = training
+        self.job = job
+
+    def after_step(self, step: int) -> None:
+        if step % INTERVAL == 0:
+            self.save(step)
+
+    def save(self, step: int) -> None:
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Nothing is left to do when save() returns."""
+
+    def restore(self) -> int:
+        raise NotImplementedError
+
+
+class ByDeepFreeze(Stepped):
+    """Of the parts that are saved. A subclass says what they are, and attaches what there is."""
+
+    def __init__(self, training: Any, job: Job) -> None:
+        super().__init__(training, job)
+        every = df.every(steps=INTERVAL)
+        self.checkpointer = df.Checkpointer(job.place / "run", every=every, profile="latency")
+
+    def parts(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def take(self, parts: dict[str, Any]) -> None:
+        """What was restored; most of it in place."""
+
+    def after_step(self, step: int) -> None:
+        self.checkpointer.step(step, self.parts())
+
+    def settle(self) -> None:
+        self.checkpointer.wait()
+
+    def restore(self) -> int:
+        parts = self.parts()
+        step = self.checkpointer.restore(parts)
+        if step is None:
+            raise LookupError("no checkpoint is there")
+        self.take(parts)
+        return step
 
 
 class Voice:

@@ -36,8 +36,10 @@ from lab.programs.restart_protocol import (
     ROWS,
     WIDTH,
     Array,
+    ByDeepFreeze,
     Entries,
     Recorder,
+    Stepped,
     Voice,
     newest,
     rows,
@@ -124,28 +126,7 @@ class Own:
         next(self.iterator)
 
 
-class Writer:
-    """A path for each step."""
-
-    def __init__(self, training: Own, job: Job) -> None:
-        self.training = training
-        self.job = job
-
-    def after_step(self, step: int) -> None:
-        if step % INTERVAL == 0:
-            self.save(step)
-
-    def save(self, step: int) -> None:
-        raise NotImplementedError
-
-    def settle(self) -> None:
-        """Nothing is left to do when save() returns."""
-
-    def restore(self) -> int:
-        raise NotImplementedError
-
-
-class Weights(Writer):
+class Weights(Stepped):
     """save_weights(): the new process's optimizer is built only if its part is wanted."""
 
     def save(self, step: int) -> None:
@@ -160,7 +141,7 @@ class Weights(Writer):
         return step
 
 
-class Model(Writer):
+class Model(Stepped):
     """save(): the new process has the model that the file describes."""
 
     suffix = "keras"
@@ -178,7 +159,7 @@ class LegacyModel(Model):
     suffix = "h5"
 
 
-class Checkpoint(Writer):
+class Checkpoint(Stepped):
     """tf.train.Checkpoint by its manager."""
 
     def __init__(self, training: Own, job: Job) -> None:
@@ -205,26 +186,15 @@ class Checkpoint(Writer):
         return int(path.rpartition("-")[2])
 
 
-class DeepFreeze(Writer):
+class DeepFreeze(ByDeepFreeze):
     def __init__(self, training: Own, job: Job) -> None:
         super().__init__(training, job)
         training.model.optimizer.build(training.model.trainable_variables)
         parts = {MODEL: training.model, RNG: df.RNG(), DATA: training.iterator}
-        self.parts = {name: part for name, part in parts.items() if name in job.saved}
-        every = df.every(steps=INTERVAL)
-        self.checkpointer = df.Checkpointer(job.place / "run", every=every, profile="latency")
+        self.saved = {name: part for name, part in parts.items() if name in job.saved}
 
-    def after_step(self, step: int) -> None:
-        self.checkpointer.step(step, self.parts)
-
-    def settle(self) -> None:
-        self.checkpointer.wait()
-
-    def restore(self) -> int:
-        step = self.checkpointer.restore(self.parts)
-        if step is None:
-            raise LookupError("no checkpoint is there")
-        return step
+    def parts(self) -> dict[str, Any]:
+        return self.saved
 
 
 class Told(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]

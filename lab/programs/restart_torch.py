@@ -14,16 +14,7 @@ from torch.utils.data import TensorDataset
 import deepfreeze as df
 from examples.digest import seed_generators
 from examples.loader import endless, resumable_loader
-from lab.programs.restart_job import (
-    DATA,
-    IN_BACKWARD,
-    INTERVAL,
-    MODEL,
-    OPTIMIZER,
-    RNG,
-    SCHEDULER,
-    Job,
-)
+from lab.programs.restart_job import DATA, IN_BACKWARD, MODEL, OPTIMIZER, RNG, SCHEDULER, Job
 from lab.programs.restart_protocol import (
     BATCH,
     DECAY,
@@ -33,7 +24,9 @@ from lab.programs.restart_protocol import (
     RATE,
     WIDTH,
     Array,
+    ByDeepFreeze,
     Entries,
+    Stepped,
     Voice,
     flat,
     newest,
@@ -129,35 +122,21 @@ def load(part: Any, state: Any) -> None:
         one.load_state_dict(found)
 
 
-class Files:
-    """What the writers below have in common: a path for each step."""
+class Files(Stepped):
+    """What the writers below have in common: the parts that are saved."""
 
     def __init__(self, training: Own, job: Job) -> None:
-        self.training = training
+        super().__init__(training, job)
         self.parts = {name: part for name, part in training.parts().items() if name in job.saved}
-        self.directory = job.place
-
-    def after_step(self, step: int) -> None:
-        if step % INTERVAL == 0:
-            self.save(step)
-
-    def save(self, step: int) -> None:
-        raise NotImplementedError
-
-    def settle(self) -> None:
-        """Nothing is left to do when save() returns."""
-
-    def restore(self) -> int:
-        raise NotImplementedError
 
 
 class TorchSave(Files):
     def save(self, step: int) -> None:
         states = {name: state_of(part) for name, part in self.parts.items()}
-        torch.save(states, self.directory / f"step-{step}.pt")
+        torch.save(states, self.job.place / f"step-{step}.pt")
 
     def restore(self) -> int:
-        step, path = newest(self.directory, "step-*.pt")
+        step, path = newest(self.job.place, "step-*.pt")
         loaded = torch.load(path)
         for name, part in self.parts.items():
             load(part, loaded[name])
@@ -174,10 +153,10 @@ class Dcp(Files):
         return {MODEL: model, OPTIMIZER: optimizer, "rest": pickle.dumps(rest)}
 
     def save(self, step: int) -> None:
-        dcp.save(self.state(), checkpoint_id=self.directory / f"step-{step}", no_dist=True)
+        dcp.save(self.state(), checkpoint_id=self.job.place / f"step-{step}", no_dist=True)
 
     def restore(self) -> int:
-        step, path = newest(self.directory, "step-*")
+        step, path = newest(self.job.place, "step-*")
         state = self.state()
         dcp.load(state, checkpoint_id=path, no_dist=True)
         training = self.training
@@ -190,30 +169,19 @@ class Dcp(Files):
         return step
 
 
-class DeepFreeze(Files):
+class DeepFreeze(ByDeepFreeze):
     """The optimizers are attached: training goes on while they are copied."""
 
     def __init__(self, training: Own, job: Job) -> None:
         super().__init__(training, job)
-        if RNG in self.parts:
-            self.parts[RNG] = df.RNG()
-        every = df.every(steps=INTERVAL)
-        self.checkpointer = df.Checkpointer(job.place / "run", every=every, profile="latency")
+        parts = {**training.parts(), RNG: df.RNG()}
+        self.saved = {name: part for name, part in parts.items() if name in job.saved}
         for optimizer in training.optimizers:
             mode = "after_update" if training.in_backward else "window"
             self.checkpointer.attach(optimizer, mode)  # type: ignore[arg-type]
 
-    def after_step(self, step: int) -> None:
-        self.checkpointer.step(step, self.parts)
-
-    def settle(self) -> None:
-        self.checkpointer.wait()
-
-    def restore(self) -> int:
-        step = self.checkpointer.restore(self.parts)
-        if step is None:
-            raise LookupError("no checkpoint is there")
-        return step
+    def parts(self) -> dict[str, Any]:
+        return self.saved
 
 
 WRITERS = {"torch-save": TorchSave, "dcp": Dcp, "df": DeepFreeze, "df-in-backward": DeepFreeze}

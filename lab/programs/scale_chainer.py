@@ -9,18 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import deepfreeze as df
-from lab.networks.chainer_workloads import (
-    WORKLOADS,
-    ChainerTraining,
-    ChainerWorkload,
-    Snapshot,
-    ThreadSnapshot,
-)
+from lab.networks.chainer_workloads import WORKLOADS, ChainerTraining, ChainerWorkload
 from lab.programs.scale_rank import be_rank, share_of
-from lab.writers.loop import KEEP_LAST, Saver, SaveRecord
-from lab.writers.loop_attached import Attached
+from lab.writers.loop import KEEP_LAST, Attached, Saver, SaveRecord
+from lab.writers.loop_frameworks import Snapshot, ThreadSnapshot
 from lab.writers.loop_peers import Peer
-from lab.writers.loop_together import ByRankZero, EachAlone, Ranked, Together
+from lab.writers.loop_ranks import ByRankZero, EachAlone, Ranked, Together
+from lab.writers.saver import Pending
 
 chainermn: Any = importlib.import_module("chainermn")
 
@@ -100,10 +95,12 @@ class MultiNodeCheckpointer(OfMpi, EachAlone, Peer):
         make = chainermn.create_multi_node_checkpointer
         self.checkpointer = make("run", communicator(), KEEP_LAST, 1, str(self.directory))
 
-    def save(self, record: SaveRecord, began: float) -> None:
+    def make_writer(self) -> None:
+        """It is made of the communicator."""
+
+    def start(self, record: SaveRecord) -> tuple[Path, Pending]:
         self.checkpointer.save(self.training, record.step)
-        path = self.directory / f"run.{communicator().rank}.{record.step}"
-        self.commit(record, began, path, path)
+        return self.directory / f"run.{communicator().rank}.{record.step}", Pending()
 
 
 class AttachedTogether(OfMpi, Together, Attached):

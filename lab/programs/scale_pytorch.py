@@ -8,7 +8,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from lab.measure.torchrun import gathered, join
+from lab.measure.ranks_segments import gathered, join
 from lab.networks.torch_workloads import WORKLOADS, Parts, Workload
 from lab.programs.scale_rank import be_rank, share_of
 from lab.writers import loop_ranks as savers

@@ -6,20 +6,19 @@ own, so that ending the group of the launcher would leave it.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
 import os
-import signal
 import sys
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
+from lab.faults.parent import end_with_parent
+
 INIT = 1  # who inherits what has lost its parent
 
 
 def main(words: list[str]) -> int:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if os.getppid() == INIT:
         return 1
     arguments: dict[str, Any] = json.loads(words[1])

@@ -19,18 +19,11 @@ import numpy as np
 
 import deepfreeze as df
 from lab.networks.data import Batch, batches
-from lab.networks.keras_workloads import (
-    WORKLOADS,
-    KerasTraining,
-    KerasWorkload,
-    TfCheckpoint,
-    TfCheckpointAsync,
-    variables_of,
-)
+from lab.networks.keras_workloads import WORKLOADS, KerasTraining, KerasWorkload, variables_of
 from lab.programs.scale_rank import be_rank, share_of
-from lab.writers.loop import KEEP_LAST, Saver
-from lab.writers.loop_attached import Attached
-from lab.writers.loop_together import ByRankZero, EachAlone, Together
+from lab.writers.loop import KEEP_LAST, Attached, Saver
+from lab.writers.loop_frameworks import TfCheckpoint, TfCheckpointAsync
+from lab.writers.loop_ranks import ByRankZero, EachAlone, Together
 
 keras: Any = importlib.import_module("keras")  # as keras_window has set it up
 tf: Any = importlib.import_module("tensorflow")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lab.measure.alone_rounds import Experiment, Result
 from lab.measure.loop_summary import Spread
 from lab.networks.layout import Layout
 from lab.report.alone_summary import Comparison, Row, best_peer, device_limit, rows
-from lab.report.loop_table import line_of, short
+from lab.report.grid import aligned, grid, short, with_spread
 
 OURS = "df"
 HEADINGS = (
@@ -33,15 +31,6 @@ COMPARED = (
     ("CPU", "cpu_seconds_per_gb"),
     ("RSS", "peak_per_byte"),
 )
-
-
-def with_spread(value: Spread | None, scale: float = 1, digits: int = 2) -> str:
-    if value is None:
-        return "-"
-    middle, low, high = (
-        f"{one / scale:,.{digits}f}" for one in (value.median, value.low, value.high)
-    )
-    return middle if value.count == 1 else f"{middle} [{low}, {high}]"
 
 
 def milliseconds(value: Spread | None) -> str:
@@ -121,23 +110,12 @@ def remarks(experiment: Experiment, results: list[Result]) -> list[str]:
 
 def text(experiment: Experiment, results: list[Result]) -> str:
     """For a terminal."""
-    table = [list(HEADINGS)]
-    table += [cells(row, experiment.layout) for row in rows(experiment, results)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(HEADINGS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in table
-    ]
+    found = [cells(row, experiment.layout) for row in rows(experiment, results)]
     notes = [f"  {remark}" for remark in remarks(experiment, results)]
-    return "\n".join([heading(experiment), "", *lines, "", *notes])
+    return "\n".join([heading(experiment), "", *aligned(HEADINGS, found), "", *notes])
 
 
 def markdown(experiment: Experiment, results: list[Result]) -> str:
-    lines = [f"## {heading(experiment)}", "", line_of(HEADINGS), "|" + "---|" * len(HEADINGS)]
-    lines += [line_of(cells(row, experiment.layout)) for row in rows(experiment, results)]
-    lines += ["", *(f"- {remark}" for remark in remarks(experiment, results))]
-    return "\n".join(lines) + "\n"
-
-
-def machine_lines(machine: dict[str, Any]) -> list[str]:
-    return [f"- {name.replace('_', ' ')}: {value}" for name, value in machine.items()]
+    found = [cells(row, experiment.layout) for row in rows(experiment, results)]
+    lines = [f"## {heading(experiment)}", "", *grid(HEADINGS, found), ""]
+    return "\n".join([*lines, *(f"- {one}" for one in remarks(experiment, results))]) + "\n"

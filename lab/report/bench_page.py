@@ -1,26 +1,25 @@
-"""One HTML page from the JSON files of a run; it needs nothing but itself.
+"""The benchmarks' pages: `python -m lab.report.bench_page DIR` makes report.html of its JSON.
 
-Reads storage*.json, growth.json and window-*.json of a directory, and writes report.html there.
+It reads storage*.json, growth.json and window-*.json. The page of the GPU is made of its rows.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from html import escape
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.report import svg
-from lab.report.alone_table import OURS
-from lab.report.svg import Bar, Series, bars, curves
+from markupsafe import Markup
 
-STYLE = """
-:root { color-scheme: light dark; --ours: #1769d2; --peer: #98a1ad; --limit: #d2451e }
-@media (prefers-color-scheme: dark) { :root { --ours: #6cb2ff; --peer: #6b7480; --limit: #ff8a5c } }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
-"""
+from lab.measure.devices import Row, of_kind
+from lab.report.alone_table import OURS
+from lab.report.gpu_table import experiments
+from lab.report.page import rendered
+from lab.report.plots import Bar, Series, bars, curves
+from lab.writers.loop import Saver
 
 STORAGE_PLOTS = (
     ("Seconds to durable", "durable_seconds", "s", "write"),
@@ -31,19 +30,45 @@ STORAGE_PLOTS = (
     ("Memory above the state, in states", "peak_per_byte", "x", ""),
     ("Processor seconds per GB", "cpu_seconds_per_gb", "s", ""),
 )
+GPU_PLOTS = (
+    ("Run time, over that without checkpoints", "run_time_ratio", "x", 1.0, "no checkpoints"),
+    ("Stall of a save", "stall_ms", "ms", None, ""),
+    ("From the device to the host, over the link's", "to_host_of_link", "x", 1.0, "link"),
+    ("To disk", "to_disk_gb_per_second", "GB/s", None, ""),
+)
 BESIDE = ("state_dict_seconds", "first_call_seconds")  # in one plot with what is ours
 GROWTH_NAMES = {"bytes": "bytes", "tensors": "tensors", "planning": "tensors"}
 
 
+@dataclass(frozen=True)
+class Section:
+    title: str = ""
+    texts: tuple[str, ...] = ()
+    pictures: tuple[tuple[str, Markup], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 def page(folder: Path) -> str:
-    measured = sorted(folder.glob("storage*.json"))
-    sections = [part for path in measured for part in storage(read(path))]
-    sections += window(folder)
-    sections += growth(read(folder / "growth.json"))
-    style = f"<style>{STYLE}{svg.STYLE}</style>"
-    head = f"<meta charset='utf-8'><title>DeepFreeze: the bench</title>{style}"
-    body = "\n".join(["<h1>DeepFreeze beside its peers</h1>", *sections])
-    return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>\n"
+    sections: list[Section] = []
+    for path in sorted(folder.glob("storage*.json")):
+        sections += storage(read(path))
+    sections += [*window(folder), *growth(read(folder / "growth.json"))]
+    return rendered("bench.html.j2", "DeepFreeze beside its peers", sections=sections)
+
+
+def gpu_page(rows: list[Row]) -> str:
+    sections = [facts(each) for each in of_kind(rows, "run")]
+    for model, every, mine in experiments(rows):
+        savers = [row for row in mine if row["saver"] != Saver.name]
+        pictures = tuple(
+            (
+                title,
+                barred((bar(row, row["figures"].get(name)) for row in savers), unit, line, text),
+            )
+            for title, name, unit, line, text in GPU_PLOTS
+        )
+        sections.append(Section(f"{model}: a checkpoint every {every} steps", pictures=pictures))
+    return rendered("bench.html.j2", "DeepFreeze on a GPU", sections=sections)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -52,74 +77,62 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def storage(found: dict[str, Any]) -> Iterator[str]:
+def facts(found: dict[str, Any]) -> Section:
+    machine = "; ".join(f"{name.replace('_', ' ')} {it}" for name, it in found["machine"].items())
+    return Section(texts=(found["command"], machine))
+
+
+def storage(found: dict[str, Any]) -> Iterator[Section]:
     if not found:
         return
     yield facts(found)
     for one in found["experiments"]:
         size = f"{one['state_bytes'] / 1e6:,.1f} MB in {one['tensor_count']:,} tensors"
-        yield f"<h2>{escape(one['title'])}: {size}</h2>"
-        yield f"<p>Medians of {one['rounds']} rounds with their least and greatest.</p>"
-        for title, figure, unit, limit in STORAGE_PLOTS:
-            yield f"<h3>{title}</h3>{storage_plot(one, figure, unit, limit)}"
+        pictures = tuple((title, storage_plot(one, *how)) for title, *how in STORAGE_PLOTS)
+        text = f"Medians of {one['rounds']} rounds with their least and greatest."
+        yield Section(f"{one['title']}: {size}", (text,), pictures)
 
 
-def facts(found: dict[str, Any]) -> str:
-    machine = "; ".join(
-        f"{escape(name.replace('_', ' '))} {escape(str(value))}"
-        for name, value in found["machine"].items()
-    )
-    return f"<p><code>{escape(found['command'])}</code></p><p>{machine}</p>"
-
-
-def storage_plot(one: dict[str, Any], figure: str, unit: str, limit: str) -> str:
+def storage_plot(one: dict[str, Any], figure: str, unit: str, limit: str) -> Markup:
     device = one["device"].get(limit)
     line = None if device is None else one["state_bytes"] / device["median"]
-    found = sorted((bar(row, figure) for row in one["rows"]), key=by_value)
-    return bars(found, unit, line=line, line_label="fio" if line is not None else "")
+    return barred((bar(row, row["figures"].get(figure)) for row in one["rows"]), unit, line, "fio")
 
 
-def bar(row: dict[str, Any], figure: str) -> Bar:
-    value = row["figures"].get(figure)
-    ours = row["saver"].startswith(OURS)
-    if value is None:
-        return Bar(row["title"], None, note=row["status"])
-    return Bar(row["title"], value["median"], value["low"], value["high"], ours=ours)
-
-
-def by_value(one: Bar) -> float:
-    return float("inf") if one.value is None else one.value
-
-
-def window(folder: Path) -> Iterator[str]:
+def window(folder: Path) -> Iterator[Section]:
     for path in sorted(folder.glob("window-*.json")):
         for one in read(path)["experiments"]:
             title = f"{one['title']}: run time, a checkpoint every {one['every']} steps"
             rows = [row for row in one["rows"] if not row["title"].startswith("no checkpoints")]
-            found = [window_bar(row) for row in rows]
-            yield f"<h2>{escape(title)}</h2>"
-            yield "<p>Over that of the same round without checkpoints.</p>"
-            yield bars(found, "x", line=1.0, line_label="no checkpoints")
+            found = [bar(row, row["ratio"]) for row in rows]
+            picture = Markup(bars(found, "x", line=1.0, label="no checkpoints"))
+            text = "Over that of the same round without checkpoints."
+            yield Section(title, (text,), (("", picture),))
 
 
-def window_bar(row: dict[str, Any]) -> Bar:
-    ratio = row["ratio"]
-    ours = row["saver"].startswith(OURS)
-    if ratio is None:
+def barred(found: Iterable[Bar], unit: str, line: float | None, label: str) -> Markup:
+    """The least first; what failed last."""
+    ordered = sorted(found, key=lambda one: float("inf") if one.value is None else one.value)
+    return Markup(bars(ordered, unit, line=line, label=label))
+
+
+def bar(row: dict[str, Any], value: dict[str, Any] | None) -> Bar:
+    if value is None:
         return Bar(row["title"], None, note=row["status"])
-    return Bar(row["title"], ratio["median"], ratio["low"], ratio["high"], ours=ours)
+    ours = row["saver"].startswith(OURS)
+    return Bar(row["title"], value["median"], value["low"], value["high"], ours=ours)
 
 
-def growth(found: dict[str, Any]) -> Iterator[str]:
+def growth(found: dict[str, Any]) -> Iterator[Section]:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in found.get("curves", []):
         # All of planning in one plot: the framework's own state_dict() is what it is held against.
         topic = "planning" if one["axis"] == "planning" else words(one["figure"])
         groups.setdefault((GROWTH_NAMES[one["axis"]], topic), []).append(one)
     for (name, topic), shown in groups.items():
-        yield f"<h2>{escape(f'Growth with {name}: {topic}')}</h2>"
-        yield curves(series(shown), name, "seconds")
-        yield "<ul>" + "".join(f"<li>{escape(says(one))}</li>" for one in shown) + "</ul>"
+        picture = Markup(curves(series(shown), name, "seconds"))
+        notes = tuple(says(one) for one in shown)
+        yield Section(f"Growth with {name}: {topic}", pictures=(("", picture),), notes=notes)
 
 
 def words(figure: str) -> str:
@@ -130,12 +143,10 @@ def series(found: list[dict[str, Any]]) -> list[Series]:
     planning = len({one["saver"] for one in found}) == 1
     return [
         Series(
-            words(one["figure"]) if planning else one["saver"],
-            one["points"],
+            words(one["figure"]) if planning else one["saver"], one["points"],
             ours=one["saver"] == OURS and one["figure"] not in BESIDE,
-        )
-        for one in found
-    ]
+        ) for one in found
+    ]  # fmt: skip
 
 
 def says(one: dict[str, Any]) -> str:

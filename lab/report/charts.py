@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from lab.measure.row import Value
 from lab.report.findings.common import measured, mixing
-from lab.report.html import Dot, dots
+from lab.report.plots import Bar, Series, curves, dots
 from lab.report.summary import Group, Study
-from lab.report.svg import Series, curves
 from lab.report.table import seconds
 from lab.report.tables.common import DEEPFREEZE, framework, is_ours, is_simulated, split, writer
 from lab.report.tables.ranks import NAMES, NOTHING, in_order
@@ -22,7 +23,7 @@ LONGER = "longer, %"
 class Chart:
     title: str
     caption: str
-    html: str
+    picture: Markup
     simulated: bool = False
 
 
@@ -57,15 +58,15 @@ def plot(
     drawn = [one for one in found if one is not None and one.low > 0]
     if drawn:
         how = "Each line ten times the one before; a bar from the least to the greatest."
-        yield Chart(title, f"{caption} {how}", dots(drawn, seconds))
+        yield Chart(title, f"{caption} {how}", Markup(dots(drawn, seconds)))
 
 
-def dot(group: Group, column: str, torn: Collection[Value]) -> Dot | None:
+def dot(group: Group, column: str, torn: Collection[Value]) -> Bar | None:
     one = group.figure(column)
     if one is None:
         return None
     label = writer(group) + (" (mixes steps)" if group["writer"] in torn else "")
-    return Dot(label, one.median, one.low, one.high, is_ours(group))
+    return Bar(label, one.median, one.low, one.high, ours=is_ours(group))
 
 
 def frequency(study: Study) -> Iterator[Chart]:
@@ -78,7 +79,7 @@ def frequency(study: Study) -> Iterator[Chart]:
             f"{workload} in {framework(groups[0])}",
             "How much longer the training takes, against the steps between two saves. Points at "
             "or below 0 %, where noise is greater than the cost, are not drawn.",
-            curves(series, "steps between saves", LONGER),
+            Markup(curves(series, "steps between saves", LONGER)),
         )
 
 
@@ -114,4 +115,4 @@ def by_count(
         ]  # fmt: skip
         series.append(Series(NAMES.get(name, name), sorted(points), name == DEEPFREEZE))
     up = "seconds, SIMULATED" if simulated else "seconds"
-    return Chart(title, caption, curves(series, column, up), simulated)
+    return Chart(title, caption, Markup(curves(series, column, up)), simulated)

@@ -9,8 +9,8 @@ from typing import Any
 
 from lab.measure.journal import ALIKE
 from lab.measure.row import COLUMNS, NAMES, Kind, Value, identity
-from lab.report import packages
-from lab.report.sittings import values
+from lab.report import method
+from lab.report.method import values
 from lab.report.summary import Figure, Group, Study, read
 
 EXACT = [name for name, column in COLUMNS.items() if column.kind is Kind.EXACT]
@@ -203,7 +203,7 @@ def unlike(first: Study, second: Study) -> tuple[str, ...]:
     """What may explain differences before anything else does."""
     pairs = [(name, first.about.get(name), second.about.get(name)) for name in ("quick", "seed")]
     pairs += [(name, all_of(first, name), all_of(second, name)) for name in ALIKE]
-    pairs += packages.unlike(first, second)
+    pairs += method.unlike(first, second)
     return tuple(f"{name} ({one}, {other})" for name, one, other in pairs if one != other)
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from lab.report.grid import grid, line_of
 
 TARGET = 0.25
 DEEPFREEZE = ("df-default", "df-latency")
@@ -95,8 +97,7 @@ def report(folder: Path) -> str:
 
 
 def overview(found: list[Measured]) -> Iterator[str]:
-    yield table_row(HEADINGS)
-    yield table_row("---" for _ in HEADINGS)
+    yield from grid(HEADINGS, ())
     missed = []
     for one in found:
         for experiment in one.document["experiments"]:
@@ -105,15 +106,11 @@ def overview(found: list[Measured]) -> Iterator[str]:
             default, own = rows["df-default"], rows[one.framework.own]
             shares = {name: share(rows[name], own) for name in DEEPFREEZE if name in rows}
             adds = (f"{added(default):+.2f}", f"{added(own):+.2f}")
-            yield table_row((*place, *adds, one.framework.own_title, shares_text(shares)))
+            yield line_of((*place, *adds, one.framework.own_title, shares_text(shares)))
             if (shares["df-default"] or 0) > TARGET:
                 missed.append(f"{', '.join(place)} ({shares['df-default']:.2f})")
     yield ""
     yield f"Above the target: {'; '.join(missed) or 'none'}."
-
-
-def table_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def added(row: Json) -> float:
@@ -149,7 +146,7 @@ def section(one: Measured) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for experiment in one.document["experiments"]:
         for row in experiment["rows"]:
-            yield table_row((interval(experiment), TITLES[row["saver"]], *cells(row)))
+            yield line_of((interval(experiment), TITLES[row["saver"]], *cells(row)))
 
 
 def cells(row: Json) -> list[str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lab.measure.lines import Row, of_kind
+from lab.measure.devices import Row, of_kind
 from lab.measure.loop_summary import Spread
-from lab.report.alone_table import with_spread
-from lab.report.loop_table import line_of, short
+from lab.report.grid import grid, line_of, short, with_spread
 
 HEADINGS = (
     "saver",
@@ -49,17 +48,12 @@ def facts(rows: list[Row]) -> list[str]:
     return found[:-1]
 
 
-def heading(headings: tuple[str, ...]) -> list[str]:
-    return [line_of(headings), "|" + "---|" * len(headings)]
-
-
 def window(rows: list[Row]) -> Iterator[str]:
     for model, every, mine in experiments(rows):
         size = max(row["state_bytes"] for row in mine) / 1e9
         yield f"### {model}: {size:,.3f} GB, a checkpoint every {every} steps"
         yield ""
-        yield from heading(HEADINGS)
-        yield from (line_of(cells(row)) for row in mine)
+        yield from grid(HEADINGS, (cells(row) for row in mine))
         yield ""
         faults = [f"- {row['title']}: {short(one)}" for row in mine for one in row["faults"]]
         yield from [*faults, ""] if faults else []
@@ -128,7 +122,7 @@ def memory(above: dict[str, Any] | None, peak: dict[str, Any] | None) -> str:
 
 
 def torn(rows: list[Row]) -> Iterator[str]:
-    yield from heading(TORN_HEADINGS)
+    yield from grid(TORN_HEADINGS, ())
     for row in of_kind(rows, "torn"):
         counts = [str(row[name]) for name in ("trials", "torn", "failed")]
         yield line_of([row["title"], *counts, short(next(iter(row["errors"]), "-"))])
@@ -137,7 +131,7 @@ def torn(rows: list[Row]) -> Iterator[str]:
 
 
 def resume(rows: list[Row]) -> Iterator[str]:
-    yield from heading(RESUME_HEADINGS)
+    yield from grid(RESUME_HEADINGS, ())
     for row in of_kind(rows, "resume"):
         if "error" in row:
             yield line_of([row["workload"], *["-"] * 3, short(row["error"])])

@@ -16,6 +16,7 @@ from lab.measure.loop_summary import (
     rows,
     targets,
 )
+from lab.report.grid import aligned, grid, machine_lines, short
 
 HEADINGS = (
     "saver",
@@ -29,7 +30,6 @@ HEADINGS = (
     "committed",
     "synced",
 )
-FAULT_CHARACTERS_MAX = 300  # of an error's text in a table; JSON has all of it
 
 
 @dataclass
@@ -148,37 +148,21 @@ def verdict(one: Target) -> str:
     return f"{text}, at most {one.bound:g}{sides}"
 
 
-def short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= FAULT_CHARACTERS_MAX else line[:FAULT_CHARACTERS_MAX] + " …"
-
-
 def text(result: Result) -> str:
     """For a terminal."""
-    table = [list(HEADINGS), *(cells(row) for row in result.rows())]
-    widths = [max(len(line[column]) for line in table) for column in range(len(HEADINGS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in table
-    ]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines = aligned(HEADINGS, [cells(row) for row in result.rows()], ruled=True)
     notes = [f"  {remark}" for remark in remarks(result)]
     return "\n".join([heading(result), f"({size_line(result)})", "", *lines, "", *notes])
 
 
 def markdown(results: list[Result], machine: dict[str, Any], command: str) -> str:
     lines = ["# Checkpoints beside a training loop", "", f"`{command}`", ""]
-    lines += [f"- {name.replace('_', ' ')}: {value}" for name, value in machine.items()]
+    lines += machine_lines(machine)
     for result in results:
         lines += ["", f"## {heading(result)}", "", size_line(result), ""]
-        lines += [line_of(HEADINGS), "|" + "---|" * len(HEADINGS)]
-        lines += [line_of(cells(row)) for row in result.rows()]
+        lines += grid(HEADINGS, (cells(row) for row in result.rows()))
         lines += ["", *(f"- {remark}" for remark in remarks(result))]
     return "\n".join(lines) + "\n"
-
-
-def line_of(found: tuple[str, ...] | list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in found) + " |"
 
 
 def figures(results: list[Result], machine: dict[str, Any], command: str) -> dict[str, Any]:

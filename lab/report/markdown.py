@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab import experiments
-from lab.report import packages
+from lab.report import method
 from lab.report.findings import findings
-from lab.report.sittings import later
+from lab.report.method import later
 from lab.report.summary import Study
 from lab.report.table import Table
 from lab.report.tables import tables
@@ -21,7 +21,7 @@ def summary(study: Study) -> str:
 def lines(study: Study) -> Iterator[str]:
     yield "# What checkpoints cost, hold and survive here"
     yield from ("", place(study))
-    if known := packages.told(study):
+    if known := method.told(study):
         yield from ("", known)
     yield from ("", "## Findings", "")
     yield from (f"- {found.sentence}" for found in findings(study))

@@ -18,6 +18,7 @@ from typing import Any
 from lab.experiments import growth
 from lab.report import markdown
 from lab.report.findings.speed import signed_errors
+from lab.report.grid import grid
 from lab.report.summary import Study, read
 from lab.report.tables.common import split
 
@@ -43,10 +44,8 @@ IN_TEXT = re.compile(rf"(?<![\w.])({NUMBER}) ?(ms|s|%|MiB|times|x|of \d+)(?=[\s,
 HEADING = re.compile(r"(#+) (.*)|\*\*(.*)\*\*.*")
 # Of the study: the sections of which documents quote single cells. Of all others, the findings.
 QUOTED = (
-    "The cost of a save / resnet50", "The cost of a save / nt3-6k",
-    "File formats and sizes / resnet50",
-    "Overhead against the interval / combo", "Overhead against the interval / resnet50",
-    "Overhead against the interval / nt3-1k in Chainer", "Several ranks / PyTorch, combo",
+    "The cost of a save / resnet50", "Overhead against the interval / combo",
+    "Overhead against the interval / resnet50", "Several ranks / PyTorch, combo, weak",
     "Several ranks / NT3 on a Theta-like machine: slowest", "Findings", "Takeaways",
     "Silent data corruption / What flips do",
 )  # fmt: skip
@@ -91,25 +90,23 @@ def keras_page(raw: Path) -> str:
     fit = json.loads((raw / "keras-fit.json").read_text())
     resumed = json.loads((raw / "keras-resume.json").read_text())
     lines = ["# Keras: the cost of saves in fit(), and which formats bring a training back", ""]
-    lines += [*table_head("saver", "run time", "blocked")]
+    lines += grid(["saver", "run time", "blocked"], ())
     for name, seconds in fit["seconds"].items():
         ratios = [a / b for a, b in zip(seconds, fit["seconds"]["none"], strict=True)]
         waits = [1000 * each for each in fit["blocked_seconds"][name]]
         blocked = f"{spread(waits, 1)} ms" if waits else "-"
         lines.append(f"| {name} | {spread(ratios, 3)} | {blocked} |")
-    lines += ["", *table_head("format", *next(iter(resumed.values())))]
+    lines += ["", *grid(["format", *next(iter(resumed.values()))], ())]
     for name, verdicts in resumed.items():
         lines.append(f"| {name} | {' | '.join(verdicts.values())} |")
     return "\n".join(lines)
 
 
-def table_head(*names: str) -> Iterator[str]:
-    yield f"| {' | '.join(names)} |"
-    yield "|" + "---|" * len(names)
-
-
 def spread(values: list[float], digits: int) -> str:
     return f"{median(values):.{digits}f} [{min(values):.{digits}f}, {max(values):.{digits}f}]"
+
+
+NOT_QUOTED = ("storage", "storage-p1b1", "window-resnet50")
 
 
 def figures(text: str) -> dict[str, list[Row]]:
@@ -117,9 +114,16 @@ def figures(text: str) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         key, _, body = part.partition("\n")
+        if key in NOT_QUOTED:
+            continue
         rows = [*cells(body), *(sentences(body) if key == STUDY else ())]
-        found[key] = [row for row in rows if key != STUDY or row["where"].startswith(QUOTED)]
+        found[key] = [row for row in rows if key != STUDY or is_quoted(row)]
     return found
+
+
+def is_quoted(row: Row) -> bool:
+    """Of the study, documents quote no bare counts."""
+    return bool(row["unit"]) and row["where"].startswith(QUOTED)
 
 
 def beyond_tables(study: Study) -> Iterator[Row]:
@@ -188,7 +192,8 @@ def figure(match: re.Match[str]) -> Row:
 
 
 def number(text: str) -> float:
-    return float(text.replace(",", ""))
+    value = float(text.replace(",", ""))
+    return int(value) if value.is_integer() else value
 
 
 def sentences(body: str) -> Iterator[Row]:

@@ -7,20 +7,8 @@ from typing import Any
 
 from lab.experiments.torture.campaign import AFTER, DURING, FILE_SYSTEMS, FLIP, KILL
 from lab.faults.disk import Cut
-from lab.faults.outcomes import (
-    BY_HAND,
-    DIED,
-    FOUND,
-    HARMLESS,
-    HUNG,
-    KEPT,
-    LOST,
-    RIGHT,
-    SILENT,
-    WRONG,
-)
-from lab.report.alone_table import machine_lines
-from lab.report.loop_table import line_of
+from lab.faults.state import BY_HAND, DIED, FOUND, HARMLESS, HUNG, KEPT, LOST, RIGHT, SILENT, WRONG
+from lab.report.grid import grid, machine_lines
 
 Figures = dict[str, Any]
 COLUMNS = {
@@ -100,10 +88,6 @@ def description(row: Figures) -> str:
 
 def left_out_lines(figures: Figures) -> list[str]:
     return [f"LEFT OUT: power cuts on {name}: {why}" for name, why in figures["left_out"].items()]
-
-
-def grid(headings: list[str], lines: list[list[str]]) -> list[str]:
-    return [line_of(headings), "|" + "---|" * len(headings), *(line_of(line) for line in lines)]
 
 
 def left_table(rows: list[Figures]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from lab import experiments
 from lab.experiments import formats
 from lab.measure.case import Case, Plan
-from lab.measure.environments import Environments
+from lab.measure.program import Environments
 from lab.measure.row import LEFT_OUT, Row, check
 from lab.measure.run import rows_of
 from lab.networks import asked as workloads

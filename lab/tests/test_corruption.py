@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.experiments import corruption, faults, untried
-from lab.faults import damage
-from lab.faults.outcomes import DETECTED, DIED, FELL_BACK, HARMLESS, HUNG, SILENT
+from lab.experiments import corruption, faults
+from lab.faults import changes
+from lab.faults.state import DETECTED, DIED, FELL_BACK, HARMLESS, HUNG, SILENT
 from lab.faults.subject import Trial
 from lab.measure.case import Case, Plan
-from lab.measure.environments import Environments
+from lab.measure.program import Environments
 from lab.measure.row import COLUMNS, FAILED, NOT_INSTALLED, OK, Kind, Row, check
 from lab.measure.run import rows_of
-from lab.writers.victims import MENU, SAVERS
+from lab.writers.menu import MODULES
+from lab.writers.menu import VICTIMS as MENU
+from lab.writers.menu import VICTIMS_BY_NAME as SAVERS
 
 PLAN = Plan(quick=True, seed=5)
 ALL = {entry.name for entry in MENU}
@@ -36,7 +38,7 @@ def tried(cases: list[Case]) -> list[Case]:
 
 
 def test_every_writer_is_there_and_no_framework_is_left_out() -> None:
-    known = ALL | set(untried.WRITERS)
+    known = ALL | set(faults.WRITERS)
     everything = list(corruption.cases(Plan(quick=False, seed=5)))
     assert {one.about["writer"] for one in everything} == known
     assert {one.about["writer"] for one in corruption.cases(PLAN)} == known
@@ -44,7 +46,7 @@ def test_every_writer_is_there_and_no_framework_is_left_out() -> None:
     quick = tried(list(corruption.cases(PLAN)))
     assert full == ALL - corruption.SAME_HERE
     assert {one.about["writer"] for one in quick} == full - corruption.SAME_FILES
-    assert {one.about["framework"] for one in quick} == set(faults.FRAMEWORKS.values())
+    assert {one.about["framework"] for one in quick} == set(MODULES.values())
     assert len({one.key for one in quick}) == len(quick)
     again = tried(list(corruption.cases(PLAN)))
     assert [(one.key, one.about) for one in again] == [(one.key, one.about) for one in quick]
@@ -73,13 +75,13 @@ def test_a_row_counts_every_trial_once() -> None:
         def trial(self, *_: object) -> Trial:
             return next(trials)
 
-    one = Specimen()
-    row = corruption.row(one, damage.BIT, PLAN.random(), len(ends), True)  # type: ignore[arg-type]
+    one, count = Specimen(), len(ends)
+    row = corruption.row(one, changes.BIT, PLAN.random(), count, True)  # type: ignore[arg-type]
     counted = [row[name] for name in ("found", "silent", "harmless", "crashed", "trials")]
     assert counted == [2, 2, 1, 2, 7]
     assert row["verdict"] == "silent"
     trials = iter([Trial(one) for one in ends])
-    row = corruption.row(one, damage.BIT, PLAN.random(), len(ends), False)  # type: ignore[arg-type]
+    row = corruption.row(one, changes.BIT, PLAN.random(), count, False)  # type: ignore[arg-type]
     assert set(row) == {"verdict", "trials", "detail"}, "places that no seed decides"
     assert json.loads(str(row["detail"]))["outcomes"][SILENT] == 2
 
@@ -87,7 +89,7 @@ def test_a_row_counts_every_trial_once() -> None:
 def test_what_has_no_checksum_is_loaded_damaged_and_the_same_happens_again(tmp_path: Path) -> None:
     rows = run(the_case("torch-save"), tmp_path)
     found = {str(row["fault"]): row for row in rows}
-    assert list(found) == list(damage.KINDS)
+    assert list(found) == list(changes.KINDS)
     assert all(row["status"] == OK and row["trials"] == 2 for row in rows)
     for kind, row in found.items():
         assert row["verdict"] == ("found" if kind.startswith("cut") else "silent"), kind
@@ -104,7 +106,7 @@ def exact(row: Row) -> Row:
 def test_deepfreeze_finds_all(tmp_path: Path) -> None:
     rows = run(the_case("df"), tmp_path)
     assert {row["verdict"] for row in rows} == {"found"}
-    assert [row["found"] for row in rows] == [2] * len(damage.KINDS)
+    assert [row["found"] for row in rows] == [2] * len(changes.KINDS)
 
 
 def test_what_can_not_be_imported_is_not_installed(tmp_path: Path) -> None:
@@ -131,8 +133,8 @@ def test_a_writer_that_fails_undamaged_has_a_row_and_the_next_goes_on(tmp_path: 
 def test_damage_that_has_no_place_is_a_row_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(damage.KINDS, damage.BIT, lambda *_: None)
+    monkeypatch.setitem(changes.KINDS, changes.BIT, lambda *_: None)
     rows = run(the_case("torch-save"), tmp_path)
-    assert (rows[0]["fault"], rows[0]["status"]) == (damage.BIT, FAILED)
+    assert (rows[0]["fault"], rows[0]["status"]) == (changes.BIT, FAILED)
     assert rows[0]["reason"] == "no such damage changes a byte of it"
     assert {row["status"] for row in rows[1:]} == {OK}

@@ -10,7 +10,7 @@ import pytest
 from lab.experiments import cost, formats, restore
 from lab.experiments.cost import Size
 from lab.measure.case import Case, Plan, ToolError
-from lab.measure.environments import Environments
+from lab.measure.program import Environments
 from lab.measure.row import FAILED, LEFT_OUT, NO_SPACE, NOT_INSTALLED, OK, Row, check
 from lab.measure.run import rows_of
 from lab.writers.menu import SAVERS

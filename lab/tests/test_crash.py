@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.experiments import crash, faults, untried
-from lab.faults import calls, outcomes, shortage
+from lab.experiments import crash, faults
+from lab.faults import calls, shortage, state
 from lab.faults.moments import Calls
 from lab.faults.subject import Trial
 from lab.measure.case import Case, Place, Plan
-from lab.measure.environments import Environments
+from lab.measure.program import Environments
 from lab.measure.row import LEFT_OUT, OK, Row, check
 from lab.measure.run import rows_of
+from lab.writers.menu import MODULES
+from lab.writers.menu import VICTIMS as MENU
 from lab.writers.tried import QUICK_REASON
-from lab.writers.victims import MENU
 
 PLAN = Plan(quick=True, seed=5)
 KILLED, FULL = "killed in the save", "no space left in the save"
@@ -46,7 +47,7 @@ def test_every_writer_is_there_whatever_the_preset(quick: bool) -> None:
     cases = list(crash.cases(Plan(quick, seed=5)))
     assert {one.about["writer"] for one in cases} == {entry.name for entry in MENU} | WITHOUT_VICTIM
     tried = [one for one in cases if not one.name.startswith("left out")]
-    assert {one.about["framework"] for one in tried} == set(faults.FRAMEWORKS.values())
+    assert {one.about["framework"] for one in tried} == set(MODULES.values())
     omitted = len(crash.QUICK_LEFT_OUT) if quick else 0
     assert len(tried) == len(MENU) - omitted
     assert len({one.key for one in cases}) == len(cases)
@@ -70,7 +71,7 @@ def test_faults_that_quick_leaves_out_are_named() -> None:
 
 
 def test_every_saver_that_is_measured_is_tried_or_has_a_reason(tmp_path: Path) -> None:
-    assert set(WITHOUT_VICTIM) == set(untried.WRITERS)
+    assert set(WITHOUT_VICTIM) == set(faults.WRITERS)
     for case in crash.cases(PLAN):
         if case.name.startswith("left out"):
             (row,) = rows_of(case, Environments(), tmp_path, PLAN)
@@ -88,11 +89,11 @@ def test_what_comes_in_a_save_comes_at_a_call_that_a_machine_must_be_able_to_hol
 @pytest.mark.parametrize(
     ("ends", "interrupted", "done"),
     [
-        ([outcomes.OF_NEWER, outcomes.OF_OLDER, outcomes.BY_HAND], crash.KEEPS, None),
-        ([outcomes.OF_OLDER, outcomes.LOST], crash.LOSES, None),
-        ([outcomes.KEPT, outcomes.WRONG], crash.LOSES, crash.LOSES_NEWEST),
-        ([outcomes.KEPT, outcomes.KEPT], None, crash.KEEPS_NEWEST),
-        ([outcomes.KEPT, outcomes.LOST], None, crash.LOSES_NEWEST),
+        ([state.OF_NEWER, state.OF_OLDER, state.BY_HAND], crash.KEEPS, None),
+        ([state.OF_OLDER, state.LOST], crash.LOSES, None),
+        ([state.KEPT, state.WRONG], crash.LOSES, crash.LOSES_NEWEST),
+        ([state.KEPT, state.KEPT], None, crash.KEEPS_NEWEST),
+        ([state.KEPT, state.LOST], None, crash.LOSES_NEWEST),
     ],
 )
 def test_a_verdict_is_the_worst_of_all_moments(
@@ -103,7 +104,7 @@ def test_a_verdict_is_the_worst_of_all_moments(
         row = rows_of_trials(trials)
         assert verdict in (None, row["verdict"])
         assert row["trials"] == len(ends)
-        assert (crash.TORN in str(row.get("reason"))) == (outcomes.WRONG in ends)
+        assert (crash.TORN in str(row.get("reason"))) == (state.WRONG in ends)
         detail = json.loads(str(row["detail"]))
         assert sum(detail["outcomes"].values()) == len(ends)
         assert detail["errors"] == {"ValueError": len(ends)}
@@ -112,17 +113,17 @@ def test_a_verdict_is_the_worst_of_all_moments(
 @pytest.mark.parametrize(
     ("came", "left", "outcome", "later", "verdict", "columns"),
     [
-        (shortage.REFUSED, "older", outcomes.OF_OLDER, True,
+        (shortage.REFUSED, "older", state.OF_OLDER, True,
          "an error; the older one left; the next save works", (1, 0, 1, 0, 0, 0)),
-        (shortage.REFUSED, "nothing", outcomes.LOST, True,
+        (shortage.REFUSED, "nothing", state.LOST, True,
          "an error; both lost; the next save works", (1, 0, 0, 1, 0, 0)),
-        (shortage.ACKNOWLEDGED, "older", outcomes.LOST, False,
+        (shortage.ACKNOWLEDGED, "older", state.LOST, False,
          "no error; the older one left; the next save fails", (0, 1, 1, 1, 0, 0)),
-        (shortage.ACKNOWLEDGED, "newer", outcomes.KEPT, True,
+        (shortage.ACKNOWLEDGED, "newer", state.KEPT, True,
          "no error; the newest there; the next save works", (0, 0, 1, 0, 0, 0)),
-        (shortage.ENDED, "nothing", outcomes.LOST, False,
+        (shortage.ENDED, "nothing", state.LOST, False,
          "the process dies; both lost; the next save fails", (0, 0, 0, 1, 0, 1)),
-        (shortage.HANGS, "wrong", outcomes.WRONG, False,
+        (shortage.HANGS, "wrong", state.WRONG, False,
          "it hangs; a state that never was, without an error; the next save fails",
          (0, 0, 0, 0, 1, 1)),
     ],

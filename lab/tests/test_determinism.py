@@ -14,8 +14,7 @@ from lab.experiments import determinism
 from lab.experiments.determinism import Restart
 from lab.measure import run as study_run
 from lab.measure.case import Case, Place, Plan
-from lab.measure.environments import Environments
-from lab.measure.program import ask
+from lab.measure.program import Environments, ask
 from lab.measure.row import check
 from lab.networks.asked import ABSENT
 from lab.programs import restart_job as words

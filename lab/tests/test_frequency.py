@@ -11,7 +11,7 @@ import pytest
 from lab.experiments import frequency
 from lab.experiments.frequency import FULL, QUICK, WRITERS, Load, case, cases, rows
 from lab.measure.case import Place, Plan
-from lab.measure.environments import Environments
+from lab.measure.program import Environments
 from lab.measure.row import OK, Row, check
 from lab.measure.run import rows_of
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from lab.measure.case import Case, LeftOutError, Place, Plan, ToolError
-from lab.measure.environments import Environments
 from lab.measure.journal import (
     ROWS,
     Journal,
@@ -22,6 +21,7 @@ from lab.measure.journal import (
     read_about,
     read_journal,
 )
+from lab.measure.program import Environments
 from lab.measure.row import Row, RowError, check, identity
 from lab.measure.run import rows_of, run_all
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.experiments import portability
 from lab.measure.case import Plan
-from lab.measure.environments import FRAMEWORKS
+from lab.measure.program import FRAMEWORKS
 from lab.measure.row import check
 
 ASKED = {"framework": "pytorch", "writer": "torch-save", "title": "torch.save",

@@ -11,19 +11,13 @@ from typing import Any
 import pytest
 
 
-def smoke(module: str, place: Path) -> Any:
+def smoke(module: str, place: Path, *more: str) -> Any:
     out = place / "result.json"
-    command = [
-        sys.executable,
-        "-m",
-        f"lab.experiments.ranks.{module}",
-        "--smoke",
-        "--json",
-        str(out),
-    ]
+    command = [sys.executable, "-m", f"lab.experiments.ranks.{module}", "--smoke", *more]
+    command += ["--json", str(out), "--directory", str(place)]
     done = subprocess.run(
-        [*command, "--directory", str(place)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, check=False,
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert [each.name for each in place.iterdir()] == ["result.json"], "nothing is left behind"
@@ -40,7 +34,7 @@ def test_slices_read_about_what_is_wanted(tmp_path: Path) -> None:
 
 
 def test_sharing_divides_the_bytes(tmp_path: Path) -> None:
-    (result,) = smoke("sharing", tmp_path)["results"]
+    (result,) = smoke("sharing", tmp_path, "--ranks", "1", "2")["results"]
     whole = sum(result["ranks"]["1"]["bytes"])
     for ranks, one in result["ranks"].items():
         assert len(one["bytes"]) == int(ranks)

@@ -16,7 +16,7 @@ from lab.experiments.scale import LEFT_OUT, STRATEGIES, STRONG, WEAK, Load, case
 from lab.measure import ranks_jobs as jobs
 from lab.measure import ranks_workers as workers
 from lab.measure.case import Plan
-from lab.measure.environments import Environments
+from lab.measure.program import Environments
 from lab.measure.row import LEFT_OUT as LEFT_OUT_STATUS
 from lab.measure.row import OK, Row, check
 from lab.measure.run import rows_of

@@ -15,8 +15,7 @@ from lab.experiments import sdc
 from lab.faults.bit_flips import CLASSES, ReplayError, Spot, digest, draw, flip, replay
 from lab.measure import run as study_run
 from lab.measure.case import Plan
-from lab.measure.environments import Environments
-from lab.measure.program import ask
+from lab.measure.program import Environments, ask
 from lab.measure.row import check
 from lab.programs import sdc_files, sdc_state
 from lab.programs.sdc_training import Training as Trained

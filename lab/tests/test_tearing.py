@@ -14,7 +14,7 @@ from lab.experiments import tearing
 from lab.experiments.tearing import CONSISTENT, REFUSED, TORN, Group, Writer
 from lab.measure import run as study_run
 from lab.measure.case import Plan
-from lab.measure.environments import OWN, Environments
+from lab.measure.program import OWN, Environments
 from lab.measure.row import check
 from lab.networks.layout import equal_tensors
 from lab.programs import tearing as program

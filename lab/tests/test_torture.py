@@ -23,22 +23,21 @@ import torch
 from lab.experiments.torture import __main__ as command
 from lab.experiments.torture import campaign
 from lab.experiments.torture.campaign import AFTER, DURING, FLIP, KILL, QUICK, Result, Row
-from lab.faults import cuts, damage, kills, nursery, outcomes, shortage
+from lab.faults import damage, moments, nursery, shortage, state
 from lab.faults.calls import DONE
-from lab.faults.damage import BIT, KINDS, PAGE_BYTES, Change, Specimen
+from lab.faults.changes import BIT, KINDS, PAGE_BYTES, Change
+from lab.faults.damage import Specimen
 from lab.faults.disk import EXT4, Cut, Disk, MissingError
-from lab.faults.judge import Judge, fingerprints
 from lab.faults.moments import Calls, Clock
 from lab.faults.nursery import Nursery, NurseryError
-from lab.faults.outcomes import Loaded
-from lab.faults.state import NEWER, OLDER, layout
+from lab.faults.state import NEWER, OLDER, Judge, Loaded, fingerprints, layout
 from lab.faults.subject import Subject, Trial
 from lab.report import torture_table as table
-from lab.writers.menu import FOLDERS
-from lab.writers.saver import Pending
-from lab.writers.torch_victims import TorchSave
+from lab.writers.menu import FOLDERS, Entry
+from lab.writers.menu import VICTIMS_BY_NAME as SAVERS
+from lab.writers.saver import OnePath, Pending
+from lab.writers.torch_savers import TorchSaveWhole
 from lab.writers.values import Array, Values
-from lab.writers.victims import SAVERS, Entry
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED = 5
@@ -46,6 +45,12 @@ HERE = "lab.tests.test_torture"
 VALUES = Values(SEED)
 JUDGE = Judge(layout(), VALUES)
 Figures = dict[str, Any]
+
+
+class TorchSave(OnePath, TorchSaveWhole):
+    """As the registry has it."""
+
+    filename = "latest.pt"
 
 
 class WrongBytes(TorchSave):
@@ -223,16 +228,16 @@ def test_deepfreeze_has_nothing_silent_and_nothing_lost(
 ) -> None:
     figures = smoke[0]
     found = outcomes_of(figures, "df", FLIP)
-    assert set(found) <= {outcomes.FELL_BACK, outcomes.HARMLESS}
+    assert set(found) <= {state.FELL_BACK, state.HARMLESS}
     assert found.total() == QUICK.flips
-    assert found[outcomes.FELL_BACK] > QUICK.flips / 2
+    assert found[state.FELL_BACK] > QUICK.flips / 2
     killed = outcomes_of(figures, "df", KILL)
-    assert set(killed) <= {outcomes.OF_NEWER, outcomes.OF_OLDER}
+    assert set(killed) <= {state.OF_NEWER, state.OF_OLDER}
     assert killed.total() == QUICK.kills
     cuts = 2 * QUICK.cuts * (len(campaign.FILE_SYSTEMS) - len(figures["left_out"]))
-    assert outcomes_of(figures, "df", AFTER) == Counter({outcomes.KEPT: cuts} if cuts else {})
+    assert outcomes_of(figures, "df", AFTER) == Counter({state.KEPT: cuts} if cuts else {})
     during = outcomes_of(figures, "df", DURING)
-    assert set(during) <= {outcomes.OF_NEWER, outcomes.OF_OLDER}
+    assert set(during) <= {state.OF_NEWER, state.OF_OLDER}
     assert during.total() == cuts
 
 
@@ -243,8 +248,8 @@ def test_what_never_syncs_is_lost_and_what_syncs_is_not(
     figures = smoke[0]
     if set(figures["left_out"]) == {one.name for one in campaign.FILE_SYSTEMS}:
         pytest.skip(f"LEFT OUT: {figures['left_out']}")
-    assert outcomes_of(figures, "torch-save", AFTER)[outcomes.LOST] > 0
-    assert set(outcomes_of(figures, "torch-save-fsync", AFTER)) == {outcomes.KEPT}
+    assert outcomes_of(figures, "torch-save", AFTER)[state.LOST] > 0
+    assert set(outcomes_of(figures, "torch-save-fsync", AFTER)) == {state.KEPT}
     (row,) = (one for one in figures["rows"] if one["saver"] == "torch-save")
     trials = [one for result in row["results"] for one in result["trials"] if "cut" in one]
     # With the journal lost nothing of the newer one is there, and the older one was synced.
@@ -255,11 +260,11 @@ def test_a_saver_without_checksums_shows_that_bits_are_flipped(
     smoke: tuple[Figures, str, str, Path],
 ) -> None:
     figures = smoke[0]
-    assert outcomes_of(figures, "torch-save", FLIP)[outcomes.SILENT] > 0
+    assert outcomes_of(figures, "torch-save", FLIP)[state.SILENT] > 0
     (row,) = (one for one in figures["rows"] if one["saver"] == "torch-save")
     for trial in row["results"][0]["trials"]:
         assert trial["file"] == TorchSave.filename
-        if trial["outcome"] == outcomes.SILENT:  # one tensor is neither version, all others right
+        if trial["outcome"] == state.SILENT:  # one tensor is neither version, all others right
             count = len(layout().tensors)
             assert trial["tally"] == {"newer": count - 1, "older": 0, "neither": 1}
 
@@ -283,13 +288,13 @@ def test_smoke_leaves_nothing_behind_and_names_no_place(
 @pytest.mark.parametrize(
     ("kind", "outcome"),
     [
-        (TorchSave, outcomes.HARMLESS),
-        (WrongBytes, outcomes.SILENT),
-        (LoadsNothing, outcomes.SILENT),
-        (RollsBack, outcomes.SILENT),
-        (FallsBack, outcomes.FELL_BACK),
-        (Raises, outcomes.DETECTED),
-        (Crashes, outcomes.DIED),
+        (TorchSave, state.HARMLESS),
+        (WrongBytes, state.SILENT),
+        (LoadsNothing, state.SILENT),
+        (RollsBack, state.SILENT),
+        (FallsBack, state.FELL_BACK),
+        (Raises, state.DETECTED),
+        (Crashes, state.DIED),
     ],
 )
 def test_every_end_of_a_load_is_told_from_the_others(
@@ -297,7 +302,7 @@ def test_every_end_of_a_load_is_told_from_the_others(
 ) -> None:
     one = subject_of(kind, shared_nursery, tmp_path)
     one.save(tmp_path / "run")
-    assert outcomes.of_damage(one.load(tmp_path / "run")) == outcome
+    assert state.of_damage(one.load(tmp_path / "run")) == outcome
 
 
 def test_a_state_of_fewer_layers_is_judged_as_such(shared_nursery: Nursery, tmp_path: Path) -> None:
@@ -314,7 +319,7 @@ def test_a_load_that_hangs_is_ended(
     one = subject_of(Hangs, shared_nursery, tmp_path)
     one.save(tmp_path / "run")
     monkeypatch.setattr(nursery, "LOAD_SECONDS_MAX", 0.2)
-    assert outcomes.of_damage(one.load(tmp_path / "run")) == outcomes.HUNG
+    assert state.of_damage(one.load(tmp_path / "run")) == state.HUNG
     monkeypatch.undo()
     good = subject_of(TorchSave, shared_nursery, tmp_path)
     assert good.load(tmp_path / "run").holds == "newer"
@@ -325,7 +330,7 @@ def test_a_saver_that_fails_without_a_fault_is_not_judged(
     kind: type[TorchSave], shared_nursery: Nursery, tmp_path: Path
 ) -> None:
     one = subject_of(kind, shared_nursery, tmp_path)
-    for trials in (damage.run(one, BIT, 1), kills.run(one, 1)):
+    for trials in (damage.run(one, BIT, 1), moments.run(one, 1)):
         with pytest.raises(NurseryError, match=r"no such luck|without any fault"):
             next(trials)
 
@@ -337,8 +342,8 @@ def test_a_kill_is_one_and_shows_what_it_leaves(
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(Subject, "save_seconds", lambda *_: 1000)
     one = subject_of(Tears, shared_nursery, tmp_path)
-    (trial,) = kills.run(one, 1)
-    assert trial.outcome == outcomes.LOST
+    (trial,) = moments.run(one, 1)
+    assert trial.outcome == state.LOST
     assert (trial.detail["left"], trial.detail["draws"]) == ("nothing", 1)
     assert slept == [trial.detail["seconds"]]
     assert 1 < slept[0] < 1000
@@ -347,10 +352,10 @@ def test_a_kill_is_one_and_shows_what_it_leaves(
 def test_an_older_checkpoint_is_asked_for_by_its_name(
     shared_nursery: Nursery, tmp_path: Path
 ) -> None:
-    for kind, outcome in ((KeepsOlder, outcomes.BY_HAND), (Raises, outcomes.LOST)):
+    for kind, outcome in ((KeepsOlder, state.BY_HAND), (Raises, state.LOST)):
         one = subject_of(kind, shared_nursery, tmp_path)
         one.save(tmp_path / "run")
-        assert outcomes.of_interrupted(*one.load_all(tmp_path / "run")) == outcome
+        assert state.of_interrupted(*one.load_all(tmp_path / "run")) == outcome
 
 
 def test_a_save_that_is_done_before_its_kill_is_no_trial(
@@ -360,13 +365,13 @@ def test_a_save_that_is_done_before_its_kill_is_no_trial(
         return [self.next(), *real_kill(self)]
 
     real_kill = Nursery.kill
-    monkeypatch.setattr(kills, "DRAWS_MAX", 2)
+    monkeypatch.setattr(moments, "DRAWS_MAX", 2)
     one = subject_of(TorchSave, shared_nursery, tmp_path)
     with pytest.raises(NurseryError, match="2 saves were done before their kill"):
-        kills.one(one, tmp_path / "run", Calls(one, 10**9), 0.9)
+        moments.one(one, tmp_path / "run", Calls(one, 10**9), 0.9)
     monkeypatch.setattr(Nursery, "kill", until_done)
     with pytest.raises(NurseryError, match="2 saves were done before their kill"):
-        kills.one(one, tmp_path / "run", Clock(one, 0), 0)
+        moments.one(one, tmp_path / "run", Clock(one, 0), 0)
 
 
 class NoDisk(Disk):
@@ -389,14 +394,14 @@ def test_a_save_that_is_done_before_its_cut_is_no_trial(
     shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, disk = subject_of(TorchSave, shared_nursery, tmp_path), NoDisk(tmp_path)
-    monkeypatch.setattr(cuts, "DRAWS_MAX", 2)
+    monkeypatch.setattr(moments, "DRAWS_MAX", 2)
     monkeypatch.setattr(time, "sleep", lambda _: until_said(one.nursery))
-    for moments in (Clock(one, 0), Calls(one, 10**9)):
+    for each in (Clock(one, 0), Calls(one, 10**9)):
         with pytest.raises(NurseryError, match="2 saves were done before their cut"):
-            cuts.during(one, disk, Cut.LOG_LOST, moments, 0.9)
+            moments.during(one, disk, Cut.LOG_LOST, each, 0.9)
     assert disk.cuts == []
-    trial = cuts.after(one, disk, Cut.LOG_LOST)
-    assert (trial.outcome, disk.cuts) == (outcomes.KEPT, [Cut.LOG_LOST])
+    trial = moments.after(one, disk, Cut.LOG_LOST)
+    assert (trial.outcome, disk.cuts) == (state.KEPT, [Cut.LOG_LOST])
 
 
 def until_said(one: Nursery) -> None:
@@ -407,16 +412,16 @@ def until_said(one: Nursery) -> None:
 def test_each_trial_has_its_own_share_of_the_save(
     shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    moments: list[float] = []
+    shares: list[float] = []
     monkeypatch.setattr(Subject, "save_seconds", lambda *_: 8.0)
-    monkeypatch.setattr(kills, "one", lambda *words: moments.append(words[-1]))
-    list(kills.run(subject_of(TorchSave, shared_nursery, tmp_path), 4))
-    assert [int(moment * 4) for moment in moments] == [0, 1, 2, 3]
+    monkeypatch.setattr(moments, "one", lambda *words: shares.append(words[-1]))
+    list(moments.run(subject_of(TorchSave, shared_nursery, tmp_path), 4))
+    assert [int(share * 4) for share in shares] == [0, 1, 2, 3]
 
 
 def test_a_kill_at_a_call_meets_the_same_again(shared_nursery: Nursery, tmp_path: Path) -> None:
     def killed() -> list[Trial]:
-        return list(kills.run(subject_of(TorchSave, shared_nursery, tmp_path), 4, Calls.measure))
+        return list(moments.run(subject_of(TorchSave, shared_nursery, tmp_path), 4, Calls.measure))
 
     trials = killed()
     assert [trial.as_json() for trial in killed()] == [trial.as_json() for trial in trials]
@@ -424,33 +429,33 @@ def test_a_kill_at_a_call_meets_the_same_again(shared_nursery: Nursery, tmp_path
     for index, trial in enumerate(trials):
         assert index * count / 4 < trial.detail["call"] <= (index + 1) * count / 4 + 1
     assert [trial.detail["before"] for trial in trials] == ["writev latest.pt"] * 3 + [DONE]
-    assert [trial.outcome for trial in trials] == [outcomes.LOST] * 3 + [outcomes.OF_NEWER]
+    assert [trial.outcome for trial in trials] == [state.LOST] * 3 + [state.OF_NEWER]
 
 
 def test_from_its_first_call_to_its_end_a_save_is_interrupted(
     shared_nursery: Nursery, tmp_path: Path
 ) -> None:
     one, disk = subject_of(TorchSave, shared_nursery, tmp_path), NoDisk(tmp_path)
-    moments = Calls.measure(one, tmp_path / "run")
+    calls = Calls.measure(one, tmp_path / "run")
     for share, outcome, before in (
-        (0, outcomes.OF_OLDER, "openat latest.pt"),
-        (0.999, outcomes.OF_NEWER, DONE),
+        (0, state.OF_OLDER, "openat latest.pt"),
+        (0.999, state.OF_NEWER, DONE),
     ):
-        killed = kills.one(one, tmp_path / "run", moments, share)
-        cut = cuts.during(one, disk, Cut.LOG_LOST, moments, share)
+        killed = moments.one(one, tmp_path / "run", calls, share)
+        cut = moments.during(one, disk, Cut.LOG_LOST, calls, share)
         for trial in (killed, cut):
             assert (trial.outcome, trial.detail["before"]) == (outcome, before)
-            assert trial.detail["call"] == 1 + int(share * moments.count)
+            assert trial.detail["call"] == 1 + int(share * calls.count)
     assert disk.cuts == [Cut.LOG_LOST] * 2
 
 
 def test_each_kind_of_cut_meets_each_part_of_the_save(
     shared_nursery: Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuts, "disk", lambda *_: nullcontext(NoDisk(tmp_path)))
+    monkeypatch.setattr(moments, "disk", lambda *_: nullcontext(NoDisk(tmp_path)))
     one = subject_of(TorchSave, shared_nursery, tmp_path)
     met: dict[str, list[int]] = {cut.name: [] for cut in Cut}
-    for trial in cuts.run_during(one, EXT4, 2, Calls.measure):
+    for trial in moments.run_during(one, EXT4, 2, Calls.measure):
         met[trial.detail["cut"]].append(2 * (trial.detail["call"] - 1) // trial.detail["of"])
         assert "before" in trial.detail
     assert met == {cut.name: [0, 1] for cut in Cut}
@@ -460,11 +465,11 @@ def test_a_saver_that_dies_in_the_save_is_not_judged(
     shared_nursery: Nursery, tmp_path: Path
 ) -> None:
     one = subject_of(DiesInTheSave, shared_nursery, tmp_path)
-    for moments in (Calls(one, 40), Clock(one, 1.0)):
+    for each in (Calls(one, 40), Clock(one, 1.0)):
         with pytest.raises(NurseryError, match="the process that saves ended with -11"):
-            kills.one(one, tmp_path / "run", moments, 0.9)
+            moments.one(one, tmp_path / "run", each, 0.9)
         with pytest.raises(NurseryError, match="the process that saves ended with -11"):
-            cuts.during(one, NoDisk(tmp_path), Cut.LOG_LOST, moments, 0.9)
+            moments.during(one, NoDisk(tmp_path), Cut.LOG_LOST, each, 0.9)
 
 
 @pytest.mark.parametrize("kind", [WrongBytes, FailsToSave])
@@ -589,13 +594,13 @@ def test_damage_that_changed_nothing_is_an_error(
 @pytest.mark.parametrize(
     ("kind", "came", "outcome", "later"),
     [
-        ("DeepFreeze", shortage.REFUSED, outcomes.OF_OLDER, True),
-        ("TorchSave", shortage.REFUSED, outcomes.LOST, True),
-        ("TorchSaveStepped", shortage.REFUSED, outcomes.BY_HAND, True),
-        ("Dcp", shortage.REFUSED, outcomes.LOST, True),
-        ("SaysDone", shortage.ACKNOWLEDGED, outcomes.LOST, True),
-        ("Dies", shortage.ENDED, outcomes.LOST, False),
-        ("Waits", shortage.HANGS, outcomes.LOST, False),
+        ("df", shortage.REFUSED, state.OF_OLDER, True),
+        ("torch-save", shortage.REFUSED, state.LOST, True),
+        ("torch-save-steps", shortage.REFUSED, state.BY_HAND, True),
+        ("dcp", shortage.REFUSED, state.LOST, True),
+        ("SaysDone", shortage.ACKNOWLEDGED, state.LOST, True),
+        ("Dies", shortage.ENDED, state.LOST, False),
+        ("Waits", shortage.HANGS, state.LOST, False),
     ],
 )
 def test_a_disk_that_fills_in_the_save(
@@ -603,9 +608,7 @@ def test_a_disk_that_fills_in_the_save(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(shortage, "SAVE_SECONDS_MAX", 3.0)
-    known = dataclasses.replace(entry(TorchSave), kind=kind)
-    if kind not in globals():
-        known = dataclasses.replace(known, module="lab.writers.torch_victims")
+    known = SAVERS.get(kind) or dataclasses.replace(entry(TorchSave), kind=kind)
     subject = Subject(known, shared_nursery, JUDGE, Random(SEED), tmp_path)
     try:
         (trial,) = shortage.run(subject, 1)
@@ -676,21 +679,21 @@ FAILED, GONE = Loaded("failed", error="x"), Loaded("died")
 @pytest.mark.parametrize(
     ("first", "older", "acknowledged", "interrupted", "left"),
     [
-        (NEWEST, None, outcomes.KEPT, outcomes.OF_NEWER, "newer"),
-        (BEFORE, None, outcomes.LOST, outcomes.OF_OLDER, "older"),
-        (OTHER, None, outcomes.WRONG, outcomes.WRONG, "wrong"),
-        (FAILED, BEFORE, outcomes.LOST, outcomes.BY_HAND, "older"),
-        (FAILED, FAILED, outcomes.LOST, outcomes.LOST, "nothing"),
-        (FAILED, OTHER, outcomes.WRONG, outcomes.WRONG, "wrong"),
-        (GONE, GONE, outcomes.LOST, outcomes.LOST, "nothing"),
+        (NEWEST, None, state.KEPT, state.OF_NEWER, "newer"),
+        (BEFORE, None, state.LOST, state.OF_OLDER, "older"),
+        (OTHER, None, state.WRONG, state.WRONG, "wrong"),
+        (FAILED, BEFORE, state.LOST, state.BY_HAND, "older"),
+        (FAILED, FAILED, state.LOST, state.LOST, "nothing"),
+        (FAILED, OTHER, state.WRONG, state.WRONG, "wrong"),
+        (GONE, GONE, state.LOST, state.LOST, "nothing"),
     ],
 )
 def test_what_a_load_after_a_power_cut_amounts_to(
     first: Loaded, older: Loaded | None, acknowledged: str, interrupted: str, left: str
 ) -> None:
-    assert outcomes.of_acknowledged(first, older) == acknowledged
-    assert outcomes.of_interrupted(first, older) == interrupted
-    assert outcomes.left(first, older) == left
+    assert state.of_acknowledged(first, older) == acknowledged
+    assert state.of_interrupted(first, older) == interrupted
+    assert state.left(first, older) == left
 
 
 def test_where_power_cannot_be_cut_that_is_said(

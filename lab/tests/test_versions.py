@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.measure.case import Case, Plan
-from lab.measure.environments import OWN, Environments
+from lab.measure.program import OWN, Environments
 from lab.measure.row import LEFT_OUT, Row, check
 from lab.measure.run import rows_of
 from lab.measure.versions import read

@@ -29,7 +29,7 @@ from lab.writers.loop import (
     Saver,
     SaveRecord,
 )
-from lab.writers.loop_peers import PEERS, BackgroundPeer, TorchSave
+from lab.writers.loop_peers import PEERS, Peer, TorchSave
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = WORKLOADS["tiny"]
@@ -133,7 +133,7 @@ def test_each_saver_keeps_the_newest_two_checkpoints(saver: type[Saver], tmp_pat
         with df.Checkpointer(run) as reader:
             assert reader.steps() == [3, 4]
             assert reader.verify(4) == []
-    elif isinstance(made, BackgroundPeer):
+    elif isinstance(made, Peer) and made.beside:
         assert sorted(path.parent.name for path in run.rglob(made.marker)) == ["step-3", "step-4"]
     assert len([path for path in run.iterdir() if path.name.startswith("step-")]) == KEEP_LAST
 

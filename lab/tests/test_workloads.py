@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lab.networks.candle import WIDTH, combo
-from lab.networks.torch_networks import LoRATransformer
+from lab.networks.torch_networks import WIDTH, LoRATransformer, combo
 from lab.networks.torch_workloads import WORKLOADS, InBackwardTraining, Parts, Training
 from lab.writers.loop import Saver
 

@@ -1,17 +1,21 @@
-"""What Chainer saves a link with: npz, HDF5, and the writers of its snapshots."""
+"""What saves a link of Chainer: npz, HDF5, its snapshots and their writers; DeepFreeze."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
 
 from deepfreeze import chainer_compat
-from lab.writers.saver import ArraySaver, Pending
+from lab.faults.state import OLDER
+from lab.writers.saver import ArraySaver, DeepFreezeSaver, Pending, Victim
 from lab.writers.values import Array
+
+PREFIX = "snapshot_iter_"
 
 
 class ChainerStored(ArraySaver):
@@ -136,3 +140,75 @@ class ChainerProcessQueueWriter(ChainerThreadQueueWriter):
     """One process for all saves; a thread pickles the arrays for it while training goes on."""
 
     writer = "ProcessQueueWriter"
+
+
+class ChainerSnapshot(Chainer, Victim):
+    """extensions.snapshot as it is by default; loaded by its autoload."""
+
+    writer: str | None = None
+
+    def build(self) -> None:
+        super().build()
+        self.extensions: Any = importlib.import_module("chainer.training.extensions")
+
+    def new_extension(self) -> Any:
+        if self.writer is None:
+            return self.extensions.snapshot(target=self.link)
+        writer = getattr(self.extensions.snapshot_writers, self.writer)()
+        return self.extensions.snapshot(target=self.link, writer=writer)
+
+    def trainer(self, directory: Path, step: int) -> Any:
+        """All that the extension wants of one."""
+        return SimpleNamespace(out=str(directory), updater=SimpleNamespace(iteration=step))
+
+    def place(self, directory: Path, step: int) -> Path:
+        return directory / f"{PREFIX}{step}"
+
+    def save(self, directory: Path, step: int) -> Pending:
+        """A new extension each time: its finalize() is all there is to wait for."""
+        extension = self.new_extension()
+        extension(self.trainer(directory, step))
+        return Pending(committed=extension.finalize)
+
+    def load_newest(self, directory: Path) -> list[int]:
+        if not any(path.name.startswith(PREFIX) for path in directory.iterdir()):
+            raise LookupError("no snapshot is there")  # autoload would say nothing
+        extension = self.extensions.snapshot(target=self.link, autoload=True)
+        extension.initialize(self.trainer(directory, OLDER))
+        return []
+
+
+class SnapshotThread(ChainerSnapshot):
+    writer = "ThreadWriter"
+
+
+class SnapshotProcess(ChainerSnapshot):
+    writer = "ProcessWriter"
+
+
+class SnapshotThreadQueue(ChainerSnapshot):
+    writer = "ThreadQueueWriter"
+
+
+class SnapshotProcessQueue(ChainerSnapshot):
+    writer = "ProcessQueueWriter"
+
+
+class DeepFreezeChainer(DeepFreezeSaver, ChainerStored):
+    """A link. Nothing is attached: save() copies."""
+
+    def state(self) -> Any:
+        return self.link
+
+
+class DeepFreezeChainerLatency(DeepFreezeChainer):
+    """The link's optimizer is attached: in the window, with no training beside it."""
+
+    profile = "latency"
+
+    def build(self) -> None:
+        super().build()
+        self.optimizer = self.chainer.optimizers.SGD().setup(self.link)
+
+    def attached(self) -> list[Any]:
+        return [self.optimizer]

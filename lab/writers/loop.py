@@ -96,6 +96,7 @@ class DeepFreezeSaver(Saver):
 
     synced = "all"
     is_baseline = False
+    profile: ClassVar[str | None] = None
 
     def __init__(self, training: Any, directory: Path, every: int) -> None:
         super().__init__(training, directory, every)
@@ -104,7 +105,10 @@ class DeepFreezeSaver(Saver):
         self.checkpointer = self.open()
 
     def open(self) -> df.Checkpointer:
-        return df.Checkpointer(self.directory, keep=df.keep(last=KEEP_LAST))
+        return df.Checkpointer(self.directory, keep=df.keep(last=KEEP_LAST), **self.options())
+
+    def options(self) -> dict[str, Any]:
+        return {} if self.profile is None else {"profile": self.profile}
 
     def after_step(self, step: int) -> None:
         if step % self.every != 0:
@@ -185,9 +189,7 @@ class WindowLatency(Window):
 
     name = "df-latency"
     title = "DeepFreeze window, latency"
-
-    def open(self) -> df.Checkpointer:
-        return df.Checkpointer(self.directory, keep=df.keep(last=KEEP_LAST), profile="latency")
+    profile = "latency"
 
 
 class WindowThroughput(Window):
@@ -195,9 +197,7 @@ class WindowThroughput(Window):
 
     name = "df-throughput"
     title = "DeepFreeze window, throughput"
-
-    def open(self) -> df.Checkpointer:
-        return df.Checkpointer(self.directory, keep=df.keep(last=KEEP_LAST), profile="throughput")
+    profile = "throughput"
 
 
 class WindowQuarter(Window):
@@ -206,11 +206,8 @@ class WindowQuarter(Window):
     name = "df-quarter"
     title = "DeepFreeze window, arena of a quarter"
 
-    def open(self) -> df.Checkpointer:
-        state_bytes = sum(tensor.nbytes for tensor in self.training.tensors())
-        return df.Checkpointer(
-            self.directory, keep=df.keep(last=KEEP_LAST), arena_bytes_max=state_bytes // 4
-        )
+    def options(self) -> dict[str, Any]:
+        return {"arena_bytes_max": sum(one.nbytes for one in self.training.tensors()) // 4}
 
 
 class AfterUpdate(Window):
@@ -224,9 +221,8 @@ class AfterUpdate(Window):
         self.seconds_for_next = 0.0
         super().__init__(training, directory, every)
 
-    def open(self) -> df.Checkpointer:
-        every = df.every(steps=self.every)
-        return df.Checkpointer(self.directory, every=every, keep=df.keep(last=KEEP_LAST))
+    def options(self) -> dict[str, Any]:
+        return {"every": df.every(steps=self.every)}
 
     def attach(self, optimizer: Optimizer) -> None:
         optimizer.register_step_post_hook(self.begin_hook)
@@ -255,3 +251,34 @@ DEEPFREEZE: tuple[type[Saver], ...] = (
     AfterUpdate,
     Eager,
 )
+
+
+class Attached(DeepFreezeSaver):
+    """What of the training has to be attached is. Fences are what DeepFreeze says of them.
+
+    A training that it is used with names that in `attached`.
+    """
+
+    name = "df-default"
+    title = "DeepFreeze, default"
+
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
+        super().__init__(training, directory, every)
+        for each in training.attached:
+            self.checkpointer.attach(each)
+
+    def settle(self) -> None:
+        super().settle()
+        for record in self.records:
+            record.fence_seconds = record.fence_reported_seconds or 0.0
+
+
+class AttachedLatency(Attached):
+    """The profile with the least stall."""
+
+    name = "df-latency"
+    title = "DeepFreeze, latency"
+    profile = "latency"
+
+
+OURS = (Attached, AttachedLatency)

@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,10 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 import deepfreeze as df
 from lab.measure.devices import event, seconds_between
 from lab.measure.files import sync_all
-from lab.networks.layout import Layout
 from lab.writers import loop_peers as peers
+from lab.writers import torch_savers
 from lab.writers.loop import Saver, SaveRecord, Window
-from lab.writers.torch_peers import TorchCheckpointing as CheckpointingManager
-from lab.writers.values import Values
+from lab.writers.saver import Pending
 
 PINNED = torch.cuda.is_available()  # without a device, DCP's stager refuses to pin
 
@@ -66,39 +63,31 @@ def captured(record: SaveRecord, began: float) -> None:
 
 
 class Synced(peers.Peer):
-    """Durable once all is synced, by whom ever."""
+    """Durable once all is synced, by whom ever; captured once its library says so."""
 
-    def commit(self, record: SaveRecord, began: float, path: Path, marker: Path) -> None:
+    def commit(self, record: SaveRecord, began: float, path: Path) -> None:
         if self.synced != "all":
             sync_all(path)
-        super().commit(record, began, path, marker)
+        super().commit(record, began, path)
 
 
-class NotesStaging(peers.StagedBeside):
-    """Captured when the staging, which goes on beside the training, is over."""
+class NotesStaging(Synced):
+    """Staged beside the training."""
 
-    def save(self, record: SaveRecord, began: float) -> None:
-        self.began = began
-        super().save(record, began)
-
-    def note_staging(self, staging: Future[None], record: SaveRecord) -> None:
-        super().note_staging(staging, record)
-        began = self.began
-        staging.add_done_callback(lambda _: captured(record, began))
+    def note_captured(self, record: SaveRecord, began: float) -> None:
+        captured(record, began)
 
 
 class DcpAsync(Synced, peers.DcpAsync):
     """As async_save is without a stager: a new one for each save, staged before it returns."""
 
     title = "dcp.async_save, its default stager"
-
-    def make_stager(self) -> DefaultStager | None:
-        return None
+    kind = torch_savers.DcpAsync
 
 
 def is_used_up() -> bool:
     """Whether a DefaultStager stages once only: that of torch 2.11 empties itself behind it."""
-    stager = peers.new_stager(beside=False)
+    stager = torch_savers.new_stager(beside=False)
     try:
         for _ in range(2):
             stager.stage({"a": OrderedDict(b=torch.zeros(1))})
@@ -112,66 +101,49 @@ def is_used_up() -> bool:
 USED_UP = is_used_up()
 
 
-class DcpStaged(NotesStaging, Synced, peers.DcpStagedBeside):
+class DcpAsyncPinned(torch_savers.DcpAsyncBeside):
     """DefaultStagers as their defaults are, but for memory that processes share."""
 
-    title = (
-        f"dcp.async_save, {'a' if USED_UP else 'one'} {'pinned' if PINNED else 'pageable'} stager"
-        f"{' for each save' if USED_UP else ''}, staged beside"
-    )
+    saved = False
 
-    def make_stager(self) -> DefaultStager | None:
+    def make_stager(self) -> DefaultStager:
         if not PINNED:
             return super().make_stager()
         return DefaultStager(StagingOptions(use_shared_memory=False))
 
-    def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
-        if USED_UP and self.records[1:]:
-            assert self.stager is not None
+    def save(self, directory: Path, step: int) -> Pending:
+        if USED_UP and self.saved:
             self.stager.close()  # the save before is over: it was waited for
             self.stager = self.make_stager()
-        return super().start(path, record)
+        self.saved = True
+        return super().save(directory, step)
+
+
+class DcpStaged(NotesStaging, peers.DcpStagedBeside):
+    title = (
+        f"dcp.async_save, {'a' if USED_UP else 'one'} {'pinned' if PINNED else 'pageable'} stager"
+        f"{' for each save' if USED_UP else ''}, staged beside"
+    )
+    kind = DcpAsyncPinned
 
 
 class TorchSnapshot(Synced, peers.TorchSnapshot):
     """As it is; only its files are synced."""
 
 
-class TorchCheckpointing(NotesStaging, Synced):
-    """The manager of torch_peers.py, given the state of a training."""
+class TorchCheckpointing(NotesStaging):
+    """By its manager, which saves in a process of its own."""
 
     name = "torch-checkpointing"
     title = "torch_checkpointing async"
     synced = "nothing"
+    kind = torch_savers.TorchCheckpointing
     marker = "state_0.pt"
+    beside = True
 
     @classmethod
     def missing(cls) -> str:
         return "" if importlib.util.find_spec("torch_checkpointing") else "not installed"
-
-    def __init__(self, training: Any, directory: Path, every: int) -> None:
-        super().__init__(training, directory, every)
-        self.manager = CheckpointingManager(Layout("live", "of a training", ()), Values(0))
-        self.manager.open(directory)
-
-    def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
-        self.manager.tensors = self.values(record.step)
-        pending = self.manager.save(path.parent, record.step)
-        staging: Future[None] = Future()
-        self.note_staging(staging, record)
-
-        def wait() -> None:
-            try:
-                pending.captured()
-            finally:
-                staging.set_result(None)  # a failure is what committed() raises
-            pending.committed()
-
-        return wait
-
-    def close(self) -> None:
-        super().close()
-        self.manager.close()
 
 
 SAVERS: tuple[type[Saver], ...] = (

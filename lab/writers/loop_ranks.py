@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +11,56 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
-from lab.measure.files import sync_directory
-from lab.networks.torch_workloads import Training
-from lab.writers.loop import Saver, SaveRecord, Window, WindowLatency
+from lab.measure.files import files_in, sync_directory
+from lab.writers.loop import DeepFreezeSaver, Saver, SaveRecord, Window, WindowLatency
 from lab.writers.loop_peers import DcpAsync, Peer, Retention, TorchSave
-from lab.writers.loop_together import ByRankZero, EachAlone, Ranked, Together, size_of
+from lab.writers.saver import Pending
 
 
-class OthersRetention(Retention):
-    """Of the ranks that don't delete, because rank 0 does."""
+def size_of(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
 
-    def committed(self, path: Path) -> None:
-        """Nothing."""
+
+class Ranked(Saver):
+    """A saver that knows which rank it is of: a training of several ranks says it."""
+
+    def rank(self) -> int:
+        return int(self.training.rank)
+
+
+class EachAlone(Ranked, Peer):
+    """Every rank saves all that it has, in a place of its own."""
+
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
+        self.training = training
+        directory.mkdir(exist_ok=True)
+        super().__init__(training, directory / f"rank-{self.rank()}", every)
+
+    def settle(self) -> None:
+        newest = self.newest()
+        self.records[-1].own_bytes = 0 if newest is None else size_of(files_in(newest))
+
+
+class ByRankZero(EachAlone):
+    """Rank 0 saves for all; where they must wait for it, they do so in their next step."""
+
+    def after_step(self, step: int) -> None:
+        if self.rank() == 0:
+            super().after_step(step)
+        elif step % self.every == 0:
+            self.records.append(SaveRecord(step, committed=True))
+
+
+class Together(Ranked, DeepFreezeSaver):
+    """DeepFreeze, whose ranks share one checkpoint: rank 0 counts its files."""
+
+    def settle(self) -> None:
+        super().settle()
+        if self.handles:
+            self.records[-1].own_bytes = self.handles[-1][1].status().bytes
+
+    def newest(self) -> Path | None:
+        return super().newest() if self.rank() == 0 else None
 
 
 class OfTorch(Ranked):
@@ -45,58 +83,60 @@ class OneOfAll(OfTorch, ByRankZero, TorchSave):
     title = "torch.save + fsync by rank 0"
 
 
-class DcpSave(Peer):
-    """dcp.save by all ranks, each what the planner gives it."""
+class OthersRetention(Retention):
+    """Of the ranks that don't delete, because rank 0 does."""
+
+    def committed(self, path: Path) -> None:
+        """Nothing."""
+
+
+class DcpTogether(Peer):
+    """All ranks save into one place, each what DCP's planner gives it."""
+
+    marker = ".metadata"
+
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
+        directory.mkdir(exist_ok=True)
+        super().__init__(training, directory / f"rank-{dist.get_rank()}", every)
+        self.retention = Retention() if dist.get_rank() == 0 else OthersRetention()
+        self.shared = directory
+
+    def settle(self) -> None:
+        """Of the files that are this rank's by their names."""
+        mine = self.shared.glob(f"step-{self.records[-1].step}/__{dist.get_rank()}_*")
+        self.records[-1].own_bytes = size_of(mine)
+
+
+class DcpSave(DcpTogether):
+    """dcp.save by all ranks."""
 
     name = "dcp-save"
     title = "dcp.save"
     synced = "files, no directory"
 
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
-        directory.mkdir(exist_ok=True)
-        super().__init__(training, directory / f"rank-{dist.get_rank()}", every)
-        self.retention = Retention() if dist.get_rank() == 0 else OthersRetention()
-        self.shared = directory
+    def make_writer(self) -> None:
+        """DCP's own collective call needs none."""
 
-    def save(self, record: SaveRecord, began: float) -> None:
+    def start(self, record: SaveRecord) -> tuple[Path, Pending]:
         path = self.shared / f"step-{record.step}"
         save(self.values(record.step), checkpoint_id=path)
-        self.commit(record, began, path, path / ".metadata")
-
-    def settle(self) -> None:
-        self.records[-1].own_bytes = dcp_bytes(self.shared, self.records[-1])
+        return path, Pending()
 
 
-def dcp_bytes(shared: Path, record: SaveRecord) -> int:
-    """Of the files that are this rank's by their names."""
-    return size_of(shared.glob(f"step-{record.step}/__{dist.get_rank()}_*"))
-
-
-class DcpAsyncTogether(DcpAsync):
+class DcpAsyncTogether(DcpTogether, DcpAsync):
     """dcp.async_save by all ranks, over a group of its own: its thread has collectives too."""
 
-    def __init__(self, training: Training, directory: Path, every: int) -> None:
-        directory.mkdir(exist_ok=True)
-        super().__init__(training, directory / f"rank-{dist.get_rank()}", every)
-        self.retention = Retention() if dist.get_rank() == 0 else OthersRetention()
+    def __init__(self, training: Any, directory: Path, every: int) -> None:
+        super().__init__(training, directory, every)
         self.group = dist.new_group(backend="gloo")
-        self.shared = directory
 
-    def start(self, path: Path, record: SaveRecord) -> Callable[[], object]:
+    def start(self, record: SaveRecord) -> tuple[Path, Pending]:
+        path = self.shared / f"step-{record.step}"
         started: Any = async_save(
-            self.values(record.step),
-            storage_writer=FileSystemWriter(self.shared / path.name),
-            async_stager=self.stager,
-            process_group=self.group,
-        )
-        return started.result  # type: ignore[no-any-return]
-
-    def commit(self, record: SaveRecord, began: float, path: Path, marker: Path) -> None:
-        shared = self.shared / path.name
-        super().commit(record, began, shared, shared / marker.name)
-
-    def settle(self) -> None:
-        self.records[-1].own_bytes = dcp_bytes(self.shared, self.records[-1])
+            self.values(record.step), storage_writer=FileSystemWriter(path),
+            async_stager=self.writer.stager, process_group=self.group,
+        )  # fmt: skip
+        return path, Pending(committed=started.result)
 
 
 class DirectorySynced(Peer):
@@ -104,11 +144,10 @@ class DirectorySynced(Peer):
 
     synced = "all"
 
-    def commit(self, record: SaveRecord, began: float, path: Path, marker: Path) -> None:
-        super().commit(record, began, path, marker)
-        shared = self.directory.parent
-        sync_directory(shared / path.name)
-        sync_directory(shared)
+    def commit(self, record: SaveRecord, began: float, path: Path) -> None:
+        super().commit(record, began, path)
+        sync_directory(path)
+        sync_directory(path.parent)
         record.durable_seconds = time.perf_counter() - began
 
 

@@ -1,19 +1,27 @@
-"""The interface that all savers share. Imports no framework.
+"""The interface that all savers share, and DeepFreeze over any state. Imports no framework.
 
-One process makes one saver, saves with it several times, or restores once.
+One process makes one saver, saves with it several times, or restores once. Under faults it is a
+`Victim`: an older checkpoint, a newer one, a load of what it takes for the newest.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy
 
+import deepfreeze as df
+from lab.faults.state import NEWER, OLDER
 from lab.measure.files import delete
 from lab.networks.layout import Layout
 from lab.writers.values import Array, Values
+
+STEP = re.compile(r"step-(\d+)(\.weights\.h5)?")
+STEPS, KEEPS_ALL = "a path a step", "keeps all"  # ways of victims; else the name of one path
 
 
 def nothing() -> None:
@@ -94,3 +102,128 @@ class ArraySaver(StorageSaver):
 
     def contents(self) -> dict[str, Array]:
         return self.arrays
+
+
+class DeepFreezeSaver(StorageSaver):
+    """By the eager path, unless a subclass has something attached.
+
+    Nothing trains here. So what is attached is copied in the fence, which `captured` is, and the
+    stall of both paths is the copy; they differ in what save() itself takes. What the window
+    hides behind a training step, and capture after each update, is for lab/experiments/window.py.
+    """
+
+    profile: Literal["auto", "latency"] = "auto"
+    checkpointer: df.Checkpointer | None = None
+    keeps_all = False
+
+    @abstractmethod
+    def state(self) -> object:
+        """What is saved as `state`: each tensor has its own name below that."""
+
+    def attached(self) -> Sequence[object]:
+        return ()
+
+    def arena_max(self) -> int | None:
+        return None
+
+    def open(self, directory: Path) -> None:
+        keep = None if self.keeps_all else df.keep(last=1)
+        self.checkpointer = df.Checkpointer(
+            directory, keep=keep, profile=self.profile, arena_bytes_max=self.arena_max()
+        )
+        for each in self.attached():
+            self.checkpointer.attach(each)
+        if not self.keeps_all:
+            self.checkpointer.prewarm({"state": self.state()})
+
+    def save(self, directory: Path, step: int) -> Pending:
+        assert self.checkpointer is not None
+        handle = self.checkpointer.save(step, {"state": self.state()})
+        assert handle is not None
+        captured = self.checkpointer.fence if self.attached() else nothing
+        return Pending(captured, lambda: handle.wait("durable"))
+
+    def place(self, directory: Path, step: int) -> Path:
+        """Of the only attempt at this step."""
+        return next(directory.glob(f"step-{step:012}-*"))
+
+    def remove(self, directory: Path, step: int) -> None:
+        """It does so itself."""
+
+    def restore(self, directory: Path, step: int) -> None:
+        with df.Checkpointer(directory) as checkpointer:
+            checkpointer.restore({"state": self.state()}, step)
+
+    def load_one(self, directory: Path, step: int, name: str) -> Array:
+        with df.Checkpointer(directory) as checkpointer:
+            found = checkpointer.load(step, keys=[f"state.{name}"])["state"][name]
+        return numpy.asarray(found)
+
+    def close(self) -> None:
+        if self.checkpointer is not None:
+            self.checkpointer.close()
+
+
+class Victim(StorageSaver):
+    """How a saver is used over one run: an older checkpoint, a newer one, a load."""
+
+    @abstractmethod
+    def load_newest(self, directory: Path) -> list[int]:
+        """Brings what the saver takes for the newest into the live state.
+
+        Returns the steps that it says it passed over. Raises where it loads nothing.
+        """
+
+    def load_older(self, directory: Path) -> None:
+        """Loads the older checkpoint by its own name, where it has one."""
+        self.restore(directory, OLDER)
+
+
+class OnePath(Victim):
+    """Every save overwrites the one before."""
+
+    filename: str
+
+    def place(self, directory: Path, step: int) -> Path:
+        return directory / self.filename
+
+    def load_newest(self, directory: Path) -> list[int]:
+        self.restore(directory, NEWER)
+        return []
+
+    def load_older(self, directory: Path) -> None:
+        raise LookupError("it has no name of its own")
+
+
+class Stepped(Victim):
+    """A path for each step, the user's; the highest is the newest."""
+
+    def load_newest(self, directory: Path) -> list[int]:
+        matches = (STEP.fullmatch(path.name) for path in directory.iterdir())
+        steps = [int(match[1]) for match in matches if match is not None]
+        if not steps:
+            raise LookupError("no checkpoint is there")
+        self.restore(directory, max(steps))
+        return []
+
+
+class KeepsAll(Victim, DeepFreezeSaver):
+    """DeepFreeze as it is by default, keeping every checkpoint."""
+
+    keeps_all = True
+
+    def load_newest(self, directory: Path) -> list[int]:
+        with df.Checkpointer(directory) as checkpointer:
+            if checkpointer.restore({"state": self.state()}) is None:
+                raise LookupError("nothing was ever committed")
+            report = checkpointer.last_restore
+        assert report is not None
+        return [step for step, _ in report.fell_back_from]
+
+
+def as_victim(kind: type[StorageSaver], way: str) -> type[Victim]:
+    """The saver in the way that its registry entry names; one that is a victim stays as it is."""
+    if issubclass(kind, Victim):
+        return kind
+    ways: dict[str, Any] = {STEPS: Stepped, KEEPS_ALL: KeepsAll}
+    return type(kind.__name__, (ways.get(way, OnePath), kind), {"filename": way})

@@ -8,14 +8,6 @@ from lab.measure.row import Row
 from lab.networks.asked import parameters
 from lab.writers.menu import MENU, Entry
 
-FRAMEWORK_OF = {
-    "lab.writers.torch_savers": "pytorch",
-    "lab.writers.torch_peers": "pytorch",
-    "lab.writers.tensorflow_savers": "tensorflow",
-    "lab.writers.keras_savers": "tensorflow",
-    "lab.writers.jax_savers": "jax",
-    "lab.writers.chainer_savers": "chainer",
-}
 NAMES_OF_WRITERS = frozenset(entry.name for entry in MENU)
 LEFT_OUT = {"fastpersist": "its extension takes minutes to compile: `make bench` measures it"}
 COMPRESSED = ("chainer", "chainer-hdf5")  # 5 to 30 times as slow as the others: fewer saves
@@ -47,18 +39,9 @@ def left_out(quick: bool, also: Mapping[str, str] = NONE) -> Iterator[tuple[Entr
     return ((entry, reasons[entry.name]) for entry in MENU if entry.name in reasons)
 
 
-def framework_of(entry: Entry) -> str:
-    """DeepFreeze's own classes for other frameworks are named after these."""
-    found = FRAMEWORK_OF.get(entry.module)
-    if found is not None:
-        return found
-    words = entry.name.split("-")
-    return {"keras": "tensorflow"}.get(words[1], words[1])
-
-
 def about(entry: Entry, workload: str) -> Row:
     return {
-        "framework": framework_of(entry),
+        "framework": entry.framework,
         "writer": entry.name,
         "title": entry.title,
         "workload": workload,

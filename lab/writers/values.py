@@ -7,6 +7,7 @@ weights to what looks less far back than POOL_COUNT numbers, and made at the spe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy
 from numpy.typing import NDArray
@@ -22,7 +23,11 @@ VERSION_STRIDE = 1_299_709
 
 class Values:
     def __init__(self, seed: int) -> None:
-        self._pool = numpy.random.default_rng(seed).standard_normal(POOL_COUNT, numpy.float32)
+        self._seed = seed
+
+    @cached_property
+    def _pool(self) -> NDArray[numpy.float32]:
+        return numpy.random.default_rng(self._seed).standard_normal(POOL_COUNT, numpy.float32)
 
     def fill(self, array: Array, index: int, version: int) -> None:
         """Writes what the tensor at `index` holds in `version`."""

@@ -150,7 +150,7 @@ class Acts:
         else:
             self._on.oracle.spoiled[newest.directory] = newest.point
         (file,) = (self._on.run / newest.directory).glob(pattern)
-        how = self._draw.choice(DAMAGES)
+        how = self._draw.choice(list(DAMAGES))
         whole = file.stat().st_size
         damage(file, how, self._draw)
         self._on.note(f"{how}: {file}")

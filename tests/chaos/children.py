@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -16,12 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from lab.faults.parent import end_with_parent
+
 Event = dict[str, Any]
 Say = Callable[..., None]  # say(kind, **members)
 
 DEADLINE_SECONDS = 120.0  # for whatever is to come; only a hang takes so long
 _READ_BYTES = 1 << 20
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 class ViolationError(AssertionError):
@@ -101,7 +101,7 @@ def _live(work: Callable[[Say], None], writer: int, log: int, parent: int) -> No
     """Never returns into the parent's code."""
     status = 1
     try:
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        end_with_parent()
         os.dup2(log, sys.stderr.fileno())
         os.dup2(log, sys.stdout.fileno())
         if os.getppid() == parent:

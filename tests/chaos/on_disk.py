@@ -8,9 +8,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from .state import Digests, Point, digests_of_file
+from lab.faults import changes
 
-PAGE_BYTES = 4096
+from .state import Digests, Point, digests_of_file
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,11 @@ def used_bytes(path: Path) -> int:
 
 
 # Damages to a file that nobody writes. Data is random, so that each changes some byte.
-DAMAGES = ("flip", "truncate", "zero page")
+DAMAGES = {
+    "flip": changes.bit, "truncate": changes.cut_anywhere, "zero page": changes.zeroed_page,
+}  # fmt: skip
 
 
 def damage(path: Path, how: str, draw: random.Random) -> None:
-    data = bytearray(path.read_bytes())
-    place = draw.randrange(len(data))
-    if how == "flip":
-        data[place] ^= 1 << draw.randrange(8)
-    elif how == "truncate":
-        del data[place:]
-    else:
-        first = place - place % PAGE_BYTES
-        size = min(PAGE_BYTES, len(data) - first)
-        data[first : first + size] = bytes(size)
-    path.write_bytes(data)
+    data = path.read_bytes()
+    path.write_bytes(DAMAGES[how](data, b"", draw).apply(data))

@@ -7,7 +7,6 @@ namespace of this process and its children.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import random
 import shutil
@@ -18,11 +17,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from lab.faults.disk import MissingError, keep_mounts_to_ourselves
+
 DISK_BYTES = 192 << 20
 JOURNAL_BYTES = 8 << 20
 BLOCK_BYTES = 4096
 LOOP_DEVICES = 2  # that one disk takes: itself, and its journal
-_NEW_MOUNTS = 0x20000  # CLONE_NEWNS
 _READY_SECONDS = 10.0
 PROGRAMS = ("nbdkit", "nbdfuse", "losetup", "mkfs.ext4", "mke2fs", "e2fsck", "mount", "umount")
 DEVICES = (Path("/dev/fuse"), Path("/dev/loop-control"))
@@ -84,11 +84,9 @@ def _try_loop_devices() -> None:
 
 def have_mounts_of_our_own() -> None:
     """Called once in a process. NotHereError if it is not permitted."""
-    if ctypes.CDLL(None, use_errno=True).unshare(_NEW_MOUNTS) != 0:
-        raise NotHereError(f"unshare: {os.strerror(ctypes.get_errno())}")
     try:
-        _run("mount", "--make-rprivate", "/")
-    except OSError as cause:
+        keep_mounts_to_ourselves()
+    except (MissingError, OSError) as cause:
         raise NotHereError(str(cause)) from cause
 
 

@@ -16,15 +16,15 @@ import pytest
 
 pytest.importorskip("orbax", reason="of build/frameworks-venv")
 
-from lab.faults import calls, damage, shortage
+from lab.faults import calls, changes, damage, shortage
 from lab.faults.disk import MissingError
-from lab.faults.judge import Judge
 from lab.faults.nursery import Nursery
-from lab.faults.outcomes import BY_HAND, DETECTED, FELL_BACK, LOST, OF_OLDER, SILENT
-from lab.faults.state import layout
+from lab.faults.state import BY_HAND, DETECTED, FELL_BACK, LOST, OF_OLDER, SILENT, Judge, layout
 from lab.faults.subject import Subject
+from lab.writers.menu import CHAINER, JAX, TF, Entry
+from lab.writers.menu import VICTIMS as MENU
+from lab.writers.menu import VICTIMS_BY_NAME as SAVERS
 from lab.writers.values import Values
-from lab.writers.victims import CHAINER, JAX, MENU, SAVERS, TF, Entry
 
 SEED = 5
 JUDGE = Judge(layout(1), Values(SEED))
@@ -77,7 +77,7 @@ def test_faults_do_to_a_writer_of_a_framework_what_the_study_says(
 ) -> None:
     one = subject(name, nurseries, tmp_path)
     if name in DAMAGED:
-        with closing(damage.run(one, damage.BIT, DAMAGES)) as trials:
+        with closing(damage.run(one, changes.BIT, DAMAGES)) as trials:
             outcomes = Counter(trial.outcome for trial in trials)
         assert outcomes.most_common(1)[0][0] == DAMAGED[name]
     else:

@@ -18,7 +18,7 @@ pytest.importorskip("orbax", reason="of build/frameworks-venv")
 from lab.experiments import portability as experiment
 from lab.measure import run as study_run
 from lab.measure.case import Plan
-from lab.measure.environments import Environments
+from lab.measure.program import Environments
 from lab.networks.portable import NETWORKS, Torch
 from lab.programs import portability
 from lab.programs.portability import ARRAYS, BY_DEEPFREEZE, BY_ITSELF, EQUAL, NO_READER

@@ -11,7 +11,7 @@ pytest.importorskip("tensorflow", reason="of build/frameworks-venv")
 
 from lab.experiments import frequency, scale
 from lab.measure.case import Case, Plan
-from lab.measure.environments import Environments
+from lab.measure.program import Environments
 from lab.measure.row import OK, Row, check
 from lab.measure.run import rows_of
 

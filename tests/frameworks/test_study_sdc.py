@@ -11,7 +11,7 @@ from lab.experiments import sdc
 from lab.experiments.sdc import SILENT, TOLD, Group
 from lab.measure import run as study_run
 from lab.measure.case import Plan
-from lab.measure.environments import FRAMEWORKS, Environments
+from lab.measure.program import FRAMEWORKS, Environments
 
 LEFT_OUT = None
 WANTED = {

@@ -11,7 +11,7 @@ from lab.experiments import tearing
 from lab.experiments.tearing import CONSISTENT, TORN, Group
 from lab.measure import run as study_run
 from lab.measure.case import Plan
-from lab.measure.environments import Environments
+from lab.measure.program import Environments
 
 WANTED = {
     "chainer": {"chainer-thread": TORN, "chainer-process": CONSISTENT, "df-chainer": CONSISTENT},

@@ -22,12 +22,11 @@ from lab.experiments.everything import QUICK_RESULTS, RESULTS
 from lab.experiments.gpu import resume, torn, window
 from lab.experiments.window import intervals, positive
 from lab.measure import devices, machine
-from lab.measure.budget import Budget
+from lab.measure.devices import Budget, Lines, read
 from lab.measure.files import scratch
-from lab.measure.lines import Lines, read
 from lab.networks.gpu_workloads import MODELS
-from lab.report import gpu_page as plots
 from lab.report import gpu_table as table
+from lab.report.bench_page import gpu_page
 from lab.writers.loop_gpu import SAVERS
 
 PROGRAM = "lab.experiments.gpu"
@@ -157,7 +156,7 @@ def write_summary(results: Path) -> None:
     found = {part: rows for part, rows in found.items() if rows}
     (results / "gpu.md").write_text(table.markdown(found))
     if "window" in found:
-        (results / "gpu.html").write_text(plots.page(found["window"]))
+        (results / "gpu.html").write_text(gpu_page(found["window"]))
 
 
 def main(arguments: list[str]) -> int:

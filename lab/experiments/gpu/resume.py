@@ -19,8 +19,7 @@ import torch
 
 import deepfreeze as df
 from examples.digest import sha256, training_digest
-from lab.measure.budget import Budget
-from lab.measure.lines import Lines
+from lab.measure.devices import Budget, Lines
 from lab.networks import gpu_workloads as models
 from lab.networks.torch_workloads import Training
 from lab.writers.loop import Saver

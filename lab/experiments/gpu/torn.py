@@ -20,10 +20,8 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from lab.measure.budget import Budget
+from lab.measure.devices import Budget, Lines, judged
 from lab.measure.files import delete
-from lab.measure.gpu_rows import judged
-from lab.measure.lines import Lines
 from lab.networks.torch_workloads import Hooks, Parts, Training
 from lab.writers.loop import Saver
 from lab.writers.loop_gpu import DcpStaged, DeepFreeze

@@ -12,14 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lab.measure import devices
-from lab.measure import gpu_rows as rows
 from lab.measure import loop as measure
-from lab.measure.budget import Budget, OutOfTime
-from lab.measure.gpu_rows import Taken
-from lab.measure.lines import Lines
+from lab.measure.devices import Budget, Lines, Meter, OutOfTime, Taken, give_back
 from lab.measure.loop import Experiment
 from lab.measure.loop_summary import spread
-from lab.measure.memory import Meter, give_back
 from lab.networks import gpu_workloads as models
 from lab.writers.loop import Saver
 from lab.writers.loop_gpu import SAVERS, DeepFreeze
@@ -69,10 +65,10 @@ class Course:
 
     def summarise(self, device: str, lines: Lines) -> bool:
         """Whether DeepFreeze did what it was asked for."""
-        found = rows.rows(self.experiment, self.taken)
+        found = devices.rows(self.experiment, self.taken)
         for one in found:
             lines.add("row", {"model": self.experiment.workload.title, **one})
-        for target in rows.targets(self.experiment, found) if device == devices.CUDA else []:
+        for target in devices.targets(self.experiment, found) if device == devices.CUDA else []:
             lines.add("target", target)
         return all(one["status"] != "failed" for one in found if one["saver"] == DeepFreeze.name)
 

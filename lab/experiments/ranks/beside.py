@@ -22,8 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lab.experiments.ranks.options import carry_out, make_parser, with_ranks
 from lab.measure.loop import Experiment
 from lab.measure.ranks_jobs import run_job
-from lab.measure.ranks_segments import train_all
-from lab.measure.torchrun import gathered, join, report
+from lab.measure.ranks_segments import gathered, join, report, train_all
 from lab.networks.torch_workloads import WORKLOADS, Parts, Workload
 from lab.writers.loop import Saver
 from lab.writers.loop_ranks import SAVERS

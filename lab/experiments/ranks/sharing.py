@@ -21,7 +21,7 @@ import torch.distributed as dist
 import deepfreeze as df
 from lab.experiments.ranks.options import carry_out, make_parser, with_ranks
 from lab.measure.ranks_jobs import run_job
-from lab.measure.torchrun import gathered, join, report
+from lab.measure.ranks_segments import gathered, join, report
 from lab.networks.layout import Layout, equal_tensors
 from lab.networks.layouts import LAYOUTS
 

@@ -28,12 +28,12 @@ from lab.experiments.torture.campaign import (
     faults_of,
     what_is_missing,
 )
-from lab.faults.outcomes import DETECTED, FELL_BACK, HARMLESS, KEPT, OF_NEWER, OF_OLDER
-from lab.faults.state import layout
+from lab.faults.state import DETECTED, FELL_BACK, HARMLESS, KEPT, OF_NEWER, OF_OLDER, layout
 from lab.measure import machine
 from lab.measure.files import scratch
 from lab.report import torture_table as table
-from lab.writers.victims import MENU, SAVERS
+from lab.writers.menu import VICTIMS as MENU
+from lab.writers.menu import VICTIMS_BY_NAME as SAVERS
 
 OURS = "df"
 OURS_MAY = {DETECTED, FELL_BACK, HARMLESS, KEPT, OF_NEWER, OF_OLDER}

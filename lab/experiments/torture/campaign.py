@@ -13,14 +13,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lab.faults import cuts, damage, kills
+from lab.faults import changes, damage, moments
 from lab.faults.disk import EXT4, XFS, FileSystem, MissingError, keep_mounts_to_ourselves, missing
-from lab.faults.judge import Judge
 from lab.faults.nursery import HungError, Nursery, NurseryError
-from lab.faults.state import layout
+from lab.faults.state import Judge, layout
 from lab.faults.subject import Subject, Trial, Trials
+from lab.writers.menu import Entry
 from lab.writers.values import Values
-from lab.writers.victims import Entry
 
 FLIP, KILL, AFTER, DURING = "flip", "kill", "cut-after", "cut-during"
 FAULTS = (FLIP, KILL, AFTER, DURING)
@@ -55,11 +54,11 @@ class Fault:
 
     def run(self, subject: Subject, sizes: Sizes) -> Trials:
         if self.file_system is not None:
-            run = cuts.run_after if self.name == AFTER else cuts.run_during
+            run = moments.run_after if self.name == AFTER else moments.run_during
             return run(subject, self.file_system, sizes.cuts)
         if self.name == FLIP:
-            return damage.run(subject, damage.BIT, sizes.flips)
-        return kills.run(subject, sizes.kills)
+            return damage.run(subject, changes.BIT, sizes.flips)
+        return moments.run(subject, sizes.kills)
 
 
 @dataclass

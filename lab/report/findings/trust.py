@@ -16,8 +16,7 @@ from lab.report.findings.common import (
 )
 from lab.report.summary import Group, Study
 from lab.report.tables.common import is_ours, split, writer
-from lab.report.tables.faults import FOUND, HARMLESS, KEPT, REFUSED_WELL, SILENT
-from lab.report.tables.restarts import SAME
+from lab.report.tables.faults import FOUND, HARMLESS, KEPT, REFUSED_WELL, SAME, SILENT
 from lab.writers.tried import NAMES_OF_WRITERS
 
 NO_RESTART = "FAILED"

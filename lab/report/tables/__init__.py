@@ -10,7 +10,7 @@ from lab.measure.row import Row
 from lab.networks.asked import ABSENT
 from lab.report.summary import Group, Study
 from lab.report.table import Cell, Line, Mood, Table, words
-from lab.report.tables import faults, files, ranks, restarts, speed
+from lab.report.tables import faults, files, ranks, speed
 from lab.report.tables.common import framework, is_simulated, writer
 
 TABLES: dict[str, Callable[[Study], list[Table]]] = {
@@ -18,7 +18,7 @@ TABLES: dict[str, Callable[[Study], list[Table]]] = {
     "formats": files.formats,
     "frequency": speed.frequency,
     "scale": ranks.scale,
-    "determinism": restarts.determinism,
+    "determinism": faults.determinism,
     "crash": faults.crash,
     "corruption": faults.corruption,
     "sdc": faults.sdc,

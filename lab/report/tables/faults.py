@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lab.faults import outcomes
+from lab.faults import state
 from lab.report.summary import Group, Study
 from lab.report.table import Cell, Line, Mood, Table, notes_of, words
-from lab.report.tables.common import absent, failures, framework, is_ours, matrix, writer
+from lab.report.tables.common import absent, failures, framework, is_ours, matrix, split, writer
 
 KEPT = ("keeps the newest", "keeps one")
 LOST = ("can lose the newest", "can lose both")
@@ -48,7 +48,7 @@ def tries(group: Group) -> str:
         return ""
     if not isinstance(ends, dict):
         return f", {trials} tries"
-    lost = sum(int(ends.get(name, 0)) for name in (outcomes.LOST, outcomes.WRONG))
+    lost = sum(int(ends.get(name, 0)) for name in (state.LOST, state.WRONG))
     if group["verdict"] in LOST:
         return f", {lost} of {trials} lost"
     return f", {int(str(trials)) - lost} of {trials}"
@@ -140,3 +140,44 @@ def tearing_line(group: Group) -> Line:
     cells = (Cell(group.text("verdict"), mood), *words(f"{most.high:.0f}" if most else "",
                                                       group.text("trials")))  # fmt: skip
     return Line((*names, *cells), is_ours(group))
+
+
+# Trainings that were killed and resumed.
+
+
+SAME = "BIT_IDENTICAL"
+VERDICTS = {
+    SAME: ("bit for bit the same", Mood.GOOD),
+    "ULP_CLOSE": ("apart by rounding", Mood.WARN),
+    "DIVERGED": ("another training", Mood.BAD),
+    "FAILED": ("could not resume", Mood.BAD),
+    "NONDETERMINISTIC_BASELINE": ("two undisturbed runs differ", Mood.WARN),
+}
+
+
+def determinism(study: Study) -> list[Table]:
+    found = split(study.groups("determinism"), "framework")
+    return [of_framework(groups) for groups in found.values()]
+
+
+def of_framework(groups: list[Group]) -> Table:
+    columns = ("Writer", "Of the state it saved", "What happened", "The resumed training is",
+               "First difference", "Remark")  # fmt: skip
+    return Table(framework(groups[0]), columns, tuple(map(line, groups)), failures(groups))
+
+
+def line(group: Group) -> Line:
+    happened = group.text("fault") or "undisturbed, twice"
+    saved = group.text("saved") or "nothing"
+    names = words(writer(group), saved, happened)
+    if not group.ok:
+        return Line((*names, absent(group)), is_ours(group))
+    verdict, mood = VERDICTS.get(group.text("verdict"), (group.text("verdict"), Mood.PLAIN))
+    return Line((*names, Cell(verdict, mood), *words(first(group), group.text("reason"))),
+                is_ours(group))  # fmt: skip
+
+
+def first(group: Group) -> str:
+    if group["first_step"] is None:
+        return ""
+    return f"step {group['first_step']}, {group.text('first_entry')}"
