@@ -42,10 +42,11 @@ def _paths(source: Source, root: Path, folders: set[str]) -> Iterator[Finding]:
 
 
 def _exists(word: str, folders: tuple[Path, ...]) -> bool:
-    """Whether a path exists; up to its placeholder, if it has one."""
+    """Whether a path exists; up to its placeholder, if it has one. A test may go by its program."""
     before, *_ = _PLACEHOLDER.split(word, maxsplit=1)
     known = before.rpartition("/")[0] if before != word else word
-    return any((folder / known).exists() for folder in folders)
+    program = f"{known}.cc" if known.endswith("_test") else known
+    return any((folder / each).exists() for folder in folders for each in (known, program))
 
 
 def _of(source: Source, root: Path) -> Iterator[Finding]:
