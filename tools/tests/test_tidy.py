@@ -273,3 +273,13 @@ def test_links_that_lead_nowhere(tmp_path: Path, target: str, words: str) -> Non
     for text in (f"[it]({target})", f"[it]: {target}"):
         found = check(tmp_path, files | {"docs/a.md": f"# Title\n\n{good}\n{text}\n"})
         assert [(each.line, each.rule, each.text) for each in found] == [(5, "links", words)]
+
+
+@pytest.mark.parametrize("path", ["src/base/gone.cc", "src/gone/cmd_NAME.cc", "src/gone"])
+def test_paths_that_are_gone(tmp_path: Path, path: str) -> None:
+    text = "`src/base/a.h:12`, `src/base/cmd_NAME.cc`, `a/b`, `python x.py src/base/`, `b/c.md`\n"
+    files = {"docs/a.md": text, "docs/b/c.md": "# C\n"}
+    assert check(tmp_path, files) == []
+    found = check(tmp_path, files | {"docs/a.md": f"{text}\n`{path} --all`\n"})
+    assert [str(each) for each in found] == [f"docs/a.md:3: links: {path} is no path of the tree"]
+    assert check(tmp_path, files | {"docs/decisions/0001.md": f"`{path}`\n"}) == []
