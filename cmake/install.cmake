@@ -8,12 +8,12 @@ include(GNUInstallDirs)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/deepfreeze)
 
 add_library(df_package INTERFACE)  # "deepfreeze" is the program
-target_link_libraries(df_package INTERFACE df_engine)
+target_link_libraries(df_package INTERFACE df_api)
 set_target_properties(df_package PROPERTIES EXPORT_NAME deepfreeze)
 add_library(deepfreeze::deepfreeze ALIAS df_package)
 
 get_property(libraries GLOBAL PROPERTY df_libraries)
-list(REMOVE_ITEM libraries df_cli)  # the program's
+list(REMOVE_ITEM libraries df_cli df_inspect)  # the program's
 install(TARGETS df_package df_options ${libraries} EXPORT deepfreezeTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -15,6 +15,7 @@ _REFUSALS = r"(?:return\s+)?(?:\w+(?:\.|->))?(?:{names})\("
 _KNOWN = ("fail", "std::unexpected", "refuse", "add_bad", "Error", "CorruptError")
 _NOTHING = re.compile(r"return (?:false|std::nullopt);")  # a refusal without an error
 _CHANGE = re.compile(r"crc|sum|version|unchanged", re.I)
+_COPIES = ("src/arena/", "src/device/", "src/staging/")
 _SAME_SUMS = re.compile(r"\breturn ((?=[^;]*(?:crc|sums|version))[^;?]+? == [^;?]+);", re.I)
 _SYSTEM_SYNC = re.compile(r"::(?:fsync|fdatasync|sync_file_range|renameat2)\(")
 # Calls that order the work of a device, or return resources to it.
@@ -161,9 +162,9 @@ class Finder:
         return re.search(r"[^=!<>]=[^=]", self._mask[begin:end]) is not None
 
     def _turns_down(self, behind: str, begin: int, end: int) -> bool:
-        """A refusal by false or nothing; in staging that mostly only tells whose turn it is."""
+        """A refusal by false or nothing; of copies that mostly only tells whose turn it is."""
         compares = _CHANGE.search(self._text[begin:end]) is not None
-        judges = compares or not self._path.startswith("src/staging/")
+        judges = compares or not self._path.startswith(_COPIES)
         return judges and _NOTHING.match(behind) is not None
 
     def _demands(self, behind: str, begin: int, end: int) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 from mutant_sites import Edit, Finder, refusing_names, rewritten
 
 FOLDERS = (
-    "format", "storage", "pipeline", "manifest", "restore", "staging", "engine", "tensor", "plan",
-    "ranks",
+    "format", "storage", "pipeline", "manifest", "restore", "arena", "device", "staging", "save",
+    "agreement", "api", "tensor", "plan", "ranks",
 )  # fmt: skip
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "tests")
 

@@ -156,7 +156,7 @@ RUNS = (
     Run(
         "audit",
         "bits that flip in one rank's copy of the state",
-        ("build/release/src/engine/engine_test", "--gtest_filter=*NamesAFlippedBit*"),
+        ("build/release/src/api/api_test", "--gtest_filter=*NamesAFlippedBit*"),
         r"audit: .*",
         {"DEEPFREEZE_AUDIT_FLIPS": "100"},
     ),

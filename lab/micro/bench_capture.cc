@@ -3,11 +3,11 @@
 #include <cstring>
 #include <utility>
 
+#include "arena/arena.h"
 #include "base/cores.h"
 #include "base/try.h"
-#include "engine/save_plan.h"
 #include "samples.h"
-#include "staging/arena.h"
+#include "save/save_plan.h"
 #include "staging/copier_pool.h"
 #include "suite.h"
 

@@ -4,10 +4,10 @@
 #include <span>
 #include <vector>
 
+#include "arena/arena.h"
 #include "codec/crc32c.h"
 #include "codec/crc32c_copy.h"
 #include "format/layout.h"
-#include "staging/arena.h"
 #include "suite.h"
 
 namespace deepfreeze {

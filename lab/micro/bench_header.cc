@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "base/try.h"
-#include "engine/save_plan.h"
 #include "samples.h"
+#include "save/save_plan.h"
 #include "suite.h"
 
 namespace deepfreeze {

@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "base/try.h"
-#include "engine/save_plan.h"
 #include "samples.h"
+#include "save/save_plan.h"
 #include "suite.h"
 #include "tensor/tensor_table.h"
 

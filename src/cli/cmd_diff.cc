@@ -7,10 +7,11 @@
 
 #include "base/try.h"
 #include "cli/command.h"
-#include "cli/compare.h"
 #include "cli/console.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/run_ref.h"
+#include "inspect/compare.h"
 
 namespace deepfreeze {
 namespace {
@@ -93,7 +94,7 @@ void print_diff_json(const OpenedCheckpoint& a, const OpenedCheckpoint& b,
 Result<ExitCode> run_diff(const DiffArguments& arguments, Console& console) {
   DF_TRY(const OpenedCheckpoint a, open_checkpoint(arguments.a));
   DF_TRY(const OpenedCheckpoint b, open_checkpoint(arguments.b));
-  DF_TRY(const auto entries, compare_tensors(*a.snapshot, *b.snapshot, console));
+  DF_TRY(const auto entries, compare_tensors(*a.snapshot, *b.snapshot, bars_on(console)));
   DF_TRY(const auto objects, compare_objects(*a.snapshot, *b.snapshot));
   const auto differing = std::ranges::count_if(entries, std::not_fn(&TensorDiff::equal));
   if (console.json) {

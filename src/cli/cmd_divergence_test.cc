@@ -1,9 +1,9 @@
 // explain-divergence: the step, the kind of state and the cause that it names.
 #include <gtest/gtest.h>
 
-#include "cli/divergence.h"
 #include "cli/test_run.h"
 #include "format/sealed_fixture.h"
+#include "inspect/divergence.h"
 #include "restore/run_fixture.h"
 
 namespace deepfreeze {

@@ -8,12 +8,14 @@
 #include "base/try.h"
 #include "cli/command.h"
 #include "cli/console.h"
-#include "cli/doctor_exam.h"
-#include "cli/doctor_treatment.h"
 #include "cli/fault_output.h"
-#include "cli/last_readings.h"
 #include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/readings_output.h"
 #include "cli/run_ref.h"
+#include "inspect/doctor_exam.h"
+#include "inspect/doctor_treatment.h"
+#include "inspect/last_readings.h"
 
 namespace deepfreeze {
 namespace {
@@ -59,14 +61,14 @@ Result<std::vector<Oddity>> look_again(OpenedRun& run) {
 Status treat(const DoctorArguments& arguments, const Console& console, Visit& visit) {
   DF_TRY(std::vector<Oddity> found, survey_run(*visit.run.vfs, visit.run.listing));
   if (arguments.repair) {
-    visit.repairs = repair_run(visit.run, found, console);
+    visit.repairs = repair_run(visit.run, found, bars_on(console));
     DF_TRY(found, look_again(visit.run));
   }
   if (arguments.delete_debris) {
     visit.debris = tidy_run(visit.run, found);
     DF_TRY(found, look_again(visit.run));
   }
-  visit.complaints = examine(visit.run, found, {.read_all = arguments.verify}, console);
+  visit.complaints = examine(visit.run, found, {.read_all = arguments.verify}, bars_on(console));
   visit.blocks_read = arguments.verify;
   visit.readings = last_readings(visit.run);
   if (visit.blocks_read) return {};

@@ -7,10 +7,10 @@
 
 #include "base/fail_point.h"
 #include "base/log.h"
-#include "cli/doctor_exam.h"
 #include "cli/test_run.h"
 #include "format/sealed_fixture.h"
 #include "format/strict_json.h"
+#include "inspect/doctor_exam.h"
 #include "manifest/commit.h"
 #include "manifest/run_directory.h"
 #include "restore/run_fixture.h"
@@ -320,9 +320,8 @@ TEST_F(Doctor, WhatACollectorDeletesMeanwhileIsNoFault) {
   add(2);
   const OpenedRun run = must(open_run(run_.text()));
   must(remove_attempt(run_.vfs(), {1, first.point.attempt_id}));
-  std::ostringstream sink;
   for (const bool read_all : {false, true}) {
-    const auto complaints = examine(run, {}, {.read_all = read_all}, {.out = sink, .err = sink});
+    const auto complaints = examine(run, {}, {.read_all = read_all}, unwatched);
     EXPECT_TRUE(complaints.empty());
   }
 }

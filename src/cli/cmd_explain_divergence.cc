@@ -7,9 +7,10 @@
 #include "base/try.h"
 #include "cli/command.h"
 #include "cli/console.h"
-#include "cli/divergence.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/run_ref.h"
+#include "inspect/divergence.h"
 
 namespace deepfreeze {
 namespace {
@@ -90,7 +91,7 @@ void print_comparison_json(const OpenedRun& a, const OpenedRun& b, const Compari
 Result<ExitCode> explain_divergence(const DivergenceArguments& arguments, Console& console) {
   DF_TRY(const OpenedRun a, open_whole_run(arguments.a));
   DF_TRY(const OpenedRun b, open_whole_run(arguments.b));
-  DF_TRY(const Comparison found, find_divergence(a, b, console));
+  DF_TRY(const Comparison found, find_divergence(a, b, bars_on(console)));
   if (console.json) {
     print_comparison_json(a, b, found, console);
   } else if (found.divergence) {

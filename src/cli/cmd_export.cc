@@ -15,6 +15,7 @@
 #include "cli/plain_safetensors.h"
 #include "cli/progress.h"
 #include "cli/run_ref.h"
+#include "inspect/reading.h"
 
 namespace deepfreeze {
 namespace {

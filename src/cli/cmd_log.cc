@@ -9,9 +9,9 @@
 #include "base/try.h"
 #include "cli/command.h"
 #include "cli/console.h"
-#include "cli/lineage.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
+#include "inspect/lineage.h"
 
 namespace deepfreeze {
 namespace {

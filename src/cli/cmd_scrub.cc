@@ -9,10 +9,12 @@
 #include "base/try.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/findings_output.h"
 #include "cli/idle_work.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/run_ref.h"
-#include "cli/scrub_pass.h"
+#include "inspect/scrub_pass.h"
 
 namespace deepfreeze {
 namespace {
@@ -55,7 +57,7 @@ ScrubReport scrub(const ScrubArguments& arguments, const Console& console) {
   ScrubLimits limits;
   if (arguments.seconds_max > 0) limits.time_max = std::chrono::seconds(arguments.seconds_max);
   report.notes =
-      run_idle([&] { report.runs = scrub_runs(arguments.runs, limit, limits, console); });
+      run_idle([&] { report.runs = scrub_runs(arguments.runs, limit, limits, bars_on(console)); });
   report.bytes = limit.taken();
   report.seconds = seconds_since(start);
   return report;

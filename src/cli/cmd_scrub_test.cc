@@ -14,10 +14,10 @@
 #include "base/fail_point.h"
 #include "base/unique_fd.h"
 #include "cli/idle_work.h"
-#include "cli/scrub_pass.h"
 #include "cli/test_run.h"
 #include "format/sealed_fixture.h"
 #include "format/strict_json.h"
+#include "inspect/scrub_pass.h"
 #include "manifest/commit.h"
 #include "manifest/scrub_memory.h"
 #include "restore/run_fixture.h"
@@ -265,9 +265,7 @@ std::vector<ScrubbedRun> scrub_out_of_time(const std::vector<std::string>& paths
   const auto clock = [&] { return now; };
   RateLimit limit(
       1, {.now = clock, .sleep = [&](Monotonic::duration) { now += std::chrono::hours(1000); }});
-  std::ostringstream sink;
-  return scrub_runs(paths, limit, {.time_max = std::chrono::seconds(1), .now = clock},
-                    {.out = sink, .err = sink});
+  return scrub_runs(paths, limit, {.time_max = std::chrono::seconds(1), .now = clock}, unwatched);
 }
 
 TEST_F(Scrub, RunsShareOneQueue) {
@@ -467,9 +465,7 @@ TEST_F(Scrub, WhatACollectorDeletesMeanwhileIsNoFault) {
     deleted = remove_attempt(run_.vfs(), second).has_value();
   };
   RateLimit limit(1, {.now = [&] { return now; }, .sleep = sleep});
-  std::ostringstream sink;
-  const Console console{.out = sink, .err = sink};
-  const auto runs = scrub_runs({run_.text()}, limit, {}, console);
+  const auto runs = scrub_runs({run_.text()}, limit, {}, unwatched);
   ASSERT_TRUE(deleted);
   ASSERT_EQ(runs.size(), 1U);
   EXPECT_TRUE(runs[0].good());
@@ -486,8 +482,7 @@ TEST_F(Scrub, KeepsToItsRateOverThePass) {
   Monotonic::time_point now{};
   const auto sleep = [&](Monotonic::duration length) { now += length; };
   RateLimit limit(kRate, {.now = [&] { return now; }, .sleep = sleep});
-  std::ostringstream sink;
-  const auto runs = scrub_runs({run_.text()}, limit, {}, {.out = sink, .err = sink});
+  const auto runs = scrub_runs({run_.text()}, limit, {}, unwatched);
   EXPECT_TRUE(runs[0].good());
   const double seconds = std::chrono::duration<double>(now.time_since_epoch()).count();
   EXPECT_NEAR(seconds * kRate, static_cast<double>(limit.taken()), 1);

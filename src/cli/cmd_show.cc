@@ -11,10 +11,11 @@
 #include "cli/console.h"
 #include "cli/output.h"
 #include "cli/progress.h"
-#include "cli/read_tensor.h"
 #include "cli/run_ref.h"
-#include "cli/tensor_stats.h"
 #include "format/state_tree.h"
+#include "inspect/read_tensor.h"
+#include "inspect/reading.h"
+#include "inspect/tensor_stats.h"
 
 namespace deepfreeze {
 namespace {

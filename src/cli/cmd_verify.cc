@@ -5,12 +5,14 @@
 #include <ostream>
 
 #include "base/try.h"
-#include "cli/checkup.h"
 #include "cli/command.h"
 #include "cli/console.h"
-#include "cli/last_readings.h"
+#include "cli/findings_output.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/run_ref.h"
+#include "inspect/checkup.h"
+#include "inspect/last_readings.h"
 #include "restore/device_reader.h"
 
 namespace deepfreeze {
@@ -23,7 +25,7 @@ struct VerifyArguments {
 
 // A whole run with its records, or every attempt at one step.
 Result<Findings> check_run(const OpenedRun& run, const RunRef& ref, const CheckSettings& settings,
-                           const Console& console, std::vector<Reading>& readings) {
+                           const Watch& watch, std::vector<Reading>& readings) {
   Findings findings{.deep = settings.deep};
   std::optional<std::uint64_t> step = ref.step;
   if (ref.at && !step) {
@@ -33,7 +35,7 @@ Result<Findings> check_run(const OpenedRun& run, const RunRef& ref, const CheckS
   if (!ref.at) check_records(run.listing, findings);
   for (const AttemptState& attempt : run.listing.attempts) {
     if (step && attempt.name.step != *step) continue;
-    DF_TRY(const Verdict verdict, check_attempt(*run.vfs, attempt, settings, console, findings));
+    DF_TRY(const Verdict verdict, check_attempt(*run.vfs, attempt, settings, watch, findings));
     readings.emplace_back(attempt.name, verdict);
   }
   if (step && findings.attempts.empty()) {
@@ -60,7 +62,7 @@ ExitCode tell(const OpenedRun& run, const Findings& findings, Console& console) 
 Result<ExitCode> verify(const RunRef& ref, Console& console) {
   DF_TRY(const OpenedRun run, open_run(ref.path));
   std::vector<Reading> readings;  // perhaps of pages in memory, so the run does not remember them
-  DF_TRY(const Findings findings, check_run(run, ref, {}, console, readings));
+  DF_TRY(const Findings findings, check_run(run, ref, {}, bars_on(console), readings));
   return tell(run, findings, console);
 }
 
@@ -68,7 +70,7 @@ Result<ExitCode> verify_deep(const RunRef& ref, Console& console) {
   RateLimit unlimited(0);
   DF_TRY(const OpenedDevice device, open_run_on_device(ref.path, unlimited));
   std::vector<Reading> readings;
-  DF_TRY(Findings findings, check_run(device.run, ref, {.deep = true}, console, readings));
+  DF_TRY(Findings findings, check_run(device.run, ref, {.deep = true}, bars_on(console), readings));
   remember_readings(*device.run.vfs, device.run.listing.run.run_id, readings);
   add_device_note(device.reader->read_through_cache(), findings);
   return tell(device.run, findings, console);

@@ -16,7 +16,6 @@ enum ExitCode : std::uint8_t {
 };
 
 inline constexpr int kJsonFormat = 1;  // of every --json document
-inline constexpr std::size_t kReadThreads = 4;
 
 struct Console {
   std::ostream& out;

@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ostream.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <ctime>
 #include <numeric>
 #include <ostream>
 
@@ -101,14 +99,6 @@ std::string human_bytes(std::uint64_t bytes) {
   return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-std::string utc_time(std::int64_t micros) {
-  const std::time_t seconds = static_cast<std::time_t>(micros / 1'000'000);
-  std::tm parts{};
-  if (gmtime_r(&seconds, &parts) == nullptr) return "?";
-  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02} UTC", parts.tm_year + 1900,
-                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
-}
-
 std::string human_age(std::int64_t then, std::int64_t now) {
   const double seconds = (static_cast<double>(now) - static_cast<double>(then)) / 1e6;
   if (seconds < 0) return "in the future";
@@ -119,13 +109,6 @@ std::string human_age(std::int64_t then, std::int64_t now) {
 }
 
 std::string number_text(double value) { return fmt::format("{:.6g}", value); }
-
-std::string shape_text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
-std::string dtype_text(const TensorSpec& spec) {
-  if (spec.logical_dtype.empty()) return std::string(dtype_name(spec.dtype));
-  return fmt::format("{} ({})", dtype_name(spec.dtype), spec.logical_dtype);
-}
 
 nlohmann::ordered_json json_document(std::string_view verb) {
   return {{"format", kJsonFormat}, {"command", verb}};

@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "deepfreeze/tensor.h"
 #include "format/records.h"
+#include "inspect/text.h"
 
 namespace deepfreeze {
 
@@ -47,11 +48,8 @@ class Table {
 [[nodiscard]] std::string cut_to(std::size_t width_max, std::string_view text);
 
 [[nodiscard]] std::string human_bytes(std::uint64_t bytes);  // "306.9 MB", powers of 1000
-[[nodiscard]] std::string utc_time(std::int64_t micros);     // "2026-11-21 08:52:10 UTC"
 [[nodiscard]] std::string human_age(std::int64_t then, std::int64_t now);  // "3 min ago"
-[[nodiscard]] std::string number_text(double value);           // six digits, "nan", "-inf"
-[[nodiscard]] std::string shape_text(const Shape& shape);      // "[64, 3]"
-[[nodiscard]] std::string dtype_text(const TensorSpec& spec);  // "F32 (complex64)"
+[[nodiscard]] std::string number_text(double value);  // six digits, "nan", "-inf"
 
 [[nodiscard]] nlohmann::ordered_json json_document(std::string_view verb);
 // Finite numbers as they are; the others as "nan", "inf", "-inf", since JSON has no such numbers.

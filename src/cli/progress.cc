@@ -3,6 +3,7 @@
 #include <fmt/ostream.h>
 
 #include <algorithm>
+#include <memory>
 #include <ostream>
 #include <utility>
 
@@ -44,6 +45,13 @@ void Progress::update(std::uint64_t done) {
              std::string(filled, '#'), std::string(kBarWidth - filled, '-'), part * 100,
              human_bytes(done), human_bytes(total_), human_bytes(rate));
   console_.err.flush();
+}
+
+Watch bars_on(const Console& console) {
+  return [&console](std::string label, std::uint64_t total) {
+    const auto bar = std::make_shared<Progress>(console, std::move(label), total);
+    return [bar](std::uint64_t done) { bar->update(done); };
+  };
 }
 
 }  // namespace deepfreeze

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/console.h"
+#include "inspect/reading.h"
 
 namespace deepfreeze {
 
@@ -31,5 +32,8 @@ class Progress {
   Monotonic::time_point drawn_;
   bool visible_ = false;
 };
+
+// A bar of its own for each reading. Borrows `console`.
+[[nodiscard]] Watch bars_on(const Console& console);
 
 }  // namespace deepfreeze

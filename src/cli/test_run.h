@@ -1,12 +1,14 @@
 // For tests: one call of the program, and its output.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/cli.h"
+#include "inspect/reading.h"
 
 namespace deepfreeze {
 
@@ -37,6 +39,11 @@ inline Answer call(const std::vector<std::string>& arguments) {
 inline Answer call_json(std::vector<std::string> arguments) {
   arguments.emplace_back("--json");
   return call(arguments);
+}
+
+// A Watch that looks away.
+inline OnProgress unwatched(const std::string&, std::uint64_t) {
+  return [](std::uint64_t) {};
 }
 
 }  // namespace deepfreeze

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "deepfreeze/result.h"
+#include "device/cuda_device.h"
 #include "format/layout.h"
-#include "staging/cuda_device.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {

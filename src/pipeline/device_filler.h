@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/try.h"
-#include "staging/cuda_device.h"
+#include "device/cuda_device.h"
 
 namespace deepfreeze {
 

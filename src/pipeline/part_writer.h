@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "arena/image.h"
 #include "deepfreeze/result.h"
-#include "staging/image.h"
 
 namespace deepfreeze {
 

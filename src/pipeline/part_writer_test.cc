@@ -9,11 +9,11 @@
 #include <cerrno>
 #include <thread>
 
+#include "arena/arena.h"
 #include "base/fail_point.h"
 #include "base/try.h"
 #include "pipeline/part_fixture.h"
 #include "pipeline/threaded_part_writer.h"
-#include "staging/arena.h"
 #include "staging/capture_session.h"
 #include "staging/copier_pool.h"
 #include "support/sim_disk.h"

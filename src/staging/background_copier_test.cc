@@ -4,8 +4,8 @@
 
 #include <thread>
 
+#include "arena/held_memory.h"
 #include "staging/capture_fixture.h"
-#include "staging/held_memory.h"
 
 namespace deepfreeze {
 namespace {

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "staging/image.h"
+#include "arena/image.h"
 #include "staging/piece_copy.h"
 
 namespace deepfreeze {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <thread>
 
+#include "arena/held_memory.h"
 #include "staging/background_copier.h"
 #include "staging/capture_fixture.h"
 #include "staging/copier_pool.h"
-#include "staging/held_memory.h"
 
 namespace deepfreeze {
 namespace {

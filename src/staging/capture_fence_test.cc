@@ -5,10 +5,10 @@
 #include <array>
 #include <thread>
 
+#include "arena/held_memory.h"
 #include "staging/background_copier.h"
 #include "staging/capture_fixture.h"
 #include "staging/copier_pool.h"
-#include "staging/held_memory.h"
 
 namespace deepfreeze {
 namespace {

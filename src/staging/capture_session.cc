@@ -22,10 +22,10 @@
 #include "base/fail_point.h"
 #include "base/trace.h"
 #include "base/try.h"
+#include "device/cuda_reader.h"
 #include "staging/block_ledger.h"
 #include "staging/copy_lane.h"
 #include "staging/copy_slot.h"
-#include "staging/cuda_reader.h"
 #include "staging/slab_gate.h"
 #include "staging/witness.h"
 

@@ -13,10 +13,10 @@
 #include <span>
 #include <vector>
 
+#include "arena/capture_item.h"
+#include "arena/image.h"
 #include "deepfreeze/result.h"
-#include "staging/capture_item.h"
-#include "staging/device_capture.h"
-#include "staging/image.h"
+#include "device/device_capture.h"
 
 namespace deepfreeze {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <thread>
 
+#include "arena/held_memory.h"
 #include "base/log.h"
 #include "base/named_threads.h"
 #include "staging/capture_fixture.h"
-#include "staging/held_memory.h"
 
 namespace deepfreeze {
 namespace {

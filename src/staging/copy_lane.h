@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "staging/capture_item.h"
+#include "arena/capture_item.h"
 
 namespace deepfreeze {
 

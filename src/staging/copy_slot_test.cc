@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <thread>
 
+#include "arena/held_memory.h"
 #include "base/thread_sanitizer.h"
 #include "codec/crc32c.h"
-#include "staging/held_memory.h"
 
 namespace deepfreeze {
 namespace {

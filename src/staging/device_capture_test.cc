@@ -1,6 +1,6 @@
 // Capture from devices, on the fake driver: the order of copies and kernels, the holding and giving
 // back of devices' resources, and errors.
-#include "staging/device_capture.h"
+#include "device/device_capture.h"
 
 #include <gtest/gtest.h>
 

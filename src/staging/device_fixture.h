@@ -12,9 +12,9 @@
 #include <set>
 #include <vector>
 
-#include "staging/arena.h"
+#include "arena/arena.h"
+#include "device/cuda_device.h"
 #include "staging/capture_session.h"
-#include "staging/cuda_device.h"
 #include "staging/device_copier.h"
 #include "support/fake_device.h"
 

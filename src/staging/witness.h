@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "arena/capture_item.h"
 #include "deepfreeze/result.h"
-#include "staging/capture_item.h"
 
 namespace deepfreeze {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <map>
 
-#include "engine/open_checkpoint.h"
+#include "api/open_checkpoint.h"
 #include "fuzz/fuzz_target.h"
 #include "fuzz/planted_run.h"
 #include "manifest/claims.h"

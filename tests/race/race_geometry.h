@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "arena/capture_item.h"
 #include "race/jitter.h"
-#include "staging/capture_item.h"
 
 namespace deepfreeze {
 

@@ -142,6 +142,6 @@ def test_the_sources_have_all_that_durability_and_detection_rest_on() -> None:
         ("src/pipeline/block_reader.cc", "found != stored"),
         ("src/pipeline/block_reader.cc", "bytes_there < extent.size()"),
         ("src/staging/witness.cc", "crc32c(copied) == record.pieces[number]"),
-        ("src/engine/given_tensors.cc", "there == first.end()"),
+        ("src/agreement/given_tensors.cc", "there == first.end()"),
     ):
         assert (path, text) in found

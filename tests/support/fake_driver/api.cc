@@ -3,7 +3,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "staging/cuda_driver.h"
+#include "device/cuda_driver.h"
 #include "support/fake_driver/driver.h"
 
 namespace deepfreeze::fake_driver {

@@ -1,0 +1,235 @@
+#include "deepfreeze/checkpointer.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "api/checkpointer_impl.h"
+#include "api/open_checkpoint.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include "base/try.h"
+#include "storage/posix_vfs.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kMetricNameBytesMax = 65'536;  // it is in every claim
+
+Status check_options(const Options& options) {
+  const Keep& keep = options.keep;
+  if (keep.last == 0U || keep.every == 0U || (keep.best && keep.best->count == 0)) {
+    return fail(ErrorCode::kInvalidArgument, "keep: 0 checkpoints or steps is no rule");
+  }
+  if (keep.best && keep.best->metric.size() > kMetricNameBytesMax) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("keep: the name of the metric has {} bytes, of at most {}",
+                            keep.best->metric.size(), kMetricNameBytesMax));
+  }
+  return {};
+}
+
+// The options that ranks must have in common. A checkpoint is known to be finite only if all ranks
+// have statistics.
+std::string_view subject_of(const Options& options) {
+  if (options.read_only) return "open read-only";
+  return options.statistics ? "open with statistics" : "open";
+}
+
+// Reported at open(): a save would find it only when there is something to lose.
+Result<std::unique_ptr<Vfs>> open_to_write(const std::filesystem::path& root) {
+  DF_TRY_VOID(make_durable_directories(root));
+  DF_TRY(auto vfs, open_posix_vfs(root));
+  DF_TRY_VOID(vfs->check_writable());
+  return vfs;
+}
+
+Result<std::unique_ptr<Vfs>> open_directory(const std::filesystem::path& root, bool read_only) {
+  if (read_only) return open_posix_vfs(root);
+  auto vfs = open_to_write(root);
+  if (vfs) return vfs;
+  const Error cause = vfs.error().within(fmt::format("open {} to save in it", root.string()));
+  return fail(cause.code(),
+              cause.message() +
+                  ". Choose a directory that this process may write; to restore "
+                  "only, open it with read_only",
+              cause.os_errno());
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
+
+Checkpointer& Checkpointer::operator=(Checkpointer&& other) noexcept {
+  std::swap(impl_, other.impl_);  // the destructor knows how to end it
+  return *this;
+}
+
+Checkpointer::~Checkpointer() {
+  // A forked child has neither the threads nor the arena: there is nothing to give back.
+  if (impl_ && impl_->owner != ::getpid()) std::ignore = impl_.release();
+  if (!impl_ || impl_->closed) return;
+  impl_->stop();
+  const Status saved = impl_->check_any_saved();
+  if (!saved) log_warning(saved.error().message());
+}
+
+Status Checkpointer::check_usable(std::string_view operation) const {
+  if (!impl_->closed && impl_->owner == ::getpid()) return {};
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: the checkpointer is closed, or its process was forked", operation));
+}
+
+Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Options options) {
+  DF_TRY(JobRanks ranks, JobRanks::join(options.ranks));
+  const std::string_view subject = subject_of(options);
+  auto own = Impl::open(path, std::move(options), ranks);
+  const Status opened = own ? Status{} : std::unexpected(own.error());
+  DF_TRY_VOID(ranks.agree(subject, opened));
+  return Checkpointer(*std::move(own));
+}
+
+Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
+    const std::filesystem::path& path, Options options, const JobRanks& ranks) {
+  DF_TRY_VOID(check_options(options));
+  DF_TRY(const IoMode io_mode, io_mode_from_environment());
+  DF_TRY(auto write_engine,
+         WriteEngine::open({.mode = io_mode, .writes_in_flight = options.write_threads}));
+  DF_TRY(const std::filesystem::path root, absolute_path(path));
+  if (options.parent) {
+    DF_TRY(const std::filesystem::path parent, absolute_path(options.parent->run));
+    options.parent->run = parent.string();
+  }
+  DF_TRY(auto vfs, open_directory(root, options.read_only));
+  DF_TRY(RunWriter writer, options.read_only ? RunWriter::open_to_read(*vfs)
+                                             : RunWriter::open(*vfs, options.parent, options.keep));
+  DF_TRY(auto trace_file, TraceFile::from_environment());
+  try {
+    Parts parts = {.ranks = ranks,
+                   .vfs = std::move(vfs),
+                   .writer = std::move(writer),
+                   .write_engine = std::move(write_engine),
+                   .trace_file = std::move(trace_file)};
+    return std::make_unique<Impl>(std::move(parts), std::move(options));
+  } catch (const std::exception& cause) {  // std::system_error if no thread can be started
+    return std::unexpected(out_of_memory(cause).within("open " + root.string()));
+  }
+}
+
+Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request) {
+  const trace::Span span("save");
+  try {
+    const std::string operation = fmt::format("save step {}", request.step);
+    DF_TRY_VOID(check_usable(operation));
+    DF_TRY_VOID(impl_->check_may_save(operation));
+    return impl_->checked_save(request);
+  } catch (const std::exception& cause) {
+    impl_->capturer.discard_early();
+    return std::unexpected(out_of_memory(cause).within("save"));
+  }
+}
+
+void Checkpointer::decline(const Error& why) {
+  if (!check_usable("decline") || impl_->ranks.is_alone()) return;
+  impl_->capturer.discard_early();
+  const SaveVote own{.run_id = {}, .ready = std::unexpected(why)};
+  std::ignore = impl_->agree_on_save(own);
+}
+
+Status Checkpointer::prewarm(const SaveRequest& request) {
+  DF_TRY_VOID(check_usable("prewarm"));
+  DF_TRY_VOID(impl_->check_may_save("prewarm"));
+  try {
+    return impl_->prewarm(request);
+  } catch (const std::exception& cause) {
+    return std::unexpected(out_of_memory(cause).within("prewarm"));
+  }
+}
+
+void Checkpointer::fence(std::uint32_t guard, std::span<const DeviceStream> streams) {
+  if (impl_->owner == ::getpid()) impl_->capturer.fence(guard, streams);
+}
+
+void Checkpointer::fence(std::span<const DeviceStream> streams) {
+  if (impl_->owner == ::getpid()) impl_->capturer.fence_all(streams);
+}
+
+Result<bool> Checkpointer::begin_capture(const TensorTable& tensors) {
+  DF_TRY_VOID(check_usable("begin a capture"));
+  try {
+    DF_TRY_VOID(impl_->planner.accept(tensors));
+    if (!impl_->planner.has_shares()) return false;  // the next save tells
+    return impl_->capturer.begin_early(impl_->planner.plan_capture(tensors, impl_->save_index + 1));
+  } catch (const std::exception& cause) {
+    return std::unexpected(out_of_memory(cause).within("begin a capture"));
+  }
+}
+
+// Called in the hooks of an update, which an error would end. The save captures anew instead.
+
+void Checkpointer::release(std::uint32_t guard, std::span<const DeviceStream> streams) {
+  if (impl_->owner != ::getpid()) return;
+  try {
+    impl_->capturer.release_early(guard, streams);
+  } catch (const std::exception&) {
+    impl_->capturer.discard_early();
+  }
+}
+
+void Checkpointer::discard_capture() {
+  if (impl_->owner == ::getpid()) impl_->capturer.discard_early();
+}
+
+Result<std::vector<CheckpointInfo>> Checkpointer::candidates() {
+  DF_TRY_VOID(check_usable("list candidates"));
+  impl_->wait_idle();
+  return impl_->candidates();
+}
+
+Result<std::optional<CheckpointInfo>> Checkpointer::best(const BestBy& by) {
+  DF_TRY(const auto infos, candidates());
+  if (infos.empty()) return std::nullopt;
+  const auto found = impl_->best_of_own(infos, by);
+  const Status own = found ? Status{} : std::unexpected(found.error());
+  // The rules on the disk may have become another process's: ranks that chose different checkpoints
+  // must not go on.
+  DF_TRY_VOID(agree(found ? "best: " + found->path : "best", own));
+  return *found;
+}
+
+Result<bool> Checkpointer::as_rank0(bool own) {
+  DF_TRY_VOID(check_usable("ask rank 0"));
+  return impl_->ranks.as_rank0(own);
+}
+
+Status Checkpointer::agree(std::string_view subject, const Status& own) {
+  DF_TRY_VOID(check_usable("agree"));
+  return impl_->ranks.agree(subject, own);
+}
+
+Status Checkpointer::continue_from(const CheckpointInfo& info) {
+  DF_TRY_VOID(check_usable("continue from " + info.path));
+  if (impl_->options.read_only) return {};
+  impl_->writer.continue_from(point_of(info));
+  impl_->save_index = std::max(impl_->writer.save_index(), info.save_index);
+  return {};
+}
+
+void Checkpointer::wait() {
+  if (impl_->owner == ::getpid()) impl_->wait_idle();
+}
+
+Status Checkpointer::close() {
+  if (impl_->owner != ::getpid()) return {};
+  if (std::exchange(impl_->closed, true)) return {};
+  impl_->stop();
+  impl_->capturer.give_back();
+  return impl_->check_any_saved();
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,406 @@
+#include "api/checkpointer_impl.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "agreement/tensor_checksums.h"
+#include "api/open_checkpoint.h"
+#include "base/log.h"
+#include "base/named_threads.h"
+#include "base/scope_exit.h"
+#include "base/trace.h"
+#include "base/try.h"
+#include "manifest/claims.h"
+#include "manifest/history.h"
+#include "manifest/retention.h"
+#include "manifest/several_ranks.h"
+
+namespace deepfreeze {
+namespace {
+
+// Longer waits would overflow the clock that they are added to.
+constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
+
+void note_sizes(const SavePlan& plan, SaveHandle::State& handle) {
+  handle.status.bytes = plan.data_bytes();
+  for (const CaptureItem& item : plan.items) {
+    // Bytes on a device arrive later, guarded or not: a stream waits for them, no thread.
+    const bool is_later = item.guard != kUnguarded || item.device != kHostMemory;
+    if (is_later) handle.status.guarded_bytes += item.source.size();
+  }
+}
+
+Status status_of(const Result<std::vector<CheckpointInfo>>& infos) {
+  if (infos) return {};
+  return std::unexpected(infos.error());
+}
+
+Result<std::vector<Point>> points_of(const Result<std::vector<CheckpointInfo>>& infos) {
+  if (!infos) return std::unexpected(infos.error());
+  std::vector<Point> points;
+  for (const CheckpointInfo& info : *infos) points.push_back(point_of(info));
+  return points;
+}
+
+// The checkpoints that rank 0 named, in its order.
+Result<std::vector<CheckpointInfo>> pick(std::vector<CheckpointInfo> infos,
+                                         const std::vector<Point>& points) {
+  std::vector<CheckpointInfo> picked;
+  for (const Point& point : points) {
+    const auto found = std::ranges::find(infos, point.attempt_id, &CheckpointInfo::attempt_id);
+    if (found == infos.end()) {
+      return fail(ErrorCode::kMismatch,
+                  fmt::format("step {} is there for rank 0 and not here: they need one directory "
+                              "that all see",
+                              point.step));
+    }
+    picked.push_back(std::move(*found));
+  }
+  return picked;
+}
+
+// Errors of the request, not of the machine: no handle is made for them.
+bool is_callers_mistake(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kEncode:
+    case ErrorCode::kMismatch:
+    case ErrorCode::kBusy:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Error out_of_memory(const std::exception& cause) {
+  return {ErrorCode::kNoSpace, fmt::format("memory or threads are refused: {}", cause.what())};
+}
+
+void Checkpointer::Impl::work() {
+  enter_own_thread("df-save");
+  while (const auto job = jobs.pop()) {
+    run_job(**job);
+    if (trace_file) trace_file->flush();
+    const std::lock_guard lock(mutex);
+    --jobs_unfinished;
+    changed.notify_all();
+  }
+}
+
+// The trainer must outlive whatever happens here, a refused allocation included.
+void Checkpointer::Impl::run_job(SaveJob& job) {
+  bool freed = false;  // from then on the arena is another save's
+  const auto free_once = [&] {
+    if (!std::exchange(freed, true)) capturer.free_arena();
+  };
+  bool committed = false;
+  try {
+    committed = job.run(free_once);
+  } catch (const std::exception& cause) {
+    job.settle_failed(out_of_memory(cause));
+    free_once();
+  }
+  note_end(committed, job.handle());
+  if (committed && ranks.commits()) collect_or_warn(job);
+  if (!committed && !ranks.is_alone()) leaves_aborted = true;
+}
+
+void Checkpointer::Impl::note_end(bool committed,
+                                  const std::shared_ptr<SaveHandle::State>& handle) {
+  const std::lock_guard lock(mutex);
+  has_committed = has_committed || committed;
+  if (has_committed) {
+    first_failed.reset();
+  } else if (!first_failed) {
+    first_failed = handle;
+  }
+}
+
+// A program that checks no handle must not end as if all were well without a single checkpoint.
+Status Checkpointer::Impl::check_any_saved() {
+  const std::lock_guard lock(mutex);
+  if (!first_failed) return {};
+  const std::lock_guard handle_lock(first_failed->mutex);
+  if (first_failed->is_told || !first_failed->status.error) return {};
+  return std::unexpected(first_failed->status.error->within(
+      fmt::format("{}: no save has succeeded. The first", vfs->path_of(""))));
+}
+
+Status Checkpointer::Impl::check_may_save(std::string_view operation) const {
+  if (!options.read_only) return {};
+  return fail(ErrorCode::kInvalidArgument, fmt::format("{}: {} was opened read-only, for restoring",
+                                                       operation, vfs->path_of("")));
+}
+
+// The save itself is durable, whatever becomes of older ones.
+void Checkpointer::Impl::collect_or_warn(const SaveJob& job) {
+  try {
+    collect(job);
+  } catch (const std::exception& cause) {
+    log_warning("old checkpoints stay: " + out_of_memory(cause).message());
+  }
+}
+
+// Only after a commit of our own, so nothing goes before a newer step is durable; and only while
+// the run is ours, because the next owner's rules may keep more.
+void Checkpointer::Impl::collect(const SaveJob& job) {
+  const trace::Span span("collect garbage");
+  const Keep& keep = options.keep;
+  const bool left_aborted = leaves_aborted.exchange(false);  // a later one is for the next commit
+  if (!keep.last && !keep.every && !keep.best && !left_aborted) return;
+  bool is_collected = false;
+  const ScopeExit try_again([&] {
+    if (left_aborted && !is_collected) leaves_aborted = true;
+  });
+  if (!check_not_fenced(*vfs, job.generation())) return;
+  const auto collected = collect_garbage(*vfs, keep, false);
+  is_collected = collected.has_value();
+  if (!is_collected) log_warning("old checkpoints stay: " + collected.error().message());
+}
+
+void Checkpointer::Impl::wait_idle() {
+  capturer.discard_early();
+  capturer.fence_all();  // the waiting thread may as well copy
+  wait_for_jobs();
+}
+
+void Checkpointer::Impl::wait_for_jobs() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [this] { return jobs_unfinished == 0; });
+}
+
+// Nobody is left to confirm the save, and the worker waits for that.
+void Checkpointer::Impl::fail_unconfirmed() {
+  const auto job = last_job.lock();
+  if (!job || !job->awaits_confirmation()) return;
+  std::ignore = last_handle.wait_copied();
+  job->capture_failed(Error(ErrorCode::kCancelled, "closed before the save was confirmed"));
+}
+
+bool Checkpointer::Impl::take_arena() {
+  if (capturer.has_early()) return true;
+  const bool waits = options.on_busy == OnBusy::kBlock;
+  return capturer.take_arena(waits ? std::min(options.busy_wait_max, kWaitMax)
+                                   : std::chrono::milliseconds{0});
+}
+
+// Takes the arena if this rank is ready.
+SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
+  SaveVote vote{.run_id = writer.agreed_run_id(), .step = request.step};
+  try {
+    vote.ready = planner.accept(request);
+  } catch (const std::exception& cause) {  // the others must hear of it
+    vote.ready = std::unexpected(out_of_memory(cause));
+  }
+  vote.has_shares = planner.has_shares() && are_replicas_proven;
+  if (!vote.ready || take_arena()) return vote;
+  vote.is_busy = options.on_busy == OnBusy::kSkip;
+  if (!vote.is_busy) {
+    vote.ready = fail(ErrorCode::kBusy, "the save before it did not finish in time");
+  }
+  return vote;
+}
+
+Result<SaveVerdict> Checkpointer::Impl::agree_on_save(const SaveVote& own) {
+  return ranks.agree_on_save(
+      own, [&] { return writer.next_identity(own.step, [this] { wait_for_jobs(); }); });
+}
+
+// The others wait for this rank's checksums: they must hear of whatever keeps it from having them.
+Status Checkpointer::Impl::share_out(const SaveRequest& request) {
+  Result<std::vector<std::uint32_t>> crcs;
+  try {
+    crcs = checksums_of(request.tensors, devices, request.streams);
+  } catch (const std::exception& cause) {
+    crcs = std::unexpected(out_of_memory(cause));
+  }
+  return ranks.share_out(std::move(crcs), options.audit_saves, planner);
+}
+
+Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request,
+                                               const SaveVerdict& verdict) {
+  const trace::Span span("plan");
+  writer.agree(verdict.identity.run_id);  // all ranks have this verdict
+  if (verdict.share_anew) DF_TRY_VOID(share_out(request));
+  if (!ranks.commits()) {
+    DF_TRY_VOID(writer.follow(verdict.identity.run_id, [this] { wait_for_jobs(); }));
+  }
+  are_replicas_proven = true;
+  save_index = verdict.identity.save_index;
+  return planner.plan_save(request, verdict.identity, writer.record().parent);
+}
+
+void Checkpointer::Impl::push(std::shared_ptr<SaveJob> job) {
+  const std::lock_guard lock(mutex);
+  jobs.push(std::move(job));  // never waits: the arena admits one job at a time
+  ++jobs_unfinished;
+}
+
+Result<std::shared_ptr<LiveCapture>> Checkpointer::Impl::make_capture(
+    const SavePlan& plan, std::span<const DeviceStream> streams) {
+  if (capturer.has_early()) {
+    if (auto capture = capturer.take_early(plan)) return capture;
+  }
+  return capturer.prepare(plan, streams);
+}
+
+std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
+    SavePlan plan, const std::shared_ptr<LiveCapture>& capture,
+    const std::shared_ptr<SaveHandle::State>& handle, bool confirm) {
+  const SaveJobSettings settings = {.write_engine = *write_engine,
+                                    .commit_wait_max = std::min(options.commit_wait_max, kWaitMax),
+                                    .confirm = confirm};
+  const Image image = capturer.image(plan);
+  auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
+  handle->capturing(capture->session());
+  capture->when_copied([job] { job->copied(); });
+  capture->when_failed([job](const Error& error) { job->capture_failed(error); });
+  if (confirm) {
+    const std::lock_guard lock(handle->mutex);
+    handle->on_abandon = [job, capture] {
+      job->handle()->was_told();  // the caller that dropped it knows
+      // Before the slabs end: the worker must know why.
+      job->capture_failed(Error(ErrorCode::kCancelled, "nobody is left to confirm the save"));
+      capture->cancel();
+    };
+  }
+  last_job = job;
+  last_handle = SaveHandle(handle);
+  push(job);
+  return job;
+}
+
+// The job is pushed before the capture, so that slabs are written while others are copied.
+Status Checkpointer::Impl::save_or_throw(const SaveRequest& request, const SaveVerdict& verdict,
+                                         const std::shared_ptr<SaveHandle::State>& handle) {
+  std::shared_ptr<SaveJob> job;
+  std::shared_ptr<LiveCapture> capture;
+  const ScopeExit free_unused_arena([&] {
+    if (job) return;
+    if (capture) capture->cancel();  // one that began early may still be filling the arena
+    capturer.abandon();
+  });
+  DF_TRY(SavePlan plan, make_plan(request, verdict));
+  capturer.choose_copy_time(plan);
+  DF_TRY(capture, make_capture(plan, request.streams));
+  note_sizes(plan, *handle);
+  handle->status.early = capture->began_early();
+  const bool confirm = request.confirm && handle->status.guarded_bytes > 0;
+  job = start_job(std::move(plan), capture, handle, confirm);
+  try {
+    capturer.begin(capture, handle, request.streams);
+  } catch (const std::exception& cause) {
+    job->capture_failed(out_of_memory(cause));  // the worker must not wait for the rest
+  }
+  return {};
+}
+
+Status Checkpointer::Impl::save(const SaveRequest& request, const SaveVerdict& verdict,
+                                const std::shared_ptr<SaveHandle::State>& handle) {
+  try {
+    return save_or_throw(request, verdict, handle);
+  } catch (const std::exception& cause) {
+    return std::unexpected(out_of_memory(cause));
+  }
+}
+
+Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveRequest& request) {
+  auto handle = make_handle_state(request.step);
+  const SaveVote own = prepare(request);
+  bool is_agreed = false;
+  const ScopeExit give_arena_back([&] {
+    if (is_agreed) return;
+    if (own.ready && !own.is_busy) capturer.abandon();
+    capturer.discard_early();  // it was for a save that will not be
+  });
+  const auto verdict = agree_on_save(own);
+  if (!verdict) return refused(verdict.error(), handle);
+  if (verdict->skip) return std::nullopt;
+  SaveHandle result = handle_of(handle);
+  is_agreed = true;
+  const Status saved = save(request, *verdict, handle);
+  if (!saved) {
+    if (!ranks.is_alone()) withdraw_unjoined(*vfs, verdict->identity, saved.error());
+    leaves_aborted = true;
+    return refused(saved.error(), handle);
+  }
+  // If nothing is left to copy, the last checksum may still be under way on another thread.
+  if (handle->status.guarded_bytes == 0) std::ignore = result.wait(Level::kCaptured);
+  const std::lock_guard lock(handle->mutex);
+  handle->status.stall_seconds = seconds_since(handle->started);
+  return result;
+}
+
+Result<std::optional<SaveHandle>> Checkpointer::Impl::refused(
+    Error error, const std::shared_ptr<SaveHandle::State>& handle) {
+  error = error.within(fmt::format("save step {}", handle->status.step));
+  if (is_callers_mistake(error)) return std::unexpected(std::move(error));
+  SaveHandle result = handle_of(handle);
+  handle->fail(std::move(error));
+  note_end(false, handle);
+  return result;
+}
+
+Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
+  const trace::Span span("prewarm");
+  SaveVote own{.run_id = writer.agreed_run_id(), .step = request.step, .is_save = false};
+  try {
+    own.ready = planner.accept(request);
+  } catch (const std::exception& cause) {  // as in prepare()
+    own.ready = std::unexpected(out_of_memory(cause));
+  }
+  own.has_shares = planner.has_shares();
+  DF_TRY(const SaveVerdict verdict, agree_on_save(own));
+  if (verdict.share_anew) DF_TRY_VOID(share_out(request));
+  are_replicas_proven = false;  // before training all ranks are equal by construction
+  capturer.discard_early();
+  if (!capturer.take_arena(std::min(options.busy_wait_max, kWaitMax))) {
+    return fail(ErrorCode::kBusy, "prewarm: the save before it did not finish in time");
+  }
+  const ScopeExit free_arena([this] { capturer.free_arena(); });
+  DF_TRY_VOID(capturer.prewarm(planner.plan_capture(request.tensors, save_index + 1)));
+  return ranks.commits() ? writer.prepare([this] { wait_for_jobs(); }) : Status{};
+}
+
+// A handle for the caller, which notices when the caller has no copy left.
+SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State>& state) {
+  SaveHandle handle(state);
+  handle.keeper_ =
+      std::shared_ptr<void>(state.get(), [weak = std::weak_ptr(state), owner = owner](void*) {
+        const auto left = weak.lock();
+        if (left && ::getpid() == owner) left->abandon();
+      });
+  return handle;
+}
+
+Result<std::vector<CheckpointInfo>> Checkpointer::Impl::own_candidates() {
+  DF_TRY_VOID(writer.find_directory());
+  DF_TRY(const RunListing listing, read_run(*vfs));
+  return describe_all(*vfs, listing);
+}
+
+Result<CheckpointInfo> Checkpointer::Impl::best_of_own(const std::vector<CheckpointInfo>& infos,
+                                                       const BestBy& by) const {
+  if (options.keep.best) return best_of(infos, by, options.keep.best);
+  DF_TRY(const RunListing listing, read_run(*vfs));
+  return best_of(infos, by, recorded_keep(listing).value_or(Keep{}).best);
+}
+
+// Rank 0 looks before the others, and they take its order.
+Result<std::vector<CheckpointInfo>> Checkpointer::Impl::candidates() {
+  if (ranks.is_alone()) return own_candidates();
+  Result<std::vector<CheckpointInfo>> own;
+  if (ranks.commits()) own = own_candidates();
+  DF_TRY(const std::vector<Point> points, ranks.points_of_rank0(points_of(own)));
+  if (!ranks.commits()) own = own_candidates();
+  auto chosen = own ? pick(*std::move(own), points) : std::move(own);
+  DF_TRY_VOID(ranks.agree("candidates", status_of(chosen)));
+  return chosen;
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,129 @@
+// The parts of a Checkpointer. Its functions are for the caller's thread except for those that
+// work() calls, on the engine's worker.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "agreement/job_ranks.h"
+#include "base/bounded_queue.h"
+#include "deepfreeze/checkpointer.h"
+#include "pipeline/write_engine.h"
+#include "save/capturer.h"
+#include "save/run_writer.h"
+#include "save/save_job.h"
+#include "save/save_plan.h"
+#include "storage/trace_file.h"
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+// One save may be writing while the next, captured, waits: the arena admits no third.
+inline constexpr std::size_t kJobsQueuedMax = 2;
+
+// The error for memory or threads that the system refuses.
+[[nodiscard]] Error out_of_memory(const std::exception& cause);
+
+struct Checkpointer::Impl {
+  // The parts whose making can fail.
+  struct Parts {
+    JobRanks ranks;
+    std::unique_ptr<Vfs> vfs;
+    RunWriter writer;
+    std::unique_ptr<WriteEngine> write_engine;
+    std::unique_ptr<TraceFile> trace_file;
+  };
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> open(const std::filesystem::path& path,
+                                                          Options options, const JobRanks& ranks);
+  Impl(Parts parts, Options chosen)
+      : options(std::move(chosen)),
+        ranks(std::move(parts.ranks)),
+        vfs(std::move(parts.vfs)),
+        writer(std::move(parts.writer)),
+        planner({.with_ranges = options.statistics}, !ranks.is_alone()),
+        capturer(options, *parts.write_engine, devices),
+        trace_file(std::move(parts.trace_file)),
+        write_engine(std::move(parts.write_engine)),
+        worker([this] { work(); }) {}
+
+  ~Impl() { stop(); }
+
+  void stop() {
+    capturer.discard_early();
+    capturer.fence_all();
+    fail_unconfirmed();
+    jobs.close();
+    if (worker.joinable()) worker.join();
+  }
+
+  void work();
+  void run_job(SaveJob& job);
+  void collect_or_warn(const SaveJob& job);
+  void collect(const SaveJob& job);
+  void wait_idle();
+  void wait_for_jobs();
+  void fail_unconfirmed();
+  void note_end(bool committed, const std::shared_ptr<SaveHandle::State>& handle);
+  [[nodiscard]] Status check_any_saved();
+  [[nodiscard]] Status check_may_save(std::string_view operation) const;
+  [[nodiscard]] bool take_arena();
+  [[nodiscard]] SaveVote prepare(const SaveRequest& request);
+  [[nodiscard]] Result<SaveVerdict> agree_on_save(const SaveVote& own);
+  [[nodiscard]] Status share_out(const SaveRequest& request);
+  [[nodiscard]] Result<SavePlan> make_plan(const SaveRequest& request, const SaveVerdict& verdict);
+  [[nodiscard]] Result<std::shared_ptr<LiveCapture>> make_capture(
+      const SavePlan& plan, std::span<const DeviceStream> streams);
+  [[nodiscard]] std::shared_ptr<SaveJob> start_job(SavePlan plan,
+                                                   const std::shared_ptr<LiveCapture>& capture,
+                                                   const std::shared_ptr<SaveHandle::State>& handle,
+                                                   bool confirm);
+  [[nodiscard]] Result<std::optional<SaveHandle>> checked_save(const SaveRequest& request);
+  [[nodiscard]] Status prewarm(const SaveRequest& request);
+  [[nodiscard]] SaveHandle handle_of(const std::shared_ptr<SaveHandle::State>& state);
+  [[nodiscard]] Result<std::optional<SaveHandle>> refused(
+      Error error, const std::shared_ptr<SaveHandle::State>& handle);
+  [[nodiscard]] Status save(const SaveRequest& request, const SaveVerdict& verdict,
+                            const std::shared_ptr<SaveHandle::State>& handle);
+  [[nodiscard]] Status save_or_throw(const SaveRequest& request, const SaveVerdict& verdict,
+                                     const std::shared_ptr<SaveHandle::State>& handle);
+  void push(std::shared_ptr<SaveJob> job);
+  [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
+  [[nodiscard]] Result<std::vector<CheckpointInfo>> own_candidates();
+  [[nodiscard]] Result<CheckpointInfo> best_of_own(const std::vector<CheckpointInfo>& infos,
+                                                   const BestBy& by) const;
+
+  const Options options;
+  JobRanks ranks;
+  const std::unique_ptr<Vfs> vfs;
+  RunWriter writer;  // of the rank that commits; others have it for the run's record
+  SavePlanner planner;
+  CudaDevices devices;
+  Capturer capturer;
+  const std::unique_ptr<TraceFile> trace_file;      // null: no trace
+  const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
+  const pid_t owner = ::getpid();
+  bool closed = false;
+  std::atomic<bool> leaves_aborted = false;  // attempts of ours, for the next commit to remove
+  std::uint64_t save_index = 0;              // of the save that the next one follows
+  bool are_replicas_proven = true;           // false after a prewarm; see agree_on_save()
+  std::weak_ptr<SaveJob> last_job;
+  SaveHandle last_handle{make_handle_state(0)};
+
+  std::mutex mutex;  // guards the next four
+  std::condition_variable changed;
+  std::size_t jobs_unfinished = 0;
+  bool has_committed = false;
+  std::shared_ptr<SaveHandle::State> first_failed;  // also its caller's, while none has committed
+
+  BoundedQueue<std::shared_ptr<SaveJob>> jobs{kJobsQueuedMax};
+  std::thread worker;  // last: it uses all above
+};
+
+}  // namespace deepfreeze

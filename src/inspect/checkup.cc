@@ -1,0 +1,101 @@
+#include "inspect/checkup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/try.h"
+#include "manifest/run_survey.h"
+
+namespace deepfreeze {
+namespace {
+
+bool is_bad(const Finding& finding) { return !finding.faults.empty(); }
+
+Result<std::vector<Fault>> verify_watched(Vfs& vfs, const Manifest& manifest,
+                                          const CheckSettings& settings, const Watch& watch) {
+  const std::string label = fmt::format("{} step {}", settings.verb, manifest.point.step);
+  return verify_attempt(vfs, manifest,
+                        {.check_tree = settings.deep,
+                         .thread_count = settings.thread_count,
+                         .on_progress = watch(label, stored_bytes(manifest))});
+}
+
+// Fills in the facts about a committed attempt. kGone: it was removed meanwhile.
+Status read_committed(Vfs& vfs, const Manifest& manifest, const CheckSettings& settings,
+                      const Watch& watch, Finding& finding) {
+  finding.point = manifest.point;
+  finding.bytes = stored_bytes(manifest);
+  DF_TRY(finding.faults, verify_watched(vfs, manifest, settings, watch));
+  if (!settings.deep) return {};
+  auto unlisted = unlisted_names(vfs, manifest);
+  if (unlisted) {
+    finding.unlisted = std::move(*unlisted);
+  } else if (unlisted.error().code() == ErrorCode::kNotFound) {
+    return fail(ErrorCode::kGone, unlisted.error().message());
+  } else {
+    finding.faults.push_back(fault_of_error(finding.directory, unlisted.error()));
+  }
+  return {};
+}
+
+Verdict verdict_of(const std::vector<Fault>& faults) {
+  if (faults.empty()) return Verdict::kGood;
+  return std::ranges::all_of(faults, &Fault::unread) ? Verdict::kUnread : Verdict::kFault;
+}
+
+}  // namespace
+
+bool Findings::good() const { return records.empty() && std::ranges::none_of(attempts, is_bad); }
+
+std::size_t Findings::bad_count() const {
+  return static_cast<std::size_t>(std::ranges::count_if(attempts, is_bad));
+}
+
+Result<Verdict> check_attempt(Vfs& vfs, const AttemptState& attempt, const CheckSettings& settings,
+                              const Watch& watch, Findings& findings) {
+  Finding finding{.directory = attempt_dir_name(attempt.name), .point = {}};
+  if (attempt.undecided()) {
+    findings.notes.push_back(finding.directory + ": no outcome yet; half-written or in progress");
+    return Verdict::kNothing;
+  }
+  if (attempt.fault) {
+    finding.faults.push_back(fault_of_error(std::string(kManifestFile), *attempt.fault));
+  } else if (attempt.committed()) {
+    const Status read = read_committed(vfs, *attempt.manifest, settings, watch, finding);
+    if (!read && read.error().code() == ErrorCode::kGone) {
+      findings.notes.push_back(finding.directory + ": removed meanwhile");
+      return Verdict::kNothing;
+    }
+    if (!read) return std::unexpected(read.error().within(finding.directory));
+  } else {
+    return Verdict::kNothing;  // aborted: it promises nothing
+  }
+  findings.attempts.push_back(std::move(finding));
+  return verdict_of(findings.attempts.back().faults);
+}
+
+void check_records(const RunListing& listing, Findings& findings) {
+  if (listing.run_rebuilt) {
+    findings.records.push_back(
+        {.file = std::string(kRunFile),
+         .cause = "lost or damaged; the next writer rebuilds it from a manifest"});
+  }
+  for (const Claim& claim : listing.claims) {
+    if (claim.record) continue;
+    findings.records.push_back({.file = generation_file_name(claim.generation),
+                                .cause = "does not verify; where it resumed from is lost"});
+  }
+  for (const AttemptName& name : listing.half_deleted) {
+    findings.notes.push_back(attempt_dir_name(name) + ": half deleted; the next gc finishes it");
+  }
+}
+
+void add_device_note(const std::string& path, Findings& findings) {
+  if (path.empty()) return;
+  findings.notes.push_back(path +
+                           ": its file system takes no direct reads; its cached pages were dropped "
+                           "first, as far as the kernel does that");
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,375 @@
+#include "save/capturer.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/cores.h"
+#include "base/log.h"
+#include "base/random_id.h"
+#include "base/scope_exit.h"
+#include "base/trace.h"
+#include "base/try.h"
+#include "format/layout.h"
+
+namespace deepfreeze {
+namespace {
+
+// Fewer pieces than this are copied before another thread has woken.
+constexpr std::uint64_t kPiecesWorthThreads = 32;
+
+// The caller copies too, so one thread fewer than cores.
+std::size_t helpers_wanted(std::size_t copy_threads) {
+  return (copy_threads == 0 ? cores_of_this_process() : copy_threads) - 1;
+}
+
+// Memory for an image of `image_bytes`: all of it, or the ring that is allowed.
+std::uint64_t memory_bytes(std::uint64_t image_bytes, std::optional<std::size_t> bytes_max) {
+  if (!bytes_max || image_bytes <= *bytes_max) return image_bytes;
+  constexpr std::uint64_t kSlabsMin = 2;  // one is written while the other fills
+  const std::uint64_t slabs = std::max<std::uint64_t>(kSlabsMin, *bytes_max / kSlabBytes);
+  return std::min(image_bytes, slabs * kSlabBytes);
+}
+
+std::uint64_t unguarded_bytes(const std::vector<CaptureItem>& items) {
+  std::uint64_t bytes = 0;
+  for (const CaptureItem& item : items) bytes += item.guard == kUnguarded ? item.source.size() : 0;
+  return bytes;
+}
+
+bool has_guard_of_host(const std::vector<CaptureItem>& items) {
+  return std::ranges::any_of(items, [](const CaptureItem& item) {
+    return item.guard != kUnguarded && item.device == kHostMemory;
+  });
+}
+
+std::uint32_t last_guard(const std::vector<CaptureItem>& items) {
+  std::uint32_t last = kUnguarded;
+  for (const CaptureItem& item : items) last = std::max(last, item.guard);
+  return last;
+}
+
+// A copy from a device happens when its stream comes to it.
+Status copy_aside(const CaptureDevices& devices, const CaptureItem& item,
+                  std::span<std::byte> into) {
+  if (item.device != kHostMemory) return devices.at(item.device)->copy_to_host(item.source, into);
+  std::memcpy(into.data(), item.source.data(), item.source.size());
+  return {};
+}
+
+// Whether both plans capture the same tensors from the same places; unguarded bytes may have moved.
+bool same_capture(const SavePlan& early, const SavePlan& now) {
+  const bool same_table =
+      early.table == now.table ||
+      std::ranges::equal(early.table->files, now.table->files, std::ranges::equal_to(),
+                         &TableText::entries, &TableText::entries);
+  return same_table &&
+         std::ranges::equal(
+             early.items, now.items, [](const CaptureItem& one, const CaptureItem& other) {
+               return one.guard == other.guard && one.device == other.device &&
+                      one.source.size() == other.source.size() &&
+                      (one.guard == kUnguarded || one.source.data() == other.source.data());
+             });
+}
+
+}  // namespace
+
+bool paranoid_by_environment() {
+  const char* value = std::getenv("DEEPFREEZE_PARANOID");
+  return value != nullptr && std::string_view(value) != "" && std::string_view(value) != "0";
+}
+
+Capturer::Capturer(const Options& options, WriteEngine& write_engine, CudaDevices& devices)
+    : write_engine_(write_engine),
+      devices_(devices),
+      arena_bytes_max_(options.arena_bytes_max),
+      paranoid_(options.paranoid || paranoid_by_environment()),
+      profile_(options.profile, cores_of_this_process()),
+      copiers_(std::make_unique<CopierPool>(helpers_wanted(options.copy_threads))) {}
+
+bool Capturer::take_arena(std::chrono::milliseconds wait) {
+  std::unique_lock lock(mutex_);
+  if (!freed_.wait_for(lock, wait, [this] { return !arena_taken_; })) return false;
+  return arena_taken_ = true;
+}
+
+void Capturer::free_arena() {
+  Current dropped;  // its end must not come under the lock
+  const std::lock_guard lock(mutex_);
+  std::swap(dropped, current_);
+  arena_taken_ = false;
+  freed_.notify_all();
+}
+
+void Capturer::give_back() {
+  copiers_.reset();
+  background_.reset();
+  device_copier_.reset();
+  write_engine_.use_memory({});
+  pinned_arena_ = {};
+  pinned_parking_ = {};
+  devices_.close();
+  arena_ = Arena();
+  parking_ = Arena();
+}
+
+void Capturer::abandon() {
+  if (has_early()) return discard_early();
+  free_arena();
+}
+
+void Capturer::choose_copy_time(SavePlan& plan) {
+  const bool is_ring = memory_bytes(plan.image_bytes(), arena_bytes_max_) != plan.image_bytes();
+  if (has_early() || is_ring || profile_.next() == CopyTime::kBehind) return;
+  for (CaptureItem& item : plan.items) {
+    if (item.device == kHostMemory) item.guard = kUnguarded;  // a device's copies take no core
+  }
+}
+
+Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan,
+                                                       std::span<const DeviceStream> streams) {
+  DF_TRY_VOID(reserve(memory_bytes(plan.image_bytes(), arena_bytes_max_)));
+  DF_TRY(CapturePlan capture, capture_plan(plan));
+  if (capture.image.is_ring()) DF_TRY_VOID(park(capture, streams));
+  pin(capture.devices);
+  start_background(capture.items);
+  return std::make_shared<LiveCapture>(std::move(capture));
+}
+
+Status Capturer::prewarm(const SavePlan& plan) {
+  const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
+  DF_TRY_VOID(reserve(bytes));
+  if (bytes < plan.image_bytes()) DF_TRY_VOID(reserve_parking(parking_bytes(plan.items)));
+  DF_TRY(const CaptureDevices devices, devices_of(plan.items));
+  pin(devices);
+  start_background(plan.items);
+  return {};
+}
+
+// Started here rather than at its first use, which may be in a hook that no error may leave.
+void Capturer::start_background(const std::vector<CaptureItem>& items) {
+  if (has_guard_of_host(items) && !background_) background_ = std::make_unique<BackgroundCopier>();
+}
+
+// No save uses the arena, so nothing is in flight; and no page may be registered when it goes.
+Status Capturer::reserve(std::uint64_t bytes) {
+  if (bytes > arena_.bytes().size()) {
+    write_engine_.use_memory({});
+    DF_TRY_VOID(pinned_arena_.unpin());
+  }
+  DF_TRY_VOID(arena_.reserve(bytes));
+  write_engine_.use_memory(arena_.bytes());
+  return {};
+}
+
+Image Capturer::image(const SavePlan& plan) const {
+  const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
+  return {arena_.bytes().first(bytes), plan.image_sections(), kSlabBytes};
+}
+
+Status Capturer::reserve_parking(std::uint64_t bytes) {
+  if (bytes > parking_.bytes().size()) DF_TRY_VOID(pinned_parking_.unpin());
+  return parking_.reserve(bytes);
+}
+
+// Opens the devices at their first use, and starts the threads that serve them.
+Result<CaptureDevices> Capturer::devices_of(const std::vector<CaptureItem>& items) {
+  CaptureDevices devices;
+  for (const CaptureItem& item : items) {
+    if (item.device == kHostMemory || devices.contains(item.device)) continue;
+    DF_TRY_VOID(start_device_copier());
+    DF_TRY(devices[item.device], devices_.get(item.device));
+  }
+  return devices;
+}
+
+// The caller can't do the copier's work itself: in a ring it would wait for itself.
+Status Capturer::start_device_copier() {
+  if (!device_copier_) device_copier_ = std::make_unique<DeviceCopier>();
+  if (device_copier_->works()) return {};
+  device_copier_.reset();  // the next save tries again
+  return fail(ErrorCode::kIo, "capture from devices: the threads for it can't be started");
+}
+
+// Once, and again if the memory has grown. A refusal only makes copies slower.
+void Capturer::pin(const CaptureDevices& devices) {
+  const auto pin_one = [&](const Arena& arena, PinnedMemory& pinned) {
+    if (!can_pin_ || arena.bytes().empty() || !pinned.bytes().empty()) return;
+    auto now = devices.begin()->second->pin(arena.bytes());
+    can_pin_ = now.has_value();
+    if (now) {
+      pinned = *std::move(now);
+    } else {
+      log_warning("copies from the device are slower: " + now.error().message());
+    }
+  };
+  if (devices.empty()) return;
+  pin_one(arena_, pinned_arena_);
+  pin_one(parking_, pinned_parking_);
+}
+
+Result<CapturePlan> Capturer::capture_plan(const SavePlan& plan) {
+  DF_TRY(CaptureDevices devices, devices_of(plan.items));
+  return CapturePlan{.image = image(plan),
+                     .block_bytes = kBlockBytes,
+                     .items = plan.items,
+                     .on_slab = {},
+                     .on_done = {},
+                     .on_error = {},
+                     .devices = std::move(devices),
+                     .witness_seed = random_id(),
+                     .paranoid = paranoid_};
+}
+
+// The bytes that must be copied before save() returns; 0 if they are most of the state.
+std::uint64_t Capturer::parking_bytes(const std::vector<CaptureItem>& items) const {
+  const std::uint64_t bytes = unguarded_bytes(items);
+  return last_guard(items) == kUnguarded || bytes > arena_.bytes().size() ? 0 : bytes;
+}
+
+// A ring is filled in file order, at the speed of the disk: tensors that must not wait are copied
+// aside.
+Status Capturer::park(CapturePlan& plan, std::span<const DeviceStream> streams) {
+  const std::uint64_t bytes = parking_bytes(plan.items);
+  if (bytes == 0) return {};
+  DF_TRY_VOID(reserve_parking(bytes));
+  pin(plan.devices);
+  DF_TRY_VOID(follow(plan.devices, streams));
+  const std::uint32_t no_ones = last_guard(plan.items) + 1;  // a guard that no fence asks for
+  std::span<std::byte> room = parking_.bytes();
+  Status copied;
+  for (CaptureItem& item : plan.items) {
+    if (item.guard != kUnguarded || item.source.empty()) continue;
+    if (copied) copied = copy_aside(plan.devices, item, room.first(item.source.size()));
+    item = {.source = room.first(item.source.size()), .offset = item.offset, .guard = no_ones};
+    room = room.subspan(item.source.size());
+  }
+  // Also after an error: copies that are under way end in this memory.
+  for (const auto& [ordinal, device] : plan.devices) {
+    const Status arrived = device->wait();
+    if (copied) copied = arrived;
+  }
+  return copied;
+}
+
+void Capturer::begin(const std::shared_ptr<LiveCapture>& capture,
+                     const std::shared_ptr<SaveHandle::State>& handle,
+                     std::span<const DeviceStream> streams) {
+  CaptureSession& session = capture->session();
+  set_current({capture, handle});
+  {
+    const trace::Span span("witness");
+    session.release_all(streams);
+  }
+  serve_devices(session);
+  const trace::Span span("copy unguarded");
+  copiers_->run(session, kUnguarded, streams);
+  if (session.group_count() > 1) copy_later(session);
+}
+
+// This thread gives the unguarded tensors to the devices first, because save() waits for them.
+void Capturer::serve_devices(CaptureSession& session) {
+  if (!session.has_devices()) return;
+  session.enqueue_unguarded();
+  device_copier_->serve(session);
+}
+
+// If no thread could be started, this one copies now.
+void Capturer::copy_later(CaptureSession& session) {
+  if (background_ && background_->works()) return background_->serve(session);
+  session.help();
+}
+
+void Capturer::set_current(const Current& current) {
+  const std::lock_guard lock(mutex_);
+  current_ = current;
+}
+
+Capturer::Current Capturer::current() {
+  const std::lock_guard lock(mutex_);
+  return current_;
+}
+
+void Capturer::fence(std::uint32_t guard, std::span<const DeviceStream> streams) {
+  const auto [capture, handle] = current();
+  if (!capture) return;
+  const trace::Span span("fence");
+  const auto started = Monotonic::now();
+  CaptureSession& session = capture->session();
+  if (session.pieces_unread(guard) > kPiecesWorthThreads) {
+    copiers_->run(session, guard, streams);
+  } else {
+    session.fence(guard, streams);
+  }
+  if (handle) handle->blocked_in_fence(seconds_since(started));
+}
+
+void Capturer::fence_all(std::span<const DeviceStream> streams) {
+  const auto [capture, handle] = current();
+  if (!capture) return;
+  for (std::uint32_t guard = 0; guard < capture->session().group_count(); ++guard) {
+    fence(guard, streams);
+  }
+}
+
+Result<bool> Capturer::begin_early(SavePlan plan) {
+  discard_early();
+  const bool fits = !arena_bytes_max_ || plan.image_bytes() <= *arena_bytes_max_;
+  if (!fits || last_guard(plan.items) == kUnguarded || !take_arena(std::chrono::milliseconds{0}))
+    return false;
+  bool has_begun = false;
+  const ScopeExit free_unused_arena([&] {
+    if (!has_begun) free_arena();
+  });
+  Early early;
+  for (const CaptureItem& item : plan.items) early.guards.insert(item.guard);
+  early.guards.erase(kUnguarded);
+  early.held = early.guards;
+  DF_TRY(early.capture, prepare(plan, {}));
+  early.capture->mark_early();
+  early.plan = std::move(plan);
+  set_current({early.capture, nullptr});
+  early_ = std::move(early);
+  has_begun = true;
+  return true;
+}
+
+void Capturer::release_early(std::uint32_t guard, std::span<const DeviceStream> streams) {
+  if (!early_ || !early_->guards.contains(guard)) return;
+  // The tensors changed again after their release: the copy is out of date.
+  if (early_->held.erase(guard) == 0) return discard_early();
+  CaptureSession& session = early_->capture->session();
+  session.release(guard, streams);
+  if (session.has_devices()) device_copier_->serve(session);
+  copy_later(session);
+}
+
+std::shared_ptr<LiveCapture> Capturer::take_early(const SavePlan& plan) {
+  Early early = std::move(*early_);
+  early_.reset();
+  CaptureSession& session = early.capture->session();
+  bool is_taken = false;
+  const ScopeExit cancel_unless_taken([&] {
+    if (!is_taken) early.capture->cancel();
+  });
+  if (!early.held.empty() || early.capture->has_failed() || !same_capture(early.plan, plan) ||
+      !session.unchanged()) {
+    return nullptr;
+  }
+  for (std::size_t i = 0; i < plan.items.size(); ++i) {
+    if (plan.items[i].guard == kUnguarded) session.bind(i, plan.items[i].source.data());
+  }
+  is_taken = true;
+  return early.capture;
+}
+
+void Capturer::discard_early() {
+  if (!early_) return;
+  early_->capture->cancel();
+  early_.reset();
+  free_arena();
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,174 @@
+#include "save/save_handle.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/try.h"
+
+namespace deepfreeze {
+namespace {
+
+bool reached(const SaveStatus& status, Level level) {
+  switch (level) {
+    case Level::kCaptured:
+      return status.captured;
+    case Level::kLocal:
+      return status.local;
+    case Level::kDurable:
+      return status.durable;
+  }
+  return false;
+}
+
+void note(const CaptureTimes& times, SaveStatus& status) {
+  constexpr double kSecondsPerNano = 1e-9;
+  status.bytes_copied = times.copied_bytes;
+  status.copy_seconds = static_cast<double>(times.copy_nanos) * kSecondsPerNano;
+  status.checksum_seconds = static_cast<double>(times.checksum_nanos) * kSecondsPerNano;
+}
+
+}  // namespace
+
+std::shared_ptr<SaveHandle::State> make_handle_state(std::uint64_t step) {
+  auto state = std::make_unique<SaveHandle::State>(step);
+  return {state.release(), [owner = ::getpid()](SaveHandle::State* last) {
+            if (::getpid() == owner) std::unique_ptr<SaveHandle::State>(last).reset();
+          }};
+}
+
+void SaveHandle::State::reach(Level level) {
+  const std::lock_guard lock(mutex);
+  status.captured = true;
+  status.local = status.local || level != Level::kCaptured;
+  status.durable = status.durable || level == Level::kDurable;
+  if (status.durable) status.durable_seconds = seconds_since(started);
+  changed.notify_all();
+}
+
+void SaveHandle::State::fail(Error error) {
+  // The save failed because a rank did not come in time; a waiting caller would take kTimeout for
+  // its own deadline, and wait on.
+  if (error.code() == ErrorCode::kTimeout) error = {ErrorCode::kIncomplete, error.message()};
+  std::function<void(std::vector<std::string>)> dropped;  // its end must not come under the lock
+  std::function<void()> dropped_too;
+  const std::lock_guard lock(mutex);
+  if (!status.error) status.error = std::move(error);
+  std::swap(dropped, on_confirm);
+  std::swap(dropped_too, on_abandon);
+  changed.notify_all();
+}
+
+void SaveHandle::State::abandon() {
+  std::function<void()> due;
+  {
+    const std::lock_guard lock(mutex);
+    std::swap(due, on_abandon);
+  }
+  if (due) due();
+}
+
+void SaveHandle::State::was_told() {
+  const std::lock_guard lock(mutex);
+  is_told = true;
+}
+
+void SaveHandle::State::copied(std::function<void(std::vector<std::string>)> confirm) {
+  const std::lock_guard lock(mutex);
+  is_copied = true;
+  if (!status.error) on_confirm = std::move(confirm);
+  changed.notify_all();
+}
+
+void SaveHandle::State::tore(std::vector<std::string> keys) {
+  const std::lock_guard lock(mutex);
+  status.torn = std::move(keys);
+}
+
+void SaveHandle::State::blocked_in_fence(double seconds) {
+  const std::lock_guard lock(mutex);
+  status.fence_seconds += seconds;
+}
+
+void SaveHandle::State::wrote(std::uint64_t bytes, double seconds) {
+  const std::lock_guard lock(mutex);
+  status.bytes_written = bytes;
+  status.write_seconds = seconds;
+}
+
+void SaveHandle::State::capturing(const CaptureSession& captured) {
+  const std::lock_guard lock(mutex);
+  session = captured;
+}
+
+void SaveHandle::State::end_capture() {
+  std::optional<CaptureSession> dropped;  // its end must not come under the lock
+  const std::lock_guard lock(mutex);
+  if (session) note(session->times(), status);
+  std::swap(dropped, session);
+}
+
+void SaveHandle::State::counted_non_finite(std::uint64_t values) {
+  const std::lock_guard lock(mutex);
+  status.non_finite = values;
+}
+
+void SaveHandle::State::committed_in(double seconds) {
+  const std::lock_guard lock(mutex);
+  status.commit_seconds = seconds;
+}
+
+void SaveHandle::State::found_diverged(std::vector<Divergence> diverged) {
+  const std::lock_guard lock(mutex);
+  status.diverged = std::move(diverged);
+}
+
+Status SaveHandle::wait(Level level, std::optional<std::chrono::milliseconds> timeout) const {
+  const auto is_reached = [this, level] { return reached(state_->status, level); };
+  return state_->wait_until(is_reached, timeout);
+}
+
+Status SaveHandle::wait_copied(std::optional<std::chrono::milliseconds> timeout) const {
+  const auto is_copied = [this] { return state_->is_copied || state_->status.captured; };
+  return state_->wait_until(is_copied, timeout);
+}
+
+void SaveHandle::confirm(std::vector<std::string> torn) const {
+  std::function<void(std::vector<std::string>)> confirmed;
+  std::function<void()> settled;
+  {
+    const std::lock_guard lock(state_->mutex);
+    std::swap(confirmed, state_->on_confirm);
+    if (confirmed) std::swap(settled, state_->on_abandon);
+  }
+  if (confirmed) confirmed(std::move(torn));
+}
+
+Status SaveHandle::State::wait_until(const std::function<bool()>& reached,
+                                     std::optional<std::chrono::milliseconds> timeout) {
+  std::unique_lock lock(mutex);
+  const auto settled = [&] { return reached() || status.error.has_value(); };
+  if (timeout) {
+    // A longer one would overflow the clock that it is added to.
+    constexpr std::chrono::milliseconds kTimeoutMax = std::chrono::hours(24 * 365);
+    changed.wait_for(lock, std::min(*timeout, kTimeoutMax), settled);
+  } else {
+    changed.wait(lock, settled);
+  }
+  if (reached()) return {};
+  if (status.error) {
+    is_told = true;
+    return std::unexpected(*status.error);
+  }
+  return deepfreeze::fail(ErrorCode::kTimeout,
+                          "wait for step " + std::to_string(status.step) + ": timed out");
+}
+
+SaveStatus SaveHandle::status() const {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->session) note(state_->session->times(), state_->status);
+  return state_->status;
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,284 @@
+#include "save/save_job.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "base/try.h"
+#include "manifest/commit.h"
+#include "manifest/run_directory.h"
+#include "manifest/several_ranks.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kTornNamesShown = 8;
+
+// Rank 0 may seal last, and may then wait just as long for the others' parts.
+constexpr int kOutcomeWaits = 2;
+
+std::vector<std::string> sorted_once(std::vector<std::string> keys) {
+  std::ranges::sort(keys);
+  const auto repeated = std::ranges::unique(keys);
+  keys.erase(repeated.begin(), repeated.end());
+  return keys;
+}
+
+Error torn_error(const std::vector<std::string>& keys) {
+  const std::size_t shown = std::min(keys.size(), kTornNamesShown);
+  const auto more = keys.size() - shown;
+  const auto end = keys.begin() + static_cast<std::ptrdiff_t>(shown);
+  return {ErrorCode::kTornCapture,
+          fmt::format("changed while they were captured: {}{}. Call fence() before such a change",
+                      fmt::join(keys.begin(), end, ", "),
+                      more > 0 ? fmt::format(" and {} more", more) : "")};
+}
+
+}  // namespace
+
+SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings settings,
+                 std::shared_ptr<LiveCapture> capture, std::shared_ptr<SaveHandle::State> handle)
+    : vfs_(vfs),
+      plan_(std::move(plan)),
+      image_(image),
+      settings_(settings),
+      capture_(std::move(capture)),
+      handle_(std::move(handle)),
+      audit_(plan_, image_),
+      header_crcs_(plan_.file_count()),
+      non_finite_(plan_.file_count()) {
+  if (plan_.has_ranges()) scan_.emplace(*plan_.table, image_);
+}
+
+void SaveJob::copied() {
+  if (!settings_.confirm) return captured({});
+  handle_->copied([job = shared_from_this()](std::vector<std::string> torn) {
+    job->captured(std::move(torn));
+  });
+}
+
+void SaveJob::captured(std::vector<std::string> torn) {
+  for (const std::size_t item : capture_->session().torn_items()) {
+    torn.push_back(plan_.key_of(item));
+  }
+  if (!torn.empty()) {
+    torn = sorted_once(std::move(torn));
+    handle_->tore(torn);
+    return capture_failed(torn_error(torn));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (settled_) return;
+    settled_ = true;
+    const auto crcs = capture_->session().block_crcs();
+    block_crcs_.assign(crcs.begin(), crcs.end());
+  }
+  handle_->reach(Level::kCaptured);
+  capture_->end_slabs();
+}
+
+void SaveJob::capture_failed(const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (settled_) return;
+    capture_error_ = error;  // first: it may find no memory, and then another may come
+    settled_ = true;
+  }
+  capture_->end_slabs();
+}
+
+bool SaveJob::run(const std::function<void()>& on_sealed) {
+  const Status sealed = write_and_seal();
+  if (!sealed) end_capture();
+  handle_->end_capture();
+  on_sealed();
+  if (!sealed) {
+    give_up(sealed.error());
+    return false;
+  }
+  const auto started = Monotonic::now();
+  is_committing_ = true;
+  const Status committed = commit();
+  handle_->committed_in(seconds_since(started));
+  if (committed) {
+    handle_->reach(Level::kDurable);
+    return true;
+  }
+  handle_->fail(committed.error());
+  remove_if_aborted();
+  return false;
+}
+
+// After a failure copiers may still be filling the arena: a ring has no room for all slabs, and a
+// failure that ended the slabs early may not have stopped the copiers yet.
+void SaveJob::end_capture() {
+  while (!image_.is_ring() && capture_->next_slab()) {
+  }
+  capture_->cancel();
+}
+
+void SaveJob::settle_failed(Error error) {
+  capture_->cancel();
+  handle_->end_capture();
+  bool is_over = is_alone() && !is_committing_;
+  try {
+    is_over = end_attempt(error);
+  } catch (const std::exception&) {
+    // Memory is still refused: the attempt stays undecided until the next claim.
+  }
+  handle_->fail(is_over ? std::move(error) : error.within("outcome unknown"));
+}
+
+// Ends the attempt after an exception, wherever it came from. From the commit on the outcome may be
+// published already, so nothing is deleted before "aborted" is. True if the attempt is surely over.
+bool SaveJob::end_attempt(const Error& error) {
+  if (is_committing_ && plan_.identity.part.rank == 0) {
+    give_attempt_up(vfs_, plan_.identity);
+    remove_if_aborted();
+    return false;
+  }
+  if (!is_alone()) return withdraw_part(error);
+  std::ignore = remove_attempt(vfs_, attempt());
+  return true;
+}
+
+Status SaveJob::write_and_seal() {
+  DF_TRY_VOID(is_alone() ? begin_attempt(vfs_, attempt()) : join_attempt(vfs_, attempt()));
+  has_joined_ = true;
+  DF_TRY_VOID(write_part());
+  const trace::Span span("seal");
+  return seal_parts(vfs_, attempt(), part_names());
+}
+
+Status SaveJob::write_part() {
+  const trace::Span span("write part", plan_.data_bytes());
+  DF_TRY(const auto writer, settings_.write_engine.start(vfs_, part_plan()));
+  const Status pushed = push_slabs(*writer);
+  const Status finished =
+      pushed ? writer->finish([this](std::size_t file) { return final_header(file); }) : pushed;
+  handle_->wrote(writer->bytes_written(), writer->write_seconds());
+  if (finished && scan_) {
+    handle_->counted_non_finite(std::reduce(non_finite_.begin(), non_finite_.end()));
+  }
+  return finished;
+}
+
+PartPlan SaveJob::part_plan() {
+  PartPlan part{.files = {}, .image = image_.first(plan_.file_count()), .on_released = {}};
+  part.on_released = [this](std::size_t slab) { capture_->slab_released(slab); };
+  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
+    const PartName name = plan_.identity_of(file).part;
+    part.files.push_back({.name = attempt_dir_name(attempt()) + "/" + part_file_name(name),
+                          .header_bytes = plan_.header_bytes[file]});
+  }
+  return part;
+}
+
+Status SaveJob::push_slabs(PartWriter& writer) {
+  while (const auto slab = capture_->next_slab()) {
+    if (audit_.has(*slab)) {
+      audit_.take(*slab);
+      capture_->slab_released(*slab);
+      continue;
+    }
+    if (scan_) scan_->take(*slab);
+    writer.push(*slab);
+  }
+  const std::lock_guard lock(mutex_);
+  if (capture_error_) return std::unexpected(*capture_error_);
+  return {};
+}
+
+Status SaveJob::commit() {
+  const trace::Span span("commit");
+  const Identity& identity = plan_.identity;
+  const auto manifest =
+      identity.part.rank == 0
+          ? commit_attempt(vfs_, {.identity = identity,
+                                  .world_size = identity.part.world_size,
+                                  .deadline = settings_.commit_wait_max,
+                                  .own = own_parts()})
+          : await_outcome(vfs_, identity, kOutcomeWaits * settings_.commit_wait_max);
+  if (!manifest) return std::unexpected(manifest.error());
+  if (!manifest->diverged.empty()) handle_->found_diverged(manifest->diverged);
+  return {};
+}
+
+std::vector<PartName> SaveJob::part_names() const {
+  std::vector<PartName> names;
+  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
+    names.push_back(plan_.identity_of(file).part);
+  }
+  return names;
+}
+
+std::vector<OwnPart> SaveJob::own_parts() const {
+  std::vector<OwnPart> parts;
+  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
+    parts.push_back({.file_bytes = plan_.header_bytes[file] + plan_.sections[file].size(),
+                     .header_bytes = plan_.header_bytes[file],
+                     .header_crc = header_crcs_[file],
+                     .annotations = plan_.annotations_of(file),
+                     .non_finite = scan_ ? std::optional(non_finite_[file]) : std::nullopt});
+  }
+  return parts;
+}
+
+Result<std::vector<std::byte>> SaveJob::final_header(std::size_t file) {
+  const Identity identity = plan_.identity_of(file);
+  const auto ranges = scan_ ? scan_->ranges_of(file) : std::vector<ValueRange>();
+  HeaderSums sums{.block_crcs = block_crcs_of(file), .ranges = ranges};
+  if (file == 0) sums.audit_crcs = audit_.crcs();
+  DF_TRY(EncodedHeader encoded, encode_header(plan_.header(file, identity), sums));
+  header_crcs_[file] = encoded.crc;
+  non_finite_[file] = non_finite_values(ranges);
+  return std::move(encoded.bytes);
+}
+
+// The file's part of the image's checksums; between the files' parts lie blocks that no file has.
+std::span<const std::uint32_t> SaveJob::block_crcs_of(std::size_t file) const {
+  const Section& section = plan_.sections[file];
+  const std::span<const std::uint32_t> crcs = block_crcs_;
+  return section.size() == 0
+             ? crcs.first(0)
+             : crcs.subspan(section.begin / kBlockBytes, block_count(section.size()));
+}
+
+AttemptName SaveJob::attempt() const { return {plan_.identity.step, plan_.identity.attempt_id}; }
+
+// Nothing was published, so nobody can have taken the attempt for a checkpoint: it may go, and
+// on a full disk it must, because it holds the space that the next save needs.
+void SaveJob::give_up(const Error& error) {
+  bool is_over = true;
+  if (is_alone()) {
+    const Status removed = remove_attempt(vfs_, attempt());
+    if (!removed) log_warning("a failed save left debris: " + removed.error().message());
+  } else {
+    is_over = withdraw_part(error);
+  }
+  const Error told = is_over ? error : error.within("outcome unknown");
+  handle_->fail(told.within(fmt::format("save step {}", plan_.identity.step)));
+}
+
+bool SaveJob::withdraw_part(const Error& error) {
+  if (has_joined_) return withdraw(vfs_, plan_.identity, error);
+  withdraw_unjoined(vfs_, plan_.identity, error);
+  return true;
+}
+
+// An outcome that is not known to be "aborted" stays for the next claimant to see.
+void SaveJob::remove_if_aborted() {
+  const auto manifest = read_manifest(vfs_, attempt(), plan_.identity.run_id);
+  if (!manifest || manifest->outcome != Outcome::kAborted) return;
+  // The others still have to see the outcome: rank 0's next save removes the rest.
+  if (!is_alone()) return remove_own_files(vfs_, plan_.identity);
+  const Status removed = remove_attempt(vfs_, attempt());
+  if (!removed) log_warning("an aborted save left debris: " + removed.error().message());
+}
+
+}  // namespace deepfreeze
