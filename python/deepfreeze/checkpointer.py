@@ -13,13 +13,15 @@ from typing import Any, Literal, Self
 
 from deepfreeze import _core
 from deepfreeze.base.arguments import absolute, absolute_parent, checked_step, floats, strings
+from deepfreeze.base.collector import paused_gc
 from deepfreeze.base.names import KeyFilter
 from deepfreeze.describe import CheckpointList, Described, SaveLines
 from deepfreeze.errors import CheckpointError
+from deepfreeze.frameworks.in_use.adapters import environment
+from deepfreeze.frameworks.in_use.ranks import declining, ranks_of_job
 from deepfreeze.interval.budget import policy_of
 from deepfreeze.interval.policy import Every, Keep, SavePolicy
 from deepfreeze.metrics.textfile import textfile_of
-from deepfreeze.ranks import declining, ranks_of_job
 from deepfreeze.restoring.chosen import Rule, Step, at_step, point_in, recorded_rule
 from deepfreeze.restoring.half_restored import HalfRestored
 from deepfreeze.restoring.restorer import (
@@ -32,7 +34,7 @@ from deepfreeze.restoring.restorer import (
 )
 from deepfreeze.saving.attached import LazyCapture
 from deepfreeze.saving.calls import Calls, alone
-from deepfreeze.saving.capture import environment, paused_gc, table_of, walk
+from deepfreeze.saving.capture import table_of, walk
 from deepfreeze.saving.closing import close_engine, closed, end_engine, opened
 from deepfreeze.saving.handle import Completer, SaveHandle, check_process
 from deepfreeze.saving.window import Watch

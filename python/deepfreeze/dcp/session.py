@@ -16,7 +16,7 @@ from deepfreeze.dcp.contents import Content
 from deepfreeze.dcp.meeting import Place, Verdict, Vote, meet
 from deepfreeze.dcp.saving import save_and_wait
 from deepfreeze.errors import CheckpointError, code_of, message_of
-from deepfreeze.ranks import TorchStoreRanks
+from deepfreeze.frameworks.torch.ranks import TorchStoreRanks
 from deepfreeze.saving.capture import table_of
 from deepfreeze.state.memo import Memo
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from deepfreeze.state.contracts import Layout, Place
+from deepfreeze.state.entry import Layout, Place
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

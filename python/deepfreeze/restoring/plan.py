@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +18,10 @@ from deepfreeze.base.names import KeyFilter, chooses, shown
 from deepfreeze.base.progress import watched
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
 from deepfreeze.frameworks.sharing import sharing_conflicts
-from deepfreeze.restoring.buffers import Buffer, allocate
-from deepfreeze.state.contracts import Adapter, Place, adapters_in_use
+from deepfreeze.state.contracts import Adapter, Form, UnknownTypeError
 from deepfreeze.state.decoder import Decoder
-from deepfreeze.state.dtypes import Shape, logical_form, stored_bytes
+from deepfreeze.state.dtypes import logical_form, stored_bytes
+from deepfreeze.state.entry import Buffer, Place
 from deepfreeze.state.kinds import form_text, text_of_node
 from deepfreeze.state.registry import registered_as
 from deepfreeze.state.tree import Node, tag_of
@@ -31,13 +31,8 @@ _NAMES_SHOWN_MAX = 10
 
 _HINT = "strict=False restores the values that fit and reports the rest, keys= chooses by name"
 
-Form = tuple[str, Shape]  # dtype and shape
 Apply = tuple[str, Callable[[], object]]  # a value's name, and the call that puts it in place
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # offset and extent
-
-
-class UnknownTypeError(MismatchError):
-    """A registered type is stored that this program has not registered."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +69,18 @@ class Plan:
     """The restore of one checkpoint into one state; without a state its values are loaded."""
 
     def __init__(
-        self, checkpoint: _core.OpenCheckpoint, keys: KeyFilter, *, state: object, strict: bool
+        self,
+        checkpoint: _core.OpenCheckpoint,
+        keys: KeyFilter,
+        adapters: Sequence[Adapter],
+        *,
+        state: object,
+        strict: bool,
     ) -> None:
         self.keys = _WatchedKeys(keys)
         self.state = state
         self.strict = strict
-        self.adapters: list[Adapter] = adapters_in_use()
+        self.adapters = adapters
         self.missing: list[str] = []
         self.unexpected: list[str] = []
         self.optional: set[str] = set()  # stored names that the live state need not have
@@ -323,7 +324,9 @@ class Plan:
 
     def _allocate(self, key: str) -> Buffer:
         name, shape = self.form_of(key)
-        return allocate(name, shape, self._bytes_of(self._spec(key)))
+        size = self._bytes_of(self._spec(key))
+        found = (adapter.allocate(name, shape, size) for adapter in self.adapters)
+        return next(buffer for buffer in found if buffer is not None)
 
     def _home_of(self, key: str) -> Place | None:
         places = self._places.get(key, [])
@@ -380,19 +383,7 @@ class Plan:
             known = registered_as(node["t"])
             if known is not None:
                 return known.from_tree(self.decoder.decode(node["v"], path))
-        return _without_torch(tag, node, path, self)
-
-
-def _without_torch(tag: str, node: Node, path: str, plan: Plan) -> object:
-    if tag in ("array", "np", "tensor"):
-        from deepfreeze.frameworks.numpy import NumpyAdapter
-
-        return NumpyAdapter().decode(tag, node, path, plan)
-    if tag == "size":
-        return tuple(int(size) for size in node["v"])
-    if tag in ("dtype", "device"):
-        return str(node["v"])
-    raise CorruptError(f"state tree at {shown(path)}: unknown tag {tag!r}")
+        raise CorruptError(f"state tree at {shown(path)}: unknown tag {tag!r}")
 
 
 def _listed(names: Iterable[str], separator: str = ", ") -> str:

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-from deepfreeze.state.contracts import Entry
+from deepfreeze.state.contracts import RollCall
+from deepfreeze.state.entry import Entry
 
 Pairs: TypeAlias = list[tuple[str, Any]]  # keys of entries, with tensors to watch for them
-
-
-class RollCall(Protocol):
-    """Recognises the values of one guard from the last time they were examined."""
-
-    def holds(self, owned: Sequence[Any]) -> bool:
-        """Whether these are of the same kinds, in the same places, and nothing else has changed."""
 
 
 @dataclass(frozen=True, slots=True)

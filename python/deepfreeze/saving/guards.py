@@ -6,38 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-from deepfreeze.saving.guard_memo import Asked, Found, GuardMemo, Pairs, RollCall, add_pairs
+from deepfreeze.saving.guard_memo import Asked, Found, GuardMemo, Pairs, add_pairs
 from deepfreeze.saving.window import Watch
-from deepfreeze.state.contracts import HOST, Entry
+from deepfreeze.state.contracts import Guard, Mode
+from deepfreeze.state.entry import HOST, Entry
 
 LAZY_BYTES_MIN = 64 * 1024  # of host memory; less is copied before save() returns
-
-Mode: TypeAlias = str  # "window" or "after_update"; of modules "module"
-
-
-class Guard(Protocol):
-    """Guards some tensors: has them fenced before they change. `number` is its native fence's."""
-
-    number: int
-    target: object
-    mode: Mode
-
-    def owned(self) -> list[Any]:
-        """The values that it guards now, also those that are no tensors."""
-
-    def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
-        """Tells later whether owned() is unchanged; None if it has to be examined each time."""
-
-    def can_watch(self, value: Any) -> bool:
-        """Whether the value is a tensor that can be captured later."""
-
-    def follower_of(self, tensor: Any) -> Any:
-        """A small tensor that changes whenever `tensor`, one of its own, changes; or None."""
-
-    def detach(self) -> None:
-        """Removes its hooks."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deepfreeze import _core
-from deepfreeze.state.contracts import Entry
+from deepfreeze.state.entry import Entry
 from deepfreeze.state.tree import Node, check_text, dumps
 
 _PARTS_DEPTH = 3  # "optim", "v", "state": deeper parts are written as a whole

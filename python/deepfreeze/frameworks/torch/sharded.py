@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from deepfreeze.base.imported import imported
 from deepfreeze.errors import EncodeError
-from deepfreeze.state.contracts import imported
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor

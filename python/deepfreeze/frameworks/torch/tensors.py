@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,13 +16,10 @@ from deepfreeze.errors import CorruptError, EncodeError
 from deepfreeze.frameworks.plain_numbers import made_exactly
 from deepfreeze.frameworks.torch import device as torch_device
 from deepfreeze.frameworks.torch.sharded import Box, Shard, shard_of
-from deepfreeze.state.contracts import HOST, Entry, Layout, Place
+from deepfreeze.state.contracts import Filler, Sink, Source
 from deepfreeze.state.dtypes import COMPLEX, NATIVE, stored_form
+from deepfreeze.state.entry import HOST, Entry, Layout, Place
 from deepfreeze.state.tree import Node
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 # torch can't copy every dtype that it can hold: such tensors are handled as integers.
 _SURROGATES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -130,7 +127,7 @@ def repeats_elements(tensor: torch.Tensor) -> bool:
     return _span(tensor) < count or (count > 0 and any(s > 1 and not step for s, step in sizes))
 
 
-def store_all(waiting: list[Pending], capture: Capture) -> None:
+def store_all(waiting: list[Pending], capture: Sink) -> None:
     """Adds the entries of all tensors in the walk's order; shared memory is stored once."""
     groups = _sharing(waiting)
     for item in waiting:
@@ -157,7 +154,7 @@ def _sharing(waiting: list[Pending]) -> dict[int, list[Pending]]:
     return {id(min(group)[1]): [item for _, item in sorted(group)] for group in groups}
 
 
-def _store_group(group: list[Pending], capture: Capture) -> None:
+def _store_group(group: list[Pending], capture: Sink) -> None:
     first = group[0]
     same = len(group) == 1 or len({(*_geometry(item.tensor), item.box) for item in group}) == 1
     if not same and any(item.box for item in group):
@@ -175,7 +172,7 @@ def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
-def _store_shared(group: list[Pending], capture: Capture) -> None:
+def _store_shared(group: list[Pending], capture: Sink) -> None:
     """Stores the memory once, as its widest tensor or as plain elements; others are views of it."""
     low = min(item.low for item in group)
     high = max(item.high for item in group)
@@ -199,7 +196,7 @@ def _store_shared(group: list[Pending], capture: Capture) -> None:
         item.node["view"] = _view_node(item.tensor, item.low - low)
 
 
-def _store_apart(group: list[Pending], capture: Capture) -> None:
+def _store_apart(group: list[Pending], capture: Sink) -> None:
     for item in group:
         item.node["k"] = _store(item.tensor, item.path, capture, box=item.box)
 
@@ -237,7 +234,7 @@ def _view_node(tensor: torch.Tensor, offset_bytes: int) -> Node:
 def _store(
     tensor: torch.Tensor,
     path: str,
-    capture: Capture,
+    capture: Sink,
     more_owners: Iterable[object] = (),
     box: Box | None = None,
 ) -> str:
@@ -270,7 +267,7 @@ def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     return copyable(tensor).cpu().contiguous()
 
 
-def form_of(node: Node, plan: Plan) -> tuple[str, tuple[int, ...]]:
+def form_of(node: Node, plan: Filler) -> tuple[str, tuple[int, ...]]:
     """Dtype and shape of a stored tensor."""
     view = node.get("view")
     if view is None:
@@ -278,13 +275,13 @@ def form_of(node: Node, plan: Plan) -> tuple[str, tuple[int, ...]]:
     return str(view["dtype"]), tuple(view["shape"])
 
 
-def same_tensor(node: Node, live: torch.Tensor, path: str, plan: Plan) -> bool:
+def same_tensor(node: Node, live: torch.Tensor, path: str, plan: Filler) -> bool:
     """Whether stored and live dtype and shape are equal; if not, notes the mismatch."""
     wanted = dtype_name(live.dtype), tuple(live.shape)
     return plan.same_form(path, form_of(node, plan), wanted)
 
 
-def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
+def fill(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
     """Plans to fill a dense live tensor from a stored one of the same dtype and shape."""
     if not same_tensor(node, live, path, plan):
         return
@@ -319,7 +316,7 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
     plan.fill(node["k"], place)
 
 
-def write_number(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
+def write_number(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
     """Plans to write a stored plain number, or a list, into a live tensor that holds it exactly."""
 
     def make(value: object) -> torch.Tensor:
@@ -346,7 +343,7 @@ def write_number(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
     )
 
 
-def _fill_shard(node: Node, shard: Shard, path: str, plan: Plan) -> None:
+def _fill_shard(node: Node, shard: Shard, path: str, plan: Filler) -> None:
     """Plans to fill this rank's part of a tensor; if it is contiguous, no other part is read."""
     live, (offset, _) = shard.local, shard.box
     if live.numel() == 0:
@@ -389,7 +386,7 @@ def _copy_into(live: torch.Tensor, value: torch.Tensor) -> None:
             copyable(live).copy_(copyable(value))
 
 
-def tensor_of(node: Node, path: str, plan: Plan) -> torch.Tensor:
+def tensor_of(node: Node, path: str, plan: Source) -> torch.Tensor:
     """The stored tensor, as a view of the buffer that its entry was read into."""
     base: torch.Tensor = plan.buffer_of(node["k"]).tensor
     view = node.get("view")
