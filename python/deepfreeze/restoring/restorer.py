@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from deepfreeze import _core
-from deepfreeze.base.collector import paused_gc
 from deepfreeze.base.names import KeyFilter, shown
 from deepfreeze.base.progress import human_bytes, watched
 from deepfreeze.errors import (
@@ -27,6 +26,7 @@ from deepfreeze.frameworks.in_use.adapters import adapters_in_use, environment
 from deepfreeze.restoring.chosen import Step, is_newest, may_change
 from deepfreeze.restoring.plan import Plan
 from deepfreeze.restoring.restore_plan import RestorePlan
+from deepfreeze.saving.capture import paused_gc
 from deepfreeze.saving.handle import named_divergences
 from deepfreeze.state.tree import loads
 from deepfreeze.state.tree_queries import Merged, pruned

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from deepfreeze import _core
@@ -189,3 +191,15 @@ def _are_alike(one: Entry, other: Entry) -> bool:
         (one.key, one.dtype, one.shape, one.logical_dtype, one.bytes, one.box)
         == (other.key, other.dtype, other.shape, other.logical_dtype, other.bytes, other.box)
     )
+
+
+@contextlib.contextmanager
+def paused_gc() -> Iterator[None]:
+    """Keeps the cyclic collector away from the many new objects of a walk, which are all alive."""
+    enabled = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -50,7 +50,6 @@ from deepfreeze.frameworks.torch.special import (
     decode_special,
     encode_special,
     form_of_special,
-    is_special,
     stored_form_of_special,
 )
 from deepfreeze.frameworks.torch.tensors import (
@@ -58,6 +57,7 @@ from deepfreeze.frameworks.torch.tensors import (
     dtype_name,
     empty,
     fill,
+    is_special,
     pending,
     raw_bytes,
     store_all,
@@ -68,9 +68,8 @@ from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
 from deepfreeze.state.dtypes import Shape
 from deepfreeze.state.entry import Buffer
 from deepfreeze.state.kinds import form_text
-from deepfreeze.state.memo import TextMemo
 from deepfreeze.state.registry import RegisteredType, is_registered
-from deepfreeze.state.tree import Node, tag_of
+from deepfreeze.state.tree import Node, TextMemo, tag_of
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _DETAILS = (torch.Size, torch.dtype, torch.device)
@@ -112,14 +111,8 @@ class TorchAdapter(Adapter):
             raise EncodeError(f"{shown(path)}: a tensor on the meta device has no data to store")
         if value.is_nested:
             raise EncodeError(f"{shown(path)}: a nested tensor can't be stored")
-        if is_special(value):
-            return encode_special(value, path, capture)
-        # finish() fills in the key; here "k" only gets its place after the tag.
-        node: Node = {"$": "tensor", "k": ""}
-        if not value.is_cpu:
-            node["device"] = str(value.device)
-        self._seen.add(node, value, path)
-        return node
+        node = self._seen.node_of(value, path)
+        return encode_special(value, path, capture) if node is None else node
 
     def _encode_shard(self, value: torch.Tensor, path: str) -> Node:
         if is_lazy(value):

@@ -26,8 +26,7 @@ from deepfreeze.base.names import join, shown
 from deepfreeze.errors import MismatchError
 from deepfreeze.frameworks.torch.names import canonical_names
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.special import is_special
-from deepfreeze.frameworks.torch.tensors import dtype_name, form_of, layout_of
+from deepfreeze.frameworks.torch.tensors import dtype_name, form_of, is_special, layout_of
 from deepfreeze.frameworks.torch.versions import Versions, set_versions
 from deepfreeze.state.contracts import Filler
 from deepfreeze.state.entry import Layout, Place

@@ -28,8 +28,7 @@ from deepfreeze.frameworks.torch.names import canonical_names, names_of_now
 from deepfreeze.frameworks.torch.registered import is_unknown_wrapper, match_registered
 from deepfreeze.frameworks.torch.saved_bits import load_exactly
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.special import is_special
-from deepfreeze.frameworks.torch.tensors import fill, same_tensor
+from deepfreeze.frameworks.torch.tensors import fill, is_special, same_tensor
 from deepfreeze.frameworks.torch.versions import (
     Versions,
     are_other,

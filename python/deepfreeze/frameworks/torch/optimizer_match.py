@@ -19,13 +19,13 @@ from deepfreeze.frameworks.torch.optimizers import hooks_of, optimizer_class
 from deepfreeze.frameworks.torch.parameter_names import ParameterNames
 from deepfreeze.frameworks.torch.registered import match_registered
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.special import is_special
 from deepfreeze.frameworks.torch.tensors import (
     copyable,
     dtype_from_name,
     dtype_name,
     fill,
     form_of,
+    is_special,
 )
 from deepfreeze.state.contracts import Filler
 from deepfreeze.state.registry import registered_for
@@ -163,8 +163,9 @@ class _OptimizerMatch:
         gone = [key for key in live if key not in kept and self._plan.keys.wants(join(path, key))]
         self._plan.apply(path, lambda: self._forget(parameter, gone))
         for key, node in pairs:
-            if self._plan.keys.wants(join(path, key)):
-                self._match_value(parameter, key, node, live.get(key), join(path, key), group)
+            place = join(path, key)
+            if self._plan.keys.wants(place):
+                self._match_value(parameter, key, node, live.get(key), place, group)
 
     def _forget(self, parameter: torch.Tensor, gone: list[Any]) -> None:
         """Drops state that the saved optimizer did not have, so that both have the same."""

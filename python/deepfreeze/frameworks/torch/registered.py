@@ -9,8 +9,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from deepfreeze.base.names import join
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.special import is_special
-from deepfreeze.frameworks.torch.tensors import dtype_name, fill
+from deepfreeze.frameworks.torch.tensors import dtype_name, fill, is_special
 from deepfreeze.state.contracts import Filler, Remake
 from deepfreeze.state.kinds import MAPPINGS
 from deepfreeze.state.registry import RegisteredType, registered_for

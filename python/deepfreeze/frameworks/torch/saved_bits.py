@@ -7,6 +7,7 @@ or do the same, round the saved values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 import torch
@@ -15,8 +16,7 @@ from deepfreeze.base.names import join
 from deepfreeze.errors import MismatchError
 from deepfreeze.frameworks.stateful import call_state_dict, is_loader
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.special import is_special
-from deepfreeze.frameworks.torch.tensors import copyable, dtype_name, raw_bytes
+from deepfreeze.frameworks.torch.tensors import copyable, dtype_name, is_special, raw_bytes
 from deepfreeze.state.contracts import Filler
 
 _NARROW = (torch.bfloat16, torch.float16)
@@ -40,9 +40,9 @@ def _put_back(give: Callable[[], object], saved: object, path: str, plan: Filler
     restore is not strict.
     """
     with torch.no_grad():
-        for _, found, kept in _casts(give(), saved, path):
+        for _, found, kept in _casts(give(), saved):
             _set(found, kept)
-        casts = [(place, kept) for place, _, kept in _casts(give(), saved, path)]
+        casts = [(reduce(join, keys, path), kept) for keys, _, kept in _casts(give(), saved)]
     for place, kept in casts:
         reason = (
             f"stored {dtype_name(kept.dtype)}, which load_state_dict() of the object rounds or "
@@ -72,21 +72,21 @@ def _containers_copied(value: Any) -> Any:
 
 
 def _casts(
-    found: object, saved: object, path: str
-) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """The places at which `found` has the saved tensor, but cast or rounded."""
+    found: object, saved: object, keys: tuple[object, ...] = ()
+) -> Iterator[tuple[tuple[object, ...], torch.Tensor, torch.Tensor]]:
+    """The keys that lead to a place at which `found` has the saved tensor, but cast or rounded."""
     if isinstance(found, Mapping) and isinstance(saved, Mapping):
         for key in saved.keys() & found.keys():
-            yield from _casts(found[key], saved[key], join(path, key))
+            yield from _casts(found[key], saved[key], (*keys, key))
     elif isinstance(found, (list, tuple)) and isinstance(saved, (list, tuple)):
         for index, (one, other) in enumerate(zip(found, saved, strict=False)):
-            yield from _casts(one, other, join(path, index))
+            yield from _casts(one, other, (*keys, index))
     elif (
         isinstance(found, torch.Tensor)
         and isinstance(saved, torch.Tensor)
         and _is_cast(found, saved)
     ):
-        yield path, found, saved
+        yield keys, found, saved
 
 
 def _is_cast(found: torch.Tensor, saved: torch.Tensor) -> bool:

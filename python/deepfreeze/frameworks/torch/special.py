@@ -27,11 +27,6 @@ SPECIAL_TAGS = frozenset(
 )
 
 
-def is_special(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has no plain strided memory."""
-    return tensor.layout is not torch.strided or tensor.is_quantized
-
-
 def form_of_special(tensor: torch.Tensor) -> SpecialForm:
     """The tensor's kind, dtype and shape."""
     kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")

@@ -23,6 +23,7 @@ from deepfreeze.state.tree import Node
 
 # torch can't copy every dtype that it can hold: such tensors are handled as integers.
 _SURROGATES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_PLAIN = (torch.Tensor, torch.nn.Parameter)  # no DTensors
 _BASE_ALIGNMENT_BYTES = 16  # of a shared base, so that views of any dtype start on an element
 
 
@@ -104,6 +105,16 @@ def within_storage(tensor: torch.Tensor) -> bool:
     count = _span(tensor)
     end = (tensor.storage_offset() + count) * tensor.element_size()
     return not count or end <= tensor.untyped_storage().nbytes()
+
+
+def ordinal_of(tensor: torch.Tensor) -> int | None:
+    """HOST, or the device that the engine reads its memory from; None if it can't read it."""
+    return HOST if tensor.is_cpu else torch_device.ordinal_of(tensor)
+
+
+def is_special(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has no plain strided memory."""
+    return tensor.layout is not torch.strided or tensor.is_quantized
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
@@ -239,11 +250,14 @@ def _store(
     box: Box | None = None,
 ) -> str:
     """Adds an entry; copies a tensor that isn't contiguous, or that the engine can't reach."""
-    entry, placed = entry_of(tensor, capture.keys.take(path), box)
-    entry.is_anothers = capture.keys.owner_of(path) is Owner.ANOTHER
+    key, owner = capture.keys.take_owned(path)
+    entry, placed = entry_of(tensor, key, box)
+    entry.is_anothers = owner is Owner.ANOTHER
+    capture.entries.append(entry)
+    capture.tensors.append((tensor,))
     # Keeps the storage too: a tensor may be given another one while its bytes are copied.
-    capture.add(entry, [placed, placed.untyped_storage(), *more_owners], (tensor,))
-    return entry.key
+    capture.owners += [placed, placed.untyped_storage(), *more_owners, tensor]
+    return key
 
 
 def entry_of(tensor: torch.Tensor, key: str, box: Box | None = None) -> tuple[Entry, torch.Tensor]:
@@ -251,10 +265,12 @@ def entry_of(tensor: torch.Tensor, key: str, box: Box | None = None) -> tuple[En
 
     The tensor is as pending() gives it. `box` places it in the tensor that it is a part of.
     """
-    ordinal = torch_device.ordinal_of(tensor) if tensor.is_contiguous() else None
+    ordinal = ordinal_of(tensor) if tensor.is_contiguous() else None
     placed = tensor if ordinal is not None else host_copy(tensor)
-    name = dtype_name(tensor.dtype)
-    dtype, shape, logical = stored_form(name, tuple(tensor.shape), tensor.element_size())
+    name, shape, logical = dtype_name(tensor.dtype), tuple(tensor.shape), ""
+    dtype = NATIVE.get(name)
+    if dtype is None:
+        dtype, shape, logical = stored_form(name, shape, tensor.element_size())
     entry = Entry(key, dtype, shape, logical, placed.data_ptr(), tensor.nbytes)
     entry.device = HOST if ordinal is None else ordinal
     if box is not None:
@@ -277,15 +293,15 @@ def form_of(node: Node, plan: Filler) -> tuple[str, tuple[int, ...]]:
 
 def same_tensor(node: Node, live: torch.Tensor, path: str, plan: Filler) -> bool:
     """Whether stored and live dtype and shape are equal; if not, notes the mismatch."""
-    wanted = dtype_name(live.dtype), tuple(live.shape)
-    return plan.same_form(path, form_of(node, plan), wanted)
+    stored, wanted = form_of(node, plan), (dtype_name(live.dtype), tuple(live.shape))
+    return stored == wanted or plan.same_form(path, stored, wanted)
 
 
 def fill(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
     """Plans to fill a dense live tensor from a stored one of the same dtype and shape."""
     if not same_tensor(node, live, path, plan):
         return
-    shard = shard_of(live)
+    shard = None if type(live) in _PLAIN else shard_of(live)
     if shard is not None:
         _fill_shard(node, shard, path, plan)
         return
@@ -298,7 +314,7 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
         return
     live = live.detach()
     lazy = live.is_conj() or live.is_neg()
-    ordinal = None if view or lazy or not live.is_contiguous() else torch_device.ordinal_of(live)
+    ordinal = None if view or lazy or not live.is_contiguous() else ordinal_of(live)
     place = Place(
         path=path,
         address=live.data_ptr(),
@@ -310,7 +326,7 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
         offset=int(view["offset"]) * live.element_size() if view else 0,
         device=str(live.device),
         ordinal=HOST if ordinal is None else ordinal,
-        stream=0 if ordinal is None else torch_device.stream_of(ordinal),
+        stream=0 if ordinal in (None, HOST) else torch_device.stream_of(ordinal),
         touch=lambda: torch.autograd.graph.increment_version(live),
     )
     plan.fill(node["k"], place)
@@ -352,7 +368,7 @@ def _fill_shard(node: Node, shard: Shard, path: str, plan: Filler) -> None:
         plan.unfit(path, "stored as a view of shared memory, live a part of a DTensor")
         return
     extent = tuple(live.shape)
-    ordinal = torch_device.ordinal_of(live) if live.is_contiguous() else None
+    ordinal = ordinal_of(live) if live.is_contiguous() else None
     place = Place(
         path=path,
         address=live.data_ptr(),
@@ -361,7 +377,7 @@ def _fill_shard(node: Node, shard: Shard, path: str, plan: Filler) -> None:
         copy=lambda: _copy_into(live, tensor_of(node, path, plan)[_slices(offset, extent)]),
         device=str(live.device),
         ordinal=HOST if ordinal is None else ordinal,
-        stream=0 if ordinal is None else torch_device.stream_of(ordinal),
+        stream=0 if ordinal in (None, HOST) else torch_device.stream_of(ordinal),
         box=(offset, extent),
         touch=lambda: torch.autograd.graph.increment_version(live),
     )
