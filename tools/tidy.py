@@ -11,13 +11,23 @@ import argparse
 import sys
 from pathlib import Path
 
-from tidy_rules import banned, fail_points, folders, headers, layers, links, ratchets
+from tidy_rules import (
+    banned,
+    fail_points,
+    folders,
+    headers,
+    layers,
+    links,
+    python_layers,
+    ratchets,
+)
 from tidy_rules.source import Finding, Tree
 
 
 def check(tree: Tree, compile_headers: bool) -> list[Finding]:
     findings = [
         *layers.check(tree),
+        *python_layers.check(tree),
         *banned.check(tree),
         *ratchets.check(tree),
         *folders.check(tree),

@@ -18,10 +18,11 @@ from deepfreeze.errors import (
 from deepfreeze.errors import (
     make_error as _make_error,
 )
-from deepfreeze.frameworks.determinism import Determinism, determinism
-from deepfreeze.frameworks.rng import RNG
+from deepfreeze.frameworks.in_use.determinism import Determinism, determinism
+from deepfreeze.frameworks.in_use.rng import RNG
+from deepfreeze.frameworks.torch.ranks import TorchRanks
 from deepfreeze.interval.policy import every, keep
-from deepfreeze.ranks import DirectoryRanks, MPIRanks, TorchRanks
+from deepfreeze.ranks import DirectoryRanks, MPIRanks
 from deepfreeze.restoring.restorer import RestoreReport
 from deepfreeze.saving.handle import SaveHandle, SaveStatus
 from deepfreeze.signals import finish_on_sigterm

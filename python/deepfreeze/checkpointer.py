@@ -16,10 +16,11 @@ from deepfreeze.base.arguments import absolute, absolute_parent, checked_step, f
 from deepfreeze.base.names import KeyFilter
 from deepfreeze.describe import CheckpointList, Described, SaveLines
 from deepfreeze.errors import CheckpointError
+from deepfreeze.frameworks.in_use.adapters import adapters_in_use, environment
+from deepfreeze.frameworks.in_use.ranks import declining, ranks_of_job
 from deepfreeze.interval.budget import policy_of
 from deepfreeze.interval.policy import Every, Keep, SavePolicy
 from deepfreeze.metrics.textfile import textfile_of
-from deepfreeze.ranks import declining, ranks_of_job
 from deepfreeze.restoring.chosen import Rule, Step, at_step, point_in, recorded_rule
 from deepfreeze.restoring.half_restored import HalfRestored
 from deepfreeze.restoring.restorer import (
@@ -32,7 +33,7 @@ from deepfreeze.restoring.restorer import (
 )
 from deepfreeze.saving.attached import LazyCapture
 from deepfreeze.saving.calls import Calls, alone
-from deepfreeze.saving.capture import environment, paused_gc, table_of, walk
+from deepfreeze.saving.capture import paused_gc, table_of, walk
 from deepfreeze.saving.closing import close_engine, closed, end_engine, opened
 from deepfreeze.saving.handle import Completer, SaveHandle, check_process
 from deepfreeze.saving.window import Watch
@@ -100,6 +101,7 @@ class Checkpointer(Described):
         self.last_restore: RestoreReport | None = None
         self._textfile = textfile_of(self.path, prometheus_textfile)
         self._ranks = ranks_of_job() if ranks == "auto" else ranks
+        adapters_in_use()  # imports their modules now, so that the first save() need not
         self._engine = _core.Engine(
             os.fspath(self.path),
             keep_last=rules.last,
@@ -155,7 +157,7 @@ class Checkpointer(Described):
             step = checked_step(step)
             self._policy.stepped(step)
             due = self._is_due(step)
-            handle = self._checked_save(step, state, metrics, tags) if due else None
+            handle = self._begin(step, state, metrics, tags) if due else None
         finally:
             self._lazy.discard_early()  # does nothing if a save has used it
         arms = self._lazy.captures_early and self._is_due(step + 1)
@@ -217,15 +219,16 @@ class Checkpointer(Described):
         EncodeError, before anything is written, names a value that can't be stored. The handle
         raises later failures, and one for lack of memory.
         """
-        return self._checked_save(step, state, metrics, tags)
+        return self._begin(step, state, metrics, tags)
 
-    def _checked_save(
+    def _begin(
         self,
         step: int,
         state: object,
         metrics: Mapping[str, float] | None,
         tags: Mapping[str, str] | None,
     ) -> SaveHandle | None:
+        """Checks what the caller gave; then a save begins."""
         try:
             with self._declining():
                 self._raise_failed()
@@ -233,13 +236,14 @@ class Checkpointer(Described):
                 self._half_restored.refuse(step)
                 numbers, texts = floats(metrics or {}), strings(tags or {})
             self._policy.saving()
-            return self._save(step, state, numbers, texts)
+            return self._hand_over(step, state, numbers, texts)
         finally:
             self._lazy.discard_early()  # does nothing if a save has used it
 
-    def _save(
+    def _hand_over(
         self, step: int, state: object, metrics: dict[str, float], tags: dict[str, str]
     ) -> SaveHandle | None:
+        """Captures the state, gives it to the engine, and follows the save from there on."""
         try:
             with self._declining():
                 text, owners, table, watches = self._captured(state)
@@ -260,7 +264,7 @@ class Checkpointer(Described):
         except CheckpointError as error:
             if error.code in ("encode", "invalid_argument", "mismatch"):
                 raise
-            return self._failed_save(step, error)
+            return self._failed_at_once(step, error)
         finally:
             self._engine.discard_capture()  # does nothing unless the engine was not reached
         if native is None:
@@ -288,7 +292,7 @@ class Checkpointer(Described):
             table = table_of(capture.own_entries(), self._memo)
             return capture.text, capture.owners, table, watches
 
-    def _failed_save(self, step: int, error: CheckpointError) -> SaveHandle:
+    def _failed_at_once(self, step: int, error: CheckpointError) -> SaveHandle:
         self._policy.saved()
         handle = SaveHandle(step, None)
         self._completer.failed_at_once(handle, error)

@@ -11,7 +11,7 @@ from torch import nn
 
 from deepfreeze.saving.capture import Capture, walk
 from deepfreeze.saving.guards import Guards, _Finder
-from deepfreeze.state.contracts import HOST
+from deepfreeze.state.entry import HOST
 from deepfreeze.state.memo import Memo
 
 WIDE = 128  # its square is 64 KiB: worth a guard

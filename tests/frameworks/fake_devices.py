@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from deepfreeze.frameworks.torch import device as torch_device
-from deepfreeze.state.contracts import HOST
+from deepfreeze.state.entry import HOST
 
 LIBRARY = Path(__file__).resolve().parents[2] / "build/release/tests/support/libdf_fake_driver.so"
 DEVICES = 2

@@ -35,7 +35,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from deepfreeze.dcp import AsyncStager, StorageReader, StorageWriter
 from deepfreeze.dcp.connections import connection
 from deepfreeze.dcp.session import Session
-from deepfreeze.ranks import TorchStoreRanks
+from deepfreeze.frameworks.torch.ranks import TorchStoreRanks
 from tests.e2e.command import conclude, make_parser, scratch
 
 from .job import Job, Say

@@ -20,6 +20,12 @@ GOOD = {
     "src/storage/README.md": "# storage\n",
     "src/storage/CMakeLists.txt": "df_module(storage\n  SOURCES a.cc\n  DEPS base)\n",
     "src/storage/a.cc": '#include "base/a.h"\nint two() { return ::open(path, 0); }\n',
+    "python/LAYERS": "base:\nstate: base\nframeworks/torch: base state\ntorch = frameworks/torch\n",
+    "python/deepfreeze/base/names.py": "import re\n",
+    "python/deepfreeze/state/tree.py": "from deepfreeze import _core\n"
+    "from deepfreeze.base import names\n",
+    "python/deepfreeze/frameworks/torch/adapter.py": "import torch\n"
+    "from deepfreeze.state.tree import Node\n",
 }
 
 
@@ -68,6 +74,45 @@ def test_layers(tmp_path: Path, path: str, text: str, words: str) -> None:
     assert found
     assert words in found[0].text
     assert found[0].path == path
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "words"),
+    [
+        ("base/a.py", "from deepfreeze.state.tree import Node\n", "base may not import state"),
+        ("base/a.py", "def f():\n    from deepfreeze.state import tree\n", "base may not import"),
+        (
+            "base/a.py",
+            "if TYPE_CHECKING:\n    import deepfreeze.state.tree\n",
+            "base may not import state",
+        ),
+        ("base/a.py", "from ..state.tree import Node\n", "base may not import state"),
+        ("state/a.py", "import torch\n", "only frameworks/torch may import torch"),
+        ("state/a.py", "def f():\n    from torch.nn import Module\n", "only frameworks/torch may"),
+        ("state/a.py", "import numpy\n", "has no line for numpy"),
+        ("odd.py", "", "no room of python/LAYERS has this file"),
+    ],
+)
+def test_layers_of_the_package(tmp_path: Path, path: str, text: str, words: str) -> None:
+    found = check(tmp_path, {f"python/deepfreeze/{path}": text})
+    assert [(each.rule, each.path) for each in found] == [("layers", f"python/deepfreeze/{path}")]
+    assert words in found[0].text
+
+
+@pytest.mark.parametrize("way", ["{}", "def f():\n    {}", "if TYPE_CHECKING:\n    {}"])
+def test_a_circle_of_files_is_found_within_a_room_too(tmp_path: Path, way: str) -> None:
+    back = way.format("from deepfreeze.state.a import A")
+    forth = {"python/deepfreeze/state/a.py": "from deepfreeze.state.b import B\n"}
+    found = check(tmp_path, forth | {"python/deepfreeze/state/b.py": f"{back}\n"})
+    assert [each.text for each in found] == ["a circle of files: state/a > state/b > state/a"]
+
+
+def test_rooms_are_listed_lower_ones_first(tmp_path: Path) -> None:
+    found = check(tmp_path, {"python/LAYERS": "state: base\nbase:\nframeworks/torch: state\n"
+                             "torch = frameworks/torch\n"})  # fmt: skip
+    assert [(each.path, each.text) for each in found] == [
+        ("python/LAYERS", "state is above base: order them")
+    ]
 
 
 def test_a_test_may_look_further_down_but_not_up(tmp_path: Path) -> None:

@@ -15,20 +15,21 @@ _TEXT_MAX = 4_000
 
 
 @lru_cache(maxsize=65536)
-def _escape(text: str) -> str:
-    text = text.replace("%", "%25").replace("~", "%7E")
+def escaped(key: str) -> str:
+    """A text key of a container as part of a name; dots in it read as levels."""
+    text = key.replace("%", "%25").replace("~", "%7E")
     # An empty component would vanish in the dotted name, so it is written as a lone "%".
     return ".".join(part or "%" for part in text.split("."))
 
 
 def component(key: object) -> str:
-    """A key of a container as part of a name; dots in it read as levels."""
-    return _escape(key if type(key) is str else str(key))
+    """Any key as part of a name."""
+    return escaped(key if type(key) is str else str(key))
 
 
 def join(path: str, key: object) -> str:
     """The name of the value under `key` in the container called `path` ("" is the root)."""
-    part = _escape(key) if type(key) is str else component(key)
+    part = escaped(key) if type(key) is str else component(key)
     return f"{path}.{part}" if path else part
 
 
@@ -94,8 +95,13 @@ class KeyTable:
 
     def take(self, path: str) -> str:
         """`path`, with a suffix if two places of the state have the same name."""
+        return self.take_owned(path)[0]
+
+    def take_owned(self, path: str) -> tuple[str, Owner | None]:
+        """The same, and the owner of the place."""
         base = _reserved_escaped(path)
-        if self.owner_of(path) is Owner.EACH:
+        owner = self.owner_of(path) if self._owners else None
+        if owner is Owner.EACH:
             base = f"@rank{self._rank:05}.{path}"
         key = base
         count = 1
@@ -103,7 +109,7 @@ class KeyTable:
             count += 1
             key = f"{base}~{count}"
         self._taken.add(key)
-        return key
+        return key, owner
 
 
 def _reserved_escaped(path: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from deepfreeze.errors import GONE, CorruptError, IncompleteError, code_of, make_error, message_of
-from deepfreeze.ranks import TorchStoreRanks
+from deepfreeze.frameworks.torch.ranks import TorchStoreRanks
 
 log = logging.getLogger("deepfreeze")
 _FAULTS = (CorruptError.code, IncompleteError.code, GONE)

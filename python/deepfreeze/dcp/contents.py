@@ -27,10 +27,9 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from deepfreeze.base.names import KeyTable, component
 from deepfreeze.errors import EncodeError, MismatchError
 from deepfreeze.frameworks.torch.sharded import Box
-from deepfreeze.frameworks.torch.special import is_special
-from deepfreeze.frameworks.torch.tensors import entry_of, pending
+from deepfreeze.frameworks.torch.tensors import entry_of, is_special, pending
 from deepfreeze.saving.capture import Capture, walk
-from deepfreeze.state.contracts import Entry
+from deepfreeze.state.entry import Entry
 from deepfreeze.state.per_rank import per_rank
 from deepfreeze.state.tree import Node, dumps, loads
 from deepfreeze.state.tree_queries import has_objects

@@ -16,7 +16,7 @@ from typing import Any
 from torch.distributed.distributed_c10d import PrefixStore
 
 from deepfreeze.errors import code_of, make_error
-from deepfreeze.ranks import store_errors
+from deepfreeze.frameworks.torch.ranks import store_errors
 
 _NUMBER_BYTES = 32
 

@@ -20,7 +20,7 @@ from deepfreeze.dcp.connections import connection
 from deepfreeze.dcp.reading import Loading
 from deepfreeze.dcp.stored import Stored
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
-from deepfreeze.ranks import TorchStoreRanks
+from deepfreeze.frameworks.torch.ranks import TorchStoreRanks
 from deepfreeze.restoring.chosen import Step, checked, is_newest, point_in
 from deepfreeze.restoring.restorer import newest_good
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from deepfreeze import _core
 from deepfreeze.errors import CheckpointTimeoutError
+from deepfreeze.frameworks.in_use.adapters import environment
 from deepfreeze.frameworks.torch import device as torch_device
-from deepfreeze.saving.capture import environment
-from deepfreeze.state.contracts import Entry
+from deepfreeze.state.entry import Entry
 
 _POLL_SECONDS = 0.5  # how soon an interrupt is noticed
 

@@ -16,7 +16,7 @@ from deepfreeze.dcp.contents import Content
 from deepfreeze.dcp.meeting import Place, Verdict, Vote, meet
 from deepfreeze.dcp.saving import save_and_wait
 from deepfreeze.errors import CheckpointError, code_of, message_of
-from deepfreeze.ranks import TorchStoreRanks
+from deepfreeze.frameworks.torch.ranks import TorchStoreRanks
 from deepfreeze.saving.capture import table_of
 from deepfreeze.state.memo import Memo
 
@@ -60,7 +60,7 @@ class Session:
         self._ranks: TorchStoreRanks | None = None
         self._closer: weakref.finalize[[], Session] | None = None
 
-    def save(self, make: Callable[[], Content], job: SaveJob) -> tuple[int, Content]:
+    def store(self, make: Callable[[], Content], job: SaveJob) -> tuple[int, Content]:
         """Saves one step; returns its number and this rank's part of it once it is durable.
 
         Collective. An error that `make` raises is raised on all ranks, and nothing is saved then.
@@ -68,7 +68,7 @@ class Session:
         with self._lock, connection(job.place.world_size) as store:
             content, table, verdict = self._agreed(make, job, store)
             try:
-                self._save(content, table, verdict, job, store)
+                self._commit(content, table, verdict, job, store)
             except Exception:
                 self._close()  # the ranks may be out of step
                 raise
@@ -113,7 +113,7 @@ class Session:
             step=_next_step(self._path) if step is None else step,
         )
 
-    def _save(
+    def _commit(
         self, content: Content, table: _core.Table, verdict: Verdict, job: SaveJob, store: Any
     ) -> None:
         if self._ranks is not None:

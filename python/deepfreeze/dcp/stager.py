@@ -21,7 +21,7 @@ from deepfreeze.dcp.staging_sets import (
     streams_after_callers,
 )
 from deepfreeze.errors import CheckpointError, EncodeError
-from deepfreeze.frameworks.torch.special import is_special
+from deepfreeze.frameworks.torch.tensors import is_special
 
 _ATOMS = (type(None), bool, int, float, complex, str, bytes)
 

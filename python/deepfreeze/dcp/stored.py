@@ -20,6 +20,7 @@ from deepfreeze import _core
 from deepfreeze.base.names import KeyFilter
 from deepfreeze.dcp.contents import LAYOUT
 from deepfreeze.errors import CheckpointError, CorruptError
+from deepfreeze.frameworks.in_use.adapters import adapters_in_use
 from deepfreeze.frameworks.torch.tensors import dtype_from_name
 from deepfreeze.restoring.plan import Plan
 from deepfreeze.state.dtypes import Shape, logical_form
@@ -101,7 +102,7 @@ class Stored:
         return self._read({name: nodes[name] for name in names})
 
     def _read(self, nodes: dict[Any, Node]) -> dict[Any, Any]:
-        plan = Plan(self.checkpoint, KeyFilter(None), state=None, strict=True)
+        plan = Plan(self.checkpoint, KeyFilter(None), adapters_in_use(), state=None, strict=True)
         try:
             makes = {name: plan.fresh(node, str(name)) for name, node in nodes.items()}
             plan.read(verify=True)

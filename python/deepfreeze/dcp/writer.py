@@ -143,7 +143,7 @@ class StorageWriter(DcpWriter):
             self._timeout_seconds,
         )
         job = SaveJob(place, self._options, self._step)
-        self._saved_step, content = self._session.save(
+        self._saved_step, content = self._session.store(
             lambda: content_of(plan, planner, self._rank), job
         )
         done: Future[list[WriteResult]] = Future()

@@ -12,15 +12,14 @@ import numpy as np
 from deepfreeze.base.names import shown
 from deepfreeze.errors import CheckpointError, EncodeError
 from deepfreeze.frameworks.numpy import NumpyAdapter, dtype_name, numpy_dtype
-from deepfreeze.state.contracts import Entry
+from deepfreeze.state.contracts import Filler, Sink
 from deepfreeze.state.dtypes import stored_form
+from deepfreeze.state.entry import Entry
 from deepfreeze.state.tree import Node
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 log = logging.getLogger("deepfreeze")
 
@@ -35,7 +34,7 @@ class HeldArrays:
         # Each with an object that holds the memory: no other array may come to lie at its address.
         self._known: dict[Hashable, tuple[str, object]] = {}
 
-    def store(self, array: NDArray[Any], path: str, capture: Capture) -> Node:
+    def store(self, array: NDArray[Any], path: str, capture: Sink) -> Node:
         """The node of an array; EncodeError for a dtype that could not be loaded again."""
         address = _address_of(array)
         same = address, array.strides, array.shape, array.dtype
@@ -50,7 +49,7 @@ class HeldArrays:
         return self._noted(same, key, array, array.nbytes)
 
     def store_once(
-        self, same: Hashable, make: Callable[[], NDArray[Any]], path: str, capture: Capture
+        self, same: Hashable, make: Callable[[], NDArray[Any]], path: str, capture: Sink
     ) -> Node:
         """As store(), but makes the array only if no array that is the `same` was stored."""
         known = self._known.get(same)
@@ -66,7 +65,7 @@ class HeldArrays:
         return {"$": "array", "k": key}
 
 
-def _entry_of(array: NDArray[Any], address: int, path: str, capture: Capture) -> str:
+def _entry_of(array: NDArray[Any], address: int, path: str, capture: Sink) -> str:
     """The key of a new entry, for a contiguous array."""
     name = storable_name(array.dtype)
     if name is None:
@@ -94,7 +93,7 @@ def storable_name(dtype: np.dtype[Any]) -> str | None:
         return None
 
 
-def array_maker(node: Node, path: str, plan: Plan) -> Callable[[], NDArray[Any]]:
+def array_maker(node: Node, path: str, plan: Filler) -> Callable[[], NDArray[Any]]:
     """Has a stored array or tensor read; the function gives it as an array.
 
     The array must be copied and not kept: other places of the state may share its memory.

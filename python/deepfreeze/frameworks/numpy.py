@@ -14,17 +14,15 @@ import numpy as np
 from deepfreeze.base.names import shown
 from deepfreeze.errors import CheckpointError, CorruptError, EncodeError
 from deepfreeze.frameworks.plain_numbers import is_number, made_exactly
-from deepfreeze.state.contracts import Entry, Layout, Place, Remake
+from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
 from deepfreeze.state.dtypes import COMPLEX, NATIVE, stored_form
+from deepfreeze.state.entry import Buffer, Entry, Layout, Place
 from deepfreeze.state.kinds import form_text
 from deepfreeze.state.registry import is_registered
 from deepfreeze.state.tree import Node
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 
 _EXTENDED = frozenset({  # known to ml_dtypes alone
@@ -42,7 +40,13 @@ _TORCH_ONLY = re.compile(r"complex32|u?int[1-7]|bits\w+|quint\w+|qint\w+|float4_
 Share = Callable[[Any, Node, str], bool]
 
 
-class NumpyAdapter:
+def allocate(size: int) -> Buffer:
+    """Memory for an entry of so many bytes."""
+    array = np.empty(size, dtype=np.uint8)
+    return Buffer(array, array.ctypes.data, size, None)
+
+
+class NumpyAdapter(Adapter):
     """Arrays become entries and are filled in place; scalars are part of the tree."""
 
     def __init__(self, share: Share | None = None) -> None:
@@ -52,7 +56,7 @@ class NumpyAdapter:
     def claims(self, value: object) -> bool:
         return type(value) in (np.ndarray, np.memmap) or isinstance(value, np.generic)
 
-    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+    def encode(self, value: Any, path: str, capture: Sink) -> Node:
         _check_dtype(value.dtype, path)
         if isinstance(value, np.generic):
             data = base64.b64encode(np.asarray(value).tobytes()).decode()
@@ -62,7 +66,7 @@ class NumpyAdapter:
             node["k"] = self._key_of(value, path, capture)
         return node
 
-    def _key_of(self, array: NDArray[Any], path: str, capture: Capture) -> str:
+    def _key_of(self, array: NDArray[Any], path: str, capture: Sink) -> str:
         same = (array.ctypes.data, array.shape, array.strides, array.dtype.str)
         if same in self._known and array.size:
             return self._known[same]
@@ -76,21 +80,15 @@ class NumpyAdapter:
         capture.add(entry, [little, array])
         return key
 
-    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+    def direct(self, capture: Sink) -> Mapping[type, Callable[[Any, str], Node]]:
         if is_registered(np.ndarray):
             return {}
         return {np.ndarray: lambda value, path: self.encode(value, path, capture)}
 
-    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        return None
-
-    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
-        pass
-
-    def finish(self, capture: Capture) -> None:
+    def finish(self, capture: Sink) -> None:
         self._known.clear()
 
-    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+    def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
         if not plan.keys.wants(path):
             return None
         if isinstance(live, np.generic):
@@ -119,7 +117,7 @@ class NumpyAdapter:
         plan.fill(node["k"], place)
         return None
 
-    def _match_number(self, node: Node, live: NDArray[Any], path: str, plan: Plan) -> None:
+    def _match_number(self, node: Node, live: NDArray[Any], path: str, plan: Filler) -> None:
         """Plans to write a stored plain number, or a list, into an array that holds it exactly."""
         if not is_number(node) or not live.flags.writeable:
             plan.mismatch(path, node, f"an array {form_text((dtype_name(live.dtype), live.shape))}")
@@ -137,7 +135,7 @@ class NumpyAdapter:
     def decodes(self, tag: str, node: Node) -> bool:
         return tag in ("array", "np", "tensor")
 
-    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+    def decode(self, tag: str, node: Node, path: str, plan: Source) -> object:
         if tag == "np":
             if node["d"] in _EMPTY_TEXTS:
                 return _EMPTY_TEXTS[node["d"]]
@@ -208,7 +206,7 @@ def _own_dtype(name: object) -> np.dtype[Any]:
     raise CorruptError(f"state tree: {name!r} is no dtype of NumPy {np.__version__}")
 
 
-def _array_of(plan: Plan, node: Node, path: str) -> NDArray[Any]:
+def _array_of(plan: Source, node: Node, path: str) -> NDArray[Any]:
     data = plan.buffer_of(node["k"]).array
     if node.get("view") is not None:
         return _strided(data, node["view"], path)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from deepfreeze.state.contracts import Filler
 from deepfreeze.state.kinds import kind_of_node
 from deepfreeze.state.tree import Node, tag_of
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
 
 _KINDS = frozenset(map(kind_of_node, (0, False, "", {"$": "complex"}, {"$": "bytes"})))
 
@@ -24,7 +22,7 @@ def is_number(node: Node) -> bool:
 
 
 def made_exactly(
-    node: Node, make: Callable[[Any], Any], shape: tuple[int, ...], path: str, plan: Plan
+    node: Node, make: Callable[[Any], Any], shape: tuple[int, ...], path: str, plan: Filler
 ) -> Any:
     """The array of the live `shape` that `make` makes of a stored number or list.
 

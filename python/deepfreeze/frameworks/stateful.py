@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from deepfreeze.base.names import Owner, shown
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.class_names import class_name, is_same_class
-from deepfreeze.state.contracts import Remake, imported
+from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
 from deepfreeze.state.tree import Node, tag_of
 from deepfreeze.state.tree_queries import mapping_pairs
 
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
-
 # Entries that mean the same in schedulers of all of torch's classes.
 _OF_SCHEDULERS = frozenset({"last_epoch", "base_lrs", "_step_count", "_last_lr"})
+
+# Has an object load its state: the object, the state, its path, the plan.
+Load: TypeAlias = Callable[[Any, Any, str, Filler], None]
 
 
 def is_stateful(value: object) -> bool:
@@ -34,31 +33,22 @@ def is_loader(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "torchdata"
 
 
-class StatefulAdapter:
+class StatefulAdapter(Adapter):
     """Stores the state that an object gives, and gives it back whole."""
+
+    def __init__(self, load: Load | None = None) -> None:
+        self._load = load_as_given if load is None else load
 
     def claims(self, value: object) -> bool:
         return is_stateful(value)
 
-    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+    def encode(self, value: Any, path: str, capture: Sink) -> Node:
         capture.refuse_inside(value, path)
         if is_loader(value):
             capture.keys.own(path, Owner.EACH)
         return stateful_node(value, path, capture)
 
-    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
-        return {}
-
-    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        return None
-
-    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
-        pass
-
-    def finish(self, capture: Capture) -> None:
-        """Does nothing: no entry waits."""
-
-    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+    def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
         if not plan.keys.wants_whole(path):
             return None
         if tag_of(node) != "object" or node["t"] != "stateful":
@@ -66,23 +56,20 @@ class StatefulAdapter:
             return None
         stored = node.get("class")
         if stored is not None and not is_same_class(stored, class_name(live)):
-            _match_other_class(node, live, path, plan)
+            _match_other_class(node, live, path, plan, self._load)
             return None
         if node["v"] == {} and _refuses_empty(live):
             plan.mismatch(path, node, "a GradScaler that is enabled; the stored one was not")
             return None
         make = plan.fresh(node["v"], path)
-        plan.apply(path, lambda: _load(live, make(), path, plan))
+        plan.apply(path, lambda: self._load(live, make(), path, plan))
         return None
 
     def decodes(self, tag: str, node: Node) -> bool:
         return tag == "object"
 
-    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+    def decode(self, tag: str, node: Node, path: str, plan: Source) -> object:
         return plan.decoder.decode(node["v"], path)
-
-    def environment(self) -> dict[str, str]:
-        return {}
 
 
 def _refuses_empty(live: Any) -> bool:
@@ -99,21 +86,12 @@ def _refuses_empty(live: Any) -> bool:
     return scaler and bool(live.is_enabled())
 
 
-def _load(live: Any, state: Any, path: str, plan: Plan) -> None:
-    """Has the object load its state, and makes sure that its tensors have the saved bits."""
-    # A loader's state_dict() starts its workers.
-    if not imported("torch") or is_loader(live):
-        live.load_state_dict(state)
-        return
-    from deepfreeze.frameworks.torch import saved_bits as torch_saved_bits
-
-    saved = torch_saved_bits.containers_copied(state)
+def load_as_given(live: Any, state: Any, path: str, plan: Filler) -> None:
+    """Has the object load its state. torch's adapter also makes sure that no bits are lost."""
     live.load_state_dict(state)
-    if torch_saved_bits.holds_tensors(saved):
-        torch_saved_bits.put_back(lambda: call_state_dict(live, path), saved, path, plan)
 
 
-def _match_other_class(node: Node, live: Any, path: str, plan: Plan) -> None:
+def _match_other_class(node: Node, live: Any, path: str, plan: Filler, load_state: Load) -> None:
     """An error under strict; else only entries that mean the same in both classes are loaded."""
     text = f"stored by {node['class']}, but live is {class_name(live)}, another class"
     if plan.strict:
@@ -133,7 +111,7 @@ def _match_other_class(node: Node, live: Any, path: str, plan: Plan) -> None:
 
     def load() -> None:
         # All entries, because a loader may look for each.
-        _load(live, {**now, **{key: make() for key, make in makes.items()}}, path, plan)
+        load_state(live, {**now, **{key: make() for key, make in makes.items()}}, path, plan)
 
     plan.apply(path, load)
 
@@ -154,12 +132,12 @@ def _alike(node: Node, now: object) -> dict[Any, Node]:
     return stored if stored.keys() <= now.keys() or now.keys() <= stored.keys() else {}
 
 
-def object_node(kind: str, state: object, path: str, capture: Capture) -> Node:
+def object_node(kind: str, state: object, path: str, capture: Sink) -> Node:
     """The node of an object of the kind "module", "optimizer" or "stateful"."""
     return {"$": "object", "t": kind, "v": capture.encode(state, path)}
 
 
-def stateful_node(value: Any, path: str, capture: Capture) -> Node:
+def stateful_node(value: Any, path: str, capture: Sink) -> Node:
     """The node of an object of its class, with the state that its state_dict() gives."""
     node = object_node("stateful", call_state_dict(value, path), path, capture)
     return {"$": "object", "t": node["t"], "class": class_name(value), "v": node["v"]}

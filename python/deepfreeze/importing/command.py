@@ -18,7 +18,7 @@ from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.recognise import KINDS, kind_of, reader_of
 from deepfreeze.importing.renamed import renamed
-from deepfreeze.importing.saving import check_step, save
+from deepfreeze.importing.saving import check_step, store
 from deepfreeze.importing.source_files import fault, os_fault
 
 _GOOD, _USAGE, _FAILURE, _INTERRUPTED = 0, 2, 3, 130
@@ -138,7 +138,7 @@ def _import(options: argparse.Namespace) -> dict[str, Any]:
         content = renamed(content, options.map, options.source)
     size = sum(entry.bytes for entry in content.entries)
     with Progress("import", size) as progress:
-        info = save(content, run, options.step, _tags(options.source, kind), progress)
+        info = store(content, run, options.step, _tags(options.source, kind), progress)
     return {
         "source": os.fspath(options.source),
         "kind": kind,

@@ -10,8 +10,8 @@ from deepfreeze.base.progress import Progress
 from deepfreeze.errors import CheckpointError
 from deepfreeze.importing.source_files import SourceFile, fault
 from deepfreeze.saving.capture import walk
-from deepfreeze.state.contracts import Entry
 from deepfreeze.state.encoder import NODES_MAX
+from deepfreeze.state.entry import Entry
 
 _TEXT_MAX = 256 << 20  # the engine takes no more for all plain values
 

@@ -14,7 +14,7 @@ from deepfreeze.importing.source_files import fault
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from deepfreeze.state.contracts import Entry
+    from deepfreeze.state.entry import Entry
 
 _STEPS: dict[str, Callable[[Any, list[int]], Any]] = {
     "reshape": lambda array, sizes: array.reshape(sizes),

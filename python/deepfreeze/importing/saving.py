@@ -45,7 +45,7 @@ def _check_step(run: Path, step: int, infos: list[_core.CheckpointInfo]) -> None
         )
 
 
-def save(
+def store(
     content: Content, run: Path, step: int, tags: dict[str, str], progress: Progress
 ) -> _core.CheckpointInfo:
     """Commits the content as a step of the run's line. Returns once that is durable."""
@@ -57,7 +57,7 @@ def save(
         newest = next((info for info in infos if not info.fault), None)
         if newest is not None:
             engine.continue_from(newest)
-        _save(engine, content, step, tags, progress)
+        _commit(engine, content, step, tags, progress)
     finally:
         engine.close()
     return next(info for info in _core.list_checkpoints(os.fspath(run)) if info.step == step)
@@ -79,7 +79,7 @@ def _check(content: Content) -> None:
         raise make_error("unsupported", text)
 
 
-def _save(
+def _commit(
     engine: _core.Engine, content: Content, step: int, tags: dict[str, str], progress: Progress
 ) -> None:
     for entry in content.entries:

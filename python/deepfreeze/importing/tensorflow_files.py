@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deepfreeze.importing.content import Content, Reading, content_of
 from deepfreeze.importing.recognise import TF_SUFFIX
 from deepfreeze.importing.source_files import SourceFile, fault
+
+if TYPE_CHECKING:
+    from deepfreeze.frameworks.tensorflow.files import Reader
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -18,7 +21,7 @@ def read(source: Path, reading: Reading) -> Content:
 
     `source`: the .index file, or a directory with one. Checksums are compared by TensorFlow.
     """
-    import tensorflow as tf
+    from deepfreeze.frameworks.tensorflow import files as tf_files
 
     index = _index_in(source) if source.is_dir() else source
     prefix = str(index).removesuffix(TF_SUFFIX)
@@ -26,13 +29,12 @@ def read(source: Path, reading: Reading) -> Content:
     files = [SourceFile(each) for each in (index, *parts)]
     state: dict[str, Any] = {}
     try:
-        reader = tf.train.load_checkpoint(prefix)
-        shapes = reader.get_variable_to_shape_map()
+        reader = tf_files.Reader(prefix)
         with reading.progress("read", sum(file.bytes for file in files)) as progress:
-            for name in sorted(shapes.keys() - {_GRAPH}):
+            for name in sorted(reader.names - {_GRAPH}):
                 state[name.removesuffix(_VALUE)] = value = _number(reader, name, source)
                 progress.add(value.nbytes)
-    except (tf.errors.OpError, ValueError) as cause:
+    except tf_files.ERRORS as cause:
         raise fault(source, "", cause) from cause
     return content_of(state, source, files)
 
@@ -45,8 +47,8 @@ def _index_in(folder: Path) -> Path:
     return found[0]
 
 
-def _number(reader: Any, name: str, source: Path) -> Any:
-    dtype = reader.get_variable_to_dtype_map()[name]
-    if not (dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex):
-        raise fault(source, f"({name})", f"values of {dtype.name}", "unsupported")
-    return reader.get_tensor(name)
+def _number(reader: Reader, name: str, source: Path) -> Any:
+    dtype = reader.unstorable_dtype(name)
+    if dtype is not None:
+        raise fault(source, f"({name})", f"values of {dtype}", "unsupported")
+    return reader.read(name)

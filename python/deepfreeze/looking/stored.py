@@ -18,7 +18,7 @@ from deepfreeze.frameworks.torch.files import tensor_bytes
 from deepfreeze.importing.content import Reading, content_of
 from deepfreeze.importing.dcp import Reader, read_leaves
 from deepfreeze.importing.dcp_index import Index, Item, StoredTensor, parse_index
-from deepfreeze.importing.saving import save
+from deepfreeze.importing.saving import store
 from deepfreeze.importing.source_files import SourceFile
 from deepfreeze.importing.unflatten import unflatten
 from deepfreeze.looking.ids import Commit, Id
@@ -72,7 +72,7 @@ class Stored:
             content = self._with_texts(reader, kept, index, texts)
         size = sum(entry.bytes for entry in content.entries)
         with Progress("read", size) as progress:
-            save(content, run, self.commit.info.step, {}, progress)
+            store(content, run, self.commit.info.step, {}, progress)
 
     def _with_texts(
         self, reader: Reader, kept: dict[str, Any], index: Index, texts: dict[str, str]

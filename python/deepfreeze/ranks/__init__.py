@@ -4,17 +4,10 @@ A checkpointer needs a `_core.Ranks`: a rank, a world size, gather and scatter o
 call them together, each in the thread that calls its checkpointer.
 """
 
-from deepfreeze.frameworks.torch.ranks import TorchRanks, TorchStoreRanks, store_errors
 from deepfreeze.ranks.directory_ranks import DirectoryRanks
-from deepfreeze.ranks.job import declining, ranks_of_job
 from deepfreeze.ranks.mpi_ranks import MPIRanks
 
 __all__ = [
     "DirectoryRanks",
     "MPIRanks",
-    "TorchRanks",
-    "TorchStoreRanks",
-    "declining",
-    "ranks_of_job",
-    "store_errors",
 ]

@@ -8,19 +8,16 @@ under strict. Both keep the identity of live containers.
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import Any
 
 from deepfreeze.base.names import join
 from deepfreeze.errors import MismatchError
-from deepfreeze.frameworks.holding import match_holder
-from deepfreeze.frameworks.rng import RNG
+from deepfreeze.frameworks.in_use.holding import match_holder
+from deepfreeze.frameworks.in_use.rng import RNG
 from deepfreeze.frameworks.stateful import is_loader
 from deepfreeze.restoring.filling import FILLS, put_into
-from deepfreeze.restoring.plan import UnknownTypeError
-from deepfreeze.restoring.restore_plan import RestorePlan
-from deepfreeze.state.contracts import Remake
+from deepfreeze.state.contracts import Filler, Remake, UnknownTypeError
 from deepfreeze.state.kinds import (
     ATOMS,
     MAPPINGS,
@@ -39,14 +36,8 @@ from deepfreeze.state.tree_queries import has_objects, is_plain, mapping_pairs, 
 _WHOLE = object()  # stands for the whole content of a container
 
 
-def match_state(node: Node, state: Any, plan: RestorePlan) -> None:
+def match_state(node: Node, state: Any, plan: Filler) -> None:
     """Plans the restore of a whole state, which must be a dict or a list."""
-    _match_root(node, state, plan)
-    for match_late in plan.deferred:
-        match_late()
-
-
-def _match_root(node: Node, state: Any, plan: RestorePlan) -> None:
     pairs = mapping_pairs(node)
     if pairs is not None and type(state) in MAPPINGS:
         _match_pairs(pairs, state, "", plan)
@@ -62,7 +53,7 @@ def _match_root(node: Node, state: Any, plan: RestorePlan) -> None:
     )
 
 
-def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+def match(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     """Plans how `live` takes `node`; Remake is the caller's part."""
     try:
         return _match(node, live, path, plan)
@@ -71,7 +62,7 @@ def match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
         return None
 
 
-def _match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+def _match(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     if live is None or (type(live) in (*MAPPINGS, list) and not live):
         return _match_empty(node, live, path, plan)
     if is_detail(live):
@@ -87,9 +78,9 @@ def _match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
         if adapter.claims(live):
             if isinstance(live, RNG):
                 # Other objects may draw while they load, so RNGs are put in place last.
-                plan.deferred.append(partial(adapter.match, node, live, path, plan))
+                plan.defer(partial(adapter.match, node, live, path, plan))
                 return None
-            return match_holder(node, live, path, plan, adapter, match)
+            return match_holder(node, live, path, plan, adapter)
     if not _is_data(node, live, path, plan):
         pairs = mapping_pairs(node)
         if pairs is not None and type(live) in MAPPINGS:
@@ -105,23 +96,16 @@ def _match(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
 
 
 def _match_registered(
-    node: Node, live: Any, known: RegisteredType, path: str, plan: RestorePlan
+    node: Node, live: Any, known: RegisteredType, path: str, plan: Filler
 ) -> Remake:
-    if not _is_tensor(live):
-        return _match_value(node, live, path, plan)
-    if not plan.keys.wants_whole(path):
-        return None
-    from deepfreeze.frameworks.torch.registered import match_registered
-
-    return match_registered(node, live, known, path, plan)
+    for adapter in plan.adapters if plan.keys.wants_whole(path) else ():
+        found = adapter.match_registered(node, live, known, path, plan)
+        if found is not None:
+            return found[0]
+    return _match_value(node, live, path, plan)
 
 
-def _is_tensor(live: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(live, torch.Tensor)
-
-
-def _is_data(node: Node, live: Any, path: str, plan: RestorePlan) -> bool:
+def _is_data(node: Node, live: Any, path: str, plan: Filler) -> bool:
     """Whether a live container is replaced as a whole."""
     whole = plan.keys.chooses_all or plan.keys.wants_whole(path)
     if not whole or not _is_plain_value(live, plan) or has_objects(node):
@@ -129,7 +113,7 @@ def _is_data(node: Node, live: Any, path: str, plan: RestorePlan) -> bool:
     return is_plain(node) or _is_like_data(node, live, plan)
 
 
-def _is_like_data(node: Node, live: Any, plan: RestorePlan) -> bool:
+def _is_like_data(node: Node, live: Any, plan: Filler) -> bool:
     """Whether all entries that both have may be replaced, as losses of a history by tensors."""
     if is_plain(node) or not live:
         return _may_become(node, live, plan)
@@ -142,14 +126,14 @@ def _is_like_data(node: Node, live: Any, plan: RestorePlan) -> bool:
     return _may_become(node, live, plan)
 
 
-def _match_per_rank(node: Node, live: PerRank[Any], path: str, plan: RestorePlan) -> Remake:
+def _match_per_rank(node: Node, live: PerRank[Any], path: str, plan: Filler) -> Remake:
     remake = match(node, live.value, path, plan)
     if remake is not None:
         plan.apply(path, lambda: setattr(live, "value", remake()))
     return None
 
 
-def _match_empty(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+def _match_empty(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     """None takes any saved value, an empty container a value of its own kind."""
     if plan.keys.wants_whole(path) and has_objects(node):
         plan.surplus(node, path)
@@ -157,7 +141,7 @@ def _match_empty(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     return _match_value(node, live, path, plan)
 
 
-def _match_value(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+def _match_value(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     if not plan.keys.wants_whole(path):
         return None
     if has_objects(node) or not _may_become(node, live, plan):
@@ -166,7 +150,7 @@ def _match_value(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     return _in_container(node, live, path, plan)
 
 
-def _may_become(node: Node, live: Any, plan: RestorePlan) -> bool:
+def _may_become(node: Node, live: Any, plan: Filler) -> bool:
     """Whether the stored value may replace the live one, because both mean the same."""
     if not _is_plain_value(live, plan):
         return registered_for(live) is not None and kind_of_node(node) == kind_of_live(live)
@@ -176,7 +160,7 @@ def _may_become(node: Node, live: Any, plan: RestorePlan) -> bool:
     return may_replace(node, live) if form is None else array_may_replace(*form, live)
 
 
-def _in_container(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+def _in_container(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     """Makes the value anew, but a container keeps its identity: other objects may hold it."""
     make = plan.fresh(node, path)
     if type(live) in (*FILLS, tuple) and kind_of_node(node) == kind_of_live(live):
@@ -189,7 +173,7 @@ def _in_container(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake
 
 
 def _match_pairs(
-    pairs: list[tuple[Any, Node]], live: dict[Any, Any], path: str, plan: RestorePlan
+    pairs: list[tuple[Any, Node]], live: dict[Any, Any], path: str, plan: Filler
 ) -> None:
     stored = dict(pairs)
     for key, value in live.items():
@@ -204,7 +188,7 @@ def _match_pairs(
         plan.surplus(node, join(path, key))
 
 
-def _match_items(items: list[Node], live: list[Any], path: str, plan: RestorePlan) -> None:
+def _match_items(items: list[Node], live: list[Any], path: str, plan: Filler) -> None:
     for index, value in enumerate(live[: len(items)]):
         remake = match(items[index], value, join(path, index), plan)
         if remake is not None:
@@ -215,12 +199,12 @@ def _match_items(items: list[Node], live: list[Any], path: str, plan: RestorePla
         plan.surplus(items[index], join(path, index))
 
 
-def _put(container: Any, key: Any, node: Node, remake: Any, path: str, plan: RestorePlan) -> None:
+def _put(container: Any, key: Any, node: Node, remake: Any, path: str, plan: Filler) -> None:
     if plan.take(container, key, node, path):
         plan.apply(path, lambda: container.__setitem__(key, remake()))
 
 
-def _match_tuple(items: list[Node], live: tuple[Any, ...], path: str, plan: RestorePlan) -> Remake:
+def _match_tuple(items: list[Node], live: tuple[Any, ...], path: str, plan: Filler) -> Remake:
     if len(items) != len(live):
         plan.unfit(path, f"stored a tuple of {len(items)}, live a tuple of {len(live)}")
         return None
@@ -235,7 +219,7 @@ def _match_tuple(items: list[Node], live: tuple[Any, ...], path: str, plan: Rest
     )
 
 
-def _is_plain_value(live: Any, plan: RestorePlan) -> bool:
+def _is_plain_value(live: Any, plan: Filler) -> bool:
     if type(live) in MAPPINGS:
         return all(_is_plain_value(value, plan) for value in live.values())
     if type(live) in (list, tuple):
@@ -247,12 +231,12 @@ def _is_plain_value(live: Any, plan: RestorePlan) -> bool:
     )
 
 
-def _miss(live: Any, path: str, plan: RestorePlan) -> None:
+def _miss(live: Any, path: str, plan: Filler) -> None:
     for name in live_names(live, path, plan):
         plan.miss(name)
 
 
-def live_names(live: Any, path: str, plan: RestorePlan) -> list[str]:
+def live_names(live: Any, path: str, plan: Filler) -> list[str]:
     """The names of the values in a live state; a plain value or an object counts as one."""
     if _is_plain_value(live, plan):
         return [path]

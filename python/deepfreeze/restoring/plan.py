@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +17,10 @@ from deepfreeze import _core
 from deepfreeze.base.names import KeyFilter, chooses, shown
 from deepfreeze.base.progress import watched
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
-from deepfreeze.frameworks.sharing import sharing_conflicts
-from deepfreeze.restoring.buffers import Buffer, allocate
-from deepfreeze.state.contracts import Adapter, Place, adapters_in_use
+from deepfreeze.state.contracts import Adapter, Form, UnknownTypeError
 from deepfreeze.state.decoder import Decoder
-from deepfreeze.state.dtypes import Shape, logical_form, stored_bytes
+from deepfreeze.state.dtypes import BY_STORED, logical_form, stored_bytes
+from deepfreeze.state.entry import Buffer, Place, sharing_conflicts
 from deepfreeze.state.kinds import form_text, text_of_node
 from deepfreeze.state.registry import registered_as
 from deepfreeze.state.tree import Node, tag_of
@@ -31,13 +30,8 @@ _NAMES_SHOWN_MAX = 10
 
 _HINT = "strict=False restores the values that fit and reports the rest, keys= chooses by name"
 
-Form = tuple[str, Shape]  # dtype and shape
 Apply = tuple[str, Callable[[], object]]  # a value's name, and the call that puts it in place
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # offset and extent
-
-
-class UnknownTypeError(MismatchError):
-    """A registered type is stored that this program has not registered."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +68,18 @@ class Plan:
     """The restore of one checkpoint into one state; without a state its values are loaded."""
 
     def __init__(
-        self, checkpoint: _core.OpenCheckpoint, keys: KeyFilter, *, state: object, strict: bool
+        self,
+        checkpoint: _core.OpenCheckpoint,
+        keys: KeyFilter,
+        adapters: Sequence[Adapter],
+        *,
+        state: object,
+        strict: bool,
     ) -> None:
         self.keys = _WatchedKeys(keys)
         self.state = state
         self.strict = strict
-        self.adapters: list[Adapter] = adapters_in_use()
+        self.adapters = adapters
         self.missing: list[str] = []
         self.unexpected: list[str] = []
         self.optional: set[str] = set()  # stored names that the live state need not have
@@ -88,6 +88,7 @@ class Plan:
         self._specs = {spec.key: spec for spec in checkpoint.tensors()}
         self._places: dict[str, list[Place]] = {}
         self._forms: dict[str, Form] = {}
+        self._sizes: dict[str, int] = {}
         self._fresh: set[str] = set()
         self._applies: list[Apply] = []
         self._filled: list[Place] = []  # in the order in which the state was walked
@@ -108,8 +109,7 @@ class Plan:
     def fill(self, key: str, place: Place) -> None:
         """Has the entry `key` read into `place`."""
         self.form_of(key)
-        spec = self._spec(key)
-        if place.box is None and place.direct and place.bytes != self._bytes_of(spec):
+        if place.box is None and place.direct and place.bytes != self._bytes_of(key):
             raise CorruptError(f"{key}: it does not hold the {place.bytes} bytes of its form")
         self._places.setdefault(key, []).append(place)
         self._filled.append(place)
@@ -198,7 +198,13 @@ class Plan:
         form = self._forms.get(key)
         if form is None:
             spec = self._spec(key)
-            form = self._forms[key] = logical_form(spec.dtype, spec.shape, spec.logical_dtype)
+            name = None if spec.logical_dtype else BY_STORED.get(spec.dtype)
+            form = (
+                logical_form(spec.dtype, spec.shape, spec.logical_dtype)
+                if name is None
+                else (name, spec.shape)
+            )
+            self._forms[key] = form
         return form
 
     def _spec(self, key: str) -> _core.TensorSpec:
@@ -272,7 +278,7 @@ class Plan:
     @property
     def bytes(self) -> int:
         """The number of bytes that this plan reads; shared tensors count once."""
-        return sum(self._bytes_of(self._spec(key)) for key in self._places.keys() | self._fresh)
+        return sum(map(self._bytes_of, self._places.keys() | self._fresh))
 
     @property
     def addresses(self) -> set[int]:
@@ -283,7 +289,7 @@ class Plan:
 
     def read(self, *, verify: bool) -> None:
         """Reads all that the plan needs."""
-        targets = []
+        targets, touches = [], []
         for key in self._places.keys() | self._fresh:
             home = self._home_of(key)
             if home is None:
@@ -292,38 +298,41 @@ class Plan:
                     targets.append(_core.Target(key, buffer.address, buffer.bytes))
             elif home.bytes:
                 self.modifying = True
-                for place in self._places[key]:
-                    if place.touch is not None:
-                        place.touch()
+                touches += [place.touch for place in self._places[key] if place.touch is not None]
                 targets.append(
                     _core.Target(
                         key,
                         home.address,
                         home.bytes,
-                        self._box_of(key, home),
+                        None if home.box is None else self._box_of(key, home.box),
                         home.ordinal,
                         home.stream,
                     )
                 )
+        for touch in touches:
+            touch()
         assert self._checkpoint is not None  # not released
         with watched(self.label, self.bytes) as counter:
             self._checkpoint.read(targets, verify, *counter)
 
-    def _box_of(self, key: str, home: Place) -> Box | None:
+    def _box_of(self, key: str, box: Box) -> Box:
         """The box of the stored elements; dtypes stored as others have one dimension more."""
-        if home.box is None:
-            return None
-        offset, extent = home.box
+        offset, extent = box
         more = self._spec(key).shape[len(extent) :]
         return (*offset, *(0 for _ in more)), (*extent, *more)
 
-    @staticmethod
-    def _bytes_of(spec: _core.TensorSpec) -> int:
-        return stored_bytes(spec.dtype, spec.shape)
+    def _bytes_of(self, key: str) -> int:
+        size = self._sizes.get(key)
+        if size is None:
+            spec = self._spec(key)
+            size = self._sizes[key] = stored_bytes(spec.dtype, spec.shape)
+        return size
 
     def _allocate(self, key: str) -> Buffer:
         name, shape = self.form_of(key)
-        return allocate(name, shape, self._bytes_of(self._spec(key)))
+        size = self._bytes_of(key)
+        found = (adapter.allocate(name, shape, size) for adapter in self.adapters)
+        return next(buffer for buffer in found if buffer is not None)
 
     def _home_of(self, key: str) -> Place | None:
         places = self._places.get(key, [])
@@ -380,19 +389,7 @@ class Plan:
             known = registered_as(node["t"])
             if known is not None:
                 return known.from_tree(self.decoder.decode(node["v"], path))
-        return _without_torch(tag, node, path, self)
-
-
-def _without_torch(tag: str, node: Node, path: str, plan: Plan) -> object:
-    if tag in ("array", "np", "tensor"):
-        from deepfreeze.frameworks.numpy import NumpyAdapter
-
-        return NumpyAdapter().decode(tag, node, path, plan)
-    if tag == "size":
-        return tuple(int(size) for size in node["v"])
-    if tag in ("dtype", "device"):
-        return str(node["v"])
-    raise CorruptError(f"state tree at {shown(path)}: unknown tag {tag!r}")
+        raise CorruptError(f"state tree at {shown(path)}: unknown tag {tag!r}")
 
 
 def _listed(names: Iterable[str], separator: str = ", ") -> str:

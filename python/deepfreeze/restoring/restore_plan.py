@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-from deepfreeze.frameworks.held_objects import HeldObjects
+from deepfreeze.frameworks.in_use.held_objects import HeldObjects
+from deepfreeze.restoring.matching import live_names, match, match_state
 from deepfreeze.restoring.plan import Plan
-from deepfreeze.state.contracts import Place
+from deepfreeze.state.contracts import Filler, Once, Remake
+from deepfreeze.state.entry import Place
 from deepfreeze.state.tree import Node
+
+_Ask: TypeAlias = Callable[[Filler], Callable[[], None]]
 
 
 class RestorePlan(Plan):
@@ -20,14 +24,32 @@ class RestorePlan(Plan):
     def __init__(self, *arguments: Any, is_new_rank: bool = False, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._is_new_rank = is_new_rank
-        self.held = HeldObjects(self.state, {}, is_live=True)
+        self._held = HeldObjects(self.state, {}, is_live=True)
         self.left_alone: list[str] = []
-        self.deferred: list[Callable[[], object]] = []  # matches that have to come last
+        self._deferred: list[Callable[[], object]] = []  # matches that have to come last
         self._values: list[Once] = []
-        self._asks: list[tuple[str, Ask]] = []
+        self._asks: list[tuple[str, _Ask]] = []
         self._take_back: list[Callable[[], None]] = []
         self._touched: set[str] | None = None  # once it is released
         self._taken: dict[tuple[int, Any], tuple[Node, str]] = {}
+
+    def match_state(self, node: Node) -> None:
+        """Plans the restore of the whole state, which must be a dict or a list."""
+        match_state(node, self.state, self)
+        for match_late in self._deferred:
+            match_late()
+
+    def match(self, node: Node, live: Any, path: str) -> Remake:
+        return match(node, live, path, self)
+
+    def live_names(self, live: Any, path: str) -> list[str]:
+        return live_names(live, path, self)
+
+    def defer(self, match_late: Callable[[], object]) -> None:
+        self._deferred.append(match_late)
+
+    def held_by(self, live: object) -> dict[str, object]:
+        return self._held.of(live)
 
     def leaves_alone(self, path: str) -> bool:
         """Whether this rank's own state stays unchanged; notes the path if it does."""
@@ -51,7 +73,7 @@ class RestorePlan(Plan):
         self._values.append(value)
         return value
 
-    def ask(self, path: str, ask: Ask) -> None:
+    def ask(self, path: str, ask: _Ask) -> None:
         """Has the object called `path` load values by itself, once those have been read.
 
         MismatchError if it can't. The function that `ask` returns undoes the loading.
@@ -105,24 +127,3 @@ class RestorePlan(Plan):
             return self._touched
         filled = {place.path for place in self._filled}
         return filled | {path for path, _ in self._applies} | {path for path, _ in self._asks}
-
-
-Ask = Callable[[RestorePlan], Callable[[], None]]
-
-
-class Once:
-    """A function without arguments that is called no more than once."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make: Callable[[], Any] | None = make
-        self._value: Any = None
-
-    def __call__(self) -> Any:
-        if self._make is not None:
-            self._value = self._make()
-            self._make = None
-        return self._value
-
-    def drop(self) -> None:
-        """Drops the value, which has been put in its place."""
-        self._make, self._value = None, None

@@ -22,11 +22,11 @@ from deepfreeze.errors import (
     code_of,
     message_of,
 )
+from deepfreeze.frameworks.in_use.adapters import adapters_in_use, environment
 from deepfreeze.restoring.chosen import Step, is_newest, may_change
-from deepfreeze.restoring.matching import match_state
 from deepfreeze.restoring.plan import Plan
 from deepfreeze.restoring.restore_plan import RestorePlan
-from deepfreeze.saving.capture import environment, paused_gc
+from deepfreeze.saving.capture import paused_gc
 from deepfreeze.saving.handle import named_divergences
 from deepfreeze.state.tree import loads
 from deepfreeze.state.tree_queries import Merged, pruned
@@ -217,6 +217,7 @@ class Restorer:
         plan = RestorePlan(
             checkpoint,
             self._keys,
+            adapters_in_use(),
             state=self._state,
             strict=self._strict,
             is_new_rank=self._rank >= checkpoint.info.world_size,
@@ -241,7 +242,7 @@ class Restorer:
                     tree = merged.tree
                 else:
                     tree = _tree_of(checkpoint, self._rank)
-                match_state(tree, self._state, plan)
+                plan.match_state(tree)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as cause:
             # The tree verified, so it is not damaged, and an older checkpoint would be no better.
             raise CheckpointError(
@@ -298,7 +299,7 @@ def loaded(
 def load_tree(info: _core.CheckpointInfo, keys: KeyFilter, *, shows: bool = False) -> Any:
     """The values of one checkpoint; `shows`: with progress."""
     checkpoint = _core.open_checkpoint(info)
-    plan = Plan(checkpoint, keys, state=None, strict=True)
+    plan = Plan(checkpoint, keys, adapters_in_use(), state=None, strict=True)
     plan.label = f"load step {info.step}" if shows else None
     try:
         make = plan.fresh(pruned(_tree_of_all(checkpoint).tree, "", keys), "")

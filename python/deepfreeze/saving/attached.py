@@ -5,44 +5,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deepfreeze import _core
 from deepfreeze.errors import CheckpointError
+from deepfreeze.frameworks.in_use import devices
+from deepfreeze.frameworks.in_use.guards import guard_maker
 from deepfreeze.saving.calls import Calls
 from deepfreeze.saving.capture import Capture
-from deepfreeze.saving.guards import Guard, Guards, Mode
+from deepfreeze.saving.guards import Guards
 from deepfreeze.saving.window import Watch, Window
-from deepfreeze.state.contracts import HOST, imported
+from deepfreeze.state.contracts import Mode
+from deepfreeze.state.entry import HOST
 
 log = logging.getLogger("deepfreeze")
 
 _MODES = ("window", "after_update")
-
-
-_Call = Callable[[int], None]
-
-
-def _guard_maker(target: object, mode: Mode, before: _Call, after: _Call) -> Callable[[int], Guard]:
-    """The guard maker of the target's framework; torch's raises a TypeError for other objects."""
-    if imported("chainer"):
-        from deepfreeze.frameworks.chainer import guard as chainer_guard
-
-        if chainer_guard.is_optimizer(target):
-            return chainer_guard.make_guard(target, mode, before, after)
-    if not imported("torch"):
-        kind = type(target).__qualname__
-        raise TypeError(f"attach: a {kind} is no optimizer and no module of torch")
-    if imported("keras"):
-        from deepfreeze.frameworks.keras import guards as keras_guards
-
-        make = keras_guards.guard_maker(target, mode, before)
-        if make is not None:
-            return make
-    from deepfreeze.frameworks.torch import guards as torch_guards
-
-    return torch_guards.make_guard(target, mode, before, after)
 
 
 @dataclass
@@ -80,7 +59,7 @@ class LazyCapture:
             if known in (mode, "module"):
                 return
             self.detach(target)
-        make = _guard_maker(target, mode, self.fence, self._updated)
+        make = guard_maker(target, mode, self.fence, self._updated)
         self._guards.add(make)
 
     def detach(self, target: object | None) -> None:
@@ -103,9 +82,7 @@ class LazyCapture:
         """The current stream of each device that the last watched state lies on."""
         if not self._devices:
             return []
-        from deepfreeze.frameworks.torch import device as torch_device
-
-        return torch_device.streams_of(self._devices)
+        return devices.streams_of(self._devices)
 
     # Fences
 
@@ -117,19 +94,12 @@ class LazyCapture:
         window = self._window
         if os.getpid() != self._owner:
             return
-        self._note_hook(guard)
+        self._guards.note_hook(guard, devices.is_capturing())
         if self._early is not None and self._early.begun:
             self._engine.fence(guard, self.streams())
         if window is not None and window.guarded_by(guard):
             self._engine.fence(guard, self.streams())
             self._calls.in_fence(window.compare, guard)
-
-    def _note_hook(self, guard: int) -> None:
-        if not imported("torch"):
-            return
-        from deepfreeze.frameworks.torch import device as torch_device
-
-        self._guards.note_hook(guard, torch_device.is_capturing())
 
     def fence_all(self) -> None:
         """Fences all guards, before anything guarded changes."""

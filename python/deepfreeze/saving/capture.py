@@ -12,12 +12,15 @@ from typing import Any
 from deepfreeze import _core
 from deepfreeze.base.names import KeyTable, Owner, shown
 from deepfreeze.errors import EncodeError, NoSpaceError, make_error
-from deepfreeze.frameworks.held_objects import HeldObjects
-from deepfreeze.frameworks.holding import encode_holder
-from deepfreeze.frameworks.rng import RNG, kind_of
+from deepfreeze.frameworks.generators import kind_of
+from deepfreeze.frameworks.in_use.adapters import adapters_in_use
+from deepfreeze.frameworks.in_use.held_objects import HeldObjects
+from deepfreeze.frameworks.in_use.holding import encode_holder
+from deepfreeze.frameworks.in_use.rng import RNG
 from deepfreeze.frameworks.stateful import stateful_node
-from deepfreeze.state.contracts import Adapter, Entry, adapters_in_use
+from deepfreeze.state.contracts import Adapter
 from deepfreeze.state.encoder import Encoder
+from deepfreeze.state.entry import Entry
 from deepfreeze.state.memo import Memo
 from deepfreeze.state.per_rank import PerRank
 from deepfreeze.state.registry import registered_for
@@ -200,13 +203,3 @@ def paused_gc() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def environment() -> dict[str, str]:
-    """The versions and settings that a checkpoint records."""
-    import platform
-
-    found = {"python": platform.python_version()}
-    for adapter in adapters_in_use():
-        found.update(adapter.environment())
-    return found

@@ -6,38 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-from deepfreeze.saving.guard_memo import Asked, Found, GuardMemo, Pairs, RollCall, add_pairs
 from deepfreeze.saving.window import Watch
-from deepfreeze.state.contracts import HOST, Entry
+from deepfreeze.state.contracts import Guard, Mode, RollCall
+from deepfreeze.state.entry import HOST, Entry
 
 LAZY_BYTES_MIN = 64 * 1024  # of host memory; less is copied before save() returns
 
-Mode: TypeAlias = str  # "window" or "after_update"; of modules "module"
-
-
-class Guard(Protocol):
-    """Guards some tensors: has them fenced before they change. `number` is its native fence's."""
-
-    number: int
-    target: object
-    mode: Mode
-
-    def owned(self) -> list[Any]:
-        """The values that it guards now, also those that are no tensors."""
-
-    def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
-        """Tells later whether owned() is unchanged; None if it has to be examined each time."""
-
-    def can_watch(self, value: Any) -> bool:
-        """Whether the value is a tensor that can be captured later."""
-
-    def follower_of(self, tensor: Any) -> Any:
-        """A small tensor that changes whenever `tensor`, one of its own, changes; or None."""
-
-    def detach(self) -> None:
-        """Removes its hooks."""
+Pairs: TypeAlias = list[tuple[str, Any]]  # keys of entries, with tensors to watch for them
 
 
 @dataclass(frozen=True)
@@ -167,6 +144,87 @@ class Guards:
             entry.guard = self._held
         # Only their addresses: an early capture must not be taken for one of newer arrays.
         return {self._held: [(entry.key, _HeldMemory(entry.address)) for entry in held]}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The guard of one entry. Places count among all values that the guards own."""
+
+    guard: int = 0  # its number; 0: it has none, or none in time
+    tensor: int = 0  # the place of the tensor that holds the entry
+    follower: int | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The inputs of the answer, except those that the guards' roll calls see."""
+
+    guards: list[int]
+    hooked: dict[int, bool]
+    eager: frozenset[str]
+    keys: list[str]
+    addresses: list[int]
+    sizes: list[int]
+
+    @classmethod
+    def about(
+        cls, guards: list[int], hooked: dict[int, bool], eager: set[str], entries: Sequence[Entry]
+    ) -> Asked:
+        """The present inputs, with the entries that are worth a guard."""
+        return cls(
+            guards,
+            dict(hooked),
+            frozenset(eager),
+            [entry.key for entry in entries],
+            [entry.address for entry in entries],
+            [entry.bytes for entry in entries],
+        )
+
+
+@dataclass(frozen=True)
+class GuardMemo:
+    """One answer of Guards.watch()."""
+
+    asked: Asked
+    rolls: list[RollCall]
+    found: list[Found]  # for each entry
+
+    def again(
+        self,
+        asked: Asked,
+        owned: list[list[Any]],
+        entries: Sequence[Entry],
+        tensors: Sequence[Sequence[Any]],
+    ) -> dict[int, Pairs] | None:
+        """Gives entries their last guards and returns the watches; None if they must be found."""
+        same = asked == self.asked and all(
+            roll.holds(each) for roll, each in zip(self.rolls, owned, strict=True)
+        )
+        return self._watched(owned, entries, tensors) if same else None
+
+    def _watched(
+        self, owned: list[list[Any]], entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]
+    ) -> dict[int, Pairs]:
+        pool = [each for of_guard in owned for each in of_guard]
+        watched: dict[int, Pairs] = {}
+        for entry, own, found in zip(entries, tensors, self.found, strict=True):
+            if not found.guard:
+                continue
+            entry.guard = found.guard
+            follower = None if found.follower is None else pool[found.follower]
+            pairs = watched.setdefault(found.guard, [])
+            add_pairs(pairs, entry.key, pool[found.tensor], own, follower)
+        return watched
+
+
+def add_pairs(pairs: Pairs, key: str, tensor: Any, own: Sequence[Any], follower: Any) -> None:
+    """Adds the tensors to watch for an entry in `tensor`: all that count versions of its memory."""
+    pairs.append((key, tensor))
+    for other in own:  # it may count its versions apart, as .data does
+        if other is not tensor:
+            pairs.append((key, other))
+    if follower is not None:
+        pairs.append((key, follower))
 
 
 _Found: TypeAlias = tuple[Guard, Any]  # and the tensor that it guards

@@ -1,169 +1,271 @@
-"""The interface of the framework adapters, and the data types that they work with."""
+"""The contracts between the rooms: what an adapter does, and what a save or restore gives it."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from itertools import accumulate
-from operator import mul
-from typing import TYPE_CHECKING, Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
 
+from deepfreeze.base.names import KeyFilter, KeyTable
+from deepfreeze.errors import MismatchError
+from deepfreeze.state.decoder import Decoder
+from deepfreeze.state.dtypes import Shape
+from deepfreeze.state.entry import Buffer, Entry, Place
+from deepfreeze.state.memo import Memo
+from deepfreeze.state.registry import RegisteredType
 from deepfreeze.state.tree import Node
-
-if TYPE_CHECKING:
-    from deepfreeze.frameworks.tensorflow.adapter import TensorFlowAdapter
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
-
-
-HOST = -1  # no device: the engine's mark of host memory
-
-
-@dataclass(slots=True)
-class Entry:
-    """An array to store, and the place of its bytes in memory."""
-
-    key: str
-    dtype: str  # as safetensors names it
-    shape: tuple[int, ...]
-    logical_dtype: str  # "" if `dtype` is the real one
-    address: int
-    bytes: int
-    guard: int = 0  # the number of the fence before its next change; 0: there is none
-    # For a part of a tensor: its offset, and the shape of the whole.
-    box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    is_anothers: bool = False  # another rank stores it
-    is_held: bool = False  # nothing writes to its memory while its owners live
-    device: int = HOST  # the ordinal of the CUDA device that its bytes lie on
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The shape and strides of an array in memory, in bytes."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    item_bytes: int
-
-    @property
-    def span(self) -> int:
-        """The number of bytes from the first to the last that it uses."""
-        if 0 in self.shape:
-            return 0
-        steps = zip(self.shape, self.strides, strict=True)
-        return self.item_bytes + sum((size - 1) * stride for size, stride in steps)
-
-    @staticmethod
-    def stored(view: Node, shape: tuple[int, ...], item_bytes: int) -> Layout:
-        """The layout of the elements in their entry: given by its view, else contiguous."""
-        if view is not None:
-            return Layout(shape, tuple(int(s) * item_bytes for s in view["stride"]), item_bytes)
-        steps = accumulate(reversed(shape[1:]), mul, initial=item_bytes)
-        return Layout(shape, tuple(reversed(list(steps)))[: len(shape)], item_bytes)
-
-    def walks_like(self, other: Layout) -> bool:
-        """Whether both take the same steps; a dimension of one element takes none."""
-        steps = zip(self.shape, self.strides, other.strides, strict=True)
-        return self.shape == other.shape and all(a == b for n, a, b in steps if n > 1)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Live memory that a stored entry fills."""
-
-    path: str
-    address: int
-    bytes: int
-    direct: bool  # whether the entry's bytes can be read straight into it
-    copy: Callable[[], object]  # fills it from the entry's buffer otherwise
-    live: Layout | None = None  # None: not checked for memory that it shares with others
-    stored: Layout | None = None  # the layout of these elements in the entry,
-    offset: int = 0  # from this byte on
-    device: str = "cpu"
-    # If the engine writes to a device itself: its ordinal, and the stream to wait for.
-    ordinal: int = HOST
-    stream: int = 0
-    # If the live memory is a part of the entry: the part's offset, and its extent.
-    box: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    touch: Callable[[], object] | None = None  # tells its framework that memory is written
-
 
 # The work that a match leaves to do: None if the live value is filled in place, else a function
 # that makes the new value, to be called once the data has been read.
-Remake = Callable[[], Any] | None
+Remake: TypeAlias = Callable[[], Any] | None
+Form: TypeAlias = tuple[str, Shape]  # dtype and shape
+Mode: TypeAlias = str  # "window" or "after_update"; of modules "module"
 
 
-class Adapter(Protocol):
+class UnknownTypeError(MismatchError):
+    """A registered type is stored that this program has not registered."""
+
+
+class Sink(Protocol):
+    """The walk of a save, as adapters see it: it takes nodes and entries."""
+
+    @property
+    def state(self) -> object:
+        """The whole state."""
+
+    @property
+    def memo(self) -> Memo:
+        """The memo of the checkpointer's last walk, for the next one."""
+
+    @property
+    def keys(self) -> KeyTable:
+        """The keys that entries have so far."""
+
+    entries: list[Entry]
+    tensors: list[Sequence[Any]]  # each entry's tensors of the framework
+    owners: list[object]  # keep the entries' memory alive
+
+    def encode(self, value: object, path: str) -> Node:
+        """The node of a value that belongs to an object of the state."""
+
+    def encode_part(self, value: object, path: str) -> Node:
+        """The node of a part of a container that an adapter knows: it may hold objects, too."""
+
+    def refuse_inside(self, value: object, path: str) -> None:
+        """EncodeError for an object within another one's state: it could not be restored there."""
+
+    def add(self, entry: Entry, owners: Iterable[object], tensors: Sequence[Any] = ()) -> None:
+        """Adds one entry; `owners` and `tensors` keep its memory alive."""
+
+
+class Source(Protocol):
+    """A checkpoint whose data has been read, as adapters see it when they decode."""
+
+    @property
+    def decoder(self) -> Decoder:
+        """Decodes the nodes within a node."""
+
+    def form_in(self, node: Node) -> Form | None:
+        """The dtype and shape of a stored array or tensor; None for any other node."""
+
+    def form_of(self, key: str) -> Form:
+        """The dtype, by its framework name, and the shape of an entry."""
+
+    def buffer_of(self, key: str) -> Buffer:
+        """The entry that was read into a buffer."""
+
+
+class Filler(Source, Protocol):
+    """The plan of a restore, as adapters see it when they match."""
+
+    @property
+    def keys(self) -> KeyFilter:
+        """The names that the caller wants."""
+
+    @property
+    def adapters(self) -> Sequence[Adapter]:
+        """The adapters of this restore."""
+
+    state: object
+    strict: bool
+    missing: list[str]
+    unexpected: list[str]
+    mismatched: dict[str, str]  # names that stay, and the reason
+    modifying: bool  # whether live state may have been written
+
+    def match(self, node: Node, live: Any, path: str) -> Remake:
+        """Plans how `live` takes `node`; Remake tells what is left to the caller."""
+
+    def live_names(self, live: Any, path: str) -> list[str]:
+        """The names of the values in a live state; a plain value or an object counts as one."""
+
+    def fresh(self, node: Node, path: str) -> Callable[[], Any]:
+        """Has the entries of `node` read; the function makes its value, after the read."""
+
+    def fill(self, key: str, place: Place) -> None:
+        """Has the entry `key` read into `place`."""
+
+    def write(self, place: Place) -> None:
+        """Has `place` filled by its own copy(), which needs no data that is still to be read."""
+
+    def apply(self, path: str, put: Callable[[], object]) -> None:
+        """Has `put` called once the data is read."""
+
+    def defer(self, match_late: Callable[[], object]) -> None:
+        """Has a match made after all others."""
+
+    def following(self, leader: str | None, path: str) -> AbstractContextManager[None]:
+        """Plans made within belong to `path`, and hold only if the live `leader` is restored."""
+
+    def ask(self, path: str, ask: Callable[[Filler], Callable[[], None]]) -> None:
+        """Has the object called `path` load values by itself, once those have been read.
+
+        MismatchError if it can't. The function that `ask` returns undoes the loading.
+        """
+
+    def holds(self, key: str, place: Place) -> None:
+        """Notes memory of an object that is asked: nothing else may be read into it.
+
+        `key` is the entry that the memory will hold, or a unique name if that is not known.
+        """
+
+    def held_by(self, live: object) -> dict[str, object]:
+        """The objects that a live object holds, and that its own state leaves out."""
+
+    def take(self, container: Any, key: Any, node: Node, path: str) -> bool:
+        """Notes that a live container gets a node's value; False if it gets another one already."""
+
+    def leaves_alone(self, path: str) -> bool:
+        """Whether this rank's own state stays unchanged; notes the path if it does."""
+
+    def miss(self, path: str) -> None:
+        """Notes that the checkpoint lacks the live `path`."""
+
+    def surplus(self, node: Node, path: str) -> None:
+        """Notes that the live state has no place for a stored node."""
+
+    def mismatch(self, path: str, node: Node, live: str) -> None:
+        """Notes that the stored node can't go into the live value, which is described."""
+
+    def unfit(self, path: str, reason: str) -> None:
+        """Notes that the live `path` can't take its stored value, and stays unchanged."""
+
+    def same_form(self, path: str, stored: Form, live: Form) -> bool:
+        """Whether dtype and shape are the same; notes the mismatch if they are not."""
+
+    def text_of(self, node: Node) -> str:
+        """The value of a node, in the words of messages."""
+
+    def check(self) -> None:
+        """MismatchError if the state and the checkpoint don't fit. Nothing is modified yet."""
+
+
+class Adapter(ABC):
     """Stores and fills the values of one framework. One instance serves one save or restore."""
 
+    @abstractmethod
     def claims(self, value: object) -> bool:
-        """Whether `value` is this adapter's."""
+        """Whether `value` belongs to this adapter."""
 
-    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+    @abstractmethod
+    def encode(self, value: Any, path: str, capture: Sink) -> Node:
         """The node of a claimed value; EncodeError if it can't be stored."""
 
-    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
-        """encode() by type, for types of which a state has thousands."""
+    def direct(self, capture: Sink) -> Mapping[type, Callable[[Any, str], Node]]:
+        """encode() of the types, if any, that a state has thousands of."""
+        return {}
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        """The node of a dict that note() was given in the last walk, if the dict is unchanged."""
+        """The node of a dict that note() was told of in the last walk, if it is the same still."""
+        return None
 
-    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
-        """Told that a dict has been encoded to this node."""
+    def note(  # noqa: B027 (most adapters recall nothing)
+        self, mapping: dict[Any, Any], path: str, node: Node
+    ) -> None:
+        """Learns that a dict has been encoded to this node."""
 
-    def finish(self, capture: Capture) -> None:
-        """Called after the walk: adds the entries that needed the whole state."""
+    def finish(self, capture: Sink) -> None:  # noqa: B027 (most add at once)
+        """After the walk: adds the entries that had to wait for the whole state."""
 
-    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
-        """Plans how the live `value` takes the stored `node`. Changes nothing yet."""
+    @abstractmethod
+    def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
+        """Plans how the stored `node` gets into the claimed `live` value. Changes nothing yet."""
+
+    def match_registered(
+        self, node: Node, live: Any, known: RegisteredType, path: str, plan: Filler
+    ) -> tuple[Remake] | None:
+        """The same for a value of a type that the program has registered.
+
+        None if its framework has nothing to add: then the value is made anew.
+        """
+        return None
+
+    def allocate(self, name: str, shape: Shape, size: int) -> Buffer | None:
+        """Memory for an entry of that form; None if it need not be of this framework."""
+        return None
 
     def decodes(self, tag: str, node: Node) -> bool:
-        """Whether this adapter decodes nodes like this."""
+        """Whether nodes like this are this adapter's to decode."""
+        return False
 
-    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
-        """Decodes a node whose data has been read."""
+    def decode(self, tag: str, node: Node, path: str, plan: Source) -> object:
+        """The value of a node whose data has been read."""
+        raise NotImplementedError
 
     def environment(self) -> dict[str, str]:
-        """Versions and settings that a resumed run needs to be bit-identical."""
+        """Versions and settings without which a resumed run can't be bit-identical."""
+        return {}
 
 
-def imported(name: str) -> bool:
-    """Whether the program has imported this framework."""
-    return sys.modules.get(name) is not None
+class RollCall(Protocol):
+    """Recognises the values of one guard from the last time they were examined."""
+
+    def holds(self, owned: Sequence[Any]) -> bool:
+        """Whether these are of the same kinds, in the same places, and nothing else has changed."""
 
 
-def adapters_in_use() -> list[Adapter]:
-    """The adapters of the frameworks that the program has imported, then the one for any object."""
-    found: list[Adapter] = []
-    share: Callable[[Any, Node, str], bool] | None = None
-    tensorflow: TensorFlowAdapter | None = None
-    if imported("tensorflow"):
-        from deepfreeze.frameworks.tensorflow.adapter import TensorFlowAdapter
+class Guard(ABC):
+    """Guards some tensors: has them fenced before they change. `number` is its native fence's."""
 
-        found.append(tensorflow := TensorFlowAdapter())
-    if imported("keras"):  # before its backends, which would claim its models too
-        from deepfreeze.frameworks.keras.adapter import KerasAdapter
+    number: int
+    target: object
+    mode: Mode
 
-        found.insert(0, KerasAdapter(tensorflow))
-    if imported("torch"):
-        from deepfreeze.frameworks.torch.adapter import TorchAdapter
+    @abstractmethod
+    def owned(self) -> list[Any]:
+        """The values that it guards now, also those that are no tensors."""
 
-        found.append(torch_adapter := TorchAdapter())
-        share = torch_adapter.share_array
-    if imported("numpy"):
-        from deepfreeze.frameworks.numpy import NumpyAdapter
+    def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
+        """Tells later whether owned() is unchanged; None if it has to be examined each time."""
+        return None
 
-        found.append(NumpyAdapter(share))
-    if imported("chainer"):
-        from deepfreeze.frameworks.chainer.adapter import ChainerAdapter
+    @abstractmethod
+    def can_watch(self, value: Any) -> bool:
+        """Whether the value is a tensor that can be captured later."""
 
-        found.append(ChainerAdapter())
-    if imported("jax"):
-        from deepfreeze.frameworks.jax.adapter import JaxAdapter
+    def follower_of(self, tensor: Any) -> Any:
+        """A small tensor that changes whenever `tensor`, one of its own, changes; or None."""
+        return None
 
-        found.append(JaxAdapter())
-    from deepfreeze.frameworks.stateful import StatefulAdapter
+    @abstractmethod
+    def detach(self) -> None:
+        """Removes its hooks."""
 
-    found.append(StatefulAdapter())
-    return found
+
+class Once:
+    """A function without arguments that is called no more than once."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make: Callable[[], Any] | None = make
+        self._value: Any = None
+
+    def __call__(self) -> Any:
+        if self._make is not None:
+            self._value = self._make()
+            self._make = None
+        return self._value
+
+    def drop(self) -> None:
+        """Drops the value, which has been put in its place."""
+        self._make, self._value = None, None

@@ -13,7 +13,7 @@ NATIVE = {
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }  # fmt: skip
 COMPLEX = {"complex64": "F32", "complex128": "F64"}
-_BY_STORED = {stored: name for name, stored in NATIVE.items()}
+BY_STORED = {stored: name for name, stored in NATIVE.items()}
 _BYTES = {"BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1, "BF16": 2}
 
 Shape = tuple[int, ...]
@@ -30,7 +30,7 @@ def stored_form(name: str, shape: Shape, item_bytes: int) -> tuple[str, Shape, s
 
 def logical_form(stored: str, shape: Shape, logical: str) -> tuple[str, Shape]:
     """The dtype name and shape for which stored_form() gives these, else CorruptError."""
-    name, outer = (logical, shape[:-1]) if logical else (_BY_STORED.get(stored, ""), shape)
+    name, outer = (logical, shape[:-1]) if logical else (BY_STORED.get(stored, ""), shape)
     item_bytes = shape[-1] if logical and shape else 0
     if not name or stored_form(name, outer, item_bytes) != (stored, shape, logical):
         raise CorruptError(f"a stored {stored}{list(shape)} can't hold {logical or 'a dtype'}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from deepfreeze.base.arguments import is_unicode
-from deepfreeze.base.names import join, shown
+from deepfreeze.base.names import escaped, join, shown
 from deepfreeze.errors import EncodeError
 from deepfreeze.state.tree import FACTORIES, Node
 from deepfreeze.state.tree_queries import is_plain
@@ -99,21 +99,21 @@ class Encoder:
             node = known
         elif kind is list:
             node = []
+            within = f"{path}." if path else ""
             for index, item in enumerate(value):
                 atom = _ATOMS.get(type(item))
                 if atom is None:
-                    node.append(self.encode(item, join(path, index)))
+                    node.append(self.encode(item, f"{within}{index}"))
                 else:
                     node.append(self._atom(atom, item, path, index))
         elif kind is dict and _is_plain_object(value):
             node = {}
-            direct = self._direct
+            direct, within = self._direct, f"{path}." if path else ""
             for key, item in value.items():
-                leaf = direct.get(type(item))
-                if leaf is None:
-                    node[key] = self.encode(item, join(path, key))
-                else:
-                    node[key] = leaf(item, join(path, key))
+                leaf = direct.get(type(item)) or self.encode
+                # As join(), which would be called for thousands of tensors.
+                place = within + (key if key.isidentifier() else escaped(key))
+                node[key] = leaf(item, place)
         else:
             node = self._tagged(kind, value, path)
         if is_large and known is None:
@@ -201,7 +201,7 @@ def _is_key(key: object) -> bool:
 
 def _is_plain_object(mapping: dict[object, object]) -> bool:
     for key in mapping:
-        if type(key) is not str or key == "$" or not is_unicode(key):
+        if type(key) is not str or key == "$" or not (key.isascii() or is_unicode(key)):
             return False  # it is encoded as a value, which names the place
     return True
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deepfreeze.checkpointer import Checkpointer
-from deepfreeze.frameworks.rng import RNG
+from deepfreeze.frameworks.in_use.rng import RNG
 from deepfreeze.interval.policy import Every, Keep
 
 

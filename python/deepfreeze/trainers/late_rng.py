@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deepfreeze.frameworks.rng import RNG
+from deepfreeze.frameworks.in_use.rng import RNG
 
 
 class LateRNG(RNG):

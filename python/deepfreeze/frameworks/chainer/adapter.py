@@ -6,9 +6,8 @@ Arrays are entries of their own; all other values that an object serialises are 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chainer  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
@@ -19,12 +18,8 @@ from deepfreeze.frameworks.chainer.names import Taken
 from deepfreeze.frameworks.chainer.rest import all_of
 from deepfreeze.frameworks.chainer.triggers import warn_of_lost
 from deepfreeze.frameworks.stateful import object_node
-from deepfreeze.state.contracts import Remake
+from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
 from deepfreeze.state.tree import Node, tag_of
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 KIND = "chainer"
 TESTED = "7.8.1"
@@ -38,7 +33,7 @@ _OBJECTS = (
 )
 
 
-class ChainerAdapter:
+class ChainerAdapter(Adapter):
     """Stores the values that objects serialise; fills their arrays in place and loads the rest.
 
     For the training's thread: serialize() of an object is not safe beside its update().
@@ -47,26 +42,17 @@ class ChainerAdapter:
     def claims(self, value: object) -> bool:
         return isinstance(value, _OBJECTS)
 
-    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+    def encode(self, value: Any, path: str, capture: Sink) -> Node:
         warn_if_untested()
         capture.refuse_inside(value, path)
         if isinstance(value, chainer.training.Trainer):
             warn_of_lost(value)
         return object_node(KIND, _all_of(value, path).values, path, capture)
 
-    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
-        return {}
-
-    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        return None
-
     def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
         """Notes nothing, since objects are asked anew: SMORMS3 has new arrays after each update."""
 
-    def finish(self, capture: Capture) -> None:
-        """Does nothing: no entry waits."""
-
-    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+    def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
         warn_if_untested()
         plan.keys.wants_whole(path)  # so that a pattern for all of it counts as used
         if tag_of(node) != "object" or node["t"] != KIND:
@@ -78,7 +64,7 @@ class ChainerAdapter:
     def decodes(self, tag: str, node: Node) -> bool:
         return False  # without a live object, the values load as a dict of their names
 
-    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+    def decode(self, tag: str, node: Node, path: str, plan: Source) -> object:
         raise NotImplementedError  # decodes() claims nothing
 
     def environment(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from deepfreeze.frameworks.chainer.adapter import warn_if_untested
 from deepfreeze.frameworks.chainer.optimizers import rules_of
-from deepfreeze.saving.guards import Guard, Mode
+from deepfreeze.state.contracts import Guard, Mode
 
 Call = Callable[[int], None]  # a method, with the guard's number
 _numbers = itertools.count(1)  # several checkpointers may guard one optimizer
@@ -65,7 +65,7 @@ class _Memory:
         return True  # for all that can be watched
 
 
-class OptimizerGuard:
+class OptimizerGuard(Guard):
     """Fences update(), which writes parameters and their state in place."""
 
     mode = "window"

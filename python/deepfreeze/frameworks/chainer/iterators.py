@@ -10,7 +10,7 @@ from typing import Any
 import chainer  # type: ignore[import-not-found, import-untyped, unused-ignore]
 import numpy as np
 
-from deepfreeze.frameworks.rng import kind_of, set_state, state_of
+from deepfreeze.frameworks.generators import kind_of, set_state, state_of
 
 
 def iterators_in(updater: Any) -> Iterator[Any]:

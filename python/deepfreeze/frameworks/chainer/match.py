@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +13,15 @@ from deepfreeze.frameworks.chainer.names import Taken, is_data
 from deepfreeze.frameworks.chainer.optimizers import made_later
 from deepfreeze.frameworks.chainer.rest import all_of, optimizers_of, put
 from deepfreeze.frameworks.numpy import dtype_name
+from deepfreeze.state.contracts import Filler
 from deepfreeze.state.kinds import kind_of_live, kind_of_node
 from deepfreeze.state.tree import Node
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
 
 
 class ObjectMatch:
     """The restore of one object, whose present values were taken."""
 
-    def __init__(self, live: Any, taken: Taken, path: str, plan: Plan) -> None:
+    def __init__(self, live: Any, taken: Taken, path: str, plan: Filler) -> None:
         self._live = live
         self._taken = taken
         self._values = taken.values

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax  # type: ignore[import-not-found, unused-ignore]
 import numpy as np
 
+from deepfreeze.base.imported import imported
 from deepfreeze.frameworks.held import HeldArrays
 from deepfreeze.frameworks.jax.arrays import encode_array, match_array
 from deepfreeze.frameworks.jax.keys import KIND as KEY_KIND
 from deepfreeze.frameworks.jax.keys import decode_key, encode_key, is_key, match_key
 from deepfreeze.frameworks.jax.trees import encode_tree, is_tree, match_tree
-from deepfreeze.state.contracts import Remake, imported
+from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
 from deepfreeze.state.kinds import kind_of_live, kind_of_node
 from deepfreeze.state.tree import Node
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 log = logging.getLogger("deepfreeze")
 
@@ -35,7 +31,7 @@ _NUMBER_KINDS = frozenset(map(kind_of_live, _NUMBERS))  # a 0-d array may be mad
 _TESTED = {"jax": "0.10", "flax": "0.12"}
 
 
-class JaxAdapter:
+class JaxAdapter(Adapter):
     """Holds arrays while they are copied; a restore puts new arrays into their containers."""
 
     def __init__(self) -> None:
@@ -46,7 +42,7 @@ class JaxAdapter:
         # is_tree() comes last, as it asks for methods: nnx.Rngs would draw a key for any name.
         return isinstance(value, jax.Array) or _is_nnx(value) or is_tree(value)
 
-    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+    def encode(self, value: Any, path: str, capture: Sink) -> Node:
         _warn_of_versions()
         if not isinstance(value, jax.Array):
             capture.refuse_inside(value, path)
@@ -55,24 +51,12 @@ class JaxAdapter:
             return encode_key(value, path, capture, self._arrays)
         return encode_array(value, path, capture, self._arrays)
 
-    def _encode_object(self, value: Any, path: str, capture: Capture) -> Node:
+    def _encode_object(self, value: Any, path: str, capture: Sink) -> Node:
         if _is_nnx(value):
             from deepfreeze.frameworks.jax.nnx import encode_nnx
 
             return encode_nnx(value, path, capture)
         return encode_tree(value, path, capture)
-
-    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
-        return {}
-
-    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        return None
-
-    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
-        pass
-
-    def finish(self, capture: Capture) -> None:
-        """Does nothing: no entry waits."""
 
     def match(self, node: Node, live: Any, path: str, plan: Any) -> Remake:
         _warn_of_versions()
@@ -84,7 +68,7 @@ class JaxAdapter:
             return match_nnx(node, live, path, plan)
         return match_tree(node, live, path, plan)
 
-    def _match_leaf(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+    def _match_leaf(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
         if is_key(live):
             return match_key(node, live, path, plan)
         if not live.shape and kind_of_node(node) in _NUMBER_KINDS:
@@ -96,7 +80,7 @@ class JaxAdapter:
     def decodes(self, tag: str, node: Node) -> bool:
         return tag == "object" and node["t"] == KEY_KIND
 
-    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+    def decode(self, tag: str, node: Node, path: str, plan: Source) -> object:
         return decode_key(node, path, plan)
 
     def environment(self) -> dict[str, str]:

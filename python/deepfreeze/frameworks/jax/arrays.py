@@ -16,20 +16,17 @@ import numpy as np
 from deepfreeze.base.names import shown
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.held import HeldArrays, array_maker
-from deepfreeze.restoring.restore_plan import Once
-from deepfreeze.state.contracts import Remake
+from deepfreeze.state.contracts import Filler, Once, Remake, Sink
 from deepfreeze.state.tree import Node
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 _Part = tuple[tuple[slice, ...], Any]  # its slices of the whole, and an array on one device
 
 
-def encode_array(array: Any, path: str, capture: Capture, arrays: HeldArrays) -> Node:
+def encode_array(array: Any, path: str, capture: Sink, arrays: HeldArrays) -> Node:
     """The node of a jax.Array that is no key; EncodeError if its values can't be read here."""
     check_readable(array, path)
     if not isinstance(array.dtype, np.dtype):
@@ -115,7 +112,7 @@ def _weak(data: NDArray[Any]) -> Any:
     return made if made.dtype == data.dtype else None
 
 
-def match_array(node: Node, live: Any, path: str, plan: Plan) -> Remake:
+def match_array(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     """Plans a new array of the stored values, placed as the live one."""
     form = plan.form_in(node)
     if form is None:
@@ -129,7 +126,12 @@ def match_array(node: Node, live: Any, path: str, plan: Plan) -> Remake:
     return remade(node, Home.of(live), path, plan)
 
 
-def remade(node: Node, home: Home, path: str, plan: Plan) -> Once:
+def remade(node: Node, home: Home, path: str, plan: Filler) -> Once:
     """Has a stored array read; the function puts it on its devices."""
     make, weak = array_maker(node, path, plan), node.get("weak") is True
     return Once(lambda: home.new(make(), weak=weak))
+
+
+def copied(array: NDArray[Any]) -> jax.Array:
+    """A copy of `array`, once it is made: if memory is not aligned, JAX copies only later."""
+    return jax.numpy.array(array, copy=True).block_until_ready()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax  # type: ignore[import-not-found, unused-ignore]
 
 from deepfreeze.base.names import join
 from deepfreeze.frameworks.held import HeldArrays
 from deepfreeze.frameworks.jax.arrays import ANYWHERE, check_readable, encode_array, remade
-from deepfreeze.state.contracts import Remake
+from deepfreeze.state.contracts import Filler, Remake, Sink, Source
 from deepfreeze.state.tree import Node, tag_of
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 KIND = "prng_key"
 
@@ -24,14 +20,14 @@ def is_key(array: Any) -> bool:
     return bool(jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key))
 
 
-def encode_key(key: Any, path: str, capture: Capture, arrays: HeldArrays) -> Node:
+def encode_key(key: Any, path: str, capture: Sink, arrays: HeldArrays) -> Node:
     """The node of an array of keys."""
     check_readable(key, path)
     data = encode_array(jax.random.key_data(key), join(path, "data"), capture, arrays)
     return {"$": "object", "t": KIND, "v": {"impl": _generator_of(key), "data": data}}
 
 
-def match_key(node: Node, live: Any, path: str, plan: Plan) -> Remake:
+def match_key(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     """Plans new keys of the stored words, for the same generator."""
     if tag_of(node) != "object" or node["t"] != KIND:
         plan.mismatch(path, node, f"keys of {_generator_of(live)}")
@@ -54,7 +50,7 @@ def match_key(node: Node, live: Any, path: str, plan: Plan) -> Remake:
     return keys
 
 
-def decode_key(node: Node, path: str, plan: Plan) -> Any:
+def decode_key(node: Node, path: str, plan: Source) -> Any:
     """The keys of a node whose data has been read."""
     words = plan.decoder.decode(node["v"]["data"], path)
     return jax.random.wrap_key_data(jax.numpy.array(words), impl=node["v"]["impl"])

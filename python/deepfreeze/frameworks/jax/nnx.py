@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flax import nnx  # type: ignore[import-not-found, unused-ignore]
 
 from deepfreeze.base.names import join
 from deepfreeze.frameworks.jax.trees import match_child, miss_child
-from deepfreeze.state.contracts import Remake
+from deepfreeze.state.contracts import Filler, Remake, Sink
 from deepfreeze.state.tree import Node, tag_of
 from deepfreeze.state.tree_queries import mapping_pairs
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.restore_plan import RestorePlan
-    from deepfreeze.saving.capture import Capture
 
 KIND = "nnx"
 
@@ -29,14 +25,14 @@ def is_nnx(value: object) -> bool:
     return isinstance(value, (nnx.Pytree, nnx.Variable))
 
 
-def encode_nnx(target: Any, path: str, capture: Capture) -> Node:
+def encode_nnx(target: Any, path: str, capture: Sink) -> Node:
     """The node of an object's variables, or of a variable's value."""
     if isinstance(target, nnx.Variable):
         return capture.encode_part(target.get_raw_value(), path)
     return {"$": "object", "t": KIND, "v": capture.encode_part(_values_of(target), path)}
 
 
-def match_nnx(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+def match_nnx(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     """Plans an update of the live object."""
     if isinstance(live, nnx.Variable):
         remake = match_child(node, live.get_raw_value(), path, plan)
@@ -52,7 +48,7 @@ def match_nnx(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     return None
 
 
-def _match_values(node: Node, values: dict[Any, Any], path: str, plan: RestorePlan) -> None:
+def _match_values(node: Node, values: dict[Any, Any], path: str, plan: Filler) -> None:
     """Plans to put new values into `values`, a dict that NNX has made for this."""
     stored = dict(mapping_pairs(node) or ())
     for name, value in values.items():

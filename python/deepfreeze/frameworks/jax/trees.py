@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jax import tree_util  # type: ignore[import-not-found, unused-ignore]
@@ -17,16 +17,11 @@ from deepfreeze.base.names import join, shown
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.jax.arrays import ANYWHERE, remade
 from deepfreeze.frameworks.stateful import is_stateful
-from deepfreeze.restoring.matching import live_names, match
-from deepfreeze.state.contracts import Remake
+from deepfreeze.state.contracts import Filler, Remake, Sink
 from deepfreeze.state.kinds import MAPPINGS
 from deepfreeze.state.registry import is_registered
 from deepfreeze.state.tree import Node, tag_of
 from deepfreeze.state.tree_queries import is_plain, mapping_pairs, sequence_items
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.restore_plan import RestorePlan
-    from deepfreeze.saving.capture import Capture
 
 KIND = "pytree"
 _CONTAINERS = (dict, OrderedDict, defaultdict, list, tuple)  # the state tree has these types
@@ -60,14 +55,14 @@ def _is_code(value: object) -> bool:
     return callable(value) and not is_stateful(value) and tree_util.all_leaves([value])
 
 
-def encode_tree(tree: Any, path: str, capture: Capture) -> Node:
+def encode_tree(tree: Any, path: str, capture: Sink) -> Node:
     """The node of a pytree object."""
     named, _ = _children(tree, path)
     stored = {name: child for name, child in named.items() if not _is_code(child)}
     return {"$": "object", "t": KIND, "v": capture.encode_part(stored, path)}
 
 
-def match_tree(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+def match_tree(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     """Plans a new object of the same class and auxiliary data, if a child is new."""
     stored = _stored_children(node, live)
     if stored is None:
@@ -91,9 +86,9 @@ def match_tree(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
     )
 
 
-def miss_child(child: Any, path: str, plan: RestorePlan) -> None:
+def miss_child(child: Any, path: str, plan: Filler) -> None:
     """Notes the parts of a live child that the checkpoint lacks."""
-    for name in [] if _is_code(child) else live_names(child, path, plan):
+    for name in [] if _is_code(child) else plan.live_names(child, path):
         plan.miss(name)
 
 
@@ -109,16 +104,16 @@ def _stored_children(node: Node, live: Any) -> dict[Any, Node] | None:
     return None if pairs is None else dict(pairs)
 
 
-def match_child(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
-    """As match(), but makes a container anew: other objects often contain the same one."""
+def match_child(node: Node, live: Any, path: str, plan: Filler) -> Remake:
+    """As plan.match(), but makes a container anew: other objects often contain the same one."""
     if type(live) in _CONTAINERS and live and not is_plain(node):
         return match_tree(node, live, path, plan)
     if isinstance(live, _NUMBERS) and tag_of(node) == "array":
         return _match_number(node, live, path, plan)
-    return match(node, live, path, plan)
+    return plan.match(node, live, path)
 
 
-def _match_number(node: Node, live: Any, path: str, plan: RestorePlan) -> Remake:
+def _match_number(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     """A step counter is a number at first, and an array once a jitted call has counted it."""
     if not plan.keys.wants(path):
         return None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import keras
 
@@ -34,33 +34,29 @@ from deepfreeze.frameworks.keras.variables import (
     sync,
     value_of,
 )
-from deepfreeze.restoring.matching import match
-from deepfreeze.state.contracts import Remake
+from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink
 from deepfreeze.state.tree import Node, tag_of
-
-if TYPE_CHECKING:
-    from deepfreeze.frameworks.tensorflow.adapter import TensorFlowAdapter
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 _TESTED = "3.15."
 _KIND = "keras"  # of an object that is stored by its variables
 _UNTRACKED = "untracked"
 
 Finalizers = Mapping[int, Callable[[], object]]
+# Stores variables that belong together, by name: TensorFlow's adapter reads them all at once.
+EncodeGroup: TypeAlias = Callable[[Mapping[str, Any], str, Sink], dict[str, Node]]
 
 
-class KerasAdapter:
+class KerasAdapter(Adapter):
     """Stores the backend's values of variables, and assigns stored values to them."""
 
-    def __init__(self, tensorflow: TensorFlowAdapter | None = None) -> None:
+    def __init__(self, of_tensorflow: EncodeGroup | None = None) -> None:
         self._arrays = HeldArrays()  # for the jax backend; the others' adapters have their own
-        self._tensorflow = tensorflow if keras.backend.backend() == "tensorflow" else None
+        self._of_tensorflow = of_tensorflow if keras.backend.backend() == "tensorflow" else None
 
     def claims(self, value: object) -> bool:
         return isinstance(value, (TakenModel, *_kinds()))
 
-    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+    def encode(self, value: Any, path: str, capture: Sink) -> Node:
         warn_if_untested("Keras", keras.__version__, _TESTED)
         if isinstance(value, keras.Variable):
             return self._encode_variable(value, path, capture)
@@ -77,7 +73,7 @@ class KerasAdapter:
         return {"$": "object", "t": _KIND, "v": nodes}
 
     def _encode_group(
-        self, variables: list[Any], taken: Mapping[int, Any] | None, path: str, capture: Capture
+        self, variables: list[Any], taken: Mapping[int, Any] | None, path: str, capture: Sink
     ) -> dict[str, Node]:
         named = {name_of(variable, index): variable for index, variable in enumerate(variables)}
         if taken is not None:
@@ -85,33 +81,21 @@ class KerasAdapter:
                 name: _encode_taken(variable, join(path, name), taken, capture)
                 for name, variable in named.items()
             }
-        if self._tensorflow is not None:
+        if self._of_tensorflow is not None:
             values = {name: value_of(each, join(path, name)) for name, each in named.items()}
-            return self._tensorflow.encode_group(values, path, capture)
+            return self._of_tensorflow(values, path, capture)
         return {
             name: self._encode_variable(variable, join(path, name), capture)
             for name, variable in named.items()
         }
 
-    def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
+    def _encode_variable(self, variable: Any, path: str, capture: Sink) -> Node:
         value = value_of(variable, path)
         if keras.backend.backend() == "jax":
             return self._arrays.store(value, path, capture)
         return capture.encode(value, path)
 
-    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
-        return {}
-
-    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        return None
-
-    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
-        pass
-
-    def finish(self, capture: Capture) -> None:
-        """Does nothing: no entry waits."""
-
-    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+    def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
         if isinstance(live, keras.Variable):
             _match_variable(node, live, path, plan)
         elif tag_of(node) != "object" or node["t"] != _KIND:
@@ -124,17 +108,11 @@ class KerasAdapter:
             _match_groups(dict(node["v"]), live, path, plan)
         return None
 
-    def decodes(self, tag: str, node: Node) -> bool:
-        return False  # the nodes are arrays, tensors and objects, which need no Keras
-
-    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
-        raise AssertionError(tag)
-
     def environment(self) -> dict[str, str]:
         return {"keras": f"{keras.__version__} on {keras.backend.backend()}"}
 
 
-def _encode_taken(variable: Any, path: str, values: Mapping[int, Any], capture: Capture) -> Node:
+def _encode_taken(variable: Any, path: str, values: Mapping[int, Any], capture: Sink) -> Node:
     if id(variable) not in values:
         raise EncodeError(
             f"{shown(path)}: {variable.path} was made after fit() had begun, and was not taken: "
@@ -144,7 +122,7 @@ def _encode_taken(variable: Any, path: str, values: Mapping[int, Any], capture: 
 
 
 def _encode_untracked(
-    value: Any, groups: dict[str, list[Any]], path: str, capture: Capture
+    value: Any, groups: dict[str, list[Any]], path: str, capture: Sink
 ) -> dict[str, Node]:
     layers = layers_of(value.model if isinstance(value, TakenModel) else value)
     warn_of_vocabularies(layers)
@@ -169,7 +147,7 @@ def _kinds() -> tuple[type, ...]:
     )
 
 
-def _match_groups(stored: dict[str, Node], live: Any, path: str, plan: Plan) -> None:
+def _match_groups(stored: dict[str, Node], live: Any, path: str, plan: Filler) -> None:
     groups, finalizers = groups_of(live), finalizers_of(live)
     _match_untracked(stored.pop(_UNTRACKED, {}), live, groups, join(path, _UNTRACKED), plan)
     for group, variables in groups.items():
@@ -191,7 +169,7 @@ def _match_untracked(
     found = untracked_of(layers_of(live), chain.from_iterable(groups.values()))
     for name, each in found.items():
         if name in stored:
-            match(stored.pop(name), each, join(path, name), plan)
+            plan.match(stored.pop(name), each, join(path, name))
         else:
             plan.miss(join(path, name))
     for name, node in stored.items():
@@ -199,7 +177,7 @@ def _match_untracked(
 
 
 def _match_by_index(
-    stored: dict[str, Node], variables: list[Any], group: str, path: str, plan: Plan,
+    stored: dict[str, Node], variables: list[Any], group: str, path: str, plan: Filler,
     finalizers: Finalizers,
 ) -> None:  # fmt: skip
     """Matches by index; names are compared, but choose nothing."""
@@ -222,7 +200,7 @@ def _match_by_index(
 
 
 def _match_by_name(
-    stored: dict[str, Node], variables: list[Any], path: str, plan: Plan,
+    stored: dict[str, Node], variables: list[Any], path: str, plan: Filler,
     finalizers: Finalizers = MappingProxyType({}), *, leaves_rest: bool = False,
 ) -> None:  # fmt: skip
     """Matches by name; equal names match in their order. Indices shift if a layer was added."""
@@ -241,7 +219,7 @@ def _match_by_name(
         plan.surplus(stored[name], join(path, name))
 
 
-def _surplus(stored: dict[str, Node], path: str, plan: Plan) -> None:
+def _surplus(stored: dict[str, Node], path: str, plan: Filler) -> None:
     """Reports a whole group that the live object lacks: most often it is not built yet."""
     wanted = [name for name in stored if plan.keys.wants(join(path, name))]
     if wanted:
@@ -258,7 +236,7 @@ def _match_variable(
     if not plan.keys.wants(path):
         return
     if has_replicas(live):
-        match(node, live._value, path, plan)
+        plan.match(node, live._value, path)
         return
     form = plan.form_in(node)
     if form is None:

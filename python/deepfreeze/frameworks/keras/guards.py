@@ -8,13 +8,13 @@ from typing import Any
 import keras
 
 from deepfreeze.frameworks.torch.guards import Call, Hook, is_watchable
-from deepfreeze.saving.guards import Guard, Mode
+from deepfreeze.state.contracts import Guard, Mode
 
 # Both write: the second swaps the averages in at the end of fit().
 _WRITERS = ("apply", "finalize_variable_values")
 
 
-class KerasOptimizerGuard:
+class KerasOptimizerGuard(Guard):
     """Fences an optimizer's updates: its methods are wrapped, as Keras has no hook there."""
 
     mode = "window"

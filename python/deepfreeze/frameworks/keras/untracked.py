@@ -31,13 +31,11 @@ def untracked_of(layers: Iterable[Any], known: Iterable[Any]) -> dict[str, Any]:
 
 
 def _of_tensorflow(layers: Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    import tensorflow as tf
+    from deepfreeze.frameworks.tensorflow.objects import VARIABLES_AND_GENERATORS, variable_of
 
-    for name, each in attributes_of(layers, (tf.Variable, tf.random.Generator)):
-        if isinstance(each, tf.Variable):
-            yield name, each
-        else:
-            yield f"{name}.state", each.state
+    for name, each in attributes_of(layers, VARIABLES_AND_GENERATORS):
+        variable = variable_of(each)
+        yield (name if variable is each else f"{name}.state"), variable
 
 
 def _of_torch(layers: Iterable[Any]) -> Iterator[tuple[str, Any]]:

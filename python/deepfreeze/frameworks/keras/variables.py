@@ -13,11 +13,11 @@ import numpy as np
 
 from deepfreeze.base.names import shown
 from deepfreeze.errors import EncodeError
+from deepfreeze.state.contracts import Form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from deepfreeze.restoring.plan import Form
 
 _MAY_LACK = ("optimizers", "states")  # groups that are empty in most objects
 _ADDED_NUMBERS = re.compile(r"_\d+(?=_|/|$)")  # "dense_3/kernel" is "dense/kernel" elsewhere
@@ -164,10 +164,9 @@ def assign(variable: Any, array: NDArray[Any]) -> None:
     if keras.backend.backend() == "tensorflow":
         variable._value.assign(array)
     elif keras.backend.backend() == "jax":
-        import jax.numpy as jnp
+        from deepfreeze.frameworks.jax.arrays import copied
 
-        # Waits until it is ready: if memory is not aligned, JAX copies `array` only later.
-        variable.assign(jnp.array(array, copy=True).block_until_ready())
+        variable.assign(copied(array))
     else:
         variable.assign(array)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +26,6 @@ from deepfreeze.frameworks.held import (
 )
 from deepfreeze.frameworks.tensorflow.dtypes import dtype_name
 from deepfreeze.frameworks.tensorflow.objects import (
-    keras_adapter_of,
     leaves_of,
     match_generator,
     match_iterator,
@@ -39,22 +38,27 @@ from deepfreeze.frameworks.tensorflow.replicas import (
     match_replicas,
     store_replicas,
 )
-from deepfreeze.state.contracts import Remake
+from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink
 from deepfreeze.state.registry import is_registered
 from deepfreeze.state.tree import Node, tag_of
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 _TESTED = "2.21."
 _KIND = "tf.Module"  # an object that is stored by its variables and other leaves
 
 
-class TensorFlowAdapter:
+EncodeGroup: TypeAlias = Callable[[Mapping[str, Any], str, Sink], dict[str, Node]]
+# Keras's adapter for an object of Keras, else None. It stores groups of variables by the function.
+OfKeras: TypeAlias = Callable[[object, EncodeGroup], Adapter | None]
+
+
+class TensorFlowAdapter(Adapter):
     """Holds the present values of variables, and assigns them the stored ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, keras: OfKeras | None = None) -> None:
+        """`keras`: gives Keras's adapter for an object of Keras, as TensorFlow does not see the
+        seeds in a layer.
+        """
+        self._keras = keras
         self._arrays = HeldArrays()
         # Keyed by the id() of a variable's handle, which several may have. The handle is kept, so
         # that no other gets its id(). Without this, a variable that copies when read would be
@@ -62,10 +66,16 @@ class TensorFlowAdapter:
         self._known: dict[int, tuple[str, object]] = {}
         self._began = False
 
+    def _keras_of(self, value: object) -> Adapter | None:
+        return None if self._keras is None else self._keras(value, self.encode_group)
+
+    def _is_of_keras(self, value: object) -> bool:
+        return self._keras_of(value) is not None
+
     def claims(self, value: object) -> bool:
         return isinstance(value, (Trackable, tf.Tensor, tf.Variable))
 
-    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+    def encode(self, value: Any, path: str, capture: Sink) -> Node:
         self._begin(path)
         if isinstance(value, tf.Variable):
             return self._encode_variable(value, path, capture)
@@ -83,15 +93,15 @@ class TensorFlowAdapter:
             raise EncodeError(f"{shown(path)}: within a tf.function nothing has a value to store")
         self._began = True
 
-    def _encode_object(self, value: Any, path: str, capture: Capture) -> Node:
-        keras_adapter = keras_adapter_of(value, self)
+    def _encode_object(self, value: Any, path: str, capture: Sink) -> Node:
+        keras_adapter = self._keras_of(value)
         if keras_adapter is not None:
             return keras_adapter.encode(value, path, capture)
         if isinstance(value, tf.random.Generator):
             return store_generator(value, path, capture)
         if isinstance(value, tf.data.Iterator):
             return store_iterator(value, path, capture)
-        leaves = dict(leaves_of(value, path))
+        leaves = dict(leaves_of(value, path, self._is_of_keras))
         variables = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, tf.Variable)}
         nodes = self.encode_group(variables, path, capture)
         for name, leaf in leaves.items():
@@ -100,7 +110,7 @@ class TensorFlowAdapter:
         return {"$": "object", "t": _KIND, "v": {name: nodes[name] for name in leaves}}
 
     def encode_group(
-        self, variables: Mapping[str, Any], path: str, capture: Capture
+        self, variables: Mapping[str, Any], path: str, capture: Sink
     ) -> dict[str, Node]:
         """The nodes of variables that belong together, by name."""
         self._begin(path)
@@ -114,13 +124,13 @@ class TensorFlowAdapter:
                 nodes[name] = self._store(variable, value, place, capture)
         return nodes
 
-    def _encode_variable(self, variable: Any, path: str, capture: Capture) -> Node:
+    def _encode_variable(self, variable: Any, path: str, capture: Sink) -> Node:
         if is_distributed(variable):
             arrays = [_array_of(read(each, path)) for each in variable.values]
             return store_replicas(arrays, path, partial(self._arrays.store, capture=capture))
         return self._store(variable, read(variable, path), path, capture)
 
-    def _store(self, variable: Any, value: Any, path: str, capture: Capture) -> Node:
+    def _store(self, variable: Any, value: Any, path: str, capture: Sink) -> Node:
         handle = variable.handle
         known = self._known.get(id(handle))
         if known is not None:
@@ -132,21 +142,12 @@ class TensorFlowAdapter:
         self._known[id(handle)] = node["k"], handle
         return node
 
-    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+    def direct(self, capture: Sink) -> Mapping[type, Callable[[Any, str], Node]]:
         if is_registered(ResourceVariable):
             return {}
         return {ResourceVariable: lambda value, path: self.encode(value, path, capture)}
 
-    def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        return None
-
-    def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
-        pass
-
-    def finish(self, capture: Capture) -> None:
-        """Does nothing: no entry waits."""
-
-    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+    def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
         if isinstance(live, tf.Variable):
             self._match_variable(node, live, path, plan)
         elif isinstance(live, tf.Tensor):
@@ -157,7 +158,7 @@ class TensorFlowAdapter:
             self._match_object(node, live, path, plan)
         return None
 
-    def _match_variable(self, node: Node, live: Any, path: str, plan: Plan) -> None:
+    def _match_variable(self, node: Node, live: Any, path: str, plan: Filler) -> None:
         if is_distributed(live):
             match_replicas(node, live, path, plan, self._match_variable)
             return
@@ -165,8 +166,8 @@ class TensorFlowAdapter:
             make = array_maker(node, path, plan)
             plan.apply(path, lambda: live.assign(make()))
 
-    def _match_object(self, node: Node, live: Any, path: str, plan: Plan) -> None:
-        keras_adapter = keras_adapter_of(live)
+    def _match_object(self, node: Node, live: Any, path: str, plan: Filler) -> None:
+        keras_adapter = self._keras_of(live)
         if keras_adapter is not None:
             keras_adapter.match(node, live, path, plan)
             return
@@ -179,8 +180,8 @@ class TensorFlowAdapter:
         else:
             self._match_leaves(dict(node["v"]), live, path, plan)
 
-    def _match_leaves(self, stored: dict[str, Node], live: Any, path: str, plan: Plan) -> None:
-        for name, leaf in leaves_of(live, path):
+    def _match_leaves(self, stored: dict[str, Node], live: Any, path: str, plan: Filler) -> None:
+        for name, leaf in leaves_of(live, path, self._is_of_keras):
             place = join(path, name)
             if name not in stored:
                 plan.miss(place)
@@ -190,12 +191,6 @@ class TensorFlowAdapter:
                 self._match_object(stored.pop(name), leaf, place, plan)
         for name, node in stored.items():
             plan.surplus(node, join(path, name))
-
-    def decodes(self, tag: str, node: Node) -> bool:
-        return False  # the nodes are arrays and objects, which need no TensorFlow
-
-    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
-        raise AssertionError(tag)
 
     def environment(self) -> dict[str, str]:
         threads = tf.config.threading
@@ -223,7 +218,7 @@ def _array_of(tensor: Any) -> np.ndarray[Any, Any]:
         return np.asarray(tensor.numpy())
 
 
-def _fits(node: Node, live: Any, path: str, plan: Plan) -> bool:
+def _fits(node: Node, live: Any, path: str, plan: Filler) -> bool:
     """Whether a stored node has the dtype and shape of a variable or tensor; notes a misfit."""
     form = plan.form_in(node)
     if form is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.trackable.base import Trackable
@@ -11,44 +11,27 @@ from tensorflow.python.trackable.base import Trackable
 from deepfreeze.base.names import join, shown
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.held import array_maker
-from deepfreeze.state.contracts import imported
+from deepfreeze.state.contracts import Filler, Sink
 from deepfreeze.state.tree import Node, tag_of
-
-if TYPE_CHECKING:
-    from deepfreeze.frameworks.keras.adapter import KerasAdapter
-    from deepfreeze.frameworks.tensorflow.adapter import TensorFlowAdapter
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 _GENERATOR = "tf.random.Generator"
 _ITERATOR = "tf.data.Iterator"
+VARIABLES_AND_GENERATORS = (tf.Variable, tf.random.Generator)
+_LEAVES = (*VARIABLES_AND_GENERATORS, tf.data.Iterator)  # stored by themselves
 
 
-def is_leaf(value: object) -> bool:
-    """Whether it is stored by itself, and not by the leaves in it."""
-    own = isinstance(value, (tf.Variable, tf.random.Generator, tf.data.Iterator))
-    return own or keras_adapter_of(value) is not None
+def variable_of(value: Any) -> Any:
+    """A variable itself, or the variable that has a generator's state."""
+    return value if isinstance(value, tf.Variable) else value.state
 
 
-def keras_adapter_of(
-    value: object, tensorflow: TensorFlowAdapter | None = None
-) -> KerasAdapter | None:
-    """The adapter for an object of Keras, else None.
-
-    Keras's own is needed, because TensorFlow does not see the seeds in a layer.
-    """
-    if not imported("keras"):
-        return None
-    from deepfreeze.frameworks.keras.adapter import KerasAdapter
-
-    adapter = KerasAdapter(tensorflow)
-    return adapter if adapter.claims(value) else None
-
-
-def leaves_of(root: Any, path: str) -> Iterator[tuple[str, Any]]:
+def leaves_of(
+    root: Any, path: str, is_of_keras: Callable[[object], bool]
+) -> Iterator[tuple[str, Any]]:
     """The leaves of a tracked object that are stored by themselves, each once, with their names.
 
     Names are dotted attribute names, as in tf.train.Checkpoint; of several the first.
+    Objects of Keras are leaves: their own adapter sees the seeds in a layer.
     """
     if isinstance(root, tf.data.Dataset):
         raise EncodeError(
@@ -62,7 +45,7 @@ def leaves_of(root: Any, path: str) -> Iterator[tuple[str, Any]]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if is_leaf(value):
+        if isinstance(value, _LEAVES) or is_of_keras(value):
             if name in names:
                 raise EncodeError(f"{shown(join(path, name))}: two attributes have this name")
             names.add(name)
@@ -85,7 +68,7 @@ def _children(value: Any, path: str) -> dict[str, Any]:
         raise EncodeError(f"{shown(path)}: {cause}") from cause
 
 
-def store_generator(generator: Any, path: str, capture: Capture) -> Node:
+def store_generator(generator: Any, path: str, capture: Sink) -> Node:
     """The node of a tf.random.Generator."""
     state = capture.encode(generator.state, join(path, "state"))
     return {
@@ -95,7 +78,7 @@ def store_generator(generator: Any, path: str, capture: Capture) -> Node:
     }
 
 
-def match_generator(node: Node, live: Any, path: str, plan: Plan) -> None:
+def match_generator(node: Node, live: Any, path: str, plan: Filler) -> None:
     """Plans how a live generator of the same algorithm takes a stored state."""
     if not plan.keys.wants_whole(path):
         return
@@ -115,7 +98,7 @@ def match_generator(node: Node, live: Any, path: str, plan: Plan) -> None:
     plan.apply(path, lambda: live.state.assign(make()))
 
 
-def store_iterator(iterator: Any, path: str, capture: Capture) -> Node:
+def store_iterator(iterator: Any, path: str, capture: Sink) -> Node:
     """The node of a tf.data iterator: position and buffers, in TensorFlow's own bytes.
 
     EncodeError if a part of the pipeline can't tell its position.
@@ -132,7 +115,7 @@ def store_iterator(iterator: Any, path: str, capture: Capture) -> Node:
     return {"$": "object", "t": _ITERATOR, "v": {"position": position}}
 
 
-def match_iterator(node: Node, live: Any, path: str, plan: Plan) -> None:
+def match_iterator(node: Node, live: Any, path: str, plan: Filler) -> None:
     """Plans how a live iterator of the same pipeline moves to the stored position."""
     if not plan.keys.wants_whole(path):
         return

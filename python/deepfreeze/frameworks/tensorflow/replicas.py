@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from tensorflow.python.distribute.values import DistributedVariable
 
 from deepfreeze.base.names import join
+from deepfreeze.state.contracts import Filler
 from deepfreeze.state.tree import Node, tag_of
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from deepfreeze.restoring.plan import Plan
 
 _KIND = "tf.replicas"  # an object with each replica's value, if they differ
 _compare = ctypes.CDLL(None).memcmp
 _compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
-Match = Callable[[Node, Any, str, "Plan"], None]  # of one variable
+Match = Callable[[Node, Any, str, Filler], None]  # of one variable
 
 
 def is_distributed(variable: object) -> bool:
@@ -47,7 +47,7 @@ def _alike(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     return bool(_compare(a.ctypes.data, b.ctypes.data, a.nbytes) == 0)
 
 
-def match_replicas(node: Node, live: Any, path: str, plan: Plan, match: Match) -> None:
+def match_replicas(node: Node, live: Any, path: str, plan: Filler, match: Match) -> None:
     """Plans how each replica takes its own value, or all take the one that is stored."""
     components = live.values
     if tag_of(node) != "object" or node["t"] != _KIND:

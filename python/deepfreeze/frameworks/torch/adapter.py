@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from deepfreeze.base.names import shown
-from deepfreeze.errors import EncodeError
+from deepfreeze.errors import CorruptError, EncodeError
 from deepfreeze.frameworks.plain_numbers import is_number
 from deepfreeze.frameworks.torch.memo import TensorMemo
 from deepfreeze.frameworks.torch.modules import (
@@ -42,7 +42,7 @@ from deepfreeze.frameworks.torch.recall import (
     Recalls,
     Seen,
 )
-from deepfreeze.frameworks.torch.registered import is_unknown_wrapper
+from deepfreeze.frameworks.torch.registered import is_unknown_wrapper, match_registered
 from deepfreeze.frameworks.torch.sharded import Box, is_sharded, shard_of
 from deepfreeze.frameworks.torch.special import (
     SPECIAL_TAGS,
@@ -50,33 +50,32 @@ from deepfreeze.frameworks.torch.special import (
     decode_special,
     encode_special,
     form_of_special,
-    is_special,
     stored_form_of_special,
 )
 from deepfreeze.frameworks.torch.tensors import (
     dtype_from_name,
     dtype_name,
+    empty,
     fill,
+    is_special,
     pending,
+    raw_bytes,
     store_all,
     tensor_of,
     write_number,
 )
-from deepfreeze.state.contracts import Remake
+from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
+from deepfreeze.state.dtypes import Shape
+from deepfreeze.state.entry import Buffer
 from deepfreeze.state.kinds import form_text
-from deepfreeze.state.memo import TextMemo
-from deepfreeze.state.registry import is_registered
-from deepfreeze.state.tree import Node, tag_of
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
+from deepfreeze.state.registry import RegisteredType, is_registered
+from deepfreeze.state.tree import Node, TextMemo, tag_of
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _DETAILS = (torch.Size, torch.dtype, torch.device)
 
 
-class TorchAdapter:
+class TorchAdapter(Adapter):
     """Stores each tensor's memory once and fills it in place."""
 
     def __init__(self) -> None:
@@ -90,7 +89,7 @@ class TorchAdapter:
             return True
         return is_module(value) or is_optimizer(value)
 
-    def encode(self, value: Any, path: str, capture: Capture) -> Node:
+    def encode(self, value: Any, path: str, capture: Sink) -> Node:
         if isinstance(value, torch.Tensor):
             return self._encode_tensor(value, path, capture)
         if is_module(value) or is_optimizer(value):
@@ -105,21 +104,15 @@ class TorchAdapter:
             return {"$": "dtype", "v": dtype_name(value)}
         return {"$": "device", "v": str(value)}
 
-    def _encode_tensor(self, value: torch.Tensor, path: str, capture: Capture) -> Node:
+    def _encode_tensor(self, value: torch.Tensor, path: str, capture: Sink) -> Node:
         if type(value) not in _TENSORS:
             return self._encode_shard(value, path)
         if value.is_meta:
             raise EncodeError(f"{shown(path)}: a tensor on the meta device has no data to store")
         if value.is_nested:
             raise EncodeError(f"{shown(path)}: a nested tensor can't be stored")
-        if is_special(value):
-            return encode_special(value, path, capture)
-        # finish() fills in the key; here "k" only gets its place after the tag.
-        node: Node = {"$": "tensor", "k": ""}
-        if not value.is_cpu:
-            node["device"] = str(value.device)
-        self._seen.add(node, value, path)
-        return node
+        node = self._seen.node_of(value, path)
+        return encode_special(value, path, capture) if node is None else node
 
     def _encode_shard(self, value: torch.Tensor, path: str) -> Node:
         if is_lazy(value):
@@ -140,7 +133,7 @@ class TorchAdapter:
         self._seen.add(node, shard.local, path)
         return node
 
-    def _encode_module(self, module: nn.Module, path: str, capture: Capture) -> Node:
+    def _encode_module(self, module: nn.Module, path: str, capture: Sink) -> Node:
         own_buffers(module, path, capture)
         at = self._at(path)
         recall = self._recalls.last(at)
@@ -151,7 +144,7 @@ class TorchAdapter:
         self._recalls.note(at, ModuleRecall.of(module, node, self._seen.since(at[0])))
         return node
 
-    def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Capture) -> Node:
+    def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Sink) -> Node:
         run_state_hooks(optimizer)
         named = self._recalls.parameter_names(capture.state).of(optimizer, capture.state)
         at = self._at(path)
@@ -189,7 +182,7 @@ class TorchAdapter:
         self._seen.extend(seen)
         return node
 
-    def direct(self, capture: Capture) -> Mapping[type, Callable[[Any, str], Node]]:
+    def direct(self, capture: Sink) -> Mapping[type, Callable[[Any, str], Node]]:
         def encode(value: torch.Tensor, path: str) -> Node:
             return self._encode_tensor(value, path, capture)
 
@@ -212,7 +205,7 @@ class TorchAdapter:
             self._names = ParameterNames(modules_in(state, ()))
         return self._names
 
-    def finish(self, capture: Capture) -> None:
+    def finish(self, capture: Sink) -> None:
         memo: TensorMemo = capture.memo.tensors or TensorMemo()
         # If this ends in the middle, nodes are left half filled, and nobody may recall them.
         capture.memo.tensors = capture.memo.recalls = None
@@ -232,7 +225,7 @@ class TorchAdapter:
         self._recalls.keep()
         capture.memo.tensors, capture.memo.recalls = memo, self._recalls
 
-    def match(self, node: Node, live: Any, path: str, plan: Plan) -> Remake:
+    def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
         if is_module(live):
             match_module(node, live, path, plan)
             return None
@@ -263,12 +256,27 @@ class TorchAdapter:
             plan.mismatch(path, node, _described(form_of_special(live)))
         return None
 
+    def match_registered(
+        self, node: Node, live: Any, known: RegisteredType, path: str, plan: Filler
+    ) -> tuple[Remake] | None:
+        if not isinstance(live, torch.Tensor):
+            return None
+        return (match_registered(node, live, known, path, plan),)
+
+    def allocate(self, name: str, shape: Shape, size: int) -> Buffer:
+        """torch's own memory, so that storages stay movable."""
+        tensor = empty(name, shape, size)
+        raw = raw_bytes(tensor)
+        if raw.numel() != size:  # the engine writes `size` bytes in any case
+            raise CorruptError(f"{name}{list(shape)} takes {raw.numel()} bytes, {size} are stored")
+        return Buffer(raw.numpy(), raw.data_ptr(), size, tensor)
+
     def decodes(self, tag: str, node: Node) -> bool:
         if tag == "ext":
             return node["t"] in SPECIAL_TAGS
         return tag in ("tensor", "size", "dtype", "device")
 
-    def decode(self, tag: str, node: Node, path: str, plan: Plan) -> object:
+    def decode(self, tag: str, node: Node, path: str, plan: Source) -> object:
         if tag == "tensor":
             return tensor_of(node, path, plan)
         if tag == "ext":

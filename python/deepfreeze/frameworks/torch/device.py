@@ -9,7 +9,7 @@ import torch
 
 from deepfreeze import _core
 from deepfreeze.errors import CheckpointError
-from deepfreeze.state.contracts import HOST, Entry
+from deepfreeze.state.entry import HOST, Entry
 
 
 @cache

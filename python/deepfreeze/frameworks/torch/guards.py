@@ -17,14 +17,13 @@ from deepfreeze.frameworks.torch.modules import is_module
 from deepfreeze.frameworks.torch.optimizers import unwrapped
 from deepfreeze.frameworks.torch.recall import roll_call
 from deepfreeze.frameworks.torch.sharded import local_of
-from deepfreeze.saving.guard_memo import RollCall
-from deepfreeze.saving.guards import Guard, Mode
+from deepfreeze.state.contracts import Guard, Mode, RollCall
 
 Call = Callable[[int], None]  # a method, with the guard's number
 _KINDS = (Tensor, nn.Parameter)
 
 
-class OptimizerGuard:
+class OptimizerGuard(Guard):
     """Fences step(), and in after_update mode tells when the step is over."""
 
     def __init__(
@@ -71,7 +70,7 @@ class OptimizerGuard:
             hook.remove()
 
 
-class ModuleGuard:
+class ModuleGuard(Guard):
     """Has no fence by itself: its parameters are frozen, or changed after ckpt.fence()."""
 
     mode = "module"
@@ -166,7 +165,7 @@ def is_watchable(value: Any) -> bool:
     """
     return (
         type(value) in _KINDS
-        and torch_device.ordinal_of(value) is not None
+        and (value.is_cpu or torch_device.ordinal_of(value) is not None)
         and value.layout is torch.strided
         and not value.is_inference()
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -21,20 +21,17 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from deepfreeze.base.imported import imported
 from deepfreeze.base.names import join, shown
 from deepfreeze.errors import MismatchError
 from deepfreeze.frameworks.torch.names import canonical_names
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.special import is_special
-from deepfreeze.frameworks.torch.tensors import dtype_name, form_of, layout_of
+from deepfreeze.frameworks.torch.tensors import dtype_name, form_of, is_special, layout_of
 from deepfreeze.frameworks.torch.versions import Versions, set_versions
-from deepfreeze.state.contracts import Layout, Place, imported
+from deepfreeze.state.contracts import Filler
+from deepfreeze.state.entry import Layout, Place
 from deepfreeze.state.registry import registered_for
 from deepfreeze.state.tree import Node, tag_of
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.restoring.restore_plan import RestorePlan
 
 # They only add entries that layouts of older torch versions lack; all layouts here have them.
 _COPY_ONLY = (
@@ -159,7 +156,7 @@ class Asked:
         # torch itself calls load_state_dict() of the outermost module alone.
         self._own = is_root and has_own_load(module)
 
-    def ask(self, plan: RestorePlan) -> Callable[[], None]:
+    def ask(self, plan: Filler) -> Callable[[], None]:
         """Has the module load; returns a function that undoes it.
 
         If `strict`, and a value is left over or refused: MismatchError, with the module as it was.
@@ -174,7 +171,7 @@ class Asked:
             raise
         return before.put_back
 
-    def _ask(self, before: _Before, plan: RestorePlan) -> None:
+    def _ask(self, before: _Before, plan: Filler) -> None:
         state = self._state()
         try:
             left = self._load(state, strict=plan.strict)
@@ -207,7 +204,7 @@ class Asked:
         unexpected = getattr(result, "unexpected_keys", None) or ()
         return _Left(list(missing), list(unexpected), watch.found)
 
-    def _judge(self, left: _Left, plan: RestorePlan) -> None:
+    def _judge(self, left: _Left, plan: Filler) -> None:
         canonical = canonical_names(self._module)
         for name, text in left.cast.items():
             plan.unfit(join(self._path, canonical(name)), text)
@@ -216,7 +213,7 @@ class Asked:
         plan.check()
 
     def _ask_for_the_rest(
-        self, state: OrderedDict[str, Any], before: _Before, plan: RestorePlan, cause: Exception
+        self, state: OrderedDict[str, Any], before: _Before, plan: Filler, cause: Exception
     ) -> None:
         """Without strict: takes tensors that have the live shape, or a name that is not live."""
         live = nn.Module.state_dict(self._module)
@@ -269,7 +266,7 @@ def may_be_asked(module: nn.Module) -> bool:
     return not any(is_sharded(tensor) or tensor.is_meta for tensor in tensors)
 
 
-def differs(stored: Mapping[str, Node], live: Mapping[str, object], plan: Plan) -> bool:
+def differs(stored: Mapping[str, Node], live: Mapping[str, object], plan: Filler) -> bool:
     """Whether a module can't simply be filled.
 
     Another dtype alone does not count: the module's loading would cast it.
@@ -279,7 +276,7 @@ def differs(stored: Mapping[str, Node], live: Mapping[str, object], plan: Plan) 
     return any(_has_another_form(stored[name], value, plan) for name, value in live.items())
 
 
-def _has_another_form(node: Node, live: object, plan: Plan) -> bool:
+def _has_another_form(node: Node, live: object, plan: Filler) -> bool:
     if registered_for(live) is not None:
         return tag_of(node) != "ext"
     is_tensor = tag_of(node) == "tensor"
@@ -290,7 +287,7 @@ def _has_another_form(node: Node, live: object, plan: Plan) -> bool:
     return form_of(node, plan)[1] != tuple(live.shape)
 
 
-def held_by_asked(node: Node | None, live: torch.Tensor, path: str, plan: RestorePlan) -> None:
+def held_by_asked(node: Node | None, live: torch.Tensor, path: str, plan: Filler) -> None:
     """Notes a tensor's memory in an asked module, and the stored elements that it will hold."""
     if is_lazy(live) or is_special(live) or is_traceable_wrapper_subclass(live):
         return

@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,11 +17,9 @@ from deepfreeze import _core
 from deepfreeze.base.names import Owner
 from deepfreeze.frameworks.torch.recall import Seen, roll_call
 from deepfreeze.frameworks.torch.tensors import Pending, host_copy
-from deepfreeze.state.contracts import Entry
+from deepfreeze.state.contracts import Sink
+from deepfreeze.state.entry import Entry
 from deepfreeze.state.tree import Node
-
-if TYPE_CHECKING:
-    from deepfreeze.saving.capture import Capture
 
 
 @dataclass(slots=True)
@@ -127,7 +124,7 @@ class TensorMemo:
         self._lows = [low for low, _ in spans]
         self._highs = list(accumulate((high for _, high in spans), max))
 
-    def replay(self, seen: Seen, capture: Capture) -> bool:
+    def replay(self, seen: Seen, capture: Sink) -> bool:
         """Fills the nodes and adds the entries as the last time; False if they may be wrong."""
         if not self._known or seen.paths != self._paths:
             return False
@@ -203,7 +200,7 @@ class TensorMemo:
             return True
         return index < len(self._lows) and self._lows[index] < high
 
-    def _add_entries_alone(self, seen: Seen, capture: Capture) -> None:
+    def _add_entries_alone(self, seen: Seen, capture: Sink) -> None:
         for place in seen.moved:  # all other nodes were filled in when they were stored
             entry = self._entries[place]
             seen.nodes[place]["k"] = entry.key
@@ -213,7 +210,7 @@ class TensorMemo:
         capture.owners += seen.tensors
         capture.tensors += zip(seen.tensors)
 
-    def _add_entries(self, seen: Seen, capture: Capture) -> None:
+    def _add_entries(self, seen: Seen, capture: Sink) -> None:
         tensors: list[list[torch.Tensor]] = [[] for _ in self._entries]
         made = [replace(entry) for entry in self._entries]
         for node, tensor, low, each in zip(

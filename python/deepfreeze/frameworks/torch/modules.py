@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from deepfreeze.base.imported import imported
 from deepfreeze.base.names import Owner, join, shown
 from deepfreeze.errors import MismatchError
 from deepfreeze.frameworks.stateful import StatefulAdapter, call_state_dict, object_node
@@ -25,9 +26,9 @@ from deepfreeze.frameworks.torch.loaders import (
 )
 from deepfreeze.frameworks.torch.names import canonical_names, names_of_now
 from deepfreeze.frameworks.torch.registered import is_unknown_wrapper, match_registered
+from deepfreeze.frameworks.torch.saved_bits import load_exactly
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.special import is_special
-from deepfreeze.frameworks.torch.tensors import fill, same_tensor
+from deepfreeze.frameworks.torch.tensors import fill, is_special, same_tensor
 from deepfreeze.frameworks.torch.versions import (
     Versions,
     are_other,
@@ -36,15 +37,9 @@ from deepfreeze.frameworks.torch.versions import (
     stored_versions,
     versions_node,
 )
-from deepfreeze.restoring.plan import UnknownTypeError
-from deepfreeze.state.contracts import imported
+from deepfreeze.state.contracts import Filler, Sink, UnknownTypeError
 from deepfreeze.state.registry import registered_for
 from deepfreeze.state.tree import Node, tag_of
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.restoring.restore_plan import RestorePlan
-    from deepfreeze.saving.capture import Capture
 
 _EXTRA_STATE = "_extra_state"
 
@@ -54,7 +49,7 @@ def is_module(value: object) -> TypeGuard[nn.Module]:
     return isinstance(value, nn.Module)
 
 
-def own_buffers(module: nn.Module, path: str, capture: Capture) -> None:
+def own_buffers(module: nn.Module, path: str, capture: Sink) -> None:
     """Notes the owners of the buffers, if ranks train the module together.
 
     If DistributedDataParallel broadcasts them, all ranks continue with those of its first rank. If
@@ -116,7 +111,7 @@ def _have_parallel(kinds: set[type[nn.Module]]) -> bool:
     return any(issubclass(kind, nn.parallel.DistributedDataParallel) for kind in kinds)
 
 
-def encode_module(module: nn.Module, path: str, capture: Capture) -> Node:
+def encode_module(module: nn.Module, path: str, capture: Sink) -> Node:
     """The node of a module: the values of its state_dict(), without non-persistent buffers."""
     state = call_state_dict(module, path)
     if not _is_flat(state):
@@ -138,7 +133,7 @@ def _is_flat(state: object) -> TypeGuard[Mapping[str, Any]]:
 class _ModuleMatch:
     """Plans which stored entries fill a module, and which it has to load by itself."""
 
-    def __init__(self, module: nn.Module, plan: Plan, stored: Versions, live: Versions) -> None:
+    def __init__(self, module: nn.Module, plan: Filler, stored: Versions, live: Versions) -> None:
         self._plan = plan
         self._stored_versions = stored
         self._live_versions = live
@@ -210,7 +205,7 @@ class _ModuleMatch:
             for key in live:
                 self._plan.unfit(join(path, key), str(cause))
             return
-        plan = cast("RestorePlan", self._plan)
+        plan = self._plan
         plan.ask(place, Asked(module, place, values, versions, is_root=is_root).ask)
         for key, value in live.items():
             if isinstance(value, torch.Tensor) and value.layout == torch.strided:
@@ -301,12 +296,12 @@ def _extra_setter(owner: nn.Module, make: Callable[[], Any]) -> Callable[[], Non
     return lambda: owner.set_extra_state(make())
 
 
-def match_module(node: Node, module: nn.Module, path: str, plan: Plan) -> None:
+def match_module(node: Node, module: nn.Module, path: str, plan: Filler) -> None:
     """Plans how a live module takes a stored one."""
     plan.keys.wants_whole(path)  # so that a pattern for all of it counts as used
     live_state = call_state_dict(module, path)
     if not _is_flat(live_state):
-        StatefulAdapter().match(node, module, path, plan)
+        StatefulAdapter(load_exactly).match(node, module, path, plan)
         return
     if tag_of(node) != "object" or node["t"] != "module":
         plan.mismatch(path, node, f"a module, {type(module).__qualname__}")

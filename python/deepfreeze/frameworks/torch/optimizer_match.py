@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -19,24 +19,22 @@ from deepfreeze.frameworks.torch.optimizers import hooks_of, optimizer_class
 from deepfreeze.frameworks.torch.parameter_names import ParameterNames
 from deepfreeze.frameworks.torch.registered import match_registered
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.special import is_special
 from deepfreeze.frameworks.torch.tensors import (
     copyable,
     dtype_from_name,
     dtype_name,
     fill,
     form_of,
+    is_special,
 )
+from deepfreeze.state.contracts import Filler
 from deepfreeze.state.registry import registered_for
 from deepfreeze.state.tree import Node, tag_of
 from deepfreeze.state.tree_queries import leaf_names, mapping_pairs
 
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-
 
 def match_optimizer(
-    node: Node, optimizer: Optimizer, path: str, plan: Plan, parameters: ParameterNames
+    node: Node, optimizer: Optimizer, path: str, plan: Filler, parameters: ParameterNames
 ) -> None:
     """Plans how a live optimizer takes stored state."""
     live = optimizer_class(optimizer)
@@ -49,7 +47,7 @@ def match_optimizer(
     _OptimizerMatch(node["v"], optimizer, path, plan, parameters, alike).run()
 
 
-def _alike(node: Node, live: type[Optimizer], path: str, plan: Plan) -> Alike | None:
+def _alike(node: Node, live: type[Optimizer], path: str, plan: Filler) -> Alike | None:
     """Notes that another class was stored; None if the class is the same, or was not recorded."""
     stored, here = node.get("class"), telling_name(live)
     if stored is None or is_same_class(stored, here):
@@ -64,7 +62,7 @@ def _alike(node: Node, live: type[Optimizer], path: str, plan: Plan) -> Alike | 
 
 class _OptimizerMatch:
     def __init__(
-        self, tree: Node, optimizer: Optimizer, path: str, plan: Plan,
+        self, tree: Node, optimizer: Optimizer, path: str, plan: Filler,
         parameters: ParameterNames, alike: Alike | None,
     ) -> None:  # fmt: skip
         self._optimizer = optimizer
@@ -165,8 +163,9 @@ class _OptimizerMatch:
         gone = [key for key in live if key not in kept and self._plan.keys.wants(join(path, key))]
         self._plan.apply(path, lambda: self._forget(parameter, gone))
         for key, node in pairs:
-            if self._plan.keys.wants(join(path, key)):
-                self._match_value(parameter, key, node, live.get(key), join(path, key), group)
+            place = join(path, key)
+            if self._plan.keys.wants(place):
+                self._match_value(parameter, key, node, live.get(key), place, group)
 
     def _forget(self, parameter: torch.Tensor, gone: list[Any]) -> None:
         """Drops state that the saved optimizer did not have, so that both have the same."""

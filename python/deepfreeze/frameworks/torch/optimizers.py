@@ -9,17 +9,15 @@ has hooks that change the state that these give or take.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from torch.optim import Optimizer
 
 from deepfreeze.base.names import join
 from deepfreeze.frameworks.class_names import telling_name
 from deepfreeze.frameworks.torch.parameter_names import Named
+from deepfreeze.state.contracts import Sink
 from deepfreeze.state.tree import Node
-
-if TYPE_CHECKING:
-    from deepfreeze.saving.capture import Capture
 
 _NOT_OPTIONS = frozenset({"params", "param_names"})  # names differ between wrapped and bare modules
 
@@ -73,7 +71,7 @@ def optimizer_class(optimizer: Optimizer) -> type[Optimizer]:
 
 
 def encode_optimizer(
-    optimizer: Optimizer, path: str, capture: Capture, named: Named, state: Node
+    optimizer: Optimizer, path: str, capture: Sink, named: Named, state: Node
 ) -> Node:
     """The node of an optimizer; `state` is that of the state of its parameters."""
     place = join(path, "param_groups")
@@ -91,7 +89,7 @@ def encode_optimizer(
     return {"$": "object", "t": "optimizer", "class": kind, "v": tree}
 
 
-def encode_state(optimizer: Optimizer, path: str, capture: Capture, named: Named) -> Node:
+def encode_state(optimizer: Optimizer, path: str, capture: Sink, named: Named) -> Node:
     """The node of the state that belongs to parameters, by their names."""
     names = named.names
     state = {names[id(key)]: value for key, value in optimizer.state.items() if id(key) in names}

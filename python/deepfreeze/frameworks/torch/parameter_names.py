@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import reduce
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -14,11 +14,9 @@ from torch.optim import Optimizer
 from deepfreeze.base.names import KeyTable, join
 from deepfreeze.frameworks.torch.modules import is_module
 from deepfreeze.frameworks.torch.names import canonical_names
+from deepfreeze.state.contracts import Sink
 from deepfreeze.state.per_rank import PerRank
 from deepfreeze.state.tree import Node
-
-if TYPE_CHECKING:
-    from deepfreeze.saving.capture import Capture
 
 Placed: TypeAlias = tuple[tuple[str, ...], nn.Module]  # the keys that lead to a module, and it
 
@@ -104,9 +102,7 @@ class Named:
         """Whether its groups still have these parameters, in this order."""
         return _ids(optimizer) == self._groups
 
-    def group_nodes(
-        self, optimizer: Optimizer, path: str, capture: Capture
-    ) -> list[dict[str, Node]]:
+    def group_nodes(self, optimizer: Optimizer, path: str, capture: Sink) -> list[dict[str, Node]]:
         """The names and shapes of the parameters of each group."""
         groups = [group["params"] for group in optimizer.param_groups]
         shapes = [[parameter.shape for parameter in group] for group in groups]

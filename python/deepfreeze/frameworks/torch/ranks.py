@@ -85,6 +85,15 @@ class TorchRanks(TorchStoreRanks):
         return f"{group}/{number}"
 
 
+def ranks_if_several() -> TorchRanks | None:
+    """The ranks of torch.distributed, if it is set up for more than one process."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return None
+    return TorchRanks()
+
+
 @contextlib.contextmanager
 def store_errors(call: str, timeout: timedelta) -> Iterator[None]:
     """Turns a store's errors into TimeoutError or ConnectionError, which name the call."""

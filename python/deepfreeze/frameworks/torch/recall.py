@@ -51,6 +51,17 @@ class Seen:
     def __len__(self) -> int:
         return len(self.tensors)
 
+    def node_of(self, tensor: torch.Tensor, path: str) -> Node:
+        """Adds a dense tensor, and gives it a node; None for a sparse or quantised one."""
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            return None
+        # The walk's end fills in the key; here "k" only gets its place after the tag.
+        node: Node = {"$": "tensor", "k": ""}
+        if not tensor.is_cpu:
+            node["device"] = str(tensor.device)
+        self.add(node, tensor, path)
+        return node
+
     def add(self, node: Node, tensor: torch.Tensor, path: str) -> None:
         """Adds a tensor of which nothing is known."""
         self.moved.append(len(self.tensors))

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from deepfreeze.base.names import join
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.special import is_special
-from deepfreeze.frameworks.torch.tensors import dtype_name, fill
-from deepfreeze.state.contracts import Remake
+from deepfreeze.frameworks.torch.tensors import dtype_name, fill, is_special
+from deepfreeze.state.contracts import Filler, Remake
 from deepfreeze.state.kinds import MAPPINGS
 from deepfreeze.state.registry import RegisteredType, registered_for
 from deepfreeze.state.tree import Node, tag_of
 from deepfreeze.state.tree_queries import is_plain, mapping_pairs, sequence_items
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
 
 
 def is_unknown_wrapper(tensor: torch.Tensor) -> bool:
@@ -32,7 +28,7 @@ def is_unknown_wrapper(tensor: torch.Tensor) -> bool:
 
 
 def match_registered(
-    node: Node, live: torch.Tensor, known: RegisteredType, path: str, plan: Plan
+    node: Node, live: torch.Tensor, known: RegisteredType, path: str, plan: Filler
 ) -> Remake:
     """Plans how a live tensor of a registered type takes a stored value.
 
@@ -62,7 +58,7 @@ def match_registered(
 class _Parts:
     """The parts of a live value, compared with the stored ones."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Filler) -> None:
         self.tensors: list[tuple[Node, torch.Tensor, str]] = []  # may be filled
         self.unlike: tuple[str, str] | None = None  # a tensor of another form, and why
         self.others = False  # whether something else differs, or is a copy

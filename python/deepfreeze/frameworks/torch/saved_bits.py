@@ -7,32 +7,42 @@ or do the same, round the saved values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import Any
 
 import torch
 
 from deepfreeze.base.names import join
 from deepfreeze.errors import MismatchError
+from deepfreeze.frameworks.stateful import call_state_dict, is_loader
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.special import is_special
-from deepfreeze.frameworks.torch.tensors import copyable, dtype_name, raw_bytes
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
+from deepfreeze.frameworks.torch.tensors import copyable, dtype_name, is_special, raw_bytes
+from deepfreeze.state.contracts import Filler
 
 _NARROW = (torch.bfloat16, torch.float16)
 
 
-def put_back(give: Callable[[], object], saved: object, path: str, plan: Plan) -> None:
+def load_exactly(live: Any, state: Any, path: str, plan: Filler) -> None:
+    """Has the object load its state, and makes sure that its tensors have the saved bits."""
+    if is_loader(live):  # its state_dict() starts its workers
+        live.load_state_dict(state)
+        return
+    saved = _containers_copied(state)
+    live.load_state_dict(state)
+    if _holds_tensors(saved):
+        _put_back(lambda: call_state_dict(live, path), saved, path, plan)
+
+
+def _put_back(give: Callable[[], object], saved: object, path: str, plan: Filler) -> None:
     """Puts the saved tensors into an object that has merely cast the tensors it was given.
 
     `give` is its state_dict(). A tensor that can't be put there is an error, or is reported if the
     restore is not strict.
     """
     with torch.no_grad():
-        for _, found, kept in _casts(give(), saved, path):
+        for _, found, kept in _casts(give(), saved):
             _set(found, kept)
-        casts = [(place, kept) for place, _, kept in _casts(give(), saved, path)]
+        casts = [(reduce(join, keys, path), kept) for keys, _, kept in _casts(give(), saved)]
     for place, kept in casts:
         reason = (
             f"stored {dtype_name(kept.dtype)}, which load_state_dict() of the object rounds or "
@@ -43,40 +53,40 @@ def put_back(give: Callable[[], object], saved: object, path: str, plan: Plan) -
         plan.unfit(place, reason)
 
 
-def holds_tensors(value: object) -> bool:
+def _holds_tensors(value: object) -> bool:
     """Whether there is a tensor in a restored value."""
     if isinstance(value, Mapping):
-        return any(holds_tensors(item) for item in value.values())
+        return any(_holds_tensors(item) for item in value.values())
     if isinstance(value, (list, tuple)):
-        return any(holds_tensors(item) for item in value)
+        return any(_holds_tensors(item) for item in value)
     return isinstance(value, torch.Tensor)
 
 
-def containers_copied(value: Any) -> Any:
+def _containers_copied(value: Any) -> Any:
     """The tensors in new containers: a loader may empty the containers that it is given."""
     if isinstance(value, Mapping):
-        return {key: containers_copied(item) for key, item in value.items()}
+        return {key: _containers_copied(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [containers_copied(item) for item in value]
+        return [_containers_copied(item) for item in value]
     return value
 
 
 def _casts(
-    found: object, saved: object, path: str
-) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """The places at which `found` has the saved tensor, but cast or rounded."""
+    found: object, saved: object, keys: tuple[object, ...] = ()
+) -> Iterator[tuple[tuple[object, ...], torch.Tensor, torch.Tensor]]:
+    """The keys that lead to a place at which `found` has the saved tensor, but cast or rounded."""
     if isinstance(found, Mapping) and isinstance(saved, Mapping):
         for key in saved.keys() & found.keys():
-            yield from _casts(found[key], saved[key], join(path, key))
+            yield from _casts(found[key], saved[key], (*keys, key))
     elif isinstance(found, (list, tuple)) and isinstance(saved, (list, tuple)):
         for index, (one, other) in enumerate(zip(found, saved, strict=False)):
-            yield from _casts(one, other, join(path, index))
+            yield from _casts(one, other, (*keys, index))
     elif (
         isinstance(found, torch.Tensor)
         and isinstance(saved, torch.Tensor)
         and _is_cast(found, saved)
     ):
-        yield path, found, saved
+        yield keys, found, saved
 
 
 def _is_cast(found: torch.Tensor, saved: torch.Tensor) -> bool:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from deepfreeze.base.imported import imported
 from deepfreeze.errors import EncodeError
-from deepfreeze.state.contracts import imported
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # its offset, and the shape of its whole
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Shard:
 
 def is_sharded(tensor: torch.Tensor) -> bool:
     """Whether it is a DTensor."""
-    if not imported("torch.distributed.tensor"):
+    if type(tensor) in _PLAIN or not imported("torch.distributed.tensor"):
         return False
     from torch.distributed.tensor import DTensor
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from deepfreeze.base.names import shown
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.torch.tensors import dtype_from_name, dtype_name, form_of
+from deepfreeze.state.contracts import Filler, Sink
 from deepfreeze.state.tree import Node
 from deepfreeze.state.tree_queries import mapping_pairs
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 SpecialForm: TypeAlias = tuple[str, str, tuple[int, ...]]
 
@@ -30,18 +27,13 @@ SPECIAL_TAGS = frozenset(
 )
 
 
-def is_special(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has no plain strided memory."""
-    return tensor.layout is not torch.strided or tensor.is_quantized
-
-
 def form_of_special(tensor: torch.Tensor) -> SpecialForm:
     """The tensor's kind, dtype and shape."""
     kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
     return kind, dtype_name(tensor.dtype), tuple(tensor.shape)
 
 
-def stored_form_of_special(node: Node, plan: Plan) -> SpecialForm:
+def stored_form_of_special(node: Node, plan: Filler) -> SpecialForm:
     """The stored tensor's kind, dtype and shape."""
     parts = dict(mapping_pairs(node["v"]) or [])
     if node["t"] in ("torch.quantized", _PER_CHANNEL):
@@ -50,7 +42,7 @@ def stored_form_of_special(node: Node, plan: Plan) -> SpecialForm:
     return parts.get("layout", "sparse_coo"), dtype, tuple(parts["size"])
 
 
-def encode_special(tensor: torch.Tensor, path: str, capture: Capture) -> Node:
+def encode_special(tensor: torch.Tensor, path: str, capture: Sink) -> Node:
     """The node of such a tensor; EncodeError if its kind can't be stored."""
     tensor = tensor.detach()
     if tensor.layout == torch.sparse_coo:

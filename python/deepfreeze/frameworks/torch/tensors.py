@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -16,16 +16,14 @@ from deepfreeze.errors import CorruptError, EncodeError
 from deepfreeze.frameworks.plain_numbers import made_exactly
 from deepfreeze.frameworks.torch import device as torch_device
 from deepfreeze.frameworks.torch.sharded import Box, Shard, shard_of
-from deepfreeze.state.contracts import HOST, Entry, Layout, Place
+from deepfreeze.state.contracts import Filler, Sink, Source
 from deepfreeze.state.dtypes import COMPLEX, NATIVE, stored_form
+from deepfreeze.state.entry import HOST, Entry, Layout, Place
 from deepfreeze.state.tree import Node
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.plan import Plan
-    from deepfreeze.saving.capture import Capture
 
 # torch can't copy every dtype that it can hold: such tensors are handled as integers.
 _SURROGATES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_PLAIN = (torch.Tensor, torch.nn.Parameter)  # no DTensors
 _BASE_ALIGNMENT_BYTES = 16  # of a shared base, so that views of any dtype start on an element
 
 
@@ -109,6 +107,16 @@ def within_storage(tensor: torch.Tensor) -> bool:
     return not count or end <= tensor.untyped_storage().nbytes()
 
 
+def ordinal_of(tensor: torch.Tensor) -> int | None:
+    """HOST, or the device that the engine reads its memory from; None if it can't read it."""
+    return HOST if tensor.is_cpu else torch_device.ordinal_of(tensor)
+
+
+def is_special(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has no plain strided memory."""
+    return tensor.layout is not torch.strided or tensor.is_quantized
+
+
 def layout_of(tensor: torch.Tensor) -> Layout:
     """The layout of the tensor's elements, in bytes."""
     item = tensor.element_size()
@@ -130,7 +138,7 @@ def repeats_elements(tensor: torch.Tensor) -> bool:
     return _span(tensor) < count or (count > 0 and any(s > 1 and not step for s, step in sizes))
 
 
-def store_all(waiting: list[Pending], capture: Capture) -> None:
+def store_all(waiting: list[Pending], capture: Sink) -> None:
     """Adds the entries of all tensors in the walk's order; shared memory is stored once."""
     groups = _sharing(waiting)
     for item in waiting:
@@ -157,7 +165,7 @@ def _sharing(waiting: list[Pending]) -> dict[int, list[Pending]]:
     return {id(min(group)[1]): [item for _, item in sorted(group)] for group in groups}
 
 
-def _store_group(group: list[Pending], capture: Capture) -> None:
+def _store_group(group: list[Pending], capture: Sink) -> None:
     first = group[0]
     same = len(group) == 1 or len({(*_geometry(item.tensor), item.box) for item in group}) == 1
     if not same and any(item.box for item in group):
@@ -175,7 +183,7 @@ def _geometry(tensor: torch.Tensor) -> tuple[object, ...]:
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
-def _store_shared(group: list[Pending], capture: Capture) -> None:
+def _store_shared(group: list[Pending], capture: Sink) -> None:
     """Stores the memory once, as its widest tensor or as plain elements; others are views of it."""
     low = min(item.low for item in group)
     high = max(item.high for item in group)
@@ -199,7 +207,7 @@ def _store_shared(group: list[Pending], capture: Capture) -> None:
         item.node["view"] = _view_node(item.tensor, item.low - low)
 
 
-def _store_apart(group: list[Pending], capture: Capture) -> None:
+def _store_apart(group: list[Pending], capture: Sink) -> None:
     for item in group:
         item.node["k"] = _store(item.tensor, item.path, capture, box=item.box)
 
@@ -237,16 +245,19 @@ def _view_node(tensor: torch.Tensor, offset_bytes: int) -> Node:
 def _store(
     tensor: torch.Tensor,
     path: str,
-    capture: Capture,
+    capture: Sink,
     more_owners: Iterable[object] = (),
     box: Box | None = None,
 ) -> str:
     """Adds an entry; copies a tensor that isn't contiguous, or that the engine can't reach."""
-    entry, placed = entry_of(tensor, capture.keys.take(path), box)
-    entry.is_anothers = capture.keys.owner_of(path) is Owner.ANOTHER
+    key, owner = capture.keys.take_owned(path)
+    entry, placed = entry_of(tensor, key, box)
+    entry.is_anothers = owner is Owner.ANOTHER
+    capture.entries.append(entry)
+    capture.tensors.append((tensor,))
     # Keeps the storage too: a tensor may be given another one while its bytes are copied.
-    capture.add(entry, [placed, placed.untyped_storage(), *more_owners], (tensor,))
-    return entry.key
+    capture.owners += [placed, placed.untyped_storage(), *more_owners, tensor]
+    return key
 
 
 def entry_of(tensor: torch.Tensor, key: str, box: Box | None = None) -> tuple[Entry, torch.Tensor]:
@@ -254,10 +265,12 @@ def entry_of(tensor: torch.Tensor, key: str, box: Box | None = None) -> tuple[En
 
     The tensor is as pending() gives it. `box` places it in the tensor that it is a part of.
     """
-    ordinal = torch_device.ordinal_of(tensor) if tensor.is_contiguous() else None
+    ordinal = ordinal_of(tensor) if tensor.is_contiguous() else None
     placed = tensor if ordinal is not None else host_copy(tensor)
-    name = dtype_name(tensor.dtype)
-    dtype, shape, logical = stored_form(name, tuple(tensor.shape), tensor.element_size())
+    name, shape, logical = dtype_name(tensor.dtype), tuple(tensor.shape), ""
+    dtype = NATIVE.get(name)
+    if dtype is None:
+        dtype, shape, logical = stored_form(name, shape, tensor.element_size())
     entry = Entry(key, dtype, shape, logical, placed.data_ptr(), tensor.nbytes)
     entry.device = HOST if ordinal is None else ordinal
     if box is not None:
@@ -270,7 +283,7 @@ def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     return copyable(tensor).cpu().contiguous()
 
 
-def form_of(node: Node, plan: Plan) -> tuple[str, tuple[int, ...]]:
+def form_of(node: Node, plan: Filler) -> tuple[str, tuple[int, ...]]:
     """Dtype and shape of a stored tensor."""
     view = node.get("view")
     if view is None:
@@ -278,17 +291,17 @@ def form_of(node: Node, plan: Plan) -> tuple[str, tuple[int, ...]]:
     return str(view["dtype"]), tuple(view["shape"])
 
 
-def same_tensor(node: Node, live: torch.Tensor, path: str, plan: Plan) -> bool:
+def same_tensor(node: Node, live: torch.Tensor, path: str, plan: Filler) -> bool:
     """Whether stored and live dtype and shape are equal; if not, notes the mismatch."""
-    wanted = dtype_name(live.dtype), tuple(live.shape)
-    return plan.same_form(path, form_of(node, plan), wanted)
+    stored, wanted = form_of(node, plan), (dtype_name(live.dtype), tuple(live.shape))
+    return stored == wanted or plan.same_form(path, stored, wanted)
 
 
-def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
+def fill(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
     """Plans to fill a dense live tensor from a stored one of the same dtype and shape."""
     if not same_tensor(node, live, path, plan):
         return
-    shard = shard_of(live)
+    shard = None if type(live) in _PLAIN else shard_of(live)
     if shard is not None:
         _fill_shard(node, shard, path, plan)
         return
@@ -301,7 +314,7 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
         return
     live = live.detach()
     lazy = live.is_conj() or live.is_neg()
-    ordinal = None if view or lazy or not live.is_contiguous() else torch_device.ordinal_of(live)
+    ordinal = None if view or lazy or not live.is_contiguous() else ordinal_of(live)
     place = Place(
         path=path,
         address=live.data_ptr(),
@@ -313,13 +326,13 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
         offset=int(view["offset"]) * live.element_size() if view else 0,
         device=str(live.device),
         ordinal=HOST if ordinal is None else ordinal,
-        stream=0 if ordinal is None else torch_device.stream_of(ordinal),
+        stream=0 if ordinal in (None, HOST) else torch_device.stream_of(ordinal),
         touch=lambda: torch.autograd.graph.increment_version(live),
     )
     plan.fill(node["k"], place)
 
 
-def write_number(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
+def write_number(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
     """Plans to write a stored plain number, or a list, into a live tensor that holds it exactly."""
 
     def make(value: object) -> torch.Tensor:
@@ -346,7 +359,7 @@ def write_number(node: Node, live: torch.Tensor, path: str, plan: Plan) -> None:
     )
 
 
-def _fill_shard(node: Node, shard: Shard, path: str, plan: Plan) -> None:
+def _fill_shard(node: Node, shard: Shard, path: str, plan: Filler) -> None:
     """Plans to fill this rank's part of a tensor; if it is contiguous, no other part is read."""
     live, (offset, _) = shard.local, shard.box
     if live.numel() == 0:
@@ -355,7 +368,7 @@ def _fill_shard(node: Node, shard: Shard, path: str, plan: Plan) -> None:
         plan.unfit(path, "stored as a view of shared memory, but live it is a part of a DTensor")
         return
     extent = tuple(live.shape)
-    ordinal = torch_device.ordinal_of(live) if live.is_contiguous() else None
+    ordinal = ordinal_of(live) if live.is_contiguous() else None
     place = Place(
         path=path,
         address=live.data_ptr(),
@@ -364,7 +377,7 @@ def _fill_shard(node: Node, shard: Shard, path: str, plan: Plan) -> None:
         copy=lambda: _copy_into(live, tensor_of(node, path, plan)[_slices(offset, extent)]),
         device=str(live.device),
         ordinal=HOST if ordinal is None else ordinal,
-        stream=0 if ordinal is None else torch_device.stream_of(ordinal),
+        stream=0 if ordinal in (None, HOST) else torch_device.stream_of(ordinal),
         box=(offset, extent),
         touch=lambda: torch.autograd.graph.increment_version(live),
     )
@@ -389,7 +402,7 @@ def _copy_into(live: torch.Tensor, value: torch.Tensor) -> None:
             copyable(live).copy_(copyable(value))
 
 
-def tensor_of(node: Node, path: str, plan: Plan) -> torch.Tensor:
+def tensor_of(node: Node, path: str, plan: Source) -> torch.Tensor:
     """The stored tensor, as a view of the buffer that its entry was read into."""
     base: torch.Tensor = plan.buffer_of(node["k"]).tensor
     view = node.get("view")

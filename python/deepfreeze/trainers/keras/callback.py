@@ -12,8 +12,8 @@ import keras
 from deepfreeze.base.arguments import absolute
 from deepfreeze.checkpointer import Checkpointer
 from deepfreeze.errors import MismatchError
+from deepfreeze.frameworks.in_use.rng import RNG
 from deepfreeze.frameworks.keras.variables import optimizers_of
-from deepfreeze.frameworks.rng import RNG
 from deepfreeze.interval.policy import Every, Keep
 from deepfreeze.trainers.keras.resume import Batches, CallbackState, PassedOver
 

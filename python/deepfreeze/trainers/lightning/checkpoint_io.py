@@ -70,10 +70,10 @@ class DeepFreezeCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]
             raise TypeError("DeepFreezeCheckpointIO.save_checkpoint: it has no storage_options")
         place = local(path)
         self._saves += 1
-        self._newest[run_beside(place)] = handle = self._save(checkpoint, place)
+        self._newest[run_beside(place)] = handle = self._begin(checkpoint, place)
         handle.durable.add_done_callback(lambda _: self._held.let_go(place))
 
-    def _save(self, checkpoint: Any, place: Path) -> df.SaveHandle:
+    def _begin(self, checkpoint: Any, place: Path) -> df.SaveHandle:
         step = int(checkpoint.get("global_step", 0))
         tags = {PATH: place.name, _WRITER: self._writer, _NUMBER: str(self._saves)}
         try:

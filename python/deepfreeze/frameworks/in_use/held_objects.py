@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias
 
+from deepfreeze.base.imported import imported
 from deepfreeze.base.names import join
 from deepfreeze.errors import EncodeError
-from deepfreeze.frameworks.rng import RNG, kind_of, set_state, state_of
+from deepfreeze.frameworks.generators import kind_of, set_state, state_of
+from deepfreeze.frameworks.in_use.rng import RNG
 from deepfreeze.frameworks.stateful import call_state_dict, is_stateful
-from deepfreeze.state.contracts import imported
 from deepfreeze.state.per_rank import PerRank
 
 HOLDER = "holder"
@@ -177,12 +178,11 @@ def _stateful_in(holder: object) -> Iterator[tuple[str, object]]:
 
 def _passed_attributes(holder: object) -> frozenset[str]:
     """A scheduler refers to its optimizer, but the program decides the optimizer's place."""
-    if imported("torch"):
-        from torch.optim.lr_scheduler import LRScheduler
+    if not imported("torch"):
+        return frozenset()
+    from deepfreeze.frameworks.torch import objects as torch_objects
 
-        if isinstance(holder, LRScheduler):
-            return frozenset({"optimizer"})
-    return frozenset()
+    return torch_objects.passed_attributes(holder)
 
 
 def _objects_in(state: object, path: str) -> Iterator[tuple[str, object]]:
@@ -232,9 +232,9 @@ def _global_generators() -> set[int]:
 
         found.append(np.random.mtrand._rand)
     if imported("torch"):
-        import torch
+        from deepfreeze.frameworks.torch import objects as torch_objects
 
-        found.append(torch.default_generator)
+        found.append(torch_objects.global_generator())
     return {*map(id, found)}
 
 
@@ -305,17 +305,17 @@ def _has_values(state: object) -> bool:
 def _is_module(value: object) -> bool:
     if not imported("torch"):
         return False
-    from torch import nn
+    from deepfreeze.frameworks.torch import objects as torch_objects
 
-    return isinstance(value, nn.Module)
+    return torch_objects.is_module(value)
 
 
 def _is_optimizer(value: object) -> bool:
     if not imported("torch"):
         return False
-    from torch.optim import Optimizer
+    from deepfreeze.frameworks.torch import objects as torch_objects
 
-    return isinstance(value, Optimizer)
+    return torch_objects.is_optimizer_of_any_format(value)
 
 
 def _has_torchs_format(optimizer: object) -> bool:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deepfreeze.base.names import Owner, join
 from deepfreeze.frameworks.class_names import class_name
-from deepfreeze.frameworks.held_objects import HOLDER, HeldGenerator, as_object, object_at
-from deepfreeze.state.contracts import Adapter, Remake
+from deepfreeze.frameworks.in_use.held_objects import HOLDER, HeldGenerator, as_object, object_at
+from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink
 from deepfreeze.state.tree import Node, tag_of
-
-if TYPE_CHECKING:
-    from deepfreeze.restoring.restore_plan import RestorePlan
-    from deepfreeze.saving.capture import Capture
 
 log = logging.getLogger("deepfreeze")
 
-Match: TypeAlias = "Callable[[Node, Any, str, RestorePlan], Remake]"
-
 
 def encode_holder(
-    value: object, held: dict[str, object], path: str, capture: Capture, adapter: Adapter
+    value: object, held: dict[str, object], path: str, capture: Sink, adapter: Adapter
 ) -> Node:
     """The node of an object of `adapter`, with those of the objects that it holds."""
     own = adapter.encode(value, join(path, "own"), capture)
@@ -37,21 +29,19 @@ def encode_holder(
     return {"$": "object", "t": HOLDER, "v": {"own": own, "held": beside}}
 
 
-def match_holder(
-    node: Node, live: object, path: str, plan: RestorePlan, adapter: Adapter, match: Match
-) -> Remake:
+def match_holder(node: Node, live: object, path: str, plan: Filler, adapter: Adapter) -> Remake:
     """Plans how a live object takes a stored one; either may hold others.
 
-    `adapter` is the object's adapter; `match` is for any other value.
+    `adapter` is the object's adapter.
     """
     stored: dict[str, Node] = {}
     place = path
-    here = plan.held.of(live)
+    here = plan.held_by(live)
     if tag_of(node) == "object" and node["t"] == HOLDER:
         stored, node, place = node["v"]["held"], node["v"]["own"], join(path, "own")
     remake = adapter.match(node, live, place, plan)
     for name, part in stored.items():
-        _match_held(part, object_at(live, name), live, _place_of(path, name), plan, match)
+        _match_held(part, object_at(live, name), live, _place_of(path, name), plan)
     for name in here.keys() - stored.keys():
         if type(node) is dict and "class" in node:
             plan.miss(_place_of(path, name))
@@ -61,18 +51,16 @@ def match_holder(
     return remake
 
 
-def _match_held(
-    node: Node, inner: object | None, holder: object, path: str, plan: RestorePlan, match: Match
-) -> None:
+def _match_held(node: Node, inner: object | None, holder: object, path: str, plan: Filler) -> None:
     if inner is None:
         if plan.keys.wants_whole(path):
             plan.unfit(path, f"stored of an object that the live {class_name(holder)} lacks")
         return
     known = as_object(inner)
     if isinstance(known, HeldGenerator):  # last, because other objects' loading may draw
-        plan.deferred.append(partial(match, node, known, path, plan))
+        plan.defer(partial(plan.match, node, known, path))
         return
-    match(node, known, path, plan)
+    plan.match(node, known, path)
 
 
 def _place_of(path: str, name: str) -> str:

@@ -6,20 +6,16 @@ import contextlib
 from collections.abc import Iterator
 
 from deepfreeze import _core
+from deepfreeze.base.imported import imported
 from deepfreeze.errors import code_of, message_of
-from deepfreeze.frameworks.torch.ranks import TorchRanks
-from deepfreeze.state.contracts import imported
+from deepfreeze.frameworks.torch.ranks import ranks_if_several
 
 
 def ranks_of_job() -> _core.Ranks | None:
     """The ranks of torch.distributed, if it is set up for more than one process."""
     if not imported("torch.distributed"):
         return None
-    import torch.distributed as dist
-
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
-        return None
-    return TorchRanks()
+    return ranks_if_several()
 
 
 @contextlib.contextmanager

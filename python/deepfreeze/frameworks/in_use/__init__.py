@@ -1,0 +1,1 @@
+"""Asks the frameworks that the program has imported, and only those."""
