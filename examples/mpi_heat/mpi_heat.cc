@@ -1,5 +1,5 @@
-// The heat of a plate over MPI, with checkpoints: killed at any moment, it goes on where the newest
-// one was, with as many ranks as there are then, and ends with the same plate to the bit.
+// The heat of a plate over MPI, with checkpoints: killed at any moment, it continues from the
+// newest one, with as many ranks as there are then, and ends with the same plate to the bit.
 //
 //   mpirun -n 3 mpi_heat --run DIR [--steps N] [--every K] [--rows R] [--columns C]
 //
@@ -90,7 +90,7 @@ deepfreeze::SaveRequest request_of(std::uint64_t step, Plate& plate) {
   return {.step = step, .tensors = {std::move(field)}, .objects = objects_of(step, plate.size())};
 }
 
-// The step from which the run goes on; 0 where nothing was saved yet.
+// The step from which the run continues; 0 if nothing was saved yet.
 Result<std::uint64_t> restore(Checkpointer& run, Plate& plate) {
   const deepfreeze::RestoreTarget field{.key = std::string(kField),
                                         .into = std::as_writable_bytes(plate.rows()),
@@ -141,7 +141,7 @@ Status solve(const Arguments& arguments, Checkpointer& run, Plate& plate, bool s
   Saving saving(run, speaks);
   for (std::uint64_t step = *start + 1; step <= arguments.steps; ++step) {
     plate.compute_next();
-    run.fence(kGuard);  // what was the plate so far is overwritten from now on
+    run.fence(kGuard);  // the old plate is overwritten from now on
     plate.show_next();
     if (step % arguments.every != 0 && step != arguments.steps) continue;
     if (const Status saved = saving.start(step, plate); !saved) return saved;

@@ -18,8 +18,8 @@ struct Strip {
   std::size_t count = 0;
 };
 
-// Each cell is computed by the same operations in the same order, whoever has its row: so the
-// plate is the same to the bit with any number of ranks. All calls but rows() are collective.
+// Each cell is computed by the same operations in the same order on whichever rank has its row, so
+// the plate is the same to the bit with any number of ranks. All calls but rows() are collective.
 class Plate {
  public:
   // At least one row for each rank. Begins cold, with hot spots.
@@ -32,10 +32,10 @@ class Plate {
 
   // From rows() into memory of its own: until show_next(), rows() stays as it is.
   void compute_next();
-  // What rows() was is overwritten by the next compute_next().
+  // The next compute_next() overwrites the old rows().
   void show_next();
 
-  // Of the whole plate, on every rank.
+  // The hash of the whole plate, on every rank.
   [[nodiscard]] std::uint64_t hash();
 
  private:

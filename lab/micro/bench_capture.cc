@@ -1,4 +1,4 @@
-// A whole state into its image: what the sessions and the pool add to copying it.
+// A whole state into its image: the cost of the sessions and the pool beyond the copy.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -18,7 +18,7 @@ constexpr std::int64_t kSmokeTensors = 100;
 const std::vector<std::int64_t> kTensors{kSmokeTensors, kResNet50Tensors, 10'000};
 constexpr std::uint32_t kGuard = 1;  // all tensors of one optimizer
 
-// The state, where it goes, and the place of each tensor.
+// The state, its destination, and the place of each tensor.
 struct Stage {
   Sample sample;
   Arena arena;

@@ -1,4 +1,4 @@
-// Copies and checksums, from one page to what does not fit any cache.
+// Copies and checksums, from one page to a size that fits no cache.
 #include <algorithm>
 #include <cstring>
 #include <span>

@@ -1,5 +1,5 @@
 // Steps 5 and 6 of the commit protocol by rank 0: every rank's header is read and checked, and the
-// manifest published. In memory: what the disk adds is the disk's.
+// manifest published. In memory, so the disk's time is not in it.
 #include <unistd.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What save() does before the first byte is copied: all of it, and the dearest steps of it.
+// The work of save() before the first byte is copied: all of it, and its dearest steps.
 #include <vector>
 
 #include "base/try.h"
@@ -12,7 +12,7 @@ namespace {
 
 const std::vector<std::int64_t> kTensors{1, kResNet50Tensors, 10'000, 100'000, 1'000'000};
 
-// `step` returns a Result or a Status. What it made is released inside the time.
+// `step` returns a Result or a Status. The result is released inside the time.
 template <class Step>
 void measure(benchmark::State& state, std::size_t tensor_count, Step step) {
   const Sample sample = sample_of(tensor_count);

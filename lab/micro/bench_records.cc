@@ -32,7 +32,7 @@ void walk(benchmark::State& state, std::size_t node_count) {
   count_items(state, node_count);
 }
 
-// Of as many ranks as files.
+// A manifest of as many ranks as files.
 Manifest manifest_of(std::size_t file_count) {
   const auto ranks = static_cast<std::uint32_t>(file_count);
   Manifest manifest{.run_id = sample_identity().run_id, .world_size = ranks};

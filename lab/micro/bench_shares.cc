@@ -1,4 +1,5 @@
-// What it takes to say which rank writes what of a state of 5,000 tensors, by the number of ranks.
+// The time to decide which rank writes which part of a state of 5,000 tensors, by the number of
+// ranks.
 #include <string>
 
 #include "plan/layouts.h"

@@ -2,7 +2,7 @@
 //
 //   deepfreeze_micro [--smoke] [--benchmark_filter=plan/ ...]
 //
-// Exit 1 where a benchmark reported an error or none ran, 2 for arguments that nobody knows.
+// Exit 1 if a benchmark reported an error or none ran, 2 for unknown arguments.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -16,7 +16,8 @@
 namespace deepfreeze {
 namespace {
 
-// The library shows errors, but its exit status does not. Passes on to what shows the figures.
+// The library shows errors, but its exit status does not. Passes the figures on to the library's
+// reporter.
 class Verdict final : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& context) override { return shown_.ReportContext(context); }

@@ -12,7 +12,7 @@ namespace {
 
 using Specs = std::vector<TensorSpec>;
 
-constexpr std::byte kFilling{7};  // unlike new memory: what was not copied is seen
+constexpr std::byte kFilling{7};  // unlike new memory, so that a missing copy shows
 
 void add(Specs& specs, std::string key, Shape shape, DType dtype = DType::kF32) {
   specs.push_back({.key = std::move(key), .dtype = dtype, .shape = std::move(shape)});

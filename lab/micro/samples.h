@@ -18,7 +18,7 @@ struct Sample {
 inline constexpr std::size_t kResNet50Tensors = 803;
 
 // kResNet50Tensors: ResNet-50 and its Adam state, 307 MB. Any other count: tensors of 4 to 4096
-// bytes in turn, so that what each of them costs is seen.
+// bytes in turn, so that the cost of each tensor shows.
 [[nodiscard]] Sample sample_of(std::size_t tensor_count);
 
 [[nodiscard]] Identity sample_identity();

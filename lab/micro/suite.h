@@ -1,4 +1,4 @@
-// What this program measures, and at which sizes. Filled by main(); one thread.
+// The benchmarks of this program, and their sizes. Filled by main(); one thread.
 #pragma once
 
 #include <benchmark/benchmark.h>

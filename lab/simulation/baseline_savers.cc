@@ -1,11 +1,12 @@
-// What others do: no plan, whole copies, and nothing waits in front of an update.
+// The strategies of others: no plan, whole copies, and nothing waits in front of an update.
 #include "saver.h"
 #include "synchronization.h"
 
 namespace deepfreeze::simulation {
 namespace {
 
-// A new file under its own name, synced; who does less is faster and loses data (lab/results).
+// A new file under its own name, synced; a saver that does less is faster and loses data
+// (lab/results).
 constexpr NameOperations kNewFile{.creates = 1, .fsyncs = 1};
 
 class WholeCopies : public Saver {

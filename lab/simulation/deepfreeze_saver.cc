@@ -2,12 +2,12 @@
 //
 // 1. All ranks agree: one gather, one answer.
 // 2. Each copies its share while training goes on; save() has returned.
-// 3. What is copied is written at the same time, slab by slab.
+// 3. Copied slabs are written at the same time, slab by slab.
 // 4. The fence in front of the update waits for the copy.
 // 5. When all is written: header, rename, syncs. The file is sealed.
 // 6. Rank 0 waits for all files, checks each, publishes the manifest.
-// 7. Where asked for, each node copies its files to the parallel file system, and rank 0 commits
-//    there in the same way.
+// 7. If asked to, each node copies its files to the parallel file system, and rank 0 commits there
+//    in the same way.
 #include <utility>
 
 #include "saver.h"

@@ -1,4 +1,4 @@
-// Reads a JSON object field by field. Each error names the field and what is wrong with it.
+// Reads a JSON object field by field. Each error names the field and its fault.
 #pragma once
 
 #include <cstdint>

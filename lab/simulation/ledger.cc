@@ -67,7 +67,7 @@ double peak_of(const std::vector<Transfer>& transfers) {
     changes.emplace_back(transfer.start_seconds, rate);
     changes.emplace_back(transfer.end_seconds, -rate);
   }
-  std::ranges::sort(changes);  // at one moment what ends comes first
+  std::ranges::sort(changes);  // at one moment, ends come first
   double peak = 0;
   double rate = 0;
   for (const auto& change : changes) {

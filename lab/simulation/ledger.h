@@ -1,4 +1,5 @@
-// What happened in a simulation, written down by its actors, and what comes of it. One thread.
+// The events of a simulation, written down by its actors, and figures derived from them. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +10,21 @@
 
 namespace deepfreeze::simulation {
 
-// Of one rank's data to the parallel file system. Seconds since the simulation began.
+// A transfer of one rank's data to the parallel file system. Seconds since the simulation began.
 struct Transfer {
   double start_seconds = 0;
   double end_seconds = 0;
   std::uint64_t bytes = 0;
 };
 
-// Of one save.
+// The record of one save.
 struct SaveRecord {
   std::optional<double> start_seconds;   // the first rank called save()
   std::vector<double> blocking_seconds;  // by rank: in save(), in the fence, in collectives
   double straggler_seconds = 0;          // slowest minus median rank, at the worst collective
   std::optional<double> local_seconds;   // from the start until it is durable there
   std::optional<double> parallel_seconds;
-  std::uint64_t bytes = 0;  // written, by all ranks, where it is written first
+  std::uint64_t bytes = 0;  // written by all ranks to the first place
 };
 
 class Ledger {
@@ -46,11 +47,11 @@ class Ledger {
   std::vector<Transfer> transfers_;
 };
 
-// Between the two in the middle where there are two. At least one value.
+// The mean of the two in the middle if their count is even. At least one value.
 [[nodiscard]] double median(std::vector<double> values);
 
 // Bytes that arrive in each of `bin_count` bins of `bin_seconds`: each transfer spread evenly over
-// its time. What is later counts in the last bin.
+// its time. Later bytes count in the last bin.
 [[nodiscard]] std::vector<double> load_of(const std::vector<Transfer>& transfers,
                                           double bin_seconds, std::size_t bin_count);
 

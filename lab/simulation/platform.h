@@ -12,7 +12,7 @@
 
 namespace deepfreeze::simulation {
 
-// What a step of the commit protocol asks of a file system.
+// The calls to a file system that a step of the commit protocol makes.
 struct NameOperations {
   int creates = 0;  // and renames
   int fsyncs = 0;

@@ -1,4 +1,4 @@
-// The answer as JSON: sums and quantiles of what the ledger holds. Pure.
+// The answer as JSON: sums and quantiles of the ledger's records. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace deepfreeze::simulation {
 
 struct Outcome {
   std::uint64_t state_bytes = 0;
-  std::vector<std::uint64_t> shares;  // by rank; empty where there is no plan
+  std::vector<std::uint64_t> shares;  // by rank; empty if there is no plan
   double training_seconds = 0;        // until the last rank's last step
   double settled_seconds = 0;         // until nothing is in flight
 };

@@ -8,7 +8,7 @@ namespace deepfreeze::simulation {
 inline constexpr double kFast = 1e15;  // bytes a second: takes no time
 inline constexpr std::uint64_t kStateBytes = 4'000'000'000;
 
-// Nothing costs anything but what a test sets; the state is one tensor of 4 GB.
+// Only the steps that a test sets a cost for cost anything; the state is one tensor of 4 GB.
 inline Scenario free_scenario(Strategy strategy, std::uint64_t nodes) {
   Scenario scenario;
   scenario.machine = {.nodes = nodes,

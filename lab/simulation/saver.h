@@ -1,4 +1,4 @@
-// The four strategies: what a rank does in save(), and in front of an update.
+// The four strategies: a rank's actions in save(), and in front of an update.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What is simulated: a machine, a training on it, and how it saves. Value types.
+// The scenario of a simulation: a machine, a training on it, and how it saves. Value types.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace deepfreeze::simulation {
 
-// Bounds of what is accepted: beyond them a run takes hours.
+// Bounds of accepted scenarios: beyond them a run takes hours.
 inline constexpr std::uint64_t kRanksMax = 65'536;
 inline constexpr std::uint64_t kRankStepsMax = 20'000'000;
 
@@ -66,7 +66,7 @@ struct Scenario {
   Machine machine;
   Workload workload;
   Strategy strategy = Strategy::kDeepFreeze;
-  Place storage = Place::kLocal;  // where a save is written first
+  Place storage = Place::kLocal;  // the first place of a save
   bool flush = false;             // then copied from the nodes to the parallel file system
   std::uint64_t saves = 0;
   std::uint64_t interval = 0;  // steps from one save to the next

@@ -1,4 +1,4 @@
-// What each rank writes of the state, as the product's own planner says. Pure.
+// The bytes of the state that each rank writes, according to the product's own planner. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace deepfreeze::simulation {
 
 [[nodiscard]] Result<std::uint64_t> state_bytes(const std::vector<TensorSpec>& tensors);
 
-// By rank: the bytes that plan_shares() gives it; they sum up to the state. Errors: its own.
+// The bytes that plan_shares() gives to each rank; they sum up to the state. Errors: its own.
 [[nodiscard]] Result<std::vector<std::uint64_t>> share_bytes(const Scenario& scenario);
 
 }  // namespace deepfreeze::simulation

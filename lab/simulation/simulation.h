@@ -1,4 +1,4 @@
-// Runs one scenario and says what came of it.
+// Runs one scenario and returns its result.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // Lets actors wait for each other: SimGrid's semaphore and barrier without its headers. Only within
-// actors; what takes no time in the simulation.
+// actors; these calls take no time in the simulation.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace deepfreeze::simulation {
 
-// Counts what has happened: acquire() takes one off, and waits where there is none.
+// Counts events: acquire() takes one off, and waits if there is none.
 class Semaphore {
  public:
   Semaphore();

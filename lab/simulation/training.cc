@@ -36,7 +36,7 @@ void Training::begin_save(std::uint64_t rank, std::uint64_t save) {
   world_.ledger.blocked(save, rank, world_.platform.now() - start);
 }
 
-// Waiting for others counts as blocked where it is longer than it would be without a save.
+// Waiting for others counts as blocked if it takes longer than it would without a save.
 void Training::reduce_gradients(std::uint64_t rank, std::uint64_t step) {
   const std::uint64_t save = step / world_.scenario.interval;
   arrivals_[rank] = world_.platform.now();

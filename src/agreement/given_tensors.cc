@@ -26,8 +26,8 @@ struct Copy {
 std::unexpected<Error> differ(const std::string& key, std::size_t first, std::size_t second) {
   return fail(ErrorCode::kMismatch,
               fmt::format("tensor {}: rank {} and rank {} have different bytes of it, and only one "
-                          "could be kept; what differs between ranks needs a key for each of them "
-                          "(df.per_rank() in Python)",
+                          "could be kept; a value that differs between ranks needs a key for each "
+                          "rank (df.per_rank() in Python)",
                           key, first, second));
 }
 
@@ -58,7 +58,7 @@ Status GivenTensors::add(std::string_view bytes) {
   }
   const Table& table = tables_[known->second];
   if (crcs.size() != table.specs.size()) {
-    return fail(ErrorCode::kInternal, "a rank sent not one checksum for each tensor");
+    return fail(ErrorCode::kInternal, "a rank did not send one checksum for each tensor");
   }
   table_of_.push_back(known->second);
   crcs_.push_back(std::move(crcs));

@@ -53,8 +53,8 @@ Result<std::vector<CheckpointInfo>> pick(std::vector<CheckpointInfo> infos,
     const auto found = std::ranges::find(infos, point.attempt_id, &CheckpointInfo::attempt_id);
     if (found == infos.end()) {
       return fail(ErrorCode::kMismatch,
-                  fmt::format("step {} is there for rank 0 and not here: they need one directory "
-                              "that all see",
+                  fmt::format("rank 0 sees step {}, and this rank does not: the ranks need one "
+                              "directory that all see",
                               point.step));
     }
     picked.push_back(std::move(*found));
@@ -78,7 +78,8 @@ bool is_callers_mistake(const Error& error) {
 }  // namespace
 
 Error out_of_memory(const std::exception& cause) {
-  return {ErrorCode::kNoSpace, fmt::format("memory or threads are refused: {}", cause.what())};
+  return {ErrorCode::kNoSpace,
+          fmt::format("the system refuses memory or threads: {}", cause.what())};
 }
 
 void Checkpointer::Impl::work() {

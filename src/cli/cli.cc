@@ -20,9 +20,10 @@ namespace {
 constexpr const char* kFooter =
     "RUN is a run's directory; RUN@STEP, RUN@latest or RUN@best names one of its\n"
     "checkpoints: the best by the rule of the run's keep, or RUN@best:METRIC:min|max.\n"
-    "Where RUN itself holds an '@', write RUN/@STEP.\n"
-    "ls, show, diff, verify, scrub, doctor, gc and export also take what was saved to a\n"
-    "deepfreeze:// id of torch.distributed.checkpoint, and a directory of ids (docs/dcp.md).\n"
+    "If RUN itself contains an '@', write RUN/@STEP.\n"
+    "ls, show, diff, verify, scrub, doctor, gc and export also take a checkpoint that\n"
+    "torch.distributed.checkpoint saved to a deepfreeze:// id, and a directory of such ids\n"
+    "(docs/dcp.md).\n"
     "Exit: 0 good, 1 the check found a fault or a difference, 2 usage, 3 any other failure.";
 
 std::string version_text() {

@@ -111,8 +111,7 @@ Result<ExitCode> run_diff(const DiffArguments& arguments, Console& console) {
 }  // namespace
 
 Command add_diff(Program& program) {
-  Verb verb =
-      program.add_verb("diff", "Compare two checkpoints bit by bit; exit 1 where they differ");
+  Verb verb = program.add_verb("diff", "Compare two checkpoints bit by bit; exit 1 if they differ");
   const auto arguments = std::make_shared<DiffArguments>();  // also held by the parser
   verb.value("A", arguments->a, "RUN, RUN@STEP, RUN@latest or RUN@best").required();
   verb.value("B", arguments->b, "The other one; of any run").required();

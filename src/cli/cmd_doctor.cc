@@ -185,8 +185,8 @@ Result<ExitCode> run_doctor(const DoctorArguments& arguments, Console& console) 
 }  // namespace
 
 Command add_doctor(Program& program) {
-  Verb verb = program.add_verb(
-      "doctor", "Say what is not as it should be in a run; mend or tidy it where told to");
+  Verb verb =
+      program.add_verb("doctor", "Report the defects of a run; repair or tidy it on request");
   const auto arguments = std::make_shared<DoctorArguments>();  // also held by the parser
   verb.value("RUN", arguments->run, "The run's directory").required();
   verb.flag("--verify", arguments->verify, "Read all data too, not only records and headers");
@@ -199,9 +199,9 @@ Command add_doctor(Program& program) {
       "Reads records and headers, and says how old the last full reading of each checkpoint is, "
       "by\n"
       "scrub or verify --deep. A fault that it found counts until the checkpoint is read again.\n"
-      "Changes nothing without --repair or --delete-debris; never deletes a checkpoint, a file\n"
-      "that is not ours, or what may be in flight. Exit 3 where something that was asked for was\n"
-      "not done, else 1 while a fault is left.\n"
+      "Changes nothing without --repair or --delete-debris; never deletes a checkpoint, a\n"
+      "foreign file, or an attempt that may be in flight. Exit 3 if a requested change was not\n"
+      "made, else 1 while a fault is left.\n"
       "--json: {run, good, failed, findings: [{kind, weight: fault|debris|note, place, detail,\n"
       "  bytes, tensors, means, remedy}], blocks_read, checkpoints: [{directory, step,\n"
       "  written_micros, last_full_read_micros | null, last_full_read_good | null}], repaired: "

@@ -108,10 +108,10 @@ Result<ExitCode> explain_divergence(const DivergenceArguments& arguments, Consol
 Command add_explain_divergence(Program& program) {
   Verb verb = program.add_verb(
       "explain-divergence",
-      "Find the first step at which two runs differ, and the likely cause; exit 1 where they do");
+      "Find the first step at which two runs differ, and the likely cause; exit 1 if they do");
   const auto arguments = std::make_shared<DivergenceArguments>();  // also held by the parser
   verb.value("A", arguments->a, "A run").required();
-  verb.value("B", arguments->b, "Another one, that should be its equal").required();
+  verb.value("B", arguments->b, "The run that should equal it").required();
   verb.footer(
       "Compares the steps that both have, oldest first, bit by bit.\n"
       "--json: {a, b: {path, id}, common_steps, equal_through?, divergence?: {step, kinds: "

@@ -126,7 +126,7 @@ Command add_export(Program& program) {
   const auto arguments = std::make_shared<ExportArguments>();  // also held by the parser
   verb.value("RUN", arguments->run, "RUN, RUN@STEP, RUN@latest or RUN@best").required();
   verb.value("OUT", arguments->out, "The file to write").required();
-  verb.value("--prefix", arguments->prefix, "Only keys that begin so; it is cut off");
+  verb.value("--prefix", arguments->prefix, "Only keys with this prefix, which is cut off");
   verb.values("--keys", arguments->globs, "Only stored keys that match one of these globs");
   verb.flag("--force", arguments->force, "Replace OUT");
   verb.footer("--json: {checkpoint, out, tensors, bytes, logical_dtypes: {name: dtype}}");

@@ -179,11 +179,11 @@ Command add_gc(Program& program) {
   verb.value("--keep-every", arguments->keep_every, "And steps that are a multiple of K")
       .positive();
   verb.value("--keep-best", arguments->keep_best, "And the best: METRIC:min|max[:COUNT]");
-  verb.flag("--dry-run", arguments->dry_run, "Only tell what would go");
+  verb.flag("--dry-run", arguments->dry_run, "Only say which checkpoints would be deleted");
   verb.footer(
-      "Without rules those count by which the process that claimed the run last keeps its\n"
-      "checkpoints; those of an earlier line then stay, as they do beside that process.\n"
-      "Neither the newest checkpoint is deleted, nor one with a fault, nor one in flight.\n"
+      "Without rules, the rules of the process that claimed the run last apply; checkpoints of\n"
+      "an earlier line then stay, as they do beside that process. The newest checkpoint, one\n"
+      "with a fault and one in flight are never deleted.\n"
       "--json: {run, dry_run, keep: {last | null, every | null, best: {metric, better, count} |\n"
       "  null}, keep_recorded, removed: [directory], bytes_freed}");
   return {verb, [arguments](Console& console) { return run_gc(*arguments, console); }};

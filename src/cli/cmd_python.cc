@@ -24,12 +24,13 @@ Command add_python_verb(Program& program, const char* name, const char* what) {
 Command add_import(Program& program) {
   return add_python_verb(
       program, "import",
-      "Make a checkpoint of what another library wrote: DCP, torch.save, Keras, ...");
+      "Make a checkpoint from another library's files: DCP, torch.save, Keras, ...");
 }
 
 Command add_study(Program& program) {
-  return add_python_verb(program, "study",
-                         "Measure what checkpoints cost, hold and survive here, by every writer");
+  return add_python_verb(
+      program, "study",
+      "Measure the cost, contents and safety of checkpoints here, by every writer");
 }
 
 }  // namespace deepfreeze

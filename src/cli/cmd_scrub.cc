@@ -131,11 +131,11 @@ Command add_scrub(Program& program) {
       .default_in_help()
       .between(0, kRateMax);
   verb.value("--max-seconds", arguments->seconds_max,
-             "Begin no checkpoint after so many seconds, but for the first")
+             "Begin no checkpoint after this many seconds, except the first")
       .between(1, kSecondsMax);
   verb.footer(
-      "The checkpoint comes first that was not read for longest, or not since it was written;\n"
-      "scrub.json in each run remembers that, so a pass that is stopped goes on where it was.\n"
+      "Begins with the checkpoint that was not read for longest, or not since it was written;\n"
+      "scrub.json in each run records the readings, so a pass that was stopped is continued.\n"
       "It is a hint, and may be deleted.\n"
       "--json: {good, complete, bytes, seconds, runs: [{path, id, good, records: [fault],\n"
       "  attempts: [{directory, generation, step, save, attempt, bytes, faults: [fault],\n"

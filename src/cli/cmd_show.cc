@@ -253,7 +253,7 @@ Result<ExitCode> run_show(const ShowArguments& arguments, Console& console) {
 }  // namespace
 
 Command add_show(Program& program) {
-  Verb verb = program.add_verb("show", "Show what a checkpoint holds, or one tensor's statistics");
+  Verb verb = program.add_verb("show", "Show a checkpoint's contents, or one tensor's statistics");
   const auto arguments = std::make_shared<ShowArguments>();  // also held by the parser
   verb.value("RUN", arguments->run, "RUN, RUN@STEP, RUN@latest or RUN@best").required();
   verb.value("KEY", arguments->key, "A tensor's key, or the path of an object");

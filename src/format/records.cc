@@ -129,7 +129,7 @@ Result<Divergence> divergence_of(const json& object) {
   }
   for (const json& rank : *ranks) {
     if (!rank.is_number_unsigned() || rank.get<std::uint64_t>() > UINT32_MAX) {
-      return fail(ErrorCode::kCorrupt, "member \"ranks\" holds what is no rank");
+      return fail(ErrorCode::kCorrupt, "member \"ranks\" holds a value that is not a rank");
     }
     one.ranks.push_back(rank.get<std::uint32_t>());
   }

@@ -84,7 +84,7 @@ void check_records(const RunListing& listing, Findings& findings) {
   for (const Claim& claim : listing.claims) {
     if (claim.record) continue;
     findings.records.push_back({.file = generation_file_name(claim.generation),
-                                .cause = "does not verify; where it resumed from is lost"});
+                                .cause = "does not verify; the step that it resumed from is lost"});
   }
   for (const AttemptName& name : listing.half_deleted) {
     findings.notes.push_back(attempt_dir_name(name) + ": half deleted; the next gc finishes it");

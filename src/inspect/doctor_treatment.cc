@@ -75,7 +75,7 @@ DebrisReport tidy_run(const OpenedRun& run, const std::vector<Oddity>& found) {
   if (!run.listing.run_rebuilt) return delete_debris(*run.vfs, run.listing, found);
   return {.deleted = {},
           .left = {{std::string(kRunFile), 0,
-                    "nothing is deleted while only other records tell which run this is; "
+                    "nothing is deleted while only other records show which run this is; "
                     "--repair comes first"}},
           .failed = true};
 }

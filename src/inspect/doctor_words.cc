@@ -6,35 +6,35 @@ namespace {
 using enum Weight;
 
 constexpr DoctorWords kRunFileMissing{
-    "run_file_missing", kFault, "which run this is, only the other records tell",
+    "run_file_missing", kFault, "only the other records show which run this is",
     "--repair writes it anew from them, as does the next process that writes the run"};
 constexpr DoctorWords kRunFileDamaged{
-    "run_file_damaged", kFault, "which run this is, only the other records tell",
+    "run_file_damaged", kFault, "only the other records show which run this is",
     "--repair writes it anew from them and keeps the bad one, as does the next writer"};
 constexpr DoctorWords kRunFileUnread{
-    "run_file_unread", kFault, "it may be whole; which run this is, only the other records tell",
-    "find out what kept it from being read, then look again"};
+    "run_file_unread", kFault, "it may be whole; only the other records show which run this is",
+    "find out why it could not be read, then look again"};
 constexpr DoctorWords kRunFileKept{"run_file_kept", kNote, "a bad run record that was replaced",
-                                   "delete it by hand when nobody wants to look at it"};
-constexpr DoctorWords kClaimDamaged{
-    "claim_damaged", kFault,
-    "where this generation resumed from is lost; it is taken to have passed all older steps",
-    "leave it: its number must stay taken"};
+                                   "delete it by hand once nobody needs it"};
+constexpr DoctorWords kClaimDamaged{"claim_damaged", kFault,
+                                    "the step that this generation resumed from is lost; it is "
+                                    "taken to have passed all older steps",
+                                    "leave it: its number must stay taken"};
 constexpr DoctorWords kClaimUnread{
     "claim_unread", kFault,
     "it may be whole; until it is read, this generation is taken to have passed all older steps",
-    "find out what kept it from being read, then look again"};
+    "find out why it could not be read, then look again"};
 constexpr DoctorWords kManifestDamaged{"manifest_damaged", kFault,
                                        "the checkpoint can't be restored from",
                                        "--repair publishes it anew, if all its data verifies"};
 constexpr DoctorWords kManifestUnread{"manifest_unread", kFault,
-                                      "it may be whole; readers pass the checkpoint over meanwhile",
-                                      "find out what kept it from being read, then look again"};
+                                      "it may be whole; readers skip the checkpoint meanwhile",
+                                      "find out why it could not be read, then look again"};
 constexpr DoctorWords kManifestKept{"manifest_kept", kNote, "a bad manifest that was replaced",
-                                    "it goes with its checkpoint"};
-constexpr DoctorWords kTemporary{"temporary", kDebris,
-                                 "a record whose writer died before it had its name, or is at it",
-                                 "--delete-debris deletes it once it is an hour old"};
+                                    "it is deleted with its checkpoint"};
+constexpr DoctorWords kTemporary{
+    "temporary", kDebris, "a record whose writer died before renaming it, or is still at work",
+    "--delete-debris deletes it once it is an hour old"};
 constexpr DoctorWords kHalfDeleted{
     "half_deleted", kDebris, "its deletion was interrupted, or is under way; readers leave it out",
     "--delete-debris finishes it, as does the next gc"};
@@ -44,12 +44,12 @@ constexpr DoctorWords kFenced{"fenced", kDebris,
                               "never decided, and a newer claim keeps it from being committed",
                               "--delete-debris aborts and deletes it; else the next process that "
                               "claims the run aborts it, and the next gc then deletes it"};
-constexpr DoctorWords kUndecided{"undecided", kNote, "in flight, or of a process that died",
+constexpr DoctorWords kUndecided{"undecided", kNote, "in flight, or left by a process that died",
                                  "leave it: the next process that claims the run decides it"};
 constexpr DoctorWords kRankFailed{"rank_failed", kNote, "this rank gave up, and said why",
-                                  "it goes with its attempt"};
+                                  "it is deleted with its attempt"};
 constexpr DoctorWords kUnlisted{"unlisted", kNote, "the checkpoint's manifest does not list it",
-                                "find out who put it there; it goes with its checkpoint"};
+                                "find out how it came there; it is deleted with its checkpoint"};
 constexpr DoctorWords kForeign{"foreign", kNote, "not of DeepFreeze, and ignored",
                                "nothing: it is never touched in the run's own directory"};
 constexpr DoctorWords kForeignInside{
@@ -60,7 +60,7 @@ constexpr DoctorWords kCheckpointDamaged{
     "bring the file back from a copy; else keep it for inspection"};
 constexpr DoctorWords kCheckpointUnread{"checkpoint_unread", kFault,
                                         "it could not be read, and not because it is damaged",
-                                        "find out what kept it, then look again"};
+                                        "find out why it could not be read, then look again"};
 
 constexpr DoctorWords kRememberedFault{
     "fault_when_last_read", kFault, "the last full reading of this checkpoint found a fault in it",

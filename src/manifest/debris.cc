@@ -106,7 +106,7 @@ bool Sweep::may_go(const Oddity& attempt) {
   }
   const bool holds_foreign = std::ranges::any_of(
       *entries, [](const DirEntry& entry) { return kind_in_attempt(entry) == NameKind::kForeign; });
-  if (holds_foreign) leave(attempt, "it holds what is not ours");
+  if (holds_foreign) leave(attempt, "it holds foreign files");
   return !holds_foreign;
 }
 

@@ -38,7 +38,7 @@ std::size_t MessageReader::count(std::size_t element_bytes) {
 
 Status MessageReader::end() const {
   if (fits_ && left_.empty()) return {};
-  return fail(ErrorCode::kInternal, "what another rank sent is not what was expected of it");
+  return fail(ErrorCode::kInternal, "another rank's message does not have the expected form");
 }
 
 std::string_view MessageReader::take(std::uint64_t bytes) {

@@ -24,7 +24,7 @@ Result<std::vector<std::string>> RanksInStep::gather(std::string bytes) {
   const std::size_t expected = rank() == 0 ? world_size() : 0;
   if (given->size() == expected) return given;
   return std::unexpected(
-      lost({ErrorCode::kInternal, "gather: it gave what is not one of each rank"}));
+      lost({ErrorCode::kInternal, "gather: it did not return one message of each rank"}));
 }
 
 Result<std::string> RanksInStep::scatter(std::vector<std::string> bytes) {

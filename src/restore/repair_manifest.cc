@@ -74,14 +74,14 @@ Status check_was_committed(const RepairPlan& plan) {
   const std::size_t bytes = encode_manifest(plan.manifest).size();
   if (plan.damaged.size() > bytes) {
     return fail(ErrorCode::kMismatch,
-                fmt::format("it has {} bytes, and the headers tell only what takes {}: another "
-                            "version may have said more in it",
+                fmt::format("it has {} bytes, and one made from the headers has {}: another "
+                            "version may have stored more in it",
                             plan.damaged.size(), bytes));
   }
   if (plan.damaged.find(kSaysCommitted) != std::string::npos) return {};
   if (plan.damaged.size() == bytes) return {};
   return fail(ErrorCode::kMismatch,
-              "what is left of the manifest does not tell that the attempt was committed");
+              "the damaged manifest does not show that the attempt was committed");
 }
 
 // Step 4. A checkpoint that a newer line did not begin from must not appear beside that line.
@@ -95,8 +95,8 @@ Status check_on_line(const RunListing& listing, const Point& point) {
   // Numbers are claimed one after the other.
   if (verified != highest - point.generation) {
     return fail(ErrorCode::kFenced,
-                fmt::format("generation {} is fenced, and not all newer claims verify: where they "
-                            "resumed from is lost",
+                fmt::format("generation {} is fenced, and not all newer claims verify: the steps "
+                            "they resumed from are lost",
                             point.generation));
   }
   if (on_current_line(listing, point)) return {};

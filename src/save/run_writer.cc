@@ -46,7 +46,7 @@ void warn_of_lost_claims(const RunListing& listing) {
   for (const Claim& claim : listing.claims) {
     if (claim.record) continue;
     log_warning(generation_file_name(claim.generation) +
-                " can't be read: what older checkpoints belong to is not known, so they stay");
+                " can't be read: the line of older checkpoints is not known, so they stay");
   }
 }
 

@@ -113,7 +113,7 @@ TEST_F(SavePlannerTest, ARepeatedRequestIsRefusedAllTheSame) {
   EXPECT_EQ(refusal_after_good([](auto& bad) { bad.tensors[0].guard = kGuardsMax + 1; }),
             "tensor \"small\": its guard is too large");
   EXPECT_EQ(refusal_after_good([](auto& bad) { bad.tensors[0].data = std::span(kBytes).first(8); }),
-            "tensor \"small\": 8 bytes given where its shape has 4");
+            "tensor \"small\": 8 bytes were given, and its shape has 4");
   EXPECT_TRUE(refusal_after_good([](auto& bad) { bad.objects = "[1"; }).starts_with("objects: "));
 }
 

@@ -17,8 +17,8 @@ std::unexpected<Error> refuse(const TensorSpec& spec, std::string_view cause) {
 Status check_key(const TensorSpec& spec) {
   if (spec.key.empty()) return refuse(spec, "its key is empty");
   if (spec.key.size() > kKeyBytesMax) {
-    return refuse(spec, fmt::format("its key has {} bytes, and may have {}: give it, or what holds "
-                                    "it, a shorter name",
+    return refuse(spec, fmt::format("its key has {} bytes, and may have {}: give it, or its "
+                                    "container, a shorter name",
                                     spec.key.size(), kKeyBytesMax));
   }
   if (!is_utf8(spec.key)) return refuse(spec, "its key is not UTF-8");
@@ -70,7 +70,7 @@ Status check_table(const TensorTable& table) {
     DF_TRY(const std::uint64_t bytes, spec_bytes(tensor.spec));
     if (tensor.guard > kGuardsMax) return refuse(tensor.spec, "its guard is too large");
     if (tensor.data.size() != bytes) {
-      return refuse(tensor.spec, fmt::format("{} bytes given where its shape has {}",
+      return refuse(tensor.spec, fmt::format("{} bytes were given, and its shape has {}",
                                              tensor.data.size(), bytes));
     }
   }

@@ -45,7 +45,8 @@ TEST(CheckTable, AcceptsWhatIsSound) {
 TEST(CheckTable, NamesTheKeyThatIsNot) {
   EXPECT_EQ(refusal({tensor("a", {1}, 4), tensor("a", {1}, 4)}),
             "tensor \"a\": its key is used twice");
-  EXPECT_EQ(refusal({tensor("a", {2}, 4)}), "tensor \"a\": 4 bytes given where its shape has 8");
+  EXPECT_EQ(refusal({tensor("a", {2}, 4)}),
+            "tensor \"a\": 4 bytes were given, and its shape has 8");
   EXPECT_EQ(refusal({tensor("", {1}, 4)}), "tensor \"\": its key is empty");
   EXPECT_EQ(refusal({tensor("__metadata__", {1}, 4)}),
             "tensor \"__metadata__\": the file format reserves this key");
