@@ -9,7 +9,7 @@
 #include "staging/copier_pool.h"
 #include "staging/held_memory.h"
 
-namespace deepfreeze {
+namespace deepfreeze::capture_cancel_test {
 namespace {
 
 constexpr std::uint64_t kBlock = 64;
@@ -190,4 +190,4 @@ TEST(CaptureCancel, WhatOnDoneUsesMayGoWhenCancelOrWaitHasReturned) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::capture_cancel_test

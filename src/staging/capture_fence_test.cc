@@ -10,7 +10,7 @@
 #include "staging/copier_pool.h"
 #include "staging/held_memory.h"
 
-namespace deepfreeze {
+namespace deepfreeze::capture_fence_test {
 namespace {
 
 constexpr std::uint64_t kBlock = 64;
@@ -313,4 +313,4 @@ TEST(CaptureTorn, ParanoidSeesOneChangedByteWhereverItLies) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::capture_fence_test
