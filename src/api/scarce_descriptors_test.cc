@@ -9,7 +9,7 @@
 #include "deepfreeze/deepfreeze.h"
 #include "support/scoped_dir.h"
 
-namespace deepfreeze {
+namespace deepfreeze::scarce_descriptors_test {
 namespace {
 
 constexpr std::chrono::milliseconds kDeadline{60'000};  // for waits that must not hang
@@ -20,7 +20,7 @@ std::vector<float> state_at(std::uint64_t step) {
   return std::vector<float>(300'000, static_cast<float>(step));
 }
 
-Status save(Checkpointer& to, std::uint64_t step) {
+Status save_step(Checkpointer& to, std::uint64_t step) {
   const std::vector<float> values = state_at(step);
   const auto handle =
       to.save({.step = step,
@@ -40,7 +40,7 @@ Status save_with(rlim_t descriptors, Checkpointer& to, std::uint64_t step) {
   const rlimit fewer = {.rlim_cur = descriptors, .rlim_max = before.rlim_max};
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &fewer), 0);
   const ScopeExit restore([&before] { ::setrlimit(RLIMIT_NOFILE, &before); });
-  return save(to, step);
+  return save_step(to, step);
 }
 
 std::vector<std::uint64_t> good_steps(const std::filesystem::path& run) {
@@ -66,7 +66,7 @@ TEST(ScarceDescriptors, ASaveThatGetsNoneIsLostAndNothingElseIs) {
   const std::filesystem::path run = directory.path() / "run";
   auto opened = Checkpointer::open(run, {});
   ASSERT_TRUE(opened.has_value());
-  ASSERT_TRUE(save(*opened, 1).has_value());
+  ASSERT_TRUE(save_step(*opened, 1).has_value());
   const std::ptrdiff_t open_before = open_files();
   std::vector<std::uint64_t> acknowledged = {1};
   std::size_t refused = 0;
@@ -89,4 +89,4 @@ TEST(ScarceDescriptors, ASaveThatGetsNoneIsLostAndNothingElseIs) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::scarce_descriptors_test

@@ -13,7 +13,7 @@
 #include "deepfreeze/deepfreeze.h"
 #include "support/scoped_dir.h"
 
-namespace deepfreeze {
+namespace deepfreeze::several_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -238,4 +238,4 @@ INSTANTIATE_TEST_SUITE_P(Arenas, SeveralFiles, testing::Bool(), name_of);
 INSTANTIATE_TEST_SUITE_P(Arenas, SeveralFilesFaults, testing::Bool(), name_of);
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::several_files_test

@@ -18,7 +18,7 @@
 #include "support/scoped_dir.h"
 #include "support/thread_ranks.h"
 
-namespace deepfreeze {
+namespace deepfreeze::several_ranks_engine_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -785,4 +785,4 @@ TEST_F(SeveralRanksTest, AGroupOfImpossibleNumbersIsRefused) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::several_ranks_engine_test

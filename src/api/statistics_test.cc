@@ -17,7 +17,7 @@
 #include "storage/posix_vfs.h"
 #include "support/scoped_dir.h"
 
-namespace deepfreeze {
+namespace deepfreeze::statistics_test {
 namespace {
 
 constexpr std::chrono::milliseconds kDeadline{60'000};  // for waits that must not hang
@@ -166,4 +166,4 @@ TEST(RangeScanTest, FindsWhatALookAtTheWholeFinds) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::statistics_test

@@ -19,7 +19,7 @@
 #include "support/deny_syscall.h"
 #include "support/scoped_dir.h"
 
-namespace deepfreeze {
+namespace deepfreeze::window_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -462,4 +462,4 @@ TEST_F(WindowTest, MemoryForParkingThatIsRefusedCostsThatSaveOnly) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::window_test

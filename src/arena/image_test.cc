@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace deepfreeze {
+namespace deepfreeze::image_test {
 namespace {
 
 constexpr std::uint64_t kSlab = 64;
@@ -66,4 +66,4 @@ TEST(Image, OfFilesWithoutDataHasNoSlab) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::image_test

@@ -1,4 +1,5 @@
 // ls, show, log, and the answers of all verbs to bad input.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>

@@ -26,7 +26,7 @@
 #include "support/refuse_direct.h"
 #include "support/scoped_dir.h"
 
-namespace deepfreeze {
+namespace deepfreeze::cmd_scrub_test {
 namespace {
 
 using nlohmann::json;
@@ -550,4 +550,4 @@ TEST_F(Scrub, TheCallersPriorityStaysAsItIs) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::cmd_scrub_test

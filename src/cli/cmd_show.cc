@@ -20,7 +20,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::size_t kBarWidth = 40;  // of the fullest histogram bin
+constexpr std::size_t kHistogramWidth = 40;  // of the fullest histogram bin
 
 struct ShowArguments {
   std::string run;
@@ -155,7 +155,7 @@ nlohmann::ordered_json stats_json(const TensorStats& stats) {
 std::string bar(std::uint64_t count, std::uint64_t largest) {
   constexpr std::array<std::string_view, 8> kEighths{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   const double part = static_cast<double>(count) / static_cast<double>(largest);
-  auto eighths = static_cast<std::size_t>(part * static_cast<double>(kBarWidth * 8) + 0.5);
+  auto eighths = static_cast<std::size_t>(part * static_cast<double>(kHistogramWidth * 8) + 0.5);
   if (count > 0) eighths = std::max<std::size_t>(eighths, 1);
   std::string text;
   for (std::size_t i = 0; i < eighths / 8; ++i) text += "█";

@@ -1,5 +1,6 @@
 #include "cli/metric_columns.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

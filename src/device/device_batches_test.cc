@@ -7,7 +7,7 @@
 
 #include "device/cuda_device.h"
 
-namespace deepfreeze {
+namespace deepfreeze::device_batches_test {
 namespace {
 
 constexpr std::uint64_t kSlab = 4096;
@@ -129,4 +129,4 @@ TEST(DeviceBatches, AnEmptyTensorNeedsNone) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::device_batches_test

@@ -9,7 +9,7 @@
 #include "format/sealed_fixture.h"
 #include "format/strict_json.h"
 
-namespace deepfreeze {
+namespace deepfreeze::records_test {
 namespace {
 
 constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
@@ -257,4 +257,4 @@ TEST(Manifest, NamesTheFirstThingWrong) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::records_test

@@ -16,7 +16,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr RecordFailPoints kFailPoints = {"claim.written", "claim.renamed", "claim.synced"};
+constexpr RecordFailPoints kClaimFailPoints = {"claim.written", "claim.renamed", "claim.synced"};
 
 std::uint64_t highest_claim(const std::vector<DirEntry>& entries) {
   std::uint64_t highest = 0;
@@ -36,7 +36,7 @@ Status place_claim(Vfs& vfs, const GenerationRecord& record) {
                       {.directory = "",
                        .name = generation_file_name(record.generation),
                        .text = encode_generation(record)},
-                      kFailPoints);
+                      kClaimFailPoints);
 }
 
 // The identity under which "aborted" is recorded: from the attempt's header, else as much as its
@@ -84,7 +84,7 @@ Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
     const Status placed = place_claim(vfs, record);
     if (!placed && placed.error().code() == ErrorCode::kExists) continue;  // a lost race
     if (!placed) return std::unexpected(placed.error().within("claim a generation"));
-    DF_TRY_VOID(settle_record(vfs, "", kFailPoints));
+    DF_TRY_VOID(settle_record(vfs, "", kClaimFailPoints));
     return record;
   }
   return fail(ErrorCode::kBusy, fmt::format("claim a generation of run {}: all numbers to {} are "

@@ -16,7 +16,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr RecordFailPoints kFailPoints = {"run.written", "run.renamed", "run.synced"};
+constexpr RecordFailPoints kRunFailPoints = {"run.written", "run.renamed", "run.synced"};
 
 using Votes = std::map<std::string, std::size_t>;
 
@@ -53,11 +53,11 @@ Status move_bad_file_aside(Vfs& vfs, const Error& cause) {
 
 Result<RunRecord> write_run_file(Vfs& vfs, const RunRecord& record) {
   const Status placed = place_record(
-      vfs, {.directory = "", .name = kRunFile, .text = encode_run(record)}, kFailPoints);
+      vfs, {.directory = "", .name = kRunFile, .text = encode_run(record)}, kRunFailPoints);
   if (!placed && placed.error().code() != ErrorCode::kExists) {
     return std::unexpected(placed.error());
   }
-  DF_TRY_VOID(settle_record(vfs, "", kFailPoints));
+  DF_TRY_VOID(settle_record(vfs, "", kRunFailPoints));
   if (!placed) return read_run_file(vfs);  // another process was faster: it is the same run
   return record;
 }

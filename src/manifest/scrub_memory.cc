@@ -8,7 +8,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr RecordFailPoints kFailPoints = {"scrub.written", "scrub.renamed", "scrub.synced"};
+constexpr RecordFailPoints kScrubFailPoints = {"scrub.written", "scrub.renamed", "scrub.synced"};
 constexpr std::uint64_t kScrubBytesMax = 4 << 20;  // of some 40,000 checkpoints
 constexpr std::string_view kSealedBegin = R"({"crc32c":")";
 
@@ -37,9 +37,9 @@ Status remember_scrubs(Vfs& vfs, const ScrubRecord& record) {
                 fmt::format("{} checkpoints are more than {} takes", record.entries.size(),
                             vfs.path_of(kScrubFile)));
   }
-  DF_TRY_VOID(replace_record(vfs, {.directory = "", .name = kScrubFile, .text = text}, kFailPoints,
-                             [] { return Status(); }));
-  return settle_record(vfs, "", kFailPoints);
+  DF_TRY_VOID(replace_record(vfs, {.directory = "", .name = kScrubFile, .text = text},
+                             kScrubFailPoints, [] { return Status(); }));
+  return settle_record(vfs, "", kScrubFailPoints);
 }
 
 }  // namespace deepfreeze

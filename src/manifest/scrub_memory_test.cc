@@ -7,7 +7,7 @@
 #include "support/code_of.h"
 #include "support/sim_disk.h"
 
-namespace deepfreeze {
+namespace deepfreeze::scrub_memory_test {
 namespace {
 
 constexpr std::size_t kImagesMax = 2000;
@@ -102,4 +102,4 @@ TEST(ScrubMemory, WhatCouldNotBeReadAgainIsNotRemembered) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::scrub_memory_test

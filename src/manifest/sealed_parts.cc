@@ -20,8 +20,6 @@
 namespace deepfreeze {
 namespace {
 
-AttemptName attempt_of(const Identity& identity) { return {identity.step, identity.attempt_id}; }
-
 Status read_exactly(File& file, std::string_view path, std::span<std::byte> into) {
   DF_TRY(const std::size_t count, file.read_at(0, into));
   if (count == into.size()) return {};
@@ -170,6 +168,8 @@ Result<CheckedParts> check_all_own(Vfs& vfs, const CommitRequest& request,
 }
 
 }  // namespace
+
+AttemptName attempt_of(const Identity& identity) { return {identity.step, identity.attempt_id}; }
 
 Result<PartHeader> read_part_header(Vfs& vfs, std::string_view path) {
   DF_TRY(const auto file, vfs.open_read(path, Access::kBuffered));

@@ -11,6 +11,8 @@
 
 namespace deepfreeze {
 
+[[nodiscard]] AttemptName attempt_of(const Identity& identity);
+
 struct PartHeader {
   ShardHeader header;
   std::uint64_t file_bytes = 0;

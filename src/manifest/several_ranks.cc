@@ -16,8 +16,6 @@
 namespace deepfreeze {
 namespace {
 
-AttemptName attempt_of(const Identity& identity) { return {identity.step, identity.attempt_id}; }
-
 Manifest aborted(const Identity& identity) {
   Manifest manifest;
   manifest.outcome = Outcome::kAborted;

@@ -12,7 +12,7 @@
 #include "support/code_of.h"
 #include "support/sim_disk.h"
 
-namespace deepfreeze {
+namespace deepfreeze::several_ranks_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -229,4 +229,4 @@ TEST_F(SeveralRanks, Rank0GivesUpOnAFullDisk) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::several_ranks_test

@@ -15,7 +15,7 @@
 #include "support/scoped_dir.h"
 #include "support/sim_disk.h"
 
-namespace deepfreeze {
+namespace deepfreeze::block_reader_test {
 namespace {
 
 constexpr std::uint64_t kHeader = 3 * kPageBytes;
@@ -346,4 +346,4 @@ TEST(ReadBlocks, SizesThatWrapAroundAreRefused) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::block_reader_test

@@ -10,7 +10,7 @@
 
 #include "codec/crc32c.h"
 
-namespace deepfreeze {
+namespace deepfreeze::block_ledger_test {
 namespace {
 
 constexpr std::uint64_t kBlock = 64;
@@ -150,4 +150,4 @@ TEST(BlockLedger, ArrivalsInAnyOrderFromAnyThreadsCompleteItOnce) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::block_ledger_test

@@ -9,7 +9,7 @@
 #include "staging/capture_fixture.h"
 #include "staging/copier_pool.h"
 
-namespace deepfreeze {
+namespace deepfreeze::capture_cancel_test {
 namespace {
 
 constexpr std::uint64_t kBlock = 64;
@@ -190,4 +190,4 @@ TEST(CaptureCancel, WhatOnDoneUsesMayGoWhenCancelOrWaitHasReturned) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::capture_cancel_test

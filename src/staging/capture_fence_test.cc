@@ -10,7 +10,7 @@
 #include "staging/capture_fixture.h"
 #include "staging/copier_pool.h"
 
-namespace deepfreeze {
+namespace deepfreeze::capture_fence_test {
 namespace {
 
 constexpr std::uint64_t kBlock = 64;
@@ -313,4 +313,4 @@ TEST(CaptureTorn, ParanoidSeesOneChangedByteWhereverItLies) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::capture_fence_test

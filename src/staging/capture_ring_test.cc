@@ -10,7 +10,7 @@
 #include "staging/capture_fixture.h"
 #include "staging/copier_pool.h"
 
-namespace deepfreeze {
+namespace deepfreeze::capture_ring_test {
 namespace {
 
 constexpr std::uint64_t kBlock = 64;
@@ -140,4 +140,4 @@ TEST(CaptureRing, FillsItsFirstRoundWithoutAWriter) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::capture_ring_test

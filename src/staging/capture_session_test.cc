@@ -7,7 +7,7 @@
 
 #include "staging/capture_fixture.h"
 
-namespace deepfreeze {
+namespace deepfreeze::capture_session_test {
 namespace {
 
 constexpr std::uint64_t kBlock = 64;
@@ -165,4 +165,4 @@ TEST(CaptureSession, AnItemThatDoesNotLieInsideTheImageIsNotCopied) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::capture_session_test

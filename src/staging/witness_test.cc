@@ -8,7 +8,7 @@
 
 #include "staging/copy_lane.h"
 
-namespace deepfreeze {
+namespace deepfreeze::witness_test {
 namespace {
 
 constexpr std::uint64_t kBlock = 1'024;
@@ -195,4 +195,4 @@ TEST(Witness, PieceByPieceSeesWhatTheWholeItemShows) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::witness_test

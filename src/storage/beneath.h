@@ -9,6 +9,11 @@
 
 namespace deepfreeze {
 
+// New files and directories have these modes; the process's umask narrows them: a group that shares
+// a run sets 002.
+inline constexpr mode_t kFileMode = 0666;
+inline constexpr mode_t kDirectoryMode = 0777;
+
 struct BeneathOpen {
   int root_fd;
   const std::string& name;  // accepted by check_vfs_name, or empty for the root itself

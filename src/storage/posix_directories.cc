@@ -12,14 +12,13 @@
 
 #include "base/try.h"
 #include "base/unique_fd.h"
+#include "storage/beneath.h"
 #include "storage/os_error.h"
 #include "storage/posix_vfs.h"
 #include "storage/sync_directory.h"
 
 namespace deepfreeze {
 namespace {
-
-constexpr mode_t kDirectoryMode = 0777;  // less the process's umask
 
 Status sync_directory_at(const std::filesystem::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -19,10 +19,6 @@
 namespace deepfreeze {
 namespace {
 
-// The process's umask narrows these: a group that shares a run sets 002.
-constexpr mode_t kFileMode = 0666;
-constexpr mode_t kDirectoryMode = 0777;
-
 // The directory that holds a name, and the name in it.
 struct Located {
   UniqueFd owned;  // invalid if the directory is the root

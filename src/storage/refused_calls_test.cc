@@ -16,7 +16,7 @@
 #include "support/deny_syscall.h"
 #include "support/scoped_dir.h"
 
-namespace deepfreeze {
+namespace deepfreeze::refused_calls_test {
 namespace {
 
 constexpr std::uint64_t kBytesMax = 1U << 20;
@@ -179,4 +179,4 @@ TEST_F(RefusedCallsTest, MakingDurableDirectoriesSyncsTheParentOfExactlyTheNewOn
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::refused_calls_test

@@ -15,13 +15,12 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "base/unique_fd.h"
+#include "storage/beneath.h"
 #include "storage/os_error.h"
 #include "storage/posix_vfs.h"
 
 namespace deepfreeze {
 namespace {
-
-constexpr mode_t kFileMode = 0666;  // less the process's umask
 
 std::atomic<bool> begun{false};
 

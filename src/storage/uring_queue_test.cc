@@ -17,7 +17,7 @@
 #include "support/deny_syscall.h"
 #include "support/scoped_dir.h"
 
-namespace deepfreeze {
+namespace deepfreeze::uring_queue_test {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -168,4 +168,4 @@ TEST_F(UringQueueTest, ARefusedSubmissionBreaksTheQueueForGood) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::uring_queue_test

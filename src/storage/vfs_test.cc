@@ -7,7 +7,7 @@
 #include "support/code_of.h"
 #include "support/sim_disk.h"
 
-namespace deepfreeze {
+namespace deepfreeze::vfs_test {
 namespace {
 
 constexpr std::uint64_t kBytesMax = 100;
@@ -70,4 +70,4 @@ TEST(WriteNewFile, ReportsTheFailureOfEachOfItsOperations) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::vfs_test

@@ -8,28 +8,28 @@ namespace {
 
 using enum ErrorCode;
 
-constexpr std::string_view kStep = R"(\"step\":9)";
+constexpr std::string_view kStepInAnObject = R"(\"step\":9)";
 constexpr std::string_view kShape = R"("shape":[1500])";
 constexpr std::string_view kKey = R"("weights_0_0":{)";
 constexpr std::string_view kBlocks = R"("deepfreeze.blocks")";
 constexpr std::string_view kMetrics = R"(\"metrics\":{\"loss\":0.1})";
 
-constexpr std::array kAttacks = {
-    Attack{"a step with a fraction", kStep, R"(\"step\":9.0)", kCorrupt,
+constexpr std::array kHeaderAttacks = {
+    Attack{"a step with a fraction", kStepInAnObject, R"(\"step\":9.0)", kCorrupt,
            R"(member "step" is not a whole number)"},
-    Attack{"a step below zero", kStep, R"(\"step\":-9)", kCorrupt,
+    Attack{"a step below zero", kStepInAnObject, R"(\"step\":-9)", kCorrupt,
            R"(member "step" is not a whole number)"},
-    Attack{"a step beyond 64 bits", kStep, R"(\"step\":18446744073709551616)", kCorrupt,
+    Attack{"a step beyond 64 bits", kStepInAnObject, R"(\"step\":18446744073709551616)", kCorrupt,
            "a number out of range"},
-    Attack{"a step that doubles would round", kStep, R"(\"step\":9007199254740993)", kCorrupt,
+    Attack{"a step that doubles would round", kStepInAnObject, R"(\"step\":9007199254740993)",
+           kCorrupt, R"(member "step" is not a whole number)"},
+    Attack{"a step as text where a number does", kStepInAnObject, R"(\"step\":\"9\")", kCorrupt,
            R"(member "step" is not a whole number)"},
-    Attack{"a step as text where a number does", kStep, R"(\"step\":\"9\")", kCorrupt,
-           R"(member "step" is not a whole number)"},
-    Attack{"another step than the manifest's", kStep, R"(\"step\":8)", kCorrupt,
+    Attack{"another step than the manifest's", kStepInAnObject, R"(\"step\":8)", kCorrupt,
            "it belongs to run 0123456789abcdef, generation 2, step 8"},
-    Attack{"two steps", kStep, R"(\"step\":8,\"step\":9)", kCorrupt,
+    Attack{"two steps", kStepInAnObject, R"(\"step\":8,\"step\":9)", kCorrupt,
            R"(the key "step" twice in one object)"},
-    Attack{"a step without a value", kStep, R"(\"step\":null)", kCorrupt,
+    Attack{"a step without a value", kStepInAnObject, R"(\"step\":null)", kCorrupt,
            R"(member "step" is not a whole number)"},
     Attack{"another run", R"(\"run_id\":\"0)", R"(\"run_id\":\"f)", kCorrupt,
            "it belongs to run f123456789abcdef"},
@@ -106,6 +106,6 @@ constexpr std::array kAttacks = {
 
 }  // namespace
 
-std::span<const Attack> header_attacks() { return kAttacks; }
+std::span<const Attack> header_attacks() { return kHeaderAttacks; }
 
 }  // namespace deepfreeze

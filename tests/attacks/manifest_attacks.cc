@@ -15,7 +15,7 @@ constexpr std::string_view kWorld = R"("world_size":1)";
 constexpr std::string_view kVersion = R"("format_version":1)";
 constexpr std::string_view kAttempt = R"("attempt_id":"00000000000000cc")";
 
-constexpr std::array kAttacks = {
+constexpr std::array kManifestAttacks = {
     Attack{"an absolute path", kName, R"("name":"/etc/passwd")", kCorrupt, kNoName},
     Attack{"a way out", kName, R"("name":"../deepfreeze.json")", kCorrupt, kNoName},
     Attack{"a way out behind a good name", kName,
@@ -106,6 +106,6 @@ constexpr std::array kAttacks = {
 
 }  // namespace
 
-std::span<const Attack> manifest_attacks() { return kAttacks; }
+std::span<const Attack> manifest_attacks() { return kManifestAttacks; }
 
 }  // namespace deepfreeze

@@ -26,6 +26,7 @@ namespace deepfreeze {
 
 void PrintTo(const OddFileCase& odd, std::ostream* out) { *out << odd.name; }
 
+namespace odd_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -247,4 +248,5 @@ INSTANTIATE_TEST_SUITE_P(All, OddFiles, testing::ValuesIn(odd_files()),
                          [](const auto& chosen) { return std::string(chosen.param.name); });
 
 }  // namespace
+}  // namespace odd_files_test
 }  // namespace deepfreeze

@@ -20,7 +20,7 @@
 #include "deepfreeze/deepfreeze.h"
 #include "support/scoped_dir.h"
 
-namespace deepfreeze {
+namespace deepfreeze::arena_flip_test {
 namespace {
 
 constexpr std::size_t kBytes = 300'000;
@@ -195,4 +195,4 @@ TEST_F(ArenaFlip, IsFoundByWhoeverReads) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::arena_flip_test

@@ -14,7 +14,7 @@
 #include "manifest/history.h"
 #include "restore/snapshot.h"
 
-namespace deepfreeze {
+namespace deepfreeze::io_error_test {
 namespace {
 
 constexpr std::size_t kImagesMax = 20;
@@ -208,4 +208,4 @@ TEST(RestoreError, AReadThatFailsIsAnErrorOrChangesNothing) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::io_error_test

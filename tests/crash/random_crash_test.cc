@@ -12,7 +12,7 @@
 #include "crash/invariants.h"
 #include "crash/random_life.h"
 
-namespace deepfreeze {
+namespace deepfreeze::random_crash_test {
 namespace {
 
 constexpr std::uint64_t kShards = 4;              // tests that run beside each other
@@ -113,4 +113,4 @@ TEST_P(RandomCrash, EveryPromiseHoldsAfterEachOfSeveralPowerCuts) {
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomCrash, testing::Range(std::uint64_t{1}, kShards + 1));
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::random_crash_test

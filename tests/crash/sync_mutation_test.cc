@@ -5,7 +5,7 @@
 
 #include "crash/invariants.h"
 
-namespace deepfreeze {
+namespace deepfreeze::sync_mutation_test {
 namespace {
 
 constexpr std::size_t kImagesMax = 150;
@@ -92,4 +92,4 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, SyncMutation,
                          testing::Range(std::size_t{0}, scenarios().size()), scenario_name);
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::sync_mutation_test

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kPrefixBytes = 8;
 
 // The specs that go into the file: parts of a tensor are refused before.
 std::vector<TensorSpec> whole_tensors(const ShardHeader& header) {
@@ -49,7 +49,7 @@ Status fuzz_export(std::string_view input) {
   const auto text = plain_safetensors_header(specs, *layout);
   if (!text) return broken("accepted and not to be exported: " + text.error().message());
   DF_TRY_VOID(promise(text->size() % kPageBytes == 0, "data that begins within a page"));
-  const json members = json::parse(text->substr(kLengthBytes), nullptr, false);
+  const json members = json::parse(text->substr(kPrefixBytes), nullptr, false);
   return check_members(members, specs, *layout);
 }
 

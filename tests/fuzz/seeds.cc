@@ -102,7 +102,7 @@ Inputs manifests() {
   return inputs;
 }
 
-Inputs claims() {
+Inputs generation_claims() {
   Inputs inputs = {golden("generation-00000003.json"),
                    encode_generation({.run_id = "0123456789abcdef", .generation = ~0ULL})};
   add_attacked(inputs, victim_claim(), claim_attacks());
@@ -203,7 +203,7 @@ Inputs small_texts() {
 
 Inputs own_seeds(std::string_view target) {
   if (target == "manifest") return manifests();
-  if (target == "claim") return claims();
+  if (target == "claim") return generation_claims();
   if (target == "run_file") return run_files();
   if (target == "scrub") return scrub_memories();
   if (target == "json") return json_texts();

@@ -7,7 +7,7 @@
 
 #include "support/sim_disk.h"
 
-namespace deepfreeze {
+namespace deepfreeze::sim_images_test {
 namespace {
 
 constexpr std::size_t kLimit = 5000;  // above the number of choices of every small case here
@@ -305,4 +305,4 @@ TEST(CrashImages, DataOfFilesThatNoNameCanReachMultipliesNothing) {
 }
 
 }  // namespace
-}  // namespace deepfreeze
+}  // namespace deepfreeze::sim_images_test

@@ -15,8 +15,6 @@ using cuda::DevicePointer;
 using cuda::Event;
 using cuda::Stream;
 
-FakeDriver& driver() { return FakeDriver::get(); }
-
 Range range_of(std::uintptr_t at, std::size_t bytes) {
   return {reinterpret_cast<const std::byte*>(at), bytes};
 }

@@ -13,8 +13,6 @@
 namespace deepfreeze::fake_driver {
 namespace {
 
-FakeDriver& driver() { return FakeDriver::get(); }
-
 FakeStream& stream_of(std::uintptr_t handle) { return *reinterpret_cast<FakeStream*>(handle); }
 
 }  // namespace

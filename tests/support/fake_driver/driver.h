@@ -112,6 +112,8 @@ struct FakeDriver {
   [[nodiscard]] bool is_copied(const Range& device, const Range& host);
 };
 
+inline FakeDriver& driver() { return FakeDriver::get(); }
+
 // The state of the calling thread.
 std::vector<FakeContext*>& context_stack();
 int& capture_mode();
