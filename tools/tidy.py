@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tidy_rules import banned, fail_points, folders, headers, layers, links, ratchets
+from tidy_rules import banned, fail_points, folders, headers, layers, links, prose, ratchets
 from tidy_rules.source import Finding, Tree
 
 
@@ -22,6 +22,7 @@ def check(tree: Tree, compile_headers: bool) -> list[Finding]:
         *ratchets.check(tree),
         *folders.check(tree),
         *fail_points.check(tree),
+        *prose.check(tree),
         *links.check(tree),
     ]
     if compile_headers:

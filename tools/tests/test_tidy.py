@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -273,3 +274,52 @@ def test_links_that_lead_nowhere(tmp_path: Path, target: str, words: str) -> Non
     for text in (f"[it]({target})", f"[it]: {target}"):
         found = check(tmp_path, files | {"docs/a.md": f"# Title\n\n{good}\n{text}\n"})
         assert [(each.line, each.rule, each.text) for each in found] == [(5, "links", words)]
+
+
+PLAIN = ["The writer syncs each file before it renames it, so a reader sees all of it or none."] * 5
+
+
+@pytest.mark.parametrize(
+    ("area", "path", "text"),
+    [
+        ("src", "src/base/b.cc", lambda lines: "".join(f"// {line}\n" for line in lines)),
+        (
+            "python",
+            "python/deepfreeze/b.py",
+            lambda lines: "".join(f"# {line}\n" for line in lines),
+        ),
+        ("python", "python/deepfreeze/c.py", lambda lines: '"""' + "\n".join(lines) + '"""\n'),
+        ("documents", "docs/b.md", "\n".join),
+    ],
+)
+@pytest.mark.parametrize(
+    ("construction", "bad"),
+    [
+        ("noun", "It copies what is attached."),
+        ("noun", "Nobody helps whoever waits."),
+        ("where", "It fails where the disk is full."),
+        ("start", "It ends. Of these one stays."),
+    ],
+)
+def test_a_sentence_that_is_not_plain_is_counted(
+    tmp_path: Path,
+    area: str,
+    path: str,
+    text: Callable[[list[str]], str],
+    construction: str,
+    bad: str,
+) -> None:
+    assert check(tmp_path, {path: text(PLAIN)}) == []
+    found = check(tmp_path, {path: text([*PLAIN, bad])})
+    assert [(f.path, f.rule) for f in found] == [(path, "prose")]
+    assert f"of '{construction}'" in found[0].text
+    known = {"tools/ratchet.txt": f"prose {area}:{construction} 999  # a reason\n"}
+    assert check(tmp_path, known) == []
+    assert rules(check(tmp_path, {path: text(PLAIN)})) == ["prose"]  # it needs no exception
+
+
+def test_markdown_is_not_wide(tmp_path: Path) -> None:
+    table = "| " + "a" * 130 + " |\n"
+    assert check(tmp_path, {"docs/b.md": table, "changes/c.md": "b " * 70 + "\n"}) == []
+    found = check(tmp_path, {"docs/b.md": table + "a " * 70 + "\n"})
+    assert [(f.path, f.line, f.rule) for f in found] == [("docs/b.md", 2, "prose")]
