@@ -18,6 +18,7 @@ from tidy_rules import (
     headers,
     layers,
     links,
+    prose,
     python_layers,
     ratchets,
 )
@@ -32,6 +33,7 @@ def check(tree: Tree, compile_headers: bool) -> list[Finding]:
         *ratchets.check(tree),
         *folders.check(tree),
         *fail_points.check(tree),
+        *prose.check(tree),
         *links.check(tree),
     ]
     if compile_headers:

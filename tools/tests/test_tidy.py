@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -328,3 +329,52 @@ def test_paths_that_are_gone(tmp_path: Path, path: str) -> None:
     found = check(tmp_path, files | {"docs/a.md": f"{text}\n`{path} --all`\n"})
     assert [str(each) for each in found] == [f"docs/a.md:3: links: {path} is no path of the tree"]
     assert check(tmp_path, files | {"docs/decisions/0001.md": f"`{path}`\n"}) == []
+
+
+PLAIN = ["The writer syncs each file before it renames it, so a reader sees all of it or none."] * 5
+
+
+@pytest.mark.parametrize(
+    ("area", "path", "text"),
+    [
+        ("src", "src/base/b.cc", lambda lines: "".join(f"// {line}\n" for line in lines)),
+        (
+            "python",
+            "python/deepfreeze/b.py",
+            lambda lines: "".join(f"# {line}\n" for line in lines),
+        ),
+        ("python", "python/deepfreeze/c.py", lambda lines: '"""' + "\n".join(lines) + '"""\n'),
+        ("documents", "docs/b.md", "\n".join),
+    ],
+)
+@pytest.mark.parametrize(
+    ("construction", "bad"),
+    [
+        ("noun", "It copies what is attached."),
+        ("noun", "Nobody helps whoever waits."),
+        ("where", "It fails where the disk is full."),
+        ("start", "It ends. Of these one stays."),
+    ],
+)
+def test_a_sentence_that_is_not_plain_is_counted(
+    tmp_path: Path,
+    area: str,
+    path: str,
+    text: Callable[[list[str]], str],
+    construction: str,
+    bad: str,
+) -> None:
+    assert check(tmp_path, {path: text(PLAIN)}) == []
+    found = check(tmp_path, {path: text([*PLAIN, bad])})
+    assert [(f.path, f.rule) for f in found] == [(path, "prose")]
+    assert f"of '{construction}'" in found[0].text
+    known = {"tools/ratchet.txt": f"prose {area}:{construction} 999  # a reason\n"}
+    assert check(tmp_path, known) == []
+    assert rules(check(tmp_path, {path: text(PLAIN)})) == ["prose"]  # it needs no exception
+
+
+def test_markdown_is_not_wide(tmp_path: Path) -> None:
+    table = "| " + "a" * 130 + " |\n"
+    assert check(tmp_path, {"docs/b.md": table, "changes/c.md": "b " * 70 + "\n"}) == []
+    found = check(tmp_path, {"docs/b.md": table + "a " * 70 + "\n"})
+    assert [(f.path, f.line, f.rule) for f in found] == [("docs/b.md", 2, "prose")]
