@@ -119,14 +119,12 @@ class Checkpointer(Described):
         )
         self._calls = Calls()
         self._lazy = LazyCapture(self._engine, self._calls)
-        self._policy = policy_of(every)
-        self._strict_saves = strict_saves
+        self._policy, self._strict_saves = policy_of(every), strict_saves
         settled = None if self._textfile is None else self._textfile.settled
         self._completer = Completer(settled, SaveLines(self.path, self._ranks).saved)
         self._memo = Memo()
         self._half_restored = HalfRestored()
-        self._closed = False  # no more calls
-        self._ended = False  # close() has come to its end
+        self._closed = self._ended = False  # no more calls; close() has come to its end
         self._owner = os.getpid()
         self._finalizer = weakref.finalize(
             self, close_engine, self._engine, self._completer, self._owner
@@ -273,8 +271,7 @@ class Checkpointer(Described):
             return None
         handle = None
         try:
-            # If all is copied already, nothing can be torn, and the engine asks for no
-            # confirmation.
+            # If all is copied already, nothing can be torn: the engine asks for no confirmation.
             late = native.status().guarded_bytes > 0
             window = self._lazy.open_window(owners, watches) if late else None
             handle = SaveHandle(step, native, window)
