@@ -54,8 +54,8 @@ class Checkpointer(Described):
     `arena_bytes_max`, and early captures). "auto" acts as "latency" while training leaves a core
     free. A state that exceeds `arena_bytes_max` streams through, and its fences wait for the disk.
 
-    A checkpoint whose statistics count NaN or infinities is never the best, and does not displace
-    the newest without them. That holds for intended infinities, too, for example in a mask.
+    A checkpoint whose statistics count NaN or infinities, intended or not, is never the best, and
+    does not displace the newest without them.
 
     If there are several ranks, all open the run, and make the same calls in the same order. State
     that is equal on all is divided among them; state that differs must be RNG, df.per_rank(), a
@@ -211,8 +211,7 @@ class Checkpointer(Described):
         """Saves `state` as `step`; returns None if the save was skipped.
 
         Returns once all state that is not attached is captured; attached state follows while
-        training runs. A signal handler's save() inside another call of this checkpointer is
-        skipped.
+        training runs. A signal handler's save() inside another call is skipped.
 
         EncodeError, before anything is written, names a value that can't be stored. The handle
         raises later failures, and one for lack of memory.
