@@ -590,7 +590,7 @@ TEST_F(SeveralRanksTest, WhatOneRankDoesNotSeeNoneIsOffered) {
     ASSERT_TRUE(run);
     const auto offered = run->candidates();
     ASSERT_EQ(code_of(offered), ErrorCode::kMismatch);
-    EXPECT_TRUE(offered.error().message().contains("rank 1: step 1 is there for rank 0"))
+    EXPECT_TRUE(offered.error().message().contains("rank 1: rank 0 sees step 1"))
         << offered.error().message();
   });
 }
