@@ -9,11 +9,11 @@
 //   "kind":"generation","format_version":1,…
 //   @step-…/rank-….safetensors                JSON of a header: framed, and data of zeros follows
 //   {"__metadata__":{"deepfreeze.crc32c":…
-//   @step-…/manifest.json                     what a crash or an attacker does to what is there:
+//   @step-…/manifest.json                     a crash's or an attacker's change of the file:
 //   !cut 100                                  !cut N, !zero N, !flip BIT, !copy PATH, !gone, !dir
 //
-// Paths that no directory can hold are passed over. {run}, {good} and {new} stand for the run's
-// id, the good attempt's directory and that of an attempt that is not there.
+// Paths that no directory can hold are passed over. {run}, {good} and {new} stand for the run's id,
+// the good attempt's directory and that of an attempt that is not there.
 #pragma once
 
 #include <cstddef>
