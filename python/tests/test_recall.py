@@ -638,7 +638,7 @@ def broken_off(state: State, memo: Memo, after: int) -> bool:
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal lines
-        if "adapters" not in frame.f_code.co_filename:
+        if "frameworks" not in frame.f_code.co_filename:
             return None
         lines += event == "line"
         if lines == after:

@@ -12,7 +12,7 @@ from torch import nn
 import deepfreeze as df
 from deepfreeze.frameworks import numpy as numpy_adapter
 from deepfreeze.frameworks.torch import tensors as torch_tensors
-from deepfreeze.restoring.buffers import allocate
+from deepfreeze.frameworks.torch.adapter import TorchAdapter
 from deepfreeze.state.dtypes import logical_form
 
 # Forged forms
@@ -78,7 +78,7 @@ def test_a_form_is_what_stored_form_gives() -> None:
         with pytest.raises(df.CorruptError):
             logical_form(stored, shape, logical)
     with pytest.raises(df.CorruptError, match="4 bytes, 16"):
-        allocate("uint8", (4,), 16)
+        TorchAdapter().allocate("uint8", (4,), 16)
 
 
 # Memory

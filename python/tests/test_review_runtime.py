@@ -19,8 +19,7 @@ from testkit import data_file, data_start, flip, same, save
 
 import deepfreeze as df
 from deepfreeze import checkpointer as checkpointer_module
-from deepfreeze.restoring import matching
-from deepfreeze.restoring import restorer as reading
+from deepfreeze.restoring import matching, restore_plan
 from deepfreeze.saving import capture as capture_module
 from deepfreeze.saving import handle as handle_module
 
@@ -92,7 +91,7 @@ def test_an_interrupt_before_anything_is_modified_changes_nothing(
 ) -> None:
     state = {"a": torch.ones(4)}
     save(ckpt, 1, state)
-    monkeypatch.setattr(reading, "match_state", lambda *_: fail(KeyboardInterrupt())())
+    monkeypatch.setattr(restore_plan, "match_state", lambda *_: fail(KeyboardInterrupt())())
     with pytest.raises(KeyboardInterrupt):
         ckpt.restore(state)
     save(ckpt, 2, state)
@@ -527,7 +526,7 @@ def test_the_cyclic_collector_rests_during_capture_and_match(
         seen.append(gc.isenabled())
         real(*arguments)
 
-    monkeypatch.setattr(reading, "match_state", watched)
+    monkeypatch.setattr(restore_plan, "match_state", watched)
     was = gc.isenabled()
     try:
         (gc.enable if enabled else gc.disable)()

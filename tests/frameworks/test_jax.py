@@ -131,18 +131,18 @@ def test_a_restored_array_compiles_nothing_anew(ckpt: df.Checkpointer) -> None:
 def test_a_restored_model_does_not_use_the_buffers_that_were_read_into(
     ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deepfreeze.restoring import plan
+    from deepfreeze.state.entry import Buffer
 
     found: list[Any] = []
 
-    def aligned(name: str, shape: Any, size: int) -> Any:
+    def aligned(size: int) -> Any:
         memory = np.empty(size + 64, np.uint8)
         start = -memory.ctypes.data % 64  # JAX would use such memory as it is
         array = memory[start : start + size]
         found.append(array)
-        return plan.Buffer(array, array.ctypes.data, size, None)
+        return Buffer(array, array.ctypes.data, size, None)
 
-    monkeypatch.setattr(plan, "allocate", aligned)
+    monkeypatch.setattr("deepfreeze.frameworks.numpy.allocate", aligned)
     pinned = jax.device_put(jnp.ones(LARGE), jax.devices()[0])
     state = {"free": jnp.ones(LARGE), "pinned": pinned}
     ckpt.save(1, state).wait()
