@@ -174,11 +174,11 @@ auto with_tensors(Table& table, SaveRequest request, Call call) {
   return without_gil([&] { return call(request); });
 }
 
-std::optional<SaveHandle> save(Checkpointer& engine, std::uint64_t step, Table& table,
-                               std::string objects, std::map<std::string, double> metrics,
-                               std::map<std::string, std::string> tags,
-                               std::map<std::string, std::string> environment, bool confirm,
-                               const std::vector<StreamForm>& streams) {
+std::optional<SaveHandle> lend_and_save(Checkpointer& engine, std::uint64_t step, Table& table,
+                                        std::string objects, std::map<std::string, double> metrics,
+                                        std::map<std::string, std::string> tags,
+                                        std::map<std::string, std::string> environment,
+                                        bool confirm, const std::vector<StreamForm>& streams) {
   return with_tensors(table,
                       {.step = step,
                        .objects = std::move(objects),
@@ -300,8 +300,8 @@ void bind_engine(nb::module_& module) {
           "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0,
           "audit_saves"_a = 100, "read_only"_a = false)
       .def("prewarm", &prewarm, "table"_a, "objects"_a, "streams"_a = no_streams)
-      .def("save", &save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a, "environment"_a,
-           "confirm"_a = false, "streams"_a = no_streams)
+      .def("save", &lend_and_save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a,
+           "environment"_a, "confirm"_a = false, "streams"_a = no_streams)
       .def(
           "fence",
           [](Checkpointer& self, std::uint32_t guard, const std::vector<StreamForm>& streams) {

@@ -10,6 +10,7 @@
 #include "api/checkpointer_impl.h"
 #include "api/open_checkpoint.h"
 #include "base/log.h"
+#include "base/scope_exit.h"
 #include "base/trace.h"
 #include "base/try.h"
 #include "storage/posix_vfs.h"
@@ -121,13 +122,33 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
   }
 }
 
+// The ranks agree first whether there is a save; only then does this rank start its part.
 Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request) {
   const trace::Span span("save");
   try {
     const std::string operation = fmt::format("save step {}", request.step);
     DF_TRY_VOID(check_usable(operation));
     DF_TRY_VOID(impl_->check_may_save(operation));
-    return impl_->checked_save(request);
+    const auto handle = make_handle_state(request.step);
+    const SaveVote own = impl_->prepare(request);
+    bool is_agreed = false;
+    const ScopeExit give_arena_back([&] {
+      if (is_agreed) return;
+      if (own.ready && !own.is_busy) impl_->capturer.abandon();
+      impl_->capturer.discard_early();  // it was for a save that will not be
+    });
+    const auto verdict = impl_->agree_on_save(own);
+    if (!verdict) return impl_->refused(verdict.error(), handle);
+    if (verdict->skip) return std::nullopt;
+    SaveHandle result = impl_->handle_of(handle);
+    is_agreed = true;
+    const Status started = impl_->start_save(request, *verdict, handle);
+    if (!started) return impl_->withdrawn(verdict->identity, started.error(), handle);
+    // If nothing is left to copy, the last checksum may still be under way on another thread.
+    if (handle->status.guarded_bytes == 0) std::ignore = result.wait(Level::kCaptured);
+    const std::lock_guard lock(handle->mutex);
+    handle->status.stall_seconds = seconds_since(handle->started);
+    return result;
   } catch (const std::exception& cause) {
     impl_->capturer.discard_early();
     return std::unexpected(out_of_memory(cause).within("save"));

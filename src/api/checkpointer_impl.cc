@@ -95,16 +95,18 @@ void Checkpointer::Impl::work() {
 
 // The trainer must outlive whatever happens here, a refused allocation included.
 void Checkpointer::Impl::run_job(SaveJob& job) {
-  bool freed = false;  // from then on the arena is another save's
-  const auto free_once = [&] {
-    if (!std::exchange(freed, true)) capturer.free_arena();
+  bool holds_arena = true;  // afterwards it is another save's
+  const auto free_arena = [&] {
+    if (std::exchange(holds_arena, false)) capturer.free_arena();
   };
   bool committed = false;
   try {
-    committed = job.run(free_once);
+    const Status written = job.write();
+    free_arena();
+    committed = job.settle(written);
   } catch (const std::exception& cause) {
     job.settle_failed(out_of_memory(cause));
-    free_once();
+    free_arena();
   }
   note_end(committed, job.handle());
   if (committed && ranks.commits()) collect_or_warn(job);
@@ -259,16 +261,10 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
   const Image image = capturer.image(plan);
   auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
   handle->capturing(capture->session());
-  capture->when_copied([job] { job->copied(); });
-  capture->when_failed([job](const Error& error) { job->capture_failed(error); });
+  capture->belongs_to(job);
   if (confirm) {
     const std::lock_guard lock(handle->mutex);
-    handle->on_abandon = [job, capture] {
-      job->handle()->was_told();  // the caller that dropped it knows
-      // Before the slabs end: the worker must know why.
-      job->capture_failed(Error(ErrorCode::kCancelled, "nobody is left to confirm the save"));
-      capture->cancel();
-    };
+    handle->unconfirmed = job;
   }
   last_job = job;
   last_handle = SaveHandle(handle);
@@ -277,8 +273,8 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
 }
 
 // The job is pushed before the capture, so that slabs are written while others are copied.
-Status Checkpointer::Impl::save_or_throw(const SaveRequest& request, const SaveVerdict& verdict,
-                                         const std::shared_ptr<SaveHandle::State>& handle) {
+Status Checkpointer::Impl::start_save(const SaveRequest& request, const SaveVerdict& verdict,
+                                      const std::shared_ptr<SaveHandle::State>& handle) {
   std::shared_ptr<SaveJob> job;
   std::shared_ptr<LiveCapture> capture;
   const ScopeExit free_unused_arena([&] {
@@ -286,55 +282,20 @@ Status Checkpointer::Impl::save_or_throw(const SaveRequest& request, const SaveV
     if (capture) capture->cancel();  // one that began early may still be filling the arena
     capturer.abandon();
   });
-  DF_TRY(SavePlan plan, make_plan(request, verdict));
-  capturer.choose_copy_time(plan);
-  DF_TRY(capture, make_capture(plan, request.streams));
-  note_sizes(plan, *handle);
-  handle->status.early = capture->began_early();
-  const bool confirm = request.confirm && handle->status.guarded_bytes > 0;
-  job = start_job(std::move(plan), capture, handle, confirm);
   try {
+    DF_TRY(SavePlan plan, make_plan(request, verdict));
+    capturer.choose_copy_time(plan);
+    DF_TRY(capture, make_capture(plan, request.streams));
+    note_sizes(plan, *handle);
+    handle->status.early = capture->began_early();
+    const bool confirm = request.confirm && handle->status.guarded_bytes > 0;
+    job = start_job(std::move(plan), capture, handle, confirm);
     capturer.begin(capture, handle, request.streams);
   } catch (const std::exception& cause) {
+    if (!job) return std::unexpected(out_of_memory(cause));
     job->capture_failed(out_of_memory(cause));  // the worker must not wait for the rest
   }
   return {};
-}
-
-Status Checkpointer::Impl::save(const SaveRequest& request, const SaveVerdict& verdict,
-                                const std::shared_ptr<SaveHandle::State>& handle) {
-  try {
-    return save_or_throw(request, verdict, handle);
-  } catch (const std::exception& cause) {
-    return std::unexpected(out_of_memory(cause));
-  }
-}
-
-Result<std::optional<SaveHandle>> Checkpointer::Impl::checked_save(const SaveRequest& request) {
-  auto handle = make_handle_state(request.step);
-  const SaveVote own = prepare(request);
-  bool is_agreed = false;
-  const ScopeExit give_arena_back([&] {
-    if (is_agreed) return;
-    if (own.ready && !own.is_busy) capturer.abandon();
-    capturer.discard_early();  // it was for a save that will not be
-  });
-  const auto verdict = agree_on_save(own);
-  if (!verdict) return refused(verdict.error(), handle);
-  if (verdict->skip) return std::nullopt;
-  SaveHandle result = handle_of(handle);
-  is_agreed = true;
-  const Status saved = save(request, *verdict, handle);
-  if (!saved) {
-    if (!ranks.is_alone()) withdraw_unjoined(*vfs, verdict->identity, saved.error());
-    leaves_aborted = true;
-    return refused(saved.error(), handle);
-  }
-  // If nothing is left to copy, the last checksum may still be under way on another thread.
-  if (handle->status.guarded_bytes == 0) std::ignore = result.wait(Level::kCaptured);
-  const std::lock_guard lock(handle->mutex);
-  handle->status.stall_seconds = seconds_since(handle->started);
-  return result;
 }
 
 Result<std::optional<SaveHandle>> Checkpointer::Impl::refused(
@@ -345,6 +306,15 @@ Result<std::optional<SaveHandle>> Checkpointer::Impl::refused(
   handle->fail(std::move(error));
   note_end(false, handle);
   return result;
+}
+
+// The other ranks hear that this one is not in the save.
+Result<std::optional<SaveHandle>> Checkpointer::Impl::withdrawn(
+    const Identity& identity, const Error& error,
+    const std::shared_ptr<SaveHandle::State>& handle) {
+  if (!ranks.is_alone()) withdraw_unjoined(*vfs, identity, error);
+  leaves_aborted = true;
+  return refused(error, handle);
 }
 
 Status Checkpointer::Impl::prewarm(const SaveRequest& request) {

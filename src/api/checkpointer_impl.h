@@ -84,15 +84,15 @@ struct Checkpointer::Impl {
                                                    const std::shared_ptr<LiveCapture>& capture,
                                                    const std::shared_ptr<SaveHandle::State>& handle,
                                                    bool confirm);
-  [[nodiscard]] Result<std::optional<SaveHandle>> checked_save(const SaveRequest& request);
   [[nodiscard]] Status prewarm(const SaveRequest& request);
   [[nodiscard]] SaveHandle handle_of(const std::shared_ptr<SaveHandle::State>& state);
   [[nodiscard]] Result<std::optional<SaveHandle>> refused(
       Error error, const std::shared_ptr<SaveHandle::State>& handle);
-  [[nodiscard]] Status save(const SaveRequest& request, const SaveVerdict& verdict,
-                            const std::shared_ptr<SaveHandle::State>& handle);
-  [[nodiscard]] Status save_or_throw(const SaveRequest& request, const SaveVerdict& verdict,
-                                     const std::shared_ptr<SaveHandle::State>& handle);
+  [[nodiscard]] Result<std::optional<SaveHandle>> withdrawn(
+      const Identity& identity, const Error& error,
+      const std::shared_ptr<SaveHandle::State>& handle);
+  [[nodiscard]] Status start_save(const SaveRequest& request, const SaveVerdict& verdict,
+                                  const std::shared_ptr<SaveHandle::State>& handle);
   void push(std::shared_ptr<SaveJob> job);
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
   [[nodiscard]] Result<std::vector<CheckpointInfo>> own_candidates();

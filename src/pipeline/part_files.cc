@@ -42,7 +42,7 @@ std::unexpected<Error> refuse(std::string_view name, std::string_view why) {
   return fail(ErrorCode::kInvalidArgument, fmt::format("write {}: {}", name, why));
 }
 
-Status check(const FilePlan& file) {
+Status check(const FileSpec& file) {
   if (file.header_bytes > 0 && file.header_bytes % kPageBytes == 0 &&
       file.header_bytes <= round_up(kHeaderBytesMax, kPageBytes)) {
     return {};
@@ -50,23 +50,23 @@ Status check(const FilePlan& file) {
   return refuse(file.name, fmt::format("a header of {} bytes", file.header_bytes));
 }
 
-Status check(const PartPlan& plan) {
-  if (plan.files.empty() || plan.files.size() != plan.image.sections().size()) {
-    return fail(ErrorCode::kInternal, fmt::format("{} files for {} sections", plan.files.size(),
-                                                  plan.image.sections().size()));
+Status check(const PartSpec& spec) {
+  if (spec.files.empty() || spec.files.size() != spec.image.sections().size()) {
+    return fail(ErrorCode::kInternal, fmt::format("{} files for {} sections", spec.files.size(),
+                                                  spec.image.sections().size()));
   }
-  for (const FilePlan& file : plan.files) DF_TRY_VOID(check(file));
-  const std::string_view why = refusal(plan.image);
-  if (!why.empty()) return refuse(plan.files.front().name, why);
+  for (const FileSpec& file : spec.files) DF_TRY_VOID(check(file));
+  const std::string_view why = refusal(spec.image);
+  if (!why.empty()) return refuse(spec.files.front().name, why);
   return {};
 }
 
-Result<PartFiles::OpenFile> create_file(Vfs& vfs, const FilePlan& plan, std::uint64_t data_bytes,
+Result<PartFiles::OpenFile> create_file(Vfs& vfs, const FileSpec& spec, std::uint64_t data_bytes,
                                         Access access) {
-  DF_TRY(std::unique_ptr<File> file, vfs.create(plan.name, access));
-  DF_TRY_VOID(file->preallocate(round_up(plan.header_bytes + data_bytes, kPageBytes)));
+  DF_TRY(std::unique_ptr<File> file, vfs.create(spec.name, access));
+  DF_TRY_VOID(file->preallocate(round_up(spec.header_bytes + data_bytes, kPageBytes)));
   DF_FAIL_POINT("part.created");
-  return PartFiles::OpenFile{.file = std::move(file), .path = vfs.path_of(plan.name)};
+  return PartFiles::OpenFile{.file = std::move(file), .path = vfs.path_of(spec.name)};
 }
 
 // finish_data() cuts the zeros off again.
@@ -78,26 +78,26 @@ Status write_odd_end(File& file, std::uint64_t offset, std::span<const std::byte
 
 }  // namespace
 
-Result<std::unique_ptr<PartFiles>> PartFiles::create(Vfs& vfs, PartPlan plan, Access access) {
-  DF_TRY_VOID(check(plan));
+Result<std::unique_ptr<PartFiles>> PartFiles::create(Vfs& vfs, PartSpec spec, Access access) {
+  DF_TRY_VOID(check(spec));
   std::vector<OpenFile> files;
-  for (std::size_t i = 0; i < plan.files.size(); ++i) {
-    const std::uint64_t data_bytes = plan.image.sections()[i].size();
-    DF_TRY(OpenFile file, create_file(vfs, plan.files[i], data_bytes, access));
+  for (std::size_t i = 0; i < spec.files.size(); ++i) {
+    const std::uint64_t data_bytes = spec.image.sections()[i].size();
+    DF_TRY(OpenFile file, create_file(vfs, spec.files[i], data_bytes, access));
     access = file.file->access();  // if one file refuses direct access, later ones need not try
     files.push_back(std::move(file));
   }
-  return std::make_unique<PartFiles>(std::move(plan), std::move(files));
+  return std::make_unique<PartFiles>(std::move(spec), std::move(files));
 }
 
-PartFiles::PartFiles(PartPlan plan, std::vector<OpenFile> files)
-    : plan_(std::move(plan)),
+PartFiles::PartFiles(PartSpec spec, std::vector<OpenFile> files)
+    : spec_(std::move(spec)),
       files_(std::move(files)),
       access_(files_.front().file->access()),
-      pushed_(plan_.image.slab_count()) {}
+      pushed_(spec_.image.slab_count()) {}
 
 std::size_t PartFiles::file_of(std::size_t slab_index) const {
-  return plan_.image.section_of(slab_index);
+  return spec_.image.section_of(slab_index);
 }
 
 std::optional<int> PartFiles::native_fd(std::size_t slab_index) const {
@@ -109,7 +109,7 @@ bool PartFiles::admit(std::size_t slab_index) {
   if (slab_index >= slab_count() || pushed_[slab_index].exchange(true, std::memory_order_relaxed)) {
     error_.set(Error(ErrorCode::kInternal,
                      fmt::format("write {}: slab {} is none of {}, or came twice",
-                                 plan_.files.front().name, slab_index, slab_count())));
+                                 spec_.files.front().name, slab_index, slab_count())));
     return false;
   }
   clock_.begin();
@@ -125,18 +125,18 @@ Status PartFiles::may_start() const {
 
 std::uint64_t PartFiles::offset_of(std::size_t slab_index) const {
   const std::size_t file = file_of(slab_index);
-  const std::uint64_t begin = slab_index * plan_.image.slab_bytes();
-  return plan_.files[file].header_bytes + begin - plan_.image.sections()[file].begin;
+  const std::uint64_t begin = slab_index * spec_.image.slab_bytes();
+  return spec_.files[file].header_bytes + begin - spec_.image.sections()[file].begin;
 }
 
 // Direct access moves whole pages.
 std::span<const std::byte> PartFiles::even_part(std::size_t slab_index) const {
-  const std::span<const std::byte> slab = plan_.image.slab(slab_index);
+  const std::span<const std::byte> slab = spec_.image.slab(slab_index);
   return slab.first(slab.size() - (access() == Access::kDirect ? slab.size() % kPageBytes : 0));
 }
 
 Status PartFiles::write_from(std::size_t slab_index, std::uint64_t done) {
-  const std::span<const std::byte> slab = plan_.image.slab(slab_index);
+  const std::span<const std::byte> slab = spec_.image.slab(slab_index);
   const std::uint64_t even_bytes = even_part(slab_index).size();
   const std::uint64_t offset = offset_of(slab_index);
   File& file = *files_[file_of(slab_index)].file;
@@ -147,7 +147,7 @@ Status PartFiles::write_from(std::size_t slab_index, std::uint64_t done) {
     DF_TRY_VOID(write_odd_end(file, offset + even_bytes, slab.subspan(even_bytes)));
   }
   // Small files may stay in the page cache.
-  if (slab.size() == plan_.image.slab_bytes()) return file.flush_range(offset, slab.size());
+  if (slab.size() == spec_.image.slab_bytes()) return file.flush_range(offset, slab.size());
   return {};
 }
 
@@ -161,21 +161,21 @@ Error PartFiles::write_failed(std::size_t slab_index, int os_errno) const {
 void PartFiles::settle(std::size_t slab_index, const Status& written) {
   if (written) {
     // relaxed: the first counter is for display; the second is read after the writers were joined.
-    bytes_written_.fetch_add(plan_.image.slab(slab_index).size(), std::memory_order_relaxed);
+    bytes_written_.fetch_add(spec_.image.slab(slab_index).size(), std::memory_order_relaxed);
     slabs_written_.fetch_add(1, std::memory_order_relaxed);
   } else {
     error_.set(written.error());
   }
   clock_.end();
   trace::end("write", slab_index);
-  if (plan_.on_released) plan_.on_released(slab_index);
+  if (spec_.on_slab_free) spec_.on_slab_free(slab_index);
 }
 
 // Destructors call it too, after an exception for lack of memory: that text is short enough to need
 // none.
 void PartFiles::cancel() {
   try {
-    error_.set(Error(ErrorCode::kCancelled, "write " + plan_.files.front().name + ": given up"));
+    error_.set(Error(ErrorCode::kCancelled, "write " + spec_.files.front().name + ": given up"));
   } catch (const std::exception&) {
     error_.set(Error(ErrorCode::kCancelled, "given up"));
   }
@@ -200,14 +200,14 @@ Status PartFiles::check_all_came() const {
   const std::size_t written = slabs_written_.load(std::memory_order_relaxed);
   if (written == slab_count()) return {};
   return fail(ErrorCode::kInternal, fmt::format("write {}: {} of {} slabs came",
-                                                plan_.files.front().name, written, slab_count()));
+                                                spec_.files.front().name, written, slab_count()));
 }
 
 // The rest of step 2.
 Status PartFiles::finish_data(std::size_t index) {
   File& file = *files_[index].file;
   DF_TRY_VOID(
-      file.truncate(plan_.files[index].header_bytes + plan_.image.sections()[index].size()));
+      file.truncate(spec_.files[index].header_bytes + spec_.image.sections()[index].size()));
   DF_FAIL_POINT("part.data_written");
   const trace::Span span("sync data");
   DF_TRY_VOID(file.sync());
@@ -217,11 +217,11 @@ Status PartFiles::finish_data(std::size_t index) {
 
 // Step 3.
 Status PartFiles::finish_header(std::size_t index, const MakeHeader& make_header) {
-  const FilePlan& plan = plan_.files[index];
+  const FileSpec& spec = spec_.files[index];
   DF_TRY(const std::vector<std::byte> header, make_header(index));
-  if (header.size() != plan.header_bytes) {
+  if (header.size() != spec.header_bytes) {
     return fail(ErrorCode::kInternal, fmt::format("write {}: a header of {} bytes, not {}",
-                                                  plan.name, header.size(), plan.header_bytes));
+                                                  spec.name, header.size(), spec.header_bytes));
   }
   const trace::Span span("header");
   DF_TRY_VOID(error_.status());  // a cancel while the header was made

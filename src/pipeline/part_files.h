@@ -28,9 +28,9 @@ class PartFiles {
   };
 
   // Creates the files and reserves their space.
-  [[nodiscard]] static Result<std::unique_ptr<PartFiles>> create(Vfs& vfs, PartPlan plan,
+  [[nodiscard]] static Result<std::unique_ptr<PartFiles>> create(Vfs& vfs, PartSpec spec,
                                                                  Access access);
-  PartFiles(PartPlan plan, std::vector<OpenFile> files);
+  PartFiles(PartSpec spec, std::vector<OpenFile> files);
 
   [[nodiscard]] std::size_t slab_count() const { return pushed_.size(); }
   // kDirect if any file began with direct access. A file that has come down to the page cache still
@@ -54,7 +54,7 @@ class PartFiles {
   [[nodiscard]] Status write_from(std::size_t slab_index, std::uint64_t done);
   // A failed system call as an error that names the slab's place.
   [[nodiscard]] Error write_failed(std::size_t slab_index, int os_errno) const;
-  // Ends a slab's way: counts it or keeps its error, and releases it.
+  // Ends a slab's way: counts it or keeps its error, and frees its memory.
   void settle(std::size_t slab_index, const Status& written);
 
   [[nodiscard]] Status finish(const MakeHeader& make_header);
@@ -73,8 +73,8 @@ class PartFiles {
   [[nodiscard]] Status finish_header(std::size_t index, const MakeHeader& make_header);
   [[nodiscard]] Status write_header(File& file, std::span<const std::byte> header);
 
-  const PartPlan plan_;
-  const std::vector<OpenFile> files_;  // of plan_.files, by index
+  const PartSpec spec_;
+  const std::vector<OpenFile> files_;  // of spec_.files, by index
   const Access access_;
   FirstError error_;
   BusyClock clock_;

@@ -54,7 +54,7 @@ inline std::string expected_file(const Data& data) {
   return std::string(kHeader, 'h') + text_of(data, 0, data.bytes().size());
 }
 
-inline PartPlan plan_of(const Data& data) {
+inline PartSpec spec_of(const Data& data) {
   return {.files = {{kName, kHeader}}, .image = data.image()};
 }
 

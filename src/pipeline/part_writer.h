@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,29 +18,34 @@ namespace deepfreeze {
 
 inline constexpr std::size_t kSlabQueueMax = 1 << 20;  // slabs announced, not yet written
 
-struct FilePlan {
+struct FileSpec {
   std::string name;                // e.g. "step-…/rank-….part"
   std::uint64_t header_bytes = 0;  // the data's place in the file: whole pages, at least one
 };
 
-struct PartPlan {
-  std::vector<FilePlan> files;  // as many as the image has sections
+struct PartSpec {
+  std::vector<FileSpec> files;  // as many as the image has sections
   // Their data; its memory begins at a page, and stays while the writer is there.
   Image image;
   // Called once for each slab pushed, when its memory may be used again: the slab is written, or
   // was given up after a failure or a cancel. Any thread may call it, even inside push(); it must
   // not block long.
-  std::function<void(std::size_t slab_index)> on_released = {};
+  std::function<void(std::size_t slab_index)> on_slab_free = {};
 };
 
 // Makes the bytes of one file's header, once all slabs are written.
 using MakeHeader = std::function<Result<std::vector<std::byte>>(std::size_t file)>;
 
+class PartFiles;
+
 class PartWriter {
  public:
+  explicit PartWriter(std::unique_ptr<PartFiles> part);
+  PartWriter(const PartWriter&) = delete;
+  PartWriter& operator=(const PartWriter&) = delete;
   // Waits for the writes under way; a file that is not finished stays headerless. All slabs pushed
-  // have been released.
-  virtual ~PartWriter() = default;
+  // have been freed.
+  virtual ~PartWriter();
 
   // Slab `index` of the image is final; each is pushed once. May wait for earlier slabs to be
   // written, never for anything else; after a failure it is given up at once.
@@ -49,16 +55,22 @@ class PartWriter {
   // for all files: exact size, sync; then for each: header, sync, close. The first error wins; the
   // files are then left as they are. If writing or syncing a header failed, that file and those
   // before it may already have their headers.
-  [[nodiscard]] virtual Status finish(const MakeHeader& make_header) = 0;
+  [[nodiscard]] Status finish(const MakeHeader& make_header);
 
   // Gives up: no further write starts. finish() then returns kCancelled, or the error that came
   // first. Too late once the last header is on its way.
-  virtual void cancel() = 0;
+  void cancel();
 
   // The bytes of data and headers; at the end the sum of the files' sizes.
-  [[nodiscard]] virtual std::uint64_t bytes_written() const = 0;
-  // While at least one slab was pushed and not yet released.
-  [[nodiscard]] virtual double write_seconds() const = 0;
+  [[nodiscard]] std::uint64_t bytes_written() const;
+  // While at least one slab was pushed and not yet freed.
+  [[nodiscard]] double write_seconds() const;
+
+ protected:
+  // Returns when all writes that push() began have ended. Destructors call it after cancel().
+  virtual void join() = 0;
+
+  const std::unique_ptr<PartFiles> part_;
 };
 
 }  // namespace deepfreeze

@@ -36,10 +36,10 @@ struct Mode {
   bool is_real_disk = true;
 };
 
-// Counts the released slabs, and lets a copier wait for one.
-class Releases {
+// Counts the freed slabs, and lets a copier wait for one.
+class FreedSlabs {
  public:
-  explicit Releases(std::size_t slab_count) : counts_(slab_count) {}
+  explicit FreedSlabs(std::size_t slab_count) : counts_(slab_count) {}
   [[nodiscard]] std::function<void(std::size_t)> callback() {
     return [this](std::size_t slab) {
       const std::lock_guard lock(mutex_);
@@ -79,13 +79,13 @@ class PartWriterModes : public testing::TestWithParam<Mode> {
   }
   void TearDown() override { fail_points::disarm(); }
 
-  [[nodiscard]] std::unique_ptr<PartWriter> start(PartPlan plan) {
-    auto writer = engine_->start(*vfs_, std::move(plan));
+  [[nodiscard]] std::unique_ptr<PartWriter> start(PartSpec spec) {
+    auto writer = engine_->start(*vfs_, std::move(spec));
     EXPECT_TRUE(writer) << writer.error().message();
     return *std::move(writer);
   }
   [[nodiscard]] Status write(const Data& data) {
-    const auto writer = start(plan_of(data));
+    const auto writer = start(spec_of(data));
     push_all(*writer, data.slabs());
     return writer->finish(make_header);
   }
@@ -107,7 +107,7 @@ TEST_P(PartWriterModes, WritesDataAndHeaderOfAnySize) {
     SCOPED_TRACE(bytes);
     const Data data(bytes);
     engine_->use_memory(data.memory());
-    const auto writer = start(plan_of(data));
+    const auto writer = start(spec_of(data));
     push_all(*writer, data.slabs());
     const Status finished = writer->finish(make_header);
     ASSERT_TRUE(finished) << finished.error().message();
@@ -126,7 +126,7 @@ TEST_P(PartWriterModes, ItsModeIsTheOneAskedFor) {
 
 TEST_P(PartWriterModes, AcceptsSlabsFromManyThreadsInAnyOrder) {
   const Data data(5 * kSlabBytes + 1);
-  const auto writer = start(plan_of(data));
+  const auto writer = start(spec_of(data));
   {
     std::vector<std::jthread> pushers;
     for (const std::size_t slab : {3U, 0U, 5U, 1U, 4U, 2U}) {
@@ -137,26 +137,26 @@ TEST_P(PartWriterModes, AcceptsSlabsFromManyThreadsInAnyOrder) {
   EXPECT_TRUE(file() == expected_file(data));
 }
 
-// A copier fills a slot again only after its slab was released: a writer that still read it, or
-// that never released it, would show.
+// A copier fills a slot again only after its slab was freed: a writer that still read it, or
+// that never freed it, would show.
 TEST_P(PartWriterModes, ARingOfSlabsGivesTheSameFile) {
   const Data data(11 * kSlabBytes + 4'321);
   for (const std::size_t slots : {1U, 2U, 3U}) {
     SCOPED_TRACE(slots);
     const Data ring(slots * kSlabBytes);
     engine_->use_memory(ring.memory());
-    Releases releases(data.slabs());
+    FreedSlabs freed(data.slabs());
     const Image image(ring.bytes(), data.bytes().size(), kSlabBytes);
     const auto writer =
-        start({.files = {{kName, kHeader}}, .image = image, .on_released = releases.callback()});
+        start({.files = {{kName, kHeader}}, .image = image, .on_slab_free = freed.callback()});
     for (std::size_t slab = 0; slab < data.slabs(); ++slab) {
-      if (slab >= slots) releases.wait_for(slab - slots);
+      if (slab >= slots) freed.wait_for(slab - slots);
       std::ranges::copy(data.image().slab(slab), image.slab(slab).begin());
       writer->push(slab);
     }
     ASSERT_TRUE(writer->finish(make_header));
     EXPECT_TRUE(file() == expected_file(data));
-    EXPECT_EQ(releases.counts(), std::vector<int>(data.slabs(), 1));
+    EXPECT_EQ(freed.counts(), std::vector<int>(data.slabs(), 1));
     ASSERT_TRUE(vfs_->remove_file(kName));
     engine_->use_memory({});
   }
@@ -173,12 +173,12 @@ TEST_P(PartWriterModes, EachFileGetsItsSectionOfTheImage) {
     SCOPED_TRACE(slots);
     const Data memory(slots * kSlabBytes);
     const Image image(memory.bytes(), sections, kSlabBytes);
-    Releases releases(image.slab_count());
+    FreedSlabs freed(image.slab_count());
     const auto writer = start({.files = {{"a", kHeader}, {"b", kPageBytes}, {"c", kHeader}},
                                .image = image,
-                               .on_released = releases.callback()});
+                               .on_slab_free = freed.callback()});
     for (std::size_t slab = 0; slab < image.slab_count(); ++slab) {
-      if (slab >= slots) releases.wait_for(slab - slots);
+      if (slab >= slots) freed.wait_for(slab - slots);
       std::ranges::copy(whole.slab(slab), image.slab(slab).begin());
       writer->push(slab);
     }
@@ -201,13 +201,13 @@ TEST_P(PartWriterModes, EachOfSeveralFilesComesDownToThePageCache) {
   const std::vector<Section> sections = lay_sections(bytes, kSlabBytes);
   const Data data(sections.back().end);
   const auto write_all = [&] {
-    Releases releases(4);
+    FreedSlabs freed(4);
     const auto writer = start({.files = {{"a", kHeader}, {"b", kHeader}, {"c", kHeader}},
                                .image = Image(data.bytes(), sections, kSlabBytes),
-                               .on_released = releases.callback()});
+                               .on_slab_free = freed.callback()});
     for (std::size_t slab = 0; slab < 4; ++slab) {
       writer->push(slab);
-      releases.wait_for(slab);  // the next slab meets an earlier file that has come down
+      freed.wait_for(slab);  // the next slab meets an earlier file that has come down
     }
     const Status finished = writer->finish(make_header);
     EXPECT_TRUE(finished) << finished.error().message();
@@ -243,10 +243,10 @@ TEST_P(PartWriterModes, EverySlabIsReleasedOnceWhateverFails) {
   }
   for (const std::string& failure : armed) {
     SCOPED_TRACE(failure);
-    Releases releases(data.slabs());
-    PartPlan plan = plan_of(data);
-    plan.on_released = releases.callback();
-    const auto writer = start(std::move(plan));
+    FreedSlabs freed(data.slabs());
+    PartSpec spec = spec_of(data);
+    spec.on_slab_free = freed.callback();
+    const auto writer = start(std::move(spec));
     ASSERT_TRUE(fail_points::arm(failure));
     push_all(*writer, data.slabs());
     const Status finished = writer->finish(make_header);
@@ -254,7 +254,7 @@ TEST_P(PartWriterModes, EverySlabIsReleasedOnceWhateverFails) {
     ASSERT_FALSE(finished);
     const bool full = failure.find("ENOSPC") != failure.npos;
     EXPECT_EQ(finished.error().os_errno(), full ? ENOSPC : EIO);
-    EXPECT_EQ(releases.counts(), std::vector<int>(data.slabs(), 1));
+    EXPECT_EQ(freed.counts(), std::vector<int>(data.slabs(), 1));
     EXPECT_TRUE(is_headerless());
     ASSERT_TRUE(vfs_->remove_file(kName));
     EXPECT_TRUE(write(data));  // the next one works
@@ -264,31 +264,31 @@ TEST_P(PartWriterModes, EverySlabIsReleasedOnceWhateverFails) {
 
 TEST_P(PartWriterModes, CancelReleasesWhatCameAndWhatComes) {
   const Data data(6 * kSlabBytes);
-  Releases releases(data.slabs());
-  PartPlan plan = plan_of(data);
-  plan.on_released = releases.callback();
-  const auto writer = start(std::move(plan));
+  FreedSlabs freed(data.slabs());
+  PartSpec spec = spec_of(data);
+  spec.on_slab_free = freed.callback();
+  const auto writer = start(std::move(spec));
   for (std::size_t slab = 0; slab < 4; ++slab) writer->push(slab);
   std::jthread([&writer] { writer->cancel(); }).join();
   writer->push(4);  // given up
   const Status finished = writer->finish(make_header);
   EXPECT_EQ(code_of(finished), ErrorCode::kCancelled);
-  EXPECT_EQ(releases.counts(), (std::vector{1, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(freed.counts(), (std::vector{1, 1, 1, 1, 1, 0}));
   EXPECT_TRUE(is_headerless());
 }
 
 // Memory that is still written from when its writer is gone would be freed, or filled anew.
 TEST_P(PartWriterModes, DestroyedUnfinishedItHasReleasedAllThatWasPushed) {
   const Data data(6 * kSlabBytes + 1);
-  Releases releases(data.slabs());
+  FreedSlabs freed(data.slabs());
   for (int round = 0; round < 5; ++round) {
     {
-      PartPlan plan = plan_of(data);
-      plan.on_released = releases.callback();
-      const auto writer = start(std::move(plan));
+      PartSpec spec = spec_of(data);
+      spec.on_slab_free = freed.callback();
+      const auto writer = start(std::move(spec));
       for (std::size_t slab = 0; slab < 6; ++slab) writer->push(slab);
     }
-    EXPECT_EQ(releases.counts(),
+    EXPECT_EQ(freed.counts(),
               (std::vector{round + 1, round + 1, round + 1, round + 1, round + 1, round + 1, 0}));
     EXPECT_TRUE(is_headerless());
     ASSERT_TRUE(vfs_->remove_file(kName));
@@ -299,7 +299,7 @@ TEST_P(PartWriterModes, ASlabThatNeverCameOrCameTwiceOrIsUnknownIsAnInternalErro
   const Data data(kThreeSlabs);
   for (const std::vector<std::size_t>& pushed :
        std::vector<std::vector<std::size_t>>{{0, 2}, {0, 1, 2, 1}, {0, 1, 2, 3}, {}}) {
-    const auto writer = start(plan_of(data));
+    const auto writer = start(spec_of(data));
     for (const std::size_t slab : pushed) writer->push(slab);
     EXPECT_EQ(code_of(writer->finish(make_header)), ErrorCode::kInternal);
     EXPECT_TRUE(is_headerless());
@@ -313,7 +313,7 @@ TEST_P(PartWriterModes, EveryFailPointStopsTheSaveAndTheNextOneWorks) {
                                  "part.data_synced", "part.header_written", "part.header_synced"}) {
     SCOPED_TRACE(name);
     ASSERT_TRUE(fail_points::arm(name + "=error:EIO@1"));
-    const auto writer = engine_->start(*vfs_, plan_of(data));
+    const auto writer = engine_->start(*vfs_, spec_of(data));
     EXPECT_EQ(writer.has_value(), name != "part.created");
     if (writer) {
       push_all(**writer, data.slabs());
@@ -331,14 +331,14 @@ TEST_P(PartWriterModes, EveryFailPointStopsTheSaveAndTheNextOneWorks) {
 TEST_P(PartWriterModes, TwoWritersOfOneEngineDontMixTheirSlabs) {
   const Data first(7 * kSlabBytes + 1);
   const Data second(5 * kSlabBytes + 2);
-  Releases of_first(first.slabs());
-  Releases of_second(second.slabs());
-  PartPlan plan = plan_of(first);
-  plan.on_released = of_first.callback();
-  PartPlan other = plan_of(second);
+  FreedSlabs of_first(first.slabs());
+  FreedSlabs of_second(second.slabs());
+  PartSpec spec = spec_of(first);
+  spec.on_slab_free = of_first.callback();
+  PartSpec other = spec_of(second);
   other.files[0].name = "other.part";
-  other.on_released = of_second.callback();
-  const auto a = start(std::move(plan));
+  other.on_slab_free = of_second.callback();
+  const auto a = start(std::move(spec));
   const auto b = start(std::move(other));
   std::jthread beside([&] { push_all(*b, second.slabs()); });
   push_all(*a, first.slabs());
@@ -393,13 +393,13 @@ class UringCompletions : public testing::Test {
     queue_ = *std::move(queue);
   }
   // A writer whose slabs go to `fd` as far as the ring is concerned.
-  [[nodiscard]] std::unique_ptr<PartWriter> start_towards(int fd, PartPlan plan) {
-    const std::string& name = plan.files.front().name;
+  [[nodiscard]] std::unique_ptr<PartWriter> start_towards(int fd, PartSpec spec) {
+    const std::string& name = spec.files.front().name;
     std::vector<PartFiles::OpenFile> files;
     files.push_back(
         {.file = std::make_unique<MisleadingFile>(vfs_->create(name, Access::kDirect).value(), fd),
          .path = vfs_->path_of(name)});
-    auto part = std::make_unique<PartFiles>(std::move(plan), std::move(files));
+    auto part = std::make_unique<PartFiles>(std::move(spec), std::move(files));
     return make_uring_part_writer(std::move(part), {queue_.get(), GiveBackQueue{&is_lent_}}, 4);
   }
 
@@ -413,7 +413,7 @@ TEST_F(UringCompletions, AnErrorNamesOperationPathPlaceAndCause) {
   const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
   ASSERT_TRUE(full.valid());
   const Data data(kSlabBytes);
-  const auto writer = start_towards(full.get(), plan_of(data));
+  const auto writer = start_towards(full.get(), spec_of(data));
   writer->push(0);
   const Status finished = writer->finish(make_header);
   ASSERT_FALSE(finished);
@@ -430,7 +430,7 @@ TEST_F(UringCompletions, TheRestOfAShortWriteGoesToTheFile) {
   const UniqueFd pipe(ends[1]);
   const auto room = static_cast<std::size_t>(::fcntl(pipe.get(), F_GETPIPE_SZ));
   const Data data(kSlabBytes + 17);
-  const auto writer = start_towards(pipe.get(), plan_of(data));
+  const auto writer = start_towards(pipe.get(), spec_of(data));
   writer->push(0);
   writer->push(1);  // shorter than a page: not for the ring
   const Status finished = writer->finish(make_header);
@@ -445,7 +445,7 @@ TEST_F(UringCompletions, WhatAPlainWriteCanDoIsNoError) {
   const UniqueFd takes_numbers(::open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC));
   ASSERT_TRUE(takes_numbers.valid());
   const Data data(3 * kSlabBytes);
-  const auto writer = start_towards(takes_numbers.get(), plan_of(data));
+  const auto writer = start_towards(takes_numbers.get(), spec_of(data));
   push_all(*writer, 3);
   const Status finished = writer->finish(make_header);
   ASSERT_TRUE(finished) << finished.error().message();

@@ -21,13 +21,13 @@
 namespace deepfreeze {
 namespace {
 
-Result<std::unique_ptr<PartWriter>> start(Vfs& vfs, PartPlan plan, std::size_t thread_count = 2) {
-  DF_TRY(auto part, PartFiles::create(vfs, std::move(plan), Access::kDirect));
+Result<std::unique_ptr<PartWriter>> start(Vfs& vfs, PartSpec spec, std::size_t thread_count = 2) {
+  DF_TRY(auto part, PartFiles::create(vfs, std::move(spec), Access::kDirect));
   return make_threaded_part_writer(std::move(part), thread_count);
 }
 
 Status write_part(Vfs& vfs, const Data& data, std::size_t thread_count = 2) {
-  DF_TRY(const auto writer, start(vfs, plan_of(data), thread_count));
+  DF_TRY(const auto writer, start(vfs, spec_of(data), thread_count));
   push_all(*writer, data.slabs());
   return writer->finish(make_header);
 }
@@ -43,7 +43,7 @@ TEST(PartWriter, AcceptsSlabsFromManyThreadsInAnyOrder) {
   for (const std::size_t thread_count : {0U, 1U, 3U, 100U}) {
     SimDisk disk;
     const Data data(5 * kSlabBytes + 1);
-    const auto writer = start(disk, plan_of(data), thread_count);
+    const auto writer = start(disk, spec_of(data), thread_count);
     ASSERT_TRUE(writer);
     {
       std::vector<std::jthread> pushers;
@@ -110,7 +110,7 @@ TEST(PartWriter, AFullDiskShowsBeforeAnyWrite) {
   SimDisk disk;
   disk.set_bytes_free(kSlabBytes);
   const Data data(kThreeSlabs);
-  const auto writer = start(disk, plan_of(data));
+  const auto writer = start(disk, spec_of(data));
   ASSERT_FALSE(writer);
   EXPECT_EQ(writer.error().code(), ErrorCode::kNoSpace) << writer.error().message();
   EXPECT_EQ(disk.bytes_written(), 0U);
@@ -129,7 +129,7 @@ TEST(PartWriter, ATakenNameIsRefusedAndTheFileUntouched) {
 TEST(PartWriter, CancelMakesFinishReturnCancelled) {
   SimDisk disk;
   const Data data(kThreeSlabs);
-  const auto writer = start(disk, plan_of(data));
+  const auto writer = start(disk, spec_of(data));
   ASSERT_TRUE(writer);
   (*writer)->push(0);
   std::jthread([&writer] { (*writer)->cancel(); }).join();
@@ -149,12 +149,12 @@ TEST(PartWriter, WhatWasGivenUpIsNotSyncedFirst) {
   SimDisk disk;
   const Data data(kThreeSlabs);
   std::atomic<std::size_t> written{0};
-  PartPlan plan = plan_of(data);
-  plan.on_released = [&written](std::size_t) {
+  PartSpec spec = spec_of(data);
+  spec.on_slab_free = [&written](std::size_t) {
     ++written;
     written.notify_all();
   };
-  const auto writer = start(disk, std::move(plan));
+  const auto writer = start(disk, std::move(spec));
   ASSERT_TRUE(writer);
   push_all(**writer, data.slabs());
   for (std::size_t seen = 0; seen < data.slabs(); seen = written) written.wait(seen);
@@ -168,7 +168,7 @@ TEST(PartWriter, WhatWasGivenUpIsNotSyncedFirst) {
 TEST(PartWriter, CancelWhileTheHeaderIsMadeStillKeepsItBack) {
   SimDisk disk;
   const Data data(100);
-  const auto writer = start(disk, plan_of(data));
+  const auto writer = start(disk, spec_of(data));
   ASSERT_TRUE(writer);
   (*writer)->push(0);
   const Status finished = (*writer)->finish([&writer](std::size_t file) {
@@ -184,7 +184,7 @@ TEST(PartWriter, DestroyedUnfinishedItJoinsItsThreadsAndLeavesNoHeader) {
   SimDisk disk;
   const Data data(kThreeSlabs);
   {
-    const auto writer = start(disk, plan_of(data));
+    const auto writer = start(disk, spec_of(data));
     ASSERT_TRUE(writer);
     push_all(**writer, data.slabs());
   }
@@ -197,7 +197,7 @@ TEST(PartWriter, ASlabThatNeverCameOrCameTwiceOrIsUnknownIsAnInternalError) {
        std::vector<std::vector<std::size_t>>{{0, 2}, {0, 1, 2, 1}, {0, 1, 2, 3}, {}}) {
     SimDisk disk;
     const Data data(kThreeSlabs);
-    const auto writer = start(disk, plan_of(data));
+    const auto writer = start(disk, spec_of(data));
     ASSERT_TRUE(writer);
     for (const std::size_t slab : pushed) (*writer)->push(slab);
     const Status finished = (*writer)->finish(make_header);
@@ -217,7 +217,7 @@ TEST(PartWriter, AHeaderThatFailsOrHasAnotherSizeIsNotWritten) {
   };
   for (const MakeHeader& make : {MakeHeader(too_short), MakeHeader(failing)}) {
     SimDisk disk;
-    const auto writer = start(disk, plan_of(data));
+    const auto writer = start(disk, spec_of(data));
     ASSERT_TRUE(writer);
     (*writer)->push(0);
     const Status finished = (*writer)->finish(make);
@@ -230,21 +230,21 @@ TEST(PartWriter, AHeaderThatFailsOrHasAnotherSizeIsNotWritten) {
 TEST(PartWriter, APlanThatCantBeWrittenDirectlyIsRefused) {
   SimDisk disk;
   const Data data(kPageBytes);
-  PartPlan inside_page = plan_of(data);
+  PartSpec inside_page = spec_of(data);
   inside_page.image = Image(data.bytes().subspan(1), kPageBytes - 1, kSlabBytes);
-  PartPlan odd_header = plan_of(data);
+  PartSpec odd_header = spec_of(data);
   odd_header.files[0].header_bytes = 100;
-  PartPlan no_header = plan_of(data);
+  PartSpec no_header = spec_of(data);
   no_header.files[0].header_bytes = 0;
-  PartPlan huge_header = plan_of(data);
+  PartSpec huge_header = spec_of(data);
   huge_header.files[0].header_bytes = round_up(kHeaderBytesMax, kPageBytes) + kPageBytes;
-  PartPlan odd_slabs = plan_of(data);
+  PartSpec odd_slabs = spec_of(data);
   odd_slabs.image = Image(data.bytes(), kPageBytes, kPageBytes - 1);
-  PartPlan no_slots = plan_of(data);
+  PartSpec no_slots = spec_of(data);
   no_slots.image = Image(data.bytes(), 2 * kSlabBytes, kSlabBytes);
-  for (const PartPlan& plan :
+  for (const PartSpec& spec :
        {inside_page, odd_header, no_header, huge_header, odd_slabs, no_slots}) {
-    const auto refused = start(disk, plan);
+    const auto refused = start(disk, spec);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::kInvalidArgument) << refused.error().message();
   }
@@ -254,10 +254,10 @@ TEST(PartWriter, APlanThatCantBeWrittenDirectlyIsRefused) {
 TEST(PartWriter, AsManyFilesAsSectionsOrNothingBegins) {
   SimDisk disk;
   const Data data(kPageBytes);
-  PartPlan two_files = plan_of(data);
+  PartSpec two_files = spec_of(data);
   two_files.files.push_back({"another.part", kHeader});
-  for (const PartPlan& plan : {PartPlan{}, two_files}) {
-    const auto refused = start(disk, plan);
+  for (const PartSpec& spec : {PartSpec{}, two_files}) {
+    const auto refused = start(disk, spec);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::kInternal) << refused.error().message();
   }
@@ -273,9 +273,9 @@ TEST(PartWriter, WritesSlabsWhileOthersAreStillCaptured) {
   for (std::uint64_t round = 0; round < 3; ++round) {
     std::ranges::fill(image, std::byte{0});
     SimDisk disk;
-    auto plan = plan_of(source);
-    plan.image = Image(image, image.size(), kSlabBytes);
-    const auto writer = start(disk, plan);
+    auto spec = spec_of(source);
+    spec.image = Image(image, image.size(), kSlabBytes);
+    const auto writer = start(disk, spec);
     ASSERT_TRUE(writer);
     const std::uint64_t middle = 3 * kSlabBytes + 4'711 * round;
     CaptureSession session({.image = Image(image, image.size(), kSlabBytes),

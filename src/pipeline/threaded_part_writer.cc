@@ -14,7 +14,7 @@ namespace {
 class ThreadedPartWriter final : public PartWriter {
  public:
   ThreadedPartWriter(std::unique_ptr<PartFiles> part, std::size_t thread_count)
-      : part_(std::move(part)), queue_(part_->slab_count()) {
+      : PartWriter(std::move(part)), queue_(part_->slab_count()) {
     threads_ = start_threads(thread_count, "df-write", [this] { drain(); });
   }
   ~ThreadedPartWriter() override {
@@ -23,17 +23,12 @@ class ThreadedPartWriter final : public PartWriter {
   }
 
   void push(std::size_t slab_index) override;
-  Status finish(const MakeHeader& make_header) override;
-  void cancel() override { part_->cancel(); }
-  [[nodiscard]] std::uint64_t bytes_written() const override { return part_->bytes_written(); }
-  [[nodiscard]] double write_seconds() const override { return part_->write_seconds(); }
 
  private:
   void drain();
-  void join();
+  void join() override;
   void write(std::size_t slab_index);
 
-  const std::unique_ptr<PartFiles> part_;
   BoundedQueue<std::size_t> queue_;    // has room for every slab once, so push() does not wait
   std::vector<std::jthread> threads_;  // last: they use all above
 };
@@ -59,11 +54,6 @@ void ThreadedPartWriter::write(std::size_t slab_index) {
 void ThreadedPartWriter::join() {
   queue_.close();
   threads_.clear();
-}
-
-Status ThreadedPartWriter::finish(const MakeHeader& make_header) {
-  join();
-  return part_->finish(make_header);
 }
 
 }  // namespace

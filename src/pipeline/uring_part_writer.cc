@@ -26,7 +26,7 @@ bool is_worth_a_plain_write(int os_errno) {
 class UringPartWriter final : public PartWriter {
  public:
   UringPartWriter(std::unique_ptr<PartFiles> part, LentQueue queue, std::size_t in_flight_max)
-      : part_(std::move(part)), queue_(std::move(queue)), in_flight_max_(in_flight_max) {
+      : PartWriter(std::move(part)), queue_(std::move(queue)), in_flight_max_(in_flight_max) {
     reaper_ = start_threads(1, "df-write", [this] { reap_all(); });
   }
   ~UringPartWriter() override {
@@ -35,10 +35,6 @@ class UringPartWriter final : public PartWriter {
   }
 
   void push(std::size_t slab_index) override;
-  Status finish(const MakeHeader& make_header) override;
-  void cancel() override { part_->cancel(); }
-  [[nodiscard]] std::uint64_t bytes_written() const override { return part_->bytes_written(); }
-  [[nodiscard]] double write_seconds() const override { return part_->write_seconds(); }
 
  private:
   [[nodiscard]] Result<bool> submit(std::size_t slab_index);
@@ -48,9 +44,8 @@ class UringPartWriter final : public PartWriter {
   void count_reaped();
   void reap_all();
   [[nodiscard]] Status complete(std::size_t slab_index, int result);
-  void join();
+  void join() override;
 
-  const std::unique_ptr<PartFiles> part_;
   const LentQueue queue_;
   const std::size_t in_flight_max_;
   std::atomic<std::uint64_t> handed_over_{0};
@@ -144,11 +139,6 @@ void UringPartWriter::join() {
     changed_.notify_all();
   }
   reaper_.clear();
-}
-
-Status UringPartWriter::finish(const MakeHeader& make_header) {
-  join();
-  return part_->finish(make_header);
 }
 
 }  // namespace

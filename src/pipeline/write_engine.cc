@@ -105,13 +105,13 @@ std::size_t WriteEngine::registered_bytes() const {
   return queue_ ? queue_->registered_bytes() : 0;
 }
 
-Result<std::unique_ptr<PartWriter>> WriteEngine::start(Vfs& vfs, PartPlan plan) {
+Result<std::unique_ptr<PartWriter>> WriteEngine::start(Vfs& vfs, PartSpec spec) {
   if (owner_ != ::getpid()) {
     return fail(ErrorCode::kUnsupported, "write the files of a part: in a forked process");
   }
   if (queue_ && queue_->is_broken()) come_down(IoMode::kDirect, "io_uring failed");
   const Access wanted = mode() == IoMode::kBuffered ? Access::kBuffered : Access::kDirect;
-  DF_TRY(auto part, PartFiles::create(vfs, std::move(plan), wanted));
+  DF_TRY(auto part, PartFiles::create(vfs, std::move(spec), wanted));
   if (part->access() != wanted) {
     come_down(IoMode::kBuffered, "the file system takes no direct writes");
   }

@@ -51,7 +51,7 @@ class WriteEngine {
 
   // One io_uring writer at a time; a second one beside it writes with threads. The engine outlives
   // its writers. In a forked child: kUnsupported.
-  [[nodiscard]] Result<std::unique_ptr<PartWriter>> start(Vfs& vfs, PartPlan plan);
+  [[nodiscard]] Result<std::unique_ptr<PartWriter>> start(Vfs& vfs, PartSpec spec);
 
   // The mode in use now, after any steps down.
   [[nodiscard]] IoMode mode() const { return mode_.load(std::memory_order_relaxed); }

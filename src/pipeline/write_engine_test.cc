@@ -45,7 +45,7 @@ class WriteEngineTest : public testing::Test {
   void expect_writes(WriteEngine& engine, const Data& data) { expect_writes(engine, *vfs_, data); }
 
   [[nodiscard]] static Status write(WriteEngine& engine, Vfs& vfs, const Data& data) {
-    DF_TRY(const auto writer, engine.start(vfs, plan_of(data)));
+    DF_TRY(const auto writer, engine.start(vfs, spec_of(data)));
     push_all(*writer, data.slabs());
     return writer->finish(make_header);
   }
@@ -146,14 +146,14 @@ TEST_F(WriteEngineTest, WhereNoThreadCanBeStartedThePushingOneWrites) {
     const auto engine = WriteEngine::open({.mode = mode}).value();
     lines_.clear();
     const bool ran = run_with_denied({.number = SYS_clone3, .os_errno = EAGAIN}, [&] {
-      std::size_t released = 0;
-      PartPlan plan = plan_of(data);
-      plan.on_released = [&released](std::size_t) { ++released; };
-      const auto writer = engine->start(*vfs_, std::move(plan)).value();
+      std::size_t freed = 0;
+      PartSpec spec = spec_of(data);
+      spec.on_slab_free = [&freed](std::size_t) { ++freed; };
+      const auto writer = engine->start(*vfs_, std::move(spec)).value();
       for (std::size_t slab = 0; slab < data.slabs(); ++slab) {
         writer->push(slab);
         const bool alone = !lines_.empty();  // an older library knows another way to a thread
-        EXPECT_TRUE(!alone || released == slab + 1);
+        EXPECT_TRUE(!alone || freed == slab + 1);
       }
       ASSERT_TRUE(writer->finish(make_header));
       EXPECT_TRUE(read_file(*vfs_, kName, 1ULL << 30).value() == expected_file(data));
@@ -245,7 +245,7 @@ TEST_F(WriteEngineTest, AForkedChildWritesNothingAndHarmsNothing) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const bool refused = code_of((*engine)->start(*vfs_, plan_of(data))) == ErrorCode::kUnsupported;
+    const bool refused = code_of((*engine)->start(*vfs_, spec_of(data))) == ErrorCode::kUnsupported;
     (*engine)->use_memory({});
     engine->reset();
     ::_exit(refused ? 0 : 1);

@@ -131,7 +131,7 @@ void Capturer::choose_copy_time(SavePlan& plan) {
 Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan,
                                                        std::span<const DeviceStream> streams) {
   DF_TRY_VOID(reserve(memory_bytes(plan.image_bytes(), arena_bytes_max_)));
-  DF_TRY(CapturePlan capture, capture_plan(plan));
+  DF_TRY(CaptureSpec capture, capture_spec(plan));
   if (capture.image.is_ring()) DF_TRY_VOID(park(capture, streams));
   pin(capture.devices);
   start_background(capture.items);
@@ -210,9 +210,9 @@ void Capturer::pin(const CaptureDevices& devices) {
   pin_one(parking_, pinned_parking_);
 }
 
-Result<CapturePlan> Capturer::capture_plan(const SavePlan& plan) {
+Result<CaptureSpec> Capturer::capture_spec(const SavePlan& plan) {
   DF_TRY(CaptureDevices devices, devices_of(plan.items));
-  return CapturePlan{.image = image(plan),
+  return CaptureSpec{.image = image(plan),
                      .block_bytes = kBlockBytes,
                      .items = plan.items,
                      .on_slab = {},
@@ -231,23 +231,23 @@ std::uint64_t Capturer::parking_bytes(const std::vector<CaptureItem>& items) con
 
 // A ring is filled in file order, at the speed of the disk: tensors that must not wait are copied
 // aside.
-Status Capturer::park(CapturePlan& plan, std::span<const DeviceStream> streams) {
-  const std::uint64_t bytes = parking_bytes(plan.items);
+Status Capturer::park(CaptureSpec& spec, std::span<const DeviceStream> streams) {
+  const std::uint64_t bytes = parking_bytes(spec.items);
   if (bytes == 0) return {};
   DF_TRY_VOID(reserve_parking(bytes));
-  pin(plan.devices);
-  DF_TRY_VOID(follow(plan.devices, streams));
-  const std::uint32_t no_ones = last_guard(plan.items) + 1;  // a guard that no fence asks for
+  pin(spec.devices);
+  DF_TRY_VOID(follow(spec.devices, streams));
+  const std::uint32_t no_ones = last_guard(spec.items) + 1;  // a guard that no fence asks for
   std::span<std::byte> room = parking_.bytes();
   Status copied;
-  for (CaptureItem& item : plan.items) {
+  for (CaptureItem& item : spec.items) {
     if (item.guard != kUnguarded || item.source.empty()) continue;
-    if (copied) copied = copy_aside(plan.devices, item, room.first(item.source.size()));
+    if (copied) copied = copy_aside(spec.devices, item, room.first(item.source.size()));
     item = {.source = room.first(item.source.size()), .offset = item.offset, .guard = no_ones};
     room = room.subspan(item.source.size());
   }
   // Also after an error: copies that are under way end in this memory.
-  for (const auto& [ordinal, device] : plan.devices) {
+  for (const auto& [ordinal, device] : spec.devices) {
     const Status arrived = device->wait();
     if (copied) copied = arrived;
   }

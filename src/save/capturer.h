@@ -84,9 +84,9 @@ class Capturer {
     std::set<std::uint32_t> held;    // and were not released yet
   };
 
-  [[nodiscard]] Result<CapturePlan> capture_plan(const SavePlan& plan);
+  [[nodiscard]] Result<CaptureSpec> capture_spec(const SavePlan& plan);
   [[nodiscard]] std::uint64_t parking_bytes(const std::vector<CaptureItem>& items) const;
-  [[nodiscard]] Status park(CapturePlan& plan, std::span<const DeviceStream> streams);
+  [[nodiscard]] Status park(CaptureSpec& spec, std::span<const DeviceStream> streams);
   void start_background(const std::vector<CaptureItem>& items);
   [[nodiscard]] Result<CaptureDevices> devices_of(const std::vector<CaptureItem>& items);
   [[nodiscard]] Status start_device_copier();

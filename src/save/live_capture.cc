@@ -21,48 +21,50 @@ auto with_memory(const Error& error, const Use& use) {
 
 }  // namespace
 
-CapturePlan LiveCapture::with_callbacks(CapturePlan plan, const std::shared_ptr<Parts>& parts) {
+CaptureSpec LiveCapture::with_callbacks(CaptureSpec spec, const std::shared_ptr<Parts>& parts) {
   // The queue has room for every slab once, so no copier ever waits here.
-  plan.on_slab = [parts](std::size_t slab) { parts->slabs.push(slab); };
-  plan.on_done = [parts] { parts->copied(); };
-  plan.on_error = [parts](const Error& error) { parts->failed(error); };
-  return plan;
+  spec.on_slab = [parts](std::size_t slab) { parts->slabs.push(slab); };
+  spec.on_done = [parts] { parts->copied(); };
+  spec.on_error = [parts](const Error& error) { parts->failed(error); };
+  return spec;
 }
 
-LiveCapture::LiveCapture(CapturePlan plan)
-    : parts_(std::make_shared<Parts>(std::max<std::size_t>(1, plan.image.slab_count()))),
-      session_(with_callbacks(std::move(plan), parts_)) {}
+LiveCapture::LiveCapture(CaptureSpec spec)
+    : parts_(std::make_shared<Parts>(std::max<std::size_t>(1, spec.image.slab_count()))),
+      session_(with_callbacks(std::move(spec), parts_)) {}
 
 void LiveCapture::Parts::copied() {
-  std::function<void()> due;
-  std::function<void(const Error&)> dropped;  // nothing is left to fail; it may own the session
+  std::shared_ptr<CaptureOwner> told;
   {
     const std::lock_guard lock(mutex);
     is_copied = true;
-    due = std::exchange(action, nullptr);
-    dropped = std::exchange(on_failed, nullptr);
+    told = std::exchange(owner, nullptr);
   }
-  if (due) due();
+  if (told) told->copied();
 }
 
 void LiveCapture::Parts::failed(const Error& cause) {
-  std::function<void(const Error&)> due;
+  std::shared_ptr<CaptureOwner> told;
   {
     const std::lock_guard lock(mutex);
     error = with_memory(cause, [](const Error& known) { return known; });
-    due = std::exchange(on_failed, nullptr);
+    told = std::exchange(owner, nullptr);
   }
-  if (due) with_memory(cause, due);
+  if (told) with_memory(cause, [&](const Error& known) { told->capture_failed(known); });
 }
 
-void LiveCapture::when_failed(std::function<void(const Error&)> action) {
+void LiveCapture::belongs_to(std::shared_ptr<CaptureOwner> owner) {
   std::optional<Error> known;
   {
     const std::lock_guard lock(parts_->mutex);
     known = parts_->error;
-    if (!known && !parts_->is_copied) parts_->on_failed = std::move(action);
+    if (!known && !parts_->is_copied) {
+      parts_->owner = std::move(owner);
+      return;
+    }
   }
-  if (known) action(*known);
+  if (known) return owner->capture_failed(*known);
+  owner->copied();
 }
 
 bool LiveCapture::has_failed() const {
@@ -70,25 +72,12 @@ bool LiveCapture::has_failed() const {
   return parts_->error.has_value();
 }
 
-void LiveCapture::when_copied(std::function<void()> action) {
-  {
-    const std::lock_guard lock(parts_->mutex);
-    if (!parts_->is_copied) {
-      parts_->action = std::move(action);
-      return;
-    }
-  }
-  action();
-}
-
 void LiveCapture::cancel() {
   session_.cancel();
   end_slabs();
-  std::function<void()> dropped;  // their destructors must not run under the lock
-  std::function<void(const Error&)> dropped_too;
+  std::shared_ptr<CaptureOwner> dropped;  // its destructor must not run under the lock
   const std::lock_guard lock(parts_->mutex);
-  std::swap(dropped, parts_->action);
-  std::swap(dropped_too, parts_->on_failed);
+  std::swap(dropped, parts_->owner);
 }
 
 }  // namespace deepfreeze

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,10 +13,20 @@
 
 namespace deepfreeze {
 
+// The save that a capture belongs to.
+class CaptureOwner {
+ public:
+  virtual ~CaptureOwner() = default;
+  // All is copied; called on the thread that copied the last piece.
+  virtual void copied() = 0;
+  // A device has failed.
+  virtual void capture_failed(const Error& error) = 0;
+};
+
 class LiveCapture {
  public:
-  // `plan` without on_slab, on_done and on_error: they are set here.
-  explicit LiveCapture(CapturePlan plan);
+  // `spec` without on_slab, on_done and on_error: they are set here.
+  explicit LiveCapture(CaptureSpec spec);
 
   [[nodiscard]] CaptureSession& session() { return session_; }
 
@@ -27,17 +36,11 @@ class LiveCapture {
 
   // Slabs in the order in which they fill; empty after end_slabs().
   [[nodiscard]] std::optional<std::size_t> next_slab() { return parts_->slabs.pop(); }
-  // The slab's place in memory may be used again.
-  void slab_released(std::size_t slab) { session_.free_slab(slab); }
   void end_slabs() { parts_->slabs.close(); }
 
-  // Calls `action` once, when all is copied, on the thread that copied the last piece; at once if
-  // that has happened. Then, or by cancel(), it is destroyed.
-  void when_copied(std::function<void()> action);
-
-  // Calls `action` once if a device has failed; at once if that has happened, never if all is
-  // copied. Then, or by cancel(), it is destroyed: it may own this.
-  void when_failed(std::function<void(const Error&)> action);
+  // One function of `owner` is called, once; at once if the capture has ended already. Then, or by
+  // cancel(), it is let go: it may own this.
+  void belongs_to(std::shared_ptr<CaptureOwner> owner);
   [[nodiscard]] bool has_failed() const;
 
   // Nothing more is copied or announced; the image is free when it returns.
@@ -50,13 +53,12 @@ class LiveCapture {
     void copied();
     void failed(const Error& error);
     BoundedQueue<std::size_t> slabs;
-    std::mutex mutex;                             // guards all below
-    std::function<void()> action;                 // of when_copied()
-    std::function<void(const Error&)> on_failed;  // of when_failed()
+    std::mutex mutex;                     // guards all below
+    std::shared_ptr<CaptureOwner> owner;  // from belongs_to() until the capture has ended
     bool is_copied = false;
     std::optional<Error> error;
   };
-  [[nodiscard]] static CapturePlan with_callbacks(CapturePlan plan,
+  [[nodiscard]] static CaptureSpec with_callbacks(CaptureSpec spec,
                                                   const std::shared_ptr<Parts>& parts);
 
   std::shared_ptr<Parts> parts_;  // also held by the session's callbacks

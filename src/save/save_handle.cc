@@ -51,22 +51,20 @@ void SaveHandle::State::fail(Error error) {
   // The save failed because a rank did not come in time; a waiting caller would take kTimeout for
   // its own deadline, and wait on.
   if (error.code() == ErrorCode::kTimeout) error = {ErrorCode::kIncomplete, error.message()};
-  std::function<void(std::vector<std::string>)> dropped;  // its end must not come under the lock
-  std::function<void()> dropped_too;
+  std::shared_ptr<UnconfirmedSave> dropped;  // its end must not come under the lock
   const std::lock_guard lock(mutex);
   if (!status.error) status.error = std::move(error);
-  std::swap(dropped, on_confirm);
-  std::swap(dropped_too, on_abandon);
+  std::swap(dropped, unconfirmed);
   changed.notify_all();
 }
 
 void SaveHandle::State::abandon() {
-  std::function<void()> due;
+  std::shared_ptr<UnconfirmedSave> told;
   {
     const std::lock_guard lock(mutex);
-    std::swap(due, on_abandon);
+    std::swap(told, unconfirmed);
   }
-  if (due) due();
+  if (told) told->abandoned();
 }
 
 void SaveHandle::State::was_told() {
@@ -74,10 +72,9 @@ void SaveHandle::State::was_told() {
   is_told = true;
 }
 
-void SaveHandle::State::copied(std::function<void(std::vector<std::string>)> confirm) {
+void SaveHandle::State::copied() {
   const std::lock_guard lock(mutex);
   is_copied = true;
-  if (!status.error) on_confirm = std::move(confirm);
   changed.notify_all();
 }
 
@@ -135,14 +132,12 @@ Status SaveHandle::wait_copied(std::optional<std::chrono::milliseconds> timeout)
 }
 
 void SaveHandle::confirm(std::vector<std::string> torn) const {
-  std::function<void(std::vector<std::string>)> confirmed;
-  std::function<void()> settled;
+  std::shared_ptr<UnconfirmedSave> confirmed;
   {
     const std::lock_guard lock(state_->mutex);
-    std::swap(confirmed, state_->on_confirm);
-    if (confirmed) std::swap(settled, state_->on_abandon);
+    if (state_->is_copied) std::swap(confirmed, state_->unconfirmed);
   }
-  if (confirmed) confirmed(std::move(torn));
+  if (confirmed) confirmed->captured(std::move(torn));
 }
 
 Status SaveHandle::State::wait_until(const std::function<bool()>& reached,

@@ -3,8 +3,11 @@
 
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "deepfreeze/checkpointer.h"
@@ -12,13 +15,23 @@
 
 namespace deepfreeze {
 
+// A save that counts only once its caller has confirmed it.
+class UnconfirmedSave {
+ public:
+  virtual ~UnconfirmedSave() = default;
+  // The caller found these keys to have changed meanwhile.
+  virtual void captured(std::vector<std::string> torn) = 0;
+  // The caller's last handle is gone.
+  virtual void abandoned() = 0;
+};
+
 struct SaveHandle::State {
   explicit State(std::uint64_t step) { status.step = step; }
 
   void reach(Level level);
   void fail(Error error);
   // All is copied: a caller that waits for it may compare, then confirm().
-  void copied(std::function<void(std::vector<std::string>)> confirm);
+  void copied();
   // The caller's last handle went before the save was confirmed.
   void abandon();
   void was_told();
@@ -41,9 +54,8 @@ struct SaveHandle::State {
   SaveStatus status;
   std::optional<CaptureSession> session;  // while it may still be at work
   bool is_copied = false;
-  bool is_told = false;                                      // a waiting caller has the error
-  std::function<void(std::vector<std::string>)> on_confirm;  // until confirmed or failed
-  std::function<void()> on_abandon;                          // until settled
+  bool is_told = false;                          // a waiting caller has the error
+  std::shared_ptr<UnconfirmedSave> unconfirmed;  // until confirmed, abandoned or failed
 };
 
 // In a forked child the last reference leaves it as it is: a thread of the parent may be waiting

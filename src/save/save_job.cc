@@ -57,9 +57,7 @@ SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings se
 
 void SaveJob::copied() {
   if (!settings_.confirm) return captured({});
-  handle_->copied([job = shared_from_this()](std::vector<std::string> torn) {
-    job->captured(std::move(torn));
-  });
+  handle_->copied();
 }
 
 void SaveJob::captured(std::vector<std::string> torn) {
@@ -92,13 +90,23 @@ void SaveJob::capture_failed(const Error& error) {
   capture_->end_slabs();
 }
 
-bool SaveJob::run(const std::function<void()>& on_sealed) {
+void SaveJob::abandoned() {
+  handle_->was_told();  // the caller that dropped the handle knows
+  // Before the slabs end: the worker must know why.
+  capture_failed(Error(ErrorCode::kCancelled, "nobody is left to confirm the save"));
+  capture_->cancel();
+}
+
+Status SaveJob::write() {
   const Status sealed = write_and_seal();
   if (!sealed) end_capture();
   handle_->end_capture();
-  on_sealed();
-  if (!sealed) {
-    give_up(sealed.error());
+  return sealed;
+}
+
+bool SaveJob::settle(const Status& written) {
+  if (!written) {
+    give_up(written.error());
     return false;
   }
   const auto started = Monotonic::now();
@@ -157,7 +165,7 @@ Status SaveJob::write_and_seal() {
 
 Status SaveJob::write_part() {
   const trace::Span span("write part", plan_.data_bytes());
-  DF_TRY(const auto writer, settings_.write_engine.start(vfs_, part_plan()));
+  DF_TRY(const auto writer, settings_.write_engine.start(vfs_, part_spec()));
   const Status pushed = push_slabs(*writer);
   const Status finished =
       pushed ? writer->finish([this](std::size_t file) { return final_header(file); }) : pushed;
@@ -168,9 +176,9 @@ Status SaveJob::write_part() {
   return finished;
 }
 
-PartPlan SaveJob::part_plan() {
-  PartPlan part{.files = {}, .image = image_.first(plan_.file_count()), .on_released = {}};
-  part.on_released = [this](std::size_t slab) { capture_->slab_released(slab); };
+PartSpec SaveJob::part_spec() {
+  PartSpec part{.files = {}, .image = image_.first(plan_.file_count()), .on_slab_free = {}};
+  part.on_slab_free = [this](std::size_t slab) { capture_->session().free_slab(slab); };
   for (std::size_t file = 0; file < plan_.file_count(); ++file) {
     const PartName name = plan_.identity_of(file).part;
     part.files.push_back({.name = attempt_dir_name(attempt()) + "/" + part_file_name(name),
@@ -183,7 +191,7 @@ Status SaveJob::push_slabs(PartWriter& writer) {
   while (const auto slab = capture_->next_slab()) {
     if (audit_.has(*slab)) {
       audit_.take(*slab);
-      capture_->slab_released(*slab);
+      capture_->session().free_slab(*slab);
       continue;
     }
     if (scan_) scan_->take(*slab);

@@ -1,9 +1,8 @@
 // One save from its first slab to its commit. The caller's thread and the copiers fill the
-// capture; run() belongs to the engine's worker.
+// capture; write() and settle() belong to the engine's worker.
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,9 +29,9 @@ struct SaveJobSettings {
   bool confirm = false;  // the caller compares before the save counts as captured
 };
 
-class SaveJob : public std::enable_shared_from_this<SaveJob> {
+class SaveJob final : public CaptureOwner, public UnconfirmedSave {
  public:
-  // `image` stays untouched by others until `on_sealed` was called.
+  // `image` stays untouched by others until write() has returned.
   SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings settings,
           std::shared_ptr<LiveCapture> capture, std::shared_ptr<SaveHandle::State> handle);
 
@@ -40,26 +39,29 @@ class SaveJob : public std::enable_shared_from_this<SaveJob> {
   [[nodiscard]] const std::shared_ptr<SaveHandle::State>& handle() const { return handle_; }
 
   // Once all is copied: it is captured, or waits for its caller's confirmation. Any thread.
-  void copied();
+  void copied() override;
   [[nodiscard]] bool awaits_confirmation() const { return settings_.confirm; }
 
-  // Call once all is copied and compared: `torn` are the keys that the caller's own witness found,
+  // Call once all is copied and compared: `torn` are the keys that the caller's own check found,
   // to which the capture's are added. If there is one, the save fails with kTornCapture. Any
   // thread; only the first call counts.
-  void captured(std::vector<std::string> torn);
+  void captured(std::vector<std::string> torn) override;
   // Call in place of captured() if the part can't be finished.
-  void capture_failed(const Error& error);
+  void capture_failed(const Error& error) override;
+  // Cancels the capture: its caller let it go unconfirmed.
+  void abandoned() override;
 
-  // Writes, seals and commits; settles the handle. True if it committed. `on_sealed` is called
-  // exactly once, when the arena is free again, whether the save went well or not.
-  [[nodiscard]] bool run(const std::function<void()>& on_sealed);
-  // Settles the handle of a job whose run() threw.
+  // Writes and seals this rank's part. When it returns, well or not, the arena is free again.
+  [[nodiscard]] Status write();
+  // Commits what was written, or gives it up; settles the handle. True if it committed.
+  [[nodiscard]] bool settle(const Status& written);
+  // Settles the handle of a job whose write() or settle() threw.
   void settle_failed(Error error);
 
  private:
   [[nodiscard]] Status write_and_seal();
   [[nodiscard]] Status write_part();
-  [[nodiscard]] PartPlan part_plan();
+  [[nodiscard]] PartSpec part_spec();
   [[nodiscard]] Status push_slabs(PartWriter& writer);
   [[nodiscard]] Status commit();
   [[nodiscard]] Result<std::vector<std::byte>> final_header(std::size_t file);

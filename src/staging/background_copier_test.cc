@@ -27,7 +27,7 @@ TEST(BackgroundCopier, CopiesOneSessionAfterAnotherByItself) {
 
 TEST(BackgroundCopier, CopiesWhatIsReleasedWhenAskedAgain) {
   Capture capture(3, kTiling, 64, 256);
-  CaptureSession session(capture.plan());
+  CaptureSession session(capture.spec());
   BackgroundCopier copier;
   for (const std::uint32_t guard : {2U, 0U, 1U}) {
     session.release(guard);
@@ -74,11 +74,11 @@ TEST(BackgroundCopier, EndsTheSessionAtHandBeforeItIsJoined) {
 TEST(BackgroundCopier, TakesTheNewestOfTheSessionsThatWait) {
   HeldMemory source(1);
   std::vector<std::byte> image(source.bytes().size());
-  const CapturePlan plan = {.image = Image(image, image.size(), image.size()),
+  const CaptureSpec spec = {.image = Image(image, image.size(), image.size()),
                             .block_bytes = HeldMemory::kPage,
                             .items = {{.source = source.bytes(), .offset = 0}},
                             .on_slab = [](std::size_t) {}};
-  CaptureSession first(plan);
+  CaptureSession first(spec);
   first.release_all();
   source.arm(0);
   Capture skipped(1, kTiling, 64, 256);

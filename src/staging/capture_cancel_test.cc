@@ -35,7 +35,7 @@ void expect_over(Capture& capture, CaptureSession& session) {
 
 TEST(CaptureCancel, BeforeAnythingIsReleased) {
   Capture capture(1, kTiling, kBlock, kSlab);
-  CaptureSession session(capture.plan());
+  CaptureSession session(capture.spec());
   EXPECT_FALSE(session.finished());
   session.cancel();
   expect_over(capture, session);
@@ -45,7 +45,7 @@ TEST(CaptureCancel, BeforeAnythingIsReleased) {
 TEST(CaptureCancel, AfterTheReleaseOfSomeOrAll) {
   for (const bool all : {false, true}) {
     Capture capture(2, kTiling, kBlock, kSlab);
-    CaptureSession session(capture.plan());
+    CaptureSession session(capture.spec());
     if (all) session.release_all();
     session.release(2);
     session.fence(2);
@@ -64,7 +64,7 @@ TEST(CaptureCancel, OfASessionThatIsDoneChangesNothing) {
 
 TEST(CaptureCancel, WakesWhoWaits) {
   Capture capture(4, kTiling, kBlock, kSlab);
-  CaptureSession session(capture.plan());
+  CaptureSession session(capture.spec());
   const std::jthread waiter([&] { session.wait(); });
   session.cancel();
 }
@@ -155,7 +155,7 @@ TEST(CaptureCancel, OfARingBeforeItsRelease) {
   Capture capture(7,
                   {.image_bytes = 20 * kSlab, .item_bytes_max = 300, .guards = 3, .ring_slabs = 2},
                   kBlock, kSlab);
-  CaptureSession session(capture.plan());
+  CaptureSession session(capture.spec());
   session.release(1);
   session.cancel();
   expect_over(capture, session);
@@ -166,14 +166,14 @@ TEST(CaptureCancel, WhatOnDoneUsesMayGoWhenCancelOrWaitHasReturned) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     Capture capture(seed, {.image_bytes = 100, .item_bytes_max = 30}, kBlock, kSlab);
-    CapturePlan plan = capture.plan();
+    CaptureSpec spec = capture.spec();
     std::atomic<bool> gone{false};
     bool called_late = false;
-    plan.on_done = [&] {
+    spec.on_done = [&] {
       for (int i = 0; i < 20; ++i) std::this_thread::yield();
       called_late = gone;
     };
-    CaptureSession session(std::move(plan));
+    CaptureSession session(std::move(spec));
     session.release_all();
     {
       const std::jthread helper([&] { session.help(); });

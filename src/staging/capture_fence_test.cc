@@ -28,7 +28,7 @@ std::vector<std::uint32_t> shuffled_guards(std::mt19937_64& random) {
 
 TEST(CaptureFence, NothingIsCopiedBeforeItsGroupIsReleased) {
   Capture capture(1, kGuarded, kBlock, kSlab);
-  CaptureSession session(capture.plan());
+  CaptureSession session(capture.spec());
   EXPECT_EQ(session.group_count(), kGuards + 1);
   session.help();
   session.help(2);
@@ -40,7 +40,7 @@ TEST(CaptureFence, NothingIsCopiedBeforeItsGroupIsReleased) {
 
 TEST(CaptureFence, OfAGroupThatIsNotReleasedOrDoesNotExistReturnsAtOnce) {
   Capture capture(2, kGuarded, kBlock, kSlab);
-  CaptureSession session(capture.plan());
+  CaptureSession session(capture.spec());
   session.fence_all();
   session.fence(1'000);
   session.release(1'000);
@@ -94,11 +94,11 @@ TEST(CaptureFence, GroupsThatAreBoundAndReleasedOneByOneAreCopiedOneByOne) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     std::mt19937_64 random(seed);
     Capture capture(seed, kGuarded, kBlock, kSlab);
-    CapturePlan plan = capture.plan();
-    for (CaptureItem& item : plan.items) {
+    CaptureSpec spec = capture.spec();
+    for (CaptureItem& item : spec.items) {
       item.source = {static_cast<const std::byte*>(nullptr), item.source.size()};
     }
-    CaptureSession session(std::move(plan));
+    CaptureSession session(std::move(spec));
     for (const std::uint32_t guard : shuffled_guards(random)) {
       for (std::size_t i = 0; i < capture.items().size(); ++i) {
         if (capture.items()[i].guard == guard) session.bind(i, capture.items()[i].source.data());
@@ -188,7 +188,7 @@ TEST(CaptureFence, TwoBackgroundCopiersOfOneSessionDoNoHarm) {
     TilingOptions options = kGuarded;
     options.item_bytes_max = 3'000;
     Capture capture(seed, options, 1'024, 1'024);
-    CaptureSession session(capture.plan());
+    CaptureSession session(capture.spec());
     for (const std::uint32_t guard : shuffled_guards(random)) {
       session.release(guard);
       one.serve(session);
@@ -211,7 +211,7 @@ TEST(CaptureFence, AllThatWasReleasedBeforeAskingForTheBackgroundIsCopiedInIt) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     std::mt19937_64 random(seed);
     Capture capture(seed, kGuarded, kBlock, kSlab);
-    CaptureSession session(capture.plan());
+    CaptureSession session(capture.spec());
     for (const std::uint32_t guard : shuffled_guards(random)) {
       session.release(guard);
       (random() % 2 == 0 ? one : other).serve(session);
@@ -250,9 +250,9 @@ TEST(CaptureTorn, ExactlyTheItemsThatChangedBeforeTheirCopyAreReported) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     std::mt19937_64 random(seed);
     Capture capture(seed, kGuarded, kBlock, kSlab);
-    CapturePlan plan = capture.plan();
-    plan.witness_seed = seed;
-    CaptureSession session(std::move(plan));
+    CaptureSpec spec = capture.spec();
+    spec.witness_seed = seed;
+    CaptureSession session(std::move(spec));
     session.release_all();
     std::vector<std::size_t> changed;
     for (std::size_t i = 0; i < capture.items().size(); ++i) {
@@ -279,7 +279,7 @@ TEST(CaptureTorn, WhatNothingGuardsIsNotWitnessed) {
 
 TEST(CaptureTorn, AChangeAfterTheCopyIsSeenByUnchangedAndDoesNotTear) {
   Capture capture(4, kGuarded, kBlock, kSlab);
-  CaptureSession session(capture.plan());
+  CaptureSession session(capture.spec());
   session.release(2);
   session.fence(2);
   EXPECT_TRUE(session.unchanged());

@@ -45,7 +45,7 @@ class Capture {
     for (const Part& part : parts_) items_.push_back({part.bytes, part.offset, part.guard});
   }
 
-  [[nodiscard]] CapturePlan plan() {
+  [[nodiscard]] CaptureSpec spec() {
     return {.image = layout(),
             .block_bytes = block_bytes_,
             .items = items_,
@@ -54,7 +54,7 @@ class Capture {
   }
   // All of it released.
   [[nodiscard]] CaptureSession session() {
-    CaptureSession session(plan());
+    CaptureSession session(spec());
     session.release_all();
     return session;
   }

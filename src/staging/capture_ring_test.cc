@@ -31,14 +31,14 @@ class Writer {
   Writer(Capture& capture, std::uint64_t seed)
       : capture_(capture), random_(seed), written_(capture.expected().size()) {}
 
-  [[nodiscard]] CapturePlan plan() {
-    CapturePlan plan = capture_.plan();
-    image_ = plan.image;
-    plan.on_slab = [this, note = plan.on_slab](std::size_t slab) {
+  [[nodiscard]] CaptureSpec spec() {
+    CaptureSpec spec = capture_.spec();
+    image_ = spec.image;
+    spec.on_slab = [this, note = spec.on_slab](std::size_t slab) {
       note(slab);
       slabs_.push(slab);
     };
-    return plan;
+    return spec;
   }
   void start(const CaptureSession& session) {
     session_ = session;
@@ -87,7 +87,7 @@ TEST(CaptureRing, EachSlabIsWholeWhenAnnouncedAndStaysUntilItIsFreed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     Capture capture(seed, ring_of(2 + seed % 3), kBlock, kSlab);
     Writer writer(capture, seed);
-    CaptureSession session(writer.plan());
+    CaptureSession session(writer.spec());
     writer.start(session);
     session.release_all();
     if (seed % 2 == 0) background.serve(session);
@@ -107,7 +107,7 @@ TEST(CaptureRing, EachSlabIsWholeWhenAnnouncedAndStaysUntilItIsFreed) {
 
 TEST(CaptureRing, NothingIsCopiedBeforeAllGroupsAreReleased) {
   Capture capture(1, ring_of(2), kBlock, kSlab);
-  CaptureSession session(capture.plan());
+  CaptureSession session(capture.spec());
   for (std::uint32_t guard = 0; guard < kGuards; ++guard) {
     session.release(guard);
     session.help();

@@ -50,55 +50,55 @@ bool lies_inside(const CaptureItem& item, std::uint64_t end) {
   return item.offset <= end && item.source.size() <= end - item.offset;
 }
 
-std::vector<std::unique_ptr<Group>> make_groups(const CapturePlan& plan) {
+std::vector<std::unique_ptr<Group>> make_groups(const CaptureSpec& spec) {
   std::uint32_t count = 1;
-  for (const CaptureItem& item : plan.items) count = std::max(count, item.guard + 1);
+  for (const CaptureItem& item : spec.items) count = std::max(count, item.guard + 1);
   std::vector<std::unique_ptr<Group>> groups(count);
   for (auto& group : groups) group = std::make_unique<Group>();
-  for (std::size_t i = 0; i < plan.items.size(); ++i) {
-    if (!lies_inside(plan.items[i], plan.image.end())) continue;
-    if (plan.items[i].device != kHostMemory) continue;
-    groups[plan.items[i].guard]->items.push_back(i);
+  for (std::size_t i = 0; i < spec.items.size(); ++i) {
+    if (!lies_inside(spec.items[i], spec.image.end())) continue;
+    if (spec.items[i].device != kHostMemory) continue;
+    groups[spec.items[i].guard]->items.push_back(i);
   }
   return groups;
 }
 
 std::vector<std::unique_ptr<CopyLane>> make_lanes(
-    const CapturePlan& plan, const std::vector<std::unique_ptr<Group>>& groups) {
+    const CaptureSpec& spec, const std::vector<std::unique_ptr<Group>>& groups) {
   std::vector<std::unique_ptr<CopyLane>> lanes;
   const auto add = [&](std::vector<std::size_t> items) {
-    lanes.push_back(std::make_unique<CopyLane>(plan.items, std::move(items), plan.block_bytes));
+    lanes.push_back(std::make_unique<CopyLane>(spec.items, std::move(items), spec.block_bytes));
   };
   std::vector<std::size_t> all;
   for (const auto& group : groups) {
-    if (!plan.image.is_ring()) {
+    if (!spec.image.is_ring()) {
       add(group->items);
     } else {
       all.insert(all.end(), group->items.begin(), group->items.end());
     }
   }
   std::ranges::sort(all);  // items are in file order
-  if (plan.image.is_ring()) add(std::move(all));
+  if (spec.image.is_ring()) add(std::move(all));
   return lanes;
 }
 
 }  // namespace
 
 struct CaptureSession::State {
-  explicit State(CapturePlan chosen)
-      : plan(std::move(chosen)),
-        groups(make_groups(plan)),
-        lanes(make_lanes(plan, groups)),
-        ledger(plan.image, plan.block_bytes, plan.on_slab),
-        witness(plan.items.size(), {.seed = plan.witness_seed,
-                                    .block_bytes = plan.block_bytes,
-                                    .every_byte = plan.paranoid}),
-        torn(plan.items.size()),
-        gate(plan.image.is_ring() ? plan.image.slots() : 0),
-        slot(plan.block_bytes) {
+  explicit State(CaptureSpec chosen)
+      : spec(std::move(chosen)),
+        groups(make_groups(spec)),
+        lanes(make_lanes(spec, groups)),
+        ledger(spec.image, spec.block_bytes, spec.on_slab),
+        witness(spec.items.size(), {.seed = spec.witness_seed,
+                                    .block_bytes = spec.block_bytes,
+                                    .every_byte = spec.paranoid}),
+        torn(spec.items.size()),
+        gate(spec.image.is_ring() ? spec.image.slots() : 0),
+        slot(spec.block_bytes) {
     count_unread();
-    if (plan.devices.empty()) return;
-    devices.emplace(plan.items, plan.image, static_cast<std::uint32_t>(groups.size()), plan.devices,
+    if (spec.devices.empty()) return;
+    devices.emplace(spec.items, spec.image, static_cast<std::uint32_t>(groups.size()), spec.devices,
                     device_calls());
     pieces_left.fetch_add(devices->batch_count(), std::memory_order_relaxed);
   }
@@ -132,7 +132,7 @@ struct CaptureSession::State {
   [[nodiscard]] bool finished() const { return pieces_left.load(std::memory_order_acquire) == 0; }
   void finish_empty();
 
-  CapturePlan plan;  // the sources of items: bind()
+  CaptureSpec spec;  // the sources of items: bind()
   std::vector<std::unique_ptr<Group>> groups;
   std::vector<std::unique_ptr<CopyLane>> lanes;  // by group; one in ring mode
   BlockLedger ledger;
@@ -155,7 +155,7 @@ struct CaptureSession::State {
 
 void CaptureSession::State::count_unread() {
   for (const auto& group : groups) {
-    const std::uint64_t count = piece_count(plan.items, group->items, plan.block_bytes);
+    const std::uint64_t count = piece_count(spec.items, group->items, spec.block_bytes);
     group->unread.store(count, std::memory_order_relaxed);
     pieces_left.fetch_add(count, std::memory_order_relaxed);
   }
@@ -165,24 +165,24 @@ void CaptureSession::State::release(std::uint32_t number) {
   Group& group = *groups[number];
   if (group.released.load(std::memory_order_relaxed)) return;
   if (number != kUnguarded) {
-    for (const std::size_t item : group.items) witness.record(item, plan.items[item]);
+    for (const std::size_t item : group.items) witness.record(item, spec.items[item]);
   }
   group.released.store(true, std::memory_order_release);  // shows sources and witness
   if (!devices) return;
-  const Status recorded = plan.paranoid ? record_devices(number) : Status();
+  const Status recorded = spec.paranoid ? record_devices(number) : Status();
   if (!recorded) devices->fail_with(recorded.error());
   devices->release(number);
 }
 
 // For a paranoid session; on devices, a smaller record than every byte would not be worth its copy.
 Status CaptureSession::State::record_devices(std::uint32_t number) {
-  for (const auto& [ordinal, device] : plan.devices) {
+  for (const auto& [ordinal, device] : spec.devices) {
     DF_TRY(CudaReader reader, CudaReader::open(device));
     const auto read = [&reader](std::span<const std::byte> source, const Witness::Take& take) {
       return reader.read(source, take);
     };
-    for (std::size_t i = 0; i < plan.items.size(); ++i) {
-      const CaptureItem& item = plan.items[i];
+    for (std::size_t i = 0; i < spec.items.size(); ++i) {
+      const CaptureItem& item = spec.items[i];
       if (item.device != ordinal || item.guard != number) continue;
       DF_TRY_VOID(witness.record(i, item, read));
     }
@@ -192,7 +192,7 @@ Status CaptureSession::State::record_devices(std::uint32_t number) {
 
 void CaptureSession::State::follow(std::span<const DeviceStream> streams) {
   if (!devices) return;
-  const Status followed = deepfreeze::follow(plan.devices, streams);
+  const Status followed = deepfreeze::follow(spec.devices, streams);
   if (!followed) devices->fail_with(followed.error());
 }
 
@@ -203,7 +203,7 @@ DeviceCaptureCalls CaptureSession::State::device_calls() {
           .failed =
               [this](const Error& error) {
                 stop_copies();
-                plan.on_error(error);
+                spec.on_error(error);
               }};
 }
 
@@ -251,16 +251,16 @@ void CaptureSession::State::copy_all_in_background() {
 // moves.
 bool CaptureSession::State::wait_for_place(const CapturePiece& piece,
                                            Monotonic::time_point& started) {
-  if (!plan.image.is_ring()) return true;
+  if (!spec.image.is_ring()) return true;
   const auto began = Monotonic::now();
-  const bool is_free = gate.wait(piece.offset / plan.image.slab_bytes());
+  const bool is_free = gate.wait(piece.offset / spec.image.slab_bytes());
   started += Monotonic::now() - began;
   return is_free;
 }
 
 void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_background,
                                        Monotonic::time_point& started) {
-  const CaptureItem& item = plan.items[piece.item];
+  const CaptureItem& item = spec.items[piece.item];
   // acquire pairs with cancel()'s release: cancel()'s promise to its caller covers this thread too.
   if (cancelled.load(std::memory_order_acquire) || !wait_for_place(piece, started)) {
     count_as_read(item.guard);
@@ -275,33 +275,33 @@ void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_backgr
 
 // Steps 4 and 5.
 void CaptureSession::State::piece_arrived(const CapturePiece& piece, BlockCrc crc) {
-  const auto copied = plan.image.at(piece.offset, piece.bytes);
-  if (!witness.matches(plan.items[piece.item], piece, copied)) {
+  const auto copied = spec.image.at(piece.offset, piece.bytes);
+  if (!witness.matches(spec.items[piece.item], piece, copied)) {
     torn[piece.item].store(true, std::memory_order_relaxed);  // the ledger orders it
   }
   copied_bytes.fetch_add(piece.bytes, std::memory_order_relaxed);
-  if (ledger.arrived(piece.offset / plan.block_bytes, piece.bytes, crc)) plan.on_done();
+  if (ledger.arrived(piece.offset / spec.block_bytes, piece.bytes, crc)) spec.on_done();
 }
 
 // Cuts the part that a device has copied at the block boundaries.
 void CaptureSession::State::part_arrived(const CapturePiece& part) {
   const std::uint64_t end = part.offset + part.bytes;
   for (std::uint64_t at = part.offset; at < end;) {
-    const std::uint64_t next = std::min(end, (at / plan.block_bytes + 1) * plan.block_bytes);
+    const std::uint64_t next = std::min(end, (at / spec.block_bytes + 1) * spec.block_bytes);
     piece_arrived({.item = part.item, .offset = at, .bytes = next - at}, std::nullopt);
     at = next;
   }
 }
 
 bool CaptureSession::State::is_block(const CapturePiece& piece) const {
-  return piece.bytes == plan.block_bytes;
+  return piece.bytes == spec.block_bytes;
 }
 
 // Steps 2 and 3. A fence that took the piece over has counted it as read already.
 BlockCrc CaptureSession::State::bring(const CapturePiece& piece, bool in_background) {
-  const CaptureItem& item = plan.items[piece.item];
+  const CaptureItem& item = spec.items[piece.item];
   const auto source = item.source.subspan(piece.offset - item.offset, piece.bytes);
-  const auto place = plan.image.at(piece.offset, piece.bytes);
+  const auto place = spec.image.at(piece.offset, piece.bytes);
   CopySlot::Copied copied;
   if (in_background) {
     copied = slot.copy(source, place, piece.item, is_block(piece));
@@ -332,13 +332,13 @@ void CaptureSession::State::take_over() {
   const auto item = slot.take_over();
   if (!item) return;
   pieces_taken_over.fetch_add(1, std::memory_order_relaxed);
-  count_as_read(plan.items[*item].guard);
+  count_as_read(spec.items[*item].guard);
 }
 
 // For a session without pieces, in which no piece triggers on_done.
 void CaptureSession::State::finish_empty() {
   if (cancelled.load(std::memory_order_acquire)) return;
-  if (!empty_is_done.exchange(true, std::memory_order_acq_rel)) plan.on_done();
+  if (!empty_is_done.exchange(true, std::memory_order_acq_rel)) spec.on_done();
 }
 
 void CaptureSession::State::fence(std::uint32_t number) {
@@ -346,7 +346,7 @@ void CaptureSession::State::fence(std::uint32_t number) {
   const std::atomic<std::uint64_t>& left = groups[number]->unread;
   const auto is_read = [&left] { return left.load(std::memory_order_acquire) == 0; };
   // In a ring, pieces after the group's last one may have to wait for the disk.
-  const std::uint64_t count = plan.image.is_ring() ? 1 : kPiecesPerClaim;
+  const std::uint64_t count = spec.image.is_ring() ? 1 : kPiecesPerClaim;
   while (!is_read() && copy_claim(lane_of(number), count, false)) {
   }
   while (!is_read()) {
@@ -357,11 +357,11 @@ void CaptureSession::State::fence(std::uint32_t number) {
   }
 }
 
-CaptureSession::CaptureSession(CapturePlan plan)
-    : state_(std::make_shared<State>(std::move(plan))) {}
+CaptureSession::CaptureSession(CaptureSpec spec)
+    : state_(std::make_shared<State>(std::move(spec))) {}
 
 void CaptureSession::bind(std::size_t item, const std::byte* source) {
-  CaptureItem& bound = state_->plan.items[item];
+  CaptureItem& bound = state_->spec.items[item];
   bound.source = {source, bound.source.size()};
 }
 
@@ -373,7 +373,7 @@ void CaptureSession::release(std::uint32_t group, std::span<const DeviceStream> 
 void CaptureSession::release_all(std::span<const DeviceStream> streams) {
   state_->follow(streams);
   for (std::uint32_t group = 0; group < group_count(); ++group) state_->release(group);
-  if (state_->plan.image.slab_count() == 0) state_->finish_empty();
+  if (state_->spec.image.slab_count() == 0) state_->finish_empty();
 }
 
 // A copy of state_: the session may go while the last piece is copied.
@@ -465,7 +465,7 @@ std::uint32_t CaptureSession::group_count() const {
 }
 
 bool CaptureSession::unchanged() const {
-  const auto& items = state_->plan.items;
+  const auto& items = state_->spec.items;
   if (state_->devices && state_->devices->was_fenced()) return false;
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i].device == kHostMemory && !state_->witness.unchanged(i, items[i])) return false;

@@ -23,7 +23,7 @@ namespace deepfreeze {
 inline constexpr std::size_t kCopyThreadsMax = 64;
 inline constexpr std::uint32_t kUnguarded = 0;
 
-struct CapturePlan {
+struct CaptureSpec {
   Image image;
   std::uint64_t block_bytes = 0;  // its slabs are a multiple of it
   // They tile the data sections without holes or overlap (lay_out guarantees it), in file order. If
@@ -54,7 +54,7 @@ struct CaptureTimes {
 // A copy is another handle of the same session. Any thread, unless a member says otherwise.
 class CaptureSession {
  public:
-  explicit CaptureSession(CapturePlan plan);
+  explicit CaptureSession(CaptureSpec spec);
 
   // Gives the place of an item that was planned before its memory existed, with as many bytes.
   // Before the release() of its group, by one thread.

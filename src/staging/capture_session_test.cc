@@ -47,14 +47,14 @@ TEST(CaptureSession, SaysOnceThatItIsDoneAfterAllElse) {
   for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed=" << seed);
     Capture capture(seed, {.image_bytes = 1 + seed * 37, .item_bytes_max = 90}, kBlock, kSlab);
-    CapturePlan plan = capture.plan();
+    CaptureSpec spec = capture.spec();
     std::optional<CaptureSession> session;
     int times_called = 0;  // the ends of the threads order it
-    plan.on_done = [&] {
+    spec.on_done = [&] {
       ++times_called;
       expect_complete(capture, *session);
     };
-    session.emplace(std::move(plan));
+    session.emplace(std::move(spec));
     session->release_all();
     help_with_threads(*session, 3);
     session->help();
@@ -64,11 +64,11 @@ TEST(CaptureSession, SaysOnceThatItIsDoneAfterAllElse) {
 
 TEST(CaptureSession, IsFinishedWhenItHasSaidThatItIsDone) {
   Capture capture(9, {.image_bytes = 500, .item_bytes_max = 90}, kBlock, kSlab);
-  CapturePlan plan = capture.plan();
+  CaptureSpec spec = capture.spec();
   std::optional<CaptureSession> session;
   bool was_finished = true;
-  plan.on_done = [&] { was_finished = session->finished(); };
-  session.emplace(std::move(plan));
+  spec.on_done = [&] { was_finished = session->finished(); };
+  session.emplace(std::move(spec));
   session->release_all();
   session->help();
   EXPECT_FALSE(was_finished);
@@ -77,7 +77,7 @@ TEST(CaptureSession, IsFinishedWhenItHasSaidThatItIsDone) {
 
 TEST(CaptureSession, OfAnEmptyImageSaysThatItIsDoneByReleaseAllOnce) {
   Capture capture(1, {.image_bytes = 0}, kBlock, kSlab);
-  CaptureSession session(capture.plan());
+  CaptureSession session(capture.spec());
   EXPECT_EQ(capture.times_done(), 0);
   session.release_all();
   EXPECT_EQ(capture.times_done(), 1);
@@ -88,7 +88,7 @@ TEST(CaptureSession, OfAnEmptyImageSaysThatItIsDoneByReleaseAllOnce) {
 
 TEST(CaptureSession, OfAnEmptyImageThatWasCancelledNeverSaysThatItIsDone) {
   Capture capture(1, {.image_bytes = 0}, kBlock, kSlab);
-  CaptureSession session(capture.plan());
+  CaptureSession session(capture.spec());
   session.cancel();
   session.release_all();
   EXPECT_EQ(capture.times_done(), 0);

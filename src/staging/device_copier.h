@@ -1,34 +1,29 @@
 // The threads that serve devices: one gives them their copies, others hand on the bytes that
-// arrive. Owned by the engine, joined by the destructor.
+// arrive. A session replaces one that must have ended.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
-#include <memory>
 
-#include "staging/capture_session.h"
+#include "base/cores.h"
+#include "staging/session_threads.h"
 
 namespace deepfreeze {
 
 // Measured with an H200, whose link brings 55 GB/s: four checksum 31 GB/s of it, eight 50.
 inline constexpr std::size_t kArrivalThreads = 12;
 
-class DeviceCopier {
+class DeviceCopier : public SessionThreads {
  public:
-  DeviceCopier();
-  ~DeviceCopier();
-  DeviceCopier(const DeviceCopier&) = delete;
-  DeviceCopier& operator=(const DeviceCopier&) = delete;
-
-  // If its threads can't be started it does nothing: ask works().
-  [[nodiscard]] bool works() const;
-
-  // Serves `session` until it is finished or cancelled. It replaces the previous session, which
-  // must have ended. Call again after further releases. Does not wait. Any thread.
-  void serve(const CaptureSession& session);
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
+  DeviceCopier()
+      : SessionThreads(
+            {{.name = "df-device", .work = [](CaptureSession& session) { session.enqueue(); }},
+             {.name = "df-arrive",
+              .thread_count = std::min(kArrivalThreads, cores_of_this_process()),
+              .work = [](CaptureSession& session) {
+                while (session.arrive(true)) {
+                }
+              }}}) {}
 };
 
 }  // namespace deepfreeze

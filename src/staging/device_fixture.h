@@ -54,7 +54,7 @@ class DeviceCaptureTest : public FakeDeviceTest {
     auto pinned = used.begin()->second->pin(arena_.bytes());
     if (pinned) pinned_ = *std::move(pinned);
     taken_.assign(end_, std::byte{0});
-    session_.emplace(CapturePlan{.image = image(),
+    session_.emplace(CaptureSpec{.image = image(),
                                  .block_bytes = kBlock,
                                  .items = items_,
                                  .on_slab = [this](std::size_t slab) { take(slab); },

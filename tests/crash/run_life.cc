@@ -87,7 +87,7 @@ Status write_files_by_engine(Vfs& vfs, std::span<const OwnFile> files) {
   const std::vector<Section> sections = lay_sections(sizes, kSlabBytes);
   DF_TRY(const MappedMemory arena,
          MappedMemory::allocate(round_up(sections.back().end, kPageBytes)));
-  PartPlan plan{.files = {}, .image = Image(arena.bytes(), sections, kSlabBytes)};
+  PartSpec plan{.files = {}, .image = Image(arena.bytes(), sections, kSlabBytes)};
   for (std::size_t i = 0; i < files.size(); ++i) {
     const Identity& identity = files[i].identity;
     std::ranges::copy(files[i].data, plan.image.slab(i).begin());

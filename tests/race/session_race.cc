@@ -59,7 +59,7 @@ class RacedSession {
         image_(round.memory, round.geometry.image_bytes, round.geometry.slab_bytes),
         announced_(image_.slab_count()),
         slabs_(std::max<std::uint64_t>(1, image_.slab_count())),
-        session_(plan()) {}
+        session_(spec()) {}
 
   std::optional<std::string> run() {
     count();
@@ -77,19 +77,19 @@ class RacedSession {
 
  private:
   // The checks' findings need no lock: they are atomics, read after errands were joined.
-  CapturePlan plan() {
-    CapturePlan plan = {.image = image_,
+  CaptureSpec spec() {
+    CaptureSpec spec = {.image = image_,
                         .block_bytes = round_.geometry.block_bytes,
                         .items = round_.trainer.items(),
                         .on_slab = [this](std::size_t slab) { announce(slab); },
                         .on_done = [this] { end(); },
                         .witness_seed = delay_seed_,
                         .paranoid = delay_seed_ % 5 == 0};
-    if (!after_update_) return plan;
-    for (CaptureItem& item : plan.items) {
+    if (!after_update_) return spec;
+    for (CaptureItem& item : spec.items) {
       item.source = {static_cast<const std::byte*>(nullptr), item.source.size()};
     }
-    return plan;
+    return spec;
   }
 
   void count() {

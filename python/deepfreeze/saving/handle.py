@@ -57,7 +57,7 @@ class SaveStatus:
     error: BaseException | None
 
 
-class Witness(Protocol):
+class SaveWindow(Protocol):
     """Compares a save's sources before it counts as captured. Called with the GIL held."""
 
     def finish(self) -> Sequence[str]:
@@ -74,7 +74,7 @@ class SaveHandle:
     """One save. Its futures give the step, or raise the save's own error. For any thread."""
 
     def __init__(
-        self, step: int, native: _core.SaveHandle | None, witness: Witness | None = None
+        self, step: int, native: _core.SaveHandle | None, window: SaveWindow | None = None
     ) -> None:
         self.step = step
         self.captured: Future[int] = Future()
@@ -82,7 +82,7 @@ class SaveHandle:
         self.durable: Future[int] = Future()
         self.told = False  # whether somebody was told of the error
         self._native = native
-        self._witness = witness
+        self._window = window
         self._owner = os.getpid()
         for future in (self.captured, self.local, self.durable):
             # A running future can't be cancelled: the save continues whatever becomes of its
@@ -141,13 +141,13 @@ class SaveHandle:
 
         Without `waits` only if everything is copied by now.
         """
-        native, witness = self._native, self._witness
-        if native is None or witness is None:
+        native, window = self._native, self._window
+        if native is None or window is None:
             return
         # A fence takes over the background copier's work; the copier must have noticed that.
         with contextlib.suppress(TimeoutError, CheckpointError):
             native.wait_copied(_POLL_SECONDS if waits else 0)
-            witness.let_go()
+            window.let_go()
 
     def complete(
         self, deadline: ExitDeadline, saved: Callable[[SaveHandle], None] | None = None
@@ -162,15 +162,15 @@ class SaveHandle:
         try:
             self._capture(native, deadline)
         except ExitDeadlineError:
-            raise  # the engine may still read the memory that the witness keeps alive
+            raise  # the engine may still read the memory that the window keeps alive
         except TornCaptureError as error:
             error.tensors = tuple(native.status().torn)
-            self._end_witness(error.tensors)
+            self._end_window(error.tensors)
             raise
         except BaseException:
-            self._end_witness(())
+            self._end_window(())
             raise
-        self._end_witness(())
+        self._end_window(())
         self._reach("local", native, deadline)
         self._until(lambda seconds: native.wait("durable", seconds), deadline)
         if saved is not None:
@@ -178,15 +178,15 @@ class SaveHandle:
         self.durable.set_result(self.step)
 
     def _capture(self, native: _core.SaveHandle, deadline: ExitDeadline) -> None:
-        if self._witness is not None:
+        if self._window is not None:
             self._until(native.wait_copied, deadline)
-            native.confirm(list(self._witness.finish()))
+            native.confirm(list(self._window.finish()))
         self._reach("captured", native, deadline)
 
-    def _end_witness(self, torn: Sequence[str]) -> None:
-        witness, self._witness = self._witness, None
-        if witness is not None:
-            witness.over(torn)
+    def _end_window(self, torn: Sequence[str]) -> None:
+        window, self._window = self._window, None
+        if window is not None:
+            window.over(torn)
 
     def _reach(self, level: Level, native: _core.SaveHandle, deadline: ExitDeadline) -> None:
         self._until(lambda seconds: native.wait(level, seconds), deadline)

@@ -1,4 +1,4 @@
-"""The witness of one save: shows whether a tensor changed before it was captured."""
+"""The window of one save: shows whether a tensor changed before it was captured."""
 
 from __future__ import annotations
 
