@@ -50,6 +50,7 @@ QUOTED = (
     "Silent data corruption / What flips do",
 )  # fmt: skip
 EVERY = "every"  # the column that says how often a row's training saves
+QUOTED_COSTS = ("Stall", "Durable", "CPU")
 ROWS = "rows"
 ERRORS = ("median", "least", "greatest")
 MOST_RANKS = 8
@@ -122,7 +123,9 @@ def figures(text: str) -> dict[str, list[Row]]:
 
 
 def is_quoted(row: Row) -> bool:
-    """Of the study, documents quote no bare counts."""
+    """Of the study, documents quote no bare counts; of its first table these columns."""
+    if row["where"].startswith("The cost of a save") and row["what"] not in QUOTED_COSTS:
+        return False
     return bool(row["unit"]) and row["where"].startswith(QUOTED)
 
 

@@ -16,6 +16,7 @@ from flax import nnx
 from lab.networks import chainer_workloads as chainer_window
 from lab.networks import jax_workloads as jax_window
 from lab.networks import keras_workloads as keras_window
+from lab.tests.conftest import one_thread  # noqa: F401 (a fixture that is used by itself)
 from lab.writers.loop import Saver
 
 COUNTS = {"nt3-1k": 2_705_318, "mlp": 1_867_786}

@@ -23,6 +23,7 @@ from lab.networks.portable import NETWORKS, Torch
 from lab.programs import portability
 from lab.programs.portability import ARRAYS, BY_DEEPFREEZE, BY_ITSELF, EQUAL, NO_READER
 from lab.programs.portability_files import CONTAINERS
+from lab.tests.conftest import one_thread  # noqa: F401 (a fixture that is used by itself)
 from lab.writers.menu import ROOT
 
 EXPORTER = ROOT / ".venv" / "bin" / "deepfreeze"

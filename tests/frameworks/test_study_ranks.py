@@ -14,6 +14,7 @@ from lab.measure.case import Case, Plan
 from lab.measure.program import Environments
 from lab.measure.row import OK, Row, check
 from lab.measure.run import rows_of
+from lab.tests.conftest import one_thread  # noqa: F401 (a fixture that is used by itself)
 
 PLAN = Plan(quick=True, seed=3)
 

@@ -12,6 +12,7 @@ from lab.experiments.sdc import SILENT, TOLD, Group
 from lab.measure import run as study_run
 from lab.measure.case import Plan
 from lab.measure.program import FRAMEWORKS, Environments
+from lab.tests.conftest import one_thread  # noqa: F401 (a fixture that is used by itself)
 
 LEFT_OUT = None
 WANTED = {

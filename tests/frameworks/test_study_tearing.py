@@ -12,6 +12,7 @@ from lab.experiments.tearing import CONSISTENT, TORN, Group
 from lab.measure import run as study_run
 from lab.measure.case import Plan
 from lab.measure.program import Environments
+from lab.tests.conftest import one_thread  # noqa: F401 (a fixture that is used by itself)
 
 WANTED = {
     "chainer": {"chainer-thread": TORN, "chainer-process": CONSISTENT, "df-chainer": CONSISTENT},

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("orbax", reason="of build/frameworks-venv")
 
+from lab.tests.conftest import one_thread  # noqa: F401 (a fixture that is used by itself)
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
