@@ -63,6 +63,7 @@ LIES = [
 def test_a_logical_dtype_that_does_not_fit_is_corrupt(
     ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch, lie: Any, live: bool
 ) -> None:
+    monkeypatch.setattr(torch_tensors, "NATIVE", {})  # so that it asks for each form
     monkeypatch.setattr(torch_tensors, "stored_form", lambda *_: lie)
     save(ckpt, 1, {"x": torch.ones(4)})
     monkeypatch.undo()

@@ -289,11 +289,11 @@ def a_rank_that_leaves_once_all_have_agreed_is_an_error_on_all(rank: int, place:
     folder = place / "left"
     with StorageWriter(folder, timeout_seconds=SHORT_SECONDS) as writer:
         dcp.save(filled(1), storage_writer=writer)
-        save = Session._save
+        save = Session._commit
         if rank == 1:
-            Session._save = lambda *_: fails()  # type: ignore[method-assign]
+            Session._commit = lambda *_: fails()  # type: ignore[method-assign]
         said = refusal(lambda: dcp.save(filled(2), storage_writer=writer))
-        Session._save = save  # type: ignore[method-assign]
+        Session._commit = save  # type: ignore[method-assign]
         faults = [] if "on purpose" in said and "did not come" in said else [said]
         dcp.save(filled(3), storage_writer=writer)
     found = filled(-1)
