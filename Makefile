@@ -22,7 +22,9 @@ setup: ## system packages (apt, where missing and allowed) and .venv
 build: setup ## compile the core and its tests in build/release, install the wheel into .venv
 	@$(PYTHON) tools/build.py
 
-demo: build ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
+demo: setup ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
+	@$(PYTHON) tools/build.py package
+	@echo "demo: training begins; importing torch takes some seconds"
 	@$(WITH_VENV) $(VENV_PYTHON) -m examples.demo $(DEMO_ARGS)
 
 bench: build ## everything beside every peer, in build/bench (QUICK=1: minutes, in build/bench-quick)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`make build`: the C++ core, its tests and the wheel from one tree, build/release, into .venv.
 
-A step is done again only if a source changed (by content). `build.py asan` and `build.py tsan` make
-the sanitizer trees of CMakePresets.json.
+A step is done again only if a source changed (by content). `build.py package` leaves the tests out,
+for `make demo`. `build.py asan` and `build.py tsan` make the sanitizer trees of CMakePresets.json.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from stamp import BUILD, ROOT, VENV, Stamp, digest, files_under
 
 CORE = ("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "tests", "lab")
 PACKAGE = ("pyproject.toml", "README.md", "LICENSE", "python/src", "python/deepfreeze")
+NOT_IN_PACKAGE = ("tests", "lab")
+WHEELS = ("release", "package")  # the second is the first without tests and benchmarks
 PRESETS = ("debug", "asan", "tsan", "coverage")
+
+
+WORDS = {
+    "package": "compiling the C++ core and the Python extension: some minutes, the first time",
+    "release": "compiling the C++ core, its tests and the Python extension",
+}
 
 
 def say(text: str) -> None:
@@ -25,8 +33,9 @@ def say(text: str) -> None:
 
 
 def sources(preset: str) -> list[Path]:
-    core = [path for path in files_under(*CORE) if path.suffix not in (".py", ".md")]
-    return core + files_under(*PACKAGE) if preset == "release" else core
+    folders = [name for name in CORE if preset != "package" or name not in NOT_IN_PACKAGE]
+    core = [path for path in files_under(*folders) if path.suffix not in (".py", ".md")]
+    return core + files_under(*PACKAGE) if preset in WHEELS else core
 
 
 def environment() -> dict[str, str]:
@@ -40,14 +49,14 @@ def run(command: list[str]) -> int:
     ).returncode
 
 
-def build_package() -> int:
-    """The wheel, with the C++ tests beside it in the same tree."""
+def build_wheel(tests: str) -> int:
+    """The wheel and, if `tests` is ON, the C++ tests beside it in the same tree."""
     command = [str(VENV / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     command += ["install", "--verbose", "--no-build-isolation", "--no-deps", "--force-reinstall"]
     for setting in (
         "build-dir=build/release",
-        "cmake.define.DF_TESTS=ON",
-        "cmake.define.DF_BENCH=ON",
+        f"cmake.define.DF_TESTS={tests}",
+        f"cmake.define.DF_BENCH={tests}",
         "cmake.define.DF_PRECOMPILE=test",
         "cmake.define.DF_WERROR=ON",
         "cmake.define.CMAKE_CXX_COMPILER=g++",
@@ -60,17 +69,32 @@ def build_preset(preset: str) -> int:
     return run(["cmake", "--preset", preset]) or run(["cmake", "--build", "--preset", preset])
 
 
-def build(preset: str) -> int:
+def stamp_of(preset: str) -> Stamp:
+    """Both wheels have the same file: it tells which was installed last."""
+    if preset not in WHEELS:
+        return Stamp(BUILD / preset / ".stamp-build", digest(sources(preset), ""))
     # A new .venv has no package in it, whatever build/release says.
-    owner = (VENV / ".stamp").read_text() if preset == "release" else ""
-    folder = VENV if preset == "release" else BUILD / preset
-    stamp = Stamp(folder / ".stamp-build", digest(sources(preset), owner))
-    if stamp.is_current() and (BUILD / preset / "build.ninja").exists():
+    owner = (VENV / ".stamp").read_text()
+    return Stamp(VENV / ".stamp-build", digest(sources(preset), owner, preset))
+
+
+def is_current(preset: str) -> bool:
+    tree = BUILD / ("release" if preset in WHEELS else preset)
+    enough = ("package", "release") if preset == "package" else (preset,)
+    return (tree / "build.ninja").exists() and any(stamp_of(each).is_current() for each in enough)
+
+
+def build(preset: str) -> int:
+    if is_current(preset):
         return 0
+    stamp = stamp_of(preset)
     stamp.clear()
-    say(f"compiling {preset}")
+    say(WORDS.get(preset, f"compiling {preset}"))
     start = time.monotonic()
-    done = build_package() if preset == "release" else build_preset(preset)
+    if preset in WHEELS:
+        done = build_wheel("ON" if preset == "release" else "OFF")
+    else:
+        done = build_preset(preset)
     if done != 0:
         print(f"build: {preset} failed (see above)", file=sys.stderr, flush=True)
         return 1
@@ -82,7 +106,7 @@ def build(preset: str) -> int:
 def main(arguments: list[str]) -> int:
     presets = arguments or ["release"]
     for preset in presets:
-        if preset != "release" and preset not in PRESETS:
+        if preset not in WHEELS + PRESETS:
             print(f"build: no such preset: {preset}", file=sys.stderr)
             return 2
         if build(preset) != 0:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from xml.etree import ElementTree
 
 import build
@@ -145,10 +146,20 @@ def describe(outcome: Outcome) -> str:
     return ", ".join(parts)
 
 
+def make_ahead(names: list[str]) -> None:
+    """The other frameworks are downloaded beside the compilers; `run_frameworks` waits for them.
+
+    So does the end of this process: an environment that is half made is of no use to the next one.
+    """
+    if not names or "frameworks" in names:
+        Thread(target=lambda: ready(frameworks())).start()
+
+
 def main(names: list[str]) -> int:
     keep_going = os.environ.get("KEEP_GOING", "") not in ("", "0")
     lines: list[str] = []
     total = Outcome()
+    make_ahead(names)
     for name, stage in STAGES.items():
         if names and name not in names:
             continue

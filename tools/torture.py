@@ -135,6 +135,32 @@ RUNS = (
         r"\w+ +\d+ (?:reported|whole|wrong).*",
     ),
     Run(
+        "identity",
+        "runs killed and resumed in each mode of capture, compared with an undisturbed one",
+        (PYTHON, "-m", "tests.e2e.resume_identity", "--runs", "100"),
+        r"(?m)^(?:mode|identical|kills) .*",
+        seconds_max=4 * HOUR,
+    ),
+    Run(
+        "flips",
+        "single bits flipped in the files of a run",
+        (PYTHON, "-m", "tests.e2e.detection", "--flips", "2000"),
+        r"(?m)^(?:data|header|manifest|run file|claim) .*",
+    ),
+    Run(
+        "first_calls",
+        "new processes whose first vector math must be right under df.determinism()",
+        (PYTHON, "-m", "tests.e2e.first_calls", "--processes", "1000"),
+        r"first calls: .*",
+    ),
+    Run(
+        "frameworks",
+        "the tests of the other frameworks, all of Keras's on every backend",
+        (PYTHON, "tools/run_tests.py", "frameworks"),
+        r"(?m)^\d+ passed, \d+ failed$",
+        {"DEEPFREEZE_ALL_BACKENDS": "1"},
+    ),
+    Run(
         "rank_faults",
         "ranks that are killed or stopped in any phase of a save",
         (PYTHON, "-m", "tests.ranks.rank_faults", "--disturbances", "500"),

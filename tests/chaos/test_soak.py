@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 15
+SECONDS = 8
 LIE_SECONDS = 8  # at most: the first violation ends it
 
 

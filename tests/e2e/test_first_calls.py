@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROCESSES = 100
+PROCESSES = 30
 
 
 def test_no_first_call_differs() -> None:

@@ -1,4 +1,4 @@
-"""Some hundred saves, torn and refused ones among them, leave nothing behind."""
+"""A hundred saves, torn and refused ones among them, leave nothing behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from .soak import MODES
 
 ROOT = Path(__file__).resolve().parents[2]
-SAVES = {"window": 200, "ring": 24}
+SAVES = {"window": 100, "ring": 24}
 
 
 def soak_of(mode: str, directory: Path, *more: str) -> tuple[dict[str, Any], list[str]]:

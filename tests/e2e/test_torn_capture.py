@@ -13,7 +13,7 @@ from .torn_capture import (
     run_phases,
 )
 
-TRIALS = 2
+TRIALS = 1
 SEED = 4
 
 

@@ -10,9 +10,16 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 keras = pytest.importorskip("keras", reason="no keras here: it is in build/frameworks-venv")
 from deepfreeze.keras import DeepFreezeCallback  # noqa: E402 (it wants Keras)
 
-__all__ = ["BACKEND", "DeepFreezeCallback", "keras", "only_on"]
+__all__ = ["BACKEND", "DeepFreezeCallback", "alike_on_all", "keras", "only_on"]
 
 BACKEND = keras.backend.backend()
+
+
+# The callback's own work, which no backend has a part in. Set by test_keras_backends.py.
+alike_on_all = pytest.mark.skipif(
+    os.environ.get("DEEPFREEZE_ONLY_DIFFERENCES") == "1",
+    reason="every backend does this alike: `DEEPFREEZE_ALL_BACKENDS=1 make frameworks` repeats it",
+)
 
 
 def only_on(backend: str, why: str) -> pytest.MarkDecorator:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import deepfreeze as df
-from tests.frameworks.keras_kit import BACKEND, keras, only_on
+from tests.frameworks.keras_kit import BACKEND, alike_on_all, keras, only_on
 
 ROOT = Path(__file__).resolve().parents[2]
 EPOCHS, BATCHES, BATCH = 3, 4, 8
@@ -81,7 +81,9 @@ def callback(run: Path, **more: Any) -> Any:
     return DeepFreezeCallback(run, **more)
 
 
-@pytest.mark.parametrize("batch", [0, 1, BATCHES - 1])
+@pytest.mark.parametrize(
+    "batch", [pytest.param(0, marks=alike_on_all), 1, pytest.param(BATCHES - 1, marks=alike_on_all)]
+)
 def test_resumes_within_an_epoch(batch: int, tmp_path: Path) -> None:
     whole = make_model()
     history = fit(whole)
@@ -105,6 +107,7 @@ def test_resumes_behind_an_epoch(tmp_path: Path) -> None:
     assert values(resumed) == values(whole)
 
 
+@alike_on_all
 def test_a_second_fit_trains_the_epochs_that_are_left(tmp_path: Path) -> None:
     whole = make_model()
     fit(whole)
@@ -116,6 +119,7 @@ def test_a_second_fit_trains_the_epochs_that_are_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [True, False])
+@alike_on_all
 def test_a_callback_goes_on_counting(given: bool, tmp_path: Path) -> None:
     def stopper() -> Any:
         return keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=3)
@@ -131,6 +135,7 @@ def test_a_callback_goes_on_counting(given: bool, tmp_path: Path) -> None:
     assert len(history["loss"]) == (1 if given else 3)
 
 
+@alike_on_all
 def test_what_has_stopped_early_trains_no_more(tmp_path: Path) -> None:
     early = keras.callbacks.EarlyStopping("loss", min_delta=1e9, patience=1)
     fit(make_model(), early, callback(tmp_path / "run", callbacks=[early]), epochs=9)
@@ -146,6 +151,7 @@ class Limit(keras.callbacks.Callback):
         self.model.stop_training = batch == 1
 
 
+@alike_on_all
 def test_what_was_cut_short_goes_on_in_its_epoch(tmp_path: Path) -> None:
     whole = make_model()
     fit(whole)
@@ -169,6 +175,7 @@ def test_resumes_where_several_steps_are_one_execution(tmp_path: Path) -> None:
     assert values(resumed) == values(whole)
 
 
+@alike_on_all
 def test_an_epoch_with_fewer_batches_is_refused(tmp_path: Path) -> None:
     with df.Checkpointer(tmp_path / "run") as ckpt:
         dies(make_model(), callback(ckpt, every=None), at=(1, 2))
@@ -183,6 +190,7 @@ def test_an_epoch_with_fewer_batches_is_refused(tmp_path: Path) -> None:
     assert model.train_function is function
 
 
+@alike_on_all
 def test_saves_what_its_policy_says(tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit(make_model(), callback(run, every=df.every(steps=5), keep=df.keep(last=1)))
@@ -195,6 +203,7 @@ def test_saves_what_its_policy_says(tmp_path: Path) -> None:
         callback(ckpt, keep=df.keep(last=1))
 
 
+@alike_on_all
 def test_keeps_the_best_by_what_fit_measures(tmp_path: Path) -> None:
     fit(make_model(), callback(tmp_path / "run", keep=df.keep(best=("val_loss", "max"))),
         validation_data=data(BATCH))  # fmt: skip
@@ -259,6 +268,7 @@ def test_what_was_restored_shares_no_memory(tmp_path: Path) -> None:
     assert [keras.ops.convert_to_numpy(each).tobytes() for each in others] == before
 
 
+@alike_on_all
 def test_another_layer_is_named(tmp_path: Path) -> None:
     with df.Checkpointer(tmp_path / "run") as ckpt:
         ckpt.save(1, {"model": trained()})
@@ -272,6 +282,7 @@ def test_another_layer_is_named(tmp_path: Path) -> None:
         assert values(live) == before
 
 
+@alike_on_all
 def test_a_model_that_is_not_compiled_is_told_of(tmp_path: Path) -> None:
     with df.Checkpointer(tmp_path / "run") as ckpt:
         ckpt.save(1, {"model": trained()})
@@ -357,6 +368,7 @@ def test_detaching_leaves_the_optimizer_as_it_was(tmp_path: Path) -> None:
 # Pages and programs
 
 
+@alike_on_all
 def test_the_example_of_its_page_runs(tmp_path: Path) -> None:
     page = (ROOT / "docs/frameworks/keras.md").read_text()
     example = page.split("```python\n")[1].split("```")[0]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import deepfreeze as df
-from tests.frameworks.keras_kit import DeepFreezeCallback, keras, only_on
+from tests.frameworks.keras_kit import DeepFreezeCallback, alike_on_all, keras, only_on
 
 X = np.random.default_rng(0).standard_normal((64, 4), dtype=np.float32)
 
@@ -241,6 +241,7 @@ def test_goes_on_in_data_that_is_one_stream_for_all_epochs(
     assert "drawing 4 batches of earlier epochs anew" in caplog.text
 
 
+@alike_on_all
 def test_goes_on_behind_an_epoch_of_a_stream(tmp_path: Path) -> None:
     def stream() -> Any:
         draws = np.random.default_rng(3)
@@ -272,6 +273,7 @@ class Warms(keras.callbacks.Callback):  # type: ignore[misc]
         self.model.optimizer.learning_rate = 0.1 / (1 + self.count)
 
 
+@alike_on_all
 def test_other_callbacks_count_no_batch_twice(tmp_path: Path) -> None:
     def train(run: Path | None, ends: int = 0) -> tuple[list[bytes], Warms]:
         warms = Warms()
@@ -316,6 +318,7 @@ def test_a_train_step_that_wants_no_targets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ends", [12, 1])  # of the resumed fit(), while it passes batches over
+@alike_on_all
 def test_an_interrupted_fit_leaves_a_model_that_trains(ends: int, tmp_path: Path) -> None:
     fit(tmp_path / "run", net(), X, X[:, :1], ends=11)
     model = net()
@@ -326,6 +329,7 @@ def test_an_interrupted_fit_leaves_a_model_that_trains(ends: int, tmp_path: Path
     assert [each.tobytes() for each in model.get_weights()] != before
 
 
+@alike_on_all
 def test_a_checkpointer_with_a_rule_decides(tmp_path: Path) -> None:
     for place, rule, steps in (("own", df.every(steps=3), [3, 6]), ("none", None, [8])):
         with df.Checkpointer(tmp_path / place, every=rule) as ckpt:
@@ -335,6 +339,7 @@ def test_a_checkpointer_with_a_rule_decides(tmp_path: Path) -> None:
             assert ckpt.steps() == steps
 
 
+@alike_on_all
 def test_an_order_that_nothing_restores_is_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

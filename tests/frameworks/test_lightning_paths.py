@@ -54,6 +54,7 @@ class Fit:
             self.trainer = Trainer(
                 accelerator="cpu", max_steps=steps, callbacks=[self.saver],
                 plugins=[self.io] if self.io else [],
+                enable_checkpointing=self.io is not None,  # else Lightning saves where it runs
                 logger=False, enable_progress_bar=False, enable_model_summary=False,
             )  # fmt: skip
         self.trainer.fit_loop.epoch_loop.max_steps = steps

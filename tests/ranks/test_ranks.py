@@ -37,9 +37,9 @@ def proof(name: str, place: Path, *options: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("kind", "world"), [("ddp", "2"), ("ddp", "4"), ("fsdp", "2")])
 def test_killed_jobs_resume_to_the_undisturbed_end(tmp_path: Path, kind: str, world: str) -> None:
-    figures = proof("resume_identity", tmp_path, "--runs", "2", "--kinds", kind, "--worlds", world)
+    figures = proof("resume_identity", tmp_path, "--runs", "1", "--kinds", kind, "--worlds", world)
     (job,) = figures["jobs"]
-    assert (job["runs"], job["identical"], job["faults"]) == (2, 2, [])
+    assert (job["runs"], job["identical"], job["faults"]) == (1, 1, [])
     assert job["kills"] >= job["runs"]
 
 
