@@ -120,3 +120,11 @@ class Net(nn.Module):
 
 def state_bits(module: nn.Module) -> dict[str, list[int]]:
     return {name: bits(tensor) for name, tensor in module.state_dict().items()}
+
+
+def momentum_over(*modules: nn.Module) -> torch.optim.Optimizer:
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    for number, parameter in enumerate(parameters):
+        optimizer.state[parameter]["momentum_buffer"] = torch.full_like(parameter, number + 1.0)
+    return optimizer

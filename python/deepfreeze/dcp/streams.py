@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from deepfreeze import _core
+from deepfreeze.base.raw_reader import RawReader
 from deepfreeze.errors import CorruptError
 
 _WRITE_BUFFER_BYTES = 1 << 20
@@ -70,7 +71,7 @@ class WriteStream(io.BufferedWriter):
         return torch.frombuffer(mmap.mmap(self.fileno(), size), dtype=torch.uint8)
 
 
-class _Blocks(io.RawIOBase):
+class _Blocks(RawReader):
     """The bytes of a version, every block of which is verified when it is read.
 
     They are read in windows of 16 MiB, because each read from the device costs a millisecond.
@@ -81,7 +82,6 @@ class _Blocks(io.RawIOBase):
         self._name = name
         self._checkpoint = _core.open_checkpoint(info)
         (self._spec,) = self._checkpoint.tensors()
-        self._place = 0
         self._windows: OrderedDict[int, memoryview] = OrderedDict()  # by number; last used last
 
     @property
@@ -89,22 +89,8 @@ class _Blocks(io.RawIOBase):
         """The size of the stream in bytes."""
         return self._spec.shape[0]
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._place
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        origins = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}
-        place = origins[whence] + offset
-        if place < 0:
-            raise ValueError(f"seek {self._name}: {place} is before its beginning")
-        self._place = place
-        return place
+    def _before_beginning(self, place: int) -> Exception:
+        return ValueError(f"seek {self._name}: {place} is before its beginning")
 
     def readinto(self, into: Any, /) -> int:
         """Reads the next bytes of one window. CorruptError if a block does not verify."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deepfreeze.base.raw_reader import RawReader
 from deepfreeze.errors import CheckpointError, make_error
 
 if TYPE_CHECKING:
@@ -93,27 +94,17 @@ def stream_of(memory: memoryview) -> io.BufferedReader:
     return io.BufferedReader(_Window(memory))
 
 
-class _Window(io.RawIOBase):
+class _Window(RawReader):
     def __init__(self, memory: memoryview) -> None:
         super().__init__()
         self._memory = memory
-        self._place = 0
 
-    def readable(self) -> bool:
-        return True
+    @property
+    def size(self) -> int:
+        return len(self._memory)
 
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._place
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: len(self._memory)}[whence]
-        if start + offset < 0:
-            raise OSError(errno.EINVAL, "a place before the beginning")
-        self._place = start + offset
-        return self._place
+    def _before_beginning(self, place: int) -> Exception:
+        return OSError(errno.EINVAL, "a place before the beginning")
 
     def readinto(self, buffer: Any) -> int:
         into = memoryview(buffer).cast("B")

@@ -253,6 +253,12 @@ class Guard(ABC):
         """Removes its hooks."""
 
 
+def refuse_other_mode(mode: Mode, right_for: str) -> None:
+    """ValueError unless the mode is "window", the only one that most targets have."""
+    if mode != "window":
+        raise ValueError(f"attach: mode {mode!r} is for {right_for}")
+
+
 class Once:
     """A function without arguments that is called no more than once."""
 

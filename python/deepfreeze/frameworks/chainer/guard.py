@@ -14,7 +14,7 @@ import numpy as np
 
 from deepfreeze.frameworks.chainer.adapter import warn_if_untested
 from deepfreeze.frameworks.chainer.optimizers import rules_of
-from deepfreeze.state.contracts import Guard, Mode
+from deepfreeze.state.contracts import Guard, Mode, refuse_other_mode
 
 Call = Callable[[int], None]  # a method, with the guard's number
 _numbers = itertools.count(1)  # several checkpointers may guard one optimizer
@@ -38,8 +38,7 @@ def make_guard(target: Any, mode: Mode, before: Call, after: Call) -> Callable[[
         raise TypeError(f"attach: a {kind} is no GradientMethod, whose update() calls hooks")
     if target.target is None:
         raise ValueError(f"attach: call setup() of this {kind} first")
-    if mode != "window":
-        raise ValueError(f"attach: mode {mode!r} is for optimizers of torch, this is a {kind}")
+    refuse_other_mode(mode, f"optimizers of torch, this is a {kind}")
     return lambda number: OptimizerGuard(target, number, before)
 
 
@@ -92,14 +91,8 @@ class OptimizerGuard(Guard):
             if each.rule._fp32_param is not None:
                 yield each.rule._fp32_param.array
 
-    def roll_call(self, _: Any) -> None:
-        """Always None: the arrays' wrappers are new objects each time."""
-
     def can_watch(self, value: Any) -> bool:
         return isinstance(value, _Memory) and bool(value.array.flags.c_contiguous)
-
-    def follower_of(self, tensor: Any) -> None:
-        """Always None: no small value changes together with an array."""
 
     def detach(self) -> None:
         if self._name in _hooks_of(self._optimizer):

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from deepfreeze.frameworks.torch.guards import Call, Hook, is_watchable
-from deepfreeze.state.contracts import Guard, Mode
+from deepfreeze.state.contracts import Guard, Mode, refuse_other_mode
 
 # Both write: the second swaps the averages in at the end of fit().
 _WRITERS = ("apply", "finalize_variable_values")
@@ -33,14 +33,8 @@ class KerasOptimizerGuard(Guard):
         variables = [*self._optimizer._trainable_variables, *self._optimizer.variables]
         return [each._value for each in variables]
 
-    def roll_call(self, _: Any) -> None:
-        """Always None: the optimizer is asked each time."""
-
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
-
-    def follower_of(self, _: Any) -> None:
-        return None
 
     def detach(self) -> None:
         for name in _WRITERS:
@@ -97,6 +91,5 @@ def guard_maker(target: object, mode: Mode, before: Call) -> Callable[[int], Gua
             f"attach: on the {backend} backend of Keras nothing writes the arrays that save() "
             "holds: no optimizer need be attached"
         )
-    if mode != "window":
-        raise ValueError(f"attach: mode {mode!r} is for optimizers of torch, this one is Keras's")
+    refuse_other_mode(mode, "optimizers of torch, this one is Keras's")
     return lambda number: KerasOptimizerGuard(target, number, before)

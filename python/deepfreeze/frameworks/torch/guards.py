@@ -17,7 +17,7 @@ from deepfreeze.frameworks.torch.modules import is_module
 from deepfreeze.frameworks.torch.optimizers import unwrapped
 from deepfreeze.frameworks.torch.recall import roll_call
 from deepfreeze.frameworks.torch.sharded import local_of
-from deepfreeze.state.contracts import Guard, Mode, RollCall
+from deepfreeze.state.contracts import Guard, Mode, RollCall, refuse_other_mode
 
 Call = Callable[[int], None]  # a method, with the guard's number
 _KINDS = (Tensor, nn.Parameter)
@@ -89,9 +89,6 @@ class ModuleGuard(Guard):
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
 
-    def follower_of(self, _: Tensor) -> Tensor | None:
-        return None
-
     def detach(self) -> None:
         """Does nothing: it has no hooks."""
 
@@ -151,8 +148,7 @@ def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callabl
         optimizer = target
         return lambda number: OptimizerGuard(optimizer, number, mode, before, after)
     if is_module(target):
-        if mode != "window":
-            raise ValueError(f"attach: mode {mode!r} is for optimizers, this is a module")
+        refuse_other_mode(mode, "optimizers, this is a module")
         module = target
         return lambda number: ModuleGuard(module, number)
     raise TypeError(f"attach: a {type(target).__qualname__} is no optimizer and no module of torch")

@@ -1,4 +1,4 @@
-"""Ways to lose a window's bytes that a review found, each with the least that shows it."""
+"""Captures that begin before their save() or end after it, and the ends of windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong values that a review found, each with the least that shows it."""
+"""Places with one path, shared memory, and values that are easily stored wrongly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases that a hostile review of modules that are asked, of kinds and of held objects has found."""
+"""Modules that load by themselves, values of unknown types, and objects that others hold."""
 
 import copy
 import gc
