@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 
-from lab.report.results import FIGURES, SEPARATOR, Row
+from lab.report.results import SEPARATOR, Row, stored
 
 
 @cache
 def known() -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = json.loads(FIGURES.read_text())
-    return found
+    return stored()
 
 
 def quoted(section: str, title: str, row: str, column: str) -> Row:

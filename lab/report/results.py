@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -29,8 +30,8 @@ SEPARATOR = " / "
 INTRODUCTION = """\
 # Results
 
-What documents quote, on one page: the benchmarks ([lab/README.md](../README.md) says how to read
-them) and one whole run of `deepfreeze study` ([lab/STUDY.md](../STUDY.md)). `figures.json` beside
+The results that documents quote, on one page: the benchmarks, which
+[lab/README.md](../README.md) explains, and one whole run of `deepfreeze study` ([lab/STUDY.md](../STUDY.md)). `figures.json` beside
 this page has the figures. Raw measurements, every round and every trial, are not in the tree: this
 page was made of `git show 763d3f3:bench/results` and `git show 763d3f3:docs/study`.
 `python -m lab.report.results RAW` makes it anew.
@@ -54,6 +55,8 @@ QUOTED_COSTS = ("Stall", "Durable", "CPU")
 ROWS = "rows"
 ERRORS = ("median", "least", "greatest")
 MOST_RANKS = 8
+WIDTH = 120  # of a line of text on the page; lines of tables and of code may be longer
+CONTINUED = "  "  # begins a line that goes on with the one before
 
 Row = dict[str, Any]
 
@@ -72,6 +75,31 @@ def pages(raw: Path) -> dict[str, str]:
     if (raw / STUDY).exists():
         found[STUDY] = markdown.summary(read(raw / STUDY))
     return found
+
+
+def wrapped(text: str) -> str:
+    """The page with lines of text of at most WIDTH characters."""
+    parts = text.split("```")  # every second one is code
+    for at in range(0, len(parts), 2):
+        parts[at] = "\n".join(map(_wrapped_line, parts[at].split("\n")))
+    return "```".join(parts)
+
+
+def _wrapped_line(line: str) -> str:
+    if len(line) <= WIDTH or line.startswith(("|", "#")):
+        return line
+    return textwrap.fill(
+        line,
+        WIDTH,
+        subsequent_indent=CONTINUED,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def unwrapped(text: str) -> str:
+    """The page with each paragraph on one line again."""
+    return re.sub(rf"\n{CONTINUED}(?=\S)", " ", text)
 
 
 def section(key: str, text: str) -> str:
@@ -113,7 +141,7 @@ NOT_QUOTED = ("storage", "storage-p1b1", "window-resnet50")
 def figures(text: str) -> dict[str, list[Row]]:
     """Of the page: by the name of each part its figures, in order."""
     found: dict[str, list[Row]] = {}
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^## ", unwrapped(text), flags=re.MULTILINE)[1:]:
         key, _, body = part.partition("\n")
         if key in NOT_QUOTED:
             continue
@@ -211,16 +239,35 @@ def sentences(body: str) -> Iterator[Row]:
                 yield {"what": what, "value": number(value), "unit": unit, "where": where}
 
 
-def line_of(row: Row) -> str:
-    return json.dumps(row, separators=(",", ":"))
+def grouped(found: dict[str, list[Row]]) -> dict[str, dict[str, list[Row]]]:
+    """By part and place, as figures.json has them: a place is written once for its figures."""
+    parts: dict[str, dict[str, list[Row]]] = {}
+    for key, rows in found.items():
+        places = parts.setdefault(key, {})
+        for row in rows:
+            figure_there = {name: value for name, value in row.items() if name != "where"}
+            places.setdefault(row["where"], []).append(figure_there)
+    return parts
+
+
+def stored() -> dict[str, list[Row]]:
+    """The figures of figures.json, by part."""
+    parts = json.loads(FIGURES.read_text())
+    return {
+        key: [{**row, "where": where} for where, rows in places.items() for row in rows]
+        for key, places in parts.items()
+    }
 
 
 def text_of(found: dict[str, list[Row]]) -> str:
-    """JSON with a line for each figure."""
-    parts = [
-        f"{json.dumps(key)}: [\n" + ",\n".join(map(line_of, rows)) + "\n]"
-        for key, rows in found.items()
-    ]
+    """JSON with a line for each place."""
+    parts = []
+    for key, places in grouped(found).items():
+        lines = [
+            f"{json.dumps(where)}: {json.dumps(rows, separators=(',', ':'))}"
+            for where, rows in places.items()
+        ]
+        parts.append(f"{json.dumps(key)}: {{\n" + ",\n".join(lines) + "\n}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
@@ -230,7 +277,7 @@ def main(arguments: list[str]) -> int:
     found = figures(text)
     if STUDY in found:
         found[STUDY] += beyond_tables(read(raw / STUDY))
-    PAGE.write_text(text)
+    PAGE.write_text(wrapped(text))
     FIGURES.write_text(text_of(found))
     return 0
 
