@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -58,8 +59,32 @@ MOST_RANKS = 8
 Row = dict[str, Any]
 
 
+LINE_MAX = 120
+INDENT = "  "  # of a line that continues the one before
+FENCE = "`" * 3
+
+
 def page(raw: Path) -> str:
-    return "\n".join([INTRODUCTION, *(section(key, text) for key, text in pages(raw).items())])
+    parts = [INTRODUCTION, *(section(key, text) for key, text in pages(raw).items())]
+    return wrapped("\n".join(parts))
+
+
+def wrapped(text: str) -> str:
+    """Without long lines; tables, headings and code stay as they are."""
+    wrap = textwrap.TextWrapper(
+        LINE_MAX, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
+    )
+    lines: list[str] = []
+    for line in text.splitlines():
+        kept = len(line) <= LINE_MAX or line.startswith(("|", "#", FENCE, " "))
+        lines += [line] if kept else wrap.wrap(line)
+    return "\n".join([*lines, ""])
+
+
+def unwrapped(text: str) -> str:
+    parts = text.split(FENCE)
+    parts[::2] = [re.sub(rf"\n{INDENT}(?=\S)", " ", part) for part in parts[::2]]
+    return FENCE.join(parts)
 
 
 def pages(raw: Path) -> dict[str, str]:
@@ -113,7 +138,7 @@ NOT_QUOTED = ("storage", "storage-p1b1", "window-resnet50")
 def figures(text: str) -> dict[str, list[Row]]:
     """Of the page: by the name of each part its figures, in order."""
     found: dict[str, list[Row]] = {}
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^## ", unwrapped(text), flags=re.MULTILINE)[1:]:
         key, _, body = part.partition("\n")
         if key in NOT_QUOTED:
             continue
