@@ -31,9 +31,10 @@ INTRODUCTION = """\
 # Results
 
 The results that documents quote, on one page: the benchmarks, which
-[lab/README.md](../README.md) explains, and one whole run of `deepfreeze study` ([lab/STUDY.md](../STUDY.md)). `figures.json` beside
-this page has the figures. Raw measurements, every round and every trial, are not in the tree: this
-page was made of `git show 763d3f3:bench/results` and `git show 763d3f3:docs/study`.
+[lab/README.md](../README.md) explains, and one whole run of `deepfreeze study`
+([lab/STUDY.md](../STUDY.md)). `figures.json` beside this page has the figures. Raw measurements,
+every round and every trial, are not in the tree: this page was made of
+`git show 763d3f3:bench/results` and `git show 763d3f3:docs/study`.
 `python -m lab.report.results RAW` makes it anew.
 """
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
@@ -55,14 +56,36 @@ QUOTED_COSTS = ("Stall", "Durable", "CPU")
 ROWS = "rows"
 ERRORS = ("median", "least", "greatest")
 MOST_RANKS = 8
-WIDTH = 120  # of a line of text on the page; lines of tables and of code may be longer
-CONTINUED = "  "  # begins a line that goes on with the one before
 
 Row = dict[str, Any]
 
 
+LINE_MAX = 120
+INDENT = "  "  # of a line that continues the one before
+FENCE = "`" * 3
+
+
 def page(raw: Path) -> str:
-    return "\n".join([INTRODUCTION, *(section(key, text) for key, text in pages(raw).items())])
+    parts = [INTRODUCTION, *(section(key, text) for key, text in pages(raw).items())]
+    return wrapped("\n".join(parts))
+
+
+def wrapped(text: str) -> str:
+    """Without long lines; tables, headings and code stay as they are."""
+    wrap = textwrap.TextWrapper(
+        LINE_MAX, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
+    )
+    lines: list[str] = []
+    for line in text.splitlines():
+        kept = len(line) <= LINE_MAX or line.startswith(("|", "#", FENCE, " "))
+        lines += [line] if kept else wrap.wrap(line)
+    return "\n".join([*lines, ""])
+
+
+def unwrapped(text: str) -> str:
+    parts = text.split(FENCE)
+    parts[::2] = [re.sub(rf"\n{INDENT}(?=\S)", " ", part) for part in parts[::2]]
+    return FENCE.join(parts)
 
 
 def pages(raw: Path) -> dict[str, str]:
@@ -75,31 +98,6 @@ def pages(raw: Path) -> dict[str, str]:
     if (raw / STUDY).exists():
         found[STUDY] = markdown.summary(read(raw / STUDY))
     return found
-
-
-def wrapped(text: str) -> str:
-    """The page with lines of text of at most WIDTH characters."""
-    parts = text.split("```")  # every second one is code
-    for at in range(0, len(parts), 2):
-        parts[at] = "\n".join(map(_wrapped_line, parts[at].split("\n")))
-    return "```".join(parts)
-
-
-def _wrapped_line(line: str) -> str:
-    if len(line) <= WIDTH or line.startswith(("|", "#")):
-        return line
-    return textwrap.fill(
-        line,
-        WIDTH,
-        subsequent_indent=CONTINUED,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def unwrapped(text: str) -> str:
-    """The page with each paragraph on one line again."""
-    return re.sub(rf"\n{CONTINUED}(?=\S)", " ", text)
 
 
 def section(key: str, text: str) -> str:
@@ -277,7 +275,7 @@ def main(arguments: list[str]) -> int:
     found = figures(text)
     if STUDY in found:
         found[STUDY] += beyond_tables(read(raw / STUDY))
-    PAGE.write_text(wrapped(text))
+    PAGE.write_text(text)
     FIGURES.write_text(text_of(found))
     return 0
 

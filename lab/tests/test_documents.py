@@ -7,7 +7,17 @@ from functools import cache
 
 import pytest
 
-from lab.report.results import PAGE, ROWS, STUDY, Row, figures, grouped, stored
+from lab.report.results import (
+    PAGE,
+    ROWS,
+    STUDY,
+    Row,
+    figures,
+    grouped,
+    stored,
+    unwrapped,
+    wrapped,
+)
 from lab.writers.menu import ROOT
 
 FIGURE = re.compile(r"([-+]?\b\d[\d.,]*) (ms|s|%|MiB|times|of \d+)(?=[\s,.;:)])")
@@ -49,6 +59,17 @@ def test_no_figure_is_told_that_rows_do_not_give(outcome: str) -> None:
     ratios = {(row["value"], "times") for row in rows if row["unit"] in ("", "times")}
     for number, unit in FIGURE.findall(outcome):
         assert (float(number.replace(",", "")), unit) in measured | ratios, f"{number} {unit}"
+
+
+def test_a_long_line_is_wrapped_and_its_figures_are_found_all_the_same() -> None:
+    finding = "- " + ", ".join(["a save holds the training up for 12.5 ms"] * 9) + "."
+    long = f"## study\n\n### Findings\n\n{finding}\n"
+    code = "```\n  x\n  y\n```\n| " + "a" * 130 + " |\n"
+    text = wrapped(long + code)
+    assert max(map(len, text.partition("```")[0].splitlines())) <= 120
+    assert text.endswith(code)
+    assert unwrapped(text) == long + code
+    assert len(figures(text)["study"]) == 9
 
 
 def test_the_figures_are_those_of_the_page() -> None:

@@ -218,9 +218,9 @@ def test_a_method_inside_a_class_and_a_python_function_are_measured(tmp_path: Pa
     method = "struct A {\n  int f() {\n" + "    g();\n" * 69 + "  }\n};\n"
     python = "def f() -> None:\n" + "    g()\n" * 70
     found = check(tmp_path, {"src/base/b.h": method, "python/deepfreeze/b.py": python})
-    assert [(f.path, f.line, f.rule) for f in found] == [
-        ("python/deepfreeze/b.py", 1, "function"),
-        ("src/base/b.h", 2, "function"),
+    assert [(f.path, f.line) for f in found if f.rule == "function"] == [
+        ("python/deepfreeze/b.py", 1),
+        ("src/base/b.h", 2),
     ]
 
 

@@ -23,8 +23,8 @@ LIMITS = {
     "start": (3, r"(?:^|(?<=[.:;] ))(?:(?-i:Of|By|Those|The same|Such)) ", "begin with a subject"),
 }
 _PATTERNS = {name: re.compile(each[1], re.IGNORECASE) for name, each in LIMITS.items()}
-# Results and notes of changes are records of their day.
-_RECORDS = ("bench/results/", "docs/study/", "changes/", "lab/results/")
+# Notes of changes are records of their day.
+_RECORDS = ("changes/",)
 
 
 def check(tree: Tree) -> Iterator[Finding]:
