@@ -11,19 +11,21 @@ VENV_PYTHON = .venv/bin/python
 WITH_VENV = PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
+.PHONY: help setup build package demo bench bench-window bench-gpu bench-micro test frameworks fuzz torture coverage lint format clang-tidy debug asan tsan clean distclean
 
 help: ## this list
 	@sed -n 's/^\([a-z -]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-setup: ## system packages (apt, where missing and allowed) and .venv
+setup: ## system packages (apt, if missing and allowed) and .venv
 	@$(PYTHON) tools/setup.py
 
 build: setup ## compile the core and its tests in build/release, install the wheel into .venv
 	@$(PYTHON) tools/build.py
 
-demo: setup ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
+package: setup ## compile the package alone, without tests and benchmarks, and install it into .venv
 	@$(PYTHON) tools/build.py package
+
+demo: package ## train, kill, resume, compare; prints what it measured (DEMO_ARGS=--full for all)
 	@echo "demo: training begins; importing torch takes some seconds"
 	@$(WITH_VENV) $(VENV_PYTHON) -m examples.demo $(DEMO_ARGS)
 
