@@ -14,11 +14,15 @@ from pathlib import Path
 import torch
 
 from deepfreeze.frameworks.torch import device as torch_device
+from deepfreeze.frameworks.torch import tensors as torch_tensors
 from deepfreeze.state.entry import HOST
 
 LIBRARY = Path(__file__).resolve().parents[2] / "build/release/tests/support/libdf_fake_driver.so"
 DEVICES = 2
-_REPLACED = ("ordinal_of", "stream_of", "streams_of", "is_capturing")
+_REPLACED = {
+    torch_device: ("ordinal_of", "stream_of", "streams_of", "is_capturing"),
+    torch_tensors: ("ordinal_of",),
+}
 
 
 class FakeDevices:
@@ -40,14 +44,18 @@ class FakeDevices:
         self._library.fake_driver_set_delays(seed, 300)
         self.streams = [int(self._library.fake_driver_make_stream(i)) for i in range(DEVICES)]
         self.captures_graph = False
-        self._real = {name: getattr(torch_device, name) for name in _REPLACED}
-        for name in _REPLACED:
-            setattr(torch_device, name, getattr(self, f"_{name}"))
+        self._real = {
+            (module, name): getattr(module, name)
+            for module, names in _REPLACED.items()
+            for name in names
+        }
+        for module, name in self._real:
+            setattr(module, name, getattr(self, f"_{name}"))
 
     def leave(self) -> None:
         """Tensors are on the host again."""
-        for name, function in self._real.items():
-            setattr(torch_device, name, function)
+        for (module, name), function in self._real.items():
+            setattr(module, name, function)
 
     def _ordinal_of(self, tensor: torch.Tensor) -> int | None:
         """Vectors are on the second device; single numbers stay, as optimizers' step counts do."""

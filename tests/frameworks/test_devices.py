@@ -398,8 +398,9 @@ def test_a_device_that_is_not_there_fails_the_save_and_training_goes_on(
 ) -> None:
     caplog.set_level(logging.CRITICAL, "deepfreeze")
     from deepfreeze.frameworks.torch import device as torch_device
+    from deepfreeze.frameworks.torch import tensors as torch_tensors
 
-    torch_device.ordinal_of = lambda _: 7
+    torch_device.ordinal_of = torch_tensors.ordinal_of = lambda _: 7
     torch_device.streams_of = lambda _: []
     with df.Checkpointer(tmp_path / "run") as ckpt:
         handle = ckpt.save(1, {"x": torch.ones(3)})

@@ -1,6 +1,6 @@
 """torch: tensors, modules, optimizers and the small values that come with them.
 
-The engine reads tensors of CUDA devices from the device itself: torch_device.py.
+The engine reads tensors of CUDA devices from the device itself: device.py.
 """
 
 from __future__ import annotations
