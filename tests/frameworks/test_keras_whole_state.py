@@ -216,7 +216,7 @@ def test_what_adapt_gives_is_told_of(caplog: pytest.LogCaptureFixture, tmp_path:
     layer.adapt(X)
     with caplog.at_level(logging.WARNING, "deepfreeze"), df.Checkpointer(tmp_path / "r") as ckpt:
         ckpt.save(1, {"it": layer})
-    assert "adapt() has given a layer Discretization is not stored" in caplog.text
+    assert "the result of adapt() in a layer Discretization is not stored" in caplog.text
 
 
 # Resuming
