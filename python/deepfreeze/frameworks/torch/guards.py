@@ -161,7 +161,7 @@ def is_watchable(value: Any) -> bool:
     """
     return (
         type(value) in _KINDS
-        and torch_device.ordinal_of(value) is not None
+        and (value.is_cpu or torch_device.ordinal_of(value) is not None)
         and value.layout is torch.strided
         and not value.is_inference()
     )

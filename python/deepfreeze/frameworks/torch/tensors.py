@@ -107,6 +107,11 @@ def within_storage(tensor: torch.Tensor) -> bool:
     return not count or end <= tensor.untyped_storage().nbytes()
 
 
+def ordinal_of(tensor: torch.Tensor) -> int | None:
+    """HOST, or the device that the engine reads its memory from; None if it can't read it."""
+    return HOST if tensor.is_cpu else torch_device.ordinal_of(tensor)
+
+
 def is_special(tensor: torch.Tensor) -> bool:
     """Whether a tensor has no plain strided memory."""
     return tensor.layout is not torch.strided or tensor.is_quantized
@@ -260,7 +265,7 @@ def entry_of(tensor: torch.Tensor, key: str, box: Box | None = None) -> tuple[En
 
     The tensor is as pending() gives it. `box` places it in the tensor that it is a part of.
     """
-    ordinal = torch_device.ordinal_of(tensor) if tensor.is_contiguous() else None
+    ordinal = ordinal_of(tensor) if tensor.is_contiguous() else None
     placed = tensor if ordinal is not None else host_copy(tensor)
     name, shape, logical = dtype_name(tensor.dtype), tuple(tensor.shape), ""
     dtype = NATIVE.get(name)
@@ -309,7 +314,7 @@ def fill(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
         return
     live = live.detach()
     lazy = live.is_conj() or live.is_neg()
-    ordinal = None if view or lazy or not live.is_contiguous() else torch_device.ordinal_of(live)
+    ordinal = None if view or lazy or not live.is_contiguous() else ordinal_of(live)
     place = Place(
         path=path,
         address=live.data_ptr(),
@@ -363,7 +368,7 @@ def _fill_shard(node: Node, shard: Shard, path: str, plan: Filler) -> None:
         plan.unfit(path, "stored as a view of shared memory, but live it is a part of a DTensor")
         return
     extent = tuple(live.shape)
-    ordinal = torch_device.ordinal_of(live) if live.is_contiguous() else None
+    ordinal = ordinal_of(live) if live.is_contiguous() else None
     place = Place(
         path=path,
         address=live.data_ptr(),
