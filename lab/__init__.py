@@ -1,1 +1,1 @@
-"""Benchmarks, tortures and `deepfreeze study`: what checkpoints cost, hold and survive here."""
+"""Benchmarks, tortures and `deepfreeze study`: cost, contents and survival of checkpoints."""

@@ -43,7 +43,7 @@ def cmake_is_old() -> bool:
 
 
 def is_evident(witness: str) -> bool:
-    """Whether the thing exists, whoever installed it."""
+    """Whether the thing exists, installed by us or not."""
     if witness == "-":
         return False
     if witness.endswith((".h", ".hpp")):

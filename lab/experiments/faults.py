@@ -229,7 +229,7 @@ def writers(experiment: str) -> Iterator[Case]:
 
 
 def questions(experiment: str, asked: dict[str, str]) -> Iterator[Case]:
-    """What is about no one writer: it has no line in a table."""
+    """Cases that concern no single writer: they have no line in a table."""
     for title, why in asked.items():
         about: Row = {"component": title, "title": title}
         yield Case(experiment, ABSENT + title, SECONDS, about, refusing(why))

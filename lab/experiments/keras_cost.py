@@ -1,4 +1,4 @@
-"""What saves cost fit(): `KERAS_BACKEND=jax python -m lab.experiments.keras_cost`.
+"""The cost of saves for fit(): `KERAS_BACKEND=jax python -m lab.experiments.keras_cost`.
 
 A model (four dense layers with Adam, or on tensorflow a network of lab.experiments.frameworks)
 trains the same steps without saves, with DeepFreezeCallback in each of its modes, and with Keras's

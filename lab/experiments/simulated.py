@@ -1,4 +1,4 @@
-"""What nobody here can measure, by the model of lab.simulation: saving on 1 to 4,096 nodes.
+"""Cases that nobody here can measure, by the model of lab.simulation: saving on 1 to 4,096 nodes.
 
 First the model is held against what `scale` has measured on this machine: what one rank needs is
 put in, what more ranks need comes out, and its error is a row.

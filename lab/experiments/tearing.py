@@ -30,7 +30,7 @@ OWN_KINDS = ("TorchSaveThread", "DeepFreezeAfterUpdate")
 
 @dataclass(frozen=True)
 class Writer:
-    """As one of lab/writers (`saver`), or one that is tried here alone; who updates, and how."""
+    """As one of lab/writers (`saver`), or one that is tried here alone; the kind of update."""
 
     name: str
     saver: str

@@ -1,1 +1,1 @@
-"""Faults done to checkpoints and to the programs that write them, and what became of both."""
+"""Faults done to checkpoints and to the programs that write them, and their effects."""

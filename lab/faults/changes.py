@@ -1,4 +1,4 @@
-"""What damage does to the bytes of a file, at a place that is drawn. Knows no saver."""
+"""The damage to the bytes of a file, at a place that is drawn. Knows no saver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Change:
-    """What becomes of one file."""
+    """The changes of one file."""
 
     writes: tuple[tuple[int, bytes], ...] = ()  # offset, bytes
     size: int | None = None  # cut to so many bytes

@@ -208,7 +208,7 @@ def watching(
 
 
 def main() -> int:
-    end_with_parent()  # whoever is left would keep the disk mounted
+    end_with_parent()  # a process that is left would keep the disk mounted
     voice = Voice()
     with os.fdopen(JOBS, "r", closefd=False) as jobs:
         asked = json.loads(jobs.readline())

@@ -185,13 +185,13 @@ def disk(file_system: FileSystem, place: Path) -> Iterator[Disk]:
 
 
 FICLONE = 0x4004_9409  # _IOW(0x94, 9, int)
-SHARE = 0.5  # of the bytes that are there already: what is left for the next save
+SHARE = 0.5  # of the bytes that are there already: the room for the next save
 STEP_BYTES = 16 << 10
 
 
 @contextmanager
 def crowded(directory: Path) -> Iterator[None]:
-    """On XFS. Whoever overwrites a file in `directory` gets none of its space: others share it."""
+    """On XFS. A file in `directory` that is overwritten frees no space: others share it."""
     others = directory.parent / "others"
     others.mkdir()
     try:
@@ -211,7 +211,7 @@ def clone(path: Path, to: Path) -> None:
 
 
 def fill(path: Path, left: int) -> None:
-    """All but `left` bytes of the disk, beside what the file has already."""
+    """All but `left` bytes of the disk, beside those that the file has already."""
     with path.open("ab") as file:
         size = max(0, free(path) - left)
         while size > 0 and free(path) > left:

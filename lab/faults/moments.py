@@ -153,7 +153,7 @@ def during(subject: Subject, one: Disk, cut: Cut, moments: Moments, share: float
 
 
 def recover(subject: Subject, one: Disk, cut: Cut) -> None:
-    """Cuts the power and brings it back; whoever saved is gone before."""
+    """Cuts the power and brings it back; the saving process is gone before."""
     one.cut_power(cut)
     subject.nursery.kill()
     one.unmount()

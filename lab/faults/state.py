@@ -1,4 +1,4 @@
-"""What every saver saves here: three versions of one small state. Imports no framework."""
+"""The state that every saver saves here: three versions of a small one. Imports no framework."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.networks.layout import Layout, TensorSpec
 from lab.writers.values import Array, Values
 
 OLDER, NEWER = 1, 2  # the steps that are saved
-BLANK = 3  # what a process holds before it loads: never saved
+BLANK = 3  # the version that a process holds before it loads: never saved
 LATER = 3  # the step at which the newer version is saved again
 
 LAYERS = 12
@@ -53,7 +53,7 @@ def fingerprints(arrays: Mapping[str, Array]) -> dict[str, str]:
 
 
 class Judge:
-    """Computes by itself what should have been loaded."""
+    """Computes by itself the state that should have been loaded."""
 
     def __init__(self, layout: Layout, values: Values) -> None:
         self._layout = layout
@@ -79,7 +79,7 @@ class Judge:
         return {"newer": newer, "older": older, "neither": len(self._newer) - newer - older}
 
 
-# What a load after a fault amounts to. Only what was loaded decides, never who saved it.
+# The verdict on a load after a fault. Only the loaded state decides, never its saver.
 
 
 End = Literal["loaded", "failed", "died", "hung"]
@@ -93,7 +93,7 @@ class Loaded:
     holds: Holds | None = None  # None where nothing was loaded
     error: str = ""
     passed_over: tuple[int, ...] = ()  # steps that the saver says it did not take, being damaged
-    tally: dict[str, int] = field(default_factory=dict)  # of what is wrong
+    tally: dict[str, int] = field(default_factory=dict)  # of the wrong values
 
 
 DETECTED, FELL_BACK, SILENT, HARMLESS = "detected", "fell back", "silent", "harmless"
@@ -135,7 +135,7 @@ def of_interrupted(first: Loaded, older: Loaded | None) -> str:
 
 
 def left(first: Loaded, older: Loaded | None) -> str:
-    """What can be loaded at all."""
+    """The checkpoints that can be loaded at all."""
     if first.holds is not None:
         return first.holds
     return (older.holds if older is not None else None) or NOTHING

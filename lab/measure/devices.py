@@ -1,4 +1,4 @@
-"""The device that all of this runs on, what it is, and the speed of its link to the host."""
+"""The device that all of this runs on, its name, and the speed of its link to the host."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def copy_seconds_by_clock(target: torch.Tensor, source: torch.Tensor) -> float:
     return time.perf_counter() - began
 
 
-# How long a part may take: what would not fit is not begun, what takes too long is ended.
+# The time that a part may take: one that would not fit is not begun, one that is late is ended.
 
 
 class OutOfTime(BaseException):
@@ -179,7 +179,7 @@ def of_kind(rows: list[Row], kind: str) -> list[Row]:
     return [row for row in rows if row["kind"] == kind]
 
 
-# What a segment takes of the host's memory, and of the device's, at its peak.
+# The memory that a segment takes on the host and on the device, at its peak.
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Peaks:
 
 
 class Meter:
-    """Follows the segments of an experiment. What one took is known after its last step.
+    """Follows the segments of an experiment. The memory of one is known after its last step.
 
     Not later: a saver ends its processes when it is closed. What the last save takes was taken
     before, by those of the warm-up.
@@ -217,7 +217,7 @@ class Meter:
 
 
 def give_back(device: str) -> None:
-    """What torch keeps for later, of both memories; segments have collected their garbage."""
+    """The memory of both kinds that torch keeps for later; garbage is collected before."""
     if device == CUDA:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
@@ -248,7 +248,7 @@ LARGE_STATE_BYTES = 10_000_000_000
 
 @dataclass(frozen=True)
 class Taken:
-    """One segment, and what was measured around it."""
+    """One segment, and the measurements around it."""
 
     segment: Segment
     peaks: Peaks | None
@@ -353,13 +353,13 @@ def peak(one: Taken, which: Callable[[Peaks], int | None]) -> int | None:
 
 
 def above(pair: Pair, which: Callable[[Peaks], int | None]) -> int | None:
-    """What a saver takes beside what the loop takes without it."""
+    """The memory that a saver takes beside that of the loop without it."""
     one, none = (peak(each, which) for each in pair)
     return None if one is None or none is None else one - none
 
 
 def targets(experiment: Experiment, found: list[Row]) -> list[Row]:
-    """What was promised of DeepFreeze, as far as this experiment can show it."""
+    """The promises of DeepFreeze, as far as this experiment can show them."""
     ours = next((one for one in found if one["saver"] == OURS), None)
     if ours is None:
         return []

@@ -82,7 +82,7 @@ class Environments:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def make(self, names: Iterable[str]) -> None:
-        """What is missing is installed; what can't be has a reason then."""
+        """Installs missing packages; one that can't be installed has a reason then."""
         for name in sorted(set(names) - {OWN}):
             if _make(name) != 0:
                 shown = folder_of(name).relative_to(ROOT)
@@ -90,7 +90,7 @@ class Environments:
 
 
 def _make(name: str) -> int:
-    """Status 0 where it is there, made now or earlier. What it prints is shown."""
+    """Status 0 if it is there, made now or earlier. Its output is shown."""
     program = ROOT / "lab" / "environment.py"
     command = [sys.executable, str(program), name]
     return subprocess.run(command, stdout=sys.stderr, check=False).returncode

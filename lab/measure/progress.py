@@ -49,11 +49,11 @@ class Progress:
         print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
 
 
-# What is being done, on stderr: one line that is overwritten on a terminal, else one a segment.
+# Progress on stderr: one line that is overwritten on a terminal, else one a segment.
 
 
 class Follower:
-    """Called with a segment's label; what it returns is called with each step."""
+    """Called with a segment's label; it returns a function that is called with each step."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps

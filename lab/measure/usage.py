@@ -73,11 +73,11 @@ def usage() -> Usage:
     return Usage(cpu_seconds(), all_written_bytes())
 
 
-# What the kernel counts of a process. Imports no framework.
+# The kernel's counts of a process. Imports no framework.
 
 
 def written_bytes(process: int | str = "self") -> int | None:
-    """What it has sent to block devices so far; None where the kernel won't say."""
+    """The bytes that it has sent to block devices so far; None if the kernel won't say."""
     try:
         lines = Path(f"/proc/{process}/io").read_text().splitlines()
     except OSError:

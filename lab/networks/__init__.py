@@ -1,1 +1,1 @@
-"""What is trained and saved: networks in each framework, workloads, layouts of states."""
+"""Trained and saved things: networks in each framework, workloads, layouts of states."""

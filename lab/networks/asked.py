@@ -28,7 +28,7 @@ BY_BENCH = (
     "; `build/bench-venv/bin/python -m lab.experiments.storage --workload {name}` measures its "
     "saves and restores"
 )
-OF_THE_STATE = ("cost", "restore")  # who measure what lab.experiments.storage does
+OF_THE_STATE = ("cost", "restore")  # experiments that measure the same as lab.experiments.storage
 OWN_NETWORK = {
     "determinism": "a small network with all parts of a state is compared after every step",
     "crash": "a small state leaves time for more kills and cuts: where a save ends shows as well",

@@ -92,7 +92,7 @@ class Stepped:
 
 
 class ByDeepFreeze(Stepped):
-    """Of the parts that are saved. A subclass says what they are, and attaches what there is."""
+    """Of the parts that are saved. A subclass names them, and attaches those that exist."""
 
     def __init__(self, training: Any, job: Job) -> None:
         super().__init__(training, job)
@@ -103,7 +103,7 @@ class ByDeepFreeze(Stepped):
         raise NotImplementedError
 
     def take(self, parts: dict[str, Any]) -> None:
-        """What was restored; most of it in place."""
+        """The restored parts; most of them are restored in place."""
 
     def after_step(self, step: int) -> None:
         self.checkpointer.step(step, self.parts())

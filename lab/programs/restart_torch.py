@@ -123,7 +123,7 @@ def load(part: Any, state: Any) -> None:
 
 
 class Files(Stepped):
-    """What the writers below have in common: the parts that are saved."""
+    """The base of the writers below: the parts that are saved."""
 
     def __init__(self, training: Own, job: Job) -> None:
         super().__init__(training, job)

@@ -36,7 +36,7 @@ GPU_PLOTS = (
     ("From the device to the host, over the link's", "to_host_of_link", "x", 1.0, "link"),
     ("To disk", "to_disk_gb_per_second", "GB/s", None, ""),
 )
-BESIDE = ("state_dict_seconds", "first_call_seconds")  # in one plot with what is ours
+BESIDE = ("state_dict_seconds", "first_call_seconds")  # in one plot with ours
 GROWTH_NAMES = {"bytes": "bytes", "tensors": "tensors", "planning": "tensors"}
 
 
@@ -111,7 +111,7 @@ def window(folder: Path) -> Iterator[Section]:
 
 
 def barred(found: Iterable[Bar], unit: str, line: float | None, label: str) -> Markup:
-    """The least first; what failed last."""
+    """The least first; failures last."""
     ordered = sorted(found, key=lambda one: float("inf") if one.value is None else one.value)
     return Markup(bars(ordered, unit, line=line, label=label))
 
@@ -126,7 +126,7 @@ def bar(row: dict[str, Any], value: dict[str, Any] | None) -> Bar:
 def growth(found: dict[str, Any]) -> Iterator[Section]:
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in found.get("curves", []):
-        # All of planning in one plot: the framework's own state_dict() is what it is held against.
+        # All of planning in one plot, beside its yardstick, the framework's own state_dict().
         topic = "planning" if one["axis"] == "planning" else words(one["figure"])
         groups.setdefault((GROWTH_NAMES[one["axis"]], topic), []).append(one)
     for (name, topic), shown in groups.items():

@@ -1,4 +1,4 @@
-"""A table of all frameworks from what was measured: `python -m lab.report.frameworks_table DIR`.
+"""A table of all frameworks from the measurements: `python -m lab.report.frameworks_table DIR`.
 
 Those are what lab.experiments.frameworks and lab.experiments.window wrote with --json.
 """

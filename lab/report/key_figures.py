@@ -93,7 +93,7 @@ def restarts(study: Study) -> Iterator[KeyFigure]:
         )
 
 
-# The page's first sentence: of what was measured, not of what could be.
+# The page's first sentence: about measurements, not about possibilities.
 
 
 QUESTIONS = {

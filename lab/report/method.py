@@ -1,4 +1,4 @@
-"""How it was measured, and what the figures are not: kept true to the experiments."""
+"""How it was measured, and the limits of the figures: kept true to the experiments."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def on_one_machine(study: Study) -> bool:
 
 
 def later(study: Study) -> str:
-    """Each run after the first, and what of it rows tell; empty where there was none."""
+    """Each run after the first, as far as rows tell of it; empty if there was none."""
     _, *again = sittings(study)
     if not again:
         return ""

@@ -55,7 +55,7 @@ def page(study: Study) -> str:
 
 
 def not_measured(study: Study) -> Iterator[tuple[str, str]]:
-    """Every measurement that is not ok, by its reason; and what was not run at all."""
+    """Every measurement that is not ok, by its reason; and those that were not run at all."""
     for name in experiments.NAMES:
         groups = study.groups(name)
         if not groups:

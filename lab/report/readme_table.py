@@ -33,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the table. `cells` are in the order of HEAD; what was not measured is None."""
+    """A line of the table. `cells` are in the order of HEAD; None: no measurement."""
 
     what: str
     section: str

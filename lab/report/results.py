@@ -156,7 +156,7 @@ def is_quoted(row: Row) -> bool:
 
 
 def beyond_tables(study: Study) -> Iterator[Row]:
-    """What documents quote of the study's rows and no table shows."""
+    """Figures of the study's rows that documents quote and no table shows."""
     spent = {(row["experiment"], row["case"]): row["wall_seconds"] for row in study.rows}
     minutes = sum(float(str(each)) for each in spent.values()) / 60
     yield {"what": "its cases", "value": round(minutes, 1), "unit": "minutes", "where": ROWS}
@@ -226,7 +226,7 @@ def number(text: str) -> float:
 
 
 def sentences(body: str) -> Iterator[Row]:
-    """What lines of text tell in figures, findings above all."""
+    """The figures in lines of text, findings above all."""
     heads: dict[int, str] = {}
     for line in body.splitlines():
         heads = entered(heads, line)

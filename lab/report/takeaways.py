@@ -1,4 +1,4 @@
-"""What to do about it. Each advice is given only where rows show the need, and names them."""
+"""The advice to users. Each is given only if rows show the need, and names them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def says_nothing_when_full(group: Group) -> bool:
 
 
 def lost_before(group: Group) -> list[tuple[str, str]]:
-    """Calls that a kill came before and left nothing, and what they are for; empty: not known."""
+    """Calls before which a kill left nothing, with their purpose; empty: not known."""
     calls = (str(one).partition(" ") for one in group.detail().get("lost_before", ()))
     return [(call, path) for call, _, path in calls]
 
@@ -87,7 +87,7 @@ def written_over(group: Group) -> str:
 
 
 def removed(group: Group) -> str:
-    """What these calls remove, and what else they change meanwhile; empty: they remove nothing."""
+    """The files that these calls remove or change; empty: they remove nothing."""
     calls = [(call, path.partition("/")[0]) for call, path in lost_before(group)]
     gone = {top for call, top in calls if call.startswith(REMOVALS)}
     made = {top for _, top in calls} - gone

@@ -1,4 +1,4 @@
-"""What is written by hand about the results is what lab/results/figures.json says."""
+"""Figures that documents quote by hand agree with lab/results/figures.json."""
 
 from __future__ import annotations
 

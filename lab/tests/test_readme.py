@@ -1,4 +1,4 @@
-"""What README.md and docs/compared.md quote is what lab/results/figures.json says."""
+"""Figures that README.md and docs/compared.md quote agree with lab/results/figures.json."""
 
 from __future__ import annotations
 

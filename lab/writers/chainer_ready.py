@@ -1,4 +1,4 @@
-"""Imports Chainer and what it would import when it is asked to save, before a process is forked."""
+"""Imports Chainer, and the modules that its saves import, before a process is forked."""
 
 import importlib
 

@@ -1,4 +1,4 @@
-"""What saves a link of Chainer: npz, HDF5, its snapshots and their writers; DeepFreeze."""
+"""The savers of a link of Chainer: npz, HDF5, its snapshots and their writers; DeepFreeze."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class OrbaxAsync(Orbax):
 
 
 class OrbaxForced(Orbax):
-    """A checkpointer told to replace what is there."""
+    """A checkpointer that is told to replace the existing files."""
 
     options = MappingProxyType({"force": True})
 

@@ -254,7 +254,7 @@ DEEPFREEZE: tuple[type[Saver], ...] = (
 
 
 class Attached(DeepFreezeSaver):
-    """What of the training has to be attached is. Fences are what DeepFreeze says of them.
+    """Attaches the parts of the training that need it. Its fences are those of DeepFreeze.
 
     A training that it is used with names that in `attached`.
     """

@@ -1,4 +1,4 @@
-"""What each framework other than torch brings along, beside a training."""
+"""The savers that come with each framework other than torch, beside a training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Snapshot(Peer):
 
 
 class ThreadSnapshot(Snapshot):
-    """In a thread, from arrays that training goes on to change: what it writes is of no step."""
+    """In a thread, from arrays that training goes on to change: its files belong to no step."""
 
     name = "snapshot-thread"
     title = "snapshot, ThreadWriter, not compressed; mixes steps"

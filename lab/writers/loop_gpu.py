@@ -1,4 +1,4 @@
-"""The savers beside a training, and torch_checkpointing, with what only a device asks for.
+"""The savers beside a training, and torch_checkpointing, with the parts that only a device needs.
 
 All note when the state was captured. What a library does not sync, the bench does, and it counts.
 """

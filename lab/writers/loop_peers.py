@@ -1,4 +1,4 @@
-"""What people use today, beside a training: the registry's savers, each as is advised for speed.
+"""The libraries that people use today, beside a training: the registry's savers, tuned for speed.
 
 All keep the newest two checkpoints, have one save in flight at most, and delete in a thread of
 their own, so that neither retention nor a pile of copies is held against them.
@@ -72,7 +72,7 @@ class Peer(Saver):
         return made
 
     def live(self, step: int) -> None:
-        """Gives the writer what is to be saved."""
+        """Gives the writer the state to save."""
         self.writer.tensors = self.values(step)
 
     def values(self, step: int) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Peer(Saver):
         """The state may change: said in the thread that waits for it."""
 
     def commit(self, record: SaveRecord, began: float, path: Path) -> None:
-        """Notes a save as committed, if what says so is there."""
+        """Notes a save as committed, if its mark is there."""
         if not (path / self.marker).exists():
             raise FileNotFoundError(f"{self.marker or path.name} is missing after the save")
         record.durable_seconds = time.perf_counter() - began

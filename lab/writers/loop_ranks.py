@@ -71,7 +71,7 @@ class OfTorch(Ranked):
 
 
 class AllWrite(OfTorch, EachAlone, TorchSave):
-    """What people do who have no more than torch.save."""
+    """The way of people who have no more than torch.save."""
 
     name = "torch-save-each"
     title = "torch.save + fsync by each rank"

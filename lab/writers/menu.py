@@ -1,4 +1,4 @@
-"""The registry: every saver by name, what is said of it, and where it runs. Imports none of them.
+"""The registry: every saver by name, with its description and environment. Imports none of them.
 
 MENU has the savers as each is measured by itself, VICTIMS as each is used under faults: a library
 may be saved with in several ways there. Those beside a training are in loop.py and its neighbours.
@@ -15,7 +15,7 @@ from lab.writers.saver import KEEPS_ALL, STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
 
-ALL = "all"  # what syncs files and directory itself; the harness syncs for the others
+ALL = "all"  # a saver that syncs files and directory itself; the harness syncs for the others
 FILES = "files"
 NOTHING = "nothing"
 
@@ -38,7 +38,7 @@ def python_of(environment: str) -> Path:
 TORCH, JAX = "lab.writers.torch_savers", "lab.writers.jax_savers"
 TF, CHAINER = "lab.writers.tensorflow_savers", "lab.writers.chainer_savers"
 MODULES = {TORCH: "pytorch", JAX: "jax", TF: "tensorflow", CHAINER: "chainer"}
-# What a process under faults imports before it is forked, beside the module.
+# Modules that a process under faults imports before it is forked, beside the saver's.
 IMPORTS = {
     JAX: ("jax", "orbax.checkpoint"), TF: ("tensorflow", "keras"),
     CHAINER: ("lab.writers.chainer_ready",),
@@ -53,12 +53,12 @@ class Entry:
     kind: str  # the class
     environment: str = OWN
     synced: str = NOTHING  # by the saver itself
-    verifies: str = ""  # what a restore checks; empty where it checks nothing
+    verifies: str = ""  # the checks of a restore; empty if it checks nothing
     partial: str = WHOLE  # how one tensor is loaded
     # Under faults:
     way: str = ""  # as lab.writers.saver.as_victim() takes it
     usage: str = ""
-    note: str = ""  # what it has, or could have, against these faults
+    note: str = ""  # its means, used or not, against these faults
     packages: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     layers: int = LAYERS  # of the network that is saved

@@ -29,7 +29,7 @@ def nothing() -> None:
 
 
 class Pending:
-    """One save that has been asked for; what its two waits raise is the save's failure."""
+    """One save that has been asked for; an error of its two waits is the save's failure."""
 
     def __init__(
         self, captured: Callable[[], object] = nothing, committed: Callable[[], object] = nothing
@@ -48,7 +48,7 @@ class StorageSaver(ABC):
 
     @abstractmethod
     def build(self) -> None:
-        """Makes the live state; what it holds comes with fill()."""
+        """Makes the live state; its values come with fill()."""
 
     @abstractmethod
     def fill(self, version: int) -> None:
@@ -59,7 +59,7 @@ class StorageSaver(ABC):
         """The live state as NumPy arrays."""
 
     def open(self, directory: Path) -> None:  # noqa: B027 (most savers need nothing)
-        """Sets up what all saves share. Timed apart."""
+        """Sets up the parts that all saves share. Timed apart."""
 
     @abstractmethod
     def save(self, directory: Path, step: int) -> Pending:
@@ -118,7 +118,7 @@ class DeepFreezeSaver(StorageSaver):
 
     @abstractmethod
     def state(self) -> object:
-        """What is saved as `state`: each tensor has its own name below that."""
+        """The tree that is saved as `state`: each tensor has its own name below that."""
 
     def attached(self) -> Sequence[object]:
         return ()
@@ -169,7 +169,7 @@ class Victim(StorageSaver):
 
     @abstractmethod
     def load_newest(self, directory: Path) -> list[int]:
-        """Brings what the saver takes for the newest into the live state.
+        """Brings the checkpoint that the saver takes for the newest into the live state.
 
         Returns the steps that it says it passed over. Raises where it loads nothing.
         """

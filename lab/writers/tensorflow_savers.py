@@ -72,7 +72,7 @@ class TensorFlowAsync(TensorFlow):
         return Pending(committed=self.checkpoint.sync)
 
     def restore(self, directory: Path, step: int) -> None:
-        """Not read(): what the asynchronous write() stores has the counter of save(), too."""
+        """Not read(): the asynchronous write() stores the counter of save(), too."""
         self.checkpoint.restore(self.prefix(directory, step)).assert_consumed()
 
 
@@ -158,7 +158,7 @@ class DeepFreezeKerasLatency(DeepFreezeKeras):
 
 @cache
 def keras() -> Any:
-    """Takes seconds: only who needs it imports it."""
+    """Takes seconds: only programs that need it import it."""
     return importlib.import_module("keras")
 
 
@@ -231,7 +231,7 @@ class KerasWeights(StorageSaver):
 
 
 class KerasModel(KerasWeights):
-    """model.save and load_model: a zip. What it restores is a new model."""
+    """model.save and load_model: a zip. A restore gives a new model."""
 
     suffix = ".keras"
 

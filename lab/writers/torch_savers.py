@@ -1,4 +1,4 @@
-"""DeepFreeze, what comes with torch, and libraries for torch, over a dict of tensors."""
+"""DeepFreeze, torch's own savers, and libraries for torch, over a dict of tensors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AIO_BUFFER_BYTES = 64_000_000  # DeepSpeed's default, io_buffer_size
 AIO_BLOCK_BYTES = 1 << 20
 AIO_DEPTH = 8
 
-# One process alone is what is measured.
+# The measurement is of one process alone.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
 
@@ -122,7 +122,7 @@ class TorchSaveRenamed(TorchSaveWhole):
 
 
 class TorchSaveSyncedWhole(TorchSaveWhole, TorchSaveSynced):
-    """The same with both syncs: what a careful user writes."""
+    """The same with both syncs, as a careful user writes it."""
 
 
 class TorchSaveLegacy(TorchSaver):
@@ -188,7 +188,7 @@ class DcpAsync(Dcp):
 
 
 def new_stager(*, beside: bool) -> DefaultStager:
-    """To be kept for all saves: its buffers are used again. Without what needs CUDA."""
+    """To be kept for all saves: its buffers are used again. Without the parts that need CUDA."""
     return DefaultStager(
         StagingOptions(
             use_pinned_memory=False, use_shared_memory=False, use_async_staging=beside,
@@ -288,7 +288,7 @@ class TorchCheckpointing(TorchSaver):
             pass
 
     def restore(self, directory: Path, step: int) -> None:
-        self.manage(sync=True)  # who only loads needs no process that saves
+        self.manage(sync=True)  # a process that only loads needs none that saves
         place = str(self.place(directory, step))
         loaded = self.manager.load(place, into={"state": self.tensors})
         self.take(loaded["state"])
@@ -361,7 +361,7 @@ EVERY = 1 << 20  # steps: no second save comes
 
 
 class TorchSaveThread(TorchSave):
-    """What many programs have: torch.save of the live tensors in a thread, without a copy."""
+    """A way that many programs use: torch.save of the live tensors in a thread, without a copy."""
 
     def save(self, directory: Path, step: int) -> Pending:
         thread = Thread(target=torch.save, args=(self.tensors, self.place(directory, step)))
@@ -372,7 +372,7 @@ class TorchSaveThread(TorchSave):
 class DeepFreezeAfterUpdate(DeepFreezeLatency):
     """Each parameter has an optimizer, which steps in backward and is captured after that."""
 
-    asked = 3  # what every number is after the step that is saved
+    asked = 3  # the value of every number after the step that is saved
 
     def build(self) -> None:
         super().build()

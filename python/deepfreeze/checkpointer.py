@@ -225,7 +225,7 @@ class Checkpointer(Described):
         metrics: Mapping[str, float] | None,
         tags: Mapping[str, str] | None,
     ) -> SaveHandle | None:
-        """Checks what the caller gave; then a save begins."""
+        """Checks the caller's arguments; then a save begins."""
         try:
             with self._declining():
                 self._raise_failed()

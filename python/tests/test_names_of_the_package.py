@@ -19,7 +19,7 @@ PUBLIC = [
 ]  # fmt: skip
 
 
-# What a program imports by itself, and what it finds there.
+# The modules that a program imports by itself, with their public names.
 MODULES = {
     "accelerate": ["AcceleratorCheckpointer"],
     "chainer": ["DeepFreezeExtension"],

@@ -53,7 +53,7 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
 
   // Writes and seals this rank's part. When it returns, well or not, the arena is free again.
   [[nodiscard]] Status write();
-  // Commits what was written, or gives it up; settles the handle. True if it committed.
+  // Commits the written files, or gives them up; settles the handle. True if it committed.
   [[nodiscard]] bool settle(const Status& written);
   // Settles the handle of a job whose write() or settle() threw.
   void settle_failed(Error error);

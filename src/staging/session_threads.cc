@@ -30,7 +30,7 @@ struct SessionThreads::State {
 };
 
 SessionThreads::State::State(const std::vector<SessionRole>& roles) {
-  threads.reserve(roles.size());  // once threads run, nothing may throw: who would stop them?
+  threads.reserve(roles.size());  // once threads run, nothing may throw: nobody would stop them
   for (const SessionRole& role : roles) {
     threads.push_back(start_threads(role.thread_count, role.name,
                                     [this, work = role.work] { this->work(work); }));

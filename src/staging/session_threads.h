@@ -11,7 +11,7 @@
 
 namespace deepfreeze {
 
-// Threads that do the same to a session; what they do must not throw.
+// Threads that do the same to a session; their work must not throw.
 struct SessionRole {
   std::string name;  // 15 characters at most
   std::size_t thread_count = 1;

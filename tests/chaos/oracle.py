@@ -1,4 +1,4 @@
-"""Knows what was begun, acknowledged and damaged, and so the checkpoints that must be found.
+"""Knows the steps begun, acknowledged and damaged, and so the checkpoints that must be found.
 
 It raises a violation for any other result. Points are ordered as the product orders
 checkpoints: each life of the trainer claims a newer generation, and its steps ascend.

@@ -59,7 +59,7 @@ def _of(source: Source, root: Path) -> Iterator[Finding]:
 
 
 def _fault(document: Path, target: str) -> str | None:
-    """What is wrong with a link; None if it leads somewhere."""
+    """The fault of a link; None if it leads somewhere."""
     name, _, heading = target.partition("#")
     path = document.parent / name if name else document
     if not path.exists():

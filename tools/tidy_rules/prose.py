@@ -16,7 +16,7 @@ from .source import PYTHON, Finding, Source, Tree
 
 LINE_MAX = 120
 
-# Construction: the most per 10,000 words, what finds it, what to write.
+# Construction: the most per 10,000 words, its pattern, the advice.
 LIMITS = {
     "noun": (20, r"\b(?:what|who|whoever)\s+(?!is the\b)[a-z]", "name the thing: 'tensors that…'"),
     "where": (20, r"\bwhere\b", "write 'if' or 'when'"),

@@ -1,4 +1,4 @@
-"""What saving costs a data-parallel training: `python -m lab.experiments.ranks.beside`.
+"""The cost of saving for a data-parallel training: `python -m lab.experiments.ranks.beside`.
 
 All ranks of one job under torchrun train the same segments: in each round every saver once, in an
 order shuffled anew, from the same weights. A segment's time is that of its steps and of the wait

@@ -1,4 +1,4 @@
-"""A stream of bytes that are known by their place: what its readers have in common."""
+"""A stream of bytes that are known by their place: the base of its readers."""
 
 from __future__ import annotations
 

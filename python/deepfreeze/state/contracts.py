@@ -1,4 +1,4 @@
-"""The contracts between the rooms: what an adapter does, and what a save or restore gives it."""
+"""The contracts between the rooms: an adapter's duties, and the objects given to it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Filler(Source, Protocol):
     modifying: bool  # whether live state may have been written
 
     def match(self, node: Node, live: Any, path: str) -> Remake:
-        """Plans how `live` takes `node`; Remake tells what is left to the caller."""
+        """Plans how `live` takes `node`; Remake names the caller's part."""
 
     def live_names(self, live: Any, path: str) -> list[str]:
         """The names of the values in a live state; a plain value or an object counts as one."""

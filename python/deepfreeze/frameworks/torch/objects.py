@@ -1,4 +1,4 @@
-"""What torch's objects are, for the search of objects that are held by others."""
+"""The kinds of torch's objects, for the search of objects that are held by others."""
 
 from __future__ import annotations
 
