@@ -184,7 +184,7 @@ TEST_F(Gc, KeepsWhatTheRulesName) {
 TEST_F(Gc, TakesAnEarlierLineToo) {
   run_.claim({}, {.last = 1});
   run_.save(save_of(1, {f32_tensor("w", {1})}));
-  EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.size(), 0U);
+  EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1})).removed.size(), 0U);
   EXPECT_EQ(call_json({"gc", run_.text()}).json()["removed"].size(), 0U) << "nobody said so";
   const Answer answer = call({"gc", run_.text(), "--keep-last", "1"});
   EXPECT_EQ(answer.code, 0) << answer.err;

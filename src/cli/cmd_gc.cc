@@ -148,7 +148,7 @@ Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
   // With the recorded rule, gc deletes no more than the run's own process does when it collects.
   const EarlierLines earlier = rules.recorded ? EarlierLines::kStay : EarlierLines::kGo;
   DF_TRY(const GarbageReport report,
-         collect_garbage(*run.vfs, rules.keep, arguments.dry_run, earlier));
+         collect_garbage(*run.vfs, rules.keep, {.dry_run = arguments.dry_run, .earlier = earlier}));
   if (!console.json) {
     if (rules.recorded) fmt::print(console.out, "{}\n", readable(recorded_text(rules.keep)));
     print_report(report, arguments.dry_run, console);

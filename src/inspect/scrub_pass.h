@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "inspect/checkup.h"
 #include "manifest/scrub_memory.h"
-#include "restore/rate_limit.h"
+#include "base/rate_limit.h"
 
 namespace deepfreeze {
 

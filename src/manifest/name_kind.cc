@@ -53,7 +53,10 @@ NameKind kind_in_attempt(const DirEntry& entry) {
   if (is_part_with(name, ".part")) return NameKind::kPart;
   if (is_part_with(name, ".failed")) return NameKind::kFailedPart;
   if (has_nonce(name, "manifest.bad-", ".json")) return NameKind::kKeptManifest;
-  return has_nonce(name, "manifest.", ".tmp") ? NameKind::kTemporary : NameKind::kForeign;
+  // A flush makes the second kind.
+  const bool is_temporary =
+      has_nonce(name, "manifest.", ".tmp") || has_nonce(name, "rank.", ".tmp");
+  return is_temporary ? NameKind::kTemporary : NameKind::kForeign;
 }
 
 }  // namespace deepfreeze

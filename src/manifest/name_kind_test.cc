@@ -29,6 +29,7 @@ TEST(NameKind, OfRecordsBeforeTheyHaveTheirNames) {
   EXPECT_EQ(in_run("otherwise." + kNonce + ".tmp"), NameKind::kForeign);
   EXPECT_EQ(in_run("generatiom." + kNonce + ".tmp"), NameKind::kForeign);
   EXPECT_EQ(in_attempt("manifest." + kNonce + ".tmp"), NameKind::kTemporary);
+  EXPECT_EQ(in_attempt("rank." + kNonce + ".tmp"), NameKind::kTemporary);
   EXPECT_EQ(in_attempt("manifest." + kNonce + ".sav"), NameKind::kForeign);
   EXPECT_EQ(in_attempt("manifesto" + kNonce + ".tmp"), NameKind::kForeign);
 }

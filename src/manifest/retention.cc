@@ -159,13 +159,25 @@ Status delete_checkpoint(Vfs& vfs, const AttemptName& name) {
   return remove_attempt(vfs, name);
 }
 
-Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run,
-                                      EarlierLines earlier) {
+namespace {
+
+std::vector<AttemptName> to_delete(const RunListing& listing, const Keep& keep,
+                                   const Collection& how) {
+  std::vector<AttemptName> names = expired(listing, keep, how.earlier);
+  const std::vector<AttemptName> held = how.held ? how.held(listing) : std::vector<AttemptName>();
+  std::erase_if(
+      names, [&](const AttemptName& name) { return std::ranges::find(held, name) != held.end(); });
+  names.insert(names.begin(), listing.half_deleted.begin(), listing.half_deleted.end());
+  return names;
+}
+
+}  // namespace
+
+Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, const Collection& how) {
   DF_TRY(const RunListing listing, read_run(vfs));
-  std::vector<AttemptName> names = listing.half_deleted;
-  std::ranges::copy(expired(listing, keep, earlier), std::back_inserter(names));
+  std::vector<AttemptName> names = to_delete(listing, keep, how);
   GarbageReport report;
-  if (!dry_run && !names.empty()) {
+  if (!how.dry_run && !names.empty()) {
     const Status settled = settle_kept(vfs, listing, keep);
     // Another collector has gone further than this listing: the rest is for it.
     if (!settled && settled.error().code() == ErrorCode::kNotFound) return report;

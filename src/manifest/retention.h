@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,14 +31,21 @@ enum class EarlierLines : std::uint8_t { kStay, kGo };
 // that remain are made durable first.
 [[nodiscard]] Status delete_checkpoint(Vfs& vfs, const AttemptName& name);
 
-// Reads the run, deletes expired attempts and finishes deletions that were interrupted; `dry_run`
-// only reports. Attempts with a fault, and undecided ones, are left alone. Safe beside other
-// collectors and readers. The first error ends it.
+// Reads the run, deletes expired attempts and finishes deletions that were interrupted. Attempts
+// with a fault, and undecided ones, are left alone. Safe beside other collectors and readers. The
+// first error ends it.
+struct Collection {
+  bool dry_run = false;  // only reports
+  EarlierLines earlier = EarlierLines::kStay;
+  // Committed attempts of the listing that stay for a reason of the caller's, such as a tier that
+  // waits for them. May be empty.
+  std::function<std::vector<AttemptName>(const RunListing&)> held = {};
+};
 struct GarbageReport {
   std::vector<AttemptName> removed;
   std::uint64_t bytes_freed = 0;  // by the manifests of the deleted checkpoints
 };
-[[nodiscard]] Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, bool dry_run,
-                                                    EarlierLines earlier = EarlierLines::kStay);
+[[nodiscard]] Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep,
+                                                    const Collection& how = {});
 
 }  // namespace deepfreeze

@@ -206,11 +206,11 @@ std::string make_run(SimDisk& disk, std::uint64_t steps) {
 TEST(CollectGarbage, DeletesWhatExpiredAndCountsItsBytes) {
   SimDisk disk;
   make_run(disk, 3);
-  const auto told = collect_garbage(disk, last(1), true);
+  const auto told = collect_garbage(disk, last(1), {.dry_run = true});
   ASSERT_TRUE(told.has_value()) << told.error().message();
   EXPECT_EQ(told->removed.size(), 2U);
   EXPECT_EQ(read_run(disk)->attempts.size(), 3U);
-  const auto report = collect_garbage(disk, last(1), false);
+  const auto report = collect_garbage(disk, last(1));
   ASSERT_TRUE(report.has_value()) << report.error().message();
   EXPECT_EQ(ids_of(report->removed), (std::vector<std::uint64_t>{1, 2}));
   EXPECT_EQ(report->bytes_freed, told->bytes_freed);
@@ -254,7 +254,7 @@ TEST(CollectGarbage, FinishesWhatAnotherOneBegan) {
   const auto listing = read_run(disk);
   ASSERT_EQ(listing->half_deleted.size(), 1U);
   EXPECT_EQ(listing->attempts.size(), 1U);
-  const auto report = collect_garbage(disk, {}, false);
+  const auto report = collect_garbage(disk, {});
   ASSERT_TRUE(report.has_value()) << report.error().message();
   EXPECT_EQ(ids_of(report->removed), std::vector<std::uint64_t>{1});
   EXPECT_FALSE(disk.contents(directory + "/manifest.deleted.json").has_value());
@@ -302,7 +302,7 @@ TEST(CollectGarbage, DeletesNothingWhereTheNewestCantBeMadeDurable) {
   SimDisk disk;
   make_run(disk, 2);
   disk.fail_at(disk.operation_count(), 5);  // the sync of step 2's directory
-  EXPECT_FALSE(collect_garbage(disk, last(1), false).has_value());
+  EXPECT_FALSE(collect_garbage(disk, last(1)).has_value());
   EXPECT_EQ(read_run(disk)->attempts.size(), 2U);
 }
 

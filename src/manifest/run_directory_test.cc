@@ -180,8 +180,8 @@ TEST_F(RunDirectory, AClaimThatMayNotBeOpenedHasNothingOlderDeleted) {
   save(disk_, {2, 0x33}, 3, 2);
   RefusingVfs refusing(disk_, generation_file_name(2));
   const Keep keep{.last = 1, .every = {}, .best = {}};
-  EXPECT_TRUE(collect_garbage(refusing, keep, false)->removed.empty());
-  EXPECT_EQ(collect_garbage(disk_, keep, false)->removed.size(), 2U);
+  EXPECT_TRUE(collect_garbage(refusing, keep)->removed.empty());
+  EXPECT_EQ(collect_garbage(disk_, keep)->removed.size(), 2U);
 }
 
 TEST_F(RunDirectory, ARunFileThatMayNotBeOpenedIsNotReplaced) {

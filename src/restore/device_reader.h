@@ -7,7 +7,7 @@
 #include <string>
 
 #include "restore/opened_run.h"
-#include "restore/rate_limit.h"
+#include "base/rate_limit.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {

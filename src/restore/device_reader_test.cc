@@ -1,4 +1,4 @@
-// device_reader and rate_limit.
+// device_reader.
 #include "restore/device_reader.h"
 
 #include <fcntl.h>

@@ -299,7 +299,7 @@ Status RunWriter::claim(std::uint64_t step) {
 
 // Otherwise aborted attempts would fill the disk of a run that keeps crashing.
 void RunWriter::remove_aborted() const {
-  const auto collected = collect_garbage(*vfs_, Keep{}, false);
+  const auto collected = collect_garbage(*vfs_, Keep{});
   if (!collected) log_warning("aborted attempts stay: " + collected.error().message());
 }
 

@@ -61,7 +61,7 @@ TEST_F(HostileNames, BesideTheAttemptsAreIgnored) {
   for (const std::string& name : kOddNames) touch(run_.path() / name);
   EXPECT_EQ(listed(), (std::vector{newest_, good_}));
   EXPECT_EQ(call({"verify", run_.text()}).code, 0);
-  EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.size(), 1U);
+  EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1})).removed.size(), 1U);
   for (const std::string& name : kOddNames) EXPECT_TRUE(fs::exists(run_.path() / name));
 }
 
@@ -78,7 +78,7 @@ TEST_F(HostileNames, InAnAttemptThatExpiredStayAndAreTold) {
   const Manifest third = run_.save(save_of(3));
   touch(directory_of(good_) / kOddNames.front());
   for (int round = 0; round < 2; ++round) {
-    const auto report = collect_garbage(run_.vfs(), {.last = 1}, false);
+    const auto report = collect_garbage(run_.vfs(), {.last = 1});
     ASSERT_FALSE(report.has_value());
     EXPECT_EQ(report.error().code(), ErrorCode::kInvalidArgument);
     EXPECT_TRUE(report.error().message().contains(directory_of(good_).filename().string() +
@@ -104,7 +104,7 @@ TEST_F(HostileNames, ByTheThousandHideNothing) {
   EXPECT_EQ(listed(), (std::vector{newest_, good_}));
   EXPECT_EQ(must(read_run(run_.vfs())).attempts.size(), 1002U);
   EXPECT_EQ(call({"verify", run_.text()}).code, 0);
-  EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.size(), 1U);
+  EXPECT_EQ(must(collect_garbage(run_.vfs(), {.last = 1})).removed.size(), 1U);
 }
 
 // Other ranks' reports are read only as far as one of ours would be long, and only a few of them.
@@ -251,7 +251,7 @@ TEST_F(HostileNames, AnAttemptThatAnotherUserMayNotListIsAFault) {
     const auto& fault = listing.attempts.back().fault;
     return newest_first(listing) == std::vector{good_} && fault &&
            fault->message() == "list " + directory.string() + ": Permission denied" &&
-           must(collect_garbage(*vfs, {.last = 1}, false)).removed.empty();
+           must(collect_garbage(*vfs, {.last = 1})).removed.empty();
   }));
   fs::permissions(directory, fs::perms::owner_all);
 }

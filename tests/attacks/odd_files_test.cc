@@ -168,7 +168,7 @@ TEST_P(OddFiles, InPlaceOfAManifest) {
   EXPECT_EQ(call({"verify", run_.text()}).code, 1);
   EXPECT_TRUE(call({"ls", run_.text()}).says(GetParam().cause));
   expect_restored(1);
-  EXPECT_TRUE(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.empty());
+  EXPECT_TRUE(must(collect_garbage(run_.vfs(), {.last = 1})).removed.empty());
   EXPECT_FALSE(remove_attempt(run_.vfs(), {2, victim_.point.attempt_id}).has_value());
   expect_outside_untouched();
 }
@@ -212,7 +212,7 @@ TEST_P(OddFiles, InPlaceOfAClaim) {
 // The collector removes the name, and the link's target stays.
 TEST_P(OddFiles, InWhatIsCollected) {
   replace(part_of(good_));
-  const auto report = collect_garbage(run_.vfs(), {.last = 1}, false);
+  const auto report = collect_garbage(run_.vfs(), {.last = 1});
   if (GetParam().kind == OddFile::kDirectory) {
     ASSERT_FALSE(report.has_value());
     EXPECT_TRUE(blames(report.error(), part_of(good_))) << report.error().message();
@@ -238,7 +238,7 @@ TEST_P(OddFiles, InPlaceOfAnAttempt) {
   ASSERT_FALSE(removed.has_value());
   EXPECT_TRUE(removed.error().message().contains(path.string())) << removed.error().message();
   EXPECT_FALSE(Snapshot::open(run_.vfs(), victim_).has_value());
-  EXPECT_TRUE(must(collect_garbage(run_.vfs(), {.last = 1}, false)).removed.empty());
+  EXPECT_TRUE(must(collect_garbage(run_.vfs(), {.last = 1})).removed.empty());
   expect_restored(1);
   EXPECT_TRUE(fs::exists(outside_ / path.filename() / "manifest.json"));
   expect_outside_untouched();

@@ -184,7 +184,7 @@ Result<RunListing> live_on(SimDisk& disk) {
   DF_TRY_VOID(save_attempt(disk, make_identity(run.run_id, next)));
   // A process that could not read the checkpoints before it has begun a line beside them.
   DF_TRY_VOID(
-      collect_garbage(disk, {.last = 1, .every = {}, .best = {}}, false, EarlierLines::kGo));
+      collect_garbage(disk, {.last = 1, .every = {}, .best = {}}, {.earlier = EarlierLines::kGo}));
   return read_run(disk);
 }
 

@@ -313,7 +313,7 @@ Status RunLife::collect_but_best() {
 Status RunLife::collect_by(const Keep& keep) {
   begin_phase("collect");
   const std::size_t begin = disk_.operation_count();
-  const auto report = collect_garbage(disk_, keep, false);
+  const auto report = collect_garbage(disk_, keep);
   const auto operations = disk_.operations();
   std::ranges::copy(begun_by(std::span(operations).subspan(begin)),
                     std::back_inserter(promises_.removing));

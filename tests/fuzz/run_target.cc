@@ -141,7 +141,7 @@ Status check_collecting(const PlantedRun& planted) {
   std::vector<AttemptName> may_go = expired(*listing, keep);
   std::ranges::copy(listing->half_deleted, std::back_inserter(may_go));
   const Contents before = contents_below(*disk, "");
-  const auto report = collect_garbage(*disk, keep, false);
+  const auto report = collect_garbage(*disk, keep);
   if (!report) DF_TRY_VOID(check_run_refusal(report.error()));
   for (const auto& [name, content] : before) {
     if (lies_in(name, may_go)) continue;

@@ -2,6 +2,8 @@
 // bytes.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -21,8 +23,10 @@ class RateLimit {
   explicit RateLimit(std::uint64_t bytes_per_second, Time time = real_time());
   [[nodiscard]] static Time real_time();
 
-  // Returns once the rate allows them; sleeps kSleepMax at a time.
+  // Returns once the rate allows them, or stop() was called; sleeps kSleepMax at a time.
   void take(std::uint64_t bytes);
+  // From here on nobody waits any more. Any thread.
+  void stop() { stopped_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t taken() const;
 
  private:
@@ -31,8 +35,9 @@ class RateLimit {
   const std::uint64_t bytes_per_second_;
   const Time time_;
   mutable std::mutex mutex_;
-  std::uint64_t taken_ = 0;      // guarded by mutex_
-  Monotonic::time_point due_{};  // guarded by mutex_: when all that was taken has passed
+  std::uint64_t taken_ = 0;           // guarded by mutex_
+  Monotonic::time_point due_{};       // guarded by mutex_: when all that was taken has passed
+  std::atomic<bool> stopped_{false};  // relaxed: it only ends waits
 };
 
 inline constexpr std::chrono::milliseconds kSleepMax{100};

@@ -1,4 +1,4 @@
-#include "restore/rate_limit.h"
+#include "base/rate_limit.h"
 
 #include <algorithm>
 #include <thread>
@@ -33,7 +33,7 @@ Monotonic::time_point RateLimit::reserve(std::uint64_t bytes) {
 
 void RateLimit::take(std::uint64_t bytes) {
   const Monotonic::time_point due = reserve(bytes);
-  while (true) {
+  while (!stopped_.load(std::memory_order_relaxed)) {
     const Monotonic::duration left = due - time_.now();
     if (left <= Monotonic::duration::zero()) return;
     time_.sleep(std::min<Monotonic::duration>(left, kSleepMax));
