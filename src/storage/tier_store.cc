@@ -1,0 +1,20 @@
+#include "storage/tier_store.h"
+
+#include <cstring>
+
+#include "base/mapped_memory.h"
+#include "base/try.h"
+
+namespace deepfreeze {
+
+Status put_text(TierStore& store, std::string_view name, std::string_view text, IfTaken if_taken) {
+  DF_TRY(const std::unique_ptr<Upload> upload, store.begin(name, text.size(), if_taken));
+  if (!text.empty()) {
+    DF_TRY(const MappedMemory pages, MappedMemory::allocate(text.size()));
+    std::memcpy(pages.bytes().data(), text.data(), text.size());
+    DF_TRY_VOID(upload->append(pages.bytes().first(text.size())));
+  }
+  return upload->finish();
+}
+
+}  // namespace deepfreeze

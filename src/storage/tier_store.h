@@ -1,0 +1,67 @@
+// A place that keeps whole files under names, such as a shared file system or an object store: the
+// far end of a flush. It is no file system: a name is given once, with all its bytes; nothing is
+// renamed, appended to or overwritten.
+//
+// Names as in vfs.h: "manifest.json" below "step-…" is "step-…/manifest.json". Any thread; an
+// Upload belongs to its opener. Errors name operation, place and cause, with the codes of vfs.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+class Vfs;
+
+// One file on its way into a store. Until finish() has returned, no reader sees its name.
+class Upload {
+ public:
+  Upload() = default;
+  Upload(const Upload&) = delete;
+  Upload& operator=(const Upload&) = delete;
+  // Gives an unfinished upload up, and removes what was sent as far as the store allows.
+  virtual ~Upload() = default;
+
+  // The next bytes, in order, from memory at a page boundary. All pieces but the last are whole
+  // pages of 4096 bytes. The memory may be used again on return.
+  [[nodiscard]] virtual Status append(std::span<const std::byte> bytes) = 0;
+  // Gives the file its name. Its bytes are durable on return, its name after settle(). kExists if
+  // the name is taken and the upload was begun with IfTaken::kRefuse.
+  [[nodiscard]] virtual Status finish() = 0;
+};
+
+// What becomes of a file that has the name already. Replacing is for one that does not verify: a
+// reader finds either the old file or the new one.
+enum class IfTaken : std::uint8_t { kRefuse, kReplace };
+
+class TierStore {
+ public:
+  TierStore() = default;
+  TierStore(const TierStore&) = delete;
+  TierStore& operator=(const TierStore&) = delete;
+  virtual ~TierStore() = default;
+
+  // Begins a file of exactly `bytes` bytes. kNoSpace if the store knows that they do not fit.
+  [[nodiscard]] virtual Result<std::unique_ptr<Upload>> begin(std::string_view name,
+                                                              std::uint64_t bytes,
+                                                              IfTaken if_taken) = 0;
+  // Makes the names in a directory durable, whoever gave them; "" is the root, which has the names
+  // of the directories.
+  [[nodiscard]] virtual Status settle(std::string_view directory) = 0;
+  // The same files for reading: names that were finished, and only those. The view lives as long as
+  // the store. If its changing calls are answered at all depends on the store.
+  [[nodiscard]] virtual Vfs& view() = 0;
+};
+
+// A whole small file: begin, append, finish.
+[[nodiscard]] Status put_text(TierStore& store, std::string_view name, std::string_view text,
+                              IfTaken if_taken = IfTaken::kRefuse);
+
+}  // namespace deepfreeze
