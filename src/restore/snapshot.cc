@@ -110,20 +110,50 @@ Status check_wanted(const ReadTarget& target, const Box& wanted, const TensorSpe
                                                 target.key, bytes, target.into.size()));
 }
 
+// The parts of the pieces that lie in these blocks. A full list may have left some out.
+std::vector<ReadPiece> pieces_in(const std::vector<ReadPiece>& pieces,
+                                 std::span<const BadBlock> blocks) {
+  if (blocks.size() >= kBadBlocksMax) return pieces;
+  std::vector<ReadPiece> parts;
+  for (const ReadPiece& piece : pieces) {
+    for (const BadBlock& block : blocks) {
+      const std::uint64_t begin = std::max(piece.source.begin, block.index * kBlockBytes);
+      const std::uint64_t end = std::min(piece.source.end, (block.index + 1) * kBlockBytes);
+      if (begin >= end) continue;
+      parts.push_back({{begin, end},
+                       piece.into.subspan(begin - piece.source.begin, end - begin),
+                       piece.device});
+    }
+  }
+  return parts;
+}
+
+// The fault is the file's, not the request's or this process's.
+bool may_differ_elsewhere(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::kCorrupt:
+    case ErrorCode::kIncomplete:
+    case ErrorCode::kGone:
+    case ErrorCode::kIo:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
-Snapshot::Snapshot(Vfs& vfs, const Manifest& manifest) : vfs_(vfs), manifest_(manifest) {}
+Snapshot::Snapshot(std::vector<Vfs*> tiers, const Manifest& manifest)
+    : tiers_(std::move(tiers)), manifest_(manifest) {}
 Snapshot::Snapshot(Snapshot&&) noexcept = default;
 Snapshot::~Snapshot() = default;
 
-Result<std::shared_ptr<const Snapshot>> Snapshot::open(Vfs& vfs, const Manifest& manifest) {
-  Snapshot snapshot(vfs, manifest);
+Result<std::shared_ptr<const Snapshot>> Snapshot::open(std::vector<Vfs*> tiers,
+                                                       const Manifest& manifest) {
+  Snapshot snapshot(std::move(tiers), manifest);
   const auto load = [&]() -> Status {
     DF_TRY_VOID(check_readable(manifest));
-    for (const ManifestFile& file : manifest.files) {
-      DF_TRY(ShardFile shard, open_shard_file(vfs, manifest, file));
-      snapshot.files_.push_back(std::move(shard));
-    }
+    for (const ManifestFile& file : manifest.files) DF_TRY_VOID(snapshot.open_file(file));
     DF_TRY_VOID(check_files_complete(snapshot.files_, manifest.world_size));
     return snapshot.index_keys();
   };
@@ -131,6 +161,42 @@ Result<std::shared_ptr<const Snapshot>> Snapshot::open(Vfs& vfs, const Manifest&
     return std::unexpected(loaded.error().within(checkpoint_name(manifest)));
   }
   return std::make_shared<const Snapshot>(std::move(snapshot));
+}
+
+// From the nearest tier on which its header verifies. If there is none, the nearest one's error
+// counts.
+Status Snapshot::open_file(const ManifestFile& file) {
+  std::vector<MendedRead> bad;
+  std::optional<Error> first;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    auto shard = open_shard_file(*tiers_[tier], manifest_, file);
+    if (shard) {
+      for (MendedRead& mended : bad) note_mended(std::move(mended));
+      files_.push_back(*std::move(shard));
+      tier_of_.push_back(tier);
+      return {};
+    }
+    const Error& error = shard.error();
+    bad.push_back({.tier = tier,
+                   .file = file.name,
+                   .cause = error.message(),
+                   .is_gone = error.code() == ErrorCode::kGone});
+    if (!first) first = error;
+  }
+  return std::unexpected(*first);
+}
+
+void Snapshot::note_mended(MendedRead mended) const {
+  const std::lock_guard lock(notes_->mutex);
+  const auto is_known = [&](const MendedRead& known) {
+    return known.tier == mended.tier && known.file == mended.file;
+  };
+  if (std::ranges::none_of(notes_->mended, is_known)) notes_->mended.push_back(std::move(mended));
+}
+
+std::vector<MendedRead> Snapshot::mended() const {
+  const std::lock_guard lock(notes_->mutex);
+  return notes_->mended;
 }
 
 const ShardEntry& Snapshot::entry_at(const Place& place) const {
@@ -231,21 +297,40 @@ Status Snapshot::add_pieces(const ReadTarget& target, PiecesByFile& pieces) cons
   return {};
 }
 
-Status Snapshot::read_file_pieces(const ShardFile& file, std::vector<ReadPiece> pieces,
+// Each tier in turn is asked for what none before it could give.
+Status Snapshot::read_file_pieces(std::size_t index, std::vector<ReadPiece> pieces,
                                   const ReadSettings& settings) const {
-  const ReadPlan plan{.name = file.path,
-                      .header_bytes = file.header_bytes,
-                      .data_bytes = file.header.data_bytes,
-                      .block_crcs = file.header.block_crcs,
-                      .pieces = std::move(pieces),
-                      .verify = settings.verify,
-                      .thread_count = settings.thread_count,
-                      .on_progress = settings.on_progress,
-                      .devices = settings.devices};
-  const auto outcome = read_blocks(vfs_, plan);
-  if (!outcome) return std::unexpected(explain_missing(vfs_, manifest_, outcome.error()));
-  if (outcome->bad_blocks.empty()) return {};
-  return fail(ErrorCode::kCorrupt, describe_bad_blocks(file.header, outcome->bad_blocks));
+  const ShardFile& file = files_[index];
+  ReadPlan plan{.name = file.path,
+                .header_bytes = file.header_bytes,
+                .data_bytes = file.header.data_bytes,
+                .block_crcs = file.header.block_crcs,
+                .pieces = std::move(pieces),
+                .verify = settings.verify,
+                .thread_count = settings.thread_count,
+                .on_progress = settings.on_progress,
+                .devices = settings.devices};
+  std::vector<MendedRead> bad;
+  std::optional<Error> first;
+  for (std::size_t tier = tier_of_[index]; tier < tiers_.size(); ++tier) {
+    const auto outcome = read_blocks(*tiers_[tier], plan);
+    if (outcome && outcome->bad_blocks.empty()) {
+      for (MendedRead& mended : bad) note_mended(std::move(mended));
+      return {};
+    }
+    const Error error =
+        outcome ? Error(ErrorCode::kCorrupt, describe_bad_blocks(file.header, outcome->bad_blocks))
+                : explain_missing(*tiers_[tier], manifest_, outcome.error());
+    if (!first) first = error;
+    if (!may_differ_elsewhere(error)) break;
+    bad.push_back({.tier = tier,
+                   .file = file.name,
+                   .cause = error.message(),
+                   .is_gone = error.code() == ErrorCode::kGone});
+    if (outcome) plan.pieces = pieces_in(plan.pieces, outcome->bad_blocks);
+    plan.on_progress = {};  // these bytes have been counted
+  }
+  return std::unexpected(*first);
 }
 
 Status Snapshot::read(std::span<const ReadTarget> targets, const ReadSettings& settings) const {
@@ -264,7 +349,7 @@ Status Snapshot::read(std::span<const ReadTarget> targets, const ReadSettings& s
         settings.on_progress(done + std::min(so_far, bytes));
       };
     }
-    const Status status = read_file_pieces(files_[index], std::move(pieces), shifted);
+    const Status status = read_file_pieces(index, std::move(pieces), shifted);
     done += bytes;
     if (status) continue;
     return std::unexpected(status.error().within(
@@ -274,7 +359,7 @@ Status Snapshot::read(std::span<const ReadTarget> targets, const ReadSettings& s
 }
 
 Result<std::vector<Fault>> Snapshot::verify(const ReadSettings& settings) const {
-  return verify_files(vfs_, manifest_, files_, settings);
+  return verify_files(*tiers_.front(), manifest_, files_, settings);
 }
 
 }  // namespace deepfreeze

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -47,18 +48,32 @@ struct Fault {
 };
 [[nodiscard]] Fault fault_of_error(std::string file, const Error& error);
 
+// A file that did not verify on one tier, and was read from another.
+struct MendedRead {
+  std::size_t tier = 0;  // the place of the bad copy, as given to Snapshot::open()
+  std::string file;
+  std::string cause;
+  bool is_gone = false;  // the tier has deleted the checkpoint meanwhile
+};
+
 struct ShardEntry;
 struct ShardFile;
 struct ReadPiece;
 using PiecesByFile = std::map<std::size_t, std::vector<ReadPiece>>;  // by place in the manifest
 
-// Borrows `vfs`, which must outlive it.
+// Borrows the tiers, which must outlive it.
 class Snapshot {
  public:
   // Reads and verifies manifest-listed headers: sizes, header CRCs, identity, each element of each
   // key stored once. kCorrupt, kIncomplete (a file is missing) or kGone (removed meanwhile).
-  [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> open(Vfs& vfs,
+  // `tiers` hold the same checkpoint, nearest first: a file whose header does not verify on one is
+  // taken from the next, and so is a block.
+  [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> open(std::vector<Vfs*> tiers,
                                                                     const Manifest& manifest);
+  [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> open(Vfs& vfs,
+                                                                    const Manifest& manifest) {
+    return open(std::vector<Vfs*>{&vfs}, manifest);
+  }
   Snapshot(Snapshot&&) noexcept;
   ~Snapshot();
 
@@ -78,7 +93,13 @@ class Snapshot {
   [[nodiscard]] Status read(std::span<const ReadTarget> targets,
                             const ReadSettings& settings) const;
 
-  // Reads everything and lists all faults. Fails only if reading itself is impossible.
+  // What open() and read() have found on tiers, and taken from others.
+  [[nodiscard]] std::vector<MendedRead> mended() const;
+  // The tier of which the file, by its place in the manifest, is read.
+  [[nodiscard]] std::size_t tier_of(std::size_t file) const { return tier_of_[file]; }
+
+  // Reads everything on the nearest tier and lists all faults. Fails only if reading itself is
+  // impossible.
   [[nodiscard]] Result<std::vector<Fault>> verify(const ReadSettings& settings) const;
 
  private:
@@ -88,19 +109,29 @@ class Snapshot {
     std::size_t entry = 0;
   };
 
-  Snapshot(Vfs& vfs, const Manifest& manifest);
+  Snapshot(std::vector<Vfs*> tiers, const Manifest& manifest);
+  [[nodiscard]] Status open_file(const ManifestFile& file);
   [[nodiscard]] Status index_keys();
   [[nodiscard]] std::vector<Place> sorted_places() const;
   [[nodiscard]] const ShardEntry& entry_at(const Place& place) const;
   [[nodiscard]] std::span<const Place> places_of(std::size_t spec) const;
   [[nodiscard]] Status check_places(std::size_t spec) const;
   [[nodiscard]] Status add_pieces(const ReadTarget& target, PiecesByFile& pieces) const;
-  [[nodiscard]] Status read_file_pieces(const ShardFile& file, std::vector<ReadPiece> pieces,
+  [[nodiscard]] Status read_file_pieces(std::size_t index, std::vector<ReadPiece> pieces,
                                         const ReadSettings& settings) const;
+  void note_mended(MendedRead mended) const;
 
-  Vfs& vfs_;
+  // Filled by readers, which may be several threads.
+  struct Notes {
+    std::mutex mutex;
+    std::vector<MendedRead> mended;
+  };
+
+  std::vector<Vfs*> tiers_;  // borrowed, nearest first
   Manifest manifest_;
   std::vector<ShardFile> files_;
+  std::vector<std::size_t> tier_of_;  // by file: where its header verified
+  std::unique_ptr<Notes> notes_ = std::make_unique<Notes>();
   std::vector<TensorSpec> specs_;         // sorted by key
   std::vector<Place> places_;             // of all boxes, in the order of their keys
   std::vector<std::size_t> first_place_;  // of specs_, by index, and the end of places_
