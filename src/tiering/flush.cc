@@ -1,0 +1,117 @@
+// The steps of a flush. The attempt is decided: its manifest is fixed bytes, and nobody else uses
+// its names, so that two flushers write the same.
+//
+//  1  The run's record and claims are there, by copy_history(): the caller has done it.
+//  2  Each file that is not there yet: blocks checked, whole, durable, named.
+//  3  Settle the names: those of the files, those that another flusher gave and died over, and that
+//     of the attempt's directory.
+//  4  Nobody continues the run from the far tier; all files are still there.
+//  5  The manifest, without replacing; one that is there already must have the same bytes. Settle
+//     its name.
+#include "tiering/flush.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/fail_point.h"
+#include "base/try.h"
+#include "manifest/record_file.h"
+#include "tiering/history_copy.h"
+
+namespace deepfreeze {
+namespace {
+
+std::string directory_of(const Manifest& manifest) {
+  return attempt_dir_name({manifest.point.step, manifest.point.attempt_id});
+}
+
+// Step 2. A sealed name whose header does not verify is rot, since no unfinished file has it.
+Status bring_file(Vfs& from, const Manifest& manifest, const ManifestFile& file, TierStore& to,
+                  const CopySettings& settings) {
+  if (has_sealed_file(to.view(), manifest, file)) {
+    if (settings.on_bytes) settings.on_bytes(file.bytes);
+    return {};
+  }
+  Status copied =
+      copy_sealed_file({.from = from, .manifest = manifest, .file = file, .to = to}, settings);
+  if (copied || copied.error().code() != ErrorCode::kExists) return copied;
+  if (has_sealed_file(to.view(), manifest, file)) return {};  // another flusher was faster
+  return copy_sealed_file(
+      {.from = from, .manifest = manifest, .file = file, .to = to, .if_taken = IfTaken::kReplace},
+      settings);
+}
+
+// Step 4.
+Status check_all_there(const Manifest& manifest, Vfs& to) {
+  const std::string directory = directory_of(manifest);
+  DF_TRY(const std::vector<DirEntry> entries, to.list(directory));
+  for (const ManifestFile& file : manifest.files) {
+    if (has_name(entries, file.name)) continue;
+    return fail(ErrorCode::kIncomplete,
+                fmt::format("{}: {} is gone again", to.path_of(directory), file.name));
+  }
+  return {};
+}
+
+// Step 5.
+Status put_manifest(const Manifest& manifest, const std::string& text, TierStore& to) {
+  const std::string path = path_in_run(manifest, kManifestFile);
+  Status put = put_text(to, path, text);
+  if (put || put.error().code() != ErrorCode::kExists) return put;
+  DF_TRY(const std::string there, read_file(to.view(), path, kManifestBytesMax));
+  if (there == text) return {};
+  if (decode_manifest(there)) {
+    return fail(ErrorCode::kMismatch,
+                fmt::format("{} has another outcome already", to.view().path_of(path)));
+  }
+  return put_text(to, path, text, IfTaken::kReplace);  // rot
+}
+
+Result<std::string> read_own_manifest(Vfs& from, const Manifest& manifest) {
+  DF_TRY(std::string text,
+         read_file(from, path_in_run(manifest, kManifestFile), kManifestBytesMax));
+  DF_TRY(const Manifest decoded, decode_manifest(text));
+  if (decoded == manifest) return text;
+  return fail(ErrorCode::kCorrupt, fmt::format("{} has changed since it was listed",
+                                               from.path_of(path_in_run(manifest, kManifestFile))));
+}
+
+bool is_deleted(Vfs& from, const Manifest& manifest) {
+  const auto record = from.open_read(path_in_run(manifest, kManifestFile), Access::kBuffered);
+  return !record && record.error().code() == ErrorCode::kNotFound;
+}
+
+Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to,
+                   const CopySettings& settings) {
+  DF_TRY(const std::string text, read_own_manifest(from, manifest));
+  for (const ManifestFile& file : manifest.files) {
+    DF_TRY_VOID(bring_file(from, manifest, file, to, settings));
+    DF_FAIL_POINT("flush.file");
+  }
+  DF_TRY_VOID(to.settle(""));
+  DF_TRY_VOID(to.settle(directory_of(manifest)));
+  DF_FAIL_POINT("flush.settled");
+  DF_TRY_VOID(check_same_history(from, to.view()));
+  DF_TRY_VOID(check_all_there(manifest, to.view()));
+  DF_FAIL_POINT("flush.checked");
+  DF_TRY_VOID(put_manifest(manifest, text, to));
+  DF_FAIL_POINT("flush.manifest_put");
+  return to.settle(directory_of(manifest));
+}
+
+}  // namespace
+
+Status flush_attempt(Vfs& from, const Manifest& manifest, TierStore& to,
+                     const CopySettings& settings) {
+  const Status flushed = flush_steps(from, manifest, to, settings);
+  if (flushed) return {};
+  const std::string what = fmt::format("flush step {} from {} to {}", manifest.point.step,
+                                       from.path_of(""), to.view().path_of(""));
+  if (is_deleted(from, manifest)) {
+    return fail(ErrorCode::kGone, what + ": it was deleted meanwhile");
+  }
+  return std::unexpected(flushed.error().within(what));
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,362 @@
+// flush, copy_file and history_copy over two simulated disks.
+#include "tiering/flush.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "base/fail_point.h"
+#include "manifest/commit.h"
+#include "support/passing_vfs.h"
+#include "tiering/tiers_fixture.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kImagesMax = 200;
+
+class FlushTest : public testing::Test {
+ protected:
+  FlushTest() { set_log_sink([](std::string_view) {}); }  // records are rebuilt
+  ~FlushTest() override { set_log_sink({}); }
+
+  SimDisk near_;
+  SimDisk far_;
+  NearRun run_{near_};
+  VfsTierStore store_{far_};
+};
+
+TEST_F(FlushTest, ATierIsAWholeRun) {
+  const Manifest first = run_.save(1);
+  const Manifest second = run_.save(2, 3);
+  EXPECT_EQ(text_of(flush_to(near_, first, store_)), "");
+  EXPECT_EQ(text_of(flush_to(near_, second, store_)), "");
+  EXPECT_EQ(broken_tier(far_, run_.run_id()), "");
+  for (const std::string& name : near_.list_all()) {
+    EXPECT_EQ(near_.contents(name), far_.contents(name)) << name;
+  }
+  EXPECT_EQ(near_.list_all(), far_.list_all());
+}
+
+TEST_F(FlushTest, NothingIsSentTwice) {
+  const Manifest saved = run_.save(1, 2);
+  ASSERT_EQ(text_of(flush_to(near_, saved, store_)), "");
+  const std::uint64_t before = far_.bytes_written();
+  EXPECT_EQ(text_of(flush_to(near_, saved, store_)), "");
+  // The manifest alone is offered again, and refused.
+  EXPECT_LT(far_.bytes_written() - before, kTestDataBytes);
+  EXPECT_EQ(near_.list_all(), far_.list_all());
+}
+
+// Every bit of header and data, a bit at a time in steps that are prime to all sizes.
+TEST_F(FlushTest, NoBitThatIsFlippedReachesTheTier) {
+  const Manifest saved = run_.save(1);
+  const std::string path = path_in_run(saved, saved.files.front().name);
+  const std::uint64_t bits = 8 * saved.files.front().bytes;
+  for (std::uint64_t bit = 0; bit < bits; bit += 211) {
+    const auto near = near_.clone();
+    SimDisk far;
+    VfsTierStore store(far);
+    ASSERT_TRUE(near->flip_bit(path, bit));
+    const Status flushed = flush_to(*near, saved, store);
+    ASSERT_FALSE(flushed) << "bit " << bit;
+    EXPECT_EQ(flushed.error().code(), ErrorCode::kCorrupt) << flushed.error().message();
+    EXPECT_FALSE(far.contents(path)) << "bit " << bit;
+    EXPECT_EQ(far.open_files(), 0U);
+  }
+}
+
+TEST_F(FlushTest, AFileOfAnotherStepIsRefused) {
+  const Manifest first = run_.save(1);
+  const Manifest second = run_.save(2);
+  const std::string other = near_.contents(path_in_run(second, second.files.front().name)).value();
+  near_.plant(path_in_run(first, first.files.front().name), other);
+  const Status flushed = flush_to(near_, first, store_);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kCorrupt);
+  EXPECT_EQ(broken_tier(far_, run_.run_id()), "");
+}
+
+TEST_F(FlushTest, AnErrorAtAnyCallIsRepairedByTheNextFlush) {
+  const Manifest saved = run_.save(1, 2);
+  for (std::size_t at = 0;; ++at) {
+    SimDisk far;
+    VfsTierStore store(far);
+    far.fail_at(at, EIO);
+    const Status flushed = flush_to(near_, saved, store);
+    if (!far.injected()) break;
+    EXPECT_EQ(broken_tier(far, run_.run_id()), "") << "call " << at;
+    EXPECT_TRUE(!flushed || has_committed(far, saved)) << "call " << at;
+    EXPECT_EQ(text_of(flush_to(near_, saved, store)), "") << "call " << at;
+    EXPECT_TRUE(has_committed(far, saved)) << "call " << at;
+    EXPECT_EQ(broken_tier(far, run_.run_id()), "") << "call " << at;
+    ASSERT_LT(at, 1000U);
+  }
+}
+
+// The call is carried out and reported as failed, as by a server that loses its answer.
+TEST_F(FlushTest, ALostAnswerAtAnyCallIsRepairedByTheNextFlush) {
+  const Manifest saved = run_.save(1, 2);
+  for (std::size_t at = 0;; ++at) {
+    SimDisk far;
+    VfsTierStore store(far);
+    far.fail_after(at, EIO);
+    std::ignore = flush_to(near_, saved, store);
+    if (!far.injected()) break;
+    EXPECT_EQ(broken_tier(far, run_.run_id()), "") << "call " << at;
+    EXPECT_EQ(text_of(flush_to(near_, saved, store)), "") << "call " << at;
+    EXPECT_TRUE(has_committed(far, saved)) << "call " << at;
+    ASSERT_LT(at, 1000U);
+  }
+}
+
+TEST_F(FlushTest, AnErrorOfAnyReadIsRepairedByTheNextFlush) {
+  const Manifest saved = run_.save(1, 2);
+  const std::size_t reads = near_.read_count();
+  ASSERT_EQ(text_of(flush_to(near_, saved, store_)), "");
+  const std::size_t used = near_.read_count() - reads;
+  for (std::size_t at = 0; at < used; ++at) {
+    SimDisk far;
+    VfsTierStore store(far);
+    near_.fail_read_at(near_.read_count() + at, EIO);
+    std::ignore = flush_to(near_, saved, store);
+    EXPECT_EQ(broken_tier(far, run_.run_id()), "") << "read " << at;
+    EXPECT_EQ(text_of(flush_to(near_, saved, store)), "") << "read " << at;
+    EXPECT_TRUE(has_committed(far, saved)) << "read " << at;
+  }
+}
+
+constexpr std::string_view kFailPoints[] = {"tier.created",  "tier.append",   "tier.written",
+                                            "tier.renamed",  "tier.settled",  "flush.file",
+                                            "flush.settled", "flush.checked", "flush.manifest_put"};
+
+// A flusher ends at a durable step, for the first, second and third time that it comes there; what
+// it has synced survives a power cut, and the next flusher completes the attempt.
+TEST_F(FlushTest, AnEndAtAnyStepLeavesAWholeRun) {
+  const Manifest saved = run_.save(1, 2);
+  for (const std::string_view point : kFailPoints) {
+    for (int pass = 1; pass <= 3; ++pass) {
+      SimDisk far;
+      VfsTierStore store(far);
+      const std::string where = std::string(point) + " " + std::to_string(pass);
+      ASSERT_TRUE(fail_points::arm(std::string(point) + "=error@" + std::to_string(pass)));
+      const Status flushed = flush_to(near_, saved, store);
+      fail_points::disarm();
+      EXPECT_TRUE(!flushed || pass > 1) << where;
+      EXPECT_EQ(broken_tier(far, run_.run_id()), "") << where;
+      far.power_off();
+      for (const auto& image : far.crash_images(kImagesMax, 0)) {
+        ASSERT_EQ(broken_tier(*image, run_.run_id()), "") << where << ": " << image->label();
+        VfsTierStore again(*image);
+        ASSERT_EQ(text_of(flush_to(near_, saved, again)), "") << where << ": " << image->label();
+        ASSERT_TRUE(has_committed(*image, saved)) << where << ": " << image->label();
+      }
+    }
+  }
+}
+
+// The power of the tier goes at every call; what is left is a whole run, without the attempt or
+// with all of it, and the next flush completes it.
+TEST_F(FlushTest, APowerCutAtAnyCallLeavesAWholeRun) {
+  const Manifest first = run_.save(1);
+  const Manifest saved = run_.save(2, 2);
+  SimDisk begun;
+  VfsTierStore begun_store(begun);
+  ASSERT_EQ(text_of(flush_to(near_, first, begun_store)), "");
+  std::size_t images = 0;
+  for (std::size_t at = 0;; ++at) {
+    const auto far = begun.clone();
+    VfsTierStore store(*far);
+    far->crash_at(at);
+    const bool is_over = flush_to(near_, saved, store).has_value();
+    if (is_over) far->power_off();
+    far->for_each_crash_image(kImagesMax, at, [&](SimDisk& image) {
+      ++images;
+      const std::string where = "call " + std::to_string(at) + ": " + image.label();
+      ASSERT_EQ(broken_tier(image, run_.run_id()), "") << where;
+      ASSERT_TRUE(has_committed(image, first)) << where;
+      ASSERT_TRUE(!is_over || has_committed(image, saved)) << where;
+      VfsTierStore again(image);
+      ASSERT_EQ(text_of(flush_to(near_, saved, again)), "") << where;
+      ASSERT_EQ(broken_tier(image, run_.run_id()), "") << where;
+    });
+    if (is_over) break;
+    ASSERT_LT(at, 1000U);
+  }
+  EXPECT_GT(images, 400U);
+  RecordProperty("crash_images", static_cast<int>(images));
+}
+
+// A flusher dies at every call without losing power; the next one then goes on, and the power goes
+// once it has acknowledged the attempt.
+TEST_F(FlushTest, WhatADeadFlusherLeftUnsyncedIsSyncedByTheNext) {
+  const Manifest saved = run_.save(1, 2);
+  std::size_t images = 0;
+  for (std::size_t at = 0;; ++at) {
+    SimDisk far;
+    VfsTierStore store(far);
+    far.kill_at(at);
+    const bool is_over = flush_to(near_, saved, store).has_value();
+    far.revive();
+    ASSERT_EQ(text_of(flush_to(near_, saved, store)), "") << "call " << at;
+    far.power_off();
+    far.for_each_crash_image(kImagesMax, at, [&](SimDisk& image) {
+      ++images;
+      ASSERT_TRUE(has_committed(image, saved)) << "call " << at << ": " << image.label();
+      ASSERT_EQ(broken_tier(image, run_.run_id()), "") << "call " << at << ": " << image.label();
+    });
+    if (is_over) break;
+    ASSERT_LT(at, 1000U);
+  }
+  EXPECT_GT(images, 50U);
+}
+
+// Whether a flush that loses power at some call, and one that ends well, keep their promises if the
+// sync of that number does nothing.
+bool shows(Vfs& near, SimDisk& begun, const Manifest& saved, std::size_t ignored) {
+  for (std::size_t cut = ignored + 1;; ++cut) {
+    const auto far = begun.clone();
+    VfsTierStore store(*far);
+    far->ignore_sync(ignored);
+    far->crash_at(cut);
+    const bool is_over = flush_to(near, saved, store).has_value();
+    if (is_over) far->power_off();
+    bool has_shown = false;
+    far->for_each_crash_image(kImagesMax, cut, [&](SimDisk& image) {
+      const bool is_lost = is_over && !has_committed(image, saved);
+      has_shown = has_shown || is_lost || !broken_tier(image, saved.run_id).empty();
+    });
+    if (has_shown || is_over) return has_shown;
+  }
+}
+
+TEST_F(FlushTest, NoSyncCanBeLeftOut) {
+  ASSERT_TRUE(copy_history(read_run(near_).value(), near_, store_));
+  const Manifest saved = run_.save(1, 2);
+  const auto far = far_.clone();
+  VfsTierStore store(*far);
+  ASSERT_EQ(text_of(flush_to(near_, saved, store)), "");
+  std::size_t syncs = 0;
+  for (const SimOperation& operation : far->operations()) {
+    const bool is_sync =
+        operation.kind == SimOperationKind::kSync || operation.kind == SimOperationKind::kSyncDir;
+    if (!is_sync) continue;
+    ++syncs;
+    EXPECT_TRUE(shows(near_, far_, saved, operation.index))
+        << operation.index << " " << operation.name;
+  }
+  EXPECT_EQ(syncs, 6U);  // two files, two directories, the manifest and its directory
+}
+
+// The history alone, which fences others, is durable, too.
+TEST_F(FlushTest, ACopiedHistorySurvivesAPowerCut) {
+  ASSERT_TRUE(copy_history(read_run(near_).value(), near_, store_));
+  far_.power_off();
+  for (const auto& image : far_.crash_images(kImagesMax, 0)) {
+    const auto there = read_run(*image);
+    ASSERT_TRUE(there) << image->label();
+    EXPECT_EQ(there->claims.size(), 1U) << image->label();
+    EXPECT_TRUE(there->claims.front().record) << image->label();
+  }
+}
+
+TEST_F(FlushTest, AnAttemptIsNotFlushedAfterAClaimThatOnlyTheTierHas) {
+  const Manifest first = run_.save(1);
+  ASSERT_EQ(text_of(flush_to(near_, first, store_)), "");
+  const Manifest second = run_.save(2);
+  ASSERT_TRUE(claim_generation(far_, run_.run_id(), first.point));  // a job on another machine
+  const Status flushed = flush_to(near_, second, store_);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kFenced) << flushed.error().message();
+  EXPECT_FALSE(has_committed(far_, second));
+}
+
+// The claim comes while the files are on their way.
+TEST_F(FlushTest, AClaimOnTheTierDuringAFlushFencesIt) {
+  const Manifest saved = run_.save(1);
+  RateLimit unlimited(0);
+  const std::atomic<bool> never{false};
+  const RunListing listing = read_run(near_).value();
+  ASSERT_TRUE(copy_history(listing, near_, store_));
+  bool has_claimed = false;
+  const Status flushed = flush_attempt(
+      near_, saved, store_, {.rate = unlimited, .stop = never, .on_bytes = [&](std::uint64_t) {
+                               if (std::exchange(has_claimed, true)) return;
+                               ASSERT_TRUE(claim_generation(far_, run_.run_id(), {}));
+                             }});
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kFenced) << flushed.error().message();
+  EXPECT_FALSE(has_committed(far_, saved));
+}
+
+TEST_F(FlushTest, TwoClaimsOfOneNumberFenceTheFlush) {
+  const Manifest first = run_.save(1);
+  ASSERT_EQ(text_of(flush_to(near_, first, store_)), "");
+  ASSERT_TRUE(claim_generation(far_, run_.run_id(), first.point));
+  run_.claim(first.point);
+  const Manifest second = run_.save(2);
+  const Status flushed = flush_to(near_, second, store_);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kFenced) << flushed.error().message();
+}
+
+TEST_F(FlushTest, ADamagedClaimTakesItsNumberOnTheTierToo) {
+  const Manifest saved = run_.save(1);
+  ASSERT_TRUE(near_.flip_bit(generation_file_name(1), 99));
+  EXPECT_EQ(text_of(flush_to(near_, saved, store_)), "");
+  ASSERT_EQ(read_run(far_)->claims.size(), 1U);
+  EXPECT_FALSE(read_run(far_)->claims.front().record);
+}
+
+TEST_F(FlushTest, ATierOfAnotherRunIsRefused) {
+  NearRun other(far_);
+  const Status flushed = flush_to(near_, run_.save(1), store_);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kMismatch) << flushed.error().message();
+  EXPECT_NE(flushed.error().message().find(other.run_id()), std::string::npos);
+}
+
+TEST_F(FlushTest, RotOnTheTierIsReplaced) {
+  const Manifest saved = run_.save(1, 2);
+  ASSERT_EQ(text_of(flush_to(near_, saved, store_)), "");
+  ASSERT_TRUE(far_.flip_bit(path_in_run(saved, kManifestFile), 99));
+  ASSERT_TRUE(far_.flip_bit(path_in_run(saved, saved.files[1].name), 99));
+  EXPECT_EQ(text_of(flush_to(near_, saved, store_)), "");
+  EXPECT_EQ(broken_tier(far_, run_.run_id()), "");
+  EXPECT_TRUE(has_committed(far_, saved));
+}
+
+TEST_F(FlushTest, ADeletedAttemptIsGone) {
+  const Manifest saved = run_.save(1);
+  run_.save(2);
+  ASSERT_TRUE(remove_attempt(near_, name_of(saved)));
+  const Status flushed = flush_to(near_, saved, store_);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kGone) << flushed.error().message();
+}
+
+TEST_F(FlushTest, StopEndsACopyAndLeavesNothing) {
+  const Manifest saved = run_.save(1);
+  RateLimit unlimited(0);
+  std::atomic<bool> stop{false};
+  const RunListing listing = read_run(near_).value();
+  ASSERT_TRUE(copy_history(listing, near_, store_));
+  const Status flushed = flush_attempt(
+      near_, saved, store_,
+      {.rate = unlimited, .stop = stop, .on_bytes = [&](std::uint64_t) { stop = true; }});
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kCancelled);
+  EXPECT_FALSE(far_.contents(path_in_run(saved, saved.files.front().name)));
+}
+
+TEST_F(FlushTest, AFullTierSaysSo) {
+  const Manifest saved = run_.save(1);
+  far_.set_bytes_free(3000);
+  const Status flushed = flush_to(near_, saved, store_);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kNoSpace) << flushed.error().message();
+  EXPECT_EQ(broken_tier(far_, run_.run_id()), "");
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,95 @@
+#include "tiering/merged_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/try.h"
+#include "format/names.h"
+#include "storage/vfs_tier_store.h"
+
+namespace deepfreeze {
+namespace {
+
+void add_attempt(RunListing& all, const AttemptState& attempt) {
+  const auto known = std::ranges::find(all.attempts, attempt.name, &AttemptState::name);
+  if (known == all.attempts.end()) {
+    all.attempts.push_back(attempt);
+  } else if (!known->committed() && attempt.committed()) {
+    *known = attempt;
+  }
+}
+
+void add_claim(RunListing& all, const Claim& claim) {
+  const auto known = std::ranges::find(all.claims, claim.generation, &Claim::generation);
+  if (known == all.claims.end()) {
+    all.claims.push_back(claim);
+  } else if (!known->record) {
+    known->record = claim.record;
+  }
+}
+
+Status take_run_file(Vfs& near, Vfs& far) {
+  DF_TRY(const std::string text, read_file(far, kRunFile, kRecordBytesMax));
+  VfsTierStore store(near);
+  const Status put = put_text(store, kRunFile, text);
+  // Another process may be faster; it is the same file.
+  if (!put && put.error().code() != ErrorCode::kExists) return put;
+  return store.settle("");
+}
+
+Status take_claim(const RunListing& here, const Claim& claim, Vfs& near, Vfs& far) {
+  const auto own = std::ranges::find(here.claims, claim.generation, &Claim::generation);
+  const std::string name = generation_file_name(claim.generation);
+  if (own != here.claims.end()) {
+    if (!own->record || !claim.record || *own->record == *claim.record) return {};
+    return fail(ErrorCode::kMismatch,
+                fmt::format("two processes have claimed generation {} of run {}, in {} and in {}. "
+                            "Open one of the two by its own path, with a new first directory",
+                            claim.generation, here.run.run_id, near.path_of(""), far.path_of("")));
+  }
+  if (!claim.record) return {};
+  DF_TRY(const std::string text, read_file(far, name, kRecordBytesMax));
+  VfsTierStore store(near);
+  DF_TRY_VOID(put_text(store, name, text));
+  return store.settle("");
+}
+
+}  // namespace
+
+RunListing merge(std::span<const RunListing> listings) {
+  RunListing all = listings.front();
+  for (const RunListing& listing : listings.subspan(1)) {
+    for (const AttemptState& attempt : listing.attempts) add_attempt(all, attempt);
+    for (const Claim& claim : listing.claims) add_claim(all, claim);
+  }
+  std::ranges::sort(all.attempts, {}, [](const AttemptState& attempt) {
+    return std::tuple(attempt.name.step, attempt.name.attempt_id);
+  });
+  std::ranges::sort(all.claims, {}, &Claim::generation);
+  return all;
+}
+
+Status adopt_history(Vfs& near, Vfs& far) {
+  const auto there = read_run(far);
+  if (!there && there.error().code() == ErrorCode::kNotFound) return {};
+  if (!there) return std::unexpected(there.error());
+  auto here = read_run(near);
+  if (!here && here.error().code() == ErrorCode::kNotFound) {
+    DF_TRY_VOID(take_run_file(near, far));
+    here = read_run(near);
+  }
+  if (!here) return std::unexpected(here.error());
+  if (here->run.run_id != there->run.run_id) {
+    return fail(
+        ErrorCode::kMismatch,
+        fmt::format("{} holds run {}, and its tier {} holds run {}: each run needs tiers of "
+                    "its own",
+                    near.path_of(""), here->run.run_id, far.path_of(""), there->run.run_id));
+  }
+  for (const Claim& claim : there->claims) DF_TRY_VOID(take_claim(*here, claim, near, far));
+  return {};
+}
+
+}  // namespace deepfreeze
