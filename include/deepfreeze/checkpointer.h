@@ -36,8 +36,29 @@ namespace deepfreeze {
 // How far a save has come; each includes those before.
 enum class Level : std::uint8_t {
   kCaptured,  // the state is copied: the caller may change it
-  kLocal,     // the manifest is committed on the first tier
-  kDurable,   // and on the last tier
+  kLocal,     // committed in the run's own directory
+  kDurable,   // and on the last tier of Options::tiers that this step is meant for
+};
+
+// What has become of one checkpoint on one tier.
+struct TierProgress {
+  enum class State : std::uint8_t { kNotMeant, kWaiting, kCommitted, kLeftOut };
+  std::string path;  // of the tier
+  State state = State::kWaiting;
+  bool operator==(const TierProgress&) const = default;
+};
+
+// One tier of the run, while this process copies checkpoints to it.
+struct TierStatus {
+  std::string path;
+  std::size_t waiting = 0;                 // checkpoints
+  std::optional<std::uint64_t> step = {};  // that is being copied
+  std::uint64_t bytes_sent = 0;            // of that step
+  std::uint64_t bytes_total = 0;
+  std::uint64_t committed = 0;  // checkpoints
+  std::uint64_t left_out = 0;   // they gave way to newer ones while the tier was behind
+  std::uint64_t failures = 0;
+  std::optional<Error> error = {};  // of the last try; absent if it was a success
 };
 
 struct SaveStatus {
@@ -61,6 +82,7 @@ struct SaveStatus {
   std::optional<std::uint64_t> non_finite;  // values, once written; absent without statistics
   std::vector<std::string> torn;            // keys that changed while they were captured
   std::vector<Divergence> diverged;         // once durable: see Options::audit_saves
+  std::vector<TierProgress> tiers;          // as in Options::tiers; filled by the rank that commits
   std::optional<Error> error;
 };
 
@@ -119,7 +141,8 @@ struct CheckpointInfo {
   std::uint64_t bytes = 0;  // of all its files
   std::uint32_t world_size = 1;
   bool abandoned = false;  // the current line did not pass through it
-  std::string path;        // of the attempt's directory, absolute
+  std::string path;        // of the attempt's directory, absolute; on the nearest tier that has it
+  std::vector<std::string> copies;  // the same on farther tiers, nearest first
   std::map<std::string, double> metrics;
   std::map<std::string, std::string> tags;
   std::map<std::string, std::string> environment;
@@ -141,6 +164,13 @@ struct RestoreTarget {
 // the number never falls. It must not throw.
 using OnProgress = std::function<void(std::uint64_t bytes_read)>;
 
+// A file of a checkpoint that did not verify on one tier and was read from the next.
+struct MendedFile {
+  std::string file;
+  std::string path;  // of the attempt's directory with the bad copy
+  std::string cause;
+};
+
 // A checkpoint opened for reading, its index verified.
 class OpenCheckpoint {
  public:
@@ -154,6 +184,10 @@ class OpenCheckpoint {
   // are verified unless `verify` is false.
   [[nodiscard]] Status read(std::span<const RestoreTarget> targets, bool verify = true,
                             const OnProgress& on_progress = {}) const;
+  // Bad copies that open_checkpoint() and read() have come upon; the bytes came from other tiers.
+  [[nodiscard]] std::vector<MendedFile> mended() const;
+  // The attempt's directory from which each file is read, by the file's name.
+  [[nodiscard]] std::map<std::string, std::string> sources() const;
 
   struct State;
   explicit OpenCheckpoint(std::shared_ptr<const State> state) : state_(std::move(state)) {}
@@ -264,6 +298,17 @@ class Checkpointer {
   // saved before are abandoned if they lie beyond that point.
   [[nodiscard]] Status continue_from(const CheckpointInfo& info);
 
+  // Replaces bad copies that a restore has come upon by good ones, behind training. Does nothing
+  // without Options::tiers.
+  void heal(const CheckpointInfo& info, std::span<const MendedFile> mended);
+
+  // The tiers of this process, as in Options::tiers. Empty on ranks that do not commit.
+  [[nodiscard]] std::vector<TierStatus> tiers() const;
+  // Waits until the tiers have all they are meant to have. kTimeout names those that have not; the
+  // next open(), or `deepfreeze flush`, goes on with them. kFenced, kMismatch: a tier belongs to
+  // another process or run.
+  [[nodiscard]] Status drain(std::chrono::milliseconds timeout);
+
   // Collective: returns rank 0's value. For choices that depend on clocks, which differ between
   // ranks.
   [[nodiscard]] Result<bool> as_rank0(bool own);
@@ -275,8 +320,9 @@ class Checkpointer {
 
   // Waits for the save in flight; its error is in its handle.
   void wait();
-  // Waits likewise, and gives threads and memory back. An error if saves have failed, none was ever
-  // committed, and nobody has waited for the first that failed.
+  // Waits likewise, then for the tiers, at most Options::drain_wait_max, and gives threads and
+  // memory back. An error if saves have failed, none was ever committed, and nobody has waited for
+  // the first that failed. A tier that stays behind is only logged.
   [[nodiscard]] Status close();
 
  private:

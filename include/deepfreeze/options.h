@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace deepfreeze {
 
@@ -52,12 +53,26 @@ struct ParentPoint {
   bool operator==(const ParentPoint&) const = default;
 };
 
+// A farther place of the run, such as a shared file system. Checkpoints are committed in the run's
+// own directory first and copied behind training, newest first, every block checked on the way. A
+// tier holds the same run: it can be opened by its own path, on any machine that sees it.
+struct Tier {
+  std::string path;                         // a directory; open() makes it if there is none
+  std::optional<std::uint64_t> every = {};  // only steps that are multiples of it; absent: all
+  Keep keep = {};                           // the tier's own rules
+  std::uint64_t bytes_per_second = 0;       // at most so many; 0: no limit
+  bool operator==(const Tier&) const = default;
+};
+
 struct Options {
   // The other ranks of the job; null: there are none. All open one directory that all of them see,
   // with the same options, and then make the calls that are marked "collective" together: the same
   // ones in the same order.
   std::shared_ptr<RankGroup> ranks;
   Keep keep;
+  // Nearest first. A checkpoint leaves the run's directory only when `keep` allows it and no tier
+  // waits for it.
+  std::vector<Tier> tiers;
   std::optional<ParentPoint> parent;  // recorded when the run is created
   // For restoring only: the run must exist; nothing is made, claimed or changed, and save() and
   // prewarm() are refused. Without this option a directory that can't be written is not opened.
@@ -80,6 +95,7 @@ struct Options {
   std::uint32_t audit_saves = 100;
   std::chrono::milliseconds busy_wait_max{600'000};    // then kBusy
   std::chrono::milliseconds commit_wait_max{600'000};  // for other ranks' parts
+  std::chrono::milliseconds drain_wait_max{600'000};   // close() waits so long for the tiers
   std::size_t copy_threads = 0;                        // 0: one per core the process may use
   std::size_t write_threads = 4;                       // writes in flight
   std::size_t read_threads = 4;

@@ -14,6 +14,7 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "storage/posix_vfs.h"
+#include "tiering/merged_run.h"
 
 namespace deepfreeze {
 namespace {
@@ -107,12 +108,17 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
     options.parent->run = parent.string();
   }
   DF_TRY(auto vfs, open_directory(root, options.read_only));
+  DF_TRY(std::vector<FarTier> tiers, open_tiers(root, options.tiers, options.read_only));
+  if (!options.read_only && ranks.commits()) {
+    for (const FarTier& tier : tiers) DF_TRY_VOID(adopt_history(*vfs, tier.store->view()));
+  }
   DF_TRY(RunWriter writer, options.read_only ? RunWriter::open_to_read(*vfs)
                                              : RunWriter::open(*vfs, options.parent, options.keep));
   DF_TRY(auto trace_file, TraceFile::from_environment());
   try {
     Parts parts = {.ranks = ranks,
                    .vfs = std::move(vfs),
+                   .tiers = std::move(tiers),
                    .writer = std::move(writer),
                    .write_engine = std::move(write_engine),
                    .trace_file = std::move(trace_file)};
@@ -239,6 +245,21 @@ Status Checkpointer::continue_from(const CheckpointInfo& info) {
   impl_->writer.continue_from(point_of(info));
   impl_->save_index = std::max(impl_->writer.save_index(), info.save_index);
   return {};
+}
+
+void Checkpointer::heal(const CheckpointInfo& info, std::span<const MendedFile> mended) {
+  if (impl_->owner == ::getpid() && impl_->flusher) impl_->heal(info, mended);
+}
+
+std::vector<TierStatus> Checkpointer::tiers() const {
+  if (impl_->owner != ::getpid() || !impl_->flusher || !impl_->ranks.commits()) return {};
+  return impl_->tier_statuses();
+}
+
+Status Checkpointer::drain(std::chrono::milliseconds timeout) {
+  DF_TRY_VOID(check_usable("drain"));
+  impl_->wait_idle();
+  return impl_->flusher ? impl_->flusher->drain(timeout) : Status{};
 }
 
 void Checkpointer::wait() {

@@ -109,6 +109,8 @@ void Checkpointer::Impl::run_job(SaveJob& job) {
     free_arena();
   }
   note_end(committed, job.handle());
+  if (!committed) watch.forget(job.attempt());
+  if (committed && flusher) flusher->wake();
   if (committed && ranks.commits()) collect_or_warn(job);
   if (!committed && !ranks.is_alone()) leaves_aborted = true;
 }
@@ -142,8 +144,9 @@ Status Checkpointer::Impl::check_may_save(std::string_view operation) const {
 
 // The save itself is durable, whatever becomes of older ones.
 void Checkpointer::Impl::collect_or_warn(const SaveJob& job) {
+  committed_generation = job.generation();
   try {
-    collect(job);
+    collect(job.generation());
   } catch (const std::exception& cause) {
     log_warning("old checkpoints stay: " + out_of_memory(cause).message());
   }
@@ -151,7 +154,7 @@ void Checkpointer::Impl::collect_or_warn(const SaveJob& job) {
 
 // Only after a commit of our own, so nothing goes before a newer step is durable; and only while
 // the run is ours, because the next owner's rules may keep more.
-void Checkpointer::Impl::collect(const SaveJob& job) {
+void Checkpointer::Impl::collect(std::uint64_t generation) {
   const trace::Span span("collect garbage");
   const Keep& keep = options.keep;
   const bool left_aborted = leaves_aborted.exchange(false);  // a later one is for the next commit
@@ -160,10 +163,83 @@ void Checkpointer::Impl::collect(const SaveJob& job) {
   const ScopeExit try_again([&] {
     if (left_aborted && !is_collected) leaves_aborted = true;
   });
-  if (!check_not_fenced(*vfs, job.generation())) return;
-  const auto collected = collect_garbage(*vfs, keep, false);
+  if (!check_not_fenced(*vfs, generation)) return;
+  const auto held = [this](const RunListing& listing) {
+    return flusher ? flusher->held(listing) : std::vector<AttemptName>();
+  };
+  const auto collected = collect_garbage(*vfs, keep, {.held = held});
   is_collected = collected.has_value();
   if (!is_collected) log_warning("old checkpoints stay: " + collected.error().message());
+  if (!is_collected || !flusher) return;
+  flusher->note_deleted(collected->removed);
+  watch.deleted(collected->removed);
+}
+
+std::unique_ptr<Flusher> Checkpointer::Impl::start_flusher(std::vector<FarTier> far) {
+  for (const FarTier& tier : far) far_views.push_back(&tier.store->view());
+  if (far.empty()) return nullptr;
+  if (options.read_only) {
+    unwritten_tiers = std::move(far);
+    return nullptr;
+  }
+  Flusher::Settings settings = {.near = *vfs,
+                                .tiers = std::move(far),
+                                .on_committed = [this](const AttemptName& name, std::size_t tier) {
+                                  reached_tier(name, tier);
+                                }};
+  if (!ranks.commits()) {
+    settings.is_awaited = [this](std::size_t tier) { return watch.is_awaited(tier); };
+  }
+  return std::make_unique<Flusher>(std::move(settings));
+}
+
+// In the flusher's thread: a checkpoint that only waited for this tier may go now.
+void Checkpointer::Impl::reached_tier(const AttemptName& name, std::size_t tier) {
+  watch.committed(name, tier);
+  const std::uint64_t generation = committed_generation.load();
+  if (ranks.commits() && generation != 0) collect(generation);
+}
+
+// Nothing is done about a checkpoint that was deleted meanwhile.
+void Checkpointer::Impl::heal(const CheckpointInfo& info, std::span<const MendedFile> mended) {
+  std::vector<Vfs*> views = {vfs.get()};
+  views.insert(views.end(), far_views.begin(), far_views.end());
+  const AttemptName name{info.step, info.attempt_id};
+  for (const MendedFile& one : mended) {
+    for (std::size_t tier = 0; tier < views.size(); ++tier) {
+      if (views[tier]->path_of(attempt_dir_name(name)) != one.path) continue;
+      const auto manifest = read_manifest(*views[tier], name, "");
+      if (!manifest) continue;
+      const auto file = std::ranges::find(manifest->files, one.file, &ManifestFile::name);
+      if (file == manifest->files.end()) continue;
+      flusher->mend({.manifest = *manifest, .file = *file, .bad = tier});
+    }
+  }
+}
+
+std::vector<TierStatus> Checkpointer::Impl::tier_statuses() const {
+  std::vector<TierStatus> statuses;
+  for (TierReport& report : flusher->reports()) {
+    TierStatus status = {.path = std::move(report.place),
+                         .waiting = report.waiting,
+                         .bytes_sent = report.bytes_sent,
+                         .bytes_total = report.bytes_total,
+                         .committed = report.committed,
+                         .left_out = report.left_out,
+                         .failures = report.failures,
+                         .error = std::move(report.error)};
+    if (report.copying) status.step = report.copying->step;
+    statuses.push_back(std::move(status));
+  }
+  return statuses;
+}
+
+// A tier that is down must not keep the program from ending.
+void Checkpointer::Impl::drain_or_warn() {
+  if (!flusher) return;
+  const Status drained =
+      flusher->drain(std::min(options.drain_wait_max, kWaitMax), Flusher::OnFailure::kGiveUp);
+  if (!drained) log_warning(drained.error().within("close").message());
 }
 
 void Checkpointer::Impl::wait_idle() {
@@ -259,6 +335,7 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
                                     .commit_wait_max = std::min(options.commit_wait_max, kWaitMax),
                                     .confirm = confirm};
   const Image image = capturer.image(plan);
+  watch.expect({plan.identity.step, plan.identity.attempt_id}, handle);
   auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
   handle->capturing(capture->session());
   capture->belongs_to(job);
@@ -351,8 +428,8 @@ SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State
 
 Result<std::vector<CheckpointInfo>> Checkpointer::Impl::own_candidates() {
   DF_TRY_VOID(writer.find_directory());
-  DF_TRY(const RunListing listing, read_run(*vfs));
-  return describe_all(*vfs, listing);
+  DF_TRY(const TieredListing found, read_tiers(*vfs, far_views));
+  return describe_tiers(found, *vfs, far_views);
 }
 
 Result<CheckpointInfo> Checkpointer::Impl::best_of_own(const std::vector<CheckpointInfo>& infos,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "agreement/job_ranks.h"
+#include "api/tiers.h"
 #include "base/bounded_queue.h"
 #include "deepfreeze/checkpointer.h"
 #include "pipeline/write_engine.h"
@@ -36,6 +37,7 @@ struct Checkpointer::Impl {
   struct Parts {
     JobRanks ranks;
     std::unique_ptr<Vfs> vfs;
+    std::vector<FarTier> tiers;
     RunWriter writer;
     std::unique_ptr<WriteEngine> write_engine;
     std::unique_ptr<TraceFile> trace_file;
@@ -51,6 +53,8 @@ struct Checkpointer::Impl {
         capturer(options, *parts.write_engine, devices),
         trace_file(std::move(parts.trace_file)),
         write_engine(std::move(parts.write_engine)),
+        watch(options.tiers),
+        flusher(start_flusher(std::move(parts.tiers))),
         worker([this] { work(); }) {}
 
   ~Impl() { stop(); }
@@ -60,13 +64,21 @@ struct Checkpointer::Impl {
     capturer.fence_all();
     fail_unconfirmed();
     jobs.close();
-    if (worker.joinable()) worker.join();
+    if (!worker.joinable()) return;
+    worker.join();
+    drain_or_warn();
+    if (flusher) flusher->stop();
   }
 
   void work();
   void run_job(SaveJob& job);
   void collect_or_warn(const SaveJob& job);
-  void collect(const SaveJob& job);
+  void collect(std::uint64_t generation);
+  [[nodiscard]] std::unique_ptr<Flusher> start_flusher(std::vector<FarTier> far);
+  void reached_tier(const AttemptName& name, std::size_t tier);
+  void drain_or_warn();
+  void heal(const CheckpointInfo& info, std::span<const MendedFile> mended);
+  [[nodiscard]] std::vector<TierStatus> tier_statuses() const;
   void wait_idle();
   void wait_for_jobs();
   void fail_unconfirmed();
@@ -108,6 +120,10 @@ struct Checkpointer::Impl {
   Capturer capturer;
   const std::unique_ptr<TraceFile> trace_file;      // null: no trace
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
+  TierWatch watch;
+  std::vector<Vfs*> far_views;                          // of the flusher's tiers, or of those below
+  std::vector<FarTier> unwritten_tiers;                 // of a run that was opened read-only
+  std::atomic<std::uint64_t> committed_generation = 0;  // of our last commit
   const pid_t owner = ::getpid();
   bool closed = false;
   std::atomic<bool> leaves_aborted = false;  // attempts of ours, for the next commit to remove
@@ -123,7 +139,8 @@ struct Checkpointer::Impl {
   std::shared_ptr<SaveHandle::State> first_failed;  // also its caller's, while none has committed
 
   BoundedQueue<std::shared_ptr<SaveJob>> jobs{kJobsQueuedMax};
-  std::thread worker;  // last: it uses all above
+  const std::unique_ptr<Flusher> flusher;  // null: there are no tiers to write; it uses all above
+  std::thread worker;                      // last: it uses all above
 };
 
 }  // namespace deepfreeze

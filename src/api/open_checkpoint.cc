@@ -22,10 +22,15 @@ std::uint64_t total_bytes(const Manifest& manifest) {
   return bytes;
 }
 
-// The run and the committed manifest that `info` names, read anew.
+// The run and the committed manifest that `info` names, read anew, on each tier that has it.
 struct Located {
-  std::unique_ptr<Vfs> vfs;
+  std::vector<std::unique_ptr<Vfs>> tiers;  // nearest first
   Manifest manifest;
+  [[nodiscard]] std::vector<Vfs*> views() const {
+    std::vector<Vfs*> views;
+    for (const auto& tier : tiers) views.push_back(tier.get());
+    return views;
+  }
 };
 
 // It was listed, so it was there.
@@ -34,15 +39,33 @@ Error as_gone(Error error) {
   return {ErrorCode::kGone, error.message(), error.os_errno()};
 }
 
-Result<Located> locate(const CheckpointInfo& info) {
-  DF_TRY(auto vfs, open_posix_vfs(std::filesystem::path(info.path).parent_path()));
+Result<Located> locate_at(const std::string& path, const AttemptName& name) {
+  DF_TRY(auto vfs, open_posix_vfs(std::filesystem::path(path).parent_path()));
   DF_TRY(const RunListing listing, read_run(*vfs));
-  auto manifest = read_manifest(*vfs, {info.step, info.attempt_id}, listing.run.run_id);
+  auto manifest = read_manifest(*vfs, name, listing.run.run_id);
   if (!manifest) return std::unexpected(as_gone(std::move(manifest).error()));
   if (manifest->outcome != Outcome::kCommitted) {
-    return fail(ErrorCode::kGone, "open " + info.path + ": the attempt was aborted");
+    return fail(ErrorCode::kGone, "open " + path + ": the attempt was aborted");
   }
-  return Located{std::move(vfs), *std::move(manifest)};
+  Located located{.tiers = {}, .manifest = *std::move(manifest)};
+  located.tiers.push_back(std::move(vfs));
+  return located;
+}
+
+// A tier that does not have it any more, or can't be read, is left out while another one has it.
+Result<Located> locate(const CheckpointInfo& info) {
+  const AttemptName name{info.step, info.attempt_id};
+  Result<Located> located = locate_at(info.path, name);
+  for (const std::string& copy : info.copies) {
+    auto farther = locate_at(copy, name);
+    if (!farther) continue;
+    if (!located) {
+      located = std::move(farther);
+    } else if (farther->manifest == located->manifest) {
+      located->tiers.push_back(std::move(farther->tiers.front()));
+    }
+  }
+  return located;
 }
 
 // kNotFound is for a run without checkpoints: a caller may start afresh on it.
@@ -95,9 +118,11 @@ Status wait_for_streams(std::span<const RestoreTarget> targets, CudaDevices& dev
   return {};
 }
 
-Status fill(const CheckpointInfo& info, std::span<const RestoreTarget> targets) {
+Status fill(Checkpointer& run, const CheckpointInfo& info, std::span<const RestoreTarget> targets) {
   DF_TRY(const OpenCheckpoint opened, open_checkpoint(info));
-  return opened.read(targets);
+  DF_TRY_VOID(opened.read(targets));
+  run.heal(info, opened.mended());
+  return {};
 }
 
 // Empty if none of `infos` verifies. kGone if one was deleted meanwhile.
@@ -109,7 +134,7 @@ Result<std::optional<CheckpointInfo>> fill_newest(Checkpointer& run,
     const auto is_same = [&](const auto& tried) { return tried.first.path == info.path; };
     if (std::ranges::any_of(report.fell_back_from, is_same)) continue;
     const Status filled =
-        run.agree(attempt_dir_name({info.step, info.attempt_id}), fill(info, targets));
+        run.agree(attempt_dir_name({info.step, info.attempt_id}), fill(run, info, targets));
     if (filled) return info;
     if (!is_fault(filled.error())) return std::unexpected(as_mismatch(filled.error()));
     report.fell_back_from.emplace_back(info, filled.error());
@@ -132,6 +157,25 @@ std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing) {
   return infos;
 }
 
+std::vector<CheckpointInfo> describe_tiers(const TieredListing& found, Vfs& near,
+                                           std::span<Vfs* const> far) {
+  std::vector<Vfs*> views = {&near};
+  views.insert(views.end(), far.begin(), far.end());
+  std::vector<CheckpointInfo> infos = describe_all(near, found.merged);
+  for (CheckpointInfo& info : infos) {
+    const AttemptName name{info.step, info.attempt_id};
+    std::vector<std::string> paths;
+    for (std::size_t tier = 0; tier < views.size(); ++tier) {
+      if (!is_committed_in(found.tiers[tier], name)) continue;
+      paths.push_back(views[tier]->path_of(attempt_dir_name(name)));
+    }
+    if (paths.empty()) continue;  // its records are faulty wherever it lies
+    info.path = std::move(paths.front());
+    info.copies.assign(paths.begin() + 1, paths.end());
+  }
+  return infos;
+}
+
 Point point_of(const CheckpointInfo& info) {
   return {.generation = info.generation,
           .step = info.step,
@@ -141,8 +185,12 @@ Point point_of(const CheckpointInfo& info) {
 
 struct OpenCheckpoint::State {
   CheckpointInfo info;
-  std::unique_ptr<Vfs> vfs;
-  std::shared_ptr<const Snapshot> snapshot;  // borrows *vfs
+  std::vector<std::unique_ptr<Vfs>> tiers;
+  std::shared_ptr<const Snapshot> snapshot;  // borrows the tiers
+
+  [[nodiscard]] std::string path_on(std::size_t tier) const {
+    return tiers[tier]->path_of(attempt_dir_name({info.step, info.attempt_id}));
+  }
 };
 
 const CheckpointInfo& OpenCheckpoint::info() const { return state_->info; }
@@ -166,6 +214,24 @@ Status OpenCheckpoint::read(std::span<const RestoreTarget> targets, bool verify,
                                          .thread_count = kReadThreads,
                                          .on_progress = on_progress,
                                          .devices = &devices});
+}
+
+std::vector<MendedFile> OpenCheckpoint::mended() const {
+  std::vector<MendedFile> files;
+  for (const MendedRead& mended : state_->snapshot->mended()) {
+    if (mended.is_gone) continue;
+    files.push_back({mended.file, state_->path_on(mended.tier), mended.cause});
+  }
+  return files;
+}
+
+std::map<std::string, std::string> OpenCheckpoint::sources() const {
+  std::map<std::string, std::string> sources;
+  const auto& files = state_->snapshot->manifest().files;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    sources.emplace(files[i].name, state_->path_on(state_->snapshot->tier_of(i)));
+  }
+  return sources;
 }
 
 Result<std::vector<CheckpointInfo>> list_checkpoints(const std::filesystem::path& run) {
@@ -197,8 +263,8 @@ Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info) {
   DF_TRY(Located located, locate(info));
   auto state = std::make_shared<OpenCheckpoint::State>();
   state->info = info;
-  state->vfs = std::move(located.vfs);
-  DF_TRY(state->snapshot, Snapshot::open(*state->vfs, located.manifest));
+  DF_TRY(state->snapshot, Snapshot::open(located.views(), located.manifest));
+  state->tiers = std::move(located.tiers);
   return OpenCheckpoint(std::move(state));
 }
 
@@ -207,7 +273,7 @@ Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info,
   DF_TRY(const Located located, locate(info));
   DF_TRY(
       const auto faults,
-      verify_attempt(*located.vfs, located.manifest,
+      verify_attempt(*located.tiers.front(), located.manifest,
                      {.verify = true, .thread_count = kReadThreads, .on_progress = on_progress}));
   std::vector<FaultInfo> infos;
   for (const Fault& fault : faults) {
@@ -217,8 +283,14 @@ Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info,
 }
 
 Status delete_checkpoint(const CheckpointInfo& info) {
-  DF_TRY(const auto vfs, open_posix_vfs(std::filesystem::path(info.path).parent_path()));
-  return delete_checkpoint(*vfs, {info.step, info.attempt_id});
+  std::vector<std::string> paths = {info.path};
+  paths.insert(paths.end(), info.copies.begin(), info.copies.end());
+  // The nearest first: from there a flush would bring it back to the others.
+  for (const std::string& path : paths) {
+    DF_TRY(const auto vfs, open_posix_vfs(std::filesystem::path(path).parent_path()));
+    DF_TRY_VOID(delete_checkpoint(*vfs, {info.step, info.attempt_id}));
+  }
+  return {};
 }
 
 Result<RestoreReport> restore_newest(Checkpointer& run, std::span<const RestoreTarget> targets) {

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "api/tiers.h"
 #include "deepfreeze/checkpointer.h"
 #include "manifest/run_directory.h"
 #include "restore/snapshot.h"
@@ -14,6 +15,9 @@ inline constexpr std::size_t kReadThreads = 4;  // reads in flight; two already 
 
 // All committed checkpoints that were not deleted, newest first, including faulty ones.
 [[nodiscard]] std::vector<CheckpointInfo> describe_all(Vfs& vfs, const RunListing& listing);
+// The same for a run on several tiers.
+[[nodiscard]] std::vector<CheckpointInfo> describe_tiers(const TieredListing& found, Vfs& near,
+                                                         std::span<Vfs* const> far);
 [[nodiscard]] Point point_of(const CheckpointInfo& info);
 
 // True for errors that make a restore fall back: the checkpoint is at fault, not the request, nor

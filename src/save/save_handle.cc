@@ -1,5 +1,6 @@
 #include "save/save_handle.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,8 +43,39 @@ void SaveHandle::State::reach(Level level) {
   const std::lock_guard lock(mutex);
   status.captured = true;
   status.local = status.local || level != Level::kCaptured;
-  status.durable = status.durable || level == Level::kDurable;
-  if (status.durable) status.durable_seconds = seconds_since(started);
+  note_durable();
+  changed.notify_all();
+}
+
+// The last tier that the step is meant for decides; without any, the run's own directory does.
+void SaveHandle::State::note_durable() {
+  const auto meant = std::ranges::find_if(
+      status.tiers.rbegin(), status.tiers.rend(),
+      [](const TierProgress& tier) { return tier.state != TierProgress::State::kNotMeant; });
+  const bool is_meant = meant != status.tiers.rend();
+  if (is_meant && meant->state == TierProgress::State::kLeftOut && !left_out) {
+    left_out = Error(ErrorCode::kCancelled,
+                     fmt::format("step {} was left out of {}: newer steps went first, and it has "
+                                 "been deleted since",
+                                 status.step, meant->path));
+  }
+  const bool is_there = !is_meant || meant->state == TierProgress::State::kCommitted;
+  if (!status.local || status.durable || !is_there) return;
+  status.durable = true;
+  status.durable_seconds = seconds_since(started);
+}
+
+void SaveHandle::State::meant_for(std::vector<TierProgress> tiers) {
+  const std::lock_guard lock(mutex);
+  status.tiers = std::move(tiers);
+}
+
+void SaveHandle::State::on_tier(std::size_t tier, TierProgress::State state) {
+  const std::lock_guard lock(mutex);
+  TierProgress& progress = status.tiers.at(tier);
+  if (progress.state != TierProgress::State::kWaiting) return;
+  progress.state = state;
+  note_durable();
   changed.notify_all();
 }
 
@@ -123,12 +155,16 @@ void SaveHandle::State::found_diverged(std::vector<Divergence> diverged) {
 
 Status SaveHandle::wait(Level level, std::optional<std::chrono::milliseconds> timeout) const {
   const auto is_reached = [this, level] { return reached(state_->status, level); };
-  return state_->wait_until(is_reached, timeout);
+  const auto failure = [this, level] {
+    const bool is_lost = level == Level::kDurable && !state_->status.error;
+    return is_lost ? state_->left_out : state_->status.error;
+  };
+  return state_->wait_until(is_reached, failure, timeout);
 }
 
 Status SaveHandle::wait_copied(std::optional<std::chrono::milliseconds> timeout) const {
   const auto is_copied = [this] { return state_->is_copied || state_->status.captured; };
-  return state_->wait_until(is_copied, timeout);
+  return state_->wait_until(is_copied, [this] { return state_->status.error; }, timeout);
 }
 
 void SaveHandle::confirm(std::vector<std::string> torn) const {
@@ -141,9 +177,10 @@ void SaveHandle::confirm(std::vector<std::string> torn) const {
 }
 
 Status SaveHandle::State::wait_until(const std::function<bool()>& reached,
+                                     const std::function<std::optional<Error>()>& failure,
                                      std::optional<std::chrono::milliseconds> timeout) {
   std::unique_lock lock(mutex);
-  const auto settled = [&] { return reached() || status.error.has_value(); };
+  const auto settled = [&] { return reached() || failure().has_value(); };
   if (timeout) {
     // A longer one would overflow the clock that it is added to.
     constexpr std::chrono::milliseconds kTimeoutMax = std::chrono::hours(24 * 365);
@@ -152,9 +189,9 @@ Status SaveHandle::State::wait_until(const std::function<bool()>& reached,
     changed.wait(lock, settled);
   }
   if (reached()) return {};
-  if (status.error) {
+  if (auto error = failure()) {
     is_told = true;
-    return std::unexpected(*status.error);
+    return std::unexpected(*std::move(error));
   }
   return deepfreeze::fail(ErrorCode::kTimeout,
                           "wait for step " + std::to_string(status.step) + ": timed out");

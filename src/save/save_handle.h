@@ -28,8 +28,12 @@ class UnconfirmedSave {
 struct SaveHandle::State {
   explicit State(std::uint64_t step) { status.step = step; }
 
+  // kLocal: committed in the run's own directory, and durable if no tier is still meant to have it.
   void reach(Level level);
   void fail(Error error);
+  // The tiers of the run, before the save is committed; then what has become of it on one.
+  void meant_for(std::vector<TierProgress> tiers);
+  void on_tier(std::size_t tier, TierProgress::State state);
   // All is copied: a caller that waits for it may compare, then confirm().
   void copied();
   // The caller's last handle went before the save was confirmed.
@@ -44,8 +48,9 @@ struct SaveHandle::State {
   void committed_in(double seconds);
   void found_diverged(std::vector<Divergence> diverged);
 
-  // Until `reached`, or the save has failed; the save's own error, or kTimeout.
+  // Until `reached`, or `failure` says why it never will be; that error, or kTimeout.
   [[nodiscard]] Status wait_until(const std::function<bool()>& reached,
+                                  const std::function<std::optional<Error>()>& failure,
                                   std::optional<std::chrono::milliseconds> timeout);
 
   const Monotonic::time_point started = Monotonic::now();
@@ -56,6 +61,10 @@ struct SaveHandle::State {
   bool is_copied = false;
   bool is_told = false;                          // a waiting caller has the error
   std::shared_ptr<UnconfirmedSave> unconfirmed;  // until confirmed, abandoned or failed
+  std::optional<Error> left_out;  // the last tier will never have it; the save itself is committed
+
+ private:
+  void note_durable();
 };
 
 // In a forked child the last reference leaves it as it is: a thread of the parent may be waiting

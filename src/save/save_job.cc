@@ -114,7 +114,7 @@ bool SaveJob::settle(const Status& written) {
   const Status committed = commit();
   handle_->committed_in(seconds_since(started));
   if (committed) {
-    handle_->reach(Level::kDurable);
+    handle_->reach(Level::kLocal);
     return true;
   }
   handle_->fail(committed.error());

@@ -35,6 +35,7 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings settings,
           std::shared_ptr<LiveCapture> capture, std::shared_ptr<SaveHandle::State> handle);
 
+  [[nodiscard]] AttemptName attempt() const;
   [[nodiscard]] std::uint64_t generation() const { return plan_.identity.generation; }
   [[nodiscard]] const std::shared_ptr<SaveHandle::State>& handle() const { return handle_; }
 
@@ -68,7 +69,6 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   [[nodiscard]] std::span<const std::uint32_t> block_crcs_of(std::size_t file) const;
   [[nodiscard]] std::vector<PartName> part_names() const;
   [[nodiscard]] std::vector<OwnPart> own_parts() const;
-  [[nodiscard]] AttemptName attempt() const;
   [[nodiscard]] bool is_alone() const { return plan_.identity.part.world_size == 1; }
   void end_capture();
   void give_up(const Error& error);
