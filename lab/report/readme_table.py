@@ -81,7 +81,7 @@ LINES = (
     beside_training("Run time, a checkpoint at every step, 2 CPU cores", "run time", digits=2),
     line("Run time, a checkpoint every 4th step, one H200", "gpu", DEVICE, ON_DEVICE, "run time",
          digits=2),
-    beside_training("Training waits for each save, 2 CPU cores", "stall, ms", " ms"),
+    beside_training("Training waits for each save, fence included", "stall, ms", " ms"),
     line("A save by itself, until it is synced", "storage-big", RESNET152, ALONE, "durable GB/s",
          unit=" GB/s", digits=2, most_is_best=True),
     line("A restore from a cold disk", "storage-big", RESNET152, ALONE, "restore GB/s",
