@@ -56,9 +56,10 @@ def test_it_can_be_killed_and_run_again(place: Path) -> None:
         printed += first.stdout.readlines()
     last = int(printed[-1])
     (place / "first.py").write_text(program(str(last + 3)))
-    again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=200)
     steps = [int(each) for each in again.stdout.split()]
-    assert last <= steps[0] <= last + 2  # one save may have been in flight, or done and not printed
+    # The last save may have been copied, the one before it sealed; or both done, one not printed.
+    assert last - 1 <= steps[0] <= last + 2
     assert steps[-1] == last + 2
 
 
