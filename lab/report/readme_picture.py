@@ -30,7 +30,7 @@ SETTINGS: dict[Any, Any] = {
 }  # fmt: skip
 FOOT = (
     "ResNet-50 with Adam, 307 MB of state, a checkpoint at every step, 2 cores. "
-    "Medians; lines go from the best round to the worst."
+    "Medians of 2 or 4 rounds; lines: best to worst."
 )
 
 
