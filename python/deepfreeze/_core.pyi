@@ -70,6 +70,7 @@ class CheckpointInfo:
     world_size: int
     abandoned: bool
     path: str
+    copies: tuple[str, ...]  # the same checkpoint on farther tiers
     metrics: dict[str, float]
     tags: dict[str, str]
     environment: dict[str, str]
@@ -97,6 +98,7 @@ class SaveStatus:
     non_finite: int | None
     diverged: list[tuple[str, list[int]]]
     torn: list[str]
+    tiers: list[tuple[str, str]]  # path; "not meant", "waiting", "committed" or "left out"
     error: BaseException | None  # an instance of the matching CheckpointError
 
 class SaveHandle:
@@ -114,6 +116,10 @@ class OpenCheckpoint:
     def objects(self, rank: int = 0) -> str:
         """The state tree that the rank saved; "" if it saved none."""
     def tensors(self) -> list[TensorSpec]: ...
+    def mended(self) -> list[tuple[str, str, str]]:
+        """Bad copies that were come upon: file, the checkpoint's directory, cause."""
+    def sources(self) -> dict[str, str]:
+        """The checkpoint's directory from which each file is read."""
     def read(
         self, targets: Sequence[Target], verify: bool, counter: ReadCounter | None = None
     ) -> None: ...
@@ -150,6 +156,11 @@ class Engine:
         commit_wait_max_seconds: float = 600.0,
         audit_saves: int = 100,
         read_only: bool = False,
+        # path, every, rules of keep (last, every, best), bytes per second
+        tiers: Sequence[
+            tuple[str, int | None, int | None, int | None, tuple[str, str, int] | None, int]
+        ] = (),
+        drain_wait_max_seconds: float = 600.0,
     ) -> None: ...
     # streams: pairs of a device and the stream that its work is given to
     def prewarm(self, table: Table, objects: str, streams: Sequence[tuple[int, int]] = ()) -> None:
@@ -184,8 +195,24 @@ class Engine:
         """Collective: the value that rank 0 gives."""
     def agree(self, subject: str, code: str = "", message: str = "") -> None:
         """Collective: raises, on all ranks, the error of the first that has one."""
+    def heal(self, info: CheckpointInfo, restored: OpenCheckpoint) -> None:
+        """Replaces the bad copies that a restore has come upon, in the background."""
+    def tiers(self) -> list[TierStatus]: ...
+    def drain(self, timeout_seconds: float) -> None:
+        """Returns when no tier waits for anything."""
     def wait(self) -> None: ...
     def close(self) -> None: ...
+
+class TierStatus:
+    path: str
+    waiting: int
+    step: int | None
+    bytes_sent: int
+    bytes_total: int
+    committed: int
+    left_out: int
+    failures: int
+    error: BaseException | None
 
 def check_devices() -> None:
     """Raises CheckpointError if the memory of CUDA devices can't be captured, and says why."""

@@ -136,6 +136,12 @@ void bind_info(nb::module_& module) {
       .def_ro("world_size", &CheckpointInfo::world_size)
       .def_ro("abandoned", &CheckpointInfo::abandoned)
       .def_prop_ro("path", [](const CheckpointInfo& info) { return path_text(info.path); })
+      .def_prop_ro("copies",
+                   [](const CheckpointInfo& info) {
+                     nb::list paths;
+                     for (const std::string& copy : info.copies) paths.append(path_text(copy));
+                     return nb::tuple(paths);
+                   })
       .def_ro("metrics", &CheckpointInfo::metrics)
       .def_ro("tags", &CheckpointInfo::tags)
       .def_ro("environment", &CheckpointInfo::environment)
@@ -155,6 +161,23 @@ void bind_checkpoint(nb::module_& module) {
       .def_prop_ro("info", &OpenCheckpoint::info)
       .def("objects", &OpenCheckpoint::objects, "rank"_a = 0)
       .def("tensors", [](const OpenCheckpoint& self) { return self.tensors(); })
+      .def("mended",
+           [](const OpenCheckpoint& self) {
+             nb::list files;
+             for (const MendedFile& mended : self.mended()) {
+               files.append(nb::make_tuple(text_of(mended.file), path_text(mended.path),
+                                           text_of(mended.cause)));
+             }
+             return files;
+           })
+      .def("sources",
+           [](const OpenCheckpoint& self) {
+             nb::dict sources;
+             for (const auto& [file, path] : self.sources()) {
+               sources[text_of(file)] = path_text(path);
+             }
+             return sources;
+           })
       .def("read", &read, "targets"_a, "verify"_a, "counter"_a = nb::none());
   nb::class_<ReadCounter>(module, "ReadCounter")
       .def(nb::init<>())

@@ -127,6 +127,19 @@ Status status_of(const std::string& code, const std::string& message) {
   return std::unexpected(Error(ErrorCode::kInternal, message));
 }
 
+// Path, every, the rules of keep (last, every, best), bytes per second.
+using TierForm = std::tuple<std::string, std::optional<std::uint64_t>, std::optional<std::size_t>,
+                            std::optional<std::uint64_t>, std::optional<BestForm>, std::uint64_t>;
+
+Tier tier_of(const TierForm& form) {
+  const auto& [path, every, keep_last, keep_every, keep_best, rate] = form;
+  Tier tier{.path = path, .every = every, .keep = {}, .bytes_per_second = rate};
+  tier.keep.last = keep_last;
+  tier.keep.every = keep_every;
+  if (keep_best) tier.keep.best = best_of_form(*keep_best);
+  return tier;
+}
+
 Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::size_t> keep_last,
                          std::optional<std::uint64_t> keep_every,
                          const std::optional<BestForm>& keep_best,
@@ -134,8 +147,11 @@ Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::s
                          const std::string& on_busy, double busy_wait_max_seconds,
                          const std::string& profile, std::optional<std::size_t> arena_bytes_max,
                          bool statistics, nb::object ranks, double commit_wait_max_seconds,
-                         std::uint32_t audit_saves, bool read_only) {
+                         std::uint32_t audit_saves, bool read_only,
+                         const std::vector<TierForm>& tiers, double drain_wait_max_seconds) {
   Options options;
+  for (const TierForm& form : tiers) options.tiers.push_back(tier_of(form));
+  options.drain_wait_max = milliseconds_of(drain_wait_max_seconds);
   options.read_only = read_only;
   options.audit_saves = audit_saves;
   options.ranks = make_ranks(std::move(ranks));
@@ -202,8 +218,58 @@ void wait_handle(const SaveHandle& handle, const std::string& level,
   without_gil([&] { return handle.wait(wanted, timeout_of(timeout_seconds)); });
 }
 
-nb::object status_error(const SaveStatus& status) {
-  return status.error ? make_exception(*status.error) : nb::none();
+nb::object exception_of(const std::optional<Error>& error) {
+  return error ? make_exception(*error) : nb::none();
+}
+
+std::string_view name_of(TierProgress::State state) {
+  switch (state) {
+    case TierProgress::State::kNotMeant:
+      return "not meant";
+    case TierProgress::State::kWaiting:
+      return "waiting";
+    case TierProgress::State::kCommitted:
+      return "committed";
+    case TierProgress::State::kLeftOut:
+      return "left out";
+  }
+  return "";
+}
+
+// Path and state.
+std::vector<std::pair<std::string, std::string>> tiers_of(const SaveStatus& status) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const TierProgress& tier : status.tiers) pairs.emplace_back(tier.path, name_of(tier.state));
+  return pairs;
+}
+
+void bind_tiers(nb::module_& module, nb::class_<Checkpointer>& engine) {
+  nb::class_<TierStatus>(module, "TierStatus")
+      .def_ro("path", &TierStatus::path)
+      .def_ro("waiting", &TierStatus::waiting)
+      .def_ro("step", &TierStatus::step)
+      .def_ro("bytes_sent", &TierStatus::bytes_sent)
+      .def_ro("bytes_total", &TierStatus::bytes_total)
+      .def_ro("committed", &TierStatus::committed)
+      .def_ro("left_out", &TierStatus::left_out)
+      .def_ro("failures", &TierStatus::failures)
+      .def_prop_ro("error", [](const TierStatus& tier) { return exception_of(tier.error); });
+  engine.def("tiers", &Checkpointer::tiers)
+      .def(
+          "drain",
+          [](Checkpointer& self, double timeout_seconds) {
+            without_gil([&] { return self.drain(milliseconds_of(timeout_seconds)); });
+          },
+          "timeout_seconds"_a)
+      .def(
+          "heal",
+          [](Checkpointer& self, const CheckpointInfo& info, const OpenCheckpoint& restored) {
+            without_gil([&]() -> Status {
+              self.heal(info, restored.mended());
+              return {};
+            });
+          },
+          "info"_a, "restored"_a);
 }
 
 void bind_handle(nb::module_& module) {
@@ -227,7 +293,8 @@ void bind_handle(nb::module_& module) {
       .def_ro("non_finite", &SaveStatus::non_finite)
       .def_prop_ro("diverged", [](const SaveStatus& status) { return pairs_of(status.diverged); })
       .def_ro("torn", &SaveStatus::torn)
-      .def_prop_ro("error", &status_error);
+      .def_prop_ro("tiers", &tiers_of)
+      .def_prop_ro("error", [](const SaveStatus& status) { return exception_of(status.error); });
   nb::class_<SaveHandle>(module, "SaveHandle")
       .def("wait", &wait_handle, "level"_a, "timeout_seconds"_a.none())
       .def(
@@ -272,6 +339,7 @@ void bind_agreement(nb::class_<Checkpointer>& engine) {
 
 void bind_engine(nb::module_& module) {
   const std::vector<StreamForm> no_streams;
+  const std::vector<TierForm> no_tiers;
   module.def("check_devices", [] { without_gil([] { return check_devices(); }); });
   bind_handle(module);
   nb::class_<Table>(module, "Table")
@@ -279,6 +347,7 @@ void bind_engine(nb::module_& module) {
       .def("place", &Table::place, "addresses"_a, "guards"_a, "devices"_a);
   nb::class_<Checkpointer> engine(module, "Engine");
   bind_agreement(engine);
+  bind_tiers(module, engine);
   engine
       .def(
           "__init__",
@@ -288,17 +357,19 @@ void bind_engine(nb::module_& module) {
              std::optional<std::pair<std::string, std::uint64_t>> parent,
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
              std::optional<std::size_t> arena_bytes_max, bool statistics, nb::object ranks,
-             double commit_wait_max_seconds, std::uint32_t audit_saves, bool read_only) {
-            new (self) Checkpointer(
-                open_engine(path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
-                            busy_wait_max_seconds, profile, arena_bytes_max, statistics,
-                            std::move(ranks), commit_wait_max_seconds, audit_saves, read_only));
+             double commit_wait_max_seconds, std::uint32_t audit_saves, bool read_only,
+             const std::vector<TierForm>& tiers, double drain_wait_max_seconds) {
+            new (self) Checkpointer(open_engine(
+                path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
+                busy_wait_max_seconds, profile, arena_bytes_max, statistics, std::move(ranks),
+                commit_wait_max_seconds, audit_saves, read_only, tiers, drain_wait_max_seconds));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
           "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0,
-          "audit_saves"_a = 100, "read_only"_a = false)
+          "audit_saves"_a = 100, "read_only"_a = false, "tiers"_a = no_tiers,
+          "drain_wait_max_seconds"_a = 600.0)
       .def("prewarm", &prewarm, "table"_a, "objects"_a, "streams"_a = no_streams)
       .def("save", &lend_and_save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a,
            "environment"_a, "confirm"_a = false, "streams"_a = no_streams)

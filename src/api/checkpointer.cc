@@ -109,7 +109,7 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
   }
   DF_TRY(auto vfs, open_directory(root, options.read_only));
   DF_TRY(std::vector<FarTier> tiers, open_tiers(root, options.tiers, options.read_only));
-  if (!options.read_only && ranks.commits()) {
+  if (!options.read_only) {  // by every rank: the first one to come would make another run
     for (const FarTier& tier : tiers) DF_TRY_VOID(adopt_history(*vfs, tier.store->view()));
   }
   DF_TRY(RunWriter writer, options.read_only ? RunWriter::open_to_read(*vfs)

@@ -17,7 +17,9 @@ constexpr std::size_t kImagesMax = 200;
 
 class FlushTest : public testing::Test {
  protected:
-  FlushTest() { set_log_sink([](std::string_view) {}); }  // records are rebuilt
+  FlushTest() {
+    set_log_sink([](std::string_view) {});
+  }  // records are rebuilt
   ~FlushTest() override { set_log_sink({}); }
 
   SimDisk near_;

@@ -30,11 +30,11 @@ void add_claim(RunListing& all, const Claim& claim) {
   }
 }
 
-Status take_run_file(Vfs& near, Vfs& far) {
-  DF_TRY(const std::string text, read_file(far, kRunFile, kRecordBytesMax));
+// Another rank may be faster; it takes the same file.
+Status take_file(const std::string& name, Vfs& near, Vfs& far) {
+  DF_TRY(const std::string text, read_file(far, name, kRecordBytesMax));
   VfsTierStore store(near);
-  const Status put = put_text(store, kRunFile, text);
-  // Another process may be faster; it is the same file.
+  const Status put = put_text(store, name, text);
   if (!put && put.error().code() != ErrorCode::kExists) return put;
   return store.settle("");
 }
@@ -50,10 +50,7 @@ Status take_claim(const RunListing& here, const Claim& claim, Vfs& near, Vfs& fa
                             claim.generation, here.run.run_id, near.path_of(""), far.path_of("")));
   }
   if (!claim.record) return {};
-  DF_TRY(const std::string text, read_file(far, name, kRecordBytesMax));
-  VfsTierStore store(near);
-  DF_TRY_VOID(put_text(store, name, text));
-  return store.settle("");
+  return take_file(name, near, far);
 }
 
 }  // namespace
@@ -77,7 +74,7 @@ Status adopt_history(Vfs& near, Vfs& far) {
   if (!there) return std::unexpected(there.error());
   auto here = read_run(near);
   if (!here && here.error().code() == ErrorCode::kNotFound) {
-    DF_TRY_VOID(take_run_file(near, far));
+    DF_TRY_VOID(take_file(std::string(kRunFile), near, far));
     here = read_run(near);
   }
   if (!here) return std::unexpected(here.error());
