@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "base/try.h"
+#include "base/utf8.h"
 #include "format/header_ranges.h"
 #include "format/header_text.h"
 #include "format/json_writer.h"
 #include "format/state_tree.h"
 #include "tensor/region.h"
-#include "tensor/utf8.h"
 
 namespace deepfreeze {
 namespace {

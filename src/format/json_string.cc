@@ -5,8 +5,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/utf8.h"
 #include "format/json_reader.h"
-#include "tensor/utf8.h"
 
 namespace deepfreeze {
 namespace {

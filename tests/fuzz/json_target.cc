@@ -4,12 +4,12 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "format/json_reader.h"
 #include "format/json_writer.h"
 #include "format/strict_json.h"
 #include "fuzz/fuzz_target.h"
 #include "fuzz/memory_meter.h"
-#include "tensor/utf8.h"
 
 namespace deepfreeze {
 namespace {
