@@ -71,6 +71,9 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
                                 add_scrub(program),
                                 add_doctor(program),
                                 add_gc(program),
+                                add_flush(program),
+                                add_fetch(program),
+                                add_tiers(program),
                                 add_export(program),
                                 add_import(program),
                                 add_study(program)};

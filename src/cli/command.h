@@ -25,6 +25,9 @@ struct Command {
 [[nodiscard]] Command add_scrub(Program& program);
 [[nodiscard]] Command add_doctor(Program& program);
 [[nodiscard]] Command add_gc(Program& program);
+[[nodiscard]] Command add_flush(Program& program);
+[[nodiscard]] Command add_fetch(Program& program);
+[[nodiscard]] Command add_tiers(Program& program);
 [[nodiscard]] Command add_export(Program& program);
 [[nodiscard]] Command add_import(Program& program);
 [[nodiscard]] Command add_study(Program& program);

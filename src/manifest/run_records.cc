@@ -81,18 +81,29 @@ Result<Claim> read_claim(Vfs& vfs, std::uint64_t generation) {
   return claim;
 }
 
+Result<std::vector<Claim>> read_claims(Vfs& vfs, const RootNames& names) {
+  std::vector<Claim> claims;
+  for (const std::uint64_t generation : names.generations) {
+    DF_TRY(Claim claim, read_claim(vfs, generation));
+    claims.push_back(std::move(claim));
+  }
+  return claims;
+}
+
 Result<Pass> read_once(Vfs& vfs) {
   DF_TRY(const RootNames names, list_root(vfs));
   Pass pass;
   for (const AttemptName& name : names.attempts) DF_TRY_VOID(add_attempt(vfs, name, pass));
-  for (const std::uint64_t generation : names.generations) {
-    DF_TRY(Claim claim, read_claim(vfs, generation));
-    pass.records.claims.push_back(std::move(claim));
-  }
+  DF_TRY(pass.records.claims, read_claims(vfs, names));
   return pass;
 }
 
 }  // namespace
+
+Result<std::vector<Claim>> read_claims(Vfs& vfs) {
+  DF_TRY(const RootNames names, list_root(vfs));
+  return read_claims(vfs, names);
+}
 
 Result<RunRecords> read_records(Vfs& vfs) {
   std::vector<AttemptName> gone_before;

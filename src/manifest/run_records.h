@@ -20,4 +20,7 @@ struct RunRecords {
 [[nodiscard]] Result<RunRecords> read_records(Vfs& vfs);
 inline constexpr int kReadPassesMax = 10;
 
+// The claims alone, by generation.
+[[nodiscard]] Result<std::vector<Claim>> read_claims(Vfs& vfs);
+
 }  // namespace deepfreeze

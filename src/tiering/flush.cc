@@ -8,6 +8,8 @@
 //  4  Nobody continues the run from the far tier; all files are still there.
 //  5  The manifest, without replacing; one that is there already must have the same bytes. Settle
 //     its name.
+//  6  The files and the nearer manifest are there still: a deletion may have come in between, and
+//     what it has removed must not come back without its files.
 #include "tiering/flush.h"
 
 #include <fmt/format.h>
@@ -15,7 +17,9 @@
 #include <algorithm>
 
 #include "base/fail_point.h"
+#include "base/log.h"
 #include "base/try.h"
+#include "manifest/commit.h"
 #include "manifest/record_file.h"
 #include "tiering/history_copy.h"
 
@@ -62,7 +66,7 @@ Status put_manifest(const Manifest& manifest, const std::string& text, TierStore
   DF_TRY(const std::string there, read_file(to.view(), path, kManifestBytesMax));
   if (there == text) return {};
   if (decode_manifest(there)) {
-    return fail(ErrorCode::kMismatch,
+    return fail(ErrorCode::kCorrupt,
                 fmt::format("{} has another outcome already", to.view().path_of(path)));
   }
   return put_text(to, path, text, IfTaken::kReplace);  // rot
@@ -82,9 +86,8 @@ bool is_deleted(Vfs& from, const Manifest& manifest) {
   return !record && record.error().code() == ErrorCode::kNotFound;
 }
 
-Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to,
+Status bring_files(Vfs& from, const Manifest& manifest, TierStore& to,
                    const CopySettings& settings) {
-  DF_TRY(const std::string text, read_own_manifest(from, manifest));
   for (const ManifestFile& file : manifest.files) {
     DF_TRY_VOID(bring_file(from, manifest, file, to, settings));
     DF_FAIL_POINT("flush.file");
@@ -92,26 +95,46 @@ Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to,
   DF_TRY_VOID(to.settle(""));
   DF_TRY_VOID(to.settle(directory_of(manifest)));
   DF_FAIL_POINT("flush.settled");
-  DF_TRY_VOID(check_same_history(from, to.view()));
+  return {};
+}
+
+Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to, const CopySettings& settings,
+                   Vfs* near) {
+  DF_TRY(const std::string text, read_own_manifest(from, manifest));
+  DF_TRY_VOID(bring_files(from, manifest, to, settings));
+  if (near != nullptr) DF_TRY_VOID(check_same_history(*near, to.view()));
   DF_TRY_VOID(check_all_there(manifest, to.view()));
+  DF_TRY_VOID(read_own_manifest(from, manifest));
   DF_FAIL_POINT("flush.checked");
   DF_TRY_VOID(put_manifest(manifest, text, to));
   DF_FAIL_POINT("flush.manifest_put");
-  return to.settle(directory_of(manifest));
+  DF_TRY_VOID(to.settle(directory_of(manifest)));
+  return check_all_there(manifest, to.view());
+}
+
+// Nobody else completes or removes it.
+void remove_begun(const Manifest& manifest, TierStore& to) {
+  const AttemptName name{manifest.point.step, manifest.point.attempt_id};
+  const Status removed = remove_attempt(to.view(), name);
+  if (!removed) {
+    log_warning(fmt::format("a copy of a deleted checkpoint stays in {}: {}",
+                            to.view().path_of(directory_of(manifest)), removed.error().message()));
+  }
 }
 
 }  // namespace
 
 Status flush_attempt(Vfs& from, const Manifest& manifest, TierStore& to,
-                     const CopySettings& settings) {
-  const Status flushed = flush_steps(from, manifest, to, settings);
+                     const CopySettings& settings, Vfs* near) {
+  const Status flushed = flush_steps(from, manifest, to, settings, near);
   if (flushed) return {};
   const std::string what = fmt::format("flush step {} from {} to {}", manifest.point.step,
                                        from.path_of(""), to.view().path_of(""));
-  if (is_deleted(from, manifest)) {
-    return fail(ErrorCode::kGone, what + ": it was deleted meanwhile");
+  if (!is_deleted(from, manifest) && flushed.error().code() != ErrorCode::kIncomplete) {
+    return std::unexpected(flushed.error().within(what));
   }
-  return std::unexpected(flushed.error().within(what));
+  remove_begun(manifest, to);
+  return fail(ErrorCode::kGone, what + ": it was deleted meanwhile");
 }
 
 }  // namespace deepfreeze

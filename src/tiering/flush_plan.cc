@@ -10,23 +10,23 @@ namespace {
 
 // Committed, or decided in another way, or being deleted: nothing is to be done about it.
 bool is_settled_on(const TierSeen& tier, const AttemptName& name) {
-  if (is_among(tier.listing.half_deleted, name)) return true;
-  const auto found = std::ranges::find(tier.listing.attempts, name, &AttemptState::name);
-  return found != tier.listing.attempts.end() && found->manifest.has_value();
+  if (is_among(tier.listing->half_deleted, name)) return true;
+  const auto found = std::ranges::find(tier.listing->attempts, name, &AttemptState::name);
+  return found != tier.listing->attempts.end() && found->manifest.has_value();
 }
 
 // The tier as it would be with all that nearer tiers have for it.
 RunListing with_all_meant(std::span<const TierSeen> nearer, const TierSeen& tier) {
-  RunListing all{.run = tier.listing.run,
+  RunListing all{.run = tier.listing->run,
                  .run_rebuilt = false,
                  .attempts = {},
                  .half_deleted = {},
-                 .claims = nearer.front().listing.claims};
-  for (const AttemptState& attempt : tier.listing.attempts) {
+                 .claims = nearer.front().listing->claims};
+  for (const AttemptState& attempt : tier.listing->attempts) {
     if (attempt.committed()) all.attempts.push_back(attempt);
   }
   for (const TierSeen& from : nearer) {
-    for (const AttemptState& attempt : from.listing.attempts) {
+    for (const AttemptState& attempt : from.listing->attempts) {
       if (!attempt.committed() || !is_meant_for(tier, attempt.name.step)) continue;
       if (is_settled_on(tier, attempt.name)) continue;
       const auto known = std::ranges::find(all.attempts, attempt.name, &AttemptState::name);
@@ -61,7 +61,7 @@ std::vector<Manifest> waiting_for(std::span<const TierSeen> tiers, std::size_t n
   const std::vector<AttemptName> unwanted = expired(all, tier.keep);
   std::vector<Manifest> waiting = newest_first(all);
   std::erase_if(waiting, [&](const Manifest& manifest) {
-    return is_committed_in(tier.listing, name_of(manifest)) ||
+    return is_committed_in(*tier.listing, name_of(manifest)) ||
            is_among(unwanted, name_of(manifest));
   });
   return waiting;
@@ -74,7 +74,7 @@ std::vector<AttemptName> held_on(std::span<const TierSeen> tiers, std::size_t nu
     for (const Manifest& manifest : waiting_for(tiers, far)) {
       const AttemptName name = name_of(manifest);
       const bool is_nearer_there = std::ranges::any_of(
-          between, [&](const TierSeen& tier) { return is_committed_in(tier.listing, name); });
+          between, [&](const TierSeen& tier) { return is_committed_in(*tier.listing, name); });
       if (!is_nearer_there && !is_among(held, name)) held.push_back(name);
     }
   }

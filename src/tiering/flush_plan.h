@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,7 +22,7 @@ namespace deepfreeze {
 struct TierSeen {
   std::optional<std::uint64_t> every;  // only steps that are multiples of it are meant for the tier
   Keep keep;
-  RunListing listing;
+  std::shared_ptr<const RunListing> listing;  // never null
 };
 
 [[nodiscard]] AttemptName name_of(const Manifest& manifest);

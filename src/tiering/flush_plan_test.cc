@@ -18,11 +18,14 @@ AttemptState committed(std::uint64_t step) {
 
 TierSeen tier(std::initializer_list<std::uint64_t> steps, Keep keep = {},
               std::optional<std::uint64_t> every = {}) {
-  TierSeen seen{.every = every, .keep = std::move(keep), .listing = {}};
-  for (const std::uint64_t step : steps) seen.listing.attempts.push_back(committed(step));
-  seen.listing.claims.push_back({.generation = 1, .record = GenerationRecord{.generation = 1}});
-  return seen;
+  RunListing listing;
+  for (const std::uint64_t step : steps) listing.attempts.push_back(committed(step));
+  listing.claims.push_back({.generation = 1, .record = GenerationRecord{.generation = 1}});
+  return {every, std::move(keep), std::make_shared<RunListing>(std::move(listing))};
 }
+
+// For tests that change what was seen.
+RunListing& listing_of(TierSeen& seen) { return const_cast<RunListing&>(*seen.listing); }
 
 Keep last(std::size_t count) { return {.last = count, .every = {}, .best = {}}; }
 
@@ -64,26 +67,26 @@ TEST(FlushPlan, ATierThatKeepsEverythingWaitsForAll) {
 TEST(FlushPlan, ADeletedStepIsNotSentAgain) {
   EXPECT_EQ(waiting({tier({1, 2, 3}), tier({2, 3}, last(2))}, 1), Steps{});
   std::vector<TierSeen> deleting = {tier({1, 2, 3}), tier({2, 3})};
-  deleting[1].listing.half_deleted.push_back({1, 1});
+  listing_of(deleting[1]).half_deleted.push_back({1, 1});
   EXPECT_EQ(waiting(deleting, 1), Steps{});
 }
 
 TEST(FlushPlan, AnAttemptThatWasAbortedThereIsDecided) {
   std::vector<TierSeen> tiers = {tier({1}), tier({1})};
-  tiers[1].listing.attempts[0].manifest->outcome = Outcome::kAborted;
+  listing_of(tiers[1]).attempts[0].manifest->outcome = Outcome::kAborted;
   EXPECT_EQ(waiting(tiers, 1), Steps{});
 }
 
 TEST(FlushPlan, AManifestThatRottedThereIsSentAgain) {
   std::vector<TierSeen> tiers = {tier({1}), tier({1})};
-  tiers[1].listing.attempts[0].manifest.reset();
-  tiers[1].listing.attempts[0].fault = Error(ErrorCode::kCorrupt, "rot");
+  listing_of(tiers[1]).attempts[0].manifest.reset();
+  listing_of(tiers[1]).attempts[0].fault = Error(ErrorCode::kCorrupt, "rot");
   EXPECT_EQ(waiting(tiers, 1), Steps{1});
 }
 
 TEST(FlushPlan, OnlyCommittedAttemptsAreSent) {
   std::vector<TierSeen> tiers = {tier({1, 2}), tier({})};
-  tiers[0].listing.attempts[1].manifest.reset();
+  listing_of(tiers[0]).attempts[1].manifest.reset();
   EXPECT_EQ(waiting(tiers, 1), Steps{1});
 }
 

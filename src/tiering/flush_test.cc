@@ -345,7 +345,7 @@ TEST_F(FlushTest, StopEndsACopyAndLeavesNothing) {
   ASSERT_TRUE(copy_history(listing, near_, store_));
   const Status flushed = flush_attempt(
       near_, saved, store_,
-      {.rate = unlimited, .stop = stop, .on_bytes = [&](std::uint64_t) { stop = true; }});
+      {.rate = unlimited, .stop = stop, .on_bytes = [&](std::uint64_t) { stop = true; }}, &near_);
   ASSERT_FALSE(flushed);
   EXPECT_EQ(flushed.error().code(), ErrorCode::kCancelled);
   EXPECT_FALSE(far_.contents(path_in_run(saved, saved.files.front().name)));

@@ -1,13 +1,12 @@
 #include "tiering/flusher.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/log.h"
 #include "base/named_threads.h"
 #include "base/try.h"
+#include "manifest/claims.h"
+#include "manifest/commit.h"
 #include "manifest/retention.h"
 #include "tiering/flush.h"
 #include "tiering/history_copy.h"
@@ -15,45 +14,66 @@
 namespace deepfreeze {
 namespace {
 
+// Longer waits would overflow the clock that they are added to.
+constexpr std::chrono::milliseconds kDrainMax = std::chrono::hours(24 * 365);
+
 // No later try can succeed.
 bool is_final(const Error& error) {
   return error.code() == ErrorCode::kFenced || error.code() == ErrorCode::kMismatch;
 }
 
-// Longer waits would overflow the clock that they are added to.
-constexpr std::chrono::milliseconds kDrainMax = std::chrono::hours(24 * 365);
+bool has_rule(const Keep& keep) { return keep.last || keep.every || keep.best; }
 
 }  // namespace
 
-Flusher::Flusher(Settings settings)
-    : near_(settings.near),
-      near_store_(settings.near),
-      on_committed_(std::move(settings.on_committed)),
-      is_awaited_(std::move(settings.is_awaited)) {
-  for (FarTier& tier : settings.tiers) {
+std::shared_ptr<Flusher> Flusher::start(Settings settings) {
+  auto flusher = std::make_shared<Flusher>(std::move(settings));
+  try {
+    for (std::size_t i = 0; i < flusher->workers_.size(); ++i) {
+      // Each thread keeps the flusher alive: one that hangs may outlive its owner.
+      flusher->workers_[i]->thread = std::thread([flusher, i] { flusher->work(i); });
+    }
+  } catch (const std::exception&) {  // the system refuses a thread
+    flusher->stop();
+    throw;
+  }
+  return flusher;
+}
+
+Flusher::Flusher(Settings settings) : settings_(std::move(settings)) {
+  // The stores move on: const_cast is for the one time that settings_ is taken apart.
+  for (FarTier& tier : const_cast<Settings&>(settings_).tiers) {
     auto worker = std::make_unique<Worker>(std::move(tier));
     worker->report.place = worker->tier.place;
     workers_.push_back(std::move(worker));
   }
-  try {
-    for (std::size_t i = 0; i < workers_.size(); ++i) {
-      workers_[i]->thread = std::thread([this, i] { work(i); });
-    }
-  } catch (const std::exception&) {  // no thread: those that run must end before their workers go
-    stop();
-    throw;
-  }
 }
 
-void Flusher::stop() {
+Flusher::~Flusher() = default;
+
+void Flusher::stop(std::chrono::milliseconds patience) {
   stop_.store(true, std::memory_order_relaxed);
-  {
-    const std::lock_guard lock(mutex_);  // a thread that has just looked must not miss it
-    changed_.notify_all();
-  }
   for (const auto& worker : workers_) worker->rate.stop();
+  std::unique_lock lock(mutex_);
+  if (std::exchange(is_stopped_, true)) return;
+  changed_.notify_all();
+  changed_.wait(lock, [this] { return calls_ == 0; });
+  changed_.wait_for(lock, patience, [this] {
+    return std::ranges::all_of(workers_, [](const auto& worker) {
+      return worker->has_ended || !worker->thread.joinable();
+    });
+  });
   for (const auto& worker : workers_) {
-    if (worker->thread.joinable()) worker->thread.join();
+    if (!worker->thread.joinable()) continue;
+    if (worker->has_ended) {
+      std::thread ended = std::move(worker->thread);
+      lock.unlock();
+      ended.join();
+      lock.lock();
+      continue;
+    }
+    worker->thread.detach();
+    log_warning(worker->tier.place + " does not answer: a copy to it is left behind");
   }
 }
 
@@ -66,44 +86,47 @@ void Flusher::wake() {
   changed_.notify_all();
 }
 
+std::uint64_t Flusher::wakes_of(std::size_t number) const {
+  const std::lock_guard lock(mutex_);
+  return workers_[number]->wakes;
+}
+
 // False: the flusher stops.
 bool Flusher::await_work(Worker& worker) {
   std::unique_lock lock(mutex_);
-  const auto is_due = [&] {
-    return worker.has_work && !worker.report.is_over && Monotonic::now() >= worker.next_try;
-  };
-  while (!stop_.load(std::memory_order_relaxed) && !is_due()) {
-    if (worker.has_work && !worker.report.is_over) {
+  const auto may_work = [&] { return worker.has_work && !worker.report.is_over; };
+  while (!is_stopping() && !(may_work() && Monotonic::now() >= worker.next_try)) {
+    if (may_work()) {
       changed_.wait_until(lock, worker.next_try);
     } else {
       changed_.wait(lock);
     }
   }
-  return !stop_.load(std::memory_order_relaxed);
+  return !is_stopping();
 }
 
 void Flusher::work(std::size_t number) {
   enter_own_thread("df-flush");
-  Worker& worker = *workers_[number];
-  while (await_work(worker)) {
-    std::uint64_t wakes = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      wakes = worker.wakes;
-    }
-    Status done;
-    try {
-      if (number == 0) mend_all();
-      done = is_awaited_ ? watch(number) : pass(number);
-    } catch (const std::exception& cause) {
-      done = fail(ErrorCode::kNoSpace, fmt::format("the system refuses memory: {}", cause.what()));
-    }
-    note_pass(worker, wakes, done);
+  while (await_work(*workers_[number])) {
+    const std::uint64_t wakes = wakes_of(number);
+    note_pass(number, wakes, try_pass(number));
+  }
+  const std::lock_guard lock(mutex_);
+  workers_[number]->has_ended = true;
+  changed_.notify_all();
+}
+
+Status Flusher::try_pass(std::size_t number) {
+  try {
+    return settings_.commits ? pass(number) : watch(number);
+  } catch (const std::exception& cause) {
+    return fail(ErrorCode::kNoSpace, std::string("the system refuses memory: ") + cause.what());
   }
 }
 
-void Flusher::note_pass(Worker& worker, std::uint64_t wakes, const Status& done) {
-  bool is_first = false;
+void Flusher::note_pass(std::size_t number, std::uint64_t wakes, const Status& done) {
+  Worker& worker = *workers_[number];
+  bool is_news = false;
   {
     const std::lock_guard lock(mutex_);
     TierReport& report = worker.report;
@@ -114,166 +137,292 @@ void Flusher::note_pass(Worker& worker, std::uint64_t wakes, const Status& done)
       worker.pause = kFlushPauseMin;
       worker.has_work = worker.wakes != wakes;
     } else if (done.error().code() != ErrorCode::kCancelled) {
-      is_first = !report.error;
+      report.is_over = is_final(done.error());
+      is_news = !report.error || report.is_over;
       report.error = done.error();
       ++report.failures;
-      report.is_over = is_final(done.error());
       worker.next_try = Monotonic::now() + worker.pause;
       worker.pause = std::min(2 * worker.pause, kFlushPauseMax);
     }
     changed_.notify_all();
   }
-  if (!is_first) return;
-  log_warning(fmt::format("checkpoints wait to be copied to {}: {}", worker.tier.place,
-                          done.error().message()));
+  if (!is_news) return;
+  log_warning("checkpoints wait to be copied to " + worker.tier.place + ": " +
+              done.error().message());
+  if (is_final(done.error())) end_tier(number, done.error());
 }
 
-void Flusher::mend(Mend wanted) {
+// Nobody who waits shall wait for ever.
+void Flusher::end_tier(std::size_t number, const Error& error) const {
+  if (!settings_.awaited) return;
+  for (const AttemptName& name : settings_.awaited(number)) {
+    tell(name, number, Fate::kLeftOut, error.message());
+  }
+}
+
+// In this order: an attempt that is awaited is committed on the first tier already, so the listing
+// that comes later has it, or it was deleted.
+Result<Flusher::Round> Flusher::begin_round(std::size_t number) {
+  Round round{.number = number,
+              .wakes = wakes_of(number),
+              .awaited = settings_.awaited ? settings_.awaited(number) : std::vector<AttemptName>(),
+              .near = nullptr,
+              .listing = nullptr};
+  DF_TRY(round.near, settings_.open_near());
+  DF_TRY(RunListing listing, read_run(*round.near));
+  round.listing = std::make_shared<RunListing>(std::move(listing));
+  return round;
+}
+
+Status Flusher::look(Round& round) {
+  Worker& worker = *workers_[round.number];
+  DF_TRY(const bool in_place, worker.tier.store->view().is_in_place());
+  if (!in_place) {
+    return fail(ErrorCode::kIo, worker.tier.place + " was moved or replaced while it was open");
+  }
+  DF_TRY(RunListing there, copy_history(*round.listing, *round.near, *worker.tier.store));
+  DF_TRY_VOID(settle_seen(round, there));
+  mend_manifests(round, there);
   const std::lock_guard lock(mutex_);
-  if (mends_.size() == kMendsMax) return;  // the next restore comes upon the rest
-  mends_.push_back(std::move(wanted));
-  workers_.front()->has_work = true;
-  ++workers_.front()->wakes;
-  changed_.notify_all();
+  worker.listing = std::make_shared<RunListing>(std::move(there));
+  return {};
 }
 
-void Flusher::mend_all() {
-  std::vector<Mend> mends;
-  {
-    const std::lock_guard lock(mutex_);
-    std::swap(mends, mends_);
+// The process that committed an attempt there may have died before its last sync. Only attempts
+// that a nearer tier could delete for it matter.
+Status Flusher::settle_seen(const Round& round, RunListing& there) {
+  Worker& worker = *workers_[round.number];
+  for (const AttemptState& attempt : there.attempts) {
+    if (!attempt.committed() || is_among(worker.settled, attempt.name)) continue;
+    DF_TRY_VOID(worker.tier.store->settle(attempt_dir_name(attempt.name)));
+    worker.settled.push_back(attempt.name);
   }
-  for (const Mend& wanted : mends) {
-    const Status mended = mend_one(wanted);
-    const std::string place = fmt::format("{} of step {} on {}", wanted.file.name,
-                                          wanted.manifest.point.step, view(wanted.bad).path_of(""));
-    if (mended) {
-      log_note(fmt::format("mended {} from another tier", place));
-    } else {
-      log_warning(fmt::format("{} stays damaged: {}", place, mended.error().message()));
-    }
-  }
-}
-
-// From the nearest tier that has a good copy. Nothing good is replaced: the copy that arrives has
-// been verified, and has the bytes that the bad one should have.
-Status Flusher::mend_one(const Mend& wanted) {
-  Status last = fail(ErrorCode::kIncomplete, "no tier has a good copy");
-  for (std::size_t tier = 0; tier <= workers_.size(); ++tier) {
-    if (tier == wanted.bad) continue;
-    last = copy_sealed_file({.from = view(tier),
-                             .manifest = wanted.manifest,
-                             .file = wanted.file,
-                             .to = store(wanted.bad),
-                             .if_taken = IfTaken::kReplace},
-                            {.rate = workers_.front()->rate, .stop = stop_});
-    if (last) return store(wanted.bad).settle(attempt_dir_name(name_of(wanted.manifest)));
-  }
-  return last;
-}
-
-Vfs& Flusher::view(std::size_t tier) { return store(tier).view(); }
-
-TierStore& Flusher::store(std::size_t tier) {
-  return tier == 0 ? near_store_ : *workers_[tier - 1]->tier.store;
+  std::erase_if(worker.settled,
+                [&](const AttemptName& name) { return !is_committed_in(there, name); });
+  return {};
 }
 
 // Until nothing waits; each round looks at the tiers anew, so that the newest attempt goes first.
 Status Flusher::pass(std::size_t number) {
-  Worker& worker = *workers_[number];
-  while (true) {
-    DF_TRY(const RunListing near, read_run(near_));
-    DF_TRY(RunListing there, copy_history(near, near_, *worker.tier.store));
-    {
-      const std::lock_guard lock(mutex_);
-      worker.listing = std::move(there);
-    }
-    std::vector<Manifest> waiting = waiting_for(seen(near), number + 1);
-    std::erase_if(waiting, [&](const Manifest& manifest) {
-      return is_among(worker.unreadable, name_of(manifest));
-    });
-    {
-      const std::lock_guard lock(mutex_);
-      worker.report.waiting = waiting.size();
-      if (!waiting.empty()) worker.report.copying = name_of(waiting.front());
-      worker.report.bytes_sent = 0;
-    }
+  while (!is_stopping()) {
+    DF_TRY(Round round, begin_round(number));
+    if (number == 0) mend_all(*round.near);
+    DF_TRY_VOID(look(round));
+    const std::vector<Manifest> waiting = due(round);
+    tell_awaited(round, waiting);
+    DF_TRY_VOID(bring_all(round, waiting));
+    collect(round);
     if (waiting.empty()) return {};
-    DF_TRY_VOID(bring(number, near, waiting.front()));
   }
+  return {};
+}
+
+std::vector<Manifest> Flusher::due(const Round& round) const {
+  std::vector<Manifest> waiting = waiting_for(seen(round.listing), round.number + 1);
+  const std::lock_guard lock(mutex_);
+  TierReport& report = workers_[round.number]->report;
+  std::erase_if(report.unreadable, [&](const AttemptName& name) {
+    return std::ranges::none_of(
+        waiting, [&](const Manifest& manifest) { return name_of(manifest) == name; });
+  });
+  std::erase_if(waiting, [&](const Manifest& manifest) {
+    return is_among(report.unreadable, name_of(manifest));
+  });
+  report.waiting = waiting.size();
+  return waiting;
+}
+
+void Flusher::tell_awaited(const Round& round, std::span<const Manifest> waiting) const {
+  const std::vector<TierSeen> tiers = seen(round.listing);
+  for (const AttemptName& name : round.awaited) {
+    const bool waits = std::ranges::any_of(
+        waiting, [&](const Manifest& manifest) { return name_of(manifest) == name; });
+    if (waits) continue;
+    if (is_committed_in(*tiers[round.number + 1].listing, name)) {
+      tell(name, round.number, Fate::kCommitted, "");
+    } else if (is_committed_in(*round.listing, name)) {
+      tell(name, round.number, Fate::kLeftOut,
+           "by its rules it would not stay there, or no copy of it verifies");
+    } else {
+      tell(name, round.number, Fate::kLeftOut,
+           "newer steps went first, and it has been deleted since");
+    }
+  }
+}
+
+// No call begins once stop() has begun to wait for those under way.
+void Flusher::tell(const AttemptName& name, std::size_t tier, Fate fate,
+                   std::string_view why) const {
+  if (!settings_.tell) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_stopped_) return;
+    ++calls_;
+  }
+  settings_.tell(name, tier, fate, why);
+  const std::lock_guard lock(mutex_);
+  --calls_;
+  changed_.notify_all();
 }
 
 // Until all that is awaited has been seen.
 Status Flusher::watch(std::size_t number) {
-  while (is_awaited_(number)) {
-    DF_TRY(const RunListing there, read_run(view(number + 1)));
-    for (const AttemptState& attempt : there.attempts) {
-      if (attempt.committed()) on_committed_(attempt.name, number);
+  std::chrono::milliseconds pause = kFlushPauseMin;
+  while (!is_stopping()) {
+    DF_TRY(Round round, begin_round(number));
+    if (number == 0) mend_all(*round.near);
+    if (round.awaited.empty()) return {};
+    DF_TRY(RunListing there, read_run(workers_[number]->tier.store->view()));
+    DF_TRY_VOID(settle_seen(round, there));
+    {
+      const std::lock_guard lock(mutex_);
+      workers_[number]->listing = std::make_shared<RunListing>(std::move(there));
     }
+    tell_awaited(round, due(round));
     std::unique_lock lock(mutex_);
-    if (stop_.load(std::memory_order_relaxed)) break;
-    if (is_awaited_(number)) changed_.wait_for(lock, kWatchPause);
+    if (!is_stopping()) changed_.wait_for(lock, pause);
+    pause = std::min(2 * pause, kWatchPauseMax);
   }
   return {};
 }
 
-Status Flusher::bring(std::size_t number, const RunListing& near, const Manifest& manifest) {
-  Worker& worker = *workers_[number];
-  const Status brought = copy_from_nearest(number, near, manifest);
-  if (!brought && brought.error().code() == ErrorCode::kGone) return {};  // listed anew
-  if (!brought && brought.error().code() == ErrorCode::kCorrupt) {
-    // The next attempts are not held up by it.
-    worker.unreadable.push_back(name_of(manifest));
-    log_warning(brought.error().message());
+// A commit in between is newer, and goes first.
+Status Flusher::bring_all(const Round& round, std::span<const Manifest> waiting) {
+  for (const Manifest& manifest : waiting) {
+    {
+      const std::lock_guard lock(mutex_);
+      Worker& worker = *workers_[round.number];
+      if (worker.wakes != round.wakes) return {};
+      worker.report.copying = name_of(manifest);
+      worker.report.bytes_sent = 0;
+    }
+    DF_TRY_VOID(bring(round, manifest));
+  }
+  return {};
+}
+
+Status Flusher::bring(const Round& round, const Manifest& manifest) {
+  const Status brought = copy_from_nearest(round, manifest);
+  if (brought) {
+    note_brought(round.number, manifest);
+    if (is_among(round.awaited, name_of(manifest))) {
+      tell(name_of(manifest), round.number, Fate::kCommitted, "");
+    }
     return {};
   }
-  DF_TRY_VOID(brought);
-  {
-    const std::lock_guard lock(mutex_);
-    ++worker.report.committed;
-    for (std::size_t farther = number + 1; farther < workers_.size(); ++farther) {
-      workers_[farther]->has_work = true;
-      ++workers_[farther]->wakes;
-    }
-    worker.listing.attempts.push_back(
-        {.name = name_of(manifest), .manifest = manifest, .fault = {}});
-    changed_.notify_all();
-  }
-  if (on_committed_) on_committed_(name_of(manifest), number);
-  collect(number, near);
+  if (brought.error().code() != ErrorCode::kCorrupt) return brought;
+  note_unreadable(round, manifest, brought.error());
   return {};
 }
 
-Status Flusher::copy_from_nearest(std::size_t number, const RunListing& near,
-                                  const Manifest& manifest) {
+void Flusher::note_brought(std::size_t number, const Manifest& manifest) {
   Worker& worker = *workers_[number];
-  const std::vector<TierSeen> tiers = seen(near);
-  std::size_t source = 0;
-  while (source < number && !is_committed_in(tiers[source].listing, name_of(manifest))) ++source;
-  Vfs& from = view(source);
+  worker.settled.push_back(name_of(manifest));
+  const std::lock_guard lock(mutex_);
+  auto listing = std::make_shared<RunListing>(*worker.listing);
+  listing->attempts.push_back({.name = name_of(manifest), .manifest = manifest, .fault = {}});
+  worker.listing = std::move(listing);
+  worker.report.copying.reset();
+  ++worker.report.committed;
+  for (std::size_t farther = number + 1; farther < workers_.size(); ++farther) {
+    workers_[farther]->has_work = true;
+    ++workers_[farther]->wakes;
+  }
+  changed_.notify_all();
+}
+
+// Other attempts are not held up by it.
+void Flusher::note_unreadable(const Round& round, const Manifest& manifest, const Error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    workers_[round.number]->report.unreadable.push_back(name_of(manifest));
+  }
+  log_warning(error.message());
+  if (is_among(round.awaited, name_of(manifest))) {
+    tell(name_of(manifest), round.number, Fate::kLeftOut, error.message());
+  }
+}
+
+// The nearest copy that verifies.
+Status Flusher::copy_from_nearest(const Round& round, const Manifest& manifest) {
+  Worker& worker = *workers_[round.number];
+  const std::vector<TierSeen> tiers = seen(round.listing);
   const CopySettings settings = {
       .rate = worker.rate, .stop = stop_, .on_bytes = [&](std::uint64_t bytes) {
         const std::lock_guard lock(mutex_);
         worker.report.bytes_sent += bytes;
         worker.report.bytes_total += bytes;
       }};
-  return flush_attempt(from, manifest, *worker.tier.store, settings);
+  Status last = fail(ErrorCode::kGone, "no nearer tier has it any more");
+  for (std::size_t source = 0; source <= round.number; ++source) {
+    if (!is_committed_in(*tiers[source].listing, name_of(manifest))) continue;
+    Vfs& from = source == 0 ? *round.near : workers_[source - 1]->tier.store->view();
+    last = flush_attempt(from, manifest, *worker.tier.store, settings, round.near.get());
+    const bool may_be_better = !last && (last.error().code() == ErrorCode::kCorrupt ||
+                                         last.error().code() == ErrorCode::kGone);
+    if (!may_be_better) return last;
+  }
+  return last;  // a failure, so that a pause comes before the next look
 }
 
-// By the tier's own rules; a deletion here never follows from one on another tier.
-void Flusher::collect(std::size_t number, const RunListing& near) {
-  Worker& worker = *workers_[number];
-  const Keep& keep = worker.tier.keep;
-  if (!keep.last && !keep.every && !keep.best) return;
-  const auto held = [&](const RunListing&) { return held_on(seen(near), number + 1); };
-  const auto collected = collect_garbage(worker.tier.store->view(), keep, {.held = held});
+// What was deleted by a process that has not saved yet, or was fenced, might be wanted by another.
+void Flusher::collect(const Round& round) {
+  const std::uint64_t generation = settings_.generation();
+  if (generation == 0 || is_stopping()) return;
+  if (!check_not_fenced(*round.near, generation)) return;
+  collect_far(round);
+  collect_near(round);
+}
+
+void Flusher::collect_near(const Round& round) {
+  if (!has_rule(settings_.near_keep)) return;
+  const auto held = [&](const RunListing& listing) {
+    const auto near = std::make_shared<RunListing>(listing);
+    std::vector<AttemptName> names = held_by_tiers(near, false);
+    // A listing may be old: the copy that the deletion relies on is looked for right before it.
+    for (const AttemptName& name : expired(listing, settings_.near_keep)) {
+      for (std::size_t i = 0; i < workers_.size() && !is_among(names, name); ++i) {
+        if (!is_there_now(i, name)) names.push_back(name);
+      }
+    }
+    return names;
+  };
+  const auto collected = collect_garbage(*round.near, settings_.near_keep, {.held = held});
+  if (collected) return note_deleted(collected->removed);
+  log_warning("old checkpoints stay: " + collected.error().message());
+}
+
+// True, too, if the tier was not known to have it.
+bool Flusher::is_there_now(std::size_t number, const AttemptName& name) const {
+  std::shared_ptr<const RunListing> listing;
+  {
+    const std::lock_guard lock(mutex_);
+    if (workers_[number]->report.is_over) return true;
+    listing = workers_[number]->listing;
+  }
+  if (!is_committed_in(*listing, name)) return true;
+  return read_manifest(workers_[number]->tier.store->view(), name, "").has_value();
+}
+
+// By the tier's own rules, and by claims that are of now; a deletion here never follows from one on
+// another tier.
+void Flusher::collect_far(const Round& round) {
+  Worker& worker = *workers_[round.number];
+  if (!has_rule(worker.tier.keep)) return;
+  const auto near = read_run(*round.near);
+  if (!near || !copy_history(*near, *round.near, *worker.tier.store))
+    return;  // the next pass tells
+  const auto held = [&](const RunListing&) {
+    return held_on(seen(round.listing), round.number + 1);
+  };
+  const auto collected =
+      collect_garbage(worker.tier.store->view(), worker.tier.keep, {.held = held});
   if (collected) return;
-  log_warning(fmt::format("old checkpoints stay on {}: {}", worker.tier.place,
-                          collected.error().message()));
+  log_warning("old checkpoints stay on " + worker.tier.place + ": " + collected.error().message());
 }
 
-std::vector<TierSeen> Flusher::seen(const RunListing& near) const {
-  std::vector<TierSeen> tiers = {{.every = {}, .keep = {}, .listing = near}};
+std::vector<TierSeen> Flusher::seen(const std::shared_ptr<const RunListing>& near) const {
+  std::vector<TierSeen> tiers = {{{}, settings_.near_keep, near}};
   const std::lock_guard lock(mutex_);
   for (const auto& worker : workers_) {
     tiers.push_back({worker->tier.every, worker->tier.keep, worker->listing});
@@ -281,16 +430,39 @@ std::vector<TierSeen> Flusher::seen(const RunListing& near) const {
   return tiers;
 }
 
+// A tier that is over holds nothing. One that fails and has no rules, which would name everything,
+// holds the newest alone: so space stays bounded.
+std::vector<AttemptName> Flusher::held_by_tiers(const std::shared_ptr<const RunListing>& near,
+                                                bool with_committed) const {
+  const std::vector<TierSeen> tiers = seen(near);
+  std::vector<AttemptName> held;
+  const std::vector<AttemptName> waiting = held_on(tiers, 0);
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const TierReport& report = workers_[i]->report;
+    if (report.is_over) continue;
+    if (report.copying) held.push_back(*report.copying);
+    std::vector<Manifest> due = waiting_for(tiers, i + 1);
+    if (report.error && !has_rule(tiers[i + 1].keep) && due.size() > 1) due.resize(1);
+    for (const Manifest& manifest : due) {
+      if (is_among(waiting, name_of(manifest))) held.push_back(name_of(manifest));
+    }
+    if (!with_committed) continue;
+    for (const AttemptState& attempt : workers_[i]->listing->attempts) held.push_back(attempt.name);
+  }
+  return held;
+}
+
 std::vector<AttemptName> Flusher::held(const RunListing& near) const {
-  return held_on(seen(near), 0);
+  return held_by_tiers(std::make_shared<RunListing>(near), true);
 }
 
 void Flusher::note_deleted(std::span<const AttemptName> names) {
   const std::lock_guard lock(mutex_);
   for (const AttemptName& name : names) {
     for (const auto& worker : workers_) {
-      if (is_committed_in(worker->listing, name)) break;  // farther tiers take it from this one
-      const TierSeen tier = {worker->tier.every, worker->tier.keep, {}};
+      if (is_committed_in(*worker->listing, name)) break;  // farther tiers take it from this one
+      const TierSeen tier = {worker->tier.every, worker->tier.keep, worker->listing};
       if (is_meant_for(tier, name.step)) ++worker->report.left_out;
     }
   }
@@ -303,20 +475,26 @@ bool Flusher::is_drained() const {
 
 Status Flusher::drained() const {
   for (const auto& worker : workers_) {
-    if (worker->report.is_over) return std::unexpected(*worker->report.error);
+    const TierReport& report = worker->report;
+    if (report.is_over) return std::unexpected(*report.error);
+    if (report.unreadable.empty()) continue;
+    return fail(ErrorCode::kCorrupt, report.place + " lacks step " +
+                                         std::to_string(report.unreadable.front().step) +
+                                         (report.unreadable.size() > 1 ? " and others" : "") +
+                                         ": no nearer copy verifies");
   }
   return {};
 }
 
 std::string Flusher::behind() const {
-  std::vector<std::string> tiers;
+  std::string text;
   for (const auto& worker : workers_) {
     if (!worker->has_work) continue;
-    const auto& error = worker->report.error;
-    tiers.push_back(fmt::format("{} waits for {} checkpoints{}", worker->tier.place,
-                                worker->report.waiting, error ? ": " + error->message() : ""));
+    if (!text.empty()) text += "; ";
+    text += worker->tier.place + " is behind";
+    if (worker->report.error) text += ": " + worker->report.error->message();
   }
-  return fmt::format("{}", fmt::join(tiers, "; "));
+  return text;
 }
 
 Status Flusher::drain(std::chrono::milliseconds timeout, OnFailure on_failure) {
@@ -332,7 +510,7 @@ Status Flusher::drain(std::chrono::milliseconds timeout, OnFailure on_failure) {
     return on_failure == OnFailure::kGiveUp && workers_[i]->report.failures > failures[i];
   };
   const auto is_over = [&] {
-    if (stop_.load(std::memory_order_relaxed)) return true;
+    if (is_stopping()) return true;
     for (std::size_t i = 0; i < workers_.size(); ++i) {
       if (workers_[i]->has_work && !workers_[i]->report.is_over && !has_failed(i)) return false;
     }

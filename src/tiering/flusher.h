@@ -3,8 +3,8 @@
 // tiers (flush_plan.h), so that another process can go on at any moment.
 //
 // A tier that fails is tried again, after pauses that grow; it is logged once. Functions are for
-// any thread; the callbacks of Settings run on the flusher's threads, without its lock, and must
-// not call stop() or drain().
+// any thread. The functions of Settings are called by the flusher's threads, without its lock; they
+// must not wait for it, nor for a disk.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,7 +21,6 @@
 
 #include "base/clock.h"
 #include "base/rate_limit.h"
-#include "storage/tier_store.h"
 #include "storage/vfs_tier_store.h"
 #include "tiering/flush_plan.h"
 
@@ -30,28 +28,32 @@ namespace deepfreeze {
 
 inline constexpr std::chrono::milliseconds kFlushPauseMin{100};
 inline constexpr std::chrono::milliseconds kFlushPauseMax{30'000};
-inline constexpr std::chrono::milliseconds kWatchPause{200};
+inline constexpr std::chrono::milliseconds kWatchPauseMax{1'000};
+// After it stop() leaves threads behind that a file system does not let go.
+inline constexpr std::chrono::milliseconds kStopMax{10'000};
+inline constexpr std::size_t kMendsMax = 1000;
 
 struct FarTier {
   std::string place;  // as the user gave it
   std::unique_ptr<TierStore> store;
-  std::optional<std::uint64_t> every;
-  Keep keep;
+  std::optional<std::uint64_t> every = {};
+  Keep keep = {};
   std::uint64_t bytes_per_second = 0;  // 0: no limit
 };
 
 // The state of one tier, for display.
 struct TierReport {
   std::string place;
-  std::size_t waiting = 0;             // attempts
-  std::optional<AttemptName> copying;  // now
-  std::uint64_t bytes_sent = 0;        // of that attempt
-  std::uint64_t bytes_total = 0;       // by this process
-  std::uint64_t committed = 0;         // attempts, by this process
-  std::uint64_t left_out = 0;          // attempts that were deleted before they could be sent
+  std::size_t waiting = 0;                   // attempts
+  std::optional<AttemptName> copying = {};   // now
+  std::uint64_t bytes_sent = 0;              // of that attempt
+  std::uint64_t bytes_total = 0;             // by this process
+  std::uint64_t committed = 0;               // attempts, by this process
+  std::uint64_t left_out = 0;                // attempts that were deleted before they could be sent
+  std::vector<AttemptName> unreadable = {};  // no nearer copy of them verifies
   std::uint64_t failures = 0;
-  std::optional<Error> error;  // of the last try, if it failed
-  bool is_over = false;        // another process continues the run there: no more tries
+  std::optional<Error> error = {};  // of the last try, if it failed
+  bool is_over = false;             // another process continues the run there: no more tries
 };
 
 // A bad copy of a file, on a tier counted from the nearest, 0.
@@ -59,40 +61,52 @@ struct Mend {
   Manifest manifest;
   ManifestFile file;
   std::size_t bad = 0;
+  bool operator==(const Mend&) const = default;
 };
-inline constexpr std::size_t kMendsMax = 1000;
 
-class Flusher {
+class Flusher : public std::enable_shared_from_this<Flusher> {
  public:
+  enum class Fate : std::uint8_t { kCommitted, kLeftOut };
   struct Settings {
-    Vfs& near;  // the first tier; outlives the flusher
-    std::vector<FarTier> tiers;
-    // An attempt is committed on tiers[tier].
-    std::function<void(const AttemptName& name, std::size_t tier)> on_committed;
-    // For a rank that does not commit: nothing is copied, but looked for on tiers[tier] as long as
-    // this is true. Empty for the rank that commits.
-    std::function<bool(std::size_t tier)> is_awaited = {};
+    // Opens the first tier anew, for one thread: its directory may be replaced meanwhile.
+    std::function<Result<std::unique_ptr<Vfs>>()> open_near;
+    Keep near_keep = {};
+    std::vector<FarTier> tiers = {};
+    // False for a rank that does not commit: it copies and deletes nothing, and only looks.
+    bool commits = true;
+    // The generation of this process's last commit; before one, 0, nothing is deleted anywhere.
+    std::function<std::uint64_t()> generation = [] { return std::uint64_t{0}; };
+    // The attempts that somebody waits for on tiers[tier], all committed on the first tier; and
+    // what has become of one of them. `why` is for kLeftOut.
+    std::function<std::vector<AttemptName>(std::size_t tier)> awaited = {};
+    std::function<void(const AttemptName& name, std::size_t tier, Fate fate, std::string_view why)>
+        tell = {};
   };
+  // Throws std::exception if the system refuses threads.
+  [[nodiscard]] static std::shared_ptr<Flusher> start(Settings settings);
   explicit Flusher(Settings settings);
   Flusher(const Flusher&) = delete;
   Flusher& operator=(const Flusher&) = delete;
-  ~Flusher() { stop(); }
+  ~Flusher();
 
   // There may be something to do: an attempt was committed, or a claim made.
   void wake();
   // Returns once no tier waits for anything. kTimeout names the tiers that still do, and why; other
-  // errors are those of a tier that is not tried any more. A tier that fails is tried again until
-  // the timeout, or not at all.
+  // errors are those of a tier that is not tried any more, or of copies that do not verify. A tier
+  // that fails is tried again until the timeout, or not at all.
   enum class OnFailure : std::uint8_t { kTryAgain, kGiveUp };
   [[nodiscard]] Status drain(std::chrono::milliseconds timeout,
                              OnFailure on_failure = OnFailure::kTryAgain);
-  // Ends the copies that are under way, which a later flusher completes, and joins the threads.
-  void stop();
+  // Ends the copies that are under way, which a later flusher completes. No function of Settings is
+  // called after it. Threads that do not come back within `patience` are left behind, with a
+  // warning.
+  void stop(std::chrono::milliseconds patience = kStopMax);
 
   // Replaces the bad copy by a good one of another tier, in the first tier's thread.
   void mend(Mend wanted);
 
-  // The attempts of a listing of the first tier that farther tiers wait for.
+  // The attempts of a listing of the first tier that only a thread of the flusher may delete there:
+  // tiers wait for them, or have them as far as is known.
   [[nodiscard]] std::vector<AttemptName> held(const RunListing& near) const;
   // These were deleted from the first tier.
   void note_deleted(std::span<const AttemptName> names);
@@ -103,44 +117,68 @@ class Flusher {
     explicit Worker(FarTier far) : tier(std::move(far)), rate(tier.bytes_per_second) {}
     FarTier tier;
     RateLimit rate;
-    std::vector<AttemptName> unreadable;  // its own thread's: their nearer copies do not verify
+    std::vector<AttemptName> settled;  // its own thread's: their names on the tier are durable
 
     // The rest is guarded by mutex_.
     TierReport report;
-    RunListing listing;       // of the tier, when it was seen last
+    std::shared_ptr<const RunListing> listing = std::make_shared<RunListing>();  // seen last
     bool has_work = true;     // until a pass has found nothing to do
     std::uint64_t wakes = 0;  // so far
     Monotonic::time_point next_try{};
     std::chrono::milliseconds pause = kFlushPauseMin;
+    bool has_ended = false;
     std::thread thread;
+  };
+  // One look at the tiers, and the work that follows from it.
+  struct Round {
+    std::size_t number;  // of the worker
+    std::uint64_t wakes;
+    std::vector<AttemptName> awaited;
+    std::unique_ptr<Vfs> near;
+    std::shared_ptr<const RunListing> listing;  // of near
   };
 
   void work(std::size_t number);
   [[nodiscard]] bool await_work(Worker& worker);
+  [[nodiscard]] Status try_pass(std::size_t number);
   [[nodiscard]] Status pass(std::size_t number);
-  [[nodiscard]] Status bring(std::size_t number, const RunListing& near, const Manifest& manifest);
-  [[nodiscard]] Status copy_from_nearest(std::size_t number, const RunListing& near,
-                                         const Manifest& manifest);
-  void mend_all();
-  [[nodiscard]] Status mend_one(const Mend& wanted);
-  [[nodiscard]] Vfs& view(std::size_t tier);
-  [[nodiscard]] TierStore& store(std::size_t tier);
-  void collect(std::size_t number, const RunListing& near);
-  void note_pass(Worker& worker, std::uint64_t wakes, const Status& done);
-  [[nodiscard]] std::vector<TierSeen> seen(const RunListing& near) const;
   [[nodiscard]] Status watch(std::size_t number);
+  [[nodiscard]] Result<Round> begin_round(std::size_t number);
+  [[nodiscard]] Status look(Round& round);
+  [[nodiscard]] Status settle_seen(const Round& round, RunListing& there);
+  void mend_manifests(const Round& round, const RunListing& there);
+  [[nodiscard]] std::vector<Manifest> due(const Round& round) const;
+  void tell_awaited(const Round& round, std::span<const Manifest> waiting) const;
+  void tell(const AttemptName& name, std::size_t tier, Fate fate, std::string_view why) const;
+  [[nodiscard]] Status bring_all(const Round& round, std::span<const Manifest> waiting);
+  [[nodiscard]] Status bring(const Round& round, const Manifest& manifest);
+  [[nodiscard]] Status copy_from_nearest(const Round& round, const Manifest& manifest);
+  void note_brought(std::size_t number, const Manifest& manifest);
+  void note_unreadable(const Round& round, const Manifest& manifest, const Error& error);
+  void collect(const Round& round);
+  void collect_near(const Round& round);
+  void collect_far(const Round& round);
+  [[nodiscard]] bool is_there_now(std::size_t number, const AttemptName& name) const;
+  [[nodiscard]] std::vector<AttemptName> held_by_tiers(
+      const std::shared_ptr<const RunListing>& near, bool with_committed) const;
+  void note_pass(std::size_t number, std::uint64_t wakes, const Status& done);
+  void end_tier(std::size_t number, const Error& error) const;
+  [[nodiscard]] std::vector<TierSeen> seen(const std::shared_ptr<const RunListing>& near) const;
+  [[nodiscard]] std::uint64_t wakes_of(std::size_t number) const;
+  void mend_all(Vfs& near);
+  [[nodiscard]] Status mend_one(const Mend& wanted, Vfs& near);
+  [[nodiscard]] bool is_stopping() const { return stop_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool is_drained() const;
-  [[nodiscard]] std::string behind() const;
   [[nodiscard]] Status drained() const;
+  [[nodiscard]] std::string behind() const;
 
-  Vfs& near_;
-  VfsTierStore near_store_;
-  const std::function<void(const AttemptName&, std::size_t)> on_committed_;
-  const std::function<bool(std::size_t)> is_awaited_;
+  const Settings settings_;
   std::atomic<bool> stop_{false};
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable std::condition_variable changed_;
   std::vector<Mend> mends_;                       // guarded by mutex_
+  mutable std::size_t calls_ = 0;                 // of settings_.tell, under way; guarded by mutex_
+  bool is_stopped_ = false;                       // guarded by mutex_
   std::vector<std::unique_ptr<Worker>> workers_;  // by tier; the vector does not change
 };
 

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <thread>
 
+#include "base/fail_point.h"
+#include "manifest/commit.h"
 #include "manifest/retention.h"
 #include "support/passing_vfs.h"
 #include "tiering/tiers_fixture.h"
@@ -20,7 +23,7 @@ class SwitchedVfs final : public PassingVfs {
   void turn(bool on) { on_.store(on); }
 
   Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
-    if (!on_) return down();
+    if (!on_ || !writes_) return down();
     return PassingVfs::create(name, access);
   }
   Status make_dir(std::string_view name) override {
@@ -28,15 +31,24 @@ class SwitchedVfs final : public PassingVfs {
     return PassingVfs::make_dir(name);
   }
   Result<std::vector<DirEntry>> list(std::string_view name) override {
+    hanging_ = hangs_.load();
+    while (hangs_) std::this_thread::yield();
     if (!on_) return down();
     return PassingVfs::list(name);
   }
+  // Reading goes on, writing does not.
+  void turn_writes(bool on) { writes_.store(on); }
+  void hang(bool on) { hangs_.store(on); }
+  [[nodiscard]] bool is_hanging() const { return hanging_.load(); }
 
  private:
   static std::unexpected<Error> down() {
     return std::unexpected(Error(ErrorCode::kIo, "the tier is down", ESTALE));
   }
   std::atomic<bool> on_{true};
+  std::atomic<bool> writes_{true};
+  std::atomic<bool> hangs_{false};
+  std::atomic<bool> hanging_{false};
 };
 
 class FlusherTest : public testing::Test {
@@ -55,14 +67,33 @@ class FlusherTest : public testing::Test {
             .every = every,
             .keep = std::move(keep)};
   }
-  std::unique_ptr<Flusher> start(std::vector<FarTier> tiers) {
-    return std::make_unique<Flusher>(
-        Flusher::Settings{.near = near_,
-                          .tiers = std::move(tiers),
-                          .on_committed = [this](const AttemptName& name, std::size_t) {
-                            const std::lock_guard lock(log_mutex_);
-                            order_.push_back(name.step);
-                          }});
+  Flusher::Settings settings(std::vector<FarTier> tiers) {
+    return {.open_near = [this]() -> Result<std::unique_ptr<Vfs>> {
+              return std::make_unique<PassingVfs>(near_);
+            },
+            .near_keep = near_keep_,
+            .tiers = std::move(tiers),
+            .generation = [this] { return generation_.load(); },
+            .awaited =
+                [this](std::size_t tier) {
+                  const std::lock_guard lock(log_mutex_);
+                  return tier == 0 ? awaited_ : std::vector<AttemptName>();
+                },
+            .tell =
+                [this](const AttemptName& name, std::size_t, Flusher::Fate fate, std::string_view) {
+                  const std::lock_guard lock(log_mutex_);
+                  (fate == Flusher::Fate::kCommitted ? arrived_ : left_out_).push_back(name.step);
+                  std::erase(awaited_, name);
+                }};
+  }
+  std::shared_ptr<Flusher> start(std::vector<FarTier> tiers) {
+    return Flusher::start(settings(std::move(tiers)));
+  }
+  Manifest save_awaited(std::uint64_t step) {
+    const Manifest saved = run_.save(step);
+    const std::lock_guard lock(log_mutex_);
+    awaited_.push_back(name_of(saved));
+    return saved;
   }
   template <class... Tiers>
   std::vector<FarTier> several(Tiers... tiers) {
@@ -70,9 +101,13 @@ class FlusherTest : public testing::Test {
     (all.push_back(std::move(tiers)), ...);
     return all;
   }
-  std::vector<std::uint64_t> order() {
+  std::vector<std::uint64_t> arrived() {
     const std::lock_guard lock(log_mutex_);
-    return order_;
+    return arrived_;
+  }
+  std::vector<std::uint64_t> left_out() {
+    const std::lock_guard lock(log_mutex_);
+    return left_out_;
   }
   std::size_t logged(std::string_view part) {
     const std::lock_guard lock(log_mutex_);
@@ -95,16 +130,22 @@ class FlusherTest : public testing::Test {
  private:
   std::mutex log_mutex_;
   std::vector<std::string> log_;
-  std::vector<std::uint64_t> order_;
+  std::vector<std::uint64_t> arrived_;
+  std::vector<std::uint64_t> left_out_;
+  std::vector<AttemptName> awaited_;
+
+ protected:
+  Keep near_keep_;
+  std::atomic<std::uint64_t> generation_{0};
 };
 
 using Steps = std::vector<std::uint64_t>;
 
 TEST_F(FlusherTest, WhatLiesOnTheNearTierArrivesNewestFirst) {
-  for (std::uint64_t step = 1; step <= 3; ++step) run_.save(step);
+  for (std::uint64_t step = 1; step <= 3; ++step) save_awaited(step);
   const auto flusher = start(several(far(disk_)));
   EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
-  EXPECT_EQ(order(), (Steps{3, 2, 1}));
+  EXPECT_EQ(arrived(), (Steps{3, 2, 1}));
   EXPECT_EQ(steps_on(disk_), (Steps{1, 2, 3}));
   EXPECT_EQ(broken_tier(disk_, run_.run_id()), "");
   const TierReport report = flusher->reports().front();
@@ -116,6 +157,7 @@ TEST_F(FlusherTest, WhatLiesOnTheNearTierArrivesNewestFirst) {
 TEST_F(FlusherTest, EachTierKeepsByItsOwnRules) {
   for (std::uint64_t step = 1; step <= 6; ++step) run_.save(step);
   SimDisk second;
+  generation_ = 1;
   const auto flusher = start(several(far(disk_, {.last = 2, .every = {}, .best = {}}),
                                      far(second, {.last = 1, .every = {}, .best = {}}, 3)));
   EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
@@ -136,11 +178,13 @@ TEST_F(FlusherTest, ATierThatIsDownIsToldOnceAndCaughtUpLater) {
   EXPECT_GT(flusher->reports().front().failures, 1U);
   EXPECT_EQ(logged("the tier is down"), 1U);
   EXPECT_EQ(flusher->held(read_run(near_).value()).size(), 1U);
+  EXPECT_EQ(logged("the tier is down"), 1U);
   switched.turn(true);
   EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
   EXPECT_FALSE(flusher->reports().front().error);
   EXPECT_EQ(steps_on(disk_), Steps{1});
-  EXPECT_TRUE(flusher->held(read_run(near_).value()).empty());
+  // Only its own threads delete what the tier has, after a look.
+  EXPECT_EQ(flusher->held(read_run(near_).value()).size(), 1U);
 }
 
 TEST_F(FlusherTest, ADrainThatGivesUpDoesNotWaitForATierThatIsDown) {
@@ -171,7 +215,7 @@ TEST_F(FlusherTest, SpaceForATierThatIsDownIsBoundedByItsRules) {
   EXPECT_EQ(flusher->reports().front().left_out, 7U);
   switched.turn(true);
   EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
-  EXPECT_EQ(order(), (Steps{9, 8}));
+  EXPECT_EQ(steps_on(disk_), (Steps{8, 9}));
 }
 
 TEST_F(FlusherTest, ACopyThatDoesNotVerifyHoldsUpNoOther) {
@@ -180,7 +224,9 @@ TEST_F(FlusherTest, ACopyThatDoesNotVerifyHoldsUpNoOther) {
   ASSERT_TRUE(
       near_.flip_bit(path_in_run(bad, bad.files.front().name), 8 * (bad.files.front().bytes - 10)));
   const auto flusher = start(several(far(disk_)));
-  EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
+  const Status drained = flusher->drain(kDeadline);
+  ASSERT_FALSE(drained);  // it is not there, and it is no success
+  EXPECT_EQ(drained.error().code(), ErrorCode::kCorrupt) << drained.error().message();
   EXPECT_EQ(steps_on(disk_), Steps{1});
   EXPECT_EQ(logged("does not verify"), 1U);
 }
@@ -215,17 +261,176 @@ TEST_F(FlusherTest, ATierThatIsContinuedElsewhereIsLeftAlone) {
 }
 
 TEST_F(FlusherTest, ARankThatDoesNotCommitOnlyLooks) {
-  const Manifest saved = run_.save(1);
-  std::atomic<bool> awaited{true};
-  std::vector<FarTier> tiers = several(far(disk_));
-  Flusher watcher({.near = near_,
-                   .tiers = std::move(tiers),
-                   .on_committed = [&](const AttemptName&, std::size_t) { awaited = false; },
-                   .is_awaited = [&](std::size_t) { return awaited.load(); }});
-  EXPECT_FALSE(watcher.drain(std::chrono::milliseconds(50)));
+  const Manifest saved = save_awaited(1);
+  Flusher::Settings looks = settings(several(far(disk_)));
+  looks.commits = false;
+  const auto watcher = Flusher::start(std::move(looks));
+  EXPECT_FALSE(watcher->drain(std::chrono::milliseconds(50)));
+  EXPECT_TRUE(arrived().empty());
   VfsTierStore store(disk_);
   ASSERT_EQ(text_of(flush_to(near_, saved, store)), "");
-  EXPECT_EQ(text_of(watcher.drain(kDeadline)), "");
+  EXPECT_EQ(text_of(watcher->drain(kDeadline)), "");
+  EXPECT_EQ(arrived(), Steps{1});
+}
+
+// A name that its process did not sync is not durable, whoever sees it.
+TEST_F(FlusherTest, WhatIsSeenOnTheTierIsSyncedBeforeAnybodyIsTold) {
+  for (const bool commits : {true, false}) {
+    SimDisk far_disk;
+    const Manifest saved = save_awaited(commits ? 1 : 2);
+    VfsTierStore store(far_disk);
+    ASSERT_TRUE(fail_points::arm("flush.manifest_put=error"));
+    EXPECT_FALSE(flush_to(near_, saved, store));
+    fail_points::disarm();
+    ASSERT_TRUE(has_committed(far_disk, saved));
+    Flusher::Settings one = settings(several(far(far_disk)));
+    one.commits = commits;
+    EXPECT_EQ(text_of(Flusher::start(std::move(one))->drain(kDeadline)), "");
+    far_disk.power_off();
+    for (const auto& image : far_disk.crash_images(100, 0)) {
+      EXPECT_TRUE(has_committed(*image, saved)) << image->label();
+    }
+  }
+}
+
+TEST_F(FlusherTest, NothingIsDeletedBeforeThisProcessHasSaved) {
+  for (std::uint64_t step = 1; step <= 4; ++step) run_.save(step);
+  {
+    const auto keeps_all = start(several(far(disk_)));
+    ASSERT_EQ(text_of(keeps_all->drain(kDeadline)), "");
+    keeps_all->stop();
+  }
+  near_keep_ = {.last = 1, .every = {}, .best = {}};
+  const auto flusher = start(several(far(disk_, {.last = 1, .every = {}, .best = {}})));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(disk_).size(), 4U);
+  EXPECT_EQ(steps_on(near_).size(), 4U);
+  generation_ = 1;
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(disk_), Steps{4});
+  EXPECT_EQ(steps_on(near_), Steps{4});
+}
+
+TEST_F(FlusherTest, AFencedProcessDeletesNothing) {
+  for (std::uint64_t step = 1; step <= 3; ++step) run_.save(step);
+  near_keep_ = {.last = 1, .every = {}, .best = {}};
+  generation_ = 1;
+  run_.claim({});  // by another process
+  const auto flusher = start(several(far(disk_, {.last = 1, .every = {}, .best = {}})));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(near_).size(), 3U);
+}
+
+// The copy on the tier goes, unnoticed, after it was listed.
+TEST_F(FlusherTest, TheNearCopyStaysIfTheFarOneIsGone) {
+  run_.save(1);
+  run_.save(2);
+  const auto flusher = start(several(far(disk_)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  near_keep_ = {.last = 1, .every = {}, .best = {}};
+  const RunListing listing = read_run(near_).value();
+  EXPECT_EQ(flusher->held(listing).size(), 2U);  // not for others to delete
+  ASSERT_TRUE(remove_attempt(disk_, listing.attempts[0].name));
+  flusher->stop();
+  generation_ = 1;
+  const auto next = start(several(far(disk_)));
+  ASSERT_EQ(text_of(next->drain(kDeadline)), "");
+  EXPECT_TRUE(is_committed_in(read_run(near_).value(), listing.attempts[0].name) ||
+              is_committed_in(read_run(disk_).value(), listing.attempts[0].name));
+}
+
+TEST_F(FlusherTest, TheLastTierIsNotFencedByAClaimThatTheOneBeforeItLacks) {
+  run_.save(1);
+  SimDisk second;
+  {
+    const auto both = start(several(far(disk_), far(second)));
+    ASSERT_EQ(text_of(both->drain(kDeadline)), "");
+    both->stop();
+  }
+  ASSERT_TRUE(remove_attempt(second, read_run(near_)->attempts[0].name));
+  ASSERT_TRUE(remove_attempt(near_, read_run(near_)->attempts[0].name));
+  run_.claim({});
+  SwitchedVfs switched(disk_);  // it can be read, but takes no new claim
+  switched.turn_writes(false);
+  const auto flusher = start(several(far(switched), far(second)));
+  EXPECT_FALSE(flusher->drain(std::chrono::milliseconds(500)));
+  EXPECT_FALSE(flusher->reports()[1].is_over);
+}
+
+TEST_F(FlusherTest, AnAttemptThatIsBeingCopiedIsHeld) {
+  const Manifest first = run_.save(1);
+  FarTier slow = far(disk_, {.last = 1, .every = {}, .best = {}});
+  slow.bytes_per_second = 1;
+  const auto flusher = start(several(std::move(slow)));
+  while (!flusher->reports()[0].copying) std::this_thread::yield();
+  run_.save(2);
+  EXPECT_TRUE(is_among(flusher->held(read_run(near_).value()), name_of(first)));
+}
+
+TEST_F(FlusherTest, ATierThatIsOverHoldsNothingAndTellsThoseWhoWait) {
+  const auto flusher = start(several(far(disk_)));
+  run_.save(1);
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  ASSERT_TRUE(claim_generation(disk_, run_.run_id(), {}));
+  save_awaited(2);
+  EXPECT_FALSE(flusher->drain(kDeadline));
+  EXPECT_TRUE(flusher->held(read_run(near_).value()).empty());
+  while (left_out().empty()) std::this_thread::yield();
+  EXPECT_EQ(left_out(), Steps{2});
+}
+
+TEST_F(FlusherTest, AFailingTierWithoutRulesHoldsTheNewestAlone) {
+  SwitchedVfs switched(disk_);
+  switched.turn(false);
+  for (std::uint64_t step = 1; step <= 5; ++step) run_.save(step);
+  const auto flusher = start(several(far(switched)));
+  EXPECT_FALSE(flusher->drain(kDeadline, Flusher::OnFailure::kGiveUp));
+  const auto held = flusher->held(read_run(near_).value());
+  ASSERT_EQ(held.size(), 1U);
+  EXPECT_EQ(held[0].step, 5U);
+}
+
+TEST_F(FlusherTest, StepsThatItsRulesLeaveOutAreTold) {
+  for (std::uint64_t step = 1; step <= 4; ++step) save_awaited(step);
+  const auto flusher = start(several(far(disk_, {.last = 2, .every = {}, .best = {}})));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(arrived(), (Steps{4, 3}));
+  EXPECT_EQ(left_out(), (Steps{1, 2}));
+}
+
+TEST_F(FlusherTest, AManifestThatRotsOnTheFirstTierIsMended) {
+  const Manifest saved = run_.save(1);
+  const auto flusher = start(several(far(disk_)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  ASSERT_TRUE(near_.flip_bit(path_in_run(saved, kManifestFile), 99));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_TRUE(has_committed(near_, saved));
+}
+
+TEST_F(FlusherTest, ADeletedAttemptIsNotMendedBackIntoBeing) {
+  const Manifest saved = run_.save(1);
+  run_.save(2);
+  const auto flusher = start(several(far(disk_)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  ASSERT_TRUE(remove_attempt(near_, name_of(saved)));
+  flusher->mend({.manifest = saved, .file = saved.files[0], .bad = 0});
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_FALSE(near_.contents(path_in_run(saved, saved.files[0].name)));
+}
+
+TEST_F(FlusherTest, AGoodCopyInBetweenServesIfTheNearestIsBad) {
+  const Manifest saved = run_.save(1);
+  SimDisk second;
+  {
+    const auto one = start(several(far(disk_)));
+    ASSERT_EQ(text_of(one->drain(kDeadline)), "");
+    one->stop();
+  }
+  ASSERT_TRUE(
+      near_.flip_bit(path_in_run(saved, saved.files[0].name), 8 * (saved.files[0].bytes - 10)));
+  const auto both = start(several(far(disk_), far(second)));
+  EXPECT_EQ(text_of(both->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(second), Steps{1});
 }
 
 TEST_F(FlusherTest, StopEndsASlowCopyAtOnce) {
@@ -238,6 +443,20 @@ TEST_F(FlusherTest, StopEndsASlowCopyAtOnce) {
   flusher->stop();
   EXPECT_LT(Monotonic::now() - began, kDeadline / 2);
   EXPECT_EQ(broken_tier(disk_, run_.run_id()), "");
+}
+
+// A file system that does not answer, as a hard mount whose server is away.
+TEST_F(FlusherTest, AThreadThatHangsIsLeftBehind) {
+  run_.save(1);
+  SwitchedVfs switched(disk_);
+  switched.hang(true);
+  const auto flusher = start(several(far(switched)));
+  flusher->wake();
+  while (!switched.is_hanging()) std::this_thread::yield();
+  flusher->stop(std::chrono::milliseconds(50));
+  EXPECT_EQ(logged("does not answer"), 1U);
+  switched.hang(false);  // its server is back; nothing of the process that is gone is touched
+  while (flusher.use_count() > 1) std::this_thread::yield();
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "base/try.h"
 #include "format/names.h"
-#include "manifest/run_file.h"
+#include "manifest/run_records.h"
 
 namespace deepfreeze {
 namespace {
@@ -79,12 +79,9 @@ Result<RunListing> copy_history(const RunListing& listing, Vfs& from, TierStore&
 }
 
 Status check_same_history(Vfs& from, Vfs& to) {
-  DF_TRY(const RunListing here, read_run(from));
-  DF_TRY(const RunListing there, read_run(to));
-  if (here.run.run_id != there.run.run_id) {
-    return fail(ErrorCode::kMismatch, to.path_of("") + " holds another run now");
-  }
-  return compare_claims(here.claims, there.claims, from, to);
+  DF_TRY(const std::vector<Claim> here, read_claims(from));
+  DF_TRY(const std::vector<Claim> there, read_claims(to));
+  return compare_claims(here, there, from, to);
 }
 
 }  // namespace deepfreeze

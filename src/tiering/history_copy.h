@@ -12,7 +12,7 @@ namespace deepfreeze {
 // process continues the run from there; nothing was copied then.
 [[nodiscard]] Result<RunListing> copy_history(const RunListing& listing, Vfs& from, TierStore& to);
 
-// kFenced if `to` has a claim now that `from` has not. One listing of names and a few small reads.
+// kFenced if `to` has a claim now that `from` has not. Reads the names and the claims of both.
 [[nodiscard]] Status check_same_history(Vfs& from, Vfs& to);
 
 }  // namespace deepfreeze

@@ -58,7 +58,7 @@ inline Status flush_to(Vfs& near, const Manifest& manifest, TierStore& far) {
   const std::atomic<bool> never{false};
   DF_TRY(const RunListing listing, read_run(near));
   DF_TRY_VOID(copy_history(listing, near, far));
-  return flush_attempt(near, manifest, far, {.rate = unlimited, .stop = never});
+  return flush_attempt(near, manifest, far, {.rate = unlimited, .stop = never}, &near);
 }
 
 // "" if the tier is a whole run: it opens, and all that is committed verifies. Else the finding.

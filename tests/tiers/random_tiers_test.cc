@@ -112,9 +112,8 @@ class TieredLife {
   Result<std::vector<TierSeen>> look() {
     DF_TRY(RunListing here, read_run(near_));
     DF_TRY(RunListing there, copy_history(here, near_, store_));
-    std::vector<TierSeen> tiers = {{.every = {}, .keep = kNear, .listing = std::move(here)}};
-    tiers.push_back({.every = 2, .keep = kFar, .listing = std::move(there)});
-    return tiers;
+    return std::vector<TierSeen>{{{}, kNear, std::make_shared<RunListing>(std::move(here))},
+                                 {2, kFar, std::make_shared<RunListing>(std::move(there))}};
   }
 
   // Rot would be refused for ever.
@@ -138,9 +137,9 @@ class TieredLife {
     story_ += "collect near; ";
     DF_TRY(const auto tiers, look());
     const auto held = held_on(tiers, 0);
-    for (const AttemptName& name : expired(tiers[0].listing, kNear)) {
+    for (const AttemptName& name : expired(*tiers[0].listing, kNear)) {
       if (is_among(held, name)) continue;
-      auto& going = is_committed_in(tiers[1].listing, name) ? told_.leaving : told_.given_up;
+      auto& going = is_committed_in(*tiers[1].listing, name) ? told_.leaving : told_.given_up;
       going.push_back(name);
     }
     const auto collected =
@@ -159,8 +158,8 @@ class TieredLife {
   // A bit of a copy that the far tier has, too, flips, and the copy is healed.
   Status rot_and_heal() {
     DF_TRY(const auto tiers, look());
-    for (const Manifest& manifest : newest_first(tiers[0].listing)) {
-      if (!is_committed_in(tiers[1].listing, name_of(manifest))) continue;
+    for (const Manifest& manifest : newest_first(*tiers[0].listing)) {
+      if (!is_committed_in(*tiers[1].listing, name_of(manifest))) continue;
       story_ += fmt::format("rot {}; ", manifest.point.step);
       const ManifestFile& file = manifest.files.front();
       told_.rotten.push_back(name_of(manifest));

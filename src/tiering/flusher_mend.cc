@@ -1,0 +1,95 @@
+// Flusher's mending: bad copies on one tier are replaced by good ones of another. Nothing good is
+// replaced: the copy that arrives has been verified, and has the bytes that the bad one should
+// have.
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/try.h"
+#include "manifest/commit.h"
+#include "tiering/copy_file.h"
+#include "tiering/flusher.h"
+
+namespace deepfreeze {
+
+void Flusher::mend(Mend wanted) {
+  const std::lock_guard lock(mutex_);
+  const bool is_known = std::ranges::find(mends_, wanted) != mends_.end();
+  if (is_known || mends_.size() == kMendsMax) return;  // the next restore comes upon the rest
+  mends_.push_back(std::move(wanted));
+  workers_.front()->has_work = true;
+  ++workers_.front()->wakes;
+  changed_.notify_all();
+}
+
+void Flusher::mend_all(Vfs& near) {
+  std::vector<Mend> mends;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(mends, mends_);
+  }
+  for (const Mend& wanted : mends) {
+    const std::string place =
+        wanted.file.name + " of step " + std::to_string(wanted.manifest.point.step) + " on " +
+        (wanted.bad == 0 ? near.path_of("") : workers_[wanted.bad - 1]->tier.place);
+    const Status mended = mend_one(wanted, near);
+    if (mended) {
+      log_note("mended " + place + " from another tier");
+    } else if (mended.error().code() != ErrorCode::kCancelled) {
+      log_warning(place + " stays damaged: " + mended.error().message());
+    }
+  }
+  if (mends.empty()) return;
+  const std::lock_guard lock(mutex_);
+  for (const auto& worker : workers_) worker->report.unreadable.clear();  // worth another try
+}
+
+// Only while the tier counts the attempt as committed: a deletion is not undone.
+Status Flusher::mend_one(const Mend& wanted, Vfs& near) {
+  VfsTierStore near_store(near);
+  const auto store = [&](std::size_t tier) -> TierStore& {
+    return tier == 0 ? near_store : *workers_[tier - 1]->tier.store;
+  };
+  const AttemptName name = name_of(wanted.manifest);
+  TierStore& bad = store(wanted.bad);
+  Status last = fail(ErrorCode::kIncomplete, "no tier has a good copy");
+  for (std::size_t tier = 0; tier <= workers_.size(); ++tier) {
+    if (tier == wanted.bad) continue;
+    DF_TRY_VOID(read_manifest(bad.view(), name, wanted.manifest.run_id));
+    last = copy_sealed_file({.from = store(tier).view(),
+                             .manifest = wanted.manifest,
+                             .file = wanted.file,
+                             .to = bad,
+                             .if_taken = IfTaken::kReplace},
+                            {.rate = workers_.front()->rate, .stop = stop_});
+    if (last) break;
+  }
+  DF_TRY_VOID(last);
+  if (!read_manifest(bad.view(), name, wanted.manifest.run_id)) {
+    std::ignore = remove_attempt(bad.view(), name);  // deleted meanwhile
+    return fail(ErrorCode::kCancelled, "it was deleted meanwhile");
+  }
+  return bad.settle(attempt_dir_name(name));
+}
+
+// Manifests that do not verify on the first tier, and do on this one. Its bytes are those that the
+// bad one should have: a manifest is made once, and copied.
+void Flusher::mend_manifests(const Round& round, const RunListing& there) {
+  VfsTierStore near_store(*round.near);
+  for (const AttemptState& attempt : round.listing->attempts) {
+    if (!attempt.fault || !is_committed_in(there, attempt.name)) continue;
+    const std::string directory = attempt_dir_name(attempt.name);
+    const std::string path = directory + "/" + std::string(kManifestFile);
+    const auto text =
+        read_file(workers_[round.number]->tier.store->view(), path, kManifestBytesMax);
+    if (!text) continue;
+    const Status put = put_text(near_store, path, *text, IfTaken::kReplace);
+    const Status mended = put ? near_store.settle(directory) : put;
+    if (mended) {
+      log_note("mended " + round.near->path_of(path) + " from another tier");
+    } else {
+      log_warning(round.near->path_of(path) + " stays damaged: " + mended.error().message());
+    }
+  }
+}
+
+}  // namespace deepfreeze
