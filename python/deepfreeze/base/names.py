@@ -65,13 +65,13 @@ class KeyTable:
     """
 
     def __init__(self, rank: int | None = None) -> None:
+        self.rank = rank
         self._taken: set[str] = set()
-        self._rank = rank
         self._owners: dict[str, Owner] = {}
 
     def own(self, path: str, owner: Owner) -> None:
         """From now on the owner has the place called `path`, and all places within it."""
-        if self._rank is not None:
+        if self.rank is not None:
             self._owners[path] = owner
 
     @property
@@ -102,7 +102,7 @@ class KeyTable:
         base = _reserved_escaped(path)
         owner = self.owner_of(path) if self._owners else None
         if owner is Owner.EACH:
-            base = f"@rank{self._rank:05}.{path}"
+            base = f"@rank{self.rank:05}.{path}"
         key = base
         count = 1
         while key in self._taken:

@@ -18,21 +18,18 @@ from deepfreeze.base.names import shown
 from deepfreeze.errors import CorruptError, EncodeError
 from deepfreeze.frameworks.plain_numbers import is_number
 from deepfreeze.frameworks.torch.memo import TensorMemo
-from deepfreeze.frameworks.torch.modules import (
-    encode_module,
-    is_module,
-    match_module,
-    own_buffers,
-)
+from deepfreeze.frameworks.torch.module_match import match_module
+from deepfreeze.frameworks.torch.modules import encode_module, own_buffers
 from deepfreeze.frameworks.torch.optimizer_match import match_optimizer
 from deepfreeze.frameworks.torch.optimizers import (
+    ParameterNames,
     encode_optimizer,
     encode_state,
     is_optimizer,
+    modules_in,
     run_state_hooks,
     unwrapped,
 )
-from deepfreeze.frameworks.torch.parameter_names import ParameterNames, modules_in
 from deepfreeze.frameworks.torch.recall import (
     At,
     DictRecall,
@@ -72,7 +69,7 @@ from deepfreeze.state.registry import RegisteredType, is_registered
 from deepfreeze.state.tree import Node, TextMemo, tag_of
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
-_DETAILS = (torch.Size, torch.dtype, torch.device)
+_CLAIMED = (torch.Tensor, nn.Module, torch.Size, torch.dtype, torch.device)
 
 
 class TorchAdapter(Adapter):
@@ -85,18 +82,16 @@ class TorchAdapter(Adapter):
         self._boxes: dict[int, Box] = {}  # of DTensors, by the id of their node
 
     def claims(self, value: object) -> bool:
-        if isinstance(value, (torch.Tensor, *_DETAILS)):
-            return True
-        return is_module(value) or is_optimizer(value)
+        return isinstance(value, _CLAIMED) or is_optimizer(value)
 
     def encode(self, value: Any, path: str, capture: Sink) -> Node:
         if isinstance(value, torch.Tensor):
             return self._encode_tensor(value, path, capture)
-        if is_module(value) or is_optimizer(value):
+        if isinstance(value, nn.Module):
             capture.refuse_inside(value, path)
-        if is_module(value):
             return self._encode_module(value, path, capture)
-        if is_optimizer(value):
+        if isinstance(value, Optimizer):
+            capture.refuse_inside(value, path)
             return self._encode_optimizer(unwrapped(value), path, capture)
         if isinstance(value, torch.Size):
             return {"$": "size", "v": [int(size) for size in value]}
@@ -134,7 +129,8 @@ class TorchAdapter(Adapter):
         return node
 
     def _encode_module(self, module: nn.Module, path: str, capture: Sink) -> Node:
-        own_buffers(module, path, capture)
+        if capture.keys.rank is not None:
+            own_buffers(module, path, capture)
         at = self._at(path)
         recall = self._recalls.last(at)
         again = recall.again(module) if isinstance(recall, ModuleRecall) else None
@@ -226,10 +222,10 @@ class TorchAdapter(Adapter):
         capture.memo.tensors, capture.memo.recalls = memo, self._recalls
 
     def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
-        if is_module(live):
+        if isinstance(live, nn.Module):
             match_module(node, live, path, plan)
             return None
-        if is_optimizer(live):
+        if isinstance(live, Optimizer):
             match_optimizer(node, unwrapped(live), path, plan, self._names_in(plan.state))
             return None
         if not plan.keys.wants(path):

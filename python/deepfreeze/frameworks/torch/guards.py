@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from deepfreeze import _core
 from deepfreeze.frameworks.torch import device as torch_device
-from deepfreeze.frameworks.torch.modules import is_module
 from deepfreeze.frameworks.torch.optimizers import unwrapped
 from deepfreeze.frameworks.torch.recall import roll_call
 from deepfreeze.frameworks.torch.sharded import local_of
@@ -147,7 +146,7 @@ def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callabl
     if isinstance(target, Optimizer):
         optimizer = target
         return lambda number: OptimizerGuard(optimizer, number, mode, before, after)
-    if is_module(target):
+    if isinstance(target, nn.Module):
         refuse_other_mode(mode, "optimizers, this is a module")
         module = target
         return lambda number: ModuleGuard(module, number)

@@ -13,10 +13,9 @@ from torch.optim import Optimizer
 
 from deepfreeze.base.names import join
 from deepfreeze.frameworks.class_names import is_same_class, telling_name
-from deepfreeze.frameworks.torch.names import names_of_now
+from deepfreeze.frameworks.torch.modules import names_of_now
 from deepfreeze.frameworks.torch.optimizer_class import ADVICE, Alike
-from deepfreeze.frameworks.torch.optimizers import hooks_of, optimizer_class
-from deepfreeze.frameworks.torch.parameter_names import ParameterNames
+from deepfreeze.frameworks.torch.optimizers import ParameterNames, hooks_of, optimizer_class
 from deepfreeze.frameworks.torch.registered import match_registered
 from deepfreeze.frameworks.torch.sharded import is_sharded
 from deepfreeze.frameworks.torch.tensors import (

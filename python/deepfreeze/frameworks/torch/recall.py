@@ -22,7 +22,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from deepfreeze import _core
-from deepfreeze.frameworks.torch.parameter_names import Named, ParameterNames, modules_in
+from deepfreeze.frameworks.torch.optimizers import Named, ParameterNames, modules_in
 from deepfreeze.state.tree import Node
 
 _STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
