@@ -459,7 +459,7 @@ def test_a_loader_that_is_not_asked_is_told_the_version_too(
 ) -> None:
     """Modules with shards are the same: their values are filled before they are loaded."""
     stored, live = Unturned(2, 2), Turned(2, 2)
-    monkeypatch.setattr("deepfreeze.frameworks.torch.modules.may_be_asked", lambda _: False)
+    monkeypatch.setattr("deepfreeze.frameworks.torch.module_match.may_be_asked", lambda _: False)
     save(ckpt, 1, {"m": wrap(stored)})
     ckpt.restore({"m": wrap(live)})
     assert_same(live.weight, stored.weight.t())
