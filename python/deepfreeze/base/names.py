@@ -17,9 +17,9 @@ _TEXT_MAX = 4_000
 @lru_cache(maxsize=65536)
 def escaped(key: str) -> str:
     """A text key of a container as part of a name; dots in it read as levels."""
-    text = key.replace("%", "%25").replace("~", "%7E")
+    parts = key.replace("%", "%25").replace("~", "%7E").split(".")
     # An empty component would vanish in the dotted name, so it is written as a lone "%".
-    return ".".join(part or "%" for part in text.split("."))
+    return ".".join(parts if all(parts) else [part or "%" for part in parts])
 
 
 def component(key: object) -> str:
@@ -29,7 +29,7 @@ def component(key: object) -> str:
 
 def join(path: str, key: object) -> str:
     """The name of the value under `key` in the container called `path` ("" is the root)."""
-    part = escaped(key) if type(key) is str else component(key)
+    part = escaped(key if type(key) is str else str(key))
     return f"{path}.{part}" if path else part
 
 
@@ -99,10 +99,14 @@ class KeyTable:
 
     def take_owned(self, path: str) -> tuple[str, Owner | None]:
         """The same, and the owner of the place."""
-        base = _reserved_escaped(path)
+        base = path
         owner = self.owner_of(path) if self._owners else None
         if owner is Owner.EACH:
             base = f"@rank{self.rank:05}.{path}"
+        elif path.startswith("@"):  # it starts a per-rank key
+            base = "%40" + path[1:]
+        elif path == "__metadata__":  # safetensors keeps it for itself
+            base = "%5F" + path[1:]
         key = base
         count = 1
         while key in self._taken:
@@ -110,13 +114,6 @@ class KeyTable:
             key = f"{base}~{count}"
         self._taken.add(key)
         return key, owner
-
-
-def _reserved_escaped(path: str) -> str:
-    # "@" starts a per-rank key, and safetensors keeps "__metadata__" for itself.
-    if path.startswith("@"):
-        return "%40" + path[1:]
-    return "%5F" + path[1:] if path == "__metadata__" else path
 
 
 def chooses(pattern: str, path: str) -> bool:

@@ -9,8 +9,7 @@ from deepfreeze.base.names import Owner, shown
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.class_names import class_name, is_same_class
 from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import mapping_pairs
+from deepfreeze.state.tree import Node, mapping_pairs, tag_of
 
 # Entries that mean the same in schedulers of all of torch's classes.
 _OF_SCHEDULERS = frozenset({"last_epoch", "base_lrs", "_step_count", "_last_lr"})

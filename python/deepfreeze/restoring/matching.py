@@ -30,8 +30,7 @@ from deepfreeze.state.kinds import (
 )
 from deepfreeze.state.per_rank import PerRank
 from deepfreeze.state.registry import RegisteredType, registered_for
-from deepfreeze.state.tree import Node
-from deepfreeze.state.tree_queries import has_objects, is_plain, mapping_pairs, sequence_items
+from deepfreeze.state.tree import Node, has_objects, is_plain, mapping_pairs, sequence_items
 
 _WHOLE = object()  # stands for the whole content of a container
 

@@ -18,13 +18,11 @@ from deepfreeze.base.names import KeyFilter, chooses, shown
 from deepfreeze.base.progress import watched
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
 from deepfreeze.state.contracts import Adapter, Form, UnknownTypeError
-from deepfreeze.state.decoder import Decoder
 from deepfreeze.state.dtypes import BY_STORED, logical_form, stored_bytes
 from deepfreeze.state.entry import Buffer, Place, sharing_conflicts
 from deepfreeze.state.kinds import form_text, text_of_node
 from deepfreeze.state.registry import registered_as
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import leaf_names, tagged_nodes
+from deepfreeze.state.tree import Decoder, Node, leaf_names, tag_of, tagged_nodes
 
 _NAMES_SHOWN_MAX = 10
 

@@ -29,7 +29,7 @@ from deepfreeze.restoring.restore_plan import RestorePlan
 from deepfreeze.saving.capture import paused_gc
 from deepfreeze.saving.handle import named_divergences
 from deepfreeze.state.tree import loads
-from deepfreeze.state.tree_queries import Merged, pruned
+from deepfreeze.state.tree_parts import Merged, pruned
 
 log = logging.getLogger("deepfreeze")
 T = TypeVar("T")

@@ -9,12 +9,11 @@ from typing import Any, Protocol, TypeAlias
 
 from deepfreeze.base.names import KeyFilter, KeyTable
 from deepfreeze.errors import MismatchError
-from deepfreeze.state.decoder import Decoder
 from deepfreeze.state.dtypes import Shape
 from deepfreeze.state.entry import Buffer, Entry, Place
 from deepfreeze.state.memo import Memo
 from deepfreeze.state.registry import RegisteredType
-from deepfreeze.state.tree import Node
+from deepfreeze.state.tree import Decoder, Node
 
 # The work that a match leaves to do: None if the live value is filled in place, else a function
 # that makes the new value, to be called once the data has been read.

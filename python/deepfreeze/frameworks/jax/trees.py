@@ -20,8 +20,7 @@ from deepfreeze.frameworks.stateful import is_stateful
 from deepfreeze.state.contracts import Filler, Remake, Sink
 from deepfreeze.state.kinds import MAPPINGS
 from deepfreeze.state.registry import is_registered
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import is_plain, mapping_pairs, sequence_items
+from deepfreeze.state.tree import Node, is_plain, mapping_pairs, sequence_items, tag_of
 
 KIND = "pytree"
 _CONTAINERS = (dict, OrderedDict, defaultdict, list, tuple)  # the state tree has these types

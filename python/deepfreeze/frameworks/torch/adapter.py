@@ -63,10 +63,11 @@ from deepfreeze.frameworks.torch.tensors import (
 )
 from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
 from deepfreeze.state.dtypes import Shape
+from deepfreeze.state.encoder import TextMemo
 from deepfreeze.state.entry import Buffer
 from deepfreeze.state.kinds import form_text
 from deepfreeze.state.registry import RegisteredType, is_registered
-from deepfreeze.state.tree import Node, TextMemo, tag_of
+from deepfreeze.state.tree import Node, tag_of
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _CLAIMED = (torch.Tensor, nn.Module, torch.Size, torch.dtype, torch.device)

@@ -28,8 +28,7 @@ from deepfreeze.frameworks.torch.tensors import (
 )
 from deepfreeze.state.contracts import Filler
 from deepfreeze.state.registry import registered_for
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import leaf_names, mapping_pairs
+from deepfreeze.state.tree import Node, leaf_names, mapping_pairs, tag_of
 
 
 def match_optimizer(

@@ -13,8 +13,7 @@ from deepfreeze.frameworks.torch.tensors import dtype_name, fill, is_special
 from deepfreeze.state.contracts import Filler, Remake
 from deepfreeze.state.kinds import MAPPINGS
 from deepfreeze.state.registry import RegisteredType, registered_for
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import is_plain, mapping_pairs, sequence_items
+from deepfreeze.state.tree import Node, is_plain, mapping_pairs, sequence_items, tag_of
 
 
 def is_unknown_wrapper(tensor: torch.Tensor) -> bool:
