@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 import deepfreeze as df
 from deepfreeze import _core
-from deepfreeze.saving.window import Watch, Window
+from deepfreeze.saving.attached import Window
+from deepfreeze.saving.guards import Watch
 
 ROWS, WIDTH = 1024, 64  # 256 KiB
 

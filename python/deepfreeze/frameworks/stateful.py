@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -13,6 +14,15 @@ from deepfreeze.state.tree import Node, mapping_pairs, tag_of
 
 # Entries that mean the same in schedulers of all of torch's classes.
 _OF_SCHEDULERS = frozenset({"last_epoch", "base_lrs", "_step_count", "_last_lr"})
+
+# Objects of these libraries give the state of the objects they hold, or leave it to their holder.
+_LIBRARIES = frozenset({
+    "torch", "torchdata", "torchtitan", "accelerate", "lightning", "lightning_fabric",
+    "pytorch_lightning", "transformers", "deepspeed", "deepfreeze",
+})  # fmt: skip
+
+_WRAPPERS = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
+_WRAPPED = ("optimizer", "_optimizer", "scheduler")
 
 # Has an object load its state: the object, the state, its path, the plan.
 Load: TypeAlias = Callable[[Any, Any, str, Filler], None]
@@ -30,6 +40,33 @@ def is_stateful(value: object) -> bool:
 def is_loader(value: object) -> bool:
     """Whether the object is known to give each rank other data."""
     return type(value).__module__.partition(".")[0] == "torchdata"
+
+
+def may_hold(value: object) -> bool:
+    """Whether an object may hold others: one of the program's own, with a state_dict()."""
+    value = real(value)
+    kind = type(value)
+    if kind.__module__.partition(".")[0] in _LIBRARIES or not has_state_methods(kind):
+        return False
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(value, torch.nn.Module)
+    return not is_module and isinstance(getattr(value, "__dict__", None), dict)
+
+
+def has_state_methods(kind: type) -> bool:
+    """Asks the class, because an object that answers to any name is no stateful one."""
+    return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
+
+
+def real(value: Any) -> Any:
+    """The object within wrappers that only pass calls on, as accelerate's do."""
+    while type(value).__module__.partition(".")[0] in _WRAPPERS:
+        members = getattr(value, "__dict__", {})
+        inner = next((members[name] for name in _WRAPPED if name in members), None)
+        if inner is None:
+            break
+        value = inner
+    return value
 
 
 class StatefulAdapter(Adapter):

@@ -21,7 +21,7 @@ from deepfreeze.state.contracts import Adapter, Form, UnknownTypeError
 from deepfreeze.state.dtypes import BY_STORED, logical_form, stored_bytes
 from deepfreeze.state.entry import Buffer, Place, sharing_conflicts
 from deepfreeze.state.kinds import form_text, text_of_node
-from deepfreeze.state.registry import registered_as
+from deepfreeze.state.registry import REGISTERED_NAMES
 from deepfreeze.state.tree import Decoder, Node, leaf_names, tag_of, tagged_nodes
 
 _NAMES_SHOWN_MAX = 10
@@ -128,7 +128,7 @@ class Plan:
         return lambda: self.decoder.decode(node, path)
 
     def _check_known(self, node: Node, path: str) -> None:
-        if registered_as(node["t"]) is None and not self._adapter_for("ext", node):
+        if node["t"] not in REGISTERED_NAMES and not self._adapter_for("ext", node):
             raise UnknownTypeError(
                 f"{shown(path)}: the type {node['t']!r} is not known here; "
                 "call df.register_type, or import its framework, first"
@@ -384,7 +384,7 @@ class Plan:
             return adapter.decode(tag, node, path, self)
         if tag == "ext":
             self._check_known(node, path)
-            known = registered_as(node["t"])
+            known = REGISTERED_NAMES.get(node["t"])
             if known is not None:
                 return known.from_tree(self.decoder.decode(node["v"], path))
         raise CorruptError(f"state tree at {shown(path)}: unknown tag {tag!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
@@ -163,6 +163,9 @@ class Filler(Source, Protocol):
 class Adapter(ABC):
     """Stores and fills the values of one framework. One instance serves one save or restore."""
 
+    numerous: Sequence[type] = ()  # claimed types of which a state has thousands
+    remembers = False  # whether a walk calls recall(), note() and finish()
+
     @abstractmethod
     def claims(self, value: object) -> bool:
         """Whether `value` belongs to this adapter."""
@@ -170,10 +173,6 @@ class Adapter(ABC):
     @abstractmethod
     def encode(self, value: Any, path: str, capture: Sink) -> Node:
         """The node of a claimed value; EncodeError if it can't be stored."""
-
-    def direct(self, capture: Sink) -> Mapping[type, Callable[[Any, str], Node]]:
-        """encode() of the types, if any, that a state has thousands of."""
-        return {}
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
         """The node of a dict that note() was told of in the last walk, if it is the same still."""

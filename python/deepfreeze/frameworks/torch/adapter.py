@@ -6,7 +6,6 @@ The engine reads tensors of CUDA devices from the device itself: device.py.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from deepfreeze.base.names import shown
-from deepfreeze.errors import CorruptError, EncodeError
+from deepfreeze.errors import CorruptError, EncodeError, MismatchError
 from deepfreeze.frameworks.plain_numbers import is_number
 from deepfreeze.frameworks.torch.memo import TensorMemo
 from deepfreeze.frameworks.torch.module_match import match_module
@@ -66,7 +65,7 @@ from deepfreeze.state.dtypes import Shape
 from deepfreeze.state.encoder import TextMemo
 from deepfreeze.state.entry import Buffer
 from deepfreeze.state.kinds import form_text
-from deepfreeze.state.registry import RegisteredType, is_registered
+from deepfreeze.state.registry import REGISTERED, RegisteredType
 from deepfreeze.state.tree import Node, tag_of
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
@@ -76,9 +75,13 @@ _CLAIMED = (torch.Tensor, nn.Module, torch.Size, torch.dtype, torch.device)
 class TorchAdapter(Adapter):
     """Stores each tensor's memory once and fills it in place."""
 
-    def __init__(self) -> None:
+    numerous = _TENSORS
+    remembers = True
+
+    def __init__(self, last: Recalls | None = None) -> None:
+        """`last`: the recalls of the last walk."""
         self._seen = Seen()
-        self._recalls = Recalls()
+        self._recalls = Recalls(None if not REGISTERED.keys().isdisjoint(_TENSORS) else last)
         self._names: ParameterNames | None = None  # of a restore
         self._boxes: dict[int, Box] = {}  # of DTensors, by the id of their node
 
@@ -132,7 +135,7 @@ class TorchAdapter(Adapter):
     def _encode_module(self, module: nn.Module, path: str, capture: Sink) -> Node:
         if capture.keys.rank is not None:
             own_buffers(module, path, capture)
-        at = self._at(path)
+        at = len(self._seen), path
         recall = self._recalls.last(at)
         again = recall.again(module) if isinstance(recall, ModuleRecall) else None
         if again is not None:
@@ -144,7 +147,7 @@ class TorchAdapter(Adapter):
     def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Sink) -> Node:
         run_state_hooks(optimizer)
         named = self._recalls.parameter_names(capture.state).of(optimizer, capture.state)
-        at = self._at(path)
+        at = len(self._seen), path
         recall = self._recalls.last(at)
         again = recall.again(optimizer, named) if isinstance(recall, OptimizerRecall) else None
         if again is not None:
@@ -156,7 +159,7 @@ class TorchAdapter(Adapter):
         return encode_optimizer(optimizer, path, capture, named, state)
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        at = self._at(path)
+        at = len(self._seen), path
         known = self._recalls.last_dict(at)
         again = known and known.again(mapping)
         if not again:
@@ -171,22 +174,10 @@ class TorchAdapter(Adapter):
         recall = DictRecall.of(mapping, node, self._seen.since(begin))
         self._recalls.note_dict((begin, path), recall)
 
-    def _at(self, path: str) -> At:
-        return len(self._seen), path
-
     def _recalled(self, at: At, recall: ObjectRecall, node: Node, seen: Seen) -> Node:
         self._recalls.note(at, recall)
         self._seen.extend(seen)
         return node
-
-    def direct(self, capture: Sink) -> Mapping[type, Callable[[Any, str], Node]]:
-        def encode(value: torch.Tensor, path: str) -> Node:
-            return self._encode_tensor(value, path, capture)
-
-        kinds = [kind for kind in _TENSORS if not is_registered(kind)]
-        if capture.memo.recalls is not None and len(kinds) == len(_TENSORS):
-            self._recalls = capture.memo.recalls.next()
-        return dict.fromkeys(kinds, encode)
 
     def share_array(self, array: Any, node: Node, path: str) -> bool:
         """Takes a NumPy array to be stored along with the tensors, if torch can hold its memory."""
@@ -284,6 +275,27 @@ class TorchAdapter(Adapter):
 
     def environment(self) -> dict[str, str]:
         return {"torch": torch.__version__, "num_threads": str(torch.get_num_threads())}
+
+
+def generator_states() -> dict[str, Any]:
+    """The states of the global generators: the CPU's, and all CUDA devices' if CUDA is used."""
+    states: dict[str, Any] = {"torch": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+def set_cpu_generator(state: torch.Tensor) -> None:
+    """Sets the CPU's global generator."""
+    torch.set_rng_state(state)
+
+
+def set_cuda_generators(states: list[torch.Tensor]) -> None:
+    """Sets the generators of all CUDA devices; MismatchError if there are more or fewer now."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count != len(states):
+        raise MismatchError(f"RNG: stored for {len(states)} CUDA devices, {count} are here")
+    torch.cuda.set_rng_state_all(states)
 
 
 def _tensor_of(array: Any) -> torch.Tensor:

@@ -28,7 +28,7 @@ from deepfreeze.frameworks.torch.sharded import is_sharded
 from deepfreeze.frameworks.torch.tensors import dtype_name, form_of, is_special, layout_of
 from deepfreeze.state.contracts import Filler
 from deepfreeze.state.entry import Layout, Place
-from deepfreeze.state.registry import registered_for
+from deepfreeze.state.registry import REGISTERED
 from deepfreeze.state.tree import Node, tag_of
 
 
@@ -222,7 +222,7 @@ def differs(stored: Mapping[str, Node], live: Mapping[str, object], plan: Filler
 
 
 def _has_another_form(node: Node, live: object, plan: Filler) -> bool:
-    if registered_for(live) is not None:
+    if type(live) in REGISTERED:
         return tag_of(node) != "ext"
     is_tensor = tag_of(node) == "tensor"
     if not isinstance(live, torch.Tensor) or is_special(live):

@@ -31,7 +31,7 @@ from deepfreeze.frameworks.torch.saved_bits import load_exactly
 from deepfreeze.frameworks.torch.sharded import is_sharded
 from deepfreeze.frameworks.torch.tensors import fill, is_special, same_tensor
 from deepfreeze.state.contracts import Filler, UnknownTypeError
-from deepfreeze.state.registry import registered_for
+from deepfreeze.state.registry import REGISTERED
 from deepfreeze.state.tree import Node, tag_of
 
 _EXTRA_STATE = "_extra_state"
@@ -130,7 +130,7 @@ class _ModuleMatch:
         """Plans one entry of the state_dict."""
         if name.rpartition(".")[2] == _EXTRA_STATE and self._match_extra_state(name, node, path):
             return
-        known = registered_for(live)
+        known = REGISTERED.get(type(live))
         if known is not None and isinstance(live, torch.Tensor):
             remake = match_registered(node, live, known, path, self._plan)
             self._filled.add(name)

@@ -66,8 +66,7 @@ def own_buffers(module: nn.Module, path: str, capture: Sink) -> None:
     buffers must be equal.
     """
     kinds = _kinds_in(module)
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    has_shards = fsdp is not None and any(issubclass(kind, fsdp.FSDPModule) for kind in kinds)
+    has_shards = _have_shards(kinds)
     if not has_shards and not any(issubclass(kind, _PARALLEL) for kind in kinds):
         return
     if capture.keys.owner_of(path) is Owner.EACH:
@@ -93,6 +92,11 @@ def _parallel_owner(module: Any) -> Owner | None:
 
     first = dist.get_process_group_ranks(module.process_group)[0]
     return None if dist.get_rank() == first else Owner.ANOTHER
+
+
+def _have_shards(kinds: set[type[nn.Module]]) -> bool:
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and any(issubclass(kind, fsdp.FSDPModule) for kind in kinds)
 
 
 def _kinds_in(module: nn.Module) -> set[type[nn.Module]]:

@@ -27,7 +27,7 @@ from deepfreeze.frameworks.torch.tensors import (
     is_special,
 )
 from deepfreeze.state.contracts import Filler
-from deepfreeze.state.registry import registered_for
+from deepfreeze.state.registry import REGISTERED
 from deepfreeze.state.tree import Node, leaf_names, mapping_pairs, tag_of
 
 
@@ -182,7 +182,7 @@ class _OptimizerMatch:
         if isinstance(live, torch.Tensor) and self._same_tensor(node, live):
             fill(node, live, path, self._plan)
             return
-        known = registered_for(live)
+        known = REGISTERED.get(type(live))
         if known is not None and isinstance(live, torch.Tensor) and tag_of(node) == "ext":
             remake = match_registered(node, live, known, path, self._plan)
             if remake is not None:
@@ -276,7 +276,7 @@ def _setter(
 
 def _moved(value: Any, device: torch.device, like: torch.Tensor | None = None) -> Any:
     """A restored value with its tensors on the device, in the layout that the optimizer expects."""
-    if registered_for(value) is not None:
+    if type(value) in REGISTERED:
         return value  # a registered type has a layout of its own
     if isinstance(value, torch.Tensor):
         return _in_layout(value.to(device), like)

@@ -304,22 +304,16 @@ ObjectRecall: TypeAlias = ModuleRecall | OptimizerRecall
 At: TypeAlias = tuple[int, str]
 
 
+@dataclass
 class Recalls:
     """A checkpointer's recalls: from its last complete walk, and from the present one."""
 
-    def __init__(self) -> None:
-        self._structures: dict[int, Structure] = {}
-        self._places: list[tuple[tuple[str, ...], Structure]] = []
-        self._names: ParameterNames | None = None
-        self._objects: dict[At, ObjectRecall] = {}
-        self._dicts: dict[At, DictRecall] = {}
-        self._last: Recalls | None = None
-
-    def next(self) -> Recalls:
-        """The recalls of the walk that begins."""
-        following = Recalls()
-        following._last = self
-        return following
+    _last: Recalls | None = None
+    _structures: dict[int, Structure] = field(default_factory=dict)
+    _places: list[tuple[tuple[str, ...], Structure]] = field(default_factory=list)
+    _names: ParameterNames | None = None
+    _objects: dict[At, ObjectRecall] = field(default_factory=dict)
+    _dicts: dict[At, DictRecall] = field(default_factory=dict)
 
     def keep(self) -> None:
         """The walk is over: forgets the one before."""
