@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 # These limits are also in src/base/shortened.cc.
 _NAME_MAX, _BEGINNING, _END = 300, 150, 50  # characters
@@ -31,6 +31,16 @@ def join(path: str, key: object) -> str:
     """The name of the value under `key` in the container called `path` ("" is the root)."""
     part = escaped(key if type(key) is str else str(key))
     return f"{path}.{part}" if path else part
+
+
+def joined(path: str, keys: Iterable[object]) -> list[str]:
+    """The names of the values under all `keys` in one container."""
+    return [join(path, key) for key in keys]
+
+
+def nested(keys: Iterable[object]) -> str:
+    """The name of a value that such keys lead to, the root's first."""
+    return reduce(join, keys, "")
 
 
 def shown(path: str) -> str:
@@ -128,11 +138,7 @@ class KeyFilter:
         if isinstance(patterns, str):
             raise TypeError("keys: a list of patterns, not a string")
         self._patterns = None if patterns is None else tuple(patterns)
-
-    @property
-    def chooses_all(self) -> bool:
-        """Whether no pattern was given."""
-        return self._patterns is None
+        self.chooses_all = patterns is None
 
     def wants(self, path: str) -> bool:
         """Whether the place called `path` is chosen."""

@@ -71,6 +71,9 @@ class Source(Protocol):
     def form_of(self, key: str) -> Form:
         """The dtype, by its framework name, and the shape of an entry."""
 
+    def forms_of(self, keys: Iterable[str]) -> list[Form]:
+        """The same of many entries."""
+
     def buffer_of(self, key: str) -> Buffer:
         """The entry that was read into a buffer."""
 
@@ -105,11 +108,16 @@ class Filler(Source, Protocol):
     def fill(self, key: str, place: Place) -> None:
         """Has the entry `key` read into `place`."""
 
+    def fill_all(self, places: Sequence[tuple[str, Place]]) -> None:
+        """The same for many entries."""
+
     def write(self, place: Place) -> None:
         """Has `place` filled by its own copy(), which needs no data that is still to be read."""
 
-    def apply(self, path: str, put: Callable[[], object]) -> None:
-        """Has `put` called once the data is read."""
+    def apply(
+        self, path: str, put: Callable[[], object], within: Sequence[str] | None = None
+    ) -> None:
+        """Has `put` called once the data is read. `within`: the names, if it puts several."""
 
     def defer(self, match_late: Callable[[], object]) -> None:
         """Has a match made after all others."""
@@ -255,21 +263,3 @@ def refuse_other_mode(mode: Mode, right_for: str) -> None:
     """ValueError unless the mode is "window", the only one that most targets have."""
     if mode != "window":
         raise ValueError(f"attach: mode {mode!r} is for {right_for}")
-
-
-class Once:
-    """A function without arguments that is called no more than once."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make: Callable[[], Any] | None = make
-        self._value: Any = None
-
-    def __call__(self) -> Any:
-        if self._make is not None:
-            self._value = self._make()
-            self._make = None
-        return self._value
-
-    def drop(self) -> None:
-        """Drops the value, which has been put in its place."""
-        self._make, self._value = None, None

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from deepfreeze.base.names import join, shown
+from deepfreeze.base.names import join, joined, shown
 from deepfreeze.errors import MismatchError
 from deepfreeze.frameworks.stateful import StatefulAdapter, call_state_dict
 from deepfreeze.frameworks.torch.loaders import Asked, differs, held_by_asked, may_be_asked
@@ -29,12 +29,13 @@ from deepfreeze.frameworks.torch.modules import (
 from deepfreeze.frameworks.torch.registered import is_unknown_wrapper, match_registered
 from deepfreeze.frameworks.torch.saved_bits import load_exactly
 from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.tensors import fill, is_special, same_tensor
+from deepfreeze.frameworks.torch.tensors import Fill, fill, fill_alike, is_special, same_tensor
 from deepfreeze.state.contracts import Filler, UnknownTypeError
 from deepfreeze.state.registry import REGISTERED
 from deepfreeze.state.tree import Node, tag_of
 
 _EXTRA_STATE = "_extra_state"
+_PLAIN = (torch.Tensor, nn.Parameter)
 _CHECKPOINT_WRAPPER = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 # They only add entries that layouts of older torch versions lack; all layouts here have them.
 _COPY_ONLY = (
@@ -55,7 +56,7 @@ class _ModuleMatch:
         self._module = module
         self._loaded: dict[str, Callable[[], Any]] = {}
         self._extra: dict[str, tuple[nn.Module, str, Callable[[], Any]]] = {}
-        self._filled: set[str] = set()
+        self.filled: set[str] = set()
         self._root_is_asked = False
 
     def ask_loaders(
@@ -126,6 +127,17 @@ class _ModuleMatch:
             if isinstance(value, torch.Tensor) and value.layout == torch.strided:
                 held_by_asked(nodes.get(key), value, join(path, key), plan)
 
+    def owns(self, name: str, live: Any) -> bool:
+        """Whether it is a plain tensor in the module's own memory, and no extra state."""
+        return (
+            type(live) in _PLAIN
+            and type(live) not in REGISTERED
+            and not live.is_meta
+            and live.layout is torch.strided
+            and live.untyped_storage().data_ptr() in self._owned
+            and not name.endswith(_EXTRA_STATE)
+        )
+
     def match_one(self, name: str, node: Node, live: object, path: str) -> None:
         """Plans one entry of the state_dict."""
         if name.rpartition(".")[2] == _EXTRA_STATE and self._match_extra_state(name, node, path):
@@ -133,7 +145,7 @@ class _ModuleMatch:
         known = REGISTERED.get(type(live))
         if known is not None and isinstance(live, torch.Tensor):
             remake = match_registered(node, live, known, path, self._plan)
-            self._filled.add(name)
+            self.filled.add(name)
             if remake is not None:
                 self._loaded[name] = remake
         elif isinstance(live, torch.Tensor) and is_unknown_wrapper(live):
@@ -151,7 +163,7 @@ class _ModuleMatch:
         elif is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
             self._plan.mismatch(path, node, f"a {live.layout} tensor on {live.device}")
         elif is_sharded(live) or live.untyped_storage().data_ptr() in self._owned:
-            self._filled.add(name)
+            self.filled.add(name)
             fill(node, live, path, self._plan)
         elif same_tensor(node, live, path, self._plan):
             self._loaded[name] = self._plan.fresh(node, path)
@@ -192,7 +204,7 @@ class _ModuleMatch:
             result: Any = self._module.load_state_dict(values, strict=False)
         else:
             result = self._module.load_state_dict(values)
-        left = sorted(set(getattr(result, "unexpected_keys", None) or ()) - self._filled)
+        left = sorted(set(getattr(result, "unexpected_keys", None) or ()) - self.filled)
         if left and not self._plan.strict:
             self._plan.unexpected += [join(path, name) for name in left]
         elif left:
@@ -228,17 +240,27 @@ def match_module(node: Node, module: nn.Module, path: str, plan: Filler) -> None
     versions = live_versions(live_state, canonical) or {}
     matching = _ModuleMatch(module, plan, stored_versions(node) or {}, versions)
     matching.ask_loaders(stored, live, path)
-    for short, (name, value) in live.items():
-        place = join(path, short)
+    fills: list[Fill] = []
+    names: dict[str, str] = {}  # of these
+    for place, (short, (name, value)) in zip(joined(path, live), live.items(), strict=True):
         if short not in stored:
             plan.miss(place)
             continue
         inner = stored.pop(short)
-        if plan.keys.wants(place):
-            try:
-                matching.match_one(name, inner, value, place)
-            except UnknownTypeError as cause:
-                plan.unfit(place, str(cause).removeprefix(f"{place}: "))
+        if not plan.keys.chooses_all and not plan.keys.wants(place):
+            continue
+        if matching.owns(name, value):
+            names[place] = name
+            fills.append((inner, value, place))
+            continue
+        try:
+            matching.match_one(name, inner, value, place)
+        except UnknownTypeError as cause:
+            plan.unfit(place, str(cause).removeprefix(f"{place}: "))
+    unlike = fill_alike(fills, plan)
+    matching.filled |= set(names.values()) - {names[place] for _, _, place in unlike}
+    for inner, value, place in unlike:
+        matching.match_one(names[place], inner, value, place)
     for name, inner in stored.items():
         plan.surplus(inner, join(path, name))
     matching.finish(path)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import reduce
 from typing import Any, TypeAlias, TypeGuard
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from deepfreeze.base.names import KeyTable, join
+from deepfreeze.base.names import KeyTable, join, nested
 from deepfreeze.frameworks.class_names import telling_name
 from deepfreeze.frameworks.torch.modules import canonical_names
 from deepfreeze.state.contracts import Sink
@@ -137,10 +136,10 @@ class ParameterNames:
         names._loose = []
         return names
 
-    def path_of(self, parameter: torch.Tensor) -> str | None:
-        """The parameter's path in the state; None if no module of the state has it."""
-        place = self._names.get(id(parameter))
-        return None if place is None else _full_name(place)
+    def paths_of(self, parameters: Iterable[torch.Tensor]) -> list[str | None]:
+        """The parameters' paths in the state; None if no module of the state has one."""
+        places = [self._names.get(id(parameter)) for parameter in parameters]
+        return [None if place is None else nested(place) for place in places]
 
     def of(self, optimizer: Optimizer, state: object) -> Named:
         """The names of an optimizer's parameters; the same object while these are the same."""
@@ -176,7 +175,7 @@ class ParameterNames:
         order = {key: i for i, key in enumerate(self._names)}
         by_place = sorted(places.items(), key=lambda item: (item[1], order.get(item[0], 0)))
         names = {
-            key: table.take(place[-1] if counts[place[-1]] == 1 else _full_name(place))
+            key: table.take(place[-1] if counts[place[-1]] == 1 else nested(place))
             for key, place in by_place
         }
         assert len(set(names.values())) == len(names)
@@ -214,10 +213,6 @@ class Named:
 
 def _ids(optimizer: Optimizer) -> list[list[int]]:
     return [[id(parameter) for parameter in group["params"]] for group in optimizer.param_groups]
-
-
-def _full_name(place: tuple[str, ...]) -> str:
-    return join(reduce(join, place[:-1], ""), place[-1])
 
 
 def modules_in(state: object, keys: tuple[str, ...]) -> Iterator[Placed]:
