@@ -175,8 +175,8 @@ def object_node(kind: str, state: object, path: str, capture: Sink) -> Node:
 
 def stateful_node(value: Any, path: str, capture: Sink) -> Node:
     """The node of an object of its class, with the state that its state_dict() gives."""
-    node = object_node("stateful", call_state_dict(value, path), path, capture)
-    return {"$": "object", "t": node["t"], "class": class_name(value), "v": node["v"]}
+    state = capture.encode(call_state_dict(value, path), path)
+    return {"$": "object", "t": "stateful", "class": class_name(value), "v": state}
 
 
 def call_state_dict(value: Any, path: str) -> object:

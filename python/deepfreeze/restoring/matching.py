@@ -15,7 +15,7 @@ from deepfreeze.base.names import join
 from deepfreeze.errors import MismatchError
 from deepfreeze.frameworks.in_use.held_objects import HOLDER, match_holder
 from deepfreeze.frameworks.in_use.rng import RNG
-from deepfreeze.frameworks.stateful import is_loader, may_hold
+from deepfreeze.frameworks.stateful import StatefulAdapter, is_loader, may_hold
 from deepfreeze.restoring.filling import FILLS, put_into
 from deepfreeze.state.contracts import Filler, Remake, UnknownTypeError
 from deepfreeze.state.kinds import (
@@ -32,6 +32,7 @@ from deepfreeze.state.per_rank import PerRank
 from deepfreeze.state.registry import REGISTERED, RegisteredType
 from deepfreeze.state.tree import Node, has_objects, is_plain, mapping_pairs, sequence_items, tag_of
 
+_OF_RNGS = StatefulAdapter()  # it need not see whether their load_state_dict() loses bits
 _WHOLE = object()  # stands for the whole content of a container
 
 
@@ -73,12 +74,12 @@ def _match(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     known = REGISTERED.get(type(live))
     if known is not None:
         return _match_registered(node, live, known, path, plan)
+    if isinstance(live, RNG):
+        # Other objects may draw while they load, so RNGs are put in place last.
+        plan.defer(partial(_OF_RNGS.match, node, live, path, plan))
+        return None
     for adapter in plan.adapters:
         if adapter.claims(live):
-            if isinstance(live, RNG):
-                # Other objects may draw while they load, so RNGs are put in place last.
-                plan.defer(partial(adapter.match, node, live, path, plan))
-                return None
             is_holder = tag_of(node) == "object" and node["t"] == HOLDER
             if is_holder or may_hold(live):
                 return match_holder(node, live, path, plan, adapter)

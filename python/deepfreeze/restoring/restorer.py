@@ -350,6 +350,8 @@ def together(engine: _core.Engine, subject: str) -> Iterator[list[str]]:
 
 def tell_restored(report: RestoreReport) -> None:
     """Logs one line at INFO: the source, the speed, and whether it was verified."""
+    if not log.isEnabledFor(logging.INFO):
+        return
     log.info(
         "restored step %d from %s: %s in %.2f s (%s/s), %s",
         report.step,

@@ -137,7 +137,12 @@ class Guards:
         """As in the last save, if nothing has changed."""
         owned = [guard.owned() for guard in self._all]
         numbers = [guard.number for guard in self._all]
-        asked = Asked.about(numbers, self._hooked, self.eager, entries)
+        asked = Asked(
+            numbers,
+            dict(self._hooked),
+            frozenset(self.eager),
+            [(entry.key, entry.address, entry.bytes) for entry in entries],
+        )
         known = None if self._memo is None else self._memo.again(asked, owned, entries, tensors)
         if known is not None:
             return known
@@ -200,18 +205,6 @@ class Asked:
     hooked: dict[int, bool]
     eager: frozenset[str]
     entries: list[tuple[str, int, int]]  # their keys, addresses and sizes
-
-    @classmethod
-    def about(
-        cls, guards: list[int], hooked: dict[int, bool], eager: set[str], entries: Sequence[Entry]
-    ) -> Asked:
-        """The present inputs, with the entries that are worth a guard."""
-        return cls(
-            guards,
-            dict(hooked),
-            frozenset(eager),
-            [(entry.key, entry.address, entry.bytes) for entry in entries],
-        )
 
 
 @dataclass(frozen=True)

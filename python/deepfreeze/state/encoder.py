@@ -115,7 +115,9 @@ class Encoder:
                 place = within + (key if key.isidentifier() else escaped(key))
                 node[key] = leaf(item, place)
         else:
+            self._depth += 2  # the object around it, and its list of pairs
             node = self._tagged(kind, value, path)
+            self._depth -= 2
         if is_large and known is None:
             self._leaves.note(value, path, node)
         self._depth -= 1
@@ -129,12 +131,6 @@ class Encoder:
             raise EncodeError(f"{place}: {cause}") from cause
 
     def _tagged(self, kind: type, value: Any, path: str) -> Node:
-        self._depth += 2  # the object around it, and its list of pairs
-        node = self._tagged_inside(kind, value, path)
-        self._depth -= 2
-        return node
-
-    def _tagged_inside(self, kind: type, value: Any, path: str) -> Node:
         if kind is tuple:
             return {"$": "tuple", "v": self.items(value, path)}
         if kind in _PAIRS:

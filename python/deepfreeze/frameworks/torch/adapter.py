@@ -24,9 +24,9 @@ from deepfreeze.frameworks.torch.optimizers import (
     ParameterNames,
     encode_optimizer,
     encode_state,
+    hooks_of,
     is_optimizer,
     modules_in,
-    run_state_hooks,
     unwrapped,
 )
 from deepfreeze.frameworks.torch.recall import (
@@ -145,7 +145,8 @@ class TorchAdapter(Adapter):
         return node
 
     def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Sink) -> Node:
-        run_state_hooks(optimizer)
+        for hook in hooks_of(optimizer, "_optimizer_state_dict_pre_hooks"):
+            hook(optimizer)  # as state_dict() does, before it reads the state
         named = self._recalls.parameter_names(capture.state).of(optimizer, capture.state)
         at = len(self._seen), path
         recall = self._recalls.last(at)
@@ -194,10 +195,11 @@ class TorchAdapter(Adapter):
         return self._names
 
     def finish(self, capture: Sink) -> None:
-        memo: TensorMemo = capture.memo.tensors or TensorMemo()
+        memo: TensorMemo | None = capture.memo.tensors
         # If this ends in the middle, nodes are left half filled, and nobody may recall them.
         capture.memo.tensors = capture.memo.recalls = None
-        if self._boxes or not memo.replay(self._seen, capture):
+        if self._boxes or memo is None or not memo.replay(self._seen, capture):
+            memo = TensorMemo()
             capture.memo.text = TextMemo()  # it knows nodes by identity, and these change
             for node in self._seen.nodes:
                 node.pop("view", None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, TypeAlias, TypeGuard
 
 import torch
@@ -80,12 +81,12 @@ def encode_optimizer(
 ) -> Node:
     """The node of an optimizer; `state` is that of the state of its parameters."""
     place = join(path, "param_groups")
-    groups = [
-        {**nodes, "options": capture.encode(_options(group), join(join(place, g), "options"))}
-        for g, (nodes, group) in enumerate(
-            zip(named.group_nodes(optimizer, place, capture), optimizer.param_groups, strict=True)
-        )
-    ]
+    nodes = named.group_nodes(optimizer, place, capture)
+    groups: list[Node] = []
+    for g, group in enumerate(optimizer.param_groups):
+        options = {key: value for key, value in group.items() if key not in _NOT_OPTIONS}
+        within = join(join(place, g), "options")
+        groups.append({**nodes[g], "options": capture.encode(options, within)})
     tree = {"state": state, "param_groups": groups}
     other = {key: value for key, value in optimizer.state.items() if id(key) not in named.names}
     if other:
@@ -99,16 +100,6 @@ def encode_state(optimizer: Optimizer, path: str, capture: Sink, named: Named) -
     names = named.names
     state = {names[id(key)]: value for key, value in optimizer.state.items() if id(key) in names}
     return capture.encode(state, join(path, "state"))
-
-
-def run_state_hooks(optimizer: Optimizer) -> None:
-    """Does the work that state_dict() does before it reads the state."""
-    for hook in hooks_of(optimizer, "_optimizer_state_dict_pre_hooks"):
-        hook(optimizer)
-
-
-def _options(group: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in group.items() if key not in _NOT_OPTIONS}
 
 
 # Names of parameters, by which the state is stored and found again
@@ -160,14 +151,13 @@ class ParameterNames:
                 self._names.setdefault(identity, keys)
 
     def _names_of(self, optimizer: Optimizer, state: object) -> dict[int, str]:
-        groups = [group["params"] for group in optimizer.param_groups]
-        if not all(id(parameter) in self._names for group in groups for parameter in group):
+        groups = _ids(optimizer)
+        if not self._names.keys() >= set(chain(*groups)):
             self._name_loose(state)
         places: dict[int, tuple[str, ...]] = {}
-        for g, group in enumerate(optimizer.param_groups):
-            for i, parameter in enumerate(group["params"]):
-                fallback = (f"group{g}.param{i}",)
-                places[id(parameter)] = self._names.get(id(parameter), fallback)
+        for g, group in enumerate(groups):
+            for i, identity in enumerate(group):
+                places[identity] = self._names.get(identity, (f"group{g}.param{i}",))
         counts = Counter(place[-1] for place in places.values())
         table = KeyTable()
         # Sorted, and equal ones as the modules come, so that the suffixes of equal names do not

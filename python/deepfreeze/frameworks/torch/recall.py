@@ -126,16 +126,12 @@ class _Tensors:
         live: list[torch.Tensor],
         nodes: list[Node],
         paths: list[str],
-        kinds: _core.TensorKinds,
+        kinds: _core.TensorKinds | None = None,
     ) -> None:
         self._nodes = nodes
         self._paths = paths
-        self._kinds = kinds
+        self._kinds = _core.TensorKinds(live) if kinds is None else kinds
         self._roll = roll_call(live)
-
-    @classmethod
-    def of(cls, live: list[torch.Tensor], seen: Seen) -> _Tensors:
-        return cls(live, seen.nodes, seen.paths, _core.TensorKinds(live))
 
     def again(self, live: list[torch.Tensor]) -> tuple[_Tensors, Seen] | None:
         """The recall for the next save, and the tensors to store; None if they need a walk."""
@@ -182,7 +178,7 @@ class ModuleRecall(_OfTensors):
         place_of = {id(value): place for place, value in enumerate(structure.values())}
         self._places = [place_of[id(tensor)] for tensor in live]
         self._node = node
-        self._tensors = _Tensors.of(live, seen)
+        self._tensors = _Tensors(live, seen.nodes, seen.paths)
 
     @classmethod
     def of(cls, module: nn.Module, node: Node, seen: Seen) -> ModuleRecall | None:
@@ -239,7 +235,7 @@ class OptimizerRecall(_OfTensors):
         self._owners = [*map(id, optimizer.state)]
         self._contents = _core.Contents(list(optimizer.state.values()))
         self._node = node
-        self._tensors = _Tensors.of(seen.tensors, seen)
+        self._tensors = _Tensors(seen.tensors, seen.nodes, seen.paths)
 
     @classmethod
     def of(
@@ -278,7 +274,7 @@ class DictRecall(_OfTensors):
         self._kind = type(mapping)
         self._names = [*mapping]
         self._node = node
-        self._tensors = _Tensors.of(seen.tensors, seen)
+        self._tensors = _Tensors(seen.tensors, seen.nodes, seen.paths)
 
     @classmethod
     def of(cls, mapping: dict[Any, Any], node: Node, seen: Seen) -> DictRecall | None:
