@@ -81,7 +81,8 @@ class TorchAdapter(Adapter):
     def __init__(self, last: Recalls | None = None) -> None:
         """`last`: the recalls of the last walk."""
         self._seen = Seen()
-        self._recalls = Recalls(None if not REGISTERED.keys().isdisjoint(_TENSORS) else last)
+        are_registered = not REGISTERED.keys().isdisjoint(_TENSORS)  # then others encode them
+        self._recalls = Recalls(None if are_registered else last)
         self._names: ParameterNames | None = None  # of a restore
         self._boxes: dict[int, Box] = {}  # of DTensors, by the id of their node
 

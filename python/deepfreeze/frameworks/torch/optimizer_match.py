@@ -262,10 +262,12 @@ class _OptimizerMatch:
         puts: list[_Put] = []
         for key, place in places.items():
             if key not in filled:
-                device = getattr(group.get(key), "device", _HOST)  # of an option in a tensor
+                live = group.get(key)
+                device = live.device if isinstance(live, torch.Tensor) else _HOST
                 puts.append((key, self._plan.fresh(stored[key], place), device))
-        within = [places[key] for key, _, _ in puts]
-        self._plan.apply(path, partial(_put_all, group, puts), within)
+        if puts:
+            within = [places[key] for key, _, _ in puts]
+            self._plan.apply(path, partial(_put_all, group, puts), within)
 
     def _match_other(self) -> None:
         """State that belongs to no parameter; drops entries that the saved optimizer lacked."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import is_
+from operator import is_, methodcaller
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -33,7 +33,7 @@ _KINDS = (torch.Tensor, nn.Parameter)  # no subclasses: a recall does not know t
 
 
 def _values(dicts: list[dict[Any, Any]]) -> Iterator[Any]:
-    return chain.from_iterable(each.values() for each in dicts)
+    return chain.from_iterable(map(methodcaller("values"), dicts))
 
 
 @dataclass(slots=True)
