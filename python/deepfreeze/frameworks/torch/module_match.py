@@ -56,11 +56,11 @@ class _ModuleMatch:
         self._module = module
         self._loaded: dict[str, Callable[[], Any]] = {}
         self._extra: dict[str, tuple[nn.Module, str, Callable[[], Any]]] = {}
-        self.filled: set[str] = set()
+        self._filled: set[str] = set()
         self._root_is_asked = False
 
     def ask_loaders(
-        self, stored: dict[str, Node], live: dict[str, tuple[str, object]], path: str
+        self, stored: dict[str, Node], live: dict[str, tuple[str, Any]], path: str
     ) -> None:
         """Has modules that load by themselves asked for differing values; removes these entries."""
         canonical = canonical_names(self._module)
@@ -127,7 +127,35 @@ class _ModuleMatch:
             if isinstance(value, torch.Tensor) and value.layout == torch.strided:
                 held_by_asked(nodes.get(key), value, join(path, key), plan)
 
-    def owns(self, name: str, live: Any) -> bool:
+    def match_all(
+        self, stored: dict[str, Node], live: dict[str, tuple[str, Any]], path: str
+    ) -> None:
+        """Plans the entries of the state_dict, by canonical names; takes them out of `stored`."""
+        fills: list[Fill] = []
+        names: dict[str, str] = {}  # of these
+        for place, (short, (name, value)) in zip(joined(path, live), live.items(), strict=True):
+            if short not in stored:
+                self._plan.miss(place)
+                continue
+            inner = stored.pop(short)
+            if not self._plan.keys.chooses_all and not self._plan.keys.wants(place):
+                continue
+            if self._owns(name, value):
+                names[place] = name
+                fills.append((inner, value, place))
+                continue
+            try:
+                self._match_one(name, inner, value, place)
+            except UnknownTypeError as cause:
+                self._plan.unfit(place, str(cause).removeprefix(f"{place}: "))
+        unlike = fill_alike(fills, self._plan)
+        self._filled |= set(names.values()) - {names[place] for _, _, place in unlike}
+        for inner, value, place in unlike:
+            self._match_one(names[place], inner, value, place)
+        for name, inner in stored.items():
+            self._plan.surplus(inner, join(path, name))
+
+    def _owns(self, name: str, live: Any) -> bool:
         """Whether it is a plain tensor in the module's own memory, and no extra state."""
         return (
             type(live) in _PLAIN
@@ -138,14 +166,14 @@ class _ModuleMatch:
             and not name.endswith(_EXTRA_STATE)
         )
 
-    def match_one(self, name: str, node: Node, live: object, path: str) -> None:
+    def _match_one(self, name: str, node: Node, live: object, path: str) -> None:
         """Plans one entry of the state_dict."""
         if name.rpartition(".")[2] == _EXTRA_STATE and self._match_extra_state(name, node, path):
             return
         known = REGISTERED.get(type(live))
         if known is not None and isinstance(live, torch.Tensor):
             remake = match_registered(node, live, known, path, self._plan)
-            self.filled.add(name)
+            self._filled.add(name)
             if remake is not None:
                 self._loaded[name] = remake
         elif isinstance(live, torch.Tensor) and is_unknown_wrapper(live):
@@ -163,7 +191,7 @@ class _ModuleMatch:
         elif is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
             self._plan.mismatch(path, node, f"a {live.layout} tensor on {live.device}")
         elif is_sharded(live) or live.untyped_storage().data_ptr() in self._owned:
-            self.filled.add(name)
+            self._filled.add(name)
             fill(node, live, path, self._plan)
         elif same_tensor(node, live, path, self._plan):
             self._loaded[name] = self._plan.fresh(node, path)
@@ -204,7 +232,7 @@ class _ModuleMatch:
             result: Any = self._module.load_state_dict(values, strict=False)
         else:
             result = self._module.load_state_dict(values)
-        left = sorted(set(getattr(result, "unexpected_keys", None) or ()) - self.filled)
+        left = sorted(set(getattr(result, "unexpected_keys", None) or ()) - self._filled)
         if left and not self._plan.strict:
             self._plan.unexpected += [join(path, name) for name in left]
         elif left:
@@ -240,29 +268,7 @@ def match_module(node: Node, module: nn.Module, path: str, plan: Filler) -> None
     versions = live_versions(live_state, canonical) or {}
     matching = _ModuleMatch(module, plan, stored_versions(node) or {}, versions)
     matching.ask_loaders(stored, live, path)
-    fills: list[Fill] = []
-    names: dict[str, str] = {}  # of these
-    for place, (short, (name, value)) in zip(joined(path, live), live.items(), strict=True):
-        if short not in stored:
-            plan.miss(place)
-            continue
-        inner = stored.pop(short)
-        if not plan.keys.chooses_all and not plan.keys.wants(place):
-            continue
-        if matching.owns(name, value):
-            names[place] = name
-            fills.append((inner, value, place))
-            continue
-        try:
-            matching.match_one(name, inner, value, place)
-        except UnknownTypeError as cause:
-            plan.unfit(place, str(cause).removeprefix(f"{place}: "))
-    unlike = fill_alike(fills, plan)
-    matching.filled |= set(names.values()) - {names[place] for _, _, place in unlike}
-    for inner, value, place in unlike:
-        matching.match_one(names[place], inner, value, place)
-    for name, inner in stored.items():
-        plan.surplus(inner, join(path, name))
+    matching.match_all(stored, live, path)
     matching.finish(path)
 
 

@@ -302,12 +302,13 @@ Fill: TypeAlias = tuple[Node, torch.Tensor, str]  # a stored tensor, a live one,
 
 def fill(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
     """Plans to fill a dense live tensor from a stored one of the same dtype and shape."""
-    if same_tensor(node, live, path, plan):
-        fill_alike([(node, live, path)], plan)
+    place = _place_of(node, live, path, plan) if same_tensor(node, live, path, plan) else None
+    if place is not None:
+        plan.fill(node["k"], place)
 
 
 def fill_alike(fills: Sequence[Fill], plan: Filler) -> list[Fill]:
-    """Plans to fill the dense live tensors that have the stored form; returns the others."""
+    """Plans to fill the dense live tensors that have a stored tensor's form; returns the others."""
     others = [each for each in fills if tag_of(each[0]) != "tensor"]
     stored = [each for each in fills if tag_of(each[0]) == "tensor"]
     forms = plan.forms_of([node["k"] for node, _, _ in stored])
@@ -318,11 +319,7 @@ def fill_alike(fills: Sequence[Fill], plan: Filler) -> list[Fill]:
         if is_special(live) or form != (dtype_name(live.dtype), tuple(live.shape)):
             others.append((node, live, path))
             continue
-        shard = None if type(live) in _PLAIN else shard_of(live)
-        if shard is None:
-            place = _place_of(node, live, path, plan)
-        else:
-            place = _place_of_shard(node, shard, path, plan)
+        place = _place_of(node, live, path, plan)
         if place is not None:
             places.append((node["k"], place))
     plan.fill_all(places)
@@ -331,6 +328,9 @@ def fill_alike(fills: Sequence[Fill], plan: Filler) -> list[Fill]:
 
 def _place_of(node: Node, live: torch.Tensor, path: str, plan: Filler) -> Place | None:
     """The place of a live tensor; None, with a note, if the stored one can't fill it."""
+    shard = None if type(live) in _PLAIN else shard_of(live)
+    if shard is not None:
+        return _place_of_shard(node, shard, path, plan)
     view, contiguous = node.get("view"), live.is_contiguous()
     alike = view is not None and tuple(view["stride"]) == live.stride()
     if not contiguous and not alike and repeats_elements(live):
