@@ -4,8 +4,6 @@
 With --compare 1 where something differs that two runs should have alike.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

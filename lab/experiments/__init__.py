@@ -1,7 +1,5 @@
 """What is measured: each module says which cases its experiment has, and gives their rows."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Whether a load notices that the files are not those that were saved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from random import Random

@@ -1,7 +1,5 @@
 """What a save costs by itself: each writer in a process of its own, in shuffled rounds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

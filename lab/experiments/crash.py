@@ -6,8 +6,6 @@ so the verdict, the worst of a row's trials, is an exact column, and how often i
 `detail`. Where nothing is left to chance, which a full disk is, the counts are exact columns, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial

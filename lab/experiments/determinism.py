@@ -1,7 +1,5 @@
 """Whether a training that is killed and resumed goes on as if nothing had been."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The faults and the judge are those of lab/faults.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping

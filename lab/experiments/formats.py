@@ -1,7 +1,5 @@
 """What files a checkpoint is made of: one state by every writer, in two processes."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

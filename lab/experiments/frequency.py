@@ -1,7 +1,5 @@
 """What saving adds to the run time, by how often it is done."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Exit status: 0; 1 where DeepFreeze failed; 130 where interrupted (what was measured stays).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

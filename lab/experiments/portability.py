@@ -5,8 +5,6 @@ on the same rows the greatest difference is below a tolerance that follows from
 rounding to float32; both are in `detail`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What coming back costs: a restore from cold files, one tensor, and a whole restart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """What saving costs a data-parallel training, by the number of its ranks and by who writes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ rows, in evaluation: batch-norm statistics have no part in any other. Then one o
 at a time is made in the files that each writer has saved, and its own reader loads them.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

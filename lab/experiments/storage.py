@@ -4,8 +4,6 @@ Every saver saves in a process of its own, and restores in another. Exit status:
 DeepFreeze failed (a peer's failure is a result); 130 where interrupted (what was measured stays).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -5,8 +5,6 @@ library allows that and until it says that the snapshot is committed. So what a 
 shows of which steps it is.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

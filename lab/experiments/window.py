@@ -5,8 +5,6 @@ times are compared with that of the same round without checkpoints. Exit status 
 failed or a save was not committed, 130 where interrupted (what was measured is shown).
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

@@ -5,8 +5,6 @@ on or does not. So the call that is held has not begun; what other threads have 
 still be under way. What is written through a mapping of a file is no call.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

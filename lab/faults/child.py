@@ -4,8 +4,6 @@ Reads jobs as lines of JSON, writes what happens as lines of JSON. A forked proc
 nothing of the library yet; it may be killed, or crash, without harm to the next.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import importlib

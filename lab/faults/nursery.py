@@ -1,7 +1,5 @@
 """Asks lab.faults.child for one process per job, and ends it where it hangs."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

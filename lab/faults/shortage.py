@@ -1,7 +1,5 @@
 """A disk that fills up in a save; then a load, and another save with room again."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One saver under test: saves in one process, loads in others."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """Starts the process that measures one saver in one round, and takes what it says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

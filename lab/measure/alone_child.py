@@ -3,8 +3,6 @@
 Its request is a JSON file: what, saver's module and class, layout, seed, directory, versions.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

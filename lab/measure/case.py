@@ -1,7 +1,5 @@
 """What one experiment consists of: cases, each run in one go and kept as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The device that all of this runs on, its name, and the speed of its link to the host."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """From raw segments to one row a saver: paired ratios, quantiles, targets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a measurement ran on: enough to judge it, nothing that names the machine."""
 
-from __future__ import annotations
-
 import datetime
 import importlib.metadata
 import os

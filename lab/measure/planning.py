@@ -3,8 +3,6 @@
 Prints JSON. The copy is in it: from outside the two can't be told apart.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

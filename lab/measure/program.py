@@ -1,7 +1,5 @@
 """Runs a program of an environment: a request as JSON in, an answer as JSON out."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 A saver that fails on one rank alone may leave the others waiting: whoever started the job ends it.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import shutil

@@ -1,7 +1,5 @@
 """One measurement: a flat dict of JSON values, each in a column that is described here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """What a study ran on: bench's description, and what this machine lets checkpoints do."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What this process and those that it started use: processor, memory, writes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

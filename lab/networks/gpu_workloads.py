@@ -1,7 +1,5 @@
 """What is trained, in its real size and in one for a try, on whatever device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """The layouts of the workloads: those of torch_workloads.py, and states that no network has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any

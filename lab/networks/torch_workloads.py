@@ -1,7 +1,5 @@
 """The trainings that are measured, built anew from a seed for every segment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """How a program of the study takes its request and gives its answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

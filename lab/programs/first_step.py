@@ -3,8 +3,6 @@
 What is measured begins with the process itself: imports and building are a part of every restart.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Writes which tensors a workload's state has."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ It imports the framework once and uses nothing of it; every run is a process for
 each begins with fresh state.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import json

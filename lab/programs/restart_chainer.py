@@ -1,7 +1,5 @@
 """Chainer: a Trainer with its extensions, and its writers."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import random

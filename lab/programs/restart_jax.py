@@ -1,7 +1,5 @@
 """JAX: a pytree that holds everything, and its writers."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ All frameworks train the same: a perceptron with batch normalisation and dropout
 momentum and a rate that falls at each step, on rows that are shuffled anew in each epoch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

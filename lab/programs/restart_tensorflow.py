@@ -1,7 +1,5 @@
 """Keras on TensorFlow: a loop of its own or fit(), and their writers."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """PyTorch: a loop of its own, and its writers."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 from typing import Any

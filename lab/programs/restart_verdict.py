@@ -1,7 +1,5 @@
 """Compares two runs, step by step and entry by entry. Knows no framework."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A rank of ChainerMN over MPI, and the ways in which its ranks save."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """A rank of DistributedDataParallel over gloo, and the ways in which its ranks save."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

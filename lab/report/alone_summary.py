@@ -1,7 +1,5 @@
 """From raw rounds to one row a saver: medians over rounds, shares of the device paired in each."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any

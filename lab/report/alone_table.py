@@ -1,7 +1,5 @@
 """The rows as a table: for a terminal, and as Markdown for the README."""
 
-from __future__ import annotations
-
 from lab.measure.alone_rounds import Experiment, Result
 from lab.measure.loop_summary import Spread
 from lab.networks.layout import Layout

@@ -1,7 +1,5 @@
 """Two studies beside each other: what should be alike, and how far timings are apart."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from math import comb, isfinite
 from pathlib import Path

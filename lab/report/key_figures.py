@@ -1,7 +1,5 @@
 """The few figures that a reader should have seen first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

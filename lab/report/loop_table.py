@@ -1,7 +1,5 @@
 """The measurements as a table on a terminal, as Markdown and as JSON."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any

@@ -1,7 +1,5 @@
 """How it was measured, and the limits of the figures: kept true to the experiments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

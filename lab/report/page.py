@@ -1,7 +1,5 @@
 """HTML pages that need nothing but themselves: no script, nothing from elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

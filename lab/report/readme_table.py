@@ -3,8 +3,6 @@
 Every number is one of lab/results/figures.json, or a sum of two of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

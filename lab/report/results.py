@@ -5,8 +5,6 @@ have left what they measured (`*.md`, `growth.json`, `keras-*.json`, `study/`), 
 lab/results/summary.md and lab/results/figures.json anew. The raw files are not kept in the tree.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

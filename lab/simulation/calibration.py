@@ -3,8 +3,6 @@
 Rows are dicts with strategy, ranks, stall_seconds, durable_seconds, step_seconds, state_bytes.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

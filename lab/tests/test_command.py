@@ -1,7 +1,5 @@
 """The command: what it takes, what it refuses, and how it goes on."""
 
-from __future__ import annotations
-
 import errno
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The cost of a save, its files, and coming back: what is planned, and one small real case each."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

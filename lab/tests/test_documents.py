@@ -1,7 +1,5 @@
 """Figures that documents quote by hand agree with lab/results/figures.json."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -1,7 +1,5 @@
 """What saving costs by itself is counted as it claims; nothing here judges a speed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

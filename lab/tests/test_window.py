@@ -1,7 +1,5 @@
 """The comparison of savers counts what it claims; nothing here judges a speed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """The savers of a link of Chainer: npz, HDF5, its snapshots and their writers; DeepFreeze."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Orbax and DeepFreeze over JAX arrays. They are immutable: a restored state is a new one."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from pathlib import Path

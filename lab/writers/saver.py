@@ -4,8 +4,6 @@ One process makes one saver, saves with it several times, or restores once. Unde
 `Victim`: an older checkpoint, a newer one, a load of what it takes for the newest.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What TensorFlow and Keras save variables with, and DeepFreeze over them."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from functools import cache

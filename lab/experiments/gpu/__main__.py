@@ -5,8 +5,6 @@ status: 0; 1 where DeepFreeze failed (a peer's failure is a result); 2 where the
 device; 130 where interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import shlex

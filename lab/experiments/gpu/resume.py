@@ -4,8 +4,6 @@
 algorithms, from the start with a checkpoint in the middle, or from that checkpoint on.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ the worst rank waits in one save and its fence; what rank 0 alone does stalls th
 next step, which only the run time shows.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys

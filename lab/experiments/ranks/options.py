@@ -1,7 +1,5 @@
 """What every bench of ranks is asked, and where its results go."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable

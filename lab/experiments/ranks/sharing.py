@@ -6,8 +6,6 @@ not stand for all: what is measured is the sharing, not the disk. Jobs of 1, 2 a
 turns; each makes one save that is not counted, then some that are.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

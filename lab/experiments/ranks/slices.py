@@ -5,8 +5,6 @@ fully_shard() cuts them. Bytes are those that the reading process asks the kerne
 all: /proc/self/io, with the same reads by pread everywhere.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

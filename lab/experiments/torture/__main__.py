@@ -5,8 +5,6 @@ said. Exit status: 0; 1 where DeepFreeze failed (a peer's failure is a result); 
 interrupted (what was found stays).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -1,7 +1,5 @@
 """Every fault for every saver, one after the other. What can't be run has its reason instead."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """What the rows say, in sentences; each names the measurements that it rests on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from lab.report.findings import speed, trust

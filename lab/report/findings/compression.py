@@ -1,7 +1,5 @@
 """What compressing costs and saves, with writers that are measured with it and without."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lab.report.findings.common import Finding, finding, measured, median

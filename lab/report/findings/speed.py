@@ -1,7 +1,5 @@
 """What saving and restoring take: time, space, and what a training loses by it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from statistics import median as middle
 

@@ -1,7 +1,5 @@
 """Whether what was saved is there, is right, and can be used."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lab.report.findings.common import (

@@ -1,7 +1,5 @@
 """What tables of several experiments do alike."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from lab.measure.row import LEFT_OUT, NO_SPACE, NOT_INSTALLED, TIMED_OUT

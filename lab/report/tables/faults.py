@@ -1,7 +1,5 @@
 """What faults do: to checkpoints that are being written, to those that are there, to training."""
 
-from __future__ import annotations
-
 from lab.faults import state
 from lab.report.summary import Group, Study
 from lab.report.table import Cell, Line, Mood, Table, notes_of, words

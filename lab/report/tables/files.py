@@ -1,7 +1,5 @@
 """What the files are, and who else can read them."""
 
-from __future__ import annotations
-
 from lab.report.summary import Figure, Group, Study
 from lab.report.table import Cell, Line, Mood, Table, amount, words
 from lab.report.tables.common import absent, failures, framework, is_ours, split, writer

@@ -1,7 +1,5 @@
 """How long it takes: saves, restores, and trainings that save every so many steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from lab.report.summary import Figure, Group, Study
