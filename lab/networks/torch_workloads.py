@@ -12,17 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from examples.digest import seed_generators
 from examples.networks.candle import GENES_FULL, GENES_SMALL, NT3
 from examples.networks.resnet import ResNet, resnet50, resnet152
-from lab.networks.torch_networks import (
-    MLP,
-    MLP_CLASSES,
-    MLP_INPUTS,
-    P1B1,
-    LoRATransformer,
-    SharedTowers,
-    Tiny,
-    combo,
-    uno,
-)
+from lab.networks import torch_networks as networks
 
 Batch = tuple[Tensor, Tensor]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -207,24 +197,24 @@ def nt3_parts(genes: int, batch: int) -> Parts:
 
 
 def p1b1_parts(genes: int) -> Parts:
-    model = P1B1(genes)
+    model = networks.P1B1(genes)
     profiles = [torch.rand(100, genes) for _ in range(BATCH_COUNT)]
     return Parts(model, adam, nn.functional.mse_loss, [(batch, batch) for batch in profiles])
 
 
-def response_parts(make: Callable[[], SharedTowers]) -> Parts:
+def response_parts(make: Callable[[], networks.SharedTowers]) -> Parts:
     model = make()
     batches = [(torch.randn(32, model.length), torch.randn(32, 1)) for _ in range(BATCH_COUNT)]
     return Parts(model, adam, nn.functional.mse_loss, batches)
 
 
 def mlp_parts() -> Parts:
-    batches = classified((32, MLP_INPUTS), MLP_CLASSES)
-    return Parts(MLP(), adam, nn.functional.cross_entropy, batches)
+    batches = classified((32, networks.MLP_INPUTS), networks.MLP_CLASSES)
+    return Parts(networks.MLP(), adam, nn.functional.cross_entropy, batches)
 
 
 def lora_parts() -> Parts:
-    model = LoRATransformer()
+    model = networks.LoRATransformer()
     texts = [torch.randint(4096, (4, 33)) for _ in range(BATCH_COUNT)]
     batches = [(text[:, :-1], text[:, 1:]) for text in texts]
     return Parts(model, adamw, next_word_loss, batches)
@@ -236,7 +226,7 @@ def next_word_loss(logits: Tensor, wanted: Tensor) -> Tensor:
 
 def tiny_parts() -> Parts:
     batches = classified((16, 64), 10)
-    return averaged(Parts(Tiny(), adam, nn.functional.cross_entropy, batches))
+    return averaged(Parts(networks.Tiny(), adam, nn.functional.cross_entropy, batches))
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -259,8 +249,8 @@ WORKLOADS: dict[str, Workload] = {
     "p1b1-6k": Workload(
         "CANDLE P1B1, 6,048 genes, Adam, batch 100", 40, lambda: p1b1_parts(GENES_SMALL)
     ),
-    "combo": Workload("CANDLE Combo, Adam, batch 32", 40, lambda: response_parts(combo)),
-    "uno": Workload("CANDLE Uno, Adam, batch 32", 40, lambda: response_parts(uno)),
+    "combo": Workload("CANDLE Combo, Adam, batch 32", 40, lambda: response_parts(networks.combo)),
+    "uno": Workload("CANDLE Uno, Adam, batch 32", 40, lambda: response_parts(networks.uno)),
     "mlp": Workload("MLP with batch norm and dropout, Adam, batch 32", 40, mlp_parts),
     "lora": Workload("LoRA on a frozen transformer, AdamW, batch 4 of 32", 40, lora_parts),
     "ema": Workload(
