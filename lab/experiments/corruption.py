@@ -8,7 +8,7 @@ from lab.experiments import faults
 from lab.faults import changes, damage
 from lab.faults.nursery import Nursery
 from lab.faults.state import DIED, FOUND, HARMLESS, HUNG, SILENT
-from lab.measure.case import Case, Experiment, Place, Plan
+from lab.measure.case import Case, Place, Plan
 from lab.measure.row import Row
 from lab.writers.menu import VICTIMS as MENU
 from lab.writers.menu import Entry
@@ -87,11 +87,3 @@ def verdict(outcomes: set[str]) -> str:
     if outcomes & {DIED, HUNG}:
         return "the load crashes or hangs"
     return "found" if outcomes & set(FOUND) else "harmless"
-
-
-EXPERIMENT = Experiment(
-    "corruption",
-    "Corruption",
-    "Does a load notice that the files are not as they were written?",
-    cases,
-)

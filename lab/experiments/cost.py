@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.measure import alone as jobs
-from lab.measure.case import Case, Experiment, LeftOutError, Place, Plan, ToolError, refusing
+from lab.measure.case import Case, LeftOutError, Place, Plan, ToolError, refusing
 from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
 from lab.measure.row import Row
 from lab.measure.study_machine import has_direct_io
@@ -16,8 +16,6 @@ from lab.networks.layout import Layout, read
 from lab.writers.menu import Entry
 from lab.writers.tried import COMPRESSED, about, chosen, left_out
 
-TIMES = ("stall", "committed", "durable", "cpu")
-COUNTS = ("peak_bytes", "written_bytes")
 SECONDS_MAX = 180.0  # of one process; some writers hang on a full disk
 BUFFERED = "no file can be opened with O_DIRECT here: DeepFreeze writes through the page cache"
 SECONDS_EACH = {  # about, of a process that saves it
@@ -128,11 +126,3 @@ def cases(plan: Plan) -> Iterator[Case]:
     for entry, reason in left_out(plan.quick):
         named = {**about(entry, ""), "synced": None, "checked": None}
         yield Case("cost", f"left out {entry.name}", 0.01, named, refusing(reason))
-
-
-EXPERIMENT = Experiment(
-    "cost",
-    "The cost of a save",
-    "How long does a save hold the training up, and how long until it would survive a power cut?",
-    cases,
-)

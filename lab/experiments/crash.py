@@ -19,7 +19,7 @@ from lab.faults.nursery import Nursery
 from lab.faults.shortage import ACKNOWLEDGED, ENDED, HANGS, REFUSED
 from lab.faults.state import KEPT, LAYERS, LOST, NOTHING, WRONG
 from lab.faults.subject import Subject, Trial, Trials
-from lab.measure.case import Case, Experiment, Place, Plan
+from lab.measure.case import Case, Place, Plan
 from lab.measure.row import LEFT_OUT, Row
 from lab.measure.run import failure
 from lab.writers.menu import VICTIMS as MENU
@@ -189,11 +189,3 @@ def full(trials: list[Trial]) -> Row:
         "crashed": int(came in (ENDED, HANGS)), "reason": trial.detail["refusal"],
         "detail": faults.Detail(trials, said).as_json(),
     }  # fmt: skip
-
-
-EXPERIMENT = Experiment(
-    "crash",
-    "Crash consistency",
-    "Which checkpoint is left where the process, the power or the space ends in a save?",
-    cases,
-)

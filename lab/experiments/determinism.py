@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.experiments.faults import questions
-from lab.measure.case import Case, Experiment, Place, Plan
-from lab.measure.program import FRAMEWORKS, OWN, ask, python
+from lab.measure.case import Case, Place, Plan
+from lab.measure.program import ask, environment_of, python
 from lab.measure.row import LEFT_OUT, NO_SPACE, Row
 from lab.measure.run import failure, status_of_text
 from lab.programs import restart_job as job
@@ -139,10 +139,6 @@ class Subject:
     start_seconds: float  # imports and the undisturbed runs
     restart_seconds: float
 
-    @property
-    def environment(self) -> str:
-        return OWN if self.framework == "pytorch" else FRAMEWORKS
-
 
 SUBJECTS = (
     Subject("pytorch", "torch", tuple(torch_restarts()), 4.0, 0.15),
@@ -160,6 +156,7 @@ def cases(plan: Plan) -> Iterator[Case]:
 
 
 def case(plan: Plan, subject: Subject) -> Case:
+    environment = environment_of(subject.framework)
     random = plan.random("determinism", subject.framework)
     restarts = [each for each in subject.restarts if each.quick or not plan.quick]
     asked: dict[str, Any] = {
@@ -173,7 +170,7 @@ def case(plan: Plan, subject: Subject) -> Case:
     }  # fmt: skip
 
     def work(place: Place) -> Iterator[Row]:
-        program, path = python(subject.environment), place.directory
+        program, path = python(environment), place.directory
         runs = path / "runs"
         runs.mkdir()
         request = {**asked, "directory": str(runs)}
@@ -189,7 +186,7 @@ def case(plan: Plan, subject: Subject) -> Case:
 
     seconds = subject.start_seconds + subject.restart_seconds * len(restarts)
     about: Row = {"framework": subject.framework}
-    return Case("determinism", subject.framework, seconds, about, work, subject.environment)
+    return Case("determinism", subject.framework, seconds, about, work, environment)
 
 
 def baseline_row(variant: str, found: dict[str, Any]) -> Row:
@@ -254,11 +251,3 @@ def meaning(restart: Restart, found: dict[str, Any]) -> str:
     if not differs:
         return "no power: a part was not saved, and the model ends alike"
     return "negative control: it must diverge"
-
-
-EXPERIMENT = Experiment(
-    "determinism",
-    "Deterministic restart",
-    "Does a training that is killed and resumed end bit for bit the same?",
-    cases,
-)

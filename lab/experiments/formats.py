@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.experiments.cost import layout_of
-from lab.measure.alone import gist
-from lab.measure.case import Case, Experiment, Place, Plan, refusing
-from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
+from lab.measure.case import Case, Place, Plan, refusing
+from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, gist, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
 from lab.networks.asked import ABSENT, parameters
@@ -104,11 +103,3 @@ def of_workload(workload: str, writers: Sequence[Entry], seeds: tuple[str, ...])
             partial(measured, entries, workload, environment, seeds),
             environment,
         )
-
-
-EXPERIMENT = Experiment(
-    "formats",
-    "File formats and sizes",
-    "What is a checkpoint on disk, how large is it, and is it the same for the same state?",
-    cases,
-)

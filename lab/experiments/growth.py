@@ -18,6 +18,7 @@ from lab.experiments.window import positive
 from lab.measure import alone as jobs
 from lab.measure import machine
 from lab.measure.files import scratch
+from lab.measure.program import try_to_ask
 from lab.networks.layout import Layout, equal_tensors
 from lab.report import alone_summary as summary
 from lab.writers.menu import SAVERS, Entry
@@ -63,12 +64,8 @@ def saved(entry: Entry, layout: Layout, path: Path, place: Path, seed: int) -> d
 
 
 def planned(count: int, place: Path) -> dict[str, Any]:
-    answer = place / "planning.json"
-    answer.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "lab.measure.planning", str(count), str(place), str(answer)]
-    said = jobs.run(command)
-    found: dict[str, Any] = json.loads(answer.read_text()) if answer.exists() else {"error": said}
-    return found
+    request = {"count": count, "directory": str(place)}
+    return try_to_ask(Path(sys.executable), "lab.measure.planning", request, place)
 
 
 def curves(found: list[Point]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from lab.faults import seccomp
-from lab.measure.alone import gist
+from lab.measure.program import gist
 from lab.writers.menu import ROOT
 
 INT_MASK = (1 << 32) - 1

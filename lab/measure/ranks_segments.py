@@ -97,6 +97,16 @@ def gathered(value: Any) -> list[Any]:
     return values
 
 
+class TorchJob:
+    """The ranks that torchrun has started."""
+
+    def __init__(self) -> None:
+        self.rank = join()
+
+    def gathered(self, value: Any) -> list[Any]:
+        return gathered(value)
+
+
 def report(arguments: dict[str, Any], value: Any) -> None:
     if dist.get_rank() == 0:
         Path(arguments["out"]).write_text(json.dumps(value))

@@ -153,13 +153,15 @@ class Workload:
     title: str
     steps: int  # a segment, unless the command says otherwise
     make_parts: Callable[[], Parts]
+    device: str = "cpu"  # where tensors are made; what optimizers keep on the host stays
 
     def build(self, seed: int, *, in_backward: bool) -> Training:
         """The same weights, batches and random numbers whenever the seed is the same."""
-        seed_generators(seed)
-        parts = self.make_parts()
-        training = InBackwardTraining(parts) if in_backward else Training(parts)
-        seed_generators(seed)
+        with torch.device(self.device):
+            seed_generators(seed)
+            parts = self.make_parts()
+            training = InBackwardTraining(parts) if in_backward else Training(parts)
+            seed_generators(seed)
         return training
 
 

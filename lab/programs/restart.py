@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lab.faults.parent import end_with_parent
-from lab.measure.alone import gist
+from lab.measure.program import gist
 from lab.programs.answer import carry_out
 from lab.programs.restart_job import BIT_IDENTICAL, KILLED_IN_SAVE, NONDETERMINISTIC, Job
 from lab.programs.restart_protocol import LAST, Voice

@@ -19,8 +19,10 @@ from lab.measure import alone_child as child
 from lab.measure import alone_rounds as rounds
 from lab.measure import fio
 from lab.measure.alone_rounds import FIO, Experiment, Result
+from lab.measure.program import gist
 from lab.networks.layout import Layout, TensorSpec, equal_tensors, read, small_tensors, tiny
 from lab.networks.layouts import LAYOUTS, named
+from lab.programs.answer import answer
 from lab.report import alone_summary as summary
 from lab.report import alone_table as table
 from lab.report import bench_page as page
@@ -71,6 +73,12 @@ class Raises(TorchSave):
 class Dies(TorchSave):
     def save(self, directory: Path, step: int) -> Any:
         sys.exit("gone")
+
+
+def answered(_: Entry, wanted: child.Request, _seconds: float) -> dict[str, Any]:
+    """In this process."""
+    found: dict[str, Any] = answer(child.work, dataclasses.asdict(wanted))
+    return found
 
 
 def entry(kind: type[TorchSave]) -> Entry:
@@ -172,7 +180,7 @@ def test_a_saver_that_fails_is_shown_with_its_error(
     kind: type[TorchSave], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind is not Dies:  # the others need no process of their own, which takes seconds to start
-        monkeypatch.setattr(jobs, "ask", lambda _, wanted, _seconds: child.answer(wanted))
+        monkeypatch.setattr(jobs, "ask", answered)
     experiment, results = measured(tmp_path, kind)
     (row,) = summary.rows(experiment, results)
     assert row.status == "failed"
@@ -187,7 +195,7 @@ def test_a_saver_that_fails_is_shown_with_its_error(
 def test_every_saver_of_torch_restores_what_it_saved(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "ask", lambda _, wanted, _seconds: child.answer(wanted))
+    monkeypatch.setattr(jobs, "ask", answered)
     monkeypatch.setattr(child, "settle", lambda: None)
     tiny().write(tmp_path / "layout")
     found = jobs.measure(SAVERS[name], tmp_path / "layout", tmp_path / "place", SEED, saves=2)
@@ -338,7 +346,7 @@ def test_a_line_and_a_knee() -> None:
 
 def test_errors_keep_their_first_and_last_line_and_no_folders() -> None:
     error = 'OSError: answer\n  File "/a/b-c/d.py", line 3\nOSError: [Errno 22] /x/y/z.pt'
-    assert jobs.gist(error) == "OSError: answer … OSError: [Errno 22] z.pt"
+    assert gist(error) == "OSError: answer … OSError: [Errno 22] z.pt"
 
 
 def test_what_the_saver_does_not_sync_the_harness_does(
@@ -351,7 +359,7 @@ def test_what_the_saver_does_not_sync_the_harness_does(
         place = tmp_path / one.name
         place.mkdir()
         asked = jobs.request(one, "save", tmp_path / "layout.json", place, SEED, saves=2)
-        assert "error" not in child.answer(asked)
+        assert "error" not in answered(one, asked, 0.0)
     place = tmp_path / "torch-save"
     assert synced == [place / f"step-{step}" for step in range(3)]  # two that are timed
     assert sorted(path.name for path in place.iterdir()) == ["step-2"]

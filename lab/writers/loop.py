@@ -277,6 +277,3 @@ class AttachedLatency(Attached):
     name = "df-latency"
     title = "DeepFreeze, latency"
     profile = "latency"
-
-
-OURS = (Attached, AttachedLatency)

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lab.experiments.ranks.options import carry_out, make_parser, with_ranks
 from lab.measure.loop import Experiment
 from lab.measure.ranks_jobs import run_job
-from lab.measure.ranks_segments import gathered, join, report, train_all
+from lab.measure.ranks_segments import TorchJob, report, train_all
 from lab.networks.torch_workloads import WORKLOADS, Parts, Workload
 from lab.writers.loop import Saver
 from lab.writers.loop_ranks import SAVERS
@@ -40,16 +40,6 @@ def experiment_of(arguments: dict[str, Any]) -> Experiment:
         name, data_parallel(WORKLOADS[name]), arguments["every"], SAVERS, arguments["rounds"],
         arguments["steps"], arguments["seed"],
     )  # fmt: skip
-
-
-class TorchJob:
-    """The ranks of torch.distributed."""
-
-    def __init__(self) -> None:
-        self.rank = join()
-
-    def gathered(self, value: Any) -> list[Any]:
-        return gathered(value)
 
 
 def be_rank(arguments: dict[str, Any]) -> None:
@@ -118,10 +108,7 @@ def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    if options.as_rank:
-        be_rank(options.as_rank)
-        return 0
-    return carry_out(options, lambda place: measure(options, place))
+    return carry_out(options, lambda place: measure(options, place), be_rank)
 
 
 if __name__ == "__main__":
