@@ -4,7 +4,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -156,7 +156,7 @@ class Campaign:
                 subject.nursery.kill()
 
 
-def faults_of(names: list[str]) -> tuple[Fault, ...]:
+def faults_of(names: Iterable[str]) -> tuple[Fault, ...]:
     found: list[Fault] = []
     for name in names:
         if name in (AFTER, DURING):
