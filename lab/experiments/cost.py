@@ -9,9 +9,9 @@ from typing import Any
 
 from lab.measure import alone as jobs
 from lab.measure.case import Case, LeftOutError, Place, Plan, ToolError, refusing
+from lab.measure.machine import has_direct_io
 from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
 from lab.measure.row import Row
-from lab.measure.study_machine import has_direct_io
 from lab.networks.layout import Layout, read
 from lab.writers.menu import Entry
 from lab.writers.tried import COMPRESSED, about, chosen, left_out
@@ -46,7 +46,7 @@ def layout_of(workload: str, place: Place) -> tuple[Path, Layout]:
     if not path.exists():
         made = place.directory / "layout.json"
         request = {"workload": workload, "layout": str(made)}
-        ask(python(OWN), "lab.programs.layout", request, place.directory)
+        ask(python(OWN), "lab.networks.layouts", request, place.directory)
         made.rename(path)
     return path, read(path)
 

@@ -99,7 +99,7 @@ def run_all(wanted: Iterable[Experiment], report: Report, place: Path) -> None:
 
 def ours_failed(report: Report) -> bool:
     found = (row for one in report.found for row in summary.rows(*one))
-    return any(row.status != "ok" for row in found if row.saver == table.OURS)
+    return any(row["status"] != "ok" for row in found if row["saver"] == table.OURS)
 
 
 @interruptible

@@ -90,15 +90,16 @@ class Stepped:
 
 
 class ByDeepFreeze(Stepped):
-    """Of the parts that are saved. A subclass names them, and attaches those that exist."""
+    """Of the parts that are saved: live ones that last, or a subclass gives those of each save."""
 
-    def __init__(self, training: Any, job: Job) -> None:
+    def __init__(self, training: Any, job: Job, parts: Mapping[str, Any] | None = None) -> None:
         super().__init__(training, job)
+        self.saved = {name: part for name, part in (parts or {}).items() if name in job.saved}
         every = df.every(steps=INTERVAL)
         self.checkpointer = df.Checkpointer(job.place / "run", every=every, profile="latency")
 
     def parts(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return self.saved
 
     def take(self, parts: dict[str, Any]) -> None:
         """The restored parts; most of them are restored in place."""

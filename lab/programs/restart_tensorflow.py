@@ -1,6 +1,8 @@
 """Keras on TensorFlow: a loop of its own or fit(), and their writers."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -186,13 +188,9 @@ class Checkpoint(Stepped):
 
 class DeepFreeze(ByDeepFreeze):
     def __init__(self, training: Own, job: Job) -> None:
-        super().__init__(training, job)
         training.model.optimizer.build(training.model.trainable_variables)
         parts = {MODEL: training.model, RNG: df.RNG(), DATA: training.iterator}
-        self.saved = {name: part for name, part in parts.items() if name in job.saved}
-
-    def parts(self) -> dict[str, Any]:
-        return self.saved
+        super().__init__(training, job, parts)
 
 
 class Told(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
@@ -248,23 +246,15 @@ def backup(job: Job, save_freq: Any = "epoch") -> tuple[Any, Any]:
     return keras.callbacks.BackupAndRestore(path, save_freq, delete_checkpoint=False), int
 
 
-def backup_by_batch(job: Job) -> tuple[Any, Any]:
-    return backup(job, INTERVAL)
-
-
 def callback(job: Job, mode: Any = "window") -> tuple[Any, Any]:
     every = df.every(steps=INTERVAL)
     checkpointer = df.Checkpointer(job.place / "run", every=every, profile="latency")
     return DeepFreezeCallback(checkpointer, mode=mode), checkpointer.wait
 
 
-def callback_in_graph(job: Job) -> tuple[Any, Any]:
-    return callback(job, "after_update")
-
-
-CALLBACKS = {
-    "keras-backup": backup, "keras-backup-batches": backup_by_batch,
-    "df-callback": callback, "df-callback-in-graph": callback_in_graph,
+CALLBACKS: dict[str, Callable[[Job], tuple[Any, Any]]] = {
+    "keras-backup": backup, "keras-backup-batches": partial(backup, save_freq=INTERVAL),
+    "df-callback": callback, "df-callback-in-graph": partial(callback, mode="after_update"),
 }  # fmt: skip
 WRITERS = {
     "keras-weights": Weights, "keras": Model, "keras-legacy": LegacyModel,

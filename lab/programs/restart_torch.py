@@ -171,15 +171,10 @@ class DeepFreeze(ByDeepFreeze):
     """The optimizers are attached: training goes on while they are copied."""
 
     def __init__(self, training: Own, job: Job) -> None:
-        super().__init__(training, job)
-        parts = {**training.parts(), RNG: df.RNG()}
-        self.saved = {name: part for name, part in parts.items() if name in job.saved}
+        super().__init__(training, job, {**training.parts(), RNG: df.RNG()})
         for optimizer in training.optimizers:
             mode = "after_update" if training.in_backward else "window"
             self.checkpointer.attach(optimizer, mode)  # type: ignore[arg-type]
-
-    def parts(self) -> dict[str, Any]:
-        return self.saved
 
 
 WRITERS = {"torch-save": TorchSave, "dcp": Dcp, "df": DeepFreeze, "df-in-backward": DeepFreeze}

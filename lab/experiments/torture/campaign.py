@@ -69,9 +69,7 @@ class Result:
     left_out: str = ""  # what this machine lacks
 
     def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"fault": self.fault, "error": self.error}
-        found["left_out"] = self.left_out
-        return found | {"trials": [trial.as_json() for trial in self.trials]}
+        return vars(self) | {"trials": [trial.as_json() for trial in self.trials]}
 
 
 @dataclass

@@ -5,7 +5,7 @@ from statistics import median as middle
 
 from lab.report.findings.common import Finding, finding, measured, median, mixing, plural, some
 from lab.report.summary import Figure, Group, Study
-from lab.report.table import seconds, size
+from lab.report.table import seconds, size, three
 from lab.report.tables.common import framework, is_ours, is_simulated, split, writer
 from lab.report.tables.files import bytes_of
 from lab.report.tables.ranks import NAMES, NOTHING
@@ -15,6 +15,8 @@ from lab.simulation.machine import read_machine
 OUR_DEFAULTS = ("df", "df-tensorflow", "df-chainer", "df-jax")
 OUR_DEFAULT_IN_TRAINING = "df-default"
 SAME_BYTES = "same bytes"
+# Writers that are measured with their compression, and without it.
+PACKED = (("chainer", "chainer-stored"), ("chainer-hdf5", "chainer-hdf5-stored"))
 OFF = 0  # the interval of a training that saves nothing
 
 
@@ -91,6 +93,34 @@ def times(ratio: float) -> str:
     if ratio >= 1:
         return f"{ratio:.3g} times as long"
     return f"{ratio:.2g} of that"
+
+
+def compression(study: Study) -> Iterator[Finding]:
+    for (workload,), groups in split(measured(study, "cost"), "workload").items():
+        found = {group.text("writer"): group for group in groups if file_bytes(group)}
+        pairs = [(found[one], found[other]) for one, other in PACKED if {one, other} <= set(found)]
+        if pairs:
+            told = "; ".join(packing(*pair) for pair in pairs)
+            yield finding(
+                "cost",
+                f"Compressed beside uncompressed ({workload}, random numbers in place of trained "
+                f"ones): {told}.",
+                [group for pair in pairs for group in pair],
+            )
+
+
+def file_bytes(group: Group) -> float:
+    return float(group.detail().get("file_bytes") or 0)
+
+
+def packing(packed: Group, plain: Group) -> str:
+    spent, plainly = (median(group, "durable_seconds") for group in (packed, plain))
+    return (
+        f"{writer(packed)} takes {three(spent / plainly)} times as long until it is durable "
+        f"({seconds(spent)}, not {seconds(plainly)}) as {writer(plain)}, for "
+        f"{100 * file_bytes(packed) / file_bytes(plain):.3g} % of its size "
+        f"({size(file_bytes(packed))}, not {size(file_bytes(plain))})"
+    )
 
 
 def formats(study: Study) -> Iterator[Finding]:
