@@ -36,11 +36,16 @@ Entries = Iterable[tuple[str, Any]]
 
 LOSS = "loss"
 COMPONENTS = (DATA, RNG, SCHEDULER, OPTIMIZER, MODEL, LOSS)  # what causes comes before what follows
-BATCH, WIDTH, HIDDEN = 32, 64, 256  # wide enough that the threads share the work
-ROWS = BATCH * BATCHES
-RATE, DECAY, MOMENTUM, DROPOUT = 0.02, 0.97, 0.9, 0.2
 LAST = "last.npz"  # the state after the last step
 HOLD_SECONDS_MAX = 120.0  # until the parent kills this process
+
+
+class Task:
+    """What all frameworks train alike."""
+
+    BATCH, WIDTH, HIDDEN = 32, 64, 256  # wide enough that the threads share the work
+    ROWS = BATCH * BATCHES
+    RATE, DECAY, MOMENTUM, DROPOUT = 0.02, 0.97, 0.9, 0.2
 
 
 class Writer(Protocol):
@@ -194,7 +199,7 @@ def run_loop(job: Job, voice: Voice, training: Training, writer: Writer | None) 
 def rows(seed: int) -> tuple[Array, Array]:
     """What is learnt: the same in every process of one study."""
     generator = np.random.default_rng(seed)
-    x = generator.standard_normal((ROWS, WIDTH), np.float32)
+    x = generator.standard_normal((Task.ROWS, Task.WIDTH), np.float32)
     return x, np.tanh(x[:, :1] - x[:, 1:2])
 
 
