@@ -71,11 +71,6 @@ def import_all(asked: dict[str, Any]) -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in asked["packages"]}
 
 
-def victim_of(job: Job, values: Values) -> Victim:
-    kind: type[StorageSaver] = getattr(importlib.import_module(job.module), job.kind)
-    return as_victim(kind, job.way)(layout(job.layers), values)
-
-
 def listing(directory: Path) -> dict[str, str]:
     """SHA-256 of every file, so that it shows which ones a save has made or changed."""
     return {
@@ -163,7 +158,8 @@ def work(job: Job, values: Values, voice: Voice, gate: Gate | None) -> None:
     try:
         if gate is not None:
             gate.close()
-        victim = victim_of(job, values)
+        kind: type[StorageSaver] = getattr(importlib.import_module(job.module), job.kind)
+        victim = as_victim(kind, job.way)(layout(job.layers), values)
         try:
             if job.what == "save":
                 save(victim, job, voice, gate)

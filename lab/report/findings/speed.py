@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median as middle
 
 from lab.report.findings.common import Finding, finding, measured, median, mixing, plural, some
-from lab.report.summary import Figure, Group, Study
+from lab.report.summary import Group, Study
 from lab.report.table import seconds, size, three
 from lab.report.tables.common import framework, is_ours, is_simulated, split, writer
 from lab.report.tables.files import bytes_of
@@ -163,7 +163,7 @@ def frequency(study: Study) -> Iterator[Finding]:
             continue
         best, last = others[0], others[-1]
         off = [group for group in groups if group["interval"] == OFF]
-        ratios = [ratio for group in off if (ratio := ratio_of(group))]
+        ratios = [ratio for group in off if (ratio := group.figure("run_time_ratio"))]
         noise = max((max(one.high - 1, 1 - one.low) for one in ratios), default=0.0)
         yield finding(
             "frequency",
@@ -174,10 +174,6 @@ def frequency(study: Study) -> Iterator[Finding]:
             + f"; two trainings without saves are up to {100 * noise:.0f} % off their median.",
             [ours[0], best, last, *others, *off],
         )
-
-
-def ratio_of(group: Group) -> Figure | None:
-    return group.figure("run_time_ratio")
 
 
 def longer(group: Group) -> str:
