@@ -160,25 +160,21 @@ class Loses(TorchSave):
 
     name = "loses"
     title = "one that loses"
+    step, error = 4, "lost it"
 
     def save(self, record: SaveRecord, began: float) -> None:
-        if record.step == 4:
-            record.error = "lost it"
+        if record.step == self.step:
+            record.error = self.error
             return
         super().save(record, began)
 
 
-class LosesFirst(TorchSave):
+class LosesFirst(Loses):
     """Loses a save before the measured ones begin."""
 
     name = "loses-first"
     title = "one that loses its first"
-
-    def save(self, record: SaveRecord, began: float) -> None:
-        if record.step == 1:
-            record.error = "lost it early"
-            return
-        super().save(record, began)
+    step, error = 1, "lost it early"
 
 
 class Absent(TorchSave):
