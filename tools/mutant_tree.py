@@ -9,8 +9,8 @@ from pathlib import Path
 from mutant_sites import Edit, Finder, refusing_names, rewritten
 
 FOLDERS = (
-    "format", "storage", "pipeline", "manifest", "restore", "arena", "device", "staging", "save",
-    "agreement", "api", "tensor", "plan", "ranks",
+    "json", "format", "storage", "pipeline", "manifest", "restore", "arena", "device", "staging",
+    "save", "agreement", "api", "tensor", "plan", "ranks",
 )  # fmt: skip
 FILES_OF_BASE = ("utf8.cc",)  # the checks of input that stand below every folder
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "tests")

@@ -13,8 +13,8 @@
 #include "format/header_ranges.h"
 #include "format/header_text.h"
 #include "format/json_parts.h"
-#include "format/json_writer.h"
 #include "format/state_tree.h"
+#include "json/json_writer.h"
 
 namespace deepfreeze {
 namespace {
