@@ -1,17 +1,22 @@
-// A handle and its save own each other until the save is confirmed, abandoned or failed.
+// A handle and its save own each other until the save is confirmed, abandoned or failed; and who
+// knows of the failure.
 #include "save/save_handle.h"
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "support/code_of.h"
+
 namespace deepfreeze {
 namespace {
 
+using std::chrono::milliseconds;
 using State = SaveHandle::State;
 
 // As a SaveJob does, it owns the state of its handle.
@@ -41,6 +46,17 @@ TEST(SaveHandle, EachEndOfAnUnconfirmedSaveLetsGoOfIt) {
     const std::weak_ptr<State> left = std::exchange(state, nullptr);
     EXPECT_TRUE(left.expired());
   }
+}
+
+TEST(SaveHandle, OnlyACallerThatWaitsIsToldOfTheFailure) {
+  const auto state = make_handle_state(1);
+  const SaveHandle handle(state);
+  EXPECT_EQ(code_of(handle.wait(Level::kDurable, milliseconds(0))), ErrorCode::kTimeout);
+  state->fail(Error(ErrorCode::kIo, "the disk is gone"));
+  EXPECT_EQ(code_of(state->wait_copied()), ErrorCode::kIo);
+  EXPECT_FALSE(state->is_told);
+  EXPECT_EQ(code_of(handle.wait_copied()), ErrorCode::kIo);
+  EXPECT_TRUE(state->is_told);
 }
 
 }  // namespace
