@@ -347,6 +347,16 @@ def test_detached_it_is_eager_again(ckpt: df.Checkpointer) -> None:
     assert not training.optim._optimizer_step_pre_hooks
 
 
+def test_others_stay_attached_if_one_is_detached(ckpt: df.Checkpointer) -> None:
+    one, other = Training(adam), Training(adam)
+    ckpt.attach(one.optim)
+    ckpt.attach(other.optim)
+    ckpt.detach(one.optim)
+    assert not one.optim._optimizer_step_pre_hooks
+    assert other.optim._optimizer_step_pre_hooks
+    assert save(ckpt, 1, other.state).status().guarded_bytes > 0
+
+
 def test_of_what_was_detached_nothing_is_left(ckpt: df.Checkpointer) -> None:
     training = Training(adam)
     for step in range(3):

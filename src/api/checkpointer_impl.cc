@@ -181,7 +181,7 @@ void Checkpointer::Impl::wait_for_jobs() {
 void Checkpointer::Impl::fail_unconfirmed() {
   const auto job = last_job.lock();
   if (!job || !job->awaits_confirmation()) return;
-  std::ignore = last_handle.wait_copied();
+  std::ignore = job->handle()->wait_copied();
   job->capture_failed(Error(ErrorCode::kCancelled, "closed before the save was confirmed"));
 }
 
@@ -267,7 +267,6 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
     handle->unconfirmed = job;
   }
   last_job = job;
-  last_handle = SaveHandle(handle);
   push(job);
   return job;
 }

@@ -114,7 +114,6 @@ struct Checkpointer::Impl {
   std::uint64_t save_index = 0;              // of the save that the next one follows
   bool are_replicas_proven = true;           // false after a prewarm; see agree_on_save()
   std::weak_ptr<SaveJob> last_job;
-  SaveHandle last_handle{make_handle_state(0)};
 
   std::mutex mutex;  // guards the next four
   std::condition_variable changed;

@@ -29,6 +29,12 @@ void note(const CaptureTimes& times, SaveStatus& status) {
   status.checksum_seconds = static_cast<double>(times.checksum_nanos) * kSecondsPerNano;
 }
 
+// A caller that gets the save's own error knows of the failure.
+Status told(SaveHandle::State& state, Status ended) {
+  if (!ended && ended.error().code() != ErrorCode::kTimeout) state.was_told();
+  return ended;
+}
+
 }  // namespace
 
 std::shared_ptr<SaveHandle::State> make_handle_state(std::uint64_t step) {
@@ -123,12 +129,15 @@ void SaveHandle::State::found_diverged(std::vector<Divergence> diverged) {
 
 Status SaveHandle::wait(Level level, std::optional<std::chrono::milliseconds> timeout) const {
   const auto is_reached = [this, level] { return reached(state_->status, level); };
-  return state_->wait_until(is_reached, timeout);
+  return told(*state_, state_->wait_until(is_reached, timeout));
 }
 
 Status SaveHandle::wait_copied(std::optional<std::chrono::milliseconds> timeout) const {
-  const auto is_copied = [this] { return state_->is_copied || state_->status.captured; };
-  return state_->wait_until(is_copied, timeout);
+  return told(*state_, state_->wait_copied(timeout));
+}
+
+Status SaveHandle::State::wait_copied(std::optional<std::chrono::milliseconds> timeout) {
+  return wait_until([this] { return is_copied || status.captured; }, timeout);
 }
 
 void SaveHandle::confirm(std::vector<std::string> torn) const {
@@ -152,10 +161,7 @@ Status SaveHandle::State::wait_until(const std::function<bool()>& reached,
     changed.wait(lock, settled);
   }
   if (reached()) return {};
-  if (status.error) {
-    is_told = true;
-    return std::unexpected(*status.error);
-  }
+  if (status.error) return std::unexpected(*status.error);
   return deepfreeze::fail(ErrorCode::kTimeout,
                           "wait for step " + std::to_string(status.step) + ": timed out");
 }

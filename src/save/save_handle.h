@@ -47,6 +47,8 @@ struct SaveHandle::State {
   // Until `reached`, or the save has failed; the save's own error, or kTimeout.
   [[nodiscard]] Status wait_until(const std::function<bool()>& reached,
                                   std::optional<std::chrono::milliseconds> timeout);
+  // SaveHandle::wait_copied() for the engine's own use: no caller is told of an error.
+  [[nodiscard]] Status wait_copied(std::optional<std::chrono::milliseconds> timeout = {});
 
   const Monotonic::time_point started = Monotonic::now();
   std::mutex mutex;  // guards all below
