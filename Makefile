@@ -54,7 +54,8 @@ fuzz: setup ## hostile bytes for every parser, under libFuzzer (FUZZ_SECONDS=60 
 	@$(PYTHON) tests/fuzz/run.py
 
 torture: build ## the long runs, hours: tests/torture.md (TORTURE_ARGS="--only crash power")
-	@$(PYTHON) tools/build.py tsan
+	@$(PYTHON) tools/build.py asan tsan
+	@cmake --build build/tsan --target corruption_test
 	@$(VENV_PYTHON) tools/torture.py $(TORTURE_ARGS)
 
 coverage: ## lines of json, format, manifest, storage and restore that no test executes (COVERAGE_ARGS=--uncovered)

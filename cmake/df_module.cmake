@@ -51,5 +51,8 @@ function(df_test name)
   df_precompile(${name} test <algorithm> <chrono> <expected> <filesystem> <fmt/format.h> <fstream>
     <functional> <gtest/gtest.h> <map> <memory> <mutex> <nlohmann/json.hpp> <optional> <random>
     <span> <string> <thread> <vector>)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  get_property(on_demand DIRECTORY PROPERTY EXCLUDE_FROM_ALL)
+  if(NOT on_demand)  # else ctest would miss the program
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  endif()
 endfunction()

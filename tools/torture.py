@@ -64,6 +64,13 @@ RUNS = (
         {"DEEPFREEZE_ALL_ERRORS": "1"},
     ),
     Run(
+        "crash_asan",
+        "power cuts and errors as above, under ASan and UBSan",
+        ("build/asan/tests/crash/crash_test", "--gtest_filter=*Random*:*Error*"),
+        r"\d+ states after power cuts in \d+ lives|\d+ failures.*|\d+ operations carried out.*",
+        {"DEEPFREEZE_CRASH_STATES": "50000", "DEEPFREEZE_ALL_ERRORS": "1"},
+    ),
+    Run(
         "power",
         "power cuts on ext4 (ordered, writeback) and XFS",
         (f"{TESTS}/power_cut/power_cut_test",),
@@ -98,6 +105,13 @@ RUNS = (
         r"(?:ranks: \d+; )?\d+ (?:damages|bytes of header|bits of the arena).*",
         {"DEEPFREEZE_DAMAGES": "210000", "DEEPFREEZE_ARENA_FLIPS": "1000"},
         seconds_max=4 * HOUR,
+    ),
+    Run(
+        "corruption_tsan",
+        "damage to files and in memory, under ThreadSanitizer",
+        ("build/tsan/tests/corruption/corruption_test", "--gtest_filter=-*EveryByte*"),
+        r"(?:ranks: \d+; )?\d+ (?:damages|bits of the arena).*",
+        {"DEEPFREEZE_DAMAGES": "2000", "DEEPFREEZE_ARENA_FLIPS": "100"},
     ),
     Run(
         "fuzz",
@@ -158,7 +172,14 @@ RUNS = (
         "the tests of the other frameworks, all of Keras's on every backend",
         (PYTHON, "tools/run_tests.py", "frameworks"),
         r"(?m)^\d+ passed, \d+ failed$",
-        {"DEEPFREEZE_ALL_BACKENDS": "1"},
+        {"DEEPFREEZE_ALL_BACKENDS": "1", "DEEPFREEZE_LONG_SMOKE": "1"},
+    ),
+    Run(
+        "lab",
+        "short experiments of the lab, with two rounds on the GPU's bench and up to four ranks",
+        (PYTHON, "-m", "pytest", "lab/tests/test_gpu.py", "lab/tests/test_ranks.py"),
+        r"\d+ passed.*",
+        {"DEEPFREEZE_LONG_SMOKE": "1"},
     ),
     Run(
         "rank_faults",

@@ -5,8 +5,6 @@ out of lab/results/figures.json. Text stays text in the SVG, and the same figure
 bytes. The colours can be read on a white page and on a dark one.
 """
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Every number is one of lab/results/figures.json, or a sum of several of them. Bo
 row, whoever has it. A raised number leads to a note, which README.md has below the table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

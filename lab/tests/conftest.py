@@ -1,11 +1,13 @@
 """One thread a process: these networks are tiny, and threads that wait for each other cost more."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
+from os import environ
 
 import pytest
+
+# Smoke runs of the length that `make torture` wants; else one round, and as few ranks as will do.
+LONG = environ.get("DEEPFREEZE_LONG_SMOKE") == "1"
 
 
 @pytest.fixture(scope="module", autouse=True)

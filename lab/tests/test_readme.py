@@ -1,7 +1,5 @@
 """Figures that README.md and docs/compared.md quote agree with lab/results/figures.json."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

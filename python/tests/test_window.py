@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 import deepfreeze as df
+from deepfreeze.saving.attached import Window
 from deepfreeze.saving.guards import LAZY_BYTES_MIN, Guards
-from deepfreeze.saving.window import Window
 
 WIDTH = 256  # a weight of 256 KiB
 ELEMENT_BYTES = 4
@@ -345,6 +345,16 @@ def test_detached_it_is_eager_again(ckpt: df.Checkpointer) -> None:
     ckpt.detach(training.optim)
     assert save(ckpt, 2, training.state).status().guarded_bytes == 0
     assert not training.optim._optimizer_step_pre_hooks
+
+
+def test_others_stay_attached_if_one_is_detached(ckpt: df.Checkpointer) -> None:
+    one, other = Training(adam), Training(adam)
+    ckpt.attach(one.optim)
+    ckpt.attach(other.optim)
+    ckpt.detach(one.optim)
+    assert not one.optim._optimizer_step_pre_hooks
+    assert other.optim._optimizer_step_pre_hooks
+    assert save(ckpt, 1, other.state).status().guarded_bytes > 0
 
 
 def test_of_what_was_detached_nothing_is_left(ckpt: df.Checkpointer) -> None:

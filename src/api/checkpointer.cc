@@ -61,6 +61,19 @@ Result<std::unique_ptr<Vfs>> open_directory(const std::filesystem::path& root, b
               cause.os_errno());
 }
 
+// On a machine that has nothing of the run yet, a reader begins with the nearest tier that has it.
+std::filesystem::path first_with_run(const std::filesystem::path& root,
+                                     std::span<const FarTier> tiers, bool read_only) {
+  const auto has_run = [](const std::filesystem::path& path) {
+    const auto vfs = open_posix_vfs(path);
+    return vfs && read_run(**vfs);
+  };
+  if (!read_only || has_run(root)) return root;
+  const auto found =
+      std::ranges::find_if(tiers, [&](const FarTier& tier) { return has_run(tier.place); });
+  return found == tiers.end() ? root : std::filesystem::path(found->place);
+}
+
 }  // namespace
 
 Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -107,8 +120,9 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
     DF_TRY(const std::filesystem::path parent, absolute_path(options.parent->run));
     options.parent->run = parent.string();
   }
-  DF_TRY(auto vfs, open_directory(root, options.read_only));
   DF_TRY(std::vector<FarTier> tiers, open_tiers(root, options.tiers, options.read_only));
+  DF_TRY(auto vfs,
+         open_directory(first_with_run(root, tiers, options.read_only), options.read_only));
   if (!options.read_only) {  // by every rank: the first one to come would make another run
     for (const FarTier& tier : tiers) DF_TRY_VOID(adopt_history(*vfs, tier.store->view()));
   }
@@ -122,7 +136,10 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
                    .writer = std::move(writer),
                    .write_engine = std::move(write_engine),
                    .trace_file = std::move(trace_file)};
-    return std::make_unique<Impl>(std::move(parts), std::move(options));
+    auto impl = std::make_unique<Impl>(std::move(parts), std::move(options));
+    // A run whose directory is lost is the same run as long as a tier has its records.
+    impl->writer.make_again_from([found = impl.get()] { return found->adopt(); });
+    return impl;
   } catch (const std::exception& cause) {  // std::system_error if no thread can be started
     return std::unexpected(out_of_memory(cause).within("open " + root.string()));
   }
@@ -225,7 +242,8 @@ Result<std::optional<CheckpointInfo>> Checkpointer::best(const BestBy& by) {
   const Status own = found ? Status{} : std::unexpected(found.error());
   // The rules on the disk may have become another process's: ranks that chose different checkpoints
   // must not go on.
-  DF_TRY_VOID(agree(found ? "best: " + found->path : "best", own));
+  DF_TRY_VOID(
+      agree(found ? "best: " + attempt_dir_name({found->step, found->attempt_id}) : "best", own));
   return *found;
 }
 

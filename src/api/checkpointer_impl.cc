@@ -17,6 +17,8 @@
 #include "manifest/history.h"
 #include "manifest/retention.h"
 #include "manifest/several_ranks.h"
+#include "storage/posix_vfs.h"
+#include "tiering/merged_run.h"
 
 namespace deepfreeze {
 namespace {
@@ -109,9 +111,12 @@ void Checkpointer::Impl::run_job(SaveJob& job) {
     free_arena();
   }
   note_end(committed, job.handle());
-  if (!committed) watch.forget(job.attempt());
+  if (!committed) watch->forget(job.attempt());
+  if (committed && ranks.commits()) {
+    watch->generation = job.generation();
+    collect_or_warn(job);
+  }
   if (committed && flusher) flusher->wake();
-  if (committed && ranks.commits()) collect_or_warn(job);
   if (!committed && !ranks.is_alone()) leaves_aborted = true;
 }
 
@@ -144,7 +149,6 @@ Status Checkpointer::Impl::check_may_save(std::string_view operation) const {
 
 // The save itself is durable, whatever becomes of older ones.
 void Checkpointer::Impl::collect_or_warn(const SaveJob& job) {
-  committed_generation = job.generation();
   try {
     collect(job.generation());
   } catch (const std::exception& cause) {
@@ -170,34 +174,42 @@ void Checkpointer::Impl::collect(std::uint64_t generation) {
   const auto collected = collect_garbage(*vfs, keep, {.held = held});
   is_collected = collected.has_value();
   if (!is_collected) log_warning("old checkpoints stay: " + collected.error().message());
-  if (!is_collected || !flusher) return;
-  flusher->note_deleted(collected->removed);
-  watch.deleted(collected->removed);
+  if (is_collected && flusher) flusher->note_deleted(collected->removed);
 }
 
-std::unique_ptr<Flusher> Checkpointer::Impl::start_flusher(std::vector<FarTier> far) {
+// The flusher has a view of the run's directory of its own: ours may be opened anew, if the
+// directory is replaced, and then nobody else may use it.
+std::shared_ptr<Flusher> Checkpointer::Impl::start_flusher(std::vector<FarTier> far) {
   for (const FarTier& tier : far) far_views.push_back(&tier.store->view());
   if (far.empty()) return nullptr;
   if (options.read_only) {
     unwritten_tiers = std::move(far);
     return nullptr;
   }
-  Flusher::Settings settings = {.near = *vfs,
-                                .tiers = std::move(far),
-                                .on_committed = [this](const AttemptName& name, std::size_t tier) {
-                                  reached_tier(name, tier);
-                                }};
-  if (!ranks.commits()) {
-    settings.is_awaited = [this](std::size_t tier) { return watch.is_awaited(tier); };
-  }
-  return std::make_unique<Flusher>(std::move(settings));
+  Flusher::Settings settings;
+  settings.open_near = [root = vfs->path_of("")] { return open_posix_vfs(root); };
+  settings.near_keep = options.keep;
+  settings.tiers = std::move(far);
+  settings.commits = ranks.commits();
+  settings.generation = [watch = watch] { return watch->generation.load(); };
+  settings.awaited = [watch = watch](std::size_t tier) { return watch->awaited(tier); };
+  settings.tell = [watch = watch](const AttemptName& name, std::size_t tier, Flusher::Fate fate,
+                                  std::string_view why) { watch->tell(name, tier, fate, why); };
+  return Flusher::start(std::move(settings));
 }
 
-// In the flusher's thread: a checkpoint that only waited for this tier may go now.
-void Checkpointer::Impl::reached_tier(const AttemptName& name, std::size_t tier) {
-  watch.committed(name, tier);
-  const std::uint64_t generation = committed_generation.load();
-  if (ranks.commits() && generation != 0) collect(generation);
+// The run may have gone on from another machine meanwhile.
+Status Checkpointer::Impl::adopt() {
+  if (options.read_only) return {};
+  for (Vfs* tier : far_views) DF_TRY_VOID(adopt_history(*vfs, *tier));
+  return {};
+}
+
+// A tier that can't be read now will fence this process later, if it must.
+void Checkpointer::Impl::settle_for_claim() {
+  wait_for_jobs();
+  const Status adopted = adopt();
+  if (!adopted) log_warning("claim: " + adopted.error().message());
 }
 
 // Nothing is done about a checkpoint that was deleted meanwhile.
@@ -257,7 +269,7 @@ void Checkpointer::Impl::wait_for_jobs() {
 void Checkpointer::Impl::fail_unconfirmed() {
   const auto job = last_job.lock();
   if (!job || !job->awaits_confirmation()) return;
-  std::ignore = last_handle.wait_copied();
+  std::ignore = job->handle()->wait_copied();
   job->capture_failed(Error(ErrorCode::kCancelled, "closed before the save was confirmed"));
 }
 
@@ -287,7 +299,7 @@ SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
 
 Result<SaveVerdict> Checkpointer::Impl::agree_on_save(const SaveVote& own) {
   return ranks.agree_on_save(
-      own, [&] { return writer.next_identity(own.step, [this] { wait_for_jobs(); }); });
+      own, [&] { return writer.next_identity(own.step, [this] { settle_for_claim(); }); });
 }
 
 // The others wait for this rank's checksums: they must hear of whatever keeps it from having them.
@@ -335,7 +347,7 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
                                     .commit_wait_max = std::min(options.commit_wait_max, kWaitMax),
                                     .confirm = confirm};
   const Image image = capturer.image(plan);
-  watch.expect({plan.identity.step, plan.identity.attempt_id}, handle);
+  watch->expect({plan.identity.step, plan.identity.attempt_id}, handle);
   auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
   handle->capturing(capture->session());
   capture->belongs_to(job);
@@ -344,7 +356,6 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
     handle->unconfirmed = job;
   }
   last_job = job;
-  last_handle = SaveHandle(handle);
   push(job);
   return job;
 }
@@ -412,7 +423,7 @@ Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
   }
   const ScopeExit free_arena([this] { capturer.free_arena(); });
   DF_TRY_VOID(capturer.prewarm(planner.plan_capture(request.tensors, save_index + 1)));
-  return ranks.commits() ? writer.prepare([this] { wait_for_jobs(); }) : Status{};
+  return ranks.commits() ? writer.prepare([this] { settle_for_claim(); }) : Status{};
 }
 
 // A handle for the caller, which notices when the caller has no copy left.
@@ -428,6 +439,7 @@ SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State
 
 Result<std::vector<CheckpointInfo>> Checkpointer::Impl::own_candidates() {
   DF_TRY_VOID(writer.find_directory());
+  DF_TRY_VOID(adopt());
   DF_TRY(const TieredListing found, read_tiers(*vfs, far_views));
   return describe_tiers(found, *vfs, far_views);
 }

@@ -53,7 +53,7 @@ struct Checkpointer::Impl {
         capturer(options, *parts.write_engine, devices),
         trace_file(std::move(parts.trace_file)),
         write_engine(std::move(parts.write_engine)),
-        watch(options.tiers),
+        watch(std::make_shared<TierWatch>(options.tiers)),
         flusher(start_flusher(std::move(parts.tiers))),
         worker([this] { work(); }) {}
 
@@ -68,14 +68,16 @@ struct Checkpointer::Impl {
     worker.join();
     drain_or_warn();
     if (flusher) flusher->stop();
+    watch->end("the run was closed before it arrived");
   }
 
   void work();
   void run_job(SaveJob& job);
   void collect_or_warn(const SaveJob& job);
   void collect(std::uint64_t generation);
-  [[nodiscard]] std::unique_ptr<Flusher> start_flusher(std::vector<FarTier> far);
-  void reached_tier(const AttemptName& name, std::size_t tier);
+  [[nodiscard]] std::shared_ptr<Flusher> start_flusher(std::vector<FarTier> far);
+  [[nodiscard]] Status adopt();
+  void settle_for_claim();
   void drain_or_warn();
   void heal(const CheckpointInfo& info, std::span<const MendedFile> mended);
   [[nodiscard]] std::vector<TierStatus> tier_statuses() const;
@@ -120,17 +122,15 @@ struct Checkpointer::Impl {
   Capturer capturer;
   const std::unique_ptr<TraceFile> trace_file;      // null: no trace
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
-  TierWatch watch;
-  std::vector<Vfs*> far_views;                          // of the flusher's tiers, or of those below
-  std::vector<FarTier> unwritten_tiers;                 // of a run that was opened read-only
-  std::atomic<std::uint64_t> committed_generation = 0;  // of our last commit
+  const std::shared_ptr<TierWatch> watch;
+  std::vector<Vfs*> far_views;           // of the flusher's tiers, or of those below
+  std::vector<FarTier> unwritten_tiers;  // of a run that was opened read-only
   const pid_t owner = ::getpid();
   bool closed = false;
   std::atomic<bool> leaves_aborted = false;  // attempts of ours, for the next commit to remove
   std::uint64_t save_index = 0;              // of the save that the next one follows
   bool are_replicas_proven = true;           // false after a prewarm; see agree_on_save()
   std::weak_ptr<SaveJob> last_job;
-  SaveHandle last_handle{make_handle_state(0)};
 
   std::mutex mutex;  // guards the next four
   std::condition_variable changed;
@@ -139,7 +139,7 @@ struct Checkpointer::Impl {
   std::shared_ptr<SaveHandle::State> first_failed;  // also its caller's, while none has committed
 
   BoundedQueue<std::shared_ptr<SaveJob>> jobs{kJobsQueuedMax};
-  const std::unique_ptr<Flusher> flusher;  // null: there are no tiers to write; it uses all above
+  const std::shared_ptr<Flusher> flusher;  // null: there are no tiers to write
   std::thread worker;                      // last: it uses all above
 };
 

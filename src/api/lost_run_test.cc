@@ -108,5 +108,22 @@ TEST_F(EngineTest, ClosingTellsWhatNobodyWasToldWhereNoSaveSucceeded) {
   }
 }
 
+// A ring's write ends without a confirmation. A handle that goes afterwards has told nobody, and
+// neither has close() itself, which waits for copies if the worker still has the job.
+TEST_F(EngineTest, ClosingTellsAFailureThatCameBeforeTheConfirmation) {
+  Checkpointer run = open({.profile = Profile::kLatency, .arena_bytes_max = 8 << 20});
+  fail_points::arm("part.created=error").value();
+  State state;
+  state.weights.resize(3'000'000);
+  TensorTable table = state.table();
+  for (Tensor& tensor : table) tensor.guard = 1;
+  {
+    const auto handle = run.save({.step = 1, .tensors = table, .confirm = true});
+    ASSERT_TRUE(handle && *handle);
+    run.wait();
+  }
+  EXPECT_FALSE(run.close());
+}
+
 }  // namespace
 }  // namespace deepfreeze

@@ -131,7 +131,9 @@ Result<std::optional<CheckpointInfo>> fill_newest(Checkpointer& run,
                                                   std::span<const RestoreTarget> targets,
                                                   RestoreReport& report) {
   for (const CheckpointInfo& info : infos) {
-    const auto is_same = [&](const auto& tried) { return tried.first.path == info.path; };
+    const auto is_same = [&](const auto& tried) {
+      return tried.first.attempt_id == info.attempt_id;
+    };
     if (std::ranges::any_of(report.fell_back_from, is_same)) continue;
     const Status filled =
         run.agree(attempt_dir_name({info.step, info.attempt_id}), fill(run, info, targets));

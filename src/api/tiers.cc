@@ -1,6 +1,7 @@
 #include "api/tiers.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <utility>
@@ -46,6 +47,16 @@ Status check_apart(const fs::path& path, std::span<const fs::path> others) {
   return {};
 }
 
+// A mount that is missing leaves its mount point, on another disk than the user thinks.
+void note_same_device(const fs::path& root, const fs::path& tier) {
+  struct stat own = {};
+  struct stat far = {};
+  if (::stat(root.c_str(), &own) != 0 || ::stat(tier.c_str(), &far) != 0) return;
+  if (own.st_dev != far.st_dev) return;
+  log_note(fmt::format("tier {} is on the same file system as {}: it is lost with it",
+                       tier.string(), root.string()));
+}
+
 Result<std::unique_ptr<Vfs>> open_far(const fs::path& path, bool read_only) {
   if (!read_only) DF_TRY_VOID(make_durable_directories(path));
   DF_TRY(auto vfs, open_posix_vfs(path));
@@ -73,6 +84,7 @@ Result<std::vector<FarTier>> open_tiers(const fs::path& root, std::span<const Ti
                       .every = tier.every,
                       .keep = tier.keep,
                       .bytes_per_second = tier.bytes_per_second});
+    if (!read_only) note_same_device(root, path);
     paths.push_back(path);
   }
   return opened;
@@ -84,14 +96,22 @@ Result<TieredListing> read_tiers(Vfs& near, std::span<Vfs* const> far) {
   found.tiers.push_back(std::move(own));
   const RunRecord run = found.tiers.front().run;
   for (Vfs* tier : far) {
-    RunListing none{.run = run, .attempts = {}, .half_deleted = {}, .claims = {}};
     auto listing = read_run(*tier);
-    if (!listing && listing.error().code() != ErrorCode::kNotFound) {
-      log_warning(
-          fmt::format("tier {} is left out: {}", tier->path_of(""), listing.error().message()));
+    if (!listing && listing.error().code() == ErrorCode::kNotFound) {
+      listing = RunListing{.run = run, .attempts = {}, .half_deleted = {}, .claims = {}};
     }
-    const bool is_ours = listing && listing->run.run_id == run.run_id;
-    found.tiers.push_back(is_ours ? *std::move(listing) : std::move(none));
+    if (!listing) {
+      return std::unexpected(
+          listing.error().within("a newer checkpoint may lie on a tier that can't be read; open "
+                                 "the run without this tier to go on from the others"));
+    }
+    if (listing->run.run_id != run.run_id) {
+      return fail(ErrorCode::kMismatch,
+                  fmt::format("tier {} holds another run now, {} in place of "
+                              "{}",
+                              tier->path_of(""), listing->run.run_id, run.run_id));
+    }
+    found.tiers.push_back(*std::move(listing));
   }
   found.merged = merge(found.tiers);
   return found;
@@ -100,14 +120,13 @@ Result<TieredListing> read_tiers(Vfs& near, std::span<Vfs* const> far) {
 void TierWatch::expect(const AttemptName& name, const std::shared_ptr<SaveHandle::State>& handle) {
   if (tiers_.empty()) return;
   std::vector<TierProgress> progress;
-  Awaited awaited{.name = name, .handle = handle, .meant = {}, .tiers = {}};
+  Awaited awaited{.name = name, .handle = handle, .tiers = {}};
   for (std::size_t i = 0; i < tiers_.size(); ++i) {
     const bool is_meant = !tiers_[i].every || name.step % *tiers_[i].every == 0;
     const auto state = is_meant ? TierProgress::State::kWaiting : TierProgress::State::kNotMeant;
     progress.push_back({.path = tiers_[i].path, .state = state});
-    if (is_meant) awaited.meant.push_back(i);
+    if (is_meant) awaited.tiers.push_back(i);
   }
-  awaited.tiers = awaited.meant;
   handle->meant_for(std::move(progress));
   if (awaited.tiers.empty()) return;
   const std::lock_guard lock(mutex_);
@@ -115,52 +134,52 @@ void TierWatch::expect(const AttemptName& name, const std::shared_ptr<SaveHandle
   awaited_.push_back(std::move(awaited));
 }
 
-void TierWatch::committed(const AttemptName& name, std::size_t tier) {
-  std::shared_ptr<SaveHandle::State> handle;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(awaited_, name, &Awaited::name);
-    if (found == awaited_.end()) return;
-    handle = found->handle.lock();
-    std::erase(found->tiers, tier);
-    if (found->tiers.empty()) awaited_.erase(found);
-  }
-  if (handle) handle->on_tier(tier, TierProgress::State::kCommitted);
-}
-
-void TierWatch::deleted(std::span<const AttemptName> names) {
-  for (const AttemptName& name : names) {
-    std::shared_ptr<SaveHandle::State> handle;
-    std::vector<std::size_t> lost;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = std::ranges::find(awaited_, name, &Awaited::name);
-      if (found == awaited_.end()) continue;
-      handle = found->handle.lock();
-      // A tier takes it from the one before it, if that has it.
-      lost.assign(found->tiers.begin(), std::ranges::find_if(found->tiers, [&](std::size_t tier) {
-                    return std::ranges::any_of(found->meant, [&](std::size_t nearer) {
-                      return nearer < tier && !std::ranges::binary_search(found->tiers, nearer);
-                    });
-                  }));
-      found->tiers.erase(found->tiers.begin(), found->tiers.begin() + std::ssize(lost));
-      if (found->tiers.empty()) awaited_.erase(found);
-    }
-    if (!handle) continue;
-    for (const std::size_t tier : lost) handle->on_tier(tier, TierProgress::State::kLeftOut);
-  }
-}
-
 void TierWatch::forget(const AttemptName& name) {
   const std::lock_guard lock(mutex_);
   std::erase_if(awaited_, [&](const Awaited& one) { return one.name == name; });
 }
 
-bool TierWatch::is_awaited(std::size_t tier) const {
+std::vector<AttemptName> TierWatch::awaited(std::size_t tier) {
+  std::vector<AttemptName> names;
+  std::vector<std::shared_ptr<SaveHandle::State>> held;  // whose end must not come under the lock
   const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(awaited_, [&](const Awaited& one) {
-    return !one.handle.expired() && std::ranges::find(one.tiers, tier) != one.tiers.end();
-  });
+  for (const Awaited& one : awaited_) {
+    if (std::ranges::find(one.tiers, tier) == one.tiers.end()) continue;
+    held.push_back(one.handle.lock());
+    if (held.back() && held.back()->is_local()) names.push_back(one.name);
+  }
+  return names;
+}
+
+void TierWatch::tell(const AttemptName& name, std::size_t tier, Flusher::Fate fate,
+                     std::string_view why) {
+  std::shared_ptr<SaveHandle::State> handle;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(awaited_, name, &Awaited::name);
+    if (found == awaited_.end() || std::erase(found->tiers, tier) == 0) return;
+    handle = found->handle.lock();
+    if (found->tiers.empty()) awaited_.erase(found);
+  }
+  if (!handle) return;
+  const bool is_there = fate == Flusher::Fate::kCommitted;
+  handle->on_tier(tier, is_there ? TierProgress::State::kCommitted : TierProgress::State::kLeftOut,
+                  why);
+}
+
+void TierWatch::end(std::string_view why) {
+  std::vector<Awaited> left;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(left, awaited_);
+  }
+  for (const Awaited& one : left) {
+    const auto handle = one.handle.lock();
+    if (!handle) continue;
+    for (const std::size_t tier : one.tiers) {
+      handle->on_tier(tier, TierProgress::State::kLeftOut, why);
+    }
+  }
 }
 
 }  // namespace deepfreeze

@@ -2,8 +2,8 @@
 // together with the run's own directory.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -21,14 +21,16 @@ namespace deepfreeze {
 [[nodiscard]] Result<std::vector<FarTier>> open_tiers(const std::filesystem::path& root,
                                                       std::span<const Tier> wanted, bool read_only);
 
-// The run on all tiers, as far as they can be read: one that can't is logged and left out.
+// The run on all tiers. An error if one of them can't be read, or holds another run: a newer
+// checkpoint might lie there.
 struct TieredListing {
   RunListing merged;
   std::vector<RunListing> tiers;  // by number; the run's own directory is the first
 };
 [[nodiscard]] Result<TieredListing> read_tiers(Vfs& near, std::span<Vfs* const> far);
 
-// Tells the handles of saves what the tiers have. Any thread.
+// What a flusher's threads and the saves of a Checkpointer tell each other. Any thread; a thread
+// that hangs may use it after the Checkpointer is gone.
 class TierWatch {
  public:
   // Empty for a run without farther tiers.
@@ -36,23 +38,26 @@ class TierWatch {
 
   // Before the save is committed: so no message about it is missed.
   void expect(const AttemptName& name, const std::shared_ptr<SaveHandle::State>& handle);
-  void committed(const AttemptName& name, std::size_t tier);
-  // The run's own directory has deleted it. A tier without it by now will not get it.
-  void deleted(std::span<const AttemptName> names);
   // The save has failed.
   void forget(const AttemptName& name);
-  [[nodiscard]] bool is_awaited(std::size_t tier) const;
+  // Attempts that are committed in the run's own directory and not settled on the tier.
+  [[nodiscard]] std::vector<AttemptName> awaited(std::size_t tier);
+  void tell(const AttemptName& name, std::size_t tier, Flusher::Fate fate, std::string_view why);
+  // Nothing is told any more: those who still wait learn why.
+  void end(std::string_view why);
+
+  // Of this process's last commit; 0: none.
+  std::atomic<std::uint64_t> generation{0};
 
  private:
   struct Awaited {
     AttemptName name;
     std::weak_ptr<SaveHandle::State> handle;
-    std::vector<std::size_t> meant;  // the tiers that are to have it; sorted
-    std::vector<std::size_t> tiers;  // those of them that do not have it yet; sorted
+    std::vector<std::size_t> tiers;  // on which it is not settled
   };
 
   const std::vector<Tier> tiers_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::vector<Awaited> awaited_;  // guarded by mutex_; oldest first
 };
 

@@ -263,14 +263,19 @@ TEST_F(FarTiersTest, AStepThatGaveWayIsNotDurable) {
   options.tiers[0].bytes_per_second = 1;  // it never arrives
   options.drain_wait_max = milliseconds(0);
   Checkpointer run = open(options);
-  const SaveHandle first = save(run, 1);
-  ASSERT_TRUE(first.wait(Level::kLocal, kDeadline));
-  ASSERT_TRUE(save(run, 2).wait(Level::kLocal, kDeadline));
-  const Status lost = first.wait(Level::kDurable, kDeadline);
+  ASSERT_TRUE(save(run, 1).wait(Level::kLocal, kDeadline));
+  while (!run.tiers()[0].step) std::this_thread::yield();  // it is on its way, and stays
+  const SaveHandle second = save(run, 2);
+  ASSERT_TRUE(second.wait(Level::kLocal, kDeadline));
+  const SaveHandle third = save(run, 3);
+  ASSERT_TRUE(third.wait(Level::kLocal, kDeadline));
+  const Status lost = second.wait(Level::kDurable, kDeadline);
   ASSERT_FALSE(lost);
   EXPECT_EQ(lost.error().code(), ErrorCode::kCancelled) << lost.error().message();
-  EXPECT_FALSE(first.status().error);
-  EXPECT_TRUE(first.wait(Level::kLocal, kDeadline));
+  EXPECT_FALSE(second.status().error);
+  EXPECT_TRUE(second.wait(Level::kLocal, kDeadline));
+  ASSERT_TRUE(run.close());
+  EXPECT_EQ(third.wait(Level::kDurable, kDeadline).error().code(), ErrorCode::kCancelled);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace deepfreeze {
 class JsonValue;
 using JsonArray = std::vector<JsonValue>;
 using JsonMember = std::pair<std::string, JsonValue>;  // its name and value
-using JsonObject = std::vector<JsonMember>;  // in the order of the text, no name twice
+using JsonObject = std::vector<JsonMember>;            // in the order of the text, no name twice
 
 class JsonValue {
  public:

@@ -25,11 +25,17 @@ void append_escape(fmt::memory_buffer& out, char c, ControlEscapes form) {
   fmt::format_to(fmt::appender(out), "\\u{:04x}", static_cast<unsigned>(c));
 }
 
-// A character beyond ASCII, or the bytes in place of one. Returns its length.
-std::size_t append_character(fmt::memory_buffer& out, std::string_view text) {
-  const std::size_t bytes = utf8_sequence_bytes(text);
-  append_text(out, bytes > 0 ? text.substr(0, bytes) : kReplacement);
-  return bytes > 0 ? bytes : utf8_broken_bytes(text);
+bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
+
+// The length of the beginning of `text` that stands for itself.
+std::size_t unescaped_bytes(std::string_view text) {
+  std::size_t at = 0;
+  for (std::size_t character = 1; character > 0; at += character) {
+    while (at < text.size() && is_plain(text[at])) ++at;
+    const bool is_other = at < text.size() && !is_ascii(text[at]);
+    character = is_other ? utf8_sequence_bytes(text.substr(at)) : 0;
+  }
+  return at;
 }
 
 // The shortest decimal digits that give the same number: 0.<digits> times 10^point.
@@ -59,16 +65,16 @@ Decimal decimal_of(double value) {
 void append_json_string(fmt::memory_buffer& out, std::string_view text, ControlEscapes form) {
   out.push_back('"');
   while (!text.empty()) {
-    std::size_t bytes = 0;
-    while (bytes < text.size() && is_plain(text[bytes])) ++bytes;
+    const std::size_t bytes = unescaped_bytes(text);
     append_text(out, text.substr(0, bytes));
     text.remove_prefix(bytes);
     if (text.empty()) break;
-    if (static_cast<unsigned char>(text.front()) < 0x80) {
+    if (is_ascii(text.front())) {
       append_escape(out, text.front(), form);
       text.remove_prefix(1);
     } else {
-      text.remove_prefix(append_character(out, text));
+      append_text(out, kReplacement);
+      text.remove_prefix(utf8_broken_bytes(text));
     }
   }
   out.push_back('"');
@@ -134,7 +140,9 @@ void JsonWriter::separate() {
 
 void JsonWriter::new_line() {
   constexpr std::size_t kIndent = 2;
-  if (layout_ == Layout::kIndented) append_text(out_, "\n" + std::string(kIndent * depth_, ' '));
+  if (layout_ == Layout::kOneLine) return;
+  out_.push_back('\n');
+  append_text(out_, std::string(kIndent * depth_, ' '));
 }
 
 void JsonWriter::word(std::string_view text) {

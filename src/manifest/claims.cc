@@ -78,6 +78,8 @@ Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
                           .resumed_from = resumed_from,
                           .wall_micros = wall_micros(),
                           .keep = keep};
+  // A claim is above the point that it goes on from, which may come from another place.
+  if (resumed_from) record.generation = std::max(record.generation, resumed_from->generation);
   for (int tries = 0; tries < kClaimTriesMax; ++tries) {
     if (record.generation == std::numeric_limits<std::uint64_t>::max()) break;
     ++record.generation;

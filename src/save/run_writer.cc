@@ -85,6 +85,7 @@ void RunWriter::continue_from(const Point& point) {
   const bool claimed_it = claimed_ && claimed_->resumed_from == point;
   claim_due_ = !claimed_it || has_issued_;
   stands_at_ = point;
+  save_index_ = std::max(save_index_, point.save_index);
   known_.reset();
   fenced_.reset();
   note_restored(record_.run_id, point);
@@ -185,7 +186,14 @@ Status RunWriter::open_again() {
 // continued elsewhere, and the two must never be taken for one.
 Status RunWriter::make_again() {
   DF_TRY_VOID(vfs_->make_root());
+  DF_TRY_VOID(adopt_());
   DF_TRY(RunRecord made, create_or_open_run(*vfs_, record_.parent));
+  if (made.run_id == record_.run_id) {
+    log_warning(
+        fmt::format("{} was deleted or moved while it was open: its records come from another tier",
+                    vfs_->path_of("")));
+    return {};  // it goes on where it stands
+  }
   log_warning(
       fmt::format("{} was deleted or moved while it was open, with all checkpoints: it is "
                   "made again as run {}, which begins with the next save",

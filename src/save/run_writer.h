@@ -47,6 +47,10 @@ class RunWriter {
   // Opens the directory at the run's path again if it is another one now. Call it before a listing.
   [[nodiscard]] Status find_directory();
 
+  // Called in a new, empty directory of a run that was deleted, before the run is made again: it
+  // may bring the records that other places have.
+  void make_again_from(std::function<Status()> adopt) { adopt_ = std::move(adopt); }
+
   // For ranks that don't commit: the run that rank 0 saves into may have been made again.
   [[nodiscard]] Status follow(const std::string& run_id, const Settle& settle = [] {});
 
@@ -88,6 +92,7 @@ class RunWriter {
   // after opening or restoring the run.
   std::optional<std::uint64_t> known_;
   std::optional<Error> fenced_;
+  std::function<Status()> adopt_ = [] { return Status{}; };
   Keep keep_;                       // recorded by each claim
   std::uint64_t save_index_;        // of the newest save
   std::optional<Point> stands_at_;  // the point issued or continued from last, if any

@@ -30,6 +30,12 @@ void note(const CaptureTimes& times, SaveStatus& status) {
   status.checksum_seconds = static_cast<double>(times.checksum_nanos) * kSecondsPerNano;
 }
 
+// A caller that gets the save's own error knows of the failure.
+Status told(SaveHandle::State& state, Status ended) {
+  if (!ended && ended.error().code() != ErrorCode::kTimeout) state.was_told();
+  return ended;
+}
+
 }  // namespace
 
 std::shared_ptr<SaveHandle::State> make_handle_state(std::uint64_t step) {
@@ -43,21 +49,19 @@ void SaveHandle::State::reach(Level level) {
   const std::lock_guard lock(mutex);
   status.captured = true;
   status.local = status.local || level != Level::kCaptured;
-  note_durable();
+  note_durable("");
   changed.notify_all();
 }
 
 // The last tier that the step is meant for decides; without any, the run's own directory does.
-void SaveHandle::State::note_durable() {
+void SaveHandle::State::note_durable(std::string_view why) {
   const auto meant = std::ranges::find_if(
       status.tiers.rbegin(), status.tiers.rend(),
       [](const TierProgress& tier) { return tier.state != TierProgress::State::kNotMeant; });
   const bool is_meant = meant != status.tiers.rend();
   if (is_meant && meant->state == TierProgress::State::kLeftOut && !left_out) {
     left_out = Error(ErrorCode::kCancelled,
-                     fmt::format("step {} was left out of {}: newer steps went first, and it has "
-                                 "been deleted since",
-                                 status.step, meant->path));
+                     fmt::format("step {} is not on {}: {}", status.step, meant->path, why));
   }
   const bool is_there = !is_meant || meant->state == TierProgress::State::kCommitted;
   if (!status.local || status.durable || !is_there) return;
@@ -70,12 +74,17 @@ void SaveHandle::State::meant_for(std::vector<TierProgress> tiers) {
   status.tiers = std::move(tiers);
 }
 
-void SaveHandle::State::on_tier(std::size_t tier, TierProgress::State state) {
+bool SaveHandle::State::is_local() {
+  const std::lock_guard lock(mutex);
+  return status.local;
+}
+
+void SaveHandle::State::on_tier(std::size_t tier, TierProgress::State state, std::string_view why) {
   const std::lock_guard lock(mutex);
   TierProgress& progress = status.tiers.at(tier);
   if (progress.state != TierProgress::State::kWaiting) return;
   progress.state = state;
-  note_durable();
+  note_durable(why);
   changed.notify_all();
 }
 
@@ -159,12 +168,16 @@ Status SaveHandle::wait(Level level, std::optional<std::chrono::milliseconds> ti
     const bool is_lost = level == Level::kDurable && !state_->status.error;
     return is_lost ? state_->left_out : state_->status.error;
   };
-  return state_->wait_until(is_reached, failure, timeout);
+  return told(*state_, state_->wait_until(is_reached, failure, timeout));
 }
 
 Status SaveHandle::wait_copied(std::optional<std::chrono::milliseconds> timeout) const {
-  const auto is_copied = [this] { return state_->is_copied || state_->status.captured; };
-  return state_->wait_until(is_copied, [this] { return state_->status.error; }, timeout);
+  return told(*state_, state_->wait_copied(timeout));
+}
+
+Status SaveHandle::State::wait_copied(std::optional<std::chrono::milliseconds> timeout) {
+  return wait_until([this] { return is_copied || status.captured; },
+                    [this] { return status.error; }, timeout);
 }
 
 void SaveHandle::confirm(std::vector<std::string> torn) const {
@@ -189,10 +202,7 @@ Status SaveHandle::State::wait_until(const std::function<bool()>& reached,
     changed.wait(lock, settled);
   }
   if (reached()) return {};
-  if (auto error = failure()) {
-    is_told = true;
-    return std::unexpected(*std::move(error));
-  }
+  if (auto error = failure()) return std::unexpected(*std::move(error));
   return deepfreeze::fail(ErrorCode::kTimeout,
                           "wait for step " + std::to_string(status.step) + ": timed out");
 }

@@ -33,7 +33,8 @@ struct SaveHandle::State {
   void fail(Error error);
   // The tiers of the run, before the save is committed; then what has become of it on one.
   void meant_for(std::vector<TierProgress> tiers);
-  void on_tier(std::size_t tier, TierProgress::State state);
+  void on_tier(std::size_t tier, TierProgress::State state, std::string_view why);
+  [[nodiscard]] bool is_local();
   // All is copied: a caller that waits for it may compare, then confirm().
   void copied();
   // The caller's last handle went before the save was confirmed.
@@ -52,6 +53,8 @@ struct SaveHandle::State {
   [[nodiscard]] Status wait_until(const std::function<bool()>& reached,
                                   const std::function<std::optional<Error>()>& failure,
                                   std::optional<std::chrono::milliseconds> timeout);
+  // SaveHandle::wait_copied() for the engine's own use: no caller is told of an error.
+  [[nodiscard]] Status wait_copied(std::optional<std::chrono::milliseconds> timeout = {});
 
   const Monotonic::time_point started = Monotonic::now();
   std::mutex mutex;  // guards all below
@@ -64,7 +67,7 @@ struct SaveHandle::State {
   std::optional<Error> left_out;  // the last tier will never have it; the save itself is committed
 
  private:
-  void note_durable();
+  void note_durable(std::string_view why);
 };
 
 // In a forked child the last reference leaves it as it is: a thread of the parent may be waiting

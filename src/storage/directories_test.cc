@@ -56,6 +56,18 @@ TEST(DurableDirectories, ThatAreThereAlreadyAreSyncedOnceMore) {
   EXPECT_TRUE(synced().contains(dir.path() / "a" / "b"));
 }
 
+TEST(DurableDirectories, ARelativePathNeedsTheCurrentDirectory) {
+  const ScopedDir dir;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::create_directory(dir.path() / "gone");
+  std::filesystem::current_path(dir.path() / "gone");
+  std::filesystem::remove(dir.path() / "gone");
+  const auto found = absolute_path("run");
+  std::filesystem::current_path(before);
+  ASSERT_FALSE(found);
+  EXPECT_TRUE(found.error().message().contains("current directory"));
+}
+
 TEST(DurableDirectories, ThatCantBeMadeAreNamed) {
   const auto made = make_durable_directories("/proc/no-such-process/run");  // nobody may, not root
   ASSERT_FALSE(made);

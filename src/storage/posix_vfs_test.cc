@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 
 #include "base/log.h"
@@ -239,6 +240,9 @@ TEST_F(PosixVfsTest, ARootThatIsMovedDeletedOrReplacedIsNotInItsPlace) {
   ASSERT_TRUE(write_new_file(*vfs, "file", "x")) << "still the old one";
   EXPECT_TRUE(std::filesystem::exists(dir_.path() / "moved" / "file"));
   std::filesystem::remove_all(root.parent_path());
+  std::ofstream(root.parent_path()) << "a file that has its name";
+  EXPECT_FALSE(vfs->is_in_place().value());
+  std::filesystem::remove(root.parent_path());
   ASSERT_TRUE(vfs->make_root());
   EXPECT_TRUE(vfs->is_in_place().value());
   ASSERT_TRUE(write_new_file(*vfs, "file", "x"));

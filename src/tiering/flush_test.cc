@@ -281,11 +281,16 @@ TEST_F(FlushTest, AClaimOnTheTierDuringAFlushFencesIt) {
   const RunListing listing = read_run(near_).value();
   ASSERT_TRUE(copy_history(listing, near_, store_));
   bool has_claimed = false;
-  const Status flushed = flush_attempt(
-      near_, saved, store_, {.rate = unlimited, .stop = never, .on_bytes = [&](std::uint64_t) {
-                               if (std::exchange(has_claimed, true)) return;
-                               ASSERT_TRUE(claim_generation(far_, run_.run_id(), {}));
-                             }});
+  const Status flushed =
+      flush_attempt(near_, saved, store_,
+                    {.rate = unlimited,
+                     .stop = never,
+                     .on_bytes =
+                         [&](std::uint64_t) {
+                           if (std::exchange(has_claimed, true)) return;
+                           ASSERT_TRUE(claim_generation(far_, run_.run_id(), {}));
+                         }},
+                    &near_);
   ASSERT_FALSE(flushed);
   EXPECT_EQ(flushed.error().code(), ErrorCode::kFenced) << flushed.error().message();
   EXPECT_FALSE(has_committed(far_, saved));

@@ -26,18 +26,15 @@ bool has_rule(const Keep& keep) { return keep.last || keep.every || keep.best; }
 
 }  // namespace
 
+// Each thread keeps the flusher alive, because one that hangs may outlive its owner; the owner's
+// pointer stops it.
 std::shared_ptr<Flusher> Flusher::start(Settings settings) {
-  auto flusher = std::make_shared<Flusher>(std::move(settings));
-  try {
-    for (std::size_t i = 0; i < flusher->workers_.size(); ++i) {
-      // Each thread keeps the flusher alive: one that hangs may outlive its owner.
-      flusher->workers_[i]->thread = std::thread([flusher, i] { flusher->work(i); });
-    }
-  } catch (const std::exception&) {  // the system refuses a thread
-    flusher->stop();
-    throw;
+  const auto flusher = std::make_shared<Flusher>(std::move(settings));
+  std::shared_ptr<Flusher> owner(flusher.get(), [flusher](Flusher* owned) { owned->stop(); });
+  for (std::size_t i = 0; i < flusher->workers_.size(); ++i) {
+    flusher->workers_[i]->thread = std::thread([flusher, i] { flusher->work(i); });
   }
-  return flusher;
+  return owner;
 }
 
 Flusher::Flusher(Settings settings) : settings_(std::move(settings)) {
@@ -57,7 +54,6 @@ void Flusher::stop(std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   if (std::exchange(is_stopped_, true)) return;
   changed_.notify_all();
-  changed_.wait(lock, [this] { return calls_ == 0; });
   changed_.wait_for(lock, patience, [this] {
     return std::ranges::all_of(workers_, [](const auto& worker) {
       return worker->has_ended || !worker->thread.joinable();
@@ -250,19 +246,9 @@ void Flusher::tell_awaited(const Round& round, std::span<const Manifest> waiting
   }
 }
 
-// No call begins once stop() has begun to wait for those under way.
 void Flusher::tell(const AttemptName& name, std::size_t tier, Fate fate,
                    std::string_view why) const {
-  if (!settings_.tell) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_stopped_) return;
-    ++calls_;
-  }
-  settings_.tell(name, tier, fate, why);
-  const std::lock_guard lock(mutex_);
-  --calls_;
-  changed_.notify_all();
+  if (settings_.tell) settings_.tell(name, tier, fate, why);
 }
 
 // Until all that is awaited has been seen.
@@ -370,8 +356,8 @@ void Flusher::collect(const Round& round) {
   const std::uint64_t generation = settings_.generation();
   if (generation == 0 || is_stopping()) return;
   if (!check_not_fenced(*round.near, generation)) return;
+  collect_near(round);  // first: it looks for copies on the tier that were listed there
   collect_far(round);
-  collect_near(round);
 }
 
 void Flusher::collect_near(const Round& round) {
@@ -457,14 +443,23 @@ std::vector<AttemptName> Flusher::held(const RunListing& near) const {
   return held_by_tiers(std::make_shared<RunListing>(near), true);
 }
 
+// A tier without it by now gets it only from one before it that has it.
 void Flusher::note_deleted(std::span<const AttemptName> names) {
-  const std::lock_guard lock(mutex_);
-  for (const AttemptName& name : names) {
-    for (const auto& worker : workers_) {
-      if (is_committed_in(*worker->listing, name)) break;  // farther tiers take it from this one
-      const TierSeen tier = {worker->tier.every, worker->tier.keep, worker->listing};
-      if (is_meant_for(tier, name.step)) ++worker->report.left_out;
+  std::vector<std::pair<AttemptName, std::size_t>> lost;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const AttemptName& name : names) {
+      for (std::size_t i = 0; i < workers_.size(); ++i) {
+        Worker& worker = *workers_[i];
+        if (is_committed_in(*worker.listing, name)) break;
+        if (!is_meant_for({worker.tier.every, worker.tier.keep, worker.listing}, name.step)) continue;
+        ++worker.report.left_out;
+        lost.emplace_back(name, i);
+      }
     }
+  }
+  for (const auto& [name, tier] : lost) {
+    tell(name, tier, Fate::kLeftOut, "newer steps went first, and it has been deleted since");
   }
 }
 

@@ -64,7 +64,7 @@ struct Mend {
   bool operator==(const Mend&) const = default;
 };
 
-class Flusher : public std::enable_shared_from_this<Flusher> {
+class Flusher {
  public:
   enum class Fate : std::uint8_t { kCommitted, kLeftOut };
   struct Settings {
@@ -82,7 +82,7 @@ class Flusher : public std::enable_shared_from_this<Flusher> {
     std::function<void(const AttemptName& name, std::size_t tier, Fate fate, std::string_view why)>
         tell = {};
   };
-  // Throws std::exception if the system refuses threads.
+  // The last copy of the pointer stops it. Throws std::exception if the system refuses threads.
   [[nodiscard]] static std::shared_ptr<Flusher> start(Settings settings);
   explicit Flusher(Settings settings);
   Flusher(const Flusher&) = delete;
@@ -97,9 +97,8 @@ class Flusher : public std::enable_shared_from_this<Flusher> {
   enum class OnFailure : std::uint8_t { kTryAgain, kGiveUp };
   [[nodiscard]] Status drain(std::chrono::milliseconds timeout,
                              OnFailure on_failure = OnFailure::kTryAgain);
-  // Ends the copies that are under way, which a later flusher completes. No function of Settings is
-  // called after it. Threads that do not come back within `patience` are left behind, with a
-  // warning.
+  // Ends the copies that are under way, which a later flusher completes. Threads that do not come
+  // back within `patience` are left behind, with a warning.
   void stop(std::chrono::milliseconds patience = kStopMax);
 
   // Replaces the bad copy by a good one of another tier, in the first tier's thread.
@@ -175,9 +174,8 @@ class Flusher : public std::enable_shared_from_this<Flusher> {
   const Settings settings_;
   std::atomic<bool> stop_{false};
   mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
+  std::condition_variable changed_;
   std::vector<Mend> mends_;                       // guarded by mutex_
-  mutable std::size_t calls_ = 0;                 // of settings_.tell, under way; guarded by mutex_
   bool is_stopped_ = false;                       // guarded by mutex_
   std::vector<std::unique_ptr<Worker>> workers_;  // by tier; the vector does not change
 };

@@ -29,6 +29,7 @@ CONTROLS = ("rng", "data", "moment", "buffer")
 CONTROL_STEP = STEPS // 2 + 1  # inside an epoch
 SECOND_KILL_CHANCE = 0.4
 KILLS_MAX = 5  # of one run
+RUNS_THAT_SPREAD = 16  # with so many of a mode, some kill comes inside a save
 # Fail points are armed when the package is loaded, so each of these is a process of its own.
 SOMETIMES_LATE = "capture.background=sleep:1"  # fences and the background copier share the work
 ALWAYS_LATE = "capture.background=sleep:100"  # so that tensors without a fence are torn
@@ -74,7 +75,18 @@ class Tally:
                 faults.append(f"the control without {name} ended the same: the test has no power")
         if self.mode != "eager":
             faults += self._lazy_faults()
+        if self.runs >= RUNS_THAT_SPREAD:
+            faults += self._kills_without_power()
         return [f"{self.mode}: {fault}" for fault in faults]
+
+    def _kills_without_power(self) -> list[str]:
+        faults = []
+        if self.kill_found.get("inside a save", 0) == 0:
+            faults.append("no kill came inside a save")
+        late = sum(step > 0 for step in self.resumed_from)
+        if late <= self.runs // 2:
+            faults.append(f"only {late} of {self.runs} runs resumed from a checkpoint")
+        return faults
 
     def _lazy_faults(self) -> list[str]:
         faults = []

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from .resume_identity import RUNS_THAT_SPREAD
+from .resume_identity import Tally as Mode
 from .small_run import MODES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +49,14 @@ def test_kills_came_in_the_middle_of_runs_and_of_saves(tallies: dict[str, Tally]
     assert sum(each["kill_found"].get("inside a save", 0) for each in tallies.values()) > 0
     steps = [step for each in tallies.values() for step in each["resumed_from"]]
     assert sum(step > 0 for step in steps) > len(steps) // 2
+
+
+def test_many_runs_of_a_mode_must_be_killed_inside_saves_and_resumed() -> None:
+    mode = Mode("eager", 1, "a", RUNS_THAT_SPREAD, RUNS_THAT_SPREAD, resumed_from=[0, 3])
+    assert [fault for fault in mode.faults() if "no kill" in fault or "only 1 of" in fault] == [
+        "eager: no kill came inside a save",
+        f"eager: only 1 of {RUNS_THAT_SPREAD} runs resumed from a checkpoint",
+    ]
 
 
 def test_saves_were_captured_while_training_ran(tally: Tally) -> None:

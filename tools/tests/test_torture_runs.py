@@ -123,6 +123,15 @@ def test_single_bits_are_flipped_a_hundred_thousand_times() -> None:
     assert int(run_named("corruption").environment["DEEPFREEZE_DAMAGES"]) >= 205_000
 
 
+def test_each_variable_that_makes_a_test_longer_is_one_of_a_run() -> None:
+    page = (torture.ROOT / "docs/operations.md").read_text()
+    listed = page.partition("own long tests read")[2].partition("torture.md")[0]
+    names = set(re.findall(r"`(DEEPFREEZE_\w+)`", listed))
+    others = {name for name in names if name.endswith("_SEED")} | {"DEEPFREEZE_ONLY_DIFFERENCES"}
+    used = {name for run in torture.RUNS for name in run.environment}
+    assert names - others == {name for name in used if name.startswith("DEEPFREEZE_")}
+
+
 def test_every_run_carries_the_commit_at_which_the_first_began(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
