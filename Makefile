@@ -58,7 +58,7 @@ torture: build ## the long runs, hours: tests/torture.md (TORTURE_ARGS="--only c
 	@cmake --build build/tsan --target corruption_test
 	@$(VENV_PYTHON) tools/torture.py $(TORTURE_ARGS)
 
-coverage: ## lines of format, manifest, storage and restore that no test executes (COVERAGE_ARGS=--uncovered)
+coverage: ## lines of json, format, manifest, storage and restore that no test executes (COVERAGE_ARGS=--uncovered)
 	@$(PYTHON) tools/coverage.py $(COVERAGE_ARGS)
 
 lint: setup ## tidy, clang-format, ruff, mypy: checks only

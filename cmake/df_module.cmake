@@ -23,8 +23,7 @@ function(df_module name)
   list(TRANSFORM M_DEPS PREPEND df_)
   target_link_libraries(df_${name} PUBLIC df_options ${M_DEPS} ${M_LIBS})
   df_precompile(df_${name} library <algorithm> <chrono> <expected> <filesystem> <fmt/format.h>
-    <functional> <map> <memory> <mutex> <nlohmann/json.hpp> <optional> <span> <string> <thread>
-    <vector>)
+    <functional> <map> <memory> <mutex> <optional> <span> <string> <thread> <vector>)
   if(DF_SANITIZE STREQUAL "thread")
     set_target_properties(df_${name} PROPERTIES EXCLUDE_FROM_ALL ON)  # unless a test wants it
   endif()
@@ -44,7 +43,8 @@ function(df_test name)
     return()
   endif()
   add_executable(${name} ${T_SOURCES})
-  target_link_libraries(${name} PRIVATE ${T_LIBS} df_options GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${T_LIBS} df_options nlohmann_json::nlohmann_json
+    GTest::gtest_main)
   if(NOT DF_SANITIZE)
     target_compile_options(${name} PRIVATE -O0)  # compiled in half the time; sanitizers have their own level
   endif()

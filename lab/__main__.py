@@ -1,7 +1,5 @@
 """`python -m lab` in the source tree; `deepfreeze study` comes here."""
 
-from __future__ import annotations
-
 import sys
 
 try:

@@ -4,8 +4,6 @@
 With --compare 1 where something differs that two runs should have alike.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import experiments, report
-from lab.measure import study_machine as machine
+from lab.measure import machine
 from lab.measure.case import Case, Plan
 from lab.measure.files import scratch
 from lab.measure.journal import (
@@ -126,7 +124,7 @@ def measure(options: argparse.Namespace, plan: Plan, cases: list[Case]) -> Journ
     directory = options.directory or options.out
     for path in (options.out, directory):
         path.mkdir(parents=True, exist_ok=True)
-    described = machine.describe(directory)
+    described = machine.describe_study(directory)
     journal = open_journal(options.out, plan, described)
     try:
         run_missing(options, plan, cases, journal, described)

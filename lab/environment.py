@@ -7,8 +7,6 @@ TensorFlow, Keras and Chainer. Without a name the first; with --all both, and De
 extension, compiled in build/torch-extensions.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -26,7 +26,7 @@ from build import build_preset
 from stamp import BUILD, ROOT
 
 TREE = BUILD / "coverage"
-FOLDERS = ("format", "manifest", "storage", "restore")
+FOLDERS = ("json", "format", "manifest", "storage", "restore")
 LINES_MIN = 0.95
 CARRIES_UP = re.compile(r"^\s*(?:\} else \{)?\s*DF_TRY(?:_VOID)?\(")
 TEST_FILE = re.compile(r"_test\.cc$|_fixture\.h$")

@@ -9,9 +9,10 @@ from pathlib import Path
 from mutant_sites import Edit, Finder, refusing_names, rewritten
 
 FOLDERS = (
-    "format", "storage", "pipeline", "manifest", "restore", "arena", "device", "staging", "save",
-    "agreement", "api", "tensor", "plan", "ranks",
+    "json", "format", "storage", "pipeline", "manifest", "restore", "arena", "device", "staging",
+    "save", "agreement", "api", "tensor", "plan", "ranks",
 )  # fmt: skip
+FILES_OF_BASE = ("utf8.cc",)  # the checks of input that stand below every folder
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "tests")
 
 # DF_MUTANT=7 leaves out site 7; without it, or with 0, all is as it stands in the sources.
@@ -34,7 +35,7 @@ def mutated_sources(root: Path) -> list[Path]:
         for path in sorted((root / "src" / folder).glob("*.cc")):
             if not path.stem.endswith(("_test", "_fixture")):
                 found.append(path.relative_to(root))
-    return found
+    return [*found, *(Path("src/base") / name for name in FILES_OF_BASE)]
 
 
 def find_edits(root: Path) -> list[tuple[int, Edit]]:

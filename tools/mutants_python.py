@@ -28,11 +28,11 @@ PACKAGE = Path("python/deepfreeze")
 COPIES = ROOT / "build/mutants/python"
 # Modules that tell one save from the next, and a stored tree from a live one.
 SOURCES = (
-    "saving/window.py", "saving/guards.py", "state/tree.py", "restoring/matching.py",
+    "saving/guards.py", "state/encoder.py", "restoring/matching.py",
     "restoring/filling.py", "restoring/restorer.py",
     "frameworks/torch/guards.py", "frameworks/torch/recall.py", "frameworks/torch/memo.py",
-    "frameworks/torch/modules.py", "frameworks/torch/optimizers.py",
-    "frameworks/torch/optimizer_match.py", "frameworks/torch/parameter_names.py",
+    "frameworks/torch/modules.py", "frameworks/torch/module_match.py",
+    "frameworks/torch/optimizers.py", "frameworks/torch/optimizer_match.py",
     "frameworks/torch/tensors.py",
 )  # fmt: skip
 # Quickest first; the rest of python/tests comes after them.

@@ -1,26 +1,14 @@
 """Whether a load notices that the files are not those that were saved."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from random import Random
 
 from lab.experiments import faults
-from lab.experiments.faults import (
-    Detail,
-    Ground,
-    attempted,
-    case,
-    counts,
-    ground,
-    left_out,
-    seconds_of,
-)
 from lab.faults import changes, damage
 from lab.faults.nursery import Nursery
 from lab.faults.state import DIED, FOUND, HARMLESS, HUNG, SILENT
-from lab.measure.case import Case, Experiment, Place, Plan
+from lab.measure.case import Case, Place, Plan
 from lab.measure.row import Row
 from lab.writers.menu import VICTIMS as MENU
 from lab.writers.menu import Entry
@@ -47,10 +35,10 @@ def cases(plan: Plan) -> Iterator[Case]:
     if plan.quick:
         reasons |= dict.fromkeys(SAME_FILES, QUICK_REASON)
     entries = tuple(one for one in MENU if one.name not in reasons)
-    shared = ground("corruption", plan, entries)
+    shared = faults.ground("corruption", plan, entries)
     for entry in entries:
         yield one_case(shared, entry, trials_of(entry, plan.quick))
-    yield from left_out("corruption", reasons)
+    yield from faults.left_out("corruption", reasons)
     yield from faults.writers("corruption")
 
 
@@ -60,7 +48,7 @@ def trials_of(entry: Entry, quick: bool) -> int:
     return QUICK_TRIALS if quick else TRIALS
 
 
-def one_case(shared: Ground, entry: Entry, trials: int) -> Case:
+def one_case(shared: faults.Ground, entry: Entry, trials: int) -> Case:
     def work(saved: Entry, nursery: Nursery, place: Place) -> Iterator[Row]:
         subject = shared.subject(saved, nursery, place.directory)
         same = entry.name not in NEVER_THE_SAME
@@ -68,18 +56,21 @@ def one_case(shared: Ground, entry: Entry, trials: int) -> Case:
             specimen.check()
             for kind in changes.KINDS:
                 random = shared.random(entry, kind)
-                yield attempted(nursery, kind, partial(row, specimen, kind, random, trials, same))
+                yield faults.attempted(
+                    nursery, kind, partial(row, specimen, kind, random, trials, same)
+                )
             specimen.check()
 
-    seconds = seconds_of(entry, loads=len(changes.KINDS) * trials + 4)
-    return case(shared, entry, LAYERS, seconds, work)
+    seconds = faults.seconds_of(entry, loads=len(changes.KINDS) * trials + 4)
+    return faults.case(shared, entry, LAYERS, seconds, work)
 
 
 def row(specimen: damage.Specimen, kind: str, random: Random, count: int, same: bool) -> Row:
     trials = [specimen.trial(kind, random) for _ in range(count)]
-    found = counts(trials)
+    found = faults.counts(trials)
     known: Row = {
-        "verdict": verdict(set(found)), "trials": found.total(), "detail": Detail(trials).as_json()
+        "verdict": verdict(set(found)), "trials": found.total(),
+        "detail": faults.Detail(trials).as_json(),
     }  # fmt: skip
     if not same:
         return known
@@ -96,11 +87,3 @@ def verdict(outcomes: set[str]) -> str:
     if outcomes & {DIED, HUNG}:
         return "the load crashes or hangs"
     return "found" if outcomes & set(FOUND) else "harmless"
-
-
-EXPERIMENT = Experiment(
-    "corruption",
-    "Corruption",
-    "Does a load notice that the files are not as they were written?",
-    cases,
-)

@@ -1,7 +1,5 @@
 """What a save costs by itself: each writer in a process of its own, in shuffled rounds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from lab.measure import alone as jobs
-from lab.measure.case import Case, Experiment, LeftOutError, Place, Plan, ToolError, refusing
+from lab.measure.case import Case, LeftOutError, Place, Plan, ToolError, refusing
+from lab.measure.machine import has_direct_io
 from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
 from lab.measure.row import Row
-from lab.measure.study_machine import has_direct_io
 from lab.networks.layout import Layout, read
 from lab.writers.menu import Entry
 from lab.writers.tried import COMPRESSED, about, chosen, left_out
 
-TIMES = ("stall", "committed", "durable", "cpu")
-COUNTS = ("peak_bytes", "written_bytes")
 SECONDS_MAX = 180.0  # of one process; some writers hang on a full disk
 BUFFERED = "no file can be opened with O_DIRECT here: DeepFreeze writes through the page cache"
 SECONDS_EACH = {  # about, of a process that saves it
@@ -50,7 +46,7 @@ def layout_of(workload: str, place: Place) -> tuple[Path, Layout]:
     if not path.exists():
         made = place.directory / "layout.json"
         request = {"workload": workload, "layout": str(made)}
-        ask(python(OWN), "lab.programs.layout", request, place.directory)
+        ask(python(OWN), "lab.networks.layouts", request, place.directory)
         made.rename(path)
     return path, read(path)
 
@@ -130,11 +126,3 @@ def cases(plan: Plan) -> Iterator[Case]:
     for entry, reason in left_out(plan.quick):
         named = {**about(entry, ""), "synced": None, "checked": None}
         yield Case("cost", f"left out {entry.name}", 0.01, named, refusing(reason))
-
-
-EXPERIMENT = Experiment(
-    "cost",
-    "The cost of a save",
-    "How long does a save hold the training up, and how long until it would survive a power cut?",
-    cases,
-)

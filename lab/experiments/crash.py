@@ -6,23 +6,11 @@ so the verdict, the worst of a row's trials, is an exact column, and how often i
 `detail`. Where nothing is left to chance, which a full disk is, the counts are exact columns, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lab.experiments import faults
-from lab.experiments.faults import (
-    Detail,
-    Ground,
-    attempted,
-    case,
-    counts,
-    ground,
-    left_out,
-    seconds_of,
-)
 from lab.experiments.torture.campaign import AFTER, faults_of, what_is_missing
 from lab.faults import calls, moments, shortage
 from lab.faults.disk import EXT4, XFS, FileSystem
@@ -31,7 +19,7 @@ from lab.faults.nursery import Nursery
 from lab.faults.shortage import ACKNOWLEDGED, ENDED, HANGS, REFUSED
 from lab.faults.state import KEPT, LAYERS, LOST, NOTHING, WRONG
 from lab.faults.subject import Subject, Trial, Trials
-from lab.measure.case import Case, Experiment, Place, Plan
+from lab.measure.case import Case, Place, Plan
 from lab.measure.row import LEFT_OUT, Row
 from lab.measure.run import failure
 from lab.writers.menu import VICTIMS as MENU
@@ -104,10 +92,10 @@ def cases(plan: Plan) -> Iterator[Case]:
     machine = Machine()
     omitted = QUICK_LEFT_OUT if plan.quick else ()
     entries = tuple(one for one in MENU if one.name not in omitted)
-    shared = ground("crash", plan, entries, machine.ask)
+    shared = faults.ground("crash", plan, entries, machine.ask)
     for entry in entries:
         yield one_case(shared, machine, entry, sizes_of(entry, plan.quick))
-    yield from left_out("crash", dict.fromkeys(omitted, QUICK_REASON))
+    yield from faults.left_out("crash", dict.fromkeys(omitted, QUICK_REASON))
     yield from faults.writers("crash")
 
 
@@ -117,25 +105,25 @@ def sizes_of(entry: Entry, quick: bool) -> Sizes:
     return QUICK_SLOW if entry.framework in SLOW else QUICK
 
 
-def one_case(shared: Ground, machine: Machine, entry: Entry, sizes: Sizes) -> Case:
-    faults = tuple(faults_with(sizes))
+def one_case(shared: faults.Ground, machine: Machine, entry: Entry, sizes: Sizes) -> Case:
+    planned = tuple(faults_with(sizes))
 
     def work(saved: Entry, nursery: Nursery, place: Place) -> Iterator[Row]:
         whole = shared.subject(saved, nursery, place.directory)
         whole.save(place.directory / "run")  # what fails undisturbed has one row
         whole.check_undamaged(place.directory / "run")
-        for fault in faults:
+        for fault in planned:
             missing = machine.lacks(fault.needs)
             if missing:
                 yield {"fault": fault.name, **failure(LEFT_OUT, missing)}
                 continue
             subject = shared.subject(saved, nursery, place.directory, fault.name)
-            yield attempted(nursery, fault.name, partial(row, fault, subject))
+            yield faults.attempted(nursery, fault.name, partial(row, fault, subject))
         for name in not_with(sizes):
             yield {"fault": name, **failure(LEFT_OUT, QUICK_REASON)}
 
-    seconds = seconds_of(entry, sum(fault.loads for fault in faults), LOAD_SECONDS)
-    return case(shared, entry, sizes.layers, seconds, work)
+    seconds = faults.seconds_of(entry, sum(fault.loads for fault in planned), LOAD_SECONDS)
+    return faults.case(shared, entry, sizes.layers, seconds, work)
 
 
 def row(fault: Fault, subject: Subject) -> Row:
@@ -175,9 +163,13 @@ def done(trials: list[Trial]) -> Row:
 
 def by_chance(trials: list[Trial], keeps: str, loses: str) -> Row:
     """The worst that happened to any. Which one was left, and how often, is not part of it."""
-    found = counts(trials)
+    found = faults.counts(trials)
     verdict = loses if found[WRONG] or found[LOST] else keeps
-    told: Row = {"verdict": verdict, "trials": len(trials), "detail": Detail(trials).as_json()}
+    told: Row = {
+        "verdict": verdict,
+        "trials": len(trials),
+        "detail": faults.Detail(trials).as_json(),
+    }
     if found[WRONG]:  # by chance, too: whether what is there can be loaded
         told["reason"] = f"{found[WRONG]} of {len(trials)} loads: {TORN}"
     return told
@@ -195,13 +187,5 @@ def full(trials: list[Trial]) -> Row:
         "usable": int(trial.detail["left"] in LEFT and trial.detail["left"] != NOTHING),
         "lost": int(trial.outcome == LOST), "mixed": int(trial.outcome == WRONG),
         "crashed": int(came in (ENDED, HANGS)), "reason": trial.detail["refusal"],
-        "detail": Detail(trials, said).as_json(),
+        "detail": faults.Detail(trials, said).as_json(),
     }  # fmt: skip
-
-
-EXPERIMENT = Experiment(
-    "crash",
-    "Crash consistency",
-    "Which checkpoint is left where the process, the power or the space ends in a save?",
-    cases,
-)

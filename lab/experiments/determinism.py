@@ -1,46 +1,23 @@
 """Whether a training that is killed and resumed goes on as if nothing had been."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from lab.experiments.faults import questions
-from lab.measure.case import Case, Experiment, Place, Plan
-from lab.measure.program import FRAMEWORKS, OWN, ask, python
+from lab.measure.case import Case, Place, Plan
+from lab.measure.program import ask, environment_of, python
 from lab.measure.row import LEFT_OUT, NO_SPACE, Row
 from lab.measure.run import failure, status_of_text
-from lab.programs.restart_job import (
-    BATCHES,
-    DATA,
-    FAILED,
-    FIT,
-    FIT_NO_DROPOUT,
-    IN_BACKWARD,
-    INTERVAL,
-    KILL_STEP,
-    KILLED,
-    KILLED_IN_SAVE,
-    MODEL,
-    OPTIMIZER,
-    OTHER_ORDER,
-    OTHER_PIPELINE,
-    OTHER_THREADS,
-    PARTS,
-    RNG,
-    SCHEDULER,
-    STEPS,
-    THREADS,
-)
+from lab.programs import restart_job as job
 from lab.writers.tried import QUICK_REASON
 
 SEED_END = 1 << 32
 DELAY_SECONDS_MAX = 0.01  # about as long as these saves take
 SECONDS_MAX = 900.0
-KERAS_PARTS = (MODEL, OPTIMIZER, RNG, DATA)  # the optimizer counts for the rate
-KERAS_FILE = (MODEL, OPTIMIZER)
+KERAS_PARTS = (job.MODEL, job.OPTIMIZER, job.RNG, job.DATA)  # the optimizer counts for the rate
+KERAS_FILE = (job.MODEL, job.OPTIMIZER)
 TITLES = {
     "torch-save": "torch.save of state_dict()s", "dcp": "torch.distributed.checkpoint",
     "df": "DeepFreeze", "df-in-backward": "DeepFreeze, mode after_update",
@@ -50,7 +27,7 @@ TITLES = {
     "keras-weights": "save_weights(.weights.h5)", "keras": "save(.keras)",
     "keras-legacy": "save(.h5)", "tf-checkpoint": "tf.train.CheckpointManager",
     "keras-backup": "BackupAndRestore, each epoch",
-    "keras-backup-batches": f"BackupAndRestore, every {INTERVAL} batches",
+    "keras-backup-batches": f"BackupAndRestore, every {job.INTERVAL} batches",
     "df-callback": "DeepFreezeCallback", "df-callback-in-graph": "DeepFreezeCallback, after_update",
     "orbax": "Orbax CheckpointManager", "none": "no checkpoints: two undisturbed runs",
 }  # fmt: skip
@@ -61,9 +38,10 @@ UNTRIED = {
     "restart are not tried, `scale` measures what their saves cost",
 }
 ENVIRONMENT = {
-    OTHER_THREADS: "one thread before the kill, two after it",
-    OTHER_ORDER: "one batch is passed over after the restore",
-    OTHER_PIPELINE: "the new process seeds its tf.data pipeline otherwise: no iterator holds that",
+    job.OTHER_THREADS: "one thread before the kill, two after it",
+    job.OTHER_ORDER: "one batch is passed over after the restore",
+    job.OTHER_PIPELINE: "the new process seeds its tf.data pipeline otherwise: no iterator holds "
+    "that",
 }
 
 
@@ -72,14 +50,14 @@ class Restart:
     """One row. A negative control lacks a part that the training needs."""
 
     writer: str
-    saved: tuple[str, ...] = PARTS
+    saved: tuple[str, ...] = job.PARTS
     variant: str = ""
-    fault: str = KILLED
+    fault: str = job.KILLED
     control: bool = False
     quick: bool = True
 
 
-def without(writer: str, part: str, parts: tuple[str, ...] = PARTS, *, quick: bool) -> Restart:
+def without(writer: str, part: str, parts: tuple[str, ...] = job.PARTS, *, quick: bool) -> Restart:
     kept = tuple(each for each in parts if each != part)
     return Restart(writer, kept, control=True, quick=quick)
 
@@ -89,68 +67,68 @@ def partial(writer: str, *saved: str) -> Restart:
 
 
 def torch_restarts() -> Iterator[Restart]:
-    yield partial("torch-save", MODEL)
-    yield partial("torch-save", MODEL, OPTIMIZER)
-    yield partial("torch-save", MODEL, OPTIMIZER, SCHEDULER)
-    for part in PARTS:
-        yield without("torch-save", part, quick=part in (RNG, DATA))
+    yield partial("torch-save", job.MODEL)
+    yield partial("torch-save", job.MODEL, job.OPTIMIZER)
+    yield partial("torch-save", job.MODEL, job.OPTIMIZER, job.SCHEDULER)
+    for part in job.PARTS:
+        yield without("torch-save", part, quick=part in (job.RNG, job.DATA))
     yield from map(Restart, ("torch-save", "dcp", "df"))
-    yield Restart("df-in-backward", variant=IN_BACKWARD)
-    for part in PARTS:
+    yield Restart("df-in-backward", variant=job.IN_BACKWARD)
+    for part in job.PARTS:
         yield without("df", part, quick=False)
-    yield Restart("df", fault=KILLED_IN_SAVE)
-    yield Restart("df-in-backward", variant=IN_BACKWARD, fault=KILLED_IN_SAVE, quick=False)
-    yield Restart("torch-save", fault=OTHER_THREADS)
-    yield Restart("torch-save", fault=OTHER_ORDER)
-    yield Restart("df", fault=OTHER_THREADS, quick=False)
+    yield Restart("df", fault=job.KILLED_IN_SAVE)
+    yield Restart("df-in-backward", variant=job.IN_BACKWARD, fault=job.KILLED_IN_SAVE, quick=False)
+    yield Restart("torch-save", fault=job.OTHER_THREADS)
+    yield Restart("torch-save", fault=job.OTHER_ORDER)
+    yield Restart("df", fault=job.OTHER_THREADS, quick=False)
 
 
 def chainer_restarts() -> Iterator[Restart]:
-    yield partial("chainer-npz", MODEL)
-    yield without("chainer-snapshot", RNG, quick=True)
+    yield partial("chainer-npz", job.MODEL)
+    yield without("chainer-snapshot", job.RNG, quick=True)
     yield from map(Restart, ("chainer-snapshot-rng", "df"))
-    for part in (MODEL, OPTIMIZER, SCHEDULER, DATA):
-        yield without("chainer-snapshot-rng", part, quick=part == DATA)
-    yield Restart("df", fault=KILLED_IN_SAVE)
-    yield Restart("chainer-snapshot-rng", fault=KILLED_IN_SAVE, quick=False)
-    yield Restart("chainer-snapshot-rng", fault=OTHER_THREADS)
-    yield Restart("chainer-snapshot-rng", fault=OTHER_ORDER, quick=False)
+    for part in (job.MODEL, job.OPTIMIZER, job.SCHEDULER, job.DATA):
+        yield without("chainer-snapshot-rng", part, quick=part == job.DATA)
+    yield Restart("df", fault=job.KILLED_IN_SAVE)
+    yield Restart("chainer-snapshot-rng", fault=job.KILLED_IN_SAVE, quick=False)
+    yield Restart("chainer-snapshot-rng", fault=job.OTHER_THREADS)
+    yield Restart("chainer-snapshot-rng", fault=job.OTHER_ORDER, quick=False)
 
 
 def keras_restarts() -> Iterator[Restart]:
-    yield partial("keras-weights", MODEL)
+    yield partial("keras-weights", job.MODEL)
     yield Restart("keras-weights", KERAS_FILE, quick=False)
     yield Restart("keras", KERAS_FILE)
     yield Restart("keras-legacy", KERAS_FILE)
     yield partial("tf-checkpoint", *KERAS_FILE)
-    yield without("tf-checkpoint", RNG, KERAS_PARTS, quick=True)
+    yield without("tf-checkpoint", job.RNG, KERAS_PARTS, quick=True)
     yield Restart("tf-checkpoint", KERAS_PARTS)
     yield Restart("df", KERAS_PARTS)
-    yield Restart("df-callback", KERAS_PARTS, FIT)
-    yield Restart("df-callback-in-graph", KERAS_PARTS, FIT, quick=False)
-    yield Restart("keras-backup", KERAS_FILE, FIT)
+    yield Restart("df-callback", KERAS_PARTS, job.FIT)
+    yield Restart("df-callback-in-graph", KERAS_PARTS, job.FIT, quick=False)
+    yield Restart("keras-backup", KERAS_FILE, job.FIT)
     for writer in ("keras-backup", "keras-backup-batches"):
-        yield Restart(writer, KERAS_FILE, FIT_NO_DROPOUT, quick=False)
-    for part in (MODEL, OPTIMIZER, DATA):
+        yield Restart(writer, KERAS_FILE, job.FIT_NO_DROPOUT, quick=False)
+    for part in (job.MODEL, job.OPTIMIZER, job.DATA):
         yield without("tf-checkpoint", part, KERAS_PARTS, quick=False)
-    yield without("df", DATA, KERAS_PARTS, quick=False)
+    yield without("df", job.DATA, KERAS_PARTS, quick=False)
     for writer in ("tf-checkpoint", "df"):
-        yield Restart(writer, KERAS_PARTS, fault=KILLED_IN_SAVE, quick=False)
-        yield Restart(writer, KERAS_PARTS, fault=OTHER_PIPELINE, quick=False)
-    yield Restart("tf-checkpoint", KERAS_PARTS, fault=OTHER_THREADS, quick=False)
-    yield Restart("tf-checkpoint", KERAS_PARTS, fault=OTHER_ORDER, quick=False)
+        yield Restart(writer, KERAS_PARTS, fault=job.KILLED_IN_SAVE, quick=False)
+        yield Restart(writer, KERAS_PARTS, fault=job.OTHER_PIPELINE, quick=False)
+    yield Restart("tf-checkpoint", KERAS_PARTS, fault=job.OTHER_THREADS, quick=False)
+    yield Restart("tf-checkpoint", KERAS_PARTS, fault=job.OTHER_ORDER, quick=False)
 
 
 def jax_restarts() -> Iterator[Restart]:
-    yield partial("orbax", MODEL)
+    yield partial("orbax", job.MODEL)
     yield from map(Restart, ("orbax", "df"))
-    for part in PARTS:
-        yield without("orbax", part, quick=part == RNG)
+    for part in job.PARTS:
+        yield without("orbax", part, quick=part == job.RNG)
         yield without("df", part, quick=False)
-    yield Restart("df", fault=KILLED_IN_SAVE)
-    yield Restart("orbax", fault=KILLED_IN_SAVE, quick=False)
-    yield Restart("orbax", fault=OTHER_THREADS, quick=False)
-    yield Restart("orbax", fault=OTHER_ORDER, quick=False)
+    yield Restart("df", fault=job.KILLED_IN_SAVE)
+    yield Restart("orbax", fault=job.KILLED_IN_SAVE, quick=False)
+    yield Restart("orbax", fault=job.OTHER_THREADS, quick=False)
+    yield Restart("orbax", fault=job.OTHER_ORDER, quick=False)
 
 
 @dataclass(frozen=True)
@@ -160,10 +138,6 @@ class Subject:
     restarts: tuple[Restart, ...]
     start_seconds: float  # imports and the undisturbed runs
     restart_seconds: float
-
-    @property
-    def environment(self) -> str:
-        return OWN if self.framework == "pytorch" else FRAMEWORKS
 
 
 SUBJECTS = (
@@ -182,6 +156,7 @@ def cases(plan: Plan) -> Iterator[Case]:
 
 
 def case(plan: Plan, subject: Subject) -> Case:
+    environment = environment_of(subject.framework)
     random = plan.random("determinism", subject.framework)
     restarts = [each for each in subject.restarts if each.quick or not plan.quick]
     asked: dict[str, Any] = {
@@ -195,7 +170,7 @@ def case(plan: Plan, subject: Subject) -> Case:
     }  # fmt: skip
 
     def work(place: Place) -> Iterator[Row]:
-        program, path = python(subject.environment), place.directory
+        program, path = python(environment), place.directory
         runs = path / "runs"
         runs.mkdir()
         request = {**asked, "directory": str(runs)}
@@ -211,14 +186,16 @@ def case(plan: Plan, subject: Subject) -> Case:
 
     seconds = subject.start_seconds + subject.restart_seconds * len(restarts)
     about: Row = {"framework": subject.framework}
-    return Case("determinism", subject.framework, seconds, about, work, subject.environment)
+    return Case("determinism", subject.framework, seconds, about, work, environment)
 
 
 def baseline_row(variant: str, found: dict[str, Any]) -> Row:
     return {
         "workload": workload(variant), "writer": "none", "title": TITLES["none"], "saved": "",
         "interval": 0, "fault": "", **verdict(found), "reason": found["reason"],
-        "detail": json.dumps({"steps": STEPS, "steps_of_an_epoch": BATCHES, "threads": THREADS}),
+        "detail": json.dumps({
+            "steps": job.STEPS, "steps_of_an_epoch": job.BATCHES, "threads": job.THREADS,
+        }),
     }  # fmt: skip
 
 
@@ -228,7 +205,7 @@ def names(restart: Restart) -> Row:
         "writer": restart.writer,
         "title": TITLES[restart.writer],
         "saved": ", ".join(restart.saved),
-        "interval": BATCHES if restart.writer == "keras-backup" else INTERVAL,
+        "interval": job.BATCHES if restart.writer == "keras-backup" else job.INTERVAL,
         "fault": restart.fault,
     }
 
@@ -250,7 +227,7 @@ def row(restart: Restart, found: dict[str, Any]) -> Row:
 
 def detail(restart: Restart, found: dict[str, Any]) -> dict[str, Any]:
     told = {"resumed_from": found["restored_step"], "model_differs_from": found["learns_otherwise"]}
-    return told if restart.fault == KILLED_IN_SAVE else {"killed_at": KILL_STEP, **told}
+    return told if restart.fault == job.KILLED_IN_SAVE else {"killed_at": job.KILL_STEP, **told}
 
 
 def workload(variant: str) -> str:
@@ -269,16 +246,8 @@ def meaning(restart: Restart, found: dict[str, Any]) -> str:
         return text if differs else f"{text}: no difference in this training"
     if not restart.control:
         return ""
-    if found["verdict"] == FAILED:
+    if found["verdict"] == job.FAILED:
         return ""
     if not differs:
         return "no power: a part was not saved, and the model ends alike"
     return "negative control: it must diverge"
-
-
-EXPERIMENT = Experiment(
-    "determinism",
-    "Deterministic restart",
-    "Does a training that is killed and resumed end bit for bit the same?",
-    cases,
-)

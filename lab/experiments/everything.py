@@ -4,8 +4,6 @@ Each is a process of its own and writes its results as it goes. Exit status: 0; 
 failed (the others are run all the same); 130 where interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

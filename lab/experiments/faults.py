@@ -3,8 +3,6 @@
 The faults and the judge are those of lab/faults.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -179,18 +177,13 @@ class Detail:
 
     def as_json(self) -> str:
         left = Counter(trial.detail["left"] for trial in self.trials if "left" in trial.detail)
-        errors = Counter(kind_of(trial.detail["error"]) for trial in self.trials
+        errors = Counter(trial.detail["error"].partition(":")[0] for trial in self.trials
                          if "error" in trial.detail)  # fmt: skip
         calls = {trial.detail["before"] for trial in self.trials
                  if trial.outcome in (LOST, WRONG) and "before" in trial.detail}  # fmt: skip
         found = {"outcomes": counts(self.trials), "left": left, "errors": errors,
                  "lost_before": sorted(calls), **self.more}  # fmt: skip
         return json.dumps({name: value for name, value in found.items() if value})
-
-
-def kind_of(error: str) -> str:
-    """The exception's name."""
-    return error.partition(":")[0]
 
 
 def seconds_of(entry: Entry, loads: int, each: Mapping[str, float] = LOAD_SECONDS) -> float:

@@ -1,7 +1,5 @@
 """What files a checkpoint is made of: one state by every writer, in two processes."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -10,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.experiments.cost import layout_of
-from lab.measure.alone import gist
-from lab.measure.case import Case, Experiment, Place, Plan, refusing
-from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
+from lab.measure.case import Case, Place, Plan, refusing
+from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, gist, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
 from lab.networks.asked import ABSENT, parameters
@@ -106,11 +103,3 @@ def of_workload(workload: str, writers: Sequence[Entry], seeds: tuple[str, ...])
             partial(measured, entries, workload, environment, seeds),
             environment,
         )
-
-
-EXPERIMENT = Experiment(
-    "formats",
-    "File formats and sizes",
-    "What is a checkpoint on disk, how large is it, and is it the same for the same state?",
-    cases,
-)

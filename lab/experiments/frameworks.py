@@ -4,8 +4,6 @@ What lab.experiments.window is for torch, with the same options, the same tables
 same networks: each framework's own writers beside DeepFreeze.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 

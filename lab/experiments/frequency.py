@@ -1,15 +1,13 @@
 """What saving adds to the run time, by how often it is done."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from lab.measure.case import Case, Experiment, Place, Plan
-from lab.measure.program import FRAMEWORKS, OWN, ask, python
+from lab.measure.case import Case, Place, Plan, in_turns
+from lab.measure.program import ask, environment_of, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
 from lab.networks.asked import parameters
@@ -38,10 +36,6 @@ class Load:
     seconds: float  # of one process, about
     settle_seconds: float = 0.5
 
-    @property
-    def environment(self) -> str:
-        return OWN if self.framework == "pytorch" else FRAMEWORKS
-
 
 TOGETHER = ((10, 5, 2, 1),)
 APART = ((10,), (5,), (2,), (1,))
@@ -62,21 +56,13 @@ FULL = (
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    """Round by round, so that a drift of the machine falls on all; in an order of its own each."""
     loads = QUICK if plan.quick else FULL
-    for repetition in range(max(load.rounds for load in loads)):
-        turns = [
-            (load, intervals)
-            for load in loads
-            if repetition < load.rounds
-            for intervals in load.intervals
-        ]
-        plan.random("frequency", "order", repetition).shuffle(turns)
-        for load, intervals in turns:
-            yield case(plan, load, intervals, repetition)
+    for turn in in_turns(plan, "frequency", loads, lambda load: load.intervals):
+        yield case(plan, *turn)
 
 
 def case(plan: Plan, load: Load, intervals: tuple[int, ...], repetition: int) -> Case:
+    environment = environment_of(load.framework)
     names = (load.framework, load.workload, "-".join(map(str, intervals)), str(repetition))
     request = {
         "framework": load.framework, "workload": load.workload, "intervals": intervals,
@@ -90,7 +76,7 @@ def case(plan: Plan, load: Load, intervals: tuple[int, ...], repetition: int) ->
         place.directory.joinpath("runs").mkdir()
         asked = {**request, "directory": str(place.directory / "runs")}
         answer = ask(
-            python(load.environment), "lab.programs.frequency", asked, place.directory,
+            python(environment), "lab.programs.frequency", asked, place.directory,
             seconds_max=max(SECONDS_MIN, TIMES_LONGER_MAX * load.seconds),
         )  # fmt: skip
         return rows(answer["segments"])
@@ -99,7 +85,7 @@ def case(plan: Plan, load: Load, intervals: tuple[int, ...], repetition: int) ->
         "framework": load.framework, "workload": load.workload, "repetition": repetition,
         **parameters(load.workload),
     }  # fmt: skip
-    return Case("frequency", "/".join(names), load.seconds, about, work, load.environment)
+    return Case("frequency", "/".join(names), load.seconds, about, work, environment)
 
 
 def rows(segments: list[dict[str, Any]]) -> Iterator[Row]:
@@ -168,11 +154,3 @@ def detail(one: dict[str, Any]) -> dict[str, Any]:
         "copy_seconds": one["copy_seconds"],
         "last_loss": one["last_loss"],
     }
-
-
-EXPERIMENT = Experiment(
-    "frequency",
-    "Overhead against the interval",
-    "By how much do checkpoints lengthen a training, saved every so many steps?",
-    cases,
-)

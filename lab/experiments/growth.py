@@ -3,8 +3,6 @@
 Exit status: 0; 1 where DeepFreeze failed; 130 where interrupted (what was measured stays).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random
@@ -16,14 +14,16 @@ from statistics import median
 from typing import Any
 
 from lab.experiments.storage import follow
-from lab.experiments.window import positive
 from lab.measure import alone as jobs
 from lab.measure import machine
 from lab.measure.files import scratch
+from lab.measure.options import interruptible, make_parser, positive, seeded
+from lab.measure.program import try_to_ask
 from lab.networks.layout import Layout, equal_tensors
 from lab.report import alone_summary as summary
 from lab.writers.menu import SAVERS, Entry
 
+PROGRAM = "lab.experiments.growth"
 BYTES = [10_000_000, 30_000_000, 100_000_000, 300_000_000, 1_000_000_000, 2 * 10**9, 4 * 10**9]
 BYTES_QUICK = [10_000_000, 50_000_000, 200_000_000]
 COUNTS = [1, 10, 100, 1_000, 10_000, 100_000]
@@ -65,12 +65,8 @@ def saved(entry: Entry, layout: Layout, path: Path, place: Path, seed: int) -> d
 
 
 def planned(count: int, place: Path) -> dict[str, Any]:
-    answer = place / "planning.json"
-    answer.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "lab.measure.planning", str(count), str(place), str(answer)]
-    said = jobs.run(command)
-    found: dict[str, Any] = json.loads(answer.read_text()) if answer.exists() else {"error": said}
-    return found
+    request = {"count": count, "directory": str(place)}
+    return try_to_ask(Path(sys.executable), "lab.measure.planning", request, place)
 
 
 def curves(found: list[Point]) -> list[dict[str, Any]]:
@@ -135,19 +131,16 @@ def failed(found: list[Point]) -> list[Point]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="lab.experiments.growth", description=__doc__)
+    parser = make_parser(PROGRAM, __doc__, "contents and orders", json="every point")
     parser.add_argument("--rounds", type=positive, default=3)
-    parser.add_argument("--seed", type=int, help="of contents and orders; default: random")
     parser.add_argument("--quick", action="store_true", help="few and small sizes")
-    parser.add_argument("--directory", type=Path, default=Path(), help="for the checkpoints")
-    parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args(arguments)
 
 
+@interruptible
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
-    print(f"lab.experiments.growth: seed={seed} (rerun with --seed {seed})", flush=True)
+    seed = seeded(options, PROGRAM)
     found: list[Point] = []
     with scratch(options.directory, "bench-growth-") as place:
         described = machine.describe(place, threads=1)
@@ -156,9 +149,6 @@ def main(arguments: list[str]) -> int:
                 found.append(point)
                 if options.json is not None:
                     options.json.write_text(json.dumps(as_json(found, described, seed)) + "\n")
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            return 130
         finally:
             print(text(found), flush=True)
     return 1 if any(one["saver"] == "df" for one in failed(found)) else 0

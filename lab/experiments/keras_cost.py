@@ -7,8 +7,6 @@ its last checkpoint is committed; told are the ratios to the segment without sav
 round, and how long a save keeps fit() waiting in its callback: median, least and greatest.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import importlib

@@ -1,7 +1,5 @@
 """One process of keras_resume.py: trains a part, by one format. Run by that program alone."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

@@ -5,8 +5,6 @@ first epoch and saves; another, seeded otherwise, makes the model anew, loads it
 second; its weights and optimizer are compared, bit for bit, with those of one that trained both.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ on the same rows the greatest difference is below a tolerance that follows from
 rounding to float32; both are in `detail`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -14,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lab.measure.alone import gist
-from lab.measure.case import Case, Experiment, Place, Plan
-from lab.measure.program import FRAMEWORKS, ask, python
+from lab.measure.case import Case, Place, Plan
+from lab.measure.program import FRAMEWORKS, ask, gist, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
 from lab.writers.menu import SAVERS
@@ -78,11 +75,3 @@ def row(answer: dict[str, Any]) -> Row:
     if "about" in answer:
         found["detail"] = json.dumps(answer["about"])
     return found
-
-
-EXPERIMENT = Experiment(
-    "portability",
-    "From one framework to another",
-    "Can another framework use what one has saved, and does it compute the same?",
-    cases,
-)

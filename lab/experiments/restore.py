@@ -1,7 +1,5 @@
 """What coming back costs: a restore from cold files, one tensor, and a whole restart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import partial
@@ -9,8 +7,8 @@ from typing import Any
 
 from lab.experiments.cost import SECONDS_MAX, Size, interleaved, layout_of
 from lab.measure import alone as jobs
-from lab.measure.case import Case, Experiment, Place, Plan, ToolError, refusing
-from lab.measure.program import FRAMEWORKS, OWN, ask, python
+from lab.measure.case import Case, Place, Plan, ToolError, refusing
+from lab.measure.program import FRAMEWORKS, OWN, ask, environment_of, python
 from lab.measure.row import Row
 from lab.writers.menu import Entry
 from lab.writers.tried import QUICK_REASON, SAME_LOAD, SAME_LOAD_REASON, about, left_out
@@ -21,7 +19,6 @@ FULL = Size(("resnet50",), rounds=2, saves=1)
 QUICK_PASSED_OVER = ("chainer", "keras-weights")
 QUICK_NOT_RESTARTED = ("chainer", "jax")
 LEFT_OUT_SECONDS = 0.01
-RESTARTS = {"pytorch": OWN, "chainer": FRAMEWORKS, "tensorflow": FRAMEWORKS, "jax": FRAMEWORKS}
 RESTART_ROUNDS = 1  # two were at most 13 % apart
 RESTART_SECONDS = {
     "nt3-1k": {OWN: 7.0, FRAMEWORKS: 16.0}, "resnet50": {OWN: 7.5, FRAMEWORKS: 29.5},
@@ -74,7 +71,7 @@ def restarted(framework: str, writer: str, workload: str, index: int, place: Pla
         "seed": place.plan.seed,
         "directory": str(place.directory),
     }
-    program = python(RESTARTS[framework])
+    program = python(environment_of(framework))
     saved = ask(program, PROGRAM, {**request, "part": "save"}, place.directory)
     times = ask(program, PROGRAM, {**request, "part": "resume"}, place.directory)
     return [{
@@ -89,21 +86,22 @@ def restarted(framework: str, writer: str, workload: str, index: int, place: Pla
 def restarts(plan: Plan) -> Iterator[Case]:
     workload = "nt3-1k" if plan.quick else "resnet50"
     for index in range(RESTART_ROUNDS):
-        pairs = [(framework, writer) for framework in RESTARTS for writer in ("own", DF)]
+        pairs = [(framework, writer) for framework in OWN_WRITER for writer in ("own", DF)]
         plan.random("restart", index).shuffle(pairs)
         for framework, writer in pairs:
             title = "DeepFreeze" if writer == DF else OWN_WRITER[framework]
             named: Row = {"framework": framework, "writer": writer, "title": title}
             named |= {"workload": workload, "fault": "process ended"}
             omitted = plan.quick and framework in QUICK_NOT_RESTARTED
+            environment = environment_of(framework)
             work = partial(restarted, framework, writer, workload, index)
             yield Case(
                 "restore",
                 f"restart/{workload}/{framework}/{writer}/{index}",
-                LEFT_OUT_SECONDS if omitted else RESTART_SECONDS[workload][RESTARTS[framework]],
+                LEFT_OUT_SECONDS if omitted else RESTART_SECONDS[workload][environment],
                 named,
                 refusing(QUICK_REASON) if omitted else work,
-                RESTARTS[framework],
+                environment,
             )
 
 
@@ -116,11 +114,3 @@ def cases(plan: Plan) -> Iterator[Case]:
         named = {**about(entry, ""), "synced": None, "checked": None}
         yield Case("restore", f"left out {entry.name}", LEFT_OUT_SECONDS, named, refusing(reason))
     yield from restarts(plan)
-
-
-EXPERIMENT = Experiment(
-    "restore",
-    "Coming back",
-    "How long until a restarted training goes on, and is what it has what was saved?",
-    cases,
-)

@@ -1,7 +1,5 @@
 """What saving costs a data-parallel training, by the number of its ranks and by who writes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +7,8 @@ from statistics import median
 from typing import Any
 
 from lab.experiments import simulated
-from lab.measure.case import Case, Experiment, Place, Plan, refusing
-from lab.measure.program import FRAMEWORKS, OWN, ask, python
+from lab.measure.case import Case, Place, Plan, in_turns, refusing
+from lab.measure.program import ask, environment_of, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
 from lab.networks.asked import parameters
@@ -65,10 +63,6 @@ class Load:
     scalings: tuple[str, ...] = SCALINGS
     settle_seconds: float = 0.2
 
-    @property
-    def environment(self) -> str:
-        return OWN if self.framework == "pytorch" else FRAMEWORKS
-
 
 QUICK = (
     Load("pytorch", "mlp", 1, 1, 7.0, scalings=(WEAK,)),
@@ -95,23 +89,15 @@ FULL = (
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    """Round by round; in each, jobs of every size take turns in an order of its own."""
     loads = QUICK if plan.quick else FULL
-    for repetition in range(max(load.rounds for load in loads)):
-        turns = [
-            (load, scaling)
-            for load in loads
-            if repetition < load.rounds
-            for scaling in load.scalings
-        ]
-        plan.random("scale", "order", repetition).shuffle(turns)
-        for load, scaling in turns:
-            yield case(plan, load, scaling, repetition)
+    for turn in in_turns(plan, "scale", loads, lambda load: load.scalings):
+        yield case(plan, *turn)
     yield from left_out(plan)
     yield from simulated.cases(WEAK)
 
 
 def case(plan: Plan, load: Load, scaling: str, repetition: int) -> Case:
+    environment = environment_of(load.framework)
     names = (load.framework, load.workload, f"{load.ranks} ranks", scaling, str(repetition))
     seconds_max = max(SECONDS_MIN, TIMES_LONGER_MAX * load.seconds)
     request = {
@@ -127,7 +113,7 @@ def case(plan: Plan, load: Load, scaling: str, repetition: int) -> Case:
         place.directory.joinpath("runs").mkdir()
         asked = {**request, "directory": str(place.directory / "runs")}
         answer = ask(
-            python(load.environment), "lab.programs.scale", asked, place.directory,
+            python(environment), "lab.programs.scale", asked, place.directory,
             seconds_max=seconds_max + GRACE_SECONDS,
         )  # fmt: skip
         return rows(answer, load.every)
@@ -136,7 +122,7 @@ def case(plan: Plan, load: Load, scaling: str, repetition: int) -> Case:
         "framework": load.framework, "workload": load.workload, "ranks": load.ranks,
         "scaling": scaling, "repetition": repetition, **parameters(load.workload),
     }  # fmt: skip
-    return Case("scale", "/".join(names), load.seconds, about, work, load.environment)
+    return Case("scale", "/".join(names), load.seconds, about, work, environment)
 
 
 def left_out(plan: Plan) -> Iterator[Case]:
@@ -215,11 +201,3 @@ def of_saves(ranks: Ranks) -> Row:
 def known(values: Any) -> list[float]:
     """Of those ranks that save anything."""
     return [value for value in values if value is not None]
-
-
-EXPERIMENT = Experiment(
-    "scale",
-    "Several ranks",
-    "What does saving cost a training of several ranks, by who of them writes?",
-    cases,
-)

@@ -6,15 +6,13 @@ rows, in evaluation: batch-norm statistics have no part in any other. Then one o
 at a time is made in the files that each writer has saved, and its own reader loads them.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lab.measure.case import Case, Experiment, Place, Plan, refusing
+from lab.measure.case import Case, Place, Plan, refusing
 from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
 from lab.measure.row import LEFT_OUT, Row
 from lab.measure.run import failure, status_of_text
@@ -202,11 +200,3 @@ def file_row(bits: str, trials: list[dict[str, Any]], left: int) -> Row:
         "trials": len(trials), "found": found["found"], "silent": found["silent"],
         "detail": json.dumps({"trials": trials}), **reason,
     }  # fmt: skip
-
-
-EXPERIMENT = Experiment(
-    "sdc",
-    "Silent data corruption",
-    "What do flipped bits in a checkpoint do to the training, and which writers would have told?",
-    cases,
-)

@@ -4,8 +4,6 @@ First the model is held against what `scale` has measured on this machine: what 
 put in, what more ranks need comes out, and its error is a row.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import partial

@@ -4,11 +4,8 @@ Every saver saves in a process of its own, and restores in another. Exit status:
 DeepFreeze failed (a peer's failure is a result); 130 where interrupted (what was measured stays).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
-import random
 import shlex
 import sys
 from collections.abc import Iterable
@@ -16,32 +13,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.experiments.window import positive
 from lab.measure import alone_rounds as rounds
 from lab.measure import machine
 from lab.measure.alone_rounds import Experiment, Result
 from lab.measure.files import scratch
+from lab.measure.options import interruptible, make_parser, positive, seeded, words_of
 from lab.networks.layouts import LAYOUTS
 from lab.report import alone_summary as summary
 from lab.report import alone_table as table
 from lab.report.grid import machine_lines
 from lab.writers.menu import MENU, SAVERS
 
+PROGRAM = "lab.experiments.storage"
 BIG = ("resnet50", "resnet152", "nt3", "p1b1", "small10k")
 ROUNDS = 5
 SAVES = 3  # beside the first
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="lab.experiments.storage", description=__doc__)
+    parser = make_parser(
+        PROGRAM, __doc__, "contents and orders", json="everything, raw rounds too",
+        markdown="the tables",
+    )  # fmt: skip
     parser.add_argument("--workload", nargs="+", choices=sorted(LAYOUTS), default=["resnet50"])
     parser.add_argument("--savers", nargs="+", choices=list(SAVERS), help="default: all")
     parser.add_argument("--rounds", type=positive, default=ROUNDS, help=f"default: {ROUNDS}")
     parser.add_argument("--saves", type=positive, default=SAVES, help="in each round, and a first")
-    parser.add_argument("--seed", type=int, help="of contents and orders; default: random")
-    parser.add_argument("--directory", type=Path, default=Path(), help="for the checkpoints")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="everything, raw rounds too")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
     return parser.parse_args(arguments)
 
 
@@ -51,14 +48,6 @@ def experiments(options: argparse.Namespace, seed: int) -> list[Experiment]:
         Experiment(LAYOUTS[name](), entries, options.rounds, options.saves + 1, seed)
         for name in options.workload
     ]
-
-
-def shown_command(options: argparse.Namespace, seed: int) -> str:
-    """What measures the same again; without places, which are this machine's."""
-    words = ["python", "-m", "lab.experiments.storage", "--workload", *options.workload]
-    words += ["--savers", *options.savers] if options.savers else []
-    words += ["--rounds", str(options.rounds), "--saves", str(options.saves), "--seed", str(seed)]
-    return shlex.join(words)
 
 
 @dataclass
@@ -110,21 +99,17 @@ def run_all(wanted: Iterable[Experiment], report: Report, place: Path) -> None:
 
 def ours_failed(report: Report) -> bool:
     found = (row for one in report.found for row in summary.rows(*one))
-    return any(row.status != "ok" for row in found if row.saver == table.OURS)
+    return any(row["status"] != "ok" for row in found if row["saver"] == table.OURS)
 
 
+@interruptible
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
-    print(f"lab.experiments.storage: seed={seed} (rerun with --seed {seed})", flush=True)
+    seed = seeded(options, PROGRAM)
     with scratch(options.directory, "bench-storage-") as place:
         described = machine.describe(place, threads=1)
-        report = Report(options, shown_command(options, seed), described)
-        try:
-            run_all(experiments(options, seed), report, place.resolve())
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            return 130
+        report = Report(options, shlex.join(words_of(PROGRAM, options, seed)), described)
+        run_all(experiments(options, seed), report, place.resolve())
     return 1 if ours_failed(report) else 0
 
 

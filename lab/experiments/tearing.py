@@ -5,14 +5,12 @@ library allows that and until it says that the snapshot is committed. So what a 
 shows of which steps it is.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lab.measure.case import Case, Experiment, Place, Plan
+from lab.measure.case import Case, Place, Plan
 from lab.measure.program import FRAMEWORKS, OWN, PEERS, ask, python
 from lab.measure.row import Row
 from lab.measure.run import failure, status_of_text
@@ -199,11 +197,3 @@ def verdict(attempt: dict[str, Any]) -> str:
     if attempt["refused"]:
         return REFUSED
     return CONSISTENT if attempt["holds"] == [attempt["asked"]] else TORN
-
-
-EXPERIMENT = Experiment(
-    "tearing",
-    "Consistency under training",
-    "Is a snapshot that is written behind training of the step asked for, and of no other?",
-    cases,
-)

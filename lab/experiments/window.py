@@ -5,13 +5,10 @@ times are compared with that of the same round without checkpoints. Exit status 
 failed or a save was not committed, 130 where interrupted (what was measured is shown).
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json
 import os
-import random
 import shlex
 import sys
 import warnings
@@ -25,6 +22,14 @@ from lab.measure import loop as measure
 from lab.measure import machine
 from lab.measure.files import scratch
 from lab.measure.loop import Experiment, Workload
+from lab.measure.options import (
+    interruptible,
+    intervals,
+    make_parser,
+    positive,
+    seeded,
+    words_of,
+)
 from lab.measure.progress import Follower
 from lab.networks.torch_workloads import WORKLOADS
 from lab.report import loop_table as report
@@ -48,20 +53,12 @@ SMOKE_ROUNDS = 2
 ROUNDS = 5
 
 
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
-def intervals(text: str) -> list[int]:
-    return [positive(part) for part in text.split(",")]
-
-
 def parse(arguments: list[str], menu: Menu) -> argparse.Namespace:
     cores = len(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(prog=menu.program, description=__doc__)
+    parser = make_parser(
+        menu.program, __doc__, "weights, batches and orders", json="everything, raw rounds too",
+        markdown="the tables",
+    )  # fmt: skip
     names = sorted(menu.workloads)
     parser.add_argument("--workload", nargs="+", choices=names, help="default: resnet50")
     parser.add_argument("--every", type=intervals, default=[4, 1], help="steps between saves: 4,1")
@@ -69,11 +66,7 @@ def parse(arguments: list[str], menu: Menu) -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, help=f"default: {ROUNDS}")
     parser.add_argument("--steps", type=positive, help="of a segment; default: by workload")
     parser.add_argument("--threads", type=positive, default=min(2, cores), help="of the training")
-    parser.add_argument("--seed", type=int, help="of weights, batches and orders; default: random")
     parser.add_argument("--smoke", action="store_true", help="tiny and quick: does it work?")
-    parser.add_argument("--directory", type=Path, default=Path(), help="for the checkpoints")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="everything, raw rounds too")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the tables")
     options = parser.parse_args(arguments)
     if options.steps is not None and options.steps < max(options.every):
         parser.error(f"--steps {options.steps}: no save with --every {max(options.every)}")
@@ -98,19 +91,6 @@ def experiments(options: argparse.Namespace, seed: int, menu: Menu) -> Iterator[
             steps = options.steps or max(workload.steps, every)
             settle = 0.0 if options.smoke else 0.5
             yield Experiment(name, workload, every, savers, rounds, steps, seed, settle)
-
-
-def shown_command(options: argparse.Namespace, seed: int, menu: Menu) -> str:
-    """What measures the same again; without places, which are this machine's."""
-    every = ",".join(str(steps) for steps in options.every)
-    words = ["python", "-m", *menu.program.split(), "--every", every, "--seed", str(seed)]
-    words += ["--threads", str(options.threads)]
-    words += ["--smoke"] if options.smoke else []
-    words += ["--workload", *options.workload] if options.workload else []
-    words += ["--savers", *options.savers] if options.savers else []
-    words += ["--rounds", str(options.rounds)] if options.rounds else []
-    words += ["--steps", str(options.steps)] if options.steps else []
-    return shlex.join(words)
 
 
 class Writer:
@@ -148,23 +128,19 @@ def run_all(
         yield result
 
 
+@interruptible
 def main(arguments: list[str], menu: Menu = TORCH) -> int:
     options = parse(arguments, menu)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # it is, for dcp
     gc.collect()
     gc.freeze()  # what the imports left need not be looked at again between segments
-    print(f"{menu.program}: seed={seed} (rerun with --seed {seed})", flush=True)
+    seed = seeded(options, menu.program)
     failed = 0
     with scratch(options.directory, "bench-window-") as place:
-        writer = Writer(options, shown_command(options, seed, menu), place)
-        try:
-            for result in run_all(options, seed, menu, place, writer):
-                failed += len(result.failed())
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            return 130
+        writer = Writer(options, shlex.join(words_of(menu.program, options, seed)), place)
+        for result in run_all(options, seed, menu, place, writer):
+            failed += len(result.failed())
     return 1 if failed else 0
 
 

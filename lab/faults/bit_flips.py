@@ -3,8 +3,6 @@
 Imports no framework: what the places are depends on names and sizes alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

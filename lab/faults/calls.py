@@ -5,8 +5,6 @@ on or does not. So the call that is held has not begun; what other threads have 
 still be under way. What is written through a mapping of a file is no call.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal
@@ -21,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from lab.faults import seccomp
-from lab.measure.alone import gist
+from lab.measure.program import gist
 from lab.writers.menu import ROOT
 
 INT_MASK = (1 << 32) - 1

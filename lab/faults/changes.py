@@ -1,7 +1,5 @@
 """The damage to the bytes of a file, at a place that is drawn. Knows no saver."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random

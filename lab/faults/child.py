@@ -4,8 +4,6 @@ Reads jobs as lines of JSON, writes what happens as lines of JSON. A forked proc
 nothing of the library yet; it may be killed, or crash, without harm to the next.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import importlib
@@ -71,11 +69,6 @@ def import_all(asked: dict[str, Any]) -> dict[str, str]:
     for module in asked["modules"]:
         importlib.import_module(module)
     return {name: importlib.metadata.version(name) for name in asked["packages"]}
-
-
-def victim_of(job: Job, values: Values) -> Victim:
-    kind: type[StorageSaver] = getattr(importlib.import_module(job.module), job.kind)
-    return as_victim(kind, job.way)(layout(job.layers), values)
 
 
 def listing(directory: Path) -> dict[str, str]:
@@ -165,7 +158,8 @@ def work(job: Job, values: Values, voice: Voice, gate: Gate | None) -> None:
     try:
         if gate is not None:
             gate.close()
-        victim = victim_of(job, values)
+        kind: type[StorageSaver] = getattr(importlib.import_module(job.module), job.kind)
+        victim = as_victim(kind, job.way)(layout(job.layers), values)
         try:
             if job.what == "save":
                 save(victim, job, voice, gate)

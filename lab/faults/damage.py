@@ -1,7 +1,5 @@
 """Damage done to what a save has written, at random places; then a load."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """A file system of its own on a loop device in memory, whose power can be cut. Needs root."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

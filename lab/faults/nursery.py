@@ -1,7 +1,5 @@
 """Asks lab.faults.child for one process per job, and ends it where it hangs."""
 
-from __future__ import annotations
-
 import json
 import os
 import select
@@ -16,7 +14,7 @@ from typing import Any
 
 from lab.faults.child import Job
 from lab.faults.state import Judge, Loaded
-from lab.measure.alone import gist
+from lab.measure.program import gist
 from lab.writers.menu import ROOT
 
 START_SECONDS_MAX = 300.0  # a cold import on a busy machine

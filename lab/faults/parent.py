@@ -1,7 +1,5 @@
 """A process that ends with its parent, however that ends."""
 
-from __future__ import annotations
-
 import ctypes
 import signal
 

@@ -3,8 +3,6 @@
 It needs no privilege. Calls are known by name: their numbers are the architecture's.
 """
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import errno

@@ -1,7 +1,5 @@
 """A disk that fills up in a save; then a load, and another save with room again."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +9,7 @@ from lab.faults.disk import XFS, disk
 from lab.faults.nursery import Event, HungError, NurseryError
 from lab.faults.state import NEWER, left, of_acknowledged, of_interrupted
 from lab.faults.subject import Subject, Trial, Trials, described, short
-from lab.measure.alone import gist
+from lab.measure.program import gist
 
 # What came of the save.
 REFUSED, ACKNOWLEDGED, ENDED, HANGS = "refused", "acknowledged", "ended", "hangs"

@@ -1,7 +1,5 @@
 """The state that every saver saves here: three versions of a small one. Imports no framework."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

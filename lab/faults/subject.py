@@ -1,7 +1,5 @@
 """One saver under test: saves in one process, loads in others."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from collections.abc import Generator
@@ -14,7 +12,7 @@ from typing import Any
 from lab.faults.child import Job
 from lab.faults.nursery import Event, Nursery, NurseryError, load
 from lab.faults.state import NEWER, Judge, Loaded
-from lab.measure.alone import gist
+from lab.measure.program import gist
 from lab.writers.menu import Entry
 
 ERROR_CHARACTERS_MAX = 120

@@ -1,13 +1,7 @@
-"""The process that saves, or restores, once it is told how; writes what it measured as JSON.
-
-Its request is a JSON file: what, saver's module and class, layout, seed, directory, versions.
-"""
-
-from __future__ import annotations
+"""The process that saves, or restores, once it is told how; answers what it measured."""
 
 import gc
 import importlib
-import json
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -17,6 +11,7 @@ from typing import Any
 from lab.measure.files import files_in, forget, sync_all
 from lab.measure.usage import all_written_bytes, cpu_seconds, forget_peak, memory_bytes, peak_bytes
 from lab.networks import layout
+from lab.programs.answer import carry_out
 from lab.writers.saver import StorageSaver
 from lab.writers.values import Values, wrong
 
@@ -160,26 +155,14 @@ def load_partial(saver: StorageSaver, directory: Path, version: int) -> dict[str
     }
 
 
-def answer(request: Request) -> dict[str, Any]:
-    """What was measured, or the error that a saver raised."""
+def work(request: dict[str, Any]) -> dict[str, Any]:
+    asked = Request(**request)
+    saver = make(asked)
     try:
-        saver = make(request)
-        try:
-            measure = save_all if request.what == "save" else restore_all
-            return measure(saver, request)
-        finally:
-            saver.close()
-    except Exception as error:  # shown, never dropped
-        return {"error": f"{type(error).__name__}: {error}"}
-
-
-def main(arguments: list[str]) -> int:
-    request, result = map(Path, arguments)
-    part = result.with_suffix(".part")
-    part.write_text(json.dumps(answer(Request(**json.loads(request.read_text())))))
-    part.rename(result)  # half an answer would be none
-    return 0
+        return (save_all if asked.what == "save" else restore_all)(saver, asked)
+    finally:
+        saver.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(carry_out(sys.argv[1:], work))

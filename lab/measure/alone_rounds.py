@@ -1,7 +1,5 @@
 """Interleaved rounds: every saver once in each, and fio, in an order shuffled anew."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

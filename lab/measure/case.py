@@ -1,11 +1,10 @@
 """What one experiment consists of: cases, each run in one go and kept as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from lab.measure.row import Row
 
@@ -71,6 +70,20 @@ class Case:
     @property
     def key(self) -> str:
         return f"{self.experiment}/{self.name}"
+
+
+def in_turns(
+    plan: Plan, name: str, loads: Sequence[Any], parts: Callable[[Any], Iterable[Any]]
+) -> Iterator[tuple[Any, Any, int]]:
+    """Load, part and number of the round. In rounds, so that a drift of the machine falls on all.
+
+    Each round has an order of its own.
+    """
+    for repetition in range(max(load.rounds for load in loads)):
+        there = [load for load in loads if repetition < load.rounds]
+        turns = [(load, part, repetition) for load in there for part in parts(load)]
+        plan.random(name, "order", repetition).shuffle(turns)
+        yield from turns
 
 
 @dataclass(frozen=True)

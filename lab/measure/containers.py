@@ -1,7 +1,5 @@
 """What a file is, by its own bytes: names say nothing about contents."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zipfile

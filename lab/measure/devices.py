@@ -1,7 +1,5 @@
 """The device that all of this runs on, its name, and the speed of its link to the host."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -244,6 +242,9 @@ OURS = "df"
 RUN_TIME_TARGET, RUN_TIME_EVERY = 1.02, 4
 # A smaller state is copied in the time that a callback in Python may take to say so.
 LARGE_STATE_BYTES = 10_000_000_000
+COUNTED = (
+    "saver", "title", "status", "faults", "saves_committed", "saves_requested", "stall_worst_is",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -277,21 +278,15 @@ def rows(experiment: Experiment, taken: list[Taken]) -> list[Row]:
 
 def row(experiment: Experiment, counted: summary.Row, taken: list[Taken]) -> Row:
     good = [one for one in taken if not one.segment.fault]
-    mine = [one for one in good if one.segment.saver == counted.saver]
-    worst = counted.stall_worst_seconds
+    mine = [one for one in good if one.segment.saver == counted["saver"]]
+    worst = counted["stall_worst_seconds"]
     return {
         "workload": experiment.name,
         "every": experiment.every,
-        "saver": counted.saver,
-        "title": counted.title,
-        "status": counted.status,
-        "faults": counted.faults,
-        "rounds": counted.rounds_good,
-        "saves_committed": counted.saves_committed,
-        "saves_requested": counted.saves_requested,
+        **{name: counted[name] for name in COUNTED},
+        "rounds": counted["rounds_good"],
         "state_bytes": max((one.segment.state_bytes for one in mine), default=0),
         "stall_worst_ms": None if worst is None else worst * 1e3,
-        "stall_worst_is": counted.stall_worst_is,
         "figures": figures(experiment.every, mine, paired(good, mine)),
     }
 

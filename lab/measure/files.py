@@ -1,7 +1,5 @@
 """Files of checkpoints: synced, deleted, kept out of memory. Imports no framework."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The device's limit, by fio: what a file of the same bytes costs with nothing around it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

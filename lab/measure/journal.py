@@ -1,7 +1,5 @@
 """The rows of one study on disk: appended case by case, so that an interrupted one goes on."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

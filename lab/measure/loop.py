@@ -1,7 +1,5 @@
 """Interleaved rounds: every saver trains for one segment in each round, in a shuffled order."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import random

@@ -1,14 +1,13 @@
 """From raw segments to one row a saver: paired ratios, quantiles, targets."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from lab.measure.loop import Experiment, Segment
-from lab.writers.loop import NoneInBackward, Saver
+from lab.writers.loop import NoneInBackward, Saver, SaveRecord
 
 SAVES_FOR_P99 = 200  # with fewer, the maximum is the honest figure
 ROUNDS_FOR_QUANTILES = 20  # with fewer, minimum and maximum are the honest spread
@@ -52,48 +51,35 @@ def spread(values: list[float]) -> Spread | None:
     return Spread(median(ordered), low, high, kind, len(ordered))
 
 
-@dataclass(frozen=True)
-class Row:
-    """One saver in one experiment. Times in seconds, None where nothing could be measured."""
+Row = dict[str, Any]  # one saver in one experiment, None where nothing could be measured
 
-    saver: str
-    title: str
-    synced: str
-    baseline: str
-    status: str  # "ok", "failed", "not installed" or "not run"
-    faults: list[str]
-    rounds_good: int
-    rounds_run: int
-    step_seconds: Spread | None  # run time over steps
-    ratio: Spread | None  # run time to that of the same round without checkpoints
-    loop_ratio: Spread | None  # the same without the wait at the end
-    added_seconds_per_save: Spread | None
-    copies_per_save: Spread | None  # added time in one-thread copies of the state
-    added_cpu_seconds_per_save: Spread | None
-    written_bytes_per_save: Spread | None
-    file_bytes: Spread | None  # of one checkpoint
-    drain_seconds: Spread | None
-    first_save_seconds: Spread | None
-    stall_p50_seconds: float | None
-    stall_p95_seconds: float | None
-    stall_worst_seconds: float | None
-    stall_worst_is: str  # "p99", or "max of n" where there are too few saves
-    call_p50_seconds: float | None
-    fence_p50_seconds: float | None
-    fence_reported_p50_seconds: float | None  # as the saver itself says
-    durable_p50_seconds: float | None
-    saves_requested: int
-    saves_committed: int
-    saves_skipped: int
-    same_training: bool | None  # every last loss is the baseline's of that round
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A good segment and the same round's run without checkpoints."""
-
-    segment: Segment
-    baseline: Segment
+# The figures of a row. Times in seconds; of each round a value, over which a Spread is made.
+OF_SEGMENTS: dict[str, Callable[[Segment, Experiment], float | None]] = {
+    "step_seconds": lambda one, experiment: one.seconds / experiment.steps,
+    "written_bytes_per_save": lambda one, experiment: over(one.written_bytes, experiment),
+    "file_bytes": lambda one, _: one.file_bytes,  # of one checkpoint
+    "drain_seconds": lambda one, _: one.drain_seconds,
+    "first_save_seconds": lambda one, _: one.first_save_seconds,
+}
+# Beside the same round's run without checkpoints.
+OF_PAIRS: dict[str, Callable[[Segment, Segment, Experiment], float | None]] = {
+    "ratio": lambda one, none, _: one.seconds / none.seconds,
+    "loop_ratio": lambda one, none, _: loop(one) / loop(none),  # without the wait at the end
+    "added_seconds_per_save": lambda one, none, at: over(one.seconds - none.seconds, at),
+    "copies_per_save": lambda one, none, at: (  # in one-thread copies of the state
+        over((one.seconds - none.seconds) / none.copy_seconds, at) if none.copy_seconds else None
+    ),
+    "added_cpu_seconds_per_save": lambda one, none, at: over(
+        one.cpu_seconds - none.cpu_seconds, at
+    ),
+}
+# Medians over all saves; the third is as the saver itself says.
+OF_SAVES: dict[str, Callable[[SaveRecord], float | None]] = {
+    "call_p50_seconds": lambda save: save.call_seconds,
+    "fence_p50_seconds": lambda save: save.fence_seconds,
+    "fence_reported_p50_seconds": lambda save: save.fence_reported_seconds,
+    "durable_p50_seconds": lambda save: save.durable_seconds,
+}
 
 
 def rows(experiment: Experiment, segments: list[Segment]) -> list[Row]:
@@ -105,63 +91,39 @@ def row(experiment: Experiment, saver: type[Saver], segments: list[Segment]) -> 
     mine = [segment for segment in segments if segment.saver == saver.name]
     good = [segment for segment in mine if not segment.fault]
     pairs = paired(good, [segment for segment in segments if segment.saver == baseline])
-    saves = max(1, experiment.saves)
     records = [record for segment in good for record in segment.saves]
     stalls = sorted(record.stall_seconds for record in records)
     worst_is, worst = worst_stall(stalls) if stalls else ("", None)
+    of_pairs = [] if saver.is_baseline else pairs
+    return {
+        "saver": saver.name,
+        "title": saver.title,
+        "synced": saver.synced,
+        "baseline": baseline,
+        "status": status(mine),  # "ok", "failed", "not installed" or "not run"
+        "faults": list(dict.fromkeys(one.fault for one in mine if one.fault)),
+        "rounds_good": len(good),
+        "rounds_run": len(mine),
+        **{name: spread(known(value(one, experiment) for one in good))
+           for name, value in OF_SEGMENTS.items()},
+        **{name: spread(known(value(*pair, experiment) for pair in of_pairs))
+           for name, value in OF_PAIRS.items()},
+        "stall_p50_seconds": middle(stalls),
+        "stall_p95_seconds": quantile(stalls, 0.95) if stalls else None,
+        "stall_worst_seconds": worst,
+        "stall_worst_is": worst_is,  # "p99", or "max of n" where there are too few saves
+        **{name: middle(known(map(value, records))) for name, value in OF_SAVES.items()},
+        "saves_requested": sum(segment.saves_expected for segment in mine),
+        "saves_committed": sum(segment.committed for segment in mine),
+        "saves_skipped": sum(record.skipped for segment in mine for record in segment.saves),
+        # Every last loss is the baseline's of that round.
+        "same_training": all(one.last_loss == none.last_loss for one, none in pairs)
+        if pairs else None,
+    }  # fmt: skip
 
-    def over_segments(value: Callable[[Segment], float | None]) -> Spread | None:
-        return spread([found for one in good if (found := value(one)) is not None])
 
-    def over_pairs(value: Callable[[Pair], float | None]) -> Spread | None:
-        if saver.is_baseline:
-            return None
-        return spread([found for one in pairs if (found := value(one)) is not None])
-
-    return Row(
-        saver=saver.name,
-        title=saver.title,
-        synced=saver.synced,
-        baseline=baseline,
-        status=status(mine),
-        faults=list(dict.fromkeys(one.fault for one in mine if one.fault)),
-        rounds_good=len(good),
-        rounds_run=len(mine),
-        step_seconds=over_segments(lambda one: one.seconds / experiment.steps),
-        ratio=over_pairs(lambda pair: pair.segment.seconds / pair.baseline.seconds),
-        loop_ratio=over_pairs(lambda pair: loop(pair.segment) / loop(pair.baseline)),
-        added_seconds_per_save=over_pairs(lambda pair: added(pair) / saves),
-        copies_per_save=over_pairs(lambda pair: copies(pair, saves)),
-        added_cpu_seconds_per_save=over_pairs(
-            lambda pair: (pair.segment.cpu_seconds - pair.baseline.cpu_seconds) / saves
-        ),
-        written_bytes_per_save=over_segments(
-            lambda one: None if one.written_bytes is None else one.written_bytes / saves
-        ),
-        file_bytes=over_segments(lambda one: one.file_bytes),
-        drain_seconds=over_segments(lambda one: one.drain_seconds),
-        first_save_seconds=over_segments(lambda one: one.first_save_seconds),
-        stall_p50_seconds=quantile(stalls, 0.5) if stalls else None,
-        stall_p95_seconds=quantile(stalls, 0.95) if stalls else None,
-        stall_worst_seconds=worst,
-        stall_worst_is=worst_is,
-        call_p50_seconds=middle([record.call_seconds for record in records]),
-        fence_p50_seconds=middle([record.fence_seconds for record in records]),
-        fence_reported_p50_seconds=middle(
-            [
-                one.fence_reported_seconds
-                for one in records
-                if one.fence_reported_seconds is not None
-            ]
-        ),
-        durable_p50_seconds=middle(
-            [one.durable_seconds for one in records if one.durable_seconds is not None]
-        ),
-        saves_requested=sum(segment.saves_expected for segment in mine),
-        saves_committed=sum(segment.committed for segment in mine),
-        saves_skipped=sum(record.skipped for segment in mine for record in segment.saves),
-        same_training=same_training(pairs),
-    )
+def known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
 
 
 def status(segments: list[Segment]) -> str:
@@ -172,33 +134,22 @@ def status(segments: list[Segment]) -> str:
     return "failed" if any(segment.fault for segment in segments) else "ok"
 
 
-def paired(good: list[Segment], baselines: list[Segment]) -> list[Pair]:
+def paired(good: list[Segment], baselines: list[Segment]) -> list[tuple[Segment, Segment]]:
+    """Each with the same round's run without checkpoints."""
     by_round = {one.round_index: one for one in baselines if not one.fault}
-    return [Pair(one, by_round[one.round_index]) for one in good if one.round_index in by_round]
+    return [(one, by_round[one.round_index]) for one in good if one.round_index in by_round]
 
 
 def loop(segment: Segment) -> float:
     return segment.seconds - segment.drain_seconds
 
 
-def added(pair: Pair) -> float:
-    return pair.segment.seconds - pair.baseline.seconds
-
-
-def copies(pair: Pair, saves: int) -> float | None:
-    if not pair.baseline.copy_seconds:
-        return None
-    return added(pair) / saves / pair.baseline.copy_seconds
+def over(value: float | None, experiment: Experiment) -> float | None:
+    return None if value is None else value / max(1, experiment.saves)
 
 
 def middle(values: list[float]) -> float | None:
     return quantile(sorted(values), 0.5) if values else None
-
-
-def same_training(pairs: list[Pair]) -> bool | None:
-    if not pairs:
-        return None
-    return all(pair.segment.last_loss == pair.baseline.last_loss for pair in pairs)
 
 
 @dataclass(frozen=True)
@@ -215,7 +166,9 @@ class Target:
 
 def baseline_spread(found: list[Row]) -> float:
     """How much longer the slowest round without checkpoints took than the fastest."""
-    spreads = [one.step_seconds for one in found if one.saver == Saver.name and one.step_seconds]
+    spreads = [
+        one["step_seconds"] for one in found if one["saver"] == Saver.name and one["step_seconds"]
+    ]
     return max((one.high / one.low for one in spreads), default=1.0)
 
 
@@ -228,18 +181,20 @@ def targets(experiment: Experiment, found: list[Row]) -> list[Target]:
     if baseline_spread(found) > BASELINE_SPREAD_MAX:
         return judged
     for one in found:
-        if one.saver not in WINDOW_SAVERS:
+        if one["saver"] not in WINDOW_SAVERS:
             continue
-        if experiment.every == 1 and one.copies_per_save is not None:
+        if experiment.every == 1 and one["copies_per_save"] is not None:
             what = "added time per step, in one-core copies of the state"
-            judged.append(target(one.saver, what, COPIES_TARGET, one.copies_per_save))
-        if experiment.every == 4 and one.ratio is not None:
-            judged.append(target(one.saver, "run time ratio", RATIO_TARGET, one.ratio))
-        worst = one.stall_worst_seconds
-        if one.saver == "df-latency" and worst is not None:
-            what = f"stall in seconds, {one.stall_worst_is}"
+            judged.append(target(one["saver"], what, COPIES_TARGET, one["copies_per_save"]))
+        if experiment.every == 4 and one["ratio"] is not None:
+            judged.append(target(one["saver"], "run time ratio", RATIO_TARGET, one["ratio"]))
+        worst = one["stall_worst_seconds"]
+        if one["saver"] == "df-latency" and worst is not None:
+            what = f"stall in seconds, {one['stall_worst_is']}"
             bound = STALL_SECONDS_TARGET
-            judged.append(Target(one.saver, what, bound, worst, worst <= bound, both_sides=False))
+            judged.append(
+                Target(one["saver"], what, bound, worst, worst <= bound, both_sides=False)
+            )
     return judged
 
 

@@ -1,12 +1,11 @@
 """What a measurement ran on: enough to judge it, nothing that names the machine."""
 
-from __future__ import annotations
-
 import datetime
 import importlib.metadata
 import os
 import platform
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,22 @@ def describe(directory: Path, threads: int) -> dict[str, Any]:
         "load_average_before": os.getloadavg()[0],
         "commit": commit(),
     }
+
+
+def describe_study(directory: Path) -> dict[str, Any]:
+    """And what this machine lets checkpoints do, of the device under `directory` among others."""
+    found = describe(directory, threads=len(os.sched_getaffinity(0)))
+    return {**found, "direct_io": has_direct_io(directory), "root": os.geteuid() == 0}
+
+
+def has_direct_io(directory: Path) -> bool:
+    """Whether a file here can be opened past the page cache; without, DeepFreeze is buffered."""
+    with tempfile.NamedTemporaryFile(dir=directory) as file:
+        try:
+            os.close(os.open(file.name, os.O_RDWR | os.O_DIRECT))
+        except OSError:
+            return False
+    return True
 
 
 def cpu_model() -> str:

@@ -1,11 +1,8 @@
 """What DeepFreeze's save() costs a tensor, beside the framework's own state_dict().
 
-Prints JSON. The copy is in it: from outside the two can't be told apart.
+The copy is in it: from outside the two can't be told apart.
 """
 
-from __future__ import annotations
-
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +15,7 @@ from torch import nn
 
 import deepfreeze as df
 from lab.measure.files import scratch
+from lab.programs.answer import carry_out
 
 LATER = 5
 ELEMENTS = 256  # of a tensor: small, so that little of it is the copy
@@ -56,12 +54,10 @@ def measure(count: int, directory: Path) -> dict[str, Any]:
     }
 
 
-def main(arguments: list[str]) -> int:
-    count, directory, answer = int(arguments[0]), Path(arguments[1]), Path(arguments[2])
-    with scratch(directory, "planning-") as place:
-        answer.write_text(json.dumps(measure(count, place)))
-    return 0
+def work(request: dict[str, Any]) -> dict[str, Any]:
+    with scratch(Path(request["directory"]), "planning-") as place:
+        return measure(request["count"], place)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(carry_out(sys.argv[1:], work))

@@ -1,22 +1,23 @@
 """Runs a program of an environment: a request as JSON in, an answer as JSON out."""
 
-from __future__ import annotations
-
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.measure.alone import end_group, gist
 from lab.measure.case import ToolError
 from lab.writers.menu import FRAMEWORKS, OWN, PEERS, ROOT, folder_of, python_of
 
 SECONDS_MAX = 600.0
 LAST_LINES = 3
+FOLDERS = re.compile(r"/(?:[\w.+~-]+/)+")
 
 
 def ask(
@@ -38,11 +39,26 @@ def ask(
     answered.unlink(missing_ok=True)
     said = run([str(python), "-m", module, str(asked), str(answered)], seconds_max, variables)
     if not answered.exists():
-        raise ToolError(gist(f"{module} ended without an answer: {said}"))
+        raise ToolError(gist(f"{module}: the process ended without an answer: {said}"))
     answer = json.loads(answered.read_text())
     if isinstance(answer, dict) and "error" in answer:
         raise ToolError(gist(str(answer["error"])))
     return answer
+
+
+def try_to_ask(*asked: Any, **options: Any) -> dict[str, Any]:
+    """The answer, or {"error": …}."""
+    try:
+        answer: dict[str, Any] = ask(*asked, **options)
+    except (ToolError, TimeoutError) as error:
+        return {"error": str(error)}
+    return answer
+
+
+def gist(error: str) -> str:
+    """Its first line and its last, between which tracebacks stand; without this machine's paths."""
+    lines = FOLDERS.sub("", error).strip().splitlines() or [""]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1].strip()}"
 
 
 def run(command: list[str], seconds_max: float, variables: Mapping[str, str] | None = None) -> str:
@@ -63,16 +79,23 @@ def run(command: list[str], seconds_max: float, variables: Mapping[str, str] | N
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"took more than {seconds_max:g} s") from None
     finally:
-        end_group(process)
+        with suppress(ProcessLookupError):  # some savers leave processes behind
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     return " ".join(errors.strip().splitlines()[-LAST_LINES:])
 
 
 # The Python environments that writers need; made by the study itself, once.
 
 
-__all__ = ["FRAMEWORKS", "OWN", "PEERS", "Environments", "python"]
+__all__ = ["FRAMEWORKS", "OWN", "PEERS", "Environments", "environment_of", "python"]
 
 python = python_of
+
+
+def environment_of(framework: str) -> str:
+    """The one in which its own writers run."""
+    return OWN if framework == "pytorch" else FRAMEWORKS
 
 
 @dataclass

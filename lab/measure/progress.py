@@ -1,7 +1,5 @@
 """How far a study is: a line that is overwritten on a terminal, else a line for each case."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Sequence

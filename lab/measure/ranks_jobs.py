@@ -3,8 +3,6 @@
 A rank is `python -m module --as-rank JSON`, started by whatever the framework has for that.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

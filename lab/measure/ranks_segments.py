@@ -3,8 +3,6 @@
 A saver that fails on one rank alone may leave the others waiting: whoever started the job ends it.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import shutil
@@ -97,6 +95,16 @@ def gathered(value: Any) -> list[Any]:
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values
+
+
+class TorchJob:
+    """The ranks that torchrun has started."""
+
+    def __init__(self) -> None:
+        self.rank = join()
+
+    def gathered(self, value: Any) -> list[Any]:
+        return gathered(value)
 
 
 def report(arguments: dict[str, Any], value: Any) -> None:

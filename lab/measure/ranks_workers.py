@@ -4,8 +4,6 @@ Each is `python -m MODULE …` with TF_CONFIG, which names a port of the loopbac
 The first that fails ends all.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

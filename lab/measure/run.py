@@ -1,7 +1,5 @@
 """Runs the cases of a study one after the other; whatever happens to one is a row."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import tempfile

@@ -1,13 +1,10 @@
 """What this process and those that it started use: processor, memory, writes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -61,16 +58,6 @@ def forget_peak() -> None:
 def all_written_bytes() -> int:
     """A child's writes count while it lives."""
     return sum(written_bytes(one) or 0 for one in (os.getpid(), *started()))
-
-
-@dataclass(frozen=True)
-class Usage:
-    cpu_seconds: float
-    written_bytes: int
-
-
-def usage() -> Usage:
-    return Usage(cpu_seconds(), all_written_bytes())
 
 
 # The kernel's counts of a process. Imports no framework.

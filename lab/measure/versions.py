@@ -1,7 +1,5 @@
 """Which packages did it: their versions in the environment that a row was measured in."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from functools import cache

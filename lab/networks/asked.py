@@ -1,7 +1,5 @@
 """The networks that checkpoints are of, and why an experiment has not got one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from lab.measure.case import Case, Plan, refusing

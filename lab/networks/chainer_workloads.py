@@ -1,7 +1,5 @@
 """NT3, ResNet-50 and an MLP in Chainer."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 from collections.abc import Callable

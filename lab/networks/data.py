@@ -1,7 +1,5 @@
 """Batches for the networks that are written in each framework, the same in all of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

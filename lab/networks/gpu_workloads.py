@@ -1,8 +1,6 @@
 """What is trained, in its real size and in one for a try, on whatever device."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +11,6 @@ from lab.networks.torch_workloads import (
     BATCH_COUNT,
     GENES_FEW,
     Parts,
-    Training,
     Workload,
     adam,
     adamw,
@@ -98,25 +95,5 @@ QUICK_MODELS = {
 }
 
 
-@dataclass(frozen=True)
-class OnDevice:
-    """A workload whose tensors are made on the device; what optimizers keep on the host stays."""
-
-    workload: Workload
-    device: str
-
-    @property
-    def title(self) -> str:
-        return self.workload.title
-
-    @property
-    def steps(self) -> int:
-        return self.workload.steps
-
-    def build(self, seed: int, *, in_backward: bool) -> Training:
-        with torch.device(self.device):
-            return self.workload.build(seed, in_backward=in_backward)
-
-
-def workload(name: str, device: str, *, quick: bool) -> OnDevice:
-    return OnDevice((QUICK_MODELS if quick else MODELS)[name], device)
+def workload(name: str, device: str, *, quick: bool) -> Workload:
+    return replace((QUICK_MODELS if quick else MODELS)[name], device=device)

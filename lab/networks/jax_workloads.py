@@ -1,7 +1,5 @@
 """NT3, ResNet-50 and an MLP in JAX (Flax NNX, Optax)."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

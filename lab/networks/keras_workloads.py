@@ -1,7 +1,5 @@
 """NT3, ResNet-50 and an MLP in Keras on TensorFlow, and what these bring along: see window.py."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

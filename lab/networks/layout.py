@@ -1,7 +1,5 @@
 """Which tensors a state has. Imports no framework: every saver's process reads it from a file."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, dataclass

@@ -1,9 +1,12 @@
-"""The layouts of the workloads: those of torch_workloads.py, and states that no network has."""
+"""The layouts of the workloads: those of torch_workloads.py, and states that no network has.
 
-from __future__ import annotations
+As a program it writes the layout of one workload: for a process that imports no framework.
+"""
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +14,7 @@ from torch import Tensor
 
 from lab.networks.layout import Layout, TensorSpec, small_tensors, tiny
 from lab.networks.torch_workloads import WORKLOADS, Training
+from lab.programs.answer import carry_out
 
 
 def of_network(name: str) -> Layout:
@@ -46,3 +50,11 @@ LAYOUTS: dict[str, Callable[[], Layout]] = {
     "small10k": lambda: small_tensors(10_000),
     "tiny": tiny,
 }
+
+
+def work(request: dict[str, str]) -> None:
+    LAYOUTS[request["workload"]]().write(Path(request["layout"]))
+
+
+if __name__ == "__main__":
+    sys.exit(carry_out(sys.argv[1:], work))

@@ -1,7 +1,5 @@
 """Networks that the benchmarks add to those of examples/networks."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

@@ -1,7 +1,5 @@
 """The trainings that are measured, built anew from a seed for every segment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,17 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from examples.digest import seed_generators
 from examples.networks.candle import GENES_FULL, GENES_SMALL, NT3
 from examples.networks.resnet import ResNet, resnet50, resnet152
-from lab.networks.torch_networks import (
-    MLP,
-    MLP_CLASSES,
-    MLP_INPUTS,
-    P1B1,
-    LoRATransformer,
-    SharedTowers,
-    Tiny,
-    combo,
-    uno,
-)
+from lab.networks import torch_networks as networks
 
 Batch = tuple[Tensor, Tensor]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -165,13 +153,15 @@ class Workload:
     title: str
     steps: int  # a segment, unless the command says otherwise
     make_parts: Callable[[], Parts]
+    device: str = "cpu"  # where tensors are made; what optimizers keep on the host stays
 
     def build(self, seed: int, *, in_backward: bool) -> Training:
         """The same weights, batches and random numbers whenever the seed is the same."""
-        seed_generators(seed)
-        parts = self.make_parts()
-        training = InBackwardTraining(parts) if in_backward else Training(parts)
-        seed_generators(seed)
+        with torch.device(self.device):
+            seed_generators(seed)
+            parts = self.make_parts()
+            training = InBackwardTraining(parts) if in_backward else Training(parts)
+            seed_generators(seed)
         return training
 
 
@@ -209,24 +199,24 @@ def nt3_parts(genes: int, batch: int) -> Parts:
 
 
 def p1b1_parts(genes: int) -> Parts:
-    model = P1B1(genes)
+    model = networks.P1B1(genes)
     profiles = [torch.rand(100, genes) for _ in range(BATCH_COUNT)]
     return Parts(model, adam, nn.functional.mse_loss, [(batch, batch) for batch in profiles])
 
 
-def response_parts(make: Callable[[], SharedTowers]) -> Parts:
+def response_parts(make: Callable[[], networks.SharedTowers]) -> Parts:
     model = make()
     batches = [(torch.randn(32, model.length), torch.randn(32, 1)) for _ in range(BATCH_COUNT)]
     return Parts(model, adam, nn.functional.mse_loss, batches)
 
 
 def mlp_parts() -> Parts:
-    batches = classified((32, MLP_INPUTS), MLP_CLASSES)
-    return Parts(MLP(), adam, nn.functional.cross_entropy, batches)
+    batches = classified((32, networks.MLP_INPUTS), networks.MLP_CLASSES)
+    return Parts(networks.MLP(), adam, nn.functional.cross_entropy, batches)
 
 
 def lora_parts() -> Parts:
-    model = LoRATransformer()
+    model = networks.LoRATransformer()
     texts = [torch.randint(4096, (4, 33)) for _ in range(BATCH_COUNT)]
     batches = [(text[:, :-1], text[:, 1:]) for text in texts]
     return Parts(model, adamw, next_word_loss, batches)
@@ -238,7 +228,7 @@ def next_word_loss(logits: Tensor, wanted: Tensor) -> Tensor:
 
 def tiny_parts() -> Parts:
     batches = classified((16, 64), 10)
-    return averaged(Parts(Tiny(), adam, nn.functional.cross_entropy, batches))
+    return averaged(Parts(networks.Tiny(), adam, nn.functional.cross_entropy, batches))
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -261,8 +251,8 @@ WORKLOADS: dict[str, Workload] = {
     "p1b1-6k": Workload(
         "CANDLE P1B1, 6,048 genes, Adam, batch 100", 40, lambda: p1b1_parts(GENES_SMALL)
     ),
-    "combo": Workload("CANDLE Combo, Adam, batch 32", 40, lambda: response_parts(combo)),
-    "uno": Workload("CANDLE Uno, Adam, batch 32", 40, lambda: response_parts(uno)),
+    "combo": Workload("CANDLE Combo, Adam, batch 32", 40, lambda: response_parts(networks.combo)),
+    "uno": Workload("CANDLE Uno, Adam, batch 32", 40, lambda: response_parts(networks.uno)),
     "mlp": Workload("MLP with batch norm and dropout, Adam, batch 32", 40, mlp_parts),
     "lora": Workload("LoRA on a frozen transformer, AdamW, batch 4 of 32", 40, lora_parts),
     "ema": Workload(

@@ -3,8 +3,6 @@
 What is measured begins with the process itself: imports and building are a part of every restart.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
@@ -36,79 +34,74 @@ class NoHooks:
         """Nothing."""
 
 
+def module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
 def since_start() -> float:
     """Seconds since this process was started, imports and all."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / TICKS
 
 
-class Torch:
-    def save(self, training: Any, path: Path) -> None:
-        torch: Any = importlib.import_module("torch")
-        torch.save(training.state_dicts(), path)
-
-    def restore(self, training: Any, path: Path) -> None:
-        torch: Any = importlib.import_module("torch")
-        loaded = torch.load(path)
-        for name, part in training.state.items():
-            part.load_state_dict(loaded[name])
+def save_torch(training: Any, path: Path) -> None:
+    module("torch").save(training.state_dicts(), path)
 
 
-class Chainer:
-    def save(self, training: Any, path: Path) -> None:
-        npz: Any = importlib.import_module("chainer.serializers.npz")
-        npz.save_npz(str(path), training, compression=False)
-
-    def restore(self, training: Any, path: Path) -> None:
-        npz: Any = importlib.import_module("chainer.serializers.npz")
-        npz.load_npz(str(path), training)
+def restore_torch(training: Any, path: Path) -> None:
+    loaded = module("torch").load(path)
+    for name, part in training.state.items():
+        part.load_state_dict(loaded[name])
 
 
-class TensorFlow:
-    def checkpoint(self, training: Any) -> Any:
-        window: Any = importlib.import_module(MODULES["tensorflow"])
-        return window.checkpoint_of(training.model)
-
-    def save(self, training: Any, path: Path) -> None:
-        path.mkdir()
-        self.checkpoint(training).write(str(path / "checkpoint"))
-
-    def restore(self, training: Any, path: Path) -> None:
-        self.checkpoint(training).read(str(path / "checkpoint")).assert_existing_objects_matched()
+def save_chainer(training: Any, path: Path) -> None:
+    module("chainer.serializers.npz").save_npz(str(path), training, compression=False)
 
 
-class Jax:
-    def __init__(self) -> None:
-        self.orbax: Any = importlib.import_module("orbax.checkpoint")
-        self.nnx: Any = importlib.import_module("flax.nnx")
-
-    def save(self, training: Any, path: Path) -> None:
-        with self.orbax.StandardCheckpointer() as checkpointer:
-            checkpointer.save(path.absolute(), training.arrays())
-
-    def restore(self, training: Any, path: Path) -> None:
-        with self.orbax.StandardCheckpointer() as checkpointer:
-            found = checkpointer.restore(path.absolute(), training.arrays())
-        both = (training.model, training.optimizer)
-        state = self.nnx.state(both)
-        jax: Any = importlib.import_module("jax")
-        wrapped = jax.tree.map(like, self.nnx.to_pure_dict(state), found)
-        self.nnx.replace_by_pure_dict(state, wrapped)
-        self.nnx.update(both, state)
+def restore_chainer(training: Any, path: Path) -> None:
+    module("chainer.serializers.npz").load_npz(str(path), training)
 
 
-def like(current: Any, found: Any) -> Any:
+def checkpoint_of(training: Any) -> Any:
+    model = training.model
+    return module("tensorflow").train.Checkpoint(model=model, optimizer=model.optimizer)
+
+
+def save_tensorflow(training: Any, path: Path) -> None:
+    path.mkdir()
+    checkpoint_of(training).write(str(path / "checkpoint"))
+
+
+def restore_tensorflow(training: Any, path: Path) -> None:
+    checkpoint_of(training).read(str(path / "checkpoint")).assert_existing_objects_matched()
+
+
+def save_jax(training: Any, path: Path) -> None:
+    with module("orbax.checkpoint").StandardCheckpointer() as checkpointer:
+        checkpointer.save(path.absolute(), training.arrays())
+
+
+def restore_jax(training: Any, path: Path) -> None:
     """Orbax knows no typed keys: they are made again of their words."""
-    jax: Any = importlib.import_module("jax")
-    is_key = jax.numpy.issubdtype(current.dtype, jax.dtypes.prng_key)
-    return jax.random.wrap_key_data(found) if is_key else found
+    jax, nnx = module("jax"), module("flax.nnx")
+    with module("orbax.checkpoint").StandardCheckpointer() as checkpointer:
+        found = checkpointer.restore(path.absolute(), training.arrays())
+
+    def like(current: Any, found: Any) -> Any:
+        is_key = jax.numpy.issubdtype(current.dtype, jax.dtypes.prng_key)
+        return jax.random.wrap_key_data(found) if is_key else found
+
+    both = (training.model, training.optimizer)
+    state = nnx.state(both)
+    nnx.replace_by_pure_dict(state, jax.tree.map(like, nnx.to_pure_dict(state), found))
+    nnx.update(both, state)
 
 
-OWNS: dict[str, type[Any]] = {
-    "pytorch": Torch,
-    "chainer": Chainer,
-    "tensorflow": TensorFlow,
-    "jax": Jax,
+OWNS = {
+    "pytorch": (save_torch, restore_torch),
+    "chainer": (save_chainer, restore_chainer),
+    "tensorflow": (save_tensorflow, restore_tensorflow),
+    "jax": (save_jax, restore_jax),
 }
 
 
@@ -133,7 +126,7 @@ def save(request: dict[str, Any], training: Any, place: Path) -> dict[str, Any]:
     """Tells the loss of the step that a resumed process does first."""
     training.train_step(0, NoHooks())
     if request["writer"] == OWN:
-        OWNS[request["framework"]]().save(training, place / "checkpoint")
+        OWNS[request["framework"]][0](training, place / "checkpoint")
         sync_all(place / "checkpoint")
     else:
         with df.Checkpointer(place / "run") as checkpointer:
@@ -150,7 +143,7 @@ def state_of(training: Any) -> dict[str, Any]:
 
 def restore(request: dict[str, Any], training: Any, place: Path) -> None:
     if request["writer"] == OWN:
-        OWNS[request["framework"]]().restore(training, place / "checkpoint")
+        OWNS[request["framework"]][1](training, place / "checkpoint")
         return
     with df.Checkpointer(place / "run") as checkpointer:
         if checkpointer.restore(state_of(training)) is None:

@@ -1,7 +1,5 @@
 """Saves one state by each of some writers; tells what their files are."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import importlib

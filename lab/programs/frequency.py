@@ -3,8 +3,6 @@
 What they are compared with, the training that saves nothing, is in the same process and round.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import sys

@@ -4,8 +4,6 @@ By itself: with what the reading framework and public readers of the container h
 DeepFreeze: `deepfreeze import` with a map of names and dimensions, and restore.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

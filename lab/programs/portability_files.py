@@ -1,7 +1,5 @@
 """The files that each framework writes of the network, and who can read them as arrays."""
 
-from __future__ import annotations
-
 import importlib
 import zipfile
 from collections.abc import Callable

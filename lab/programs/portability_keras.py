@@ -1,7 +1,5 @@
 """Keras's own files in Keras on another backend: one process saves, one for each backend reads."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

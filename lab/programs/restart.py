@@ -4,8 +4,6 @@ It imports the framework once and uses nothing of it; every run is a process for
 each begins with fresh state.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import json
@@ -22,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lab.faults.parent import end_with_parent
-from lab.measure.alone import gist
+from lab.measure.program import gist
 from lab.programs.answer import carry_out
 from lab.programs.restart_job import BIT_IDENTICAL, KILLED_IN_SAVE, NONDETERMINISTIC, Job
 from lab.programs.restart_protocol import LAST, Voice

@@ -1,7 +1,5 @@
 """Chainer: a Trainer with its extensions, and its writers."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import random
@@ -23,20 +21,7 @@ from lab.programs.restart_job import (
     STEPS,
     Job,
 )
-from lab.programs.restart_protocol import (
-    BATCH,
-    DECAY,
-    DROPOUT,
-    HIDDEN,
-    MOMENTUM,
-    RATE,
-    WIDTH,
-    Entries,
-    Recorder,
-    Voice,
-    newest,
-    rows,
-)
+from lab.programs.restart_protocol import Entries, Recorder, Task, Voice, newest, rows
 
 chainer_compat.install()
 chainer: Any = importlib.import_module("chainer")
@@ -53,12 +38,12 @@ class Net(chainer.Chain):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         with self.init_scope():
-            self.hidden = L.Linear(WIDTH, HIDDEN)
-            self.norm = L.BatchNormalization(HIDDEN)
-            self.out = L.Linear(HIDDEN, 1)
+            self.hidden = L.Linear(Task.WIDTH, Task.HIDDEN)
+            self.norm = L.BatchNormalization(Task.HIDDEN)
+            self.out = L.Linear(Task.HIDDEN, 1)
 
     def forward(self, x: Any) -> Any:
-        return self.out(F.dropout(F.relu(self.norm(self.hidden(x))), DROPOUT))
+        return self.out(F.dropout(F.relu(self.norm(self.hidden(x))), Task.DROPOUT))
 
 
 class Own:
@@ -68,14 +53,14 @@ class Own:
         random.seed(seed)
         np.random.seed(seed)
         self.net = Net()
-        self.optimizer = chainer.optimizers.MomentumSGD(RATE, MOMENTUM).setup(self.net)
+        self.optimizer = chainer.optimizers.MomentumSGD(Task.RATE, Task.MOMENTUM).setup(self.net)
         data = chainer.datasets.TupleDataset(*rows(data_seed), np.arange(len(rows(data_seed)[0])))
-        self.iterator = chainer.iterators.SerialIterator(data, BATCH)
+        self.iterator = chainer.iterators.SerialIterator(data, Task.BATCH)
         self.updater = chainer.training.StandardUpdater(
             self.iterator, self.optimizer, loss_func=self.loss
         )
         self.trainer = chainer.training.Trainer(self.updater, out=".")
-        self.shift = extensions.ExponentialShift("lr", DECAY)
+        self.shift = extensions.ExponentialShift("lr", Task.DECAY)
         self.trainer.extend(self.shift, trigger=(1, "iteration"), priority=BEFORE_SAVES)
         # Of these two, whatever a writer is told to leave out.
         self.serialize = {OPTIMIZER: self.optimizer.serialize, MODEL: self.net.serialize}

@@ -1,7 +1,5 @@
 """JAX: a pytree that holds everything, and its writers."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from typing import Any
@@ -14,26 +12,19 @@ from jax import numpy as jnp
 
 from lab.programs.restart_job import BATCHES, DATA, MODEL, OPTIMIZER, RNG, SCHEDULER, THREADS, Job
 from lab.programs.restart_protocol import (
-    BATCH,
-    DECAY,
-    DROPOUT,
-    HIDDEN,
-    MOMENTUM,
-    RATE,
-    ROWS,
-    WIDTH,
     Array,
     ByDeepFreeze,
     Entries,
     Stepped,
+    Task,
     Voice,
     rows,
     run_loop,
 )
 
 PACKAGES = ("jax", "jaxlib", "optax", "orbax-checkpoint", "deepfreeze-checkpoint")
-TRACE = optax.trace(MOMENTUM)
-RATES = optax.scale_by_schedule(optax.exponential_decay(-RATE, 1, DECAY))
+TRACE = optax.trace(Task.MOMENTUM)
+RATES = optax.scale_by_schedule(optax.exponential_decay(-Task.RATE, 1, Task.DECAY))
 SMALL, KEPT = 1e-5, 0.9  # of batch normalisation: added to the variance; of the running means
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 
@@ -43,12 +34,13 @@ def new_model(key: Any) -> dict[str, Any]:
     first, second = jax.random.split(key)
     return {
         "trained": {
-            "w": jax.random.normal(first, (WIDTH, HIDDEN)) / WIDTH**0.5, "b": jnp.zeros(HIDDEN),
-            "scale": jnp.ones(HIDDEN), "shift": jnp.zeros(HIDDEN),
-            "out": jax.random.normal(second, (HIDDEN, 1)) / HIDDEN**0.5,
+            "w": jax.random.normal(first, (Task.WIDTH, Task.HIDDEN)) / Task.WIDTH**0.5,
+            "b": jnp.zeros(Task.HIDDEN), "scale": jnp.ones(Task.HIDDEN),
+            "shift": jnp.zeros(Task.HIDDEN),
+            "out": jax.random.normal(second, (Task.HIDDEN, 1)) / Task.HIDDEN**0.5,
         },
-        "mean": jnp.zeros(HIDDEN),
-        "variance": jnp.ones(HIDDEN),
+        "mean": jnp.zeros(Task.HIDDEN),
+        "variance": jnp.ones(Task.HIDDEN),
     }  # fmt: skip
 
 
@@ -57,7 +49,7 @@ def forward(trained: Any, key: Any, x: Any, y: Any) -> Any:
     x = x @ trained["w"] + trained["b"]
     mean, variance = x.mean(0), x.var(0)
     x = (x - mean) / jnp.sqrt(variance + SMALL) * trained["scale"] + trained["shift"]
-    kept = jax.random.bernoulli(key, 1 - DROPOUT, x.shape) / (1 - DROPOUT)
+    kept = jax.random.bernoulli(key, 1 - Task.DROPOUT, x.shape) / (1 - Task.DROPOUT)
     return jnp.mean((jax.nn.relu(x) * kept @ trained["out"] - y) ** 2), (mean, variance)
 
 
@@ -81,7 +73,7 @@ def update(state: Any, x: Any, y: Any) -> Any:
 @jax.jit  # type: ignore[untyped-decorator, unused-ignore]
 def new_order(key: Any) -> Any:
     key, now = jax.random.split(key)
-    return key, jax.random.permutation(now, ROWS)
+    return key, jax.random.permutation(now, Task.ROWS)
 
 
 class Own:
@@ -113,7 +105,7 @@ class Own:
             data = self.new_epoch(data["key"])
         place = int(data["place"])
         self.state[DATA] = {**data, "place": np.asarray(place + 1, np.int32)}
-        return np.asarray(data["order"])[place * BATCH : (place + 1) * BATCH]
+        return np.asarray(data["order"])[place * Task.BATCH : (place + 1) * Task.BATCH]
 
     def entries(self) -> Entries:
         for path, leaf in jax.tree_util.tree_flatten_with_path(plain(self.state))[0]:

@@ -3,8 +3,6 @@
 Light: who only plans imports no numpy.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

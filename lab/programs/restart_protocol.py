@@ -4,8 +4,6 @@ All frameworks train the same: a perceptron with batch normalisation and dropout
 momentum and a rate that falls at each step, on rows that are shuffled anew in each epoch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -38,11 +36,16 @@ Entries = Iterable[tuple[str, Any]]
 
 LOSS = "loss"
 COMPONENTS = (DATA, RNG, SCHEDULER, OPTIMIZER, MODEL, LOSS)  # what causes comes before what follows
-BATCH, WIDTH, HIDDEN = 32, 64, 256  # wide enough that the threads share the work
-ROWS = BATCH * BATCHES
-RATE, DECAY, MOMENTUM, DROPOUT = 0.02, 0.97, 0.9, 0.2
 LAST = "last.npz"  # the state after the last step
 HOLD_SECONDS_MAX = 120.0  # until the parent kills this process
+
+
+class Task:
+    """What all frameworks train alike."""
+
+    BATCH, WIDTH, HIDDEN = 32, 64, 256  # wide enough that the threads share the work
+    ROWS = BATCH * BATCHES
+    RATE, DECAY, MOMENTUM, DROPOUT = 0.02, 0.97, 0.9, 0.2
 
 
 class Writer(Protocol):
@@ -92,15 +95,16 @@ class Stepped:
 
 
 class ByDeepFreeze(Stepped):
-    """Of the parts that are saved. A subclass names them, and attaches those that exist."""
+    """Of the parts that are saved: live ones that last, or a subclass gives those of each save."""
 
-    def __init__(self, training: Any, job: Job) -> None:
+    def __init__(self, training: Any, job: Job, parts: Mapping[str, Any] | None = None) -> None:
         super().__init__(training, job)
+        self.saved = {name: part for name, part in (parts or {}).items() if name in job.saved}
         every = df.every(steps=INTERVAL)
         self.checkpointer = df.Checkpointer(job.place / "run", every=every, profile="latency")
 
     def parts(self) -> dict[str, Any]:
-        raise NotImplementedError
+        return self.saved
 
     def take(self, parts: dict[str, Any]) -> None:
         """The restored parts; most of them are restored in place."""
@@ -195,7 +199,7 @@ def run_loop(job: Job, voice: Voice, training: Training, writer: Writer | None) 
 def rows(seed: int) -> tuple[Array, Array]:
     """What is learnt: the same in every process of one study."""
     generator = np.random.default_rng(seed)
-    x = generator.standard_normal((ROWS, WIDTH), np.float32)
+    x = generator.standard_normal((Task.ROWS, Task.WIDTH), np.float32)
     return x, np.tanh(x[:, :1] - x[:, 1:2])
 
 

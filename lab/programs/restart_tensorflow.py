@@ -1,8 +1,8 @@
 """Keras on TensorFlow: a loop of its own or fit(), and their writers."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -27,19 +27,12 @@ from lab.programs.restart_job import (
     Job,
 )
 from lab.programs.restart_protocol import (
-    BATCH,
-    DECAY,
-    DROPOUT,
-    HIDDEN,
-    MOMENTUM,
-    RATE,
-    ROWS,
-    WIDTH,
     Array,
     ByDeepFreeze,
     Entries,
     Recorder,
     Stepped,
+    Task,
     Voice,
     newest,
     rows,
@@ -53,14 +46,14 @@ EPOCHS = STEPS // BATCHES
 def new_model(dropout: float) -> Any:
     """The rate follows from how often the optimizer has updated: a scheduler has no state."""
     layers = [
-        keras.layers.Input((WIDTH,)), keras.layers.Dense(HIDDEN),
+        keras.layers.Input((Task.WIDTH,)), keras.layers.Dense(Task.HIDDEN),
         keras.layers.BatchNormalization(), keras.layers.ReLU(),
     ]  # fmt: skip
     if dropout:
         layers.append(keras.layers.Dropout(dropout))
     model = keras.Sequential([*layers, keras.layers.Dense(1)])
-    rate = keras.optimizers.schedules.ExponentialDecay(RATE, 1, DECAY)
-    model.compile(keras.optimizers.SGD(rate, MOMENTUM), keras.losses.MeanSquaredError())
+    rate = keras.optimizers.schedules.ExponentialDecay(Task.RATE, 1, Task.DECAY)
+    model.compile(keras.optimizers.SGD(rate, Task.MOMENTUM), keras.losses.MeanSquaredError())
     return model
 
 
@@ -92,10 +85,10 @@ class Own:
         """The seeds of a pipeline are the program's: its iterator's position has none."""
         self.x, self.y = map(tf.constant, rows(data_seed))
         tf.random.set_seed(pipeline_seed)
-        numbers = tf.data.Dataset.range(ROWS).shuffle(ROWS, pipeline_seed)
-        self.iterator = iter(numbers.repeat().batch(BATCH))
+        numbers = tf.data.Dataset.range(Task.ROWS).shuffle(Task.ROWS, pipeline_seed)
+        self.iterator = iter(numbers.repeat().batch(Task.BATCH))
         keras.utils.set_random_seed(seed)
-        self.model = new_model(DROPOUT)
+        self.model = new_model(Task.DROPOUT)
         self.last: Any = None
         self.step: Any = None
 
@@ -188,13 +181,9 @@ class Checkpoint(Stepped):
 
 class DeepFreeze(ByDeepFreeze):
     def __init__(self, training: Own, job: Job) -> None:
-        super().__init__(training, job)
         training.model.optimizer.build(training.model.trainable_variables)
         parts = {MODEL: training.model, RNG: df.RNG(), DATA: training.iterator}
-        self.saved = {name: part for name, part in parts.items() if name in job.saved}
-
-    def parts(self) -> dict[str, Any]:
-        return self.saved
+        super().__init__(training, job, parts)
 
 
 class Told(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
@@ -233,7 +222,7 @@ class Told(keras.callbacks.Callback):  # type: ignore[misc, unused-ignore]
 def fit(job: Job, data_seed: int, voice: Voice) -> None:
     """The rows come in one order in each epoch: fit()'s own shuffling can't be restored."""
     keras.utils.set_random_seed(job.seed)
-    model = new_model(DROPOUT if job.variant == FIT else 0.0)
+    model = new_model(Task.DROPOUT if job.variant == FIT else 0.0)
     model.optimizer.build(model.trainable_variables)
     x, y = rows(data_seed)
     callbacks: list[Any] = []
@@ -242,16 +231,12 @@ def fit(job: Job, data_seed: int, voice: Voice) -> None:
         callback, settle = CALLBACKS[job.writer](job)
         callbacks.append(callback)
     told = Told(job, voice, settle)
-    model.fit(x, y, BATCH, EPOCHS, shuffle=False, verbose=0, callbacks=[*callbacks, told])
+    model.fit(x, y, Task.BATCH, EPOCHS, shuffle=False, verbose=0, callbacks=[*callbacks, told])
 
 
 def backup(job: Job, save_freq: Any = "epoch") -> tuple[Any, Any]:
     path = str(job.place / "backup")
     return keras.callbacks.BackupAndRestore(path, save_freq, delete_checkpoint=False), int
-
-
-def backup_by_batch(job: Job) -> tuple[Any, Any]:
-    return backup(job, INTERVAL)
 
 
 def callback(job: Job, mode: Any = "window") -> tuple[Any, Any]:
@@ -260,13 +245,9 @@ def callback(job: Job, mode: Any = "window") -> tuple[Any, Any]:
     return DeepFreezeCallback(checkpointer, mode=mode), checkpointer.wait
 
 
-def callback_in_graph(job: Job) -> tuple[Any, Any]:
-    return callback(job, "after_update")
-
-
-CALLBACKS = {
-    "keras-backup": backup, "keras-backup-batches": backup_by_batch,
-    "df-callback": callback, "df-callback-in-graph": callback_in_graph,
+CALLBACKS: dict[str, Callable[[Job], tuple[Any, Any]]] = {
+    "keras-backup": backup, "keras-backup-batches": partial(backup, save_freq=INTERVAL),
+    "df-callback": callback, "df-callback-in-graph": partial(callback, mode="after_update"),
 }  # fmt: skip
 WRITERS = {
     "keras-weights": Weights, "keras": Model, "keras-legacy": LegacyModel,

@@ -1,7 +1,5 @@
 """PyTorch: a loop of its own, and its writers."""
 
-from __future__ import annotations
-
 import importlib
 import pickle
 from typing import Any
@@ -16,17 +14,11 @@ from examples.digest import seed_generators
 from examples.loader import endless, resumable_loader
 from lab.programs.restart_job import DATA, IN_BACKWARD, MODEL, OPTIMIZER, RNG, SCHEDULER, Job
 from lab.programs.restart_protocol import (
-    BATCH,
-    DECAY,
-    DROPOUT,
-    HIDDEN,
-    MOMENTUM,
-    RATE,
-    WIDTH,
     Array,
     ByDeepFreeze,
     Entries,
     Stepped,
+    Task,
     Voice,
     flat,
     newest,
@@ -42,7 +34,7 @@ df.determinism(0)  # Own seeds anew. Imports for a second: once, not in each pro
 
 
 def falling(step: int) -> float:
-    return float(DECAY**step)
+    return float(Task.DECAY**step)
 
 
 class TorchRng:
@@ -61,12 +53,12 @@ class Own:
     def __init__(self, seed: int, data_seed: int, *, in_backward: bool) -> None:
         seed_generators(seed)
         self.net = nn.Sequential(
-            nn.Linear(WIDTH, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.ReLU(),
-            nn.Dropout(DROPOUT), nn.Linear(HIDDEN, 1),
+            nn.Linear(Task.WIDTH, Task.HIDDEN), nn.BatchNorm1d(Task.HIDDEN), nn.ReLU(),
+            nn.Dropout(Task.DROPOUT), nn.Linear(Task.HIDDEN, 1),
         )  # fmt: skip
         trained = list(self.net.parameters())
         groups = [[each] for each in trained] if in_backward else [trained]
-        self.optimizers = [torch.optim.SGD(group, RATE, MOMENTUM) for group in groups]
+        self.optimizers = [torch.optim.SGD(group, Task.RATE, Task.MOMENTUM) for group in groups]
         self.schedulers = [
             torch.optim.lr_scheduler.LambdaLR(each, falling) for each in self.optimizers
         ]
@@ -75,7 +67,7 @@ class Own:
             group[0].register_post_accumulate_grad_hook(lambda _, own=optimizer: own.step())
         x, y = map(torch.from_numpy, rows(data_seed))
         numbered = TensorDataset(x, y, torch.arange(len(x)))
-        self.loader = resumable_loader(numbered, BATCH, seed)
+        self.loader = resumable_loader(numbered, Task.BATCH, seed)
         self.batches = endless(self.loader)
         self.last = torch.empty(0)
 
@@ -173,15 +165,10 @@ class DeepFreeze(ByDeepFreeze):
     """The optimizers are attached: training goes on while they are copied."""
 
     def __init__(self, training: Own, job: Job) -> None:
-        super().__init__(training, job)
-        parts = {**training.parts(), RNG: df.RNG()}
-        self.saved = {name: part for name, part in parts.items() if name in job.saved}
+        super().__init__(training, job, {**training.parts(), RNG: df.RNG()})
         for optimizer in training.optimizers:
             mode = "after_update" if training.in_backward else "window"
             self.checkpointer.attach(optimizer, mode)  # type: ignore[arg-type]
-
-    def parts(self) -> dict[str, Any]:
-        return self.saved
 
 
 WRITERS = {"torch-save": TorchSave, "dcp": Dcp, "df": DeepFreeze, "df-in-backward": DeepFreeze}

@@ -1,23 +1,12 @@
 """Compares two runs, step by step and entry by entry. Knows no framework."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from lab.programs.restart_job import (
-    BIT_IDENTICAL,
-    DATA,
-    DIVERGED,
-    FAILED,
-    MODEL,
-    NONDETERMINISTIC,
-    STEPS,
-    ULP_CLOSE,
-)
+from lab.programs import restart_job as words
 from lab.programs.restart_protocol import COMPONENTS, LOSS, Array, component
 
 ROUNDING_MAX = 1e-5  # of the greatest value of an array: what another order of sums gives
@@ -68,37 +57,39 @@ def different(one: Digests, other: Digests) -> list[str]:
 def baseline(reference: Record, again: Record) -> Found:
     """Two undisturbed runs: what differs between them is no writer's fault."""
     for record in (reference, again):
-        if len(record.steps) != STEPS:
-            return Found(FAILED, reason=record.error or "it ended before the last step")
+        if len(record.steps) != words.STEPS:
+            return Found(words.FAILED, reason=record.error or "it ended before the last step")
     found = first_difference(reference, again)
-    return Found(NONDETERMINISTIC, *found) if found else Found(BIT_IDENTICAL)
+    return Found(words.NONDETERMINISTIC, *found) if found else Found(words.BIT_IDENTICAL)
 
 
 def restart(reference: Record, crashed: Record, resumed: Record) -> Found:
     """What was saved until the kill, and trained after it, beside a run that never stopped."""
     if not crashed.killed:
-        return Found(FAILED, reason=f"before the kill: {crashed.error or 'it ended'}")
+        return Found(words.FAILED, reason=f"before the kill: {crashed.error or 'it ended'}")
     disturbed = first_difference(reference, crashed)
     if disturbed:
-        return Found(DIVERGED, *disturbed, reason="before the kill: the saves changed the training")
+        return Found(
+            words.DIVERGED, *disturbed, reason="before the kill: the saves changed the training"
+        )
     step = resumed.restored_step
     if step is None:
-        return Found(FAILED, reason=f"restore: {resumed.error or 'it ended'}")
+        return Found(words.FAILED, reason=f"restore: {resumed.error or 'it ended'}")
     missing = missing_parts(reference, resumed, step)
-    if STEPS not in resumed.steps:
+    if words.STEPS not in resumed.steps:
         reason = f"after the restore of step {step}: {resumed.error or 'it ended'}"
-        return Found(FAILED, missing=missing, restored_step=step, reason=reason)
+        return Found(words.FAILED, missing=missing, restored_step=step, reason=reason)
     found = first_difference(reference, resumed)
     if found is None:
-        return Found(BIT_IDENTICAL, missing=missing, restored_step=step)
-    verdict = ULP_CLOSE if close(reference, resumed) else DIVERGED
+        return Found(words.BIT_IDENTICAL, missing=missing, restored_step=step)
+    verdict = words.ULP_CLOSE if close(reference, resumed) else words.DIVERGED
     return Found(verdict, *found, missing, step, learns_otherwise(reference, resumed))
 
 
 def learns_otherwise(reference: Record, resumed: Record) -> int | None:
     for step in sorted(resumed.steps):
         found = map(component, different(reference.steps[step], resumed.steps[step]))
-        if {MODEL, LOSS} & set(found):
+        if {words.MODEL, LOSS} & set(found):
             return step
     return None
 
@@ -108,13 +99,13 @@ def missing_parts(reference: Record, resumed: Record, step: int) -> tuple[str, .
 
     Of the place in the data it shows in the next batch.
     """
-    batch = f"{DATA}/batch"
+    batch = f"{words.DATA}/batch"
     known = reference.steps.get(step, {})
     expected = {name: digest for name, digest in known.items() if name not in (batch, LOSS)}
     found = {component(name) for name in different(expected, resumed.restored)}
     after, now = reference.steps.get(step + 1, {}), resumed.steps.get(step + 1, {})
     if now and after.get(batch) != now.get(batch):
-        found.add(DATA)
+        found.add(words.DATA)
     return tuple(name for name in reversed(COMPONENTS) if name in found)
 
 

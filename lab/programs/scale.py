@@ -1,7 +1,5 @@
 """Starts one job of several ranks, in one of the frameworks, and hands back what it reports."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import sys

@@ -1,9 +1,7 @@
 """A rank of ChainerMN over MPI, and the ways in which its ranks save."""
 
-from __future__ import annotations
-
 import importlib
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,27 +41,17 @@ class MpiJob:
         return found
 
 
-@dataclass(frozen=True)
-class DataParallel:
+def data_parallel(workload: ChainerWorkload, scaling: str) -> ChainerWorkload:
     """A network of which every rank trains a replica."""
+    comm = communicator()
 
-    workload: ChainerWorkload
-    scaling: str
-
-    @property
-    def title(self) -> str:
-        return self.workload.title
-
-    @property
-    def steps(self) -> int:
-        return self.workload.steps
-
-    def build(self, seed: int, *, in_backward: bool) -> ChainerTraining:
-        training = self.workload.build(seed, in_backward=in_backward)
-        comm = communicator()
+    def make(seed: int) -> ChainerTraining:
+        training = workload.make(seed)
         training.updates = chainermn.create_multi_node_optimizer(training.optimizer, comm)
-        training.batches = share_of(training.batches, self.scaling, comm.rank, comm.size)
+        training.batches = share_of(training.batches, scaling, comm.rank, comm.size)
         return training
+
+    return replace(workload, make=make)
 
 
 class OfMpi(Ranked):
@@ -119,5 +107,5 @@ SAVERS: dict[str, type[Saver]] = {
 
 
 def main(arguments: dict[str, Any]) -> None:
-    workload = DataParallel(WORKLOADS[arguments["workload"]], arguments["scaling"])
+    workload = data_parallel(WORKLOADS[arguments["workload"]], arguments["scaling"])
     be_rank(arguments, MpiJob(), workload, SAVERS)

@@ -1,14 +1,12 @@
 """A rank of DistributedDataParallel over gloo, and the ways in which its ranks save."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from lab.measure.ranks_segments import gathered, join
+from lab.measure.ranks_segments import TorchJob
 from lab.networks.torch_workloads import WORKLOADS, Parts, Workload
 from lab.programs.scale_rank import be_rank, share_of
 from lab.writers import loop_ranks as savers
@@ -20,16 +18,6 @@ SAVERS = {
     "sharded": savers.DcpSaveSynced,
     "deepfreeze": savers.WindowTogether,
 }
-
-
-class TorchJob:
-    """The ranks that torchrun has started."""
-
-    def __init__(self) -> None:
-        self.rank = join()
-
-    def gathered(self, value: Any) -> list[Any]:
-        return gathered(value)
 
 
 def data_parallel(workload: Workload, scaling: str, rank: int, ranks: int) -> Workload:

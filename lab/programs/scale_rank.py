@@ -1,7 +1,5 @@
 """A rank of a job that trains with every strategy in turn; what all frameworks' ranks share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Imports little before it ends with its launcher, however that ends: a rank may h
 own, so that ending the group of the launcher would leave it.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

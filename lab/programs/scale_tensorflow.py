@@ -4,8 +4,6 @@ Keras 3.15 itself does not train under that strategy (train_on_batch fails while
 networks and optimizers do, in the loop of TensorFlow's own guide.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Flips one bit of one number within the files of a checkpoint; tells what its own reader says."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import shutil

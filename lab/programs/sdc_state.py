@@ -1,7 +1,5 @@
 """What is trained where bits are flipped, by names and shapes. Imports no framework."""
 
-from __future__ import annotations
-
 import math
 
 from lab.networks.layout import Layout, TensorSpec

@@ -1,7 +1,5 @@
 """Resumes a deterministic training from states with flipped bits; tells how the loss ends."""
 
-from __future__ import annotations
-
 import copy
 import math
 import sys

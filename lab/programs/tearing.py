@@ -1,7 +1,5 @@
 """Asks for a snapshot and goes on updating the state in place until the writer says it is done."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import sys

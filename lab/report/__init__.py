@@ -1,7 +1,5 @@
 """What reads the rows of a study and shows them; measures nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from lab.report.compare import Comparison, compare

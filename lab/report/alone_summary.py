@@ -1,7 +1,6 @@
 """From raw rounds to one row a saver: medians over rounds, shares of the device paired in each."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -15,50 +14,64 @@ from lab.writers.menu import NOTHING, Entry
 NOT_INSTALLED = ("ModuleNotFoundError", "not installed")
 GB = 1e9
 
-# Of one round: what each figure is, and whether a small one is good.
-LESS, MORE = "less", "more"
-FIGURES = {
-    "stall_seconds": LESS,  # later saves: until the state may be changed
-    "call_seconds": LESS,
-    "committed_seconds": LESS,
-    "durable_seconds": LESS,
-    "durable_rate": MORE,  # bytes a second
-    "write_share": MORE,  # fio's seconds over these
-    "overwrite_share": MORE,
-    "first_stall_seconds": LESS,
-    "first_durable_seconds": LESS,
-    "open_seconds": LESS,
-    "cpu_seconds_per_gb": LESS,
-    "peak_per_byte": LESS,  # of memory above the state, over all saves
-    "written_per_byte": LESS,
-    "file_per_byte": LESS,
-    "restore_seconds": LESS,
-    "restore_rate": MORE,
-    "read_share": MORE,
-    "restore_cpu_seconds_per_gb": LESS,
-    "restore_peak_per_byte": LESS,
-    "partial_seconds": LESS,
-}
+LESS, MORE = "less", "more"  # is good
 Figures = dict[str, float]
+Value = Callable[[int, Result], float]  # of the state's bytes and one round's result
 
 
-@dataclass(frozen=True)
-class Row:
-    """One saver of one workload."""
+def of_later(field: str) -> Value:
+    """The median of the saves after the first, which sets up; the first if there is no other."""
+    return lambda _, result: float(median(save[field] for save in later(result)))
 
-    saver: str
-    title: str
-    synced: str
-    verifies: str
-    partial: str
-    status: str  # "ok", "failed", "not installed" or "not run"
-    faults: list[str]
-    rounds_good: int
-    rounds_run: int
-    stall_worst_seconds: float | None
-    stall_worst_is: str
-    figures: dict[str, Spread]
-    rounds: dict[int, Figures]  # what the medians are of
+
+def of_first(field: str) -> Value:
+    return lambda _, result: float(result["saves"][0][field])
+
+
+def of_restore(field: str) -> Value:
+    return lambda _, result: float(result["restore"][field])
+
+
+def a_byte(value: Value, scale: float = 1.0) -> Value:
+    return lambda nbytes, result: value(nbytes, result) / nbytes * scale
+
+
+def a_second(value: Value) -> Value:
+    return lambda nbytes, result: nbytes / value(nbytes, result)
+
+
+DURABLE, RESTORED = of_later("durable_seconds"), of_restore("seconds")
+OF_SAVES: dict[str, tuple[str, Value]] = {
+    "stall_seconds": (LESS, of_later("captured_seconds")),  # until the state may be changed
+    "call_seconds": (LESS, of_later("call_seconds")),
+    "committed_seconds": (LESS, of_later("committed_seconds")),
+    "durable_seconds": (LESS, DURABLE),
+    "durable_rate": (MORE, a_second(DURABLE)),
+    "first_stall_seconds": (LESS, of_first("captured_seconds")),
+    "first_durable_seconds": (LESS, of_first("durable_seconds")),
+    "open_seconds": (LESS, lambda _, result: float(result["open_seconds"])),
+    "cpu_seconds_per_gb": (LESS, a_byte(of_later("cpu_seconds"), GB)),
+    # Of memory above the state, over all saves.
+    "peak_per_byte": (LESS, a_byte(lambda _, one: max(s["peak_bytes"] for s in one["saves"]))),
+    "written_per_byte": (LESS, a_byte(of_later("written_bytes"))),
+    "file_per_byte": (LESS, a_byte(of_later("file_bytes"))),
+}
+OF_RESTORE: dict[str, tuple[str, Value]] = {
+    "restore_seconds": (LESS, RESTORED),
+    "restore_rate": (MORE, a_second(RESTORED)),
+    "restore_cpu_seconds_per_gb": (LESS, a_byte(of_restore("cpu_seconds"), GB)),
+    "restore_peak_per_byte": (LESS, a_byte(of_restore("peak_bytes"))),
+    "partial_seconds": (LESS, of_restore("partial_seconds")),
+}
+# The seconds of fio, by its way, over these, in the same round.
+SHARES = {
+    "write_share": ("write", "durable_seconds"),
+    "overwrite_share": ("overwrite", "durable_seconds"),
+    "read_share": ("read", "restore_seconds"),
+}
+SENSES = {name: sense for name, (sense, _) in {**OF_SAVES, **OF_RESTORE}.items()}
+SENSES |= dict.fromkeys(SHARES, MORE)
+Row = dict[str, Any]  # one saver of one workload
 
 
 def rows(experiment: Experiment, results: list[Result]) -> list[Row]:
@@ -72,21 +85,21 @@ def row(layout: Layout, entry: Entry, results: list[Result]) -> Row:
     by_round = {one["round"]: figures(layout, one, device.get(one["round"])) for one in good}
     stalls = sorted(save["captured_seconds"] for one in good for save in later(one))
     worst_is, worst = worst_stall(stalls) if stalls else ("", None)
-    return Row(
-        saver=entry.name,
-        title=entry.title,
-        synced=entry.synced,
-        verifies=entry.verifies,
-        partial=entry.partial,
-        status=status(mine),
-        faults=list(dict.fromkeys(one["error"] for one in mine if "error" in one)),
-        rounds_good=len(good),
-        rounds_run=len(mine),
-        stall_worst_seconds=worst,
-        stall_worst_is=worst_is,
-        figures=over_rounds(by_round),
-        rounds=by_round,
-    )
+    spreads = {
+        name: spread([one[name] for one in by_round.values() if name in one]) for name in SENSES
+    }
+    return {
+        **{name: getattr(entry, name) for name in ("title", "synced", "verifies", "partial")},
+        "saver": entry.name,
+        "status": status(mine),  # "ok", "failed", "not installed" or "not run"
+        "faults": list(dict.fromkeys(one["error"] for one in mine if "error" in one)),
+        "rounds_good": len(good),
+        "rounds_run": len(mine),
+        "stall_worst_seconds": worst,
+        "stall_worst_is": worst_is,
+        "figures": {name: one for name, one in spreads.items() if one is not None},
+        "rounds": by_round,  # what the medians are of
+    }
 
 
 def limits(results: list[Result]) -> list[Result]:
@@ -104,66 +117,20 @@ def status(results: list[Result]) -> str:
 
 
 def later(result: Result) -> list[dict[str, Any]]:
-    """The saves after the first, which sets up; the first where there is no other."""
     saves: list[dict[str, Any]] = result["saves"]
     return saves[1:] or saves
 
 
-def figures(layout: Layout, result: Result, device: Result | None) -> Figures:
-    nbytes, restored = layout.nbytes, result["restore"]
-    found = save_figures(layout, result) | {
-        "restore_seconds": restored["seconds"],
-        "restore_rate": nbytes / restored["seconds"],
-        "restore_cpu_seconds_per_gb": restored["cpu_seconds"] / nbytes * GB,
-        "restore_peak_per_byte": restored["peak_bytes"] / nbytes,
-        "partial_seconds": restored["partial_seconds"],
-    }
-    return found | shares(layout, found, device)
-
-
 def save_figures(layout: Layout, result: Result) -> Figures:
-    nbytes, first = layout.nbytes, result["saves"][0]
-
-    def middle(field: str) -> float:
-        return float(median(save[field] for save in later(result)))
-
-    return {
-        "stall_seconds": middle("captured_seconds"),
-        "call_seconds": middle("call_seconds"),
-        "committed_seconds": middle("committed_seconds"),
-        "durable_seconds": middle("durable_seconds"),
-        "durable_rate": nbytes / middle("durable_seconds"),
-        "first_stall_seconds": first["captured_seconds"],
-        "first_durable_seconds": first["durable_seconds"],
-        "open_seconds": result["open_seconds"],
-        "cpu_seconds_per_gb": middle("cpu_seconds") / nbytes * GB,
-        "peak_per_byte": max(save["peak_bytes"] for save in result["saves"]) / nbytes,
-        "written_per_byte": middle("written_bytes") / nbytes,
-        "file_per_byte": middle("file_bytes") / nbytes,
-    }
+    return {name: value(layout.nbytes, result) for name, (_, value) in OF_SAVES.items()}
 
 
-def shares(layout: Layout, found: Figures, device: Result | None) -> Figures:
-    """Of what the device does, by fio in the same round."""
-    if device is None:
-        return {}
-    ideal = {
-        name: Transfer(**device[name]).seconds_for(layout.nbytes)
-        for name in ("write", "overwrite", "read")
-    }
-    return {
-        "write_share": ideal["write"] / found["durable_seconds"],
-        "overwrite_share": ideal["overwrite"] / found["durable_seconds"],
-        "read_share": ideal["read"] / found["restore_seconds"],
-    }
-
-
-def over_rounds(by_round: dict[int, Figures]) -> dict[str, Spread]:
-    found = {}
-    for name in FIGURES:
-        over = spread([one[name] for one in by_round.values() if name in one])
-        if over is not None:
-            found[name] = over
+def figures(layout: Layout, result: Result, device: Result | None) -> Figures:
+    found = save_figures(layout, result)
+    found |= {name: value(layout.nbytes, result) for name, (_, value) in OF_RESTORE.items()}
+    for name, (way, seconds) in SHARES.items() if device is not None else ():
+        ideal = Transfer(**device[way]).seconds_for(layout.nbytes)  # type: ignore[index]
+        found[name] = ideal / found[seconds]
     return found
 
 
@@ -180,22 +147,24 @@ def best_peer(
     mine: Row, others: list[Row], figure: str, *, durable: bool = False
 ) -> Comparison | None:
     """None where there is none. A durable peer is one that syncs its files at least."""
-    less = FIGURES[figure] == LESS
+    less = SENSES[figure] == LESS
     able = [
         one
         for one in others
-        if one.status == "ok" and figure in one.figures and not (durable and one.synced == NOTHING)
+        if one["status"] == "ok"
+        and figure in one["figures"]
+        and not (durable and one["synced"] == NOTHING)
     ]
-    if not able or figure not in mine.figures:
+    if not able or figure not in mine["figures"]:
         return None
-    best = (min if less else max)(able, key=lambda one: one.figures[figure].median)
+    best = (min if less else max)(able, key=lambda one: one["figures"][figure].median)
     pairs = [
-        (ours[figure], best.rounds[index][figure])
-        for index, ours in mine.rounds.items()
-        if ours.get(figure) and best.rounds.get(index, {}).get(figure)
+        (ours[figure], best["rounds"][index][figure])
+        for index, ours in mine["rounds"].items()
+        if ours.get(figure) and best["rounds"].get(index, {}).get(figure)
     ]
     times = spread([theirs / ours if less else ours / theirs for ours, theirs in pairs])
-    return None if times is None else Comparison(figure, best.title, times)
+    return None if times is None else Comparison(figure, best["title"], times)
 
 
 def device_limit(results: list[Result]) -> dict[str, Spread]:
@@ -207,6 +176,10 @@ def device_limit(results: list[Result]) -> dict[str, Spread]:
         for name in ("write", "registered", "overwrite", "read")
     }
     return {name: one for name, one in spreads.items() if one is not None}
+
+
+def as_rows_json(row: Row) -> Row:
+    return row | {"figures": {name: asdict(one) for name, one in row["figures"].items()}}
 
 
 def as_json(experiment: Experiment, results: list[Result]) -> dict[str, Any]:
@@ -221,6 +194,6 @@ def as_json(experiment: Experiment, results: list[Result]) -> dict[str, Any]:
         "saves": experiment.saves,
         "seed": experiment.seed,
         "device": {name: asdict(one) for name, one in device_limit(results).items()},
-        "rows": [asdict(one) for one in rows(experiment, results)],
+        "rows": [as_rows_json(one) for one in rows(experiment, results)],
         "results": results,
     }

@@ -1,7 +1,5 @@
 """The rows as a table: for a terminal, and as Markdown for the README."""
 
-from __future__ import annotations
-
 from lab.measure.alone_rounds import Experiment, Result
 from lab.measure.loop_summary import Spread
 from lab.networks.layout import Layout
@@ -38,29 +36,29 @@ def milliseconds(value: Spread | None) -> str:
 
 
 def cells(row: Row, layout: Layout) -> list[str]:
-    if row.rounds_good == 0:
-        state = row.status.upper() if row.status == "failed" else row.status
-        return [row.title, state, *["-"] * (len(HEADINGS) - 4), verified(row), row.synced]
-    found = row.figures.get
-    failed = " FAILED in some rounds" if row.status == "failed" else ""
+    if row["rounds_good"] == 0:
+        state = row["status"].upper() if row["status"] == "failed" else row["status"]
+        return [row["title"], state, *["-"] * (len(HEADINGS) - 4), verified(row), row["synced"]]
+    found = row["figures"].get
+    failed = " FAILED in some rounds" if row["status"] == "failed" else ""
     return [
-        row.title + failed,
+        row["title"] + failed,
         milliseconds(found("stall_seconds")),
         with_spread(found("durable_rate"), 1e9),
         with_spread(found("write_share")),
         with_spread(found("restore_rate"), 1e9),
         with_spread(found("read_share")),
-        f"{milliseconds(found('partial_seconds'))} ({row.partial})",
+        f"{milliseconds(found('partial_seconds'))} ({row['partial']})",
         with_spread(found("cpu_seconds_per_gb")),
         with_spread(found("peak_per_byte")),
         with_spread(found("written_per_byte")),
         verified(row),
-        row.synced,
+        row["synced"],
     ]
 
 
 def verified(row: Row) -> str:
-    return row.verifies or "no"
+    return row["verifies"] or "no"
 
 
 def heading(experiment: Experiment) -> str:
@@ -79,10 +77,10 @@ def device_line(results: list[Result]) -> str:
 
 
 def comparisons(found: list[Row], *, durable: bool) -> list[Comparison]:
-    mine = next((row for row in found if row.saver == OURS and row.figures), None)
+    mine = next((row for row in found if row["saver"] == OURS and row["figures"]), None)
     if mine is None:
         return []
-    others = [row for row in found if not row.saver.startswith(OURS)]
+    others = [row for row in found if not row["saver"].startswith(OURS)]
     compared = (best_peer(mine, others, figure, durable=durable) for _, figure in COMPARED)
     return [one for one in compared if one is not None]
 
@@ -104,7 +102,7 @@ def comparison_lines(found: list[Row]) -> list[str]:
 def remarks(experiment: Experiment, results: list[Result]) -> list[str]:
     found = rows(experiment, results)
     lines = [device_line(results), *comparison_lines(found)]
-    lines += [f"{row.title}: {short(fault)}" for row in found for fault in row.faults]
+    lines += [f"{row['title']}: {short(fault)}" for row in found for fault in row["faults"]]
     return lines
 
 

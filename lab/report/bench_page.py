@@ -3,8 +3,6 @@
 It reads storage*.json, growth.json and window-*.json. The page of the GPU is made of its rows.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Iterator

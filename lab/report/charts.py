@@ -1,7 +1,5 @@
 """The pictures of each experiment; one without rows is not made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 

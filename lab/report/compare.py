@@ -1,7 +1,5 @@
 """Two studies beside each other: what should be alike, and how far timings are apart."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from math import comb, isfinite
 from pathlib import Path
@@ -83,14 +81,19 @@ class Comparison:
         return 1 if self.changes or self.only_first or self.only_second else 0
 
     def text(self) -> str:
-        parts = (self._unlike(), self._changes(), self._missing(), self._spreads(), self._timings())
-        return "\n".join([self._head(), *(line for part in parts for line in part)])
-
-    def _head(self) -> str:
-        return (
-            f"{self.names[0]} and {self.names[1]}: {self.measurements} measurements of both, "
-            f"{len(self.changes)} exact values differ"
-        )
+        first, second = self.names
+        apart = [one for one in self.timings if one.apart][:SHOWN_MAX]
+        return "\n".join([
+            f"{first} and {second}: {self.measurements} measurements of both, "
+            f"{len(self.changes)} exact values differ",
+            *([f"  they differ in {', '.join(self.unlike)}"] if self.unlike else []),
+            *(f"  {one.what}: {one.column}: {one.first} -> {one.second}" for one in self.changes),
+            *(f"  only in {first}: {one}" for one in self.only_first),
+            *(f"  only in {second}: {one}" for one in self.only_second),
+            *self._spreads(),
+            *(f"  {one.what}: {one.column}: {shown_figure(one.first)} -> "
+              f"{shown_figure(one.second)}, {one.ratio:.2f} x" for one in apart),
+        ])  # fmt: skip
 
     def _spreads(self) -> list[str]:
         told = self.spreads()
@@ -114,23 +117,6 @@ class Comparison:
             "half_within": distances[len(found) // 2] if found else None,
             "nine_in_ten_within": distances[len(found) * 9 // 10] if found else None,
         }
-
-    def _unlike(self) -> list[str]:
-        return [f"  they differ in {', '.join(self.unlike)}"] if self.unlike else []
-
-    def _changes(self) -> list[str]:
-        return [f"  {one.what}: {one.column}: {one.first} -> {one.second}" for one in self.changes]
-
-    def _missing(self) -> list[str]:
-        lines = [f"  only in {self.names[0]}: {one}" for one in self.only_first]
-        return lines + [f"  only in {self.names[1]}: {one}" for one in self.only_second]
-
-    def _timings(self) -> list[str]:
-        shown = [one for one in self.timings if one.apart][:SHOWN_MAX]
-        return [
-            f"  {one.what}: {one.column}: {shown_figure(one.first)} -> {shown_figure(one.second)}, "
-            f"{one.ratio:.2f} x" for one in shown
-        ]  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -3,8 +3,6 @@
 Those are what lab.experiments.frameworks and lab.experiments.window wrote with --json.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

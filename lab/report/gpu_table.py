@@ -1,7 +1,5 @@
 """What was found, as Markdown: from the lines that the parts have written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

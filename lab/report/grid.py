@@ -1,7 +1,5 @@
 """Tables of text, for a terminal and as Markdown; spreads and machines in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

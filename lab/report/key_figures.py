@@ -1,7 +1,5 @@
 """The few figures that a reader should have seen first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,32 +27,28 @@ def stall(study: Study) -> Iterator[KeyFigure]:
     """Of the largest state, in the first of FRAMEWORKS; of the others how many are shorter, too."""
     passed_over = {group["writer"] for group in mixing(study)}
     groups = [one for one in measured(study, "cost") if one["writer"] not in passed_over]
-    workload = max(groups, key=largest)["workload"] if groups else None
+    # By name if two are as large: measurements come in shuffled order.
+    sizes = {(median(one, "state_bytes"), one.text("workload")) for one in groups}
+    _, workload = max(sizes, default=(0.0, ""))
     here = [one for one in groups if one["workload"] == workload]
     pairs = sorted(rivals(here, "stall_seconds"), key=lambda pair: place(pair[0]))
-    shorter = [ours for ours, best in pairs if stalls(ours) < stalls(best)]
-    for ours, best in pairs[:1]:
+    stalls = [
+        (median(ours, "stall_seconds"), median(best, "stall_seconds")) for ours, best in pairs
+    ]
+    shorter = sum(ours < best for ours, best in stalls)
+    for (ours, best), (stall, theirs) in zip(pairs[:1], stalls, strict=False):
         yield KeyFigure(
-            seconds(stalls(ours)),
+            seconds(stall),
             f"is how long a save of the largest state measured ({workload}, {framework(ours)}) "
-            f"holds the training up with {writer(ours)}; {seconds(stalls(best))} with the best "
+            f"holds the training up with {writer(ours)}; {seconds(theirs)} with the best "
             f"other writer there that keeps steps apart ({writer(best)}). DeepFreeze's is the "
-            f"shorter one in {len(shorter)} of {plural(len(pairs), 'framework')}",
+            f"shorter one in {shorter} of {plural(len(pairs), 'framework')}",
         )
-
-
-def largest(group: Group) -> tuple[float, str]:
-    """By name where two are as large: measurements come in shuffled order."""
-    return median(group, "state_bytes"), group.text("workload")
 
 
 def place(group: Group) -> int:
     names = list(FRAMEWORKS)
     return names.index(name) if (name := group.text("framework")) in names else len(names)
-
-
-def stalls(group: Group) -> float:
-    return median(group, "stall_seconds")
 
 
 def power(study: Study) -> Iterator[KeyFigure]:

@@ -1,7 +1,5 @@
 """The measurements as a table on a terminal, as Markdown and as JSON."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -46,7 +44,7 @@ class Result:
         return targets(self.experiment, self.rows())
 
     def failed(self) -> list[Row]:
-        return [row for row in self.rows() if row.status == "failed"]
+        return [row for row in self.rows() if row["status"] == "failed"]
 
     def copy_seconds(self) -> list[float]:
         return [one.copy_seconds for one in self.segments if one.copy_seconds is not None]
@@ -71,27 +69,26 @@ def size_line(result: Result) -> str:
 
 
 def cells(row: Row) -> list[str]:
-    if row.rounds_good == 0:
-        middle = [row.status.upper() if row.status == "failed" else row.status] + ["-"] * 6
+    if row["rounds_good"] == 0:
+        middle = [row["status"].upper() if row["status"] == "failed" else row["status"]] + ["-"] * 6
     else:
         middle = [
             run_time(row),
-            milliseconds(row.added_seconds_per_save),
-            with_range(row.copies_per_save, 2),
-            milliseconds(row.stall_p50_seconds),
+            milliseconds(row["added_seconds_per_save"]),
+            with_range(row["copies_per_save"], 2),
+            milliseconds(row["stall_p50_seconds"]),
             worst(row),
-            milliseconds(row.durable_p50_seconds),
-            "-" if row.file_bytes is None else f"{row.file_bytes.median / 1e6:,.1f} MB",
+            milliseconds(row["durable_p50_seconds"]),
+            "-" if row["file_bytes"] is None else f"{row['file_bytes'].median / 1e6:,.1f} MB",
         ]
-    return [row.title, *middle, committed(row), row.synced]
+    return [row["title"], *middle, committed(row), row["synced"]]
 
 
 def run_time(row: Row) -> str:
-    if row.saver == row.baseline:
-        assert row.step_seconds is not None
-        return f"1 = {row.step_seconds.median:.4g} s/step"
-    failed = f" FAILED in {row.rounds_run - row.rounds_good} of {row.rounds_run} rounds"
-    return with_range(row.ratio) + (failed if row.status == "failed" else "")
+    if row["saver"] == row["baseline"]:
+        return f"1 = {row['step_seconds'].median:.4g} s/step"
+    failed = f" FAILED in {row['rounds_run'] - row['rounds_good']} of {row['rounds_run']} rounds"
+    return with_range(row["ratio"]) + (failed if row["status"] == "failed" else "")
 
 
 def with_range(value: Spread | None, digits: int = 3) -> str:
@@ -108,29 +105,29 @@ def milliseconds(value: Spread | float | None) -> str:
 
 
 def worst(row: Row) -> str:
-    if row.stall_worst_seconds is None:
+    if row["stall_worst_seconds"] is None:
         return "-"
-    return f"{milliseconds(row.stall_worst_seconds)} ({row.stall_worst_is})"
+    return f"{milliseconds(row['stall_worst_seconds'])} ({row['stall_worst_is']})"
 
 
 def committed(row: Row) -> str:
-    if row.saver == row.baseline or row.status.startswith("not "):
+    if row["saver"] == row["baseline"] or row["status"].startswith("not "):
         return "-"
-    skipped = f", {row.saves_skipped} skipped" if row.saves_skipped else ""
-    return f"{row.saves_committed} of {row.saves_requested}{skipped}"
+    skipped = f", {row['saves_skipped']} skipped" if row["saves_skipped"] else ""
+    return f"{row['saves_committed']} of {row['saves_requested']}{skipped}"
 
 
 def remarks(result: Result) -> list[str]:
     """Everything that the table has no column for, and all that failed."""
     found = []
     for row in result.rows():
-        found += [f"{row.title}: {short(fault)}" for fault in row.faults]
-        if row.same_training is False:
-            found.append(f"{row.title}: its last loss differs from that without checkpoints")
-    kinds = {row.ratio.kind for row in result.rows() if row.ratio is not None}
+        found += [f"{row['title']}: {short(fault)}" for fault in row["faults"]]
+        if row["same_training"] is False:
+            found.append(f"{row['title']}: its last loss differs from that without checkpoints")
+    kinds = {row["ratio"].kind for row in result.rows() if row["ratio"] is not None}
     if kinds:
         found.append(f"[,]: {' or '.join(sorted(kinds))} of the rounds, beside their median")
-    if any(row.title.endswith("*") for row in result.rows()):
+    if any(row["title"].endswith("*") for row in result.rows()):
         found.append("*: optimizers stepped in backward, compared with each other")
     found += [verdict(one) for one in result.targets()]
     spread = baseline_spread(result.rows())
@@ -175,6 +172,10 @@ def figures(results: list[Result], machine: dict[str, Any], command: str) -> dic
     }
 
 
+def as_json(row: Row) -> Row:
+    return {name: asdict(it) if isinstance(it, Spread) else it for name, it in row.items()}
+
+
 def experiment_figures(result: Result) -> dict[str, Any]:
     one = result.experiment
     return {
@@ -188,7 +189,7 @@ def experiment_figures(result: Result) -> dict[str, Any]:
         "orders": [[saver.name for saver in one.order(index)] for index in range(one.rounds)],
         "state_bytes": max((segment.state_bytes for segment in result.segments), default=0),
         "copy_seconds": result.copy_seconds(),
-        "rows": [asdict(row) for row in result.rows()],
+        "rows": [as_json(row) for row in result.rows()],
         "targets": [asdict(judged) for judged in result.targets()],
         "segments": [asdict(segment) for segment in result.segments],
     }

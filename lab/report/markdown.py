@@ -1,7 +1,5 @@
 """The report as Markdown: the findings, and every table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lab import experiments

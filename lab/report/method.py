@@ -1,6 +1,4 @@
-"""How it was measured, and the limits of the figures: kept true to the experiments."""
-
-from __future__ import annotations
+"""By what a study was measured: its runs, their machines, code and packages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,40 +6,6 @@ from typing import Any
 from lab.measure import versions
 from lab.measure.journal import ALIKE, DATE, RESUMED, STAMPS
 from lab.report.summary import Study
-
-METHOD = (
-    "Each writer saves, and restores, in a process of its own; the order is shuffled anew in each "
-    "round. A figure is the median; brackets and bars go from the least to the greatest.",
-    "The stall is from the call until the state may be changed again, as the writer says it. "
-    "Durable is when every file and every name is synced: by the writer, or by the study where "
-    "the writer leaves that to its user.",
-    "Before a restore the files are dropped from memory. What comes back is compared byte by byte, "
-    "after the state went on to change while it was saved.",
-    "Overheads are of trainings with saves against those without in the same process, in shuffled "
-    "order.",
-    "Killed: SIGKILL where the save is about to make one of the calls with which it writes, makes, "
-    "renames, removes or syncs a file, or to say that it is done: numbers spread over all of them, "
-    "drawn from the seed. That call is not begun; those of other threads may be under way. "
-    "A power cut shuts down a file system of the "
-    "study's own, on a device in memory: what the device was not given is gone. It is mounted "
-    "again and loaded from. A device that loses what it was given, its cache, is not tried.",
-    "A restart is a new process. After every step digests of the whole state are compared with "
-    "those of an undisturbed training. Negative controls leave a part out, and must end otherwise.",
-    "Damage and flipped bits are at places drawn from the seed. Two runs with one seed must agree "
-    "in every exact column; `deepfreeze study --compare A B` says whether they do.",
-)
-LIMITS = (
-    "Ranks beyond the processors take turns: these figures show who waits for whom, not what a "
-    "cluster would do.",
-    "The networks are those of CANDLE and ResNet with made-up data, trained for a few steps.",
-    "Simulated figures come from a model whose machine is largely assumed; its error against the "
-    "ranks measured here is stated, its error at thousands of nodes is not known.",
-    "What flips do to a training is shown for one small network.",
-)
-
-
-def limits(study: Study) -> tuple[str, ...]:
-    return (where(study), *LIMITS)
 
 
 def where(study: Study) -> str:

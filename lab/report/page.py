@@ -1,7 +1,5 @@
 """HTML pages that need nothing but themselves: no script, nothing from elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from lab.report.findings import findings
 from lab.report.findings.common import Finding
 from lab.report.key_figures import key_figures, lead
 from lab.report.markdown import place
-from lab.report.method import METHOD, limits, on_one_machine
+from lab.report.method import on_one_machine, where
 from lab.report.summary import Group, Study
 from lab.report.tables import tables
 from lab.report.tables.common import framework, writer
@@ -49,7 +47,7 @@ def page(study: Study) -> str:
         lead=lead(study), place=place(study).replace("`", ""), tiles=key_figures(study),
         themes=themes, titles={one.name: one.title for one in known}, sections=sections,
         takeaways=takeaways(study), not_measured=list(not_measured(study)),
-        method=METHOD, limits=limits(study), machine=list(machine(study)),
+        where=where(study), machine=list(machine(study)),
         machine_title="The machine" + ("" if on_one_machine(study) else " that it began on"),
     )  # fmt: skip
 

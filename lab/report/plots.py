@@ -1,7 +1,5 @@
 """The pictures of every page: drawn by matplotlib, as SVG that stands in the page itself."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Single figures of lab/results/figures.json, by their names: for documents that quote them."""
 
-from __future__ import annotations
-
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 

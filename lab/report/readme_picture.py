@@ -5,8 +5,6 @@ out of lab/results/figures.json. Text stays text in the SVG, and the same figure
 bytes. The colours can be read on a white page and on a dark one.
 """
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +28,7 @@ SETTINGS: dict[Any, Any] = {
 }  # fmt: skip
 FOOT = (
     "ResNet-50 with Adam, 307 MB of state, a checkpoint at every step, 2 cores. "
-    "Medians; lines go from the best round to the worst."
+    "Medians of 2 or 4 rounds; lines: best to worst."
 )
 
 

@@ -5,8 +5,6 @@ have left what they measured (`*.md`, `growth.json`, `keras-*.json`, `study/`), 
 lab/results/summary.md and lab/results/figures.json anew. The raw files are not kept in the tree.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -32,11 +30,31 @@ INTRODUCTION = """\
 
 The results that documents quote, on one page: the benchmarks, which
 [lab/README.md](../README.md) explains, and one whole run of `deepfreeze study`
-([lab/STUDY.md](../STUDY.md)). `figures.json` beside this page has the figures. Raw measurements,
-every round and every trial, are not in the tree: this page was made of
-`git show 763d3f3:bench/results` and `git show 763d3f3:docs/study`.
-`python -m lab.report.results RAW` makes it anew.
+([lab/STUDY.md](../STUDY.md)). `figures.json` beside this page has all figures that documents quote.
+Other tables, raw measurements, every round and every trial are in the history:
+`git show 763d3f3:bench/results` and `git show 763d3f3:docs/study`, of which
+`python -m lab.report.results RAW` makes this page anew.
 """
+# The sections of the page, each with the question that it answers.
+QUESTIONS = {
+    "frameworks": "What do saves cost a training, beside the writers of its own framework?",
+    "window-resnet50-every-step": "What does a save after every step cost ResNet-50?",
+    "window-resnet50-every-4th": "And a save at every 4th step?",
+    "window-resnet50-torch-save": "And beside `torch.save` with a sync?",
+    "window-others-every-step": "What does a save after every step cost other networks?",
+    "storage-big": "What do a save and a restore cost by themselves, of large states?",
+    "growth": "How do these costs grow with bytes and with the number of tensors?",
+    "gpu": "What do saves cost a training on a GPU, and are they right?",
+    "ranks": "What do several ranks cost, and what do they share?",
+    "keras": "What do saves cost in `fit()`, and which formats bring a training back?",
+    "torture": "What do flipped bits, power cuts and kills leave of a checkpoint?",
+    "adoption": "Would it be quicker to take over the memory of the state than to copy it?",
+    "study": "All of it for 39 writers in four frameworks, in one run.",
+}
+# Of a machine this is shown; the history has the rest.
+MACHINE = ("date", "cores", "cpu", "torch", "commit")
+MACHINE_LINE = re.compile(r"- ([a-z][a-z ]*): (.*)")
+NOT_SHOWN = ("How each is used",)
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 CELL = re.compile(
     rf"\**(?:1 = )?(?P<value>{NUMBER})(?: \[(?P<low>{NUMBER}), (?P<high>{NUMBER})\])?"
@@ -66,8 +84,47 @@ FENCE = "`" * 3
 
 
 def page(raw: Path) -> str:
+    """With all that was measured. What of it is kept says `condensed`."""
     parts = [INTRODUCTION, *(section(key, text) for key, text in pages(raw).items())]
     return wrapped("\n".join(parts))
+
+
+def condensed(text: str) -> str:
+    """The page that is read: in the order of its contents, with the tables that are quoted."""
+    _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    by_key = {part.partition("\n")[0]: part for part in parts}
+    contents = [f"| [{key}](#{key}) | {what} |" for key, what in QUESTIONS.items() if key in by_key]
+    head = [wrapped(INTRODUCTION), "| Section | Question |", "|---|---|", *contents, ""]
+    kept = (f"## {without_details(by_key[key], key)}" for key in QUESTIONS if key in by_key)
+    return "\n".join([*head, *kept])
+
+
+def without_details(part: str, key: str) -> str:
+    """Machines on one line; of the study only what is quoted, of all else no long lists."""
+    heads: dict[int, str] = {}
+    lines: list[str] = []
+    machine: dict[str, str] = {}
+    for line in part.splitlines():
+        heads = entered(heads, line)
+        found = MACHINE_LINE.fullmatch(line)
+        if found and (machine or found[1] == MACHINE[0]):
+            machine[found[1]] = found[2]
+            continue
+        if machine:
+            told = (f"{name} {machine[name]}" for name in MACHINE if name in machine)
+            lines.append(f"Measured with: {', '.join(told)}.")
+            machine = {}
+        if is_shown(line, SEPARATOR.join(heads.values()), key):
+            lines.append(line)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def is_shown(line: str, place: str, key: str) -> bool:
+    if key != STUDY or not place:
+        return not place.endswith(NOT_SHOWN)
+    if place.startswith(QUOTED):
+        return True
+    return SEPARATOR not in place and (line.startswith("### ") or line.endswith("?") or not line)
 
 
 def wrapped(text: str) -> str:
@@ -275,7 +332,7 @@ def main(arguments: list[str]) -> int:
     found = figures(text)
     if STUDY in found:
         found[STUDY] += beyond_tables(read(raw / STUDY))
-    PAGE.write_text(text)
+    PAGE.write_text(condensed(text))
     FIGURES.write_text(text_of(found))
     return 0
 

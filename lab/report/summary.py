@@ -1,7 +1,5 @@
 """Where rows become figures: repetitions of one measurement together, never of two."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the page and the Markdown summary both show: a table of strings, each cell with its kind."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum

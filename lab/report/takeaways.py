@@ -1,7 +1,5 @@
 """The advice to users. Each is given only if rows show the need, and names them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

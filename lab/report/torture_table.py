@@ -1,7 +1,5 @@
 """The Markdown, from the JSON alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

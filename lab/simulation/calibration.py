@@ -3,8 +3,6 @@
 Rows are dicts with strategy, ranks, stall_seconds, durable_seconds, step_seconds, state_bytes.
 """
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,12 +10,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from lab.measure.row import Row, Value
-from lab.simulation.machine import Machine, Parameter, Tensors, Workload, one_tensor
+from lab.simulation.machine import Machine, Parameter, Workload, one_tensor
 from lab.simulation.model import ASYNCHRONOUS, DEEPFREEZE, LOCAL, STRATEGIES, Setup, Simulated, run
 
 QUANTITIES = ("stall_seconds", "durable_seconds")
 _NUMBERS = (*QUANTITIES, "step_seconds", "state_bytes")
-WINDOW_SHARE = 0.9  # of a step, where the caller does not know better
+WINDOW_SHARE = 0.9  # of a step: assumed, no row says it
 
 _UNUSED = Parameter(1e12, "not used: one node, no parallel file system")
 _FREE = Parameter(0.0, "not measured apart: in the bandwidths and in call_seconds")
@@ -34,18 +32,12 @@ class Calibration:
     cores: int
     state_bytes: int
     step_seconds: float
-    window_share: float
 
     def strategies(self) -> list[str]:
         return list(self.serialize_bandwidths)
 
 
-def calibrate(
-    rows: Iterable[Mapping[str, Value]],
-    *,
-    cores: int | None = None,
-    window_share: float = WINDOW_SHARE,
-) -> Calibration:
+def calibrate(rows: Iterable[Mapping[str, Value]], *, cores: int | None = None) -> Calibration:
     """From the rows of one rank: medians, by strategy. Needs some of deepfreeze; leaves out what is
     none of STRATEGIES.
 
@@ -64,7 +56,7 @@ def calibrate(
     cores = cores or len(os.sched_getaffinity(0))
     write = _rate(ours["state_bytes"], ours["durable_seconds"] - ours["stall_seconds"])
     copy = _copy_bandwidth(by_strategy, write)
-    window_seconds = window_share * ours["step_seconds"]
+    window_seconds = WINDOW_SHARE * ours["step_seconds"]
     in_fence = max(0.0, ours["state_bytes"] / copy.value - window_seconds)
     machine = _local_machine(cores, write, copy, max(0.0, ours["stall_seconds"] - in_fence))
     return Calibration(
@@ -73,7 +65,6 @@ def calibrate(
         cores,
         round(ours["state_bytes"]),
         ours["step_seconds"],
-        window_share,
     )
 
 
@@ -81,7 +72,6 @@ def predict(
     calibration: Calibration,
     ranks: Sequence[int] = (2, 4, 8),
     *,
-    tensors: Tensors | None = None,
     interval: int = 4,
     apart: bool = False,
 ) -> list[Row]:
@@ -101,7 +91,7 @@ def predict(
         for strategy in calibration.strategies()
         for count in ranks
     ]
-    return [_predicted(calibration, setup, tensors) for setup in setups]
+    return [_predicted(calibration, setup) for setup in setups]
 
 
 @dataclass(frozen=True)
@@ -204,7 +194,7 @@ def _local_machine(cores: int, write: Parameter, copy: Parameter, call_seconds: 
     )
 
 
-def _predicted(calibration: Calibration, setup: Setup, tensors: Tensors | None) -> Row:
+def _predicted(calibration: Calibration, setup: Setup) -> Row:
     turns = max(1.0, setup.nodes * setup.ranks_per_node / calibration.cores)
     call = calibration.machine.parameters["call_seconds"]
     machine = calibration.machine.with_(
@@ -212,12 +202,8 @@ def _predicted(calibration: Calibration, setup: Setup, tensors: Tensors | None) 
         call_seconds=Parameter(turns * call.value, call.source),
     )
     step_seconds = turns * calibration.step_seconds
-    workload = Workload(
-        "local",
-        tensors or one_tensor(calibration.state_bytes),
-        step_seconds,
-        calibration.window_share * step_seconds,
-    )
+    tensors = one_tensor(calibration.state_bytes)
+    workload = Workload("local", tensors, step_seconds, WINDOW_SHARE * step_seconds)
     return _row(run(machine, workload, setup), step_seconds)
 
 

@@ -3,8 +3,6 @@
 All that comes out is simulated, and says so.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """One thread a process: these networks are tiny, and threads that wait for each other cost more."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from os import environ

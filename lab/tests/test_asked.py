@@ -1,7 +1,5 @@
 """Every network that is asked for is measured, or has a row that says why not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

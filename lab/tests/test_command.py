@@ -1,7 +1,5 @@
 """The command: what it takes, what it refuses, and how it goes on."""
 
-from __future__ import annotations
-
 import errno
 import json
 import subprocess
@@ -13,7 +11,7 @@ import pytest
 
 from deepfreeze.base import studying
 from lab import command, experiments
-from lab.measure import study_machine as machine
+from lab.measure import machine
 from lab.measure.case import Case, Experiment, LeftOutError, Place, Plan
 from lab.measure.journal import open_journal, read_about
 from lab.measure.row import Row
@@ -158,7 +156,7 @@ def test_where_rows_can_not_be_kept_it_stops_and_says_so(
 
 def on(monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
     described = {"date": "today", "cpu": "a", "kernel": "b", "commit": commit}
-    monkeypatch.setattr(machine, "describe", lambda _: described)
+    monkeypatch.setattr(machine, "describe_study", lambda _: described)
 
 
 def resumed(tmp_path: Path) -> list[str]:

@@ -1,7 +1,5 @@
 """Two studies beside each other, by rows written by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

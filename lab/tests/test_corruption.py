@@ -1,7 +1,5 @@
 """Every writer is damaged in every way, and the rows say what its load made of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The cost of a save, its files, and coming back: what is planned, and one small real case each."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 
@@ -34,8 +32,8 @@ def named(cases: list[Case], part: str) -> Case:
 def test_a_plan_is_the_same_each_time_and_has_every_framework(
     experiment: object, quick: bool
 ) -> None:
-    cases = list(experiment.EXPERIMENT.cases(Plan(quick, 5)))  # type: ignore[attr-defined]
-    again = list(experiment.EXPERIMENT.cases(Plan(quick, 5)))  # type: ignore[attr-defined]
+    cases = list(experiment.cases(Plan(quick, 5)))  # type: ignore[attr-defined]
+    again = list(experiment.cases(Plan(quick, 5)))  # type: ignore[attr-defined]
     assert [case.key for case in cases] == [case.key for case in again]
     assert len({case.key for case in cases}) == len(cases)
     if experiment is not formats:  # whose cases are environments
@@ -45,7 +43,7 @@ def test_a_plan_is_the_same_each_time_and_has_every_framework(
 
 
 def test_rounds_are_shuffled_anew_and_have_the_same_writers() -> None:
-    cases = list(cost.EXPERIMENT.cases(Plan(quick=False, seed=5)))
+    cases = list(cost.cases(Plan(quick=False, seed=5)))
     orders = [
         [case.about["writer"] for case in cases if case.name.endswith(f"/{index}")
          and case.name.startswith("resnet50/")] for index in range(2)
@@ -60,9 +58,9 @@ def test_what_is_left_out_says_why(tmp_path: Path) -> None:
         told = {entry.name for entry, _ in left_out(quick)}
         assert told | {entry.name for entry in chosen(quick)} == set(SAVERS)
         for experiment in (cost, restore):
-            found = {case.about["writer"] for case in experiment.EXPERIMENT.cases(Plan(quick, 5))}
+            found = {case.about["writer"] for case in experiment.cases(Plan(quick, 5))}
             assert found >= set(SAVERS)
-    cases = list(cost.EXPERIMENT.cases(PLAN))
+    cases = list(cost.cases(PLAN))
     (row,) = carried_out(named(cases, "left out fastpersist"), tmp_path)
     assert (row["status"], row["writer"]) == (LEFT_OUT, "fastpersist")
     assert "make bench" in str(row["reason"])
@@ -125,7 +123,7 @@ def test_what_is_saved_once_has_a_size_and_says_nothing_of_the_same_bytes(tmp_pa
 def test_a_place_without_direct_io_has_a_row_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = named(list(cost.EXPERIMENT.cases(PLAN)), "direct I/O")
+    case = named(list(cost.cases(PLAN)), "direct I/O")
     (row,) = carried_out(case, tmp_path)
     assert row["status"] == OK
     monkeypatch.setattr(cost, "has_direct_io", lambda _: False)

@@ -1,7 +1,5 @@
 """What kills, power cuts and full disks leave is told as it was, and so is what can't be tried."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from functools import partial

@@ -1,7 +1,5 @@
 """Restarts compared: the verdicts by hand-made runs, one real restart of torch, and its rows."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures that documents quote by hand agree with lab/results/figures.json."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 
@@ -12,6 +10,7 @@ from lab.report.results import (
     ROWS,
     STUDY,
     Row,
+    condensed,
     figures,
     grouped,
     stored,
@@ -77,6 +76,11 @@ def test_the_figures_are_those_of_the_page() -> None:
     found[STUDY] += beyond_tables()
     assert grouped(found) == grouped(known())
     assert all(rows for key, rows in known().items() if key != "growth")
+
+
+def test_the_page_is_no_longer_than_it_is_read() -> None:
+    assert condensed(PAGE.read_text()) == PAGE.read_text()
+    assert len(PAGE.read_text().split()) < 20_000
 
 
 def test_the_errors_of_the_model_are_those_of_the_study() -> None:

@@ -1,7 +1,5 @@
 """The table of all frameworks says what was measured."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

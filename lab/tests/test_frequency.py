@@ -1,7 +1,5 @@
 """The overhead against the interval: what is planned, its rows, one real round of torch."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The GPU's bench counts what it claims, tried without a device; nothing here judges a speed."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What was measured stays, whole cases only, and is never measured twice."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """The HTML page: it needs nothing but itself, says all, and lets no text become markup."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 

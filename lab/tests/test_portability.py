@@ -1,7 +1,5 @@
 """The rows of portability; what compares the networks is in tests/frameworks."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

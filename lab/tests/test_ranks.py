@@ -1,7 +1,5 @@
 """The benchmarks of several ranks run to their end, and count what they say."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

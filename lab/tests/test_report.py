@@ -1,7 +1,5 @@
 """Findings, advice, tables and Markdown, from rows made by hand."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

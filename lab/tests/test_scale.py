@@ -1,7 +1,5 @@
 """Several ranks: what is planned, how rows are made of what ranks tell, one real job of torch."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

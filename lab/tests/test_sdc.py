@@ -1,7 +1,5 @@
 """Flipped bits: the injector, the places in files, the verdicts, and one real case of each kind."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The model of 1 to 4,096 nodes: what it is told, what it answers, how it is calibrated."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace

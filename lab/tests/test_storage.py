@@ -1,7 +1,5 @@
 """What saving costs by itself is counted as it claims; nothing here judges a speed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -21,8 +19,10 @@ from lab.measure import alone_child as child
 from lab.measure import alone_rounds as rounds
 from lab.measure import fio
 from lab.measure.alone_rounds import FIO, Experiment, Result
+from lab.measure.program import gist
 from lab.networks.layout import Layout, TensorSpec, equal_tensors, read, small_tensors, tiny
 from lab.networks.layouts import LAYOUTS, named
+from lab.programs.answer import answer
 from lab.report import alone_summary as summary
 from lab.report import alone_table as table
 from lab.report import bench_page as page
@@ -75,6 +75,12 @@ class Dies(TorchSave):
         sys.exit("gone")
 
 
+def answered(_: Entry, wanted: child.Request, _seconds: float) -> dict[str, Any]:
+    """In this process."""
+    found: dict[str, Any] = answer(child.work, dataclasses.asdict(wanted))
+    return found
+
+
 def entry(kind: type[TorchSave]) -> Entry:
     name = kind.__name__
     return dataclasses.replace(SAVERS["torch-save"], name=name, title=name, module=HERE, kind=name)
@@ -114,7 +120,7 @@ def test_smoke_measures_every_save_and_a_verified_restore(
         assert row["status"] == "ok", row["faults"]
         assert len(raw[name]["saves"]) == one["saves"] == 3
         assert raw[name]["restore"]["wrong"] == []
-        assert set(summary.FIGURES) - set(row["figures"]) <= {
+        assert set(summary.SENSES) - set(row["figures"]) <= {
             "write_share",
             "overwrite_share",
             "read_share",
@@ -174,11 +180,11 @@ def test_a_saver_that_fails_is_shown_with_its_error(
     kind: type[TorchSave], error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind is not Dies:  # the others need no process of their own, which takes seconds to start
-        monkeypatch.setattr(jobs, "ask", lambda _, wanted, _seconds: child.answer(wanted))
+        monkeypatch.setattr(jobs, "ask", answered)
     experiment, results = measured(tmp_path, kind)
     (row,) = summary.rows(experiment, results)
-    assert row.status == "failed"
-    assert error in row.faults[0]
+    assert row["status"] == "failed"
+    assert error in row["faults"][0]
     for shown in (table.text(experiment, results), table.markdown(experiment, results)):
         assert "FAILED" in shown
         assert error in shown
@@ -189,7 +195,7 @@ def test_a_saver_that_fails_is_shown_with_its_error(
 def test_every_saver_of_torch_restores_what_it_saved(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "ask", lambda _, wanted, _seconds: child.answer(wanted))
+    monkeypatch.setattr(jobs, "ask", answered)
     monkeypatch.setattr(child, "settle", lambda: None)
     tiny().write(tmp_path / "layout")
     found = jobs.measure(SAVERS[name], tmp_path / "layout", tmp_path / "place", SEED, saves=2)
@@ -255,22 +261,22 @@ THOUSAND = Layout("thousand", "a thousand bytes", (TensorSpec("w", "uint8", (100
 def test_shares_of_the_device_are_paired_within_the_round() -> None:
     results = [result("df", 0, 1.0), result("df", 1, 4.0), limit(1, 8.0, 16.0), limit(0, 4.0, 4.0)]
     found = summary.row(THOUSAND, OURS, results)
-    share, read_share = found.figures["write_share"], found.figures["read_share"]
+    share, read_share = found["figures"]["write_share"], found["figures"]["read_share"]
     # fio needs 1 s and 2 s for the thousand bytes; reading them 1 s and 4 s.
     assert (share.low, share.high, share.count) == (0.5, 1.0, 2)
     assert (read_share.low, read_share.high) == (0.5, 0.5)
-    assert found.figures["overwrite_share"].high == 0.5
+    assert found["figures"]["overwrite_share"].high == 0.5
 
 
 def test_the_first_save_is_apart_but_for_its_memory() -> None:
     found = summary.row(THOUSAND, OURS, [result("df", 0, 1.0)])
-    assert found.figures["stall_seconds"].median == 0.5
-    assert found.figures["first_stall_seconds"].median == 9.0
-    assert found.figures["peak_per_byte"].median == 4.0
-    assert found.figures["written_per_byte"].median == 2.0
-    assert found.figures["cpu_seconds_per_gb"].median == pytest.approx(1e6)
-    assert (found.stall_worst_seconds, found.stall_worst_is) == (0.5, "max of 2")
-    assert "write_share" not in found.figures
+    assert found["figures"]["stall_seconds"].median == 0.5
+    assert found["figures"]["first_stall_seconds"].median == 9.0
+    assert found["figures"]["peak_per_byte"].median == 4.0
+    assert found["figures"]["written_per_byte"].median == 2.0
+    assert found["figures"]["cpu_seconds_per_gb"].median == pytest.approx(1e6)
+    assert (found["stall_worst_seconds"], found["stall_worst_is"]) == (0.5, "max of 2")
+    assert "write_share" not in found["figures"]
 
 
 def test_the_best_peer_is_compared_round_by_round() -> None:
@@ -340,7 +346,7 @@ def test_a_line_and_a_knee() -> None:
 
 def test_errors_keep_their_first_and_last_line_and_no_folders() -> None:
     error = 'OSError: answer\n  File "/a/b-c/d.py", line 3\nOSError: [Errno 22] /x/y/z.pt'
-    assert jobs.gist(error) == "OSError: answer … OSError: [Errno 22] z.pt"
+    assert gist(error) == "OSError: answer … OSError: [Errno 22] z.pt"
 
 
 def test_what_the_saver_does_not_sync_the_harness_does(
@@ -353,7 +359,7 @@ def test_what_the_saver_does_not_sync_the_harness_does(
         place = tmp_path / one.name
         place.mkdir()
         asked = jobs.request(one, "save", tmp_path / "layout.json", place, SEED, saves=2)
-        assert "error" not in child.answer(asked)
+        assert "error" not in answered(one, asked, 0.0)
     place = tmp_path / "torch-save"
     assert synced == [place / f"step-{step}" for step in range(3)]  # two that are timed
     assert sorted(path.name for path in place.iterdir()) == ["step-2"]

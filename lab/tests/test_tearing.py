@@ -1,7 +1,5 @@
 """Snapshots under updates: the verdicts, two hand-made savers, and one real case."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from threading import Event
 from typing import Any

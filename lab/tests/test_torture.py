@@ -1,7 +1,5 @@
 """The faults happen, and the judge sees what they do; DeepFreeze loses nothing to them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Calls that change files are counted, no others, and what is held has changed nothing."""
 
-from __future__ import annotations
-
 import ctypes.util
 import os
 import signal

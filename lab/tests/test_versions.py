@@ -1,7 +1,5 @@
 """Every row that packages had a part in says which; the report and a comparison read that."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The workloads have the sizes that they claim; computed without memory for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

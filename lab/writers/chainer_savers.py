@@ -1,7 +1,5 @@
 """The savers of a link of Chainer: npz, HDF5, its snapshots and their writers; DeepFreeze."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 from pathlib import Path
@@ -37,16 +35,14 @@ class ChainerStored(ArraySaver):
             if array.dtype != numpy.float32:
                 self.link.add_persistent(name, array)
 
-    def save(self, directory: Path, step: int) -> Pending:
-        place = str(self.place(directory, step))
-        self.serializers.save_npz(place, self.link, compression=self.compression)
-        return Pending()
+    def write(self, path: Path) -> None:
+        self.serializers.save_npz(str(path), self.link, compression=self.compression)
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.serializers.load_npz(str(self.place(directory, step)), self.link)
+    def read(self, path: Path) -> None:
+        self.serializers.load_npz(str(path), self.link)
 
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
-        with numpy.load(self.place(directory, step)) as file:
+    def read_one(self, path: Path, name: str) -> Array:
+        with numpy.load(path) as file:
             found: Array = file[name]
         return found
 
@@ -62,17 +58,15 @@ class ChainerHdf5(ChainerStored):
 
     gzip: int | None = 4
 
-    def save(self, directory: Path, step: int) -> Pending:
-        place = str(self.place(directory, step))
-        self.serializers.save_hdf5(place, self.link, compression=self.gzip)
-        return Pending()
+    def write(self, path: Path) -> None:
+        self.serializers.save_hdf5(str(path), self.link, compression=self.gzip)
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.serializers.load_hdf5(str(self.place(directory, step)), self.link)
+    def read(self, path: Path) -> None:
+        self.serializers.load_hdf5(str(path), self.link)
 
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
+    def read_one(self, path: Path, name: str) -> Array:
         h5py: Any = importlib.import_module("h5py")
-        with h5py.File(self.place(directory, step)) as file:
+        with h5py.File(path) as file:
             return numpy.asarray(file[name])
 
 
@@ -95,14 +89,14 @@ class ChainerSimpleWriter(ChainerStored):
         kind = getattr(extensions.snapshot_writers, self.writer)
         return kind(savefun=functools.partial(self.serializers.save_npz, compression=False))
 
-    def write(self, writer: Any, directory: Path, step: int) -> None:
+    def hand_to(self, writer: Any, directory: Path, step: int) -> None:
         arrays = self.serializers.npz.serialize(self.link)
         writer(self.place(directory, step).name, str(directory), arrays)
 
     def save(self, directory: Path, step: int) -> Pending:
         """By a writer of its own: after finalize(), which waits, one would never wait again."""
         writer = self.new_writer()
-        self.write(writer, directory, step)
+        self.hand_to(writer, directory, step)
         return Pending(committed=writer.finalize)
 
 
@@ -128,7 +122,7 @@ class ChainerThreadQueueWriter(ChainerSimpleWriter):
         self.queue = self.new_writer()
 
     def save(self, directory: Path, step: int) -> Pending:
-        self.write(self.queue, directory, step)
+        self.hand_to(self.queue, directory, step)
         return Pending(committed=self.queue._queue.join)
 
     def close(self) -> None:

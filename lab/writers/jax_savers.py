@@ -1,7 +1,5 @@
 """Orbax and DeepFreeze over JAX arrays. They are immutable: a restored state is a new one."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,24 +45,24 @@ class Orbax(Arrays):
         handler = self.library.StandardCheckpointHandler()
         self.checkpointer = getattr(self.library, self.maker)(handler)
 
-    def save(self, directory: Path, step: int) -> Pending:
+    def write(self, path: Path) -> Pending | None:
         arguments = self.library.args.StandardSave(self.arrays)
-        self.checkpointer.save(self.place(directory, step), args=arguments, **self.options)
-        return Pending()
+        self.checkpointer.save(path, args=arguments, **self.options)
+        return None
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.open(directory)
+    def read(self, path: Path) -> None:
+        self.open(path.parent)
         arguments = self.library.args.StandardRestore(self.arrays)
-        self.arrays = self.checkpointer.restore(self.place(directory, step), args=arguments)
+        self.arrays = self.checkpointer.restore(path, args=arguments)
         self.jax.block_until_ready(self.arrays)
 
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
+    def read_one(self, path: Path, name: str) -> Array:
         reader = self.library.Checkpointer(self.library.PyTreeCheckpointHandler())
         wanted = self.library.RestoreArgs(restore_type=numpy.ndarray)
         arguments = self.library.args.PyTreeRestore(
             item={name: self.arrays[name]}, restore_args={name: wanted}, partial_restore=True
         )
-        found: Array = reader.restore(self.place(directory, step), args=arguments)[name]
+        found: Array = reader.restore(path, args=arguments)[name]
         return found
 
     def close(self) -> None:
@@ -76,8 +74,8 @@ class OrbaxAsync(Orbax):
 
     maker = "AsyncCheckpointer"
 
-    def save(self, directory: Path, step: int) -> Pending:
-        super().save(directory, step)
+    def write(self, path: Path) -> Pending:
+        super().write(path)
         return Pending(committed=self.checkpointer.wait_until_finished)
 
 
@@ -131,10 +129,10 @@ class OrbaxTree(Orbax):
         handler = self.library.PyTreeCheckpointHandler(**self.how)
         self.checkpointer = getattr(self.library, self.maker)(handler)
 
-    def save(self, directory: Path, step: int) -> Pending:
+    def write(self, path: Path) -> Pending | None:
         arguments = self.library.args.PyTreeSave(self.named())
-        self.checkpointer.save(self.place(directory, step), args=arguments)
-        return Pending()
+        self.checkpointer.save(path, args=arguments)
+        return None
 
 
 class OrbaxTreeAsync(OrbaxAsync, OrbaxTree):
@@ -155,10 +153,10 @@ class OrbaxPlain(OrbaxTree):
     def named(self) -> dict[str, Any]:
         return {name.replace(".", "-"): array for name, array in self.arrays.items()}
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.open(directory)
+    def read(self, path: Path) -> None:
+        self.open(path.parent)
         arguments = self.library.args.PyTreeRestore(self.named())
-        found = self.checkpointer.restore(self.place(directory, step), args=arguments)
+        found = self.checkpointer.restore(path, args=arguments)
         self.arrays = {name: found[name.replace(".", "-")] for name in self.arrays}
         self.jax.block_until_ready(self.arrays)
 

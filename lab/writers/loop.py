@@ -4,8 +4,6 @@ A saver is made for one segment of training and closed after it. What its record
 complete after settle().
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -279,6 +277,3 @@ class AttachedLatency(Attached):
     name = "df-latency"
     title = "DeepFreeze, latency"
     profile = "latency"
-
-
-OURS = (Attached, AttachedLatency)

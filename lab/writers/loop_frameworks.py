@@ -1,7 +1,5 @@
 """The savers that come with each framework other than torch, beside a training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lab.writers import chainer_savers, jax_savers, tensorflow_savers

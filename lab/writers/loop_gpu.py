@@ -3,8 +3,6 @@
 All note when the state was captured. What a library does not sync, the bench does, and it counts.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections import OrderedDict

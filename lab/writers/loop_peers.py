@@ -4,8 +4,6 @@ All keep the newest two checkpoints, have one save in flight at most, and delete
 their own, so that neither retention nor a pile of copies is held against them.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections import deque

@@ -1,7 +1,5 @@
 """Ways in which the ranks of one data-parallel job save: one for all, or all together."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from pathlib import Path

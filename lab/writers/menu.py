@@ -4,8 +4,6 @@ MENU has the savers as each is measured by itself, VICTIMS as each is used under
 may be saved with in several ways there. Those beside a training are in loop.py and its neighbours.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ One process makes one saver, saves with it several times, or restores once. Unde
 `Victim`: an older checkpoint, a newer one, a load of what it takes for the newest.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -61,9 +59,13 @@ class StorageSaver(ABC):
     def open(self, directory: Path) -> None:  # noqa: B027 (most savers need nothing)
         """Sets up the parts that all saves share. Timed apart."""
 
-    @abstractmethod
     def save(self, directory: Path, step: int) -> Pending:
         """Saves as `step`, in a new place below `directory`."""
+        return self.write(self.place(directory, step)) or Pending()
+
+    def write(self, path: Path) -> Pending | None:
+        """Saves to that new path; None: it is done. Unless a saver has a save() of its own."""
+        raise NotImplementedError
 
     def place(self, directory: Path, step: int) -> Path:
         """Where step's bytes are."""
@@ -73,13 +75,20 @@ class StorageSaver(ABC):
         """Deletes an old checkpoint."""
         delete(self.place(directory, step))
 
-    @abstractmethod
     def restore(self, directory: Path, step: int) -> None:
         """Brings the checkpoint into the live state."""
+        self.read(self.place(directory, step))
+
+    def read(self, path: Path) -> None:
+        """Loads from that path. Unless a saver has a restore() of its own."""
+        raise NotImplementedError
 
     def load_one(self, directory: Path, step: int, name: str) -> Array:
+        return self.read_one(self.place(directory, step), name)
+
+    def read_one(self, path: Path, name: str) -> Array:
         """One tensor; by way of all others, unless the format can do better."""
-        self.restore(directory, step)
+        self.read(path)
         return self.contents()[name]
 
     def close(self) -> None:  # noqa: B027 (most savers need nothing)

@@ -1,7 +1,5 @@
 """What TensorFlow and Keras save variables with, and DeepFreeze over them."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from functools import cache
@@ -47,18 +45,18 @@ class TensorFlow(Variables):
         super().build()
         self.checkpoint = self.library.train.Checkpoint(state=self.variables)
 
-    def prefix(self, directory: Path, step: int) -> str:
-        return str(self.place(directory, step) / "checkpoint")
+    def prefix(self, path: Path) -> str:
+        return str(path / "checkpoint")
 
-    def save(self, directory: Path, step: int) -> Pending:
-        self.checkpoint.write(self.prefix(directory, step))
-        return Pending()
+    def write(self, path: Path) -> Pending | None:
+        self.checkpoint.write(self.prefix(path))
+        return None
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.checkpoint.read(self.prefix(directory, step)).assert_consumed()
+    def read(self, path: Path) -> None:
+        self.checkpoint.read(self.prefix(path)).assert_consumed()
 
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
-        reader = self.library.train.load_checkpoint(self.prefix(directory, step))
+    def read_one(self, path: Path, name: str) -> Array:
+        reader = self.library.train.load_checkpoint(self.prefix(path))
         escaped = name.replace(".", "..")
         return numpy.asarray(reader.get_tensor(f"state/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"))
 
@@ -66,14 +64,14 @@ class TensorFlow(Variables):
 class TensorFlowAsync(TensorFlow):
     """enable_async: returns once it has copied the variables. Keras's own it refuses."""
 
-    def save(self, directory: Path, step: int) -> Pending:
+    def write(self, path: Path) -> Pending:
         options = self.library.train.CheckpointOptions(enable_async=True)
-        self.checkpoint.write(self.prefix(directory, step), options=options)
+        self.checkpoint.write(self.prefix(path), options=options)
         return Pending(committed=self.checkpoint.sync)
 
-    def restore(self, directory: Path, step: int) -> None:
-        """Not read(): the asynchronous write() stores the counter of save(), too."""
-        self.checkpoint.restore(self.prefix(directory, step)).assert_consumed()
+    def read(self, path: Path) -> None:
+        """By its restore(): the asynchronous write() stores the counter of save(), too."""
+        self.checkpoint.restore(self.prefix(path)).assert_consumed()
 
 
 class SavedModel(TensorFlow):
@@ -84,15 +82,14 @@ class SavedModel(TensorFlow):
         self.module = self.library.Module()
         self.module.state = self.variables
 
-    def prefix(self, directory: Path, step: int) -> str:
-        return str(self.place(directory, step) / "variables" / "variables")
+    def prefix(self, path: Path) -> str:
+        return str(path / "variables" / "variables")
 
-    def save(self, directory: Path, step: int) -> Pending:
-        self.library.saved_model.save(self.module, str(self.place(directory, step)))
-        return Pending()
+    def write(self, path: Path) -> None:
+        self.library.saved_model.save(self.module, str(path))
 
-    def restore(self, directory: Path, step: int) -> None:
-        loaded = self.library.saved_model.load(str(self.place(directory, step)))
+    def read(self, path: Path) -> None:
+        loaded = self.library.saved_model.load(str(path))
         for name, variable in self.variables.items():
             variable.assign(loaded.state[name])
 
@@ -114,13 +111,13 @@ class TensorFlowManager(TensorFlow, Victim):
         newest = self.manager(directory).latest_checkpoint
         if newest is None:
             raise LookupError("the manager knows no checkpoint")
-        self.read(newest)
+        self.bring_back(newest)
         return []
 
     def load_older(self, directory: Path) -> None:
-        self.read(str(directory / f"ckpt-{OLDER}"))
+        self.bring_back(str(directory / f"ckpt-{OLDER}"))
 
-    def read(self, prefix: str) -> None:
+    def bring_back(self, prefix: str) -> None:
         self.checkpoint.restore(prefix).assert_consumed()
 
 
@@ -217,16 +214,15 @@ class KerasWeights(StorageSaver):
         """Its ending says in which format."""
         return directory / f"step-{step}{self.suffix}"
 
-    def save(self, directory: Path, step: int) -> Pending:
-        self.model.save_weights(self.place(directory, step), overwrite=True)
-        return Pending()
+    def write(self, path: Path) -> None:
+        self.model.save_weights(path, overwrite=True)
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.model.load_weights(self.place(directory, step))
+    def read(self, path: Path) -> None:
+        self.model.load_weights(path)
 
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
+    def read_one(self, path: Path, name: str) -> Array:
         h5py: Any = importlib.import_module("h5py")
-        with h5py.File(self.place(directory, step)) as file:
+        with h5py.File(path) as file:
             return numpy.asarray(file["layers/holder/vars"][str(self.layout.positions[name])])
 
 
@@ -235,16 +231,15 @@ class KerasModel(KerasWeights):
 
     suffix = ".keras"
 
-    def save(self, directory: Path, step: int) -> Pending:
-        self.model.save(self.place(directory, step), overwrite=True)
-        return Pending()
+    def write(self, path: Path) -> None:
+        self.model.save(path, overwrite=True)
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.model = keras().models.load_model(self.place(directory, step))
+    def read(self, path: Path) -> None:
+        self.model = keras().models.load_model(path)
 
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
+    def read_one(self, path: Path, name: str) -> Array:
         """By way of all others."""
-        return StorageSaver.load_one(self, directory, step, name)
+        return StorageSaver.read_one(self, path, name)
 
 
 class KerasLegacy(KerasModel):

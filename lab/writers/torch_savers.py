@@ -72,53 +72,49 @@ class DeepFreezeLatency(DeepFreeze):
 
 
 class TorchSave(TorchSaver):
-    def save(self, directory: Path, step: int) -> Pending:
-        torch.save(self.tensors, self.place(directory, step))
-        return Pending()
+    def write(self, path: Path) -> Pending | None:
+        torch.save(self.tensors, path)
+        return None
 
-    def mapped(self, directory: Path, step: int) -> dict[str, Tensor]:
+    def mapped(self, path: Path) -> dict[str, Tensor]:
         """The quickest of torch.load's ways: read where it is first used."""
-        found: dict[str, Tensor] = torch.load(self.place(directory, step), mmap=True)
+        found: dict[str, Tensor] = torch.load(path, mmap=True)
         return found
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.take(self.mapped(directory, step))
+    def read(self, path: Path) -> None:
+        self.take(self.mapped(path))
 
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
-        return self.mapped(directory, step)[name].clone().numpy()
+    def read_one(self, path: Path, name: str) -> Array:
+        return self.mapped(path)[name].clone().numpy()
 
 
 class TorchSaveSynced(TorchSave):
     """To a new name, synced, renamed, and the name synced."""
 
-    def save(self, directory: Path, step: int) -> Pending:
-        path = self.place(directory, step)
+    def write(self, path: Path) -> None:
         part = path.with_suffix(".part")
         with part.open("wb") as file:
             torch.save(self.tensors, file)
             file.flush()
             os.fsync(file.fileno())
         part.rename(path)
-        sync_directory(directory)
-        return Pending()
+        sync_directory(path.parent)
 
 
 class TorchSaveWhole(TorchSave):
     """torch.load as the tutorials have it, which is not the mapped way that is measured."""
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.take(torch.load(self.place(directory, step)))
+    def read(self, path: Path) -> None:
+        self.take(torch.load(path))
 
 
 class TorchSaveRenamed(TorchSaveWhole):
     """To another name, then over the one before."""
 
-    def save(self, directory: Path, step: int) -> Pending:
-        path = self.place(directory, step)
+    def write(self, path: Path) -> None:
         part = path.with_suffix(".part")
         torch.save(self.tensors, part)
         os.replace(part, path)
-        return Pending()
 
 
 class TorchSaveSyncedWhole(TorchSaveWhole, TorchSaveSynced):
@@ -128,26 +124,23 @@ class TorchSaveSyncedWhole(TorchSaveWhole, TorchSaveSynced):
 class TorchSaveLegacy(TorchSaver):
     """The format before zip files: one pickle after another, which nothing can map."""
 
-    def save(self, directory: Path, step: int) -> Pending:
-        place = self.place(directory, step)
-        torch.save(self.tensors, place, _use_new_zipfile_serialization=False)
-        return Pending()
+    def write(self, path: Path) -> None:
+        torch.save(self.tensors, path, _use_new_zipfile_serialization=False)
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.take(torch.load(self.place(directory, step)))
+    def read(self, path: Path) -> None:
+        self.take(torch.load(path))
 
 
 class Safetensors(TorchSaver):
-    def save(self, directory: Path, step: int) -> Pending:
-        save_file(self.tensors, self.place(directory, step))
-        return Pending()
+    def write(self, path: Path) -> None:
+        save_file(self.tensors, path)
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.take(load_file(self.place(directory, step)))
+    def read(self, path: Path) -> None:
+        self.take(load_file(path))
 
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
+    def read_one(self, path: Path, name: str) -> Array:
         opened: Any = safe_open
-        with opened(self.place(directory, step), framework="np") as file:
+        with opened(path, framework="np") as file:
             found: Array = file.get_tensor(name)
         return found
 
@@ -155,22 +148,20 @@ class Safetensors(TorchSaver):
 class Dcp(TorchSaver):
     """dcp.save without a process group, as are its relatives."""
 
-    def save(self, directory: Path, step: int) -> Pending:
-        writer = FileSystemWriter(self.place(directory, step))
-        save(self.tensors, storage_writer=writer, no_dist=True)
-        return Pending()
+    def write(self, path: Path) -> Pending | None:
+        save(self.tensors, storage_writer=FileSystemWriter(path), no_dist=True)
+        return None
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.load(directory, step, self.tensors)
+    def read(self, path: Path) -> None:
+        self.load(path, self.tensors)
 
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
+    def read_one(self, path: Path, name: str) -> Array:
         wanted = {name: torch.empty_like(self.tensors[name])}
-        self.load(directory, step, wanted)
+        self.load(path, wanted)
         return wanted[name].numpy()
 
-    def load(self, directory: Path, step: int, into: dict[str, Tensor]) -> None:
-        reader = FileSystemReader(self.place(directory, step))
-        load(into, storage_reader=reader, no_dist=True)
+    def load(self, path: Path, into: dict[str, Tensor]) -> None:
+        load(into, storage_reader=FileSystemReader(path), no_dist=True)
 
 
 class DcpAsync(Dcp):
@@ -179,8 +170,8 @@ class DcpAsync(Dcp):
     def options(self) -> dict[str, Any]:
         return {}
 
-    def save(self, directory: Path, step: int) -> Pending:
-        writer = FileSystemWriter(self.place(directory, step))
+    def write(self, path: Path) -> Pending:
+        writer = FileSystemWriter(path)
         started = async_save(self.tensors, storage_writer=writer, no_dist=True, **self.options())
         if isinstance(started, AsyncSaveResponse):
             return Pending(started.staging_completion.result, started.upload_completion.result)
@@ -234,17 +225,17 @@ class Torchsnapshot(TorchSaver):
     def objects(self) -> dict[str, Any]:
         return self.taken or {"state": self.library.StateDict(**self.tensors)}
 
-    def save(self, directory: Path, step: int) -> Pending:
-        self.library.Snapshot.take(str(self.place(directory, step)), self.objects())
-        return Pending()
+    def write(self, path: Path) -> Pending | None:
+        self.library.Snapshot.take(str(path), self.objects())
+        return None
 
-    def restore(self, directory: Path, step: int) -> None:
+    def read(self, path: Path) -> None:
         objects = self.objects()
-        self.library.Snapshot(str(self.place(directory, step))).restore(objects)
+        self.library.Snapshot(str(path)).restore(objects)
         self.take({name: objects["state"][name] for name in self.tensors})
 
-    def load_one(self, directory: Path, step: int, name: str) -> Array:
-        snapshot = self.library.Snapshot(str(self.place(directory, step)))
+    def read_one(self, path: Path, name: str) -> Array:
+        snapshot = self.library.Snapshot(str(path))
         found: Array = snapshot.read_object(f"0/state/{name}").numpy()
         return found
 
@@ -252,9 +243,9 @@ class Torchsnapshot(TorchSaver):
 class TorchsnapshotAsync(Torchsnapshot):
     """Snapshot.async_take: staged before the call returns."""
 
-    def save(self, directory: Path, step: int) -> Pending:
-        place = str(self.place(directory, step))
-        return Pending(committed=self.library.Snapshot.async_take(place, self.objects()).wait)
+    def write(self, path: Path) -> Pending:
+        taking = self.library.Snapshot.async_take(str(path), self.objects())
+        return Pending(committed=taking.wait)
 
 
 class TorchCheckpointing(TorchSaver):
@@ -278,8 +269,8 @@ class TorchCheckpointing(TorchSaver):
         config.storage_config = files.LocalFileSystemStorageConfig(use_direct_io=self.direct_io)
         self.manager = config.build()
 
-    def save(self, directory: Path, step: int) -> Pending:
-        done = self.manager.save(str(self.place(directory, step)), {"state": self.tensors})
+    def write(self, path: Path) -> Pending:
+        done = self.manager.save(str(path), {"state": self.tensors})
         return Pending() if done is None else Pending(self.wait_until_staged, done.result)
 
     def wait_until_staged(self) -> None:
@@ -287,10 +278,9 @@ class TorchCheckpointing(TorchSaver):
         with self.manager.lock():
             pass
 
-    def restore(self, directory: Path, step: int) -> None:
+    def read(self, path: Path) -> None:
         self.manage(sync=True)  # a process that only loads needs none that saves
-        place = str(self.place(directory, step))
-        loaded = self.manager.load(place, into={"state": self.tensors})
+        loaded = self.manager.load(str(path), into={"state": self.tensors})
         self.take(loaded["state"])
 
     def close(self) -> None:
@@ -331,15 +321,14 @@ class FastPersist(TorchSaver):
         kind = torch.empty(0, dtype=torch.uint8)
         self.buffer = self.handle.new_cpu_locked_tensor(AIO_BUFFER_BYTES, kind)
 
-    def save(self, directory: Path, step: int) -> Pending:
+    def write(self, path: Path) -> None:
         config = self.writers.FastFileWriterConfig(self.handle, self.buffer)
-        writer = self.writers.FastFileWriter(str(self.place(directory, step)), config)
+        writer = self.writers.FastFileWriter(str(path), config)
         torch.save(self.tensors, writer, _use_new_zipfile_serialization=False)
         writer.close()  # syncs
-        return Pending()
 
-    def restore(self, directory: Path, step: int) -> None:
-        self.take(torch.load(self.place(directory, step)))
+    def read(self, path: Path) -> None:
+        self.take(torch.load(path))
 
 
 class UtilsBuilder:
@@ -363,8 +352,8 @@ EVERY = 1 << 20  # steps: no second save comes
 class TorchSaveThread(TorchSave):
     """A way that many programs use: torch.save of the live tensors in a thread, without a copy."""
 
-    def save(self, directory: Path, step: int) -> Pending:
-        thread = Thread(target=torch.save, args=(self.tensors, self.place(directory, step)))
+    def write(self, path: Path) -> Pending:
+        thread = Thread(target=torch.save, args=(self.tensors, path))
         thread.start()
         return Pending(committed=thread.join)
 

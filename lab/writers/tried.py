@@ -1,7 +1,5 @@
 """The writers that are compared: bench's savers, and whose they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from lab.measure.row import Row

@@ -4,8 +4,6 @@ Normal numbers, drawn once and repeated from another place in each tensor: as in
 weights to what looks less far back than POOL_COUNT numbers, and made at the speed of a copy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 

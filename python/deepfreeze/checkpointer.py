@@ -16,7 +16,7 @@ from deepfreeze.base.arguments import absolute, absolute_parent, checked_step, f
 from deepfreeze.base.names import KeyFilter
 from deepfreeze.describe import CheckpointList, Described, SaveLines
 from deepfreeze.errors import CheckpointError
-from deepfreeze.frameworks.in_use.adapters import adapters_in_use, environment
+from deepfreeze.frameworks.in_use.adapters import adapters_in_use
 from deepfreeze.frameworks.in_use.ranks import declining, ranks_of_job
 from deepfreeze.interval.budget import policy_of
 from deepfreeze.interval.policy import Every, Keep, SavePolicy
@@ -33,10 +33,10 @@ from deepfreeze.restoring.restorer import (
 )
 from deepfreeze.saving.attached import LazyCapture
 from deepfreeze.saving.calls import Calls, alone
-from deepfreeze.saving.capture import paused_gc, table_of, walk
+from deepfreeze.saving.capture import Capture, paused_gc, table_of, walk
 from deepfreeze.saving.closing import close_engine, closed, end_engine, opened
+from deepfreeze.saving.guards import Watch
 from deepfreeze.saving.handle import Completer, SaveHandle, check_process
-from deepfreeze.saving.window import Watch
 from deepfreeze.state.memo import Memo
 
 log = logging.getLogger("deepfreeze")
@@ -117,6 +117,7 @@ class Checkpointer(Described):
             audit_saves=audit_saves,
             read_only=read_only,
         )
+        self._declining = declining(self._engine, self._ranks)
         self._calls = Calls()
         self._lazy = LazyCapture(self._engine, self._calls)
         self._policy, self._strict_saves = policy_of(every), strict_saves
@@ -174,13 +175,10 @@ class Checkpointer(Described):
         except CheckpointError:  # the other ranks are lost: the save will report it
             return True
 
-    def _declining(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._ranks is None else declining(self._engine)
-
     def _arm(self, state: object) -> None:
         try:
-            _, owners, table, watches = self._captured(state)
-            self._lazy.arm(owners, table, watches)
+            capture, table, watches = self._captured(state)
+            self._lazy.arm(capture.owners, table, watches)
             self._policy.armed()
         except CheckpointError as error:  # the save itself will report it
             log.debug("no early capture: %s", error)
@@ -193,11 +191,11 @@ class Checkpointer(Described):
         restore(), once the state has its full size: optimizers make theirs in their first step.
         Raises the errors that save() would, and CheckpointError if memory or disk space is refused.
         """
-        with self._declining():
+        with self._declining:
             self._raise_failed()
             self._lazy.discard_early()  # it uses the same table
-            text, _, table, _ = self._captured(state)
-        self._engine.prewarm(table, text, self._lazy.streams())
+            capture, table, _ = self._captured(state)
+        self._engine.prewarm(table, capture.text, self._lazy.streams())
         self._policy.interrupted()
 
     @alone()
@@ -227,11 +225,13 @@ class Checkpointer(Described):
     ) -> SaveHandle | None:
         """Checks the caller's arguments; then a save begins."""
         try:
-            with self._declining():
+            with self._declining:
                 self._raise_failed()
                 step = checked_step(step)
-                self._half_restored.refuse(step)
-                numbers, texts = floats(metrics or {}), strings(tags or {})
+                if self._half_restored.why is not None:  # a mixture is never saved
+                    raise self._half_restored.error(step)
+                numbers = floats(metrics) if metrics else {}
+                texts = strings(tags) if tags else {}
             self._policy.saving()
             return self._hand_over(step, state, numbers, texts)
         finally:
@@ -242,18 +242,18 @@ class Checkpointer(Described):
     ) -> SaveHandle | None:
         """Captures the state, gives it to the engine, and follows the save from there on."""
         try:
-            with self._declining():
-                text, owners, table, watches = self._captured(state)
+            with self._declining:
+                capture, table, watches = self._captured(state)
                 self._lazy.settle_early(watches)
             # Ctrl-C may arrive as the engine returns. The native handle is then dropped; its
             # destructor stops reading the tensors and fails the save.
             native = self._engine.save(
                 step,
                 table,
-                text,
+                capture.text,
                 metrics,
                 tags,
-                environment(),
+                capture.environment,
                 # Device memory is copied later, guarded or not, and is held until then.
                 confirm=bool(watches) or self._lazy.is_on_devices,
                 streams=self._lazy.streams(),
@@ -261,7 +261,10 @@ class Checkpointer(Described):
         except CheckpointError as error:
             if error.code in ("encode", "invalid_argument", "mismatch"):
                 raise
-            return self._failed_at_once(step, error)
+            self._policy.saved()
+            failed = SaveHandle(step, None)
+            self._completer.failed_at_once(failed, error)
+            return failed
         finally:
             self._engine.discard_capture()  # does nothing unless the engine was not reached
         if native is None:
@@ -272,7 +275,7 @@ class Checkpointer(Described):
         try:
             # If all is copied already, nothing can be torn: the engine asks for no confirmation.
             late = native.status().guarded_bytes > 0
-            window = self._lazy.open_window(owners, watches) if late else None
+            window = self._lazy.open_window(capture.owners, watches) if late else None
             handle = SaveHandle(step, native, window)
             self._completer.add(handle)
         except BaseException:
@@ -281,18 +284,12 @@ class Checkpointer(Described):
         self._policy.saved(handle)
         return handle
 
-    def _captured(self, state: object) -> tuple[str, list[object], _core.Table, dict[int, Watch]]:
+    def _captured(self, state: object) -> tuple[Capture, _core.Table, dict[int, Watch]]:
         with paused_gc():
             capture = walk(state, self._memo, self._ranks.rank if self._ranks else None)
             watches = self._lazy.watch(capture)
             table = table_of(capture.own_entries(), self._memo)
-            return capture.text, capture.owners, table, watches
-
-    def _failed_at_once(self, step: int, error: CheckpointError) -> SaveHandle:
-        self._policy.saved()
-        handle = SaveHandle(step, None)
-        self._completer.failed_at_once(handle, error)
-        return handle
+            return capture, table, watches
 
     @alone(refused=True)
     def restore(
@@ -334,7 +331,8 @@ class Checkpointer(Described):
         info, plan, passed_over = found
         if not self._is_of_parent:
             self._engine.continue_from(info)
-        self._half_restored.restored(plan, whole=keys is None and strict)
+        if self._half_restored.why is not None:
+            self._half_restored.restored(plan, whole=keys is None and strict)
         self._policy.saved()
         self.last_restore = restorer.report(info, plan, passed_over)
         return info.step
@@ -494,7 +492,6 @@ class Checkpointer(Described):
             raise CheckpointError("this checkpointer is closed", code="invalid_argument")
 
     def _raise_failed(self) -> None:
-        self._check_usable()
         error = self._completer.take_unraised() if self._strict_saves else None
         if error is not None:
             raise error

@@ -180,7 +180,7 @@ def test_one_entry_of_an_unknown_type_stays_alone(
     df.register_type(Special, name, lambda _: 1, lambda _: Special())
     stored, live = Extra(), Extra()
     save(ckpt, 1, {"m": stored})
-    monkeypatch.delitem(registry._by_name, name)
+    monkeypatch.delitem(registry.REGISTERED_NAMES, name)
     ckpt.restore({"m": live}, strict=False)
     assert_same(live.inner.weight, stored.inner.weight)
     assert ckpt.last_restore is not None

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 import deepfreeze as df
 from deepfreeze import _core
-from deepfreeze.saving.window import Watch, Window
+from deepfreeze.saving.attached import Window
+from deepfreeze.saving.guards import Watch
 
 ROWS, WIDTH = 1024, 64  # 256 KiB
 
@@ -189,7 +190,7 @@ def ends_soon(call: Callable[[], object]) -> None:
 def test_none_after_a_state_that_was_refused(
     ckpt: df.Checkpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deepfreeze.state.tree.TEXT_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr("deepfreeze.state.encoder.TEXT_BYTES_MAX", 1 << 20)
     for step, value in enumerate([1.5, list(range(300_000)), None]):
         if isinstance(value, list):
             with pytest.raises(df.EncodeError):

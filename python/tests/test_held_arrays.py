@@ -12,7 +12,7 @@ import numpy as np
 import deepfreeze as df
 from deepfreeze.frameworks.held import HeldArrays
 from deepfreeze.saving.capture import Capture
-from deepfreeze.state.registry import _by_class, _by_name
+from deepfreeze.state.registry import REGISTERED, REGISTERED_NAMES
 
 
 def stored(*arrays: Any) -> tuple[Capture, list[str]]:
@@ -61,5 +61,5 @@ def test_arrays_of_a_registered_type_go_to_its_own_function() -> None:
     try:
         text = Capture({"in a dict": np.arange(2), "in a list": [np.arange(2)]}).text
     finally:
-        del _by_class[np.ndarray], _by_name["test.listed"]
+        del REGISTERED[np.ndarray], REGISTERED_NAMES["test.listed"]
     assert text.count('"t":"test.listed","v":[0,1]') == 2

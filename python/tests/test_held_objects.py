@@ -184,6 +184,14 @@ def test_a_held_object_that_the_live_one_lacks(ckpt: df.Checkpointer) -> None:
         ckpt.restore({"t": Trainer(model=nn.Linear(2, 2))})
 
 
+def test_a_held_object_whose_holder_became_an_optimizer_of_torch(ckpt: df.Checkpointer) -> None:
+    saved = make()
+    save(ckpt, 1, saved)
+    live = torch.optim.SGD(saved["m"].parameters(), lr=0.1)
+    with pytest.raises(df.MismatchError, match=r"o\.held\.base_optimizer: .* torch\.SGD lacks"):
+        ckpt.restore({"m": saved["m"], "o": live})
+
+
 class Average:
     """Holds a copy of a module, and gives its tensors: themselves, or copies of them."""
 

@@ -7,7 +7,7 @@ import torch
 from testkit import assert_same, data_file, header, save
 
 import deepfreeze as df
-from deepfreeze.frameworks.torch.parameter_names import ParameterNames
+from deepfreeze.frameworks.torch.optimizers import ParameterNames
 from deepfreeze.restoring import restorer as reading
 
 

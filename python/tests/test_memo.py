@@ -16,8 +16,8 @@ from torch import nn
 import deepfreeze as df
 from deepfreeze.frameworks.torch import memo as torch_memo
 from deepfreeze.saving.capture import Capture, walk
+from deepfreeze.state.encoder import TextMemo, dumps
 from deepfreeze.state.memo import Memo
-from deepfreeze.state.tree import TextMemo, dumps
 
 CHANGES_PER_STATE = 12
 STATES = 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pkgutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,8 +31,7 @@ def void(_: object) -> None:
 
 def comes_inside(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """A signal, once, when that function of the package is called."""
-    module, _, name = place.rpartition(".")
-    whole = getattr(__import__(module, fromlist=[name]), name)
+    whole = pkgutil.resolve_name(place)
 
     def signalled(*given: Any, **more: Any) -> Any:
         monkeypatch.setattr(place, whole)
@@ -52,7 +52,7 @@ def assert_saved(ckpt: df.Checkpointer, step: int, state: dict[str, torch.Tensor
 
 
 # Between the walk, whose copies the table points to, and the engine.
-INSIDE_SAVE = "deepfreeze.checkpointer.environment"
+INSIDE_SAVE = "deepfreeze.saving.attached.LazyCapture.settle_early"
 
 
 @pytest.mark.parametrize("call", ["save", "step", "prewarm"])

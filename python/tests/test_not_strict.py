@@ -172,6 +172,19 @@ def test_a_half_restored_state_is_whole_only_if_all_that_was_touched_is(run: Pat
         save(ckpt, 3, live)
 
 
+def test_each_option_of_an_optimizer_counts_as_touched(ckpt: df.Checkpointer) -> None:
+    optimizer = torch.optim.SGD([torch.ones(2, requires_grad=True)], lr=0.1)
+    save(ckpt, 1, {"o": optimizer, "f": Refuses()})
+    live = {"o": optimizer, "f": Refuses()}
+    with pytest.raises(df.CheckpointError, match="on purpose"):
+        ckpt.restore(live, keys=["o.param_groups.*", "f"])
+    ckpt.restore(live, keys=["o.param_groups.0.lr", "f"])
+    with pytest.raises(df.CheckpointError, match="half restored"):
+        ckpt.save(2, live)
+    ckpt.restore(live, keys=["o.param_groups.*", "f"])
+    save(ckpt, 2, live)
+
+
 def test_each_rank_reports_what_it_left_alone(tmp_path: Path) -> None:
     run, place = tmp_path / "run", tmp_path / "ranks"
 

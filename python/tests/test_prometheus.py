@@ -16,7 +16,7 @@ import deepfreeze as df
 from deepfreeze.metrics.counters import SaveCounters
 from deepfreeze.metrics.exposition import BUCKETS, Histogram
 from deepfreeze.metrics.textfile import Textfile
-from deepfreeze.saving.window import Window
+from deepfreeze.saving.attached import Window
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')

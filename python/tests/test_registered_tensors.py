@@ -1,5 +1,6 @@
 """Registered subclasses of torch.Tensor, wherever a value can stand."""
 
+from collections.abc import Iterator
 from operator import is_
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,9 @@ def tagged(value: float, count: int = 2) -> torch.Tensor:
 
 
 @pytest.fixture(autouse=True)
-def _types(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_by_class", dict(registry._by_class))
-    monkeypatch.setattr(registry, "_by_name", dict(registry._by_name))
+def _types() -> Iterator[None]:
+    tables: list[dict[Any, Any]] = [registry.REGISTERED, registry.REGISTERED_NAMES]
+    before = [dict(table) for table in tables]
     df.register_type(
         Tagged, "test.tagged",
         lambda x: x.as_subclass(torch.Tensor), lambda x: x.as_subclass(Tagged),
@@ -84,6 +85,10 @@ def _types(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda x: x.as_subclass(torch.Tensor).clone(), lambda x: x.as_subclass(Copied),
     )  # fmt: skip
     df.register_type(Scaled, "test.registered.scaled")
+    yield
+    for table, old in zip(tables, before, strict=True):
+        table.clear()
+        table.update(old)
 
 
 def report(ckpt: df.Checkpointer) -> df.RestoreReport:
@@ -244,7 +249,7 @@ def test_without_being_registered_it_is_refused_by_name(ckpt: df.Checkpointer, r
 
     with pytest.raises(df.EncodeError, match=r"^x: .*Unknown can't .*df\.register_type"):
         ckpt.save(1, {"x": torch.ones(1).as_subclass(Unknown)})
-    del registry._by_class[Scaled]
+    del registry.REGISTERED[Scaled]
     net = nn.Module()
     net.register_buffer("weight", scaled(1))
     cases: list[tuple[Any, Any]] = [(torch.ones(2, 3), scaled(1)), (nn.Linear(1, 1), net)]

@@ -11,8 +11,8 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 
 import deepfreeze as df
 from deepfreeze.frameworks.torch import modules as torch_modules
-from deepfreeze.frameworks.torch import parameter_names as torch_parameter_names
-from deepfreeze.frameworks.torch.names import canonical_names, names_of_now
+from deepfreeze.frameworks.torch import optimizers as torch_optimizers
+from deepfreeze.frameworks.torch.modules import canonical_names, names_of_now
 
 
 class Foreign(nn.Module):
@@ -78,7 +78,7 @@ def test_a_checkpoint_of_version_0_1_has_them_and_is_restored(
 ) -> None:
     stored = made(there(), 1)
     with monkeypatch.context() as patch:
-        for place in (torch_modules, torch_parameter_names):
+        for place in (torch_modules, torch_optimizers):
             patch.setattr(place, "canonical_names", private_only)
         save(ckpt, 1, stored)
     names = header(data_file(ckpt.path, 1))

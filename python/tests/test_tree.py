@@ -11,10 +11,9 @@ from testkit import same
 
 import deepfreeze as df
 from deepfreeze.base.names import KeyFilter, KeyTable, component, join
-from deepfreeze.state.decoder import Decoder
-from deepfreeze.state.encoder import DEPTH_MAX, Encoder
-from deepfreeze.state.tree import dumps, loads
-from deepfreeze.state.tree_queries import pruned
+from deepfreeze.state.encoder import DEPTH_MAX, Encoder, dumps
+from deepfreeze.state.tree import Decoder, loads
+from deepfreeze.state.tree_parts import pruned
 
 
 class NoLeaves:
@@ -227,7 +226,7 @@ def test_a_cycle_is_refused() -> None:
 
 
 def test_a_tree_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepfreeze.state.tree.TEXT_BYTES_MAX", 1000)
+    monkeypatch.setattr("deepfreeze.state.encoder.TEXT_BYTES_MAX", 1000)
     assert text_of(["x" * 996])
     for text in ("x" * 997, "\u20ac" * 333):  # bytes count, not characters
         with pytest.raises(df.EncodeError, match="more than 1000"):

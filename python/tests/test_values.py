@@ -163,7 +163,7 @@ def test_an_unknown_registered_type_is_refused_first(ckpt: df.Checkpointer) -> N
 
     df.register_type(Own, "test.own", lambda _: 1, lambda _: Own())
     save(ckpt, 1, {"x": torch.ones(1), "o": Own()})
-    del registry._by_name["test.own"]
+    del registry.REGISTERED_NAMES["test.own"]
     live: dict[str, Any] = {"x": torch.zeros(1), "o": None}
     with pytest.raises(df.MismatchError, match=r"^o: the type 'test\.own' is not known"):
         ckpt.restore(live)

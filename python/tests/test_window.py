@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 import deepfreeze as df
+from deepfreeze.saving.attached import Window
 from deepfreeze.saving.guards import LAZY_BYTES_MIN, Guards
-from deepfreeze.saving.window import Window
 
 WIDTH = 256  # a weight of 256 KiB
 ELEMENT_BYTES = 4

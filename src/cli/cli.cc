@@ -35,9 +35,10 @@ int report(const Error& error, const std::string& verb, Console& console) {
   fmt::print(console.err, "deepfreeze{}{}: {}\n", verb.empty() ? "" : " ", verb,
              readable(error.message()));
   if (console.json) {
-    nlohmann::ordered_json document = json_document(verb);
-    document["error"] = error_json(error);
-    print_json(console.out, document);
+    JsonWriter document = json_document(verb);
+    document.key("error");
+    write_error(document, error);
+    print_json(console.out, std::move(document));
   }
   return error.code() == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
 }
@@ -86,7 +87,7 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
 }  // namespace
 
 int run_cli(int argc, const char* const* argv, Console console) {
-  // The core does not throw; the libraries for arguments and JSON may, if memory runs out.
+  // The core does not throw; the library for arguments may, if memory runs out.
   try {
     return parse_and_run(argc, argv, console);
   } catch (const std::exception& error) {

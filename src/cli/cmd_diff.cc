@@ -52,43 +52,46 @@ void print_objects(const std::vector<ObjectDiff>& objects, Console& console) {
   if (!table.empty()) table.print(console.out);
 }
 
-nlohmann::ordered_json tensor_json(const TensorDiff& entry) {
-  nlohmann::ordered_json json{{"key", entry.key}, {"result", entry.what}};
-  if (!entry.numbers) return json;
-  const TensorDifference& numbers = *entry.numbers;
-  json["count"] = numbers.count;
-  json["differing"] = numbers.differing;
-  json["incomparable"] = numbers.incomparable;
-  json["max_abs"] = number_json(numbers.max_abs);
-  json["l2"] = number_json(numbers.l2);
-  json["l2_relative"] = number_json(numbers.l2_relative);
-  return json;
+void write_tensor(JsonWriter& json, const TensorDiff& entry) {
+  json.begin_object();
+  json.members("key", entry.key, "result", entry.what);
+  if (entry.numbers) {
+    const TensorDifference& numbers = *entry.numbers;
+    json.members("count", numbers.count, "differing", numbers.differing, "incomparable",
+                 numbers.incomparable, "max_abs", numbers.max_abs, "l2", numbers.l2, "l2_relative",
+                 numbers.l2_relative);
+  }
+  json.end_object();
 }
 
-nlohmann::ordered_json side_json(const OpenedCheckpoint& checkpoint) {
-  nlohmann::ordered_json json{{"path", checkpoint.run.path},
-                              {"id", checkpoint.run.listing.run.run_id}};
-  json.update(point_members(checkpoint.snapshot->manifest().point));
-  return json;
+void write_object(JsonWriter& json, const ObjectDiff& object) {
+  json.object("path", object.path, "a", object.a, "b", object.b);
+}
+
+void write_side(JsonWriter& json, const OpenedCheckpoint& checkpoint) {
+  json.begin_object();
+  json.members("path", checkpoint.run.path, "id", checkpoint.run.listing.run.run_id);
+  write_point_members(json, checkpoint.snapshot->manifest().point);
+  json.end_object();
 }
 
 void print_diff_json(const OpenedCheckpoint& a, const OpenedCheckpoint& b,
                      const std::vector<TensorDiff>& entries, const std::vector<ObjectDiff>& objects,
                      bool all, Console& console) {
-  const auto equal_count = std::ranges::count_if(entries, &TensorDiff::equal);
-  nlohmann::ordered_json document = json_document("diff");
-  document["a"] = side_json(a);
-  document["b"] = side_json(b);
-  document["equal_tensors"] = equal_count;
-  document["tensors"] = nlohmann::ordered_json::array();
+  JsonWriter document = json_document("diff");
+  document.key("a");
+  write_side(document, a);
+  document.key("b");
+  write_side(document, b);
+  document.members("equal_tensors", std::ranges::count_if(entries, &TensorDiff::equal));
+  document.key("tensors");
+  document.begin_array();
   for (const TensorDiff& entry : entries) {
-    if (!entry.equal() || all) document["tensors"].push_back(tensor_json(entry));
+    if (!entry.equal() || all) write_tensor(document, entry);
   }
-  document["objects"] = nlohmann::ordered_json::array();
-  for (const ObjectDiff& object : objects) {
-    document["objects"].push_back({{"path", object.path}, {"a", object.a}, {"b", object.b}});
-  }
-  print_json(console.out, document);
+  document.end_array();
+  document.members("objects", json_array(objects, write_object));
+  print_json(console.out, std::move(document));
 }
 
 Result<ExitCode> run_diff(const DiffArguments& arguments, Console& console) {

@@ -86,44 +86,39 @@ Result<Visit> visit_run(const DoctorArguments& arguments, const Console& console
   return visit;
 }
 
-nlohmann::ordered_json complaint_json(const Complaint& complaint) {
-  return {{"kind", complaint.kind},   {"weight", to_string(complaint.weight)},
-          {"place", complaint.place}, {"detail", complaint.detail},
-          {"bytes", complaint.bytes}, {"tensors", complaint.tensors},
-          {"means", complaint.means}, {"remedy", complaint.remedy}};
+void write_complaint(JsonWriter& json, const Complaint& complaint) {
+  json.object("kind", complaint.kind, "weight", to_string(complaint.weight), "place",
+              complaint.place, "detail", complaint.detail, "bytes", complaint.bytes, "tensors",
+              complaint.tensors, "means", complaint.means, "remedy", complaint.remedy);
 }
 
-nlohmann::ordered_json leaving_json(const Leaving& leaving) {
-  nlohmann::ordered_json json{{"place", leaving.name}, {"bytes", leaving.bytes}};
-  if (!leaving.why.empty()) json["why"] = leaving.why;
-  return json;
+void write_leaving(JsonWriter& json, const Leaving& leaving) {
+  json.begin_object();
+  json.members("place", leaving.name, "bytes", leaving.bytes);
+  if (!leaving.why.empty()) json.members("why", leaving.why);
+  json.end_object();
 }
 
-template <class T, class Fn>
-nlohmann::ordered_json array_of(const std::vector<T>& items, Fn to_json) {
-  nlohmann::ordered_json array = nlohmann::ordered_json::array();
-  for (const T& item : items) array.push_back(to_json(item));
-  return array;
-}
-
-nlohmann::ordered_json visit_json(const Visit& visit) {
-  nlohmann::ordered_json document = json_document("doctor");
-  document["run"] = {{"path", visit.run.path}, {"id", visit.run.listing.run.run_id}};
-  document["good"] = visit.good() && !visit.error;
-  document["failed"] = visit.failed();
-  document["findings"] = array_of(visit.complaints, complaint_json);
-  document["blocks_read"] = visit.blocks_read;
-  document["checkpoints"] = array_of(visit.readings, reading_json);
-  document["repaired"] = array_of(visit.repairs.mended, [](const Mended& mended) {
-    return nlohmann::ordered_json{{"place", mended.place}, {"how", mended.how}};
-  });
-  document["not_repaired"] = array_of(visit.repairs.refused, [](const NotMended& refused) {
-    return nlohmann::ordered_json{{"place", refused.place}, {"why", refused.why}};
-  });
-  document["deleted"] = array_of(visit.debris.deleted, leaving_json);
-  document["not_deleted"] = array_of(visit.debris.left, leaving_json);
-  if (visit.error) document["error"] = error_json(*visit.error);
-  return document;
+void print_visit_json(const Visit& visit, std::ostream& out) {
+  const auto write_mended = [](JsonWriter& json, const Mended& mended) {
+    json.object("place", mended.place, "how", mended.how);
+  };
+  const auto write_refused = [](JsonWriter& json, const NotMended& refused) {
+    json.object("place", refused.place, "why", refused.why);
+  };
+  JsonWriter document = json_document("doctor", visit.run);
+  document.members("good", visit.good() && !visit.error, "failed", visit.failed(), "findings",
+                   json_array(visit.complaints, write_complaint), "blocks_read", visit.blocks_read,
+                   "checkpoints", json_array(visit.readings, write_reading), "repaired",
+                   json_array(visit.repairs.mended, write_mended), "not_repaired",
+                   json_array(visit.repairs.refused, write_refused), "deleted",
+                   json_array(visit.debris.deleted, write_leaving), "not_deleted",
+                   json_array(visit.debris.left, write_leaving));
+  if (visit.error) {
+    document.key("error");
+    write_error(document, *visit.error);
+  }
+  print_json(out, std::move(document));
 }
 
 void print_complaint(const Complaint& complaint, std::ostream& out) {
@@ -174,7 +169,7 @@ Result<ExitCode> run_doctor(const DoctorArguments& arguments, Console& console) 
     fmt::print(console.err, "deepfreeze doctor: {}\n", readable(visit.error->message()));
   }
   if (console.json) {
-    print_json(console.out, visit_json(visit));
+    print_visit_json(visit, console.out);
   } else {
     print_visit(visit, console.out);
   }

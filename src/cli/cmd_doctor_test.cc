@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "cli/test_run.h"
 #include "format/sealed_fixture.h"
-#include "format/strict_json.h"
 #include "inspect/doctor_exam.h"
 #include "manifest/commit.h"
 #include "manifest/run_directory.h"

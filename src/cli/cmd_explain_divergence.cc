@@ -50,42 +50,37 @@ void print_divergence(const Comparison& found, Console& console) {
   fmt::print(console.out, "likely cause: {}\n", divergence.cause);
 }
 
-nlohmann::ordered_json divergence_json(const FirstDifference& divergence) {
-  nlohmann::ordered_json json{{"step", divergence.step},
-                              {"kinds", nlohmann::ordered_json::array()}};
-  for (const KindDiff& each : divergence.kinds) {
-    json["kinds"].push_back({{"kind", name_of(each.kind)},
-                             {"tensors", each.tensors},
-                             {"values", each.values},
-                             {"first", each.first}});
-  }
-  json["elements"] = divergence.elements;
-  json["l2_relative"] = number_json(divergence.l2_relative);
-  json["environment"] = nlohmann::ordered_json::array();
-  for (const EnvironmentDiff& each : divergence.environment) {
-    json["environment"].push_back({{"name", each.name}, {"a", each.a}, {"b", each.b}});
-  }
-  json["cause"] = divergence.cause;
-  return json;
-}
-
-nlohmann::ordered_json run_json(const OpenedRun& run) {
-  return {{"path", run.path}, {"id", run.listing.run.run_id}};
+void write_divergence(JsonWriter& json, const FirstDifference& divergence) {
+  const auto write_kind = [](JsonWriter& list, const KindDiff& each) {
+    list.object("kind", name_of(each.kind), "tensors", each.tensors, "values", each.values, "first",
+                each.first);
+  };
+  const auto write_environment = [](JsonWriter& list, const EnvironmentDiff& each) {
+    list.object("name", each.name, "a", each.a, "b", each.b);
+  };
+  json.object("step", divergence.step, "kinds", json_array(divergence.kinds, write_kind),
+              "elements", divergence.elements, "l2_relative", divergence.l2_relative, "environment",
+              json_array(divergence.environment, write_environment), "cause", divergence.cause);
 }
 
 void print_comparison_json(const OpenedRun& a, const OpenedRun& b, const Comparison& found,
                            Console& console) {
-  nlohmann::ordered_json document = json_document("explain-divergence");
-  document["a"] = run_json(a);
-  document["b"] = run_json(b);
-  document["common_steps"] = found.common_steps;
-  if (found.equal_through) document["equal_through"] = *found.equal_through;
-  if (found.divergence) document["divergence"] = divergence_json(*found.divergence);
-  if (found.values) {
-    document["values_differ"] = {{"step", found.values->step},
-                                 {"first", found.values->kinds[0].first}};
+  JsonWriter document = json_document("explain-divergence");
+  document.key("a");
+  write_run(document, a);
+  document.key("b");
+  write_run(document, b);
+  document.members("common_steps", found.common_steps);
+  if (found.equal_through) document.members("equal_through", *found.equal_through);
+  if (found.divergence) {
+    document.key("divergence");
+    write_divergence(document, *found.divergence);
   }
-  print_json(console.out, document);
+  if (found.values) {
+    document.key("values_differ");
+    document.object("step", found.values->step, "first", found.values->kinds[0].first);
+  }
+  print_json(console.out, std::move(document));
 }
 
 Result<ExitCode> explain_divergence(const DivergenceArguments& arguments, Console& console) {

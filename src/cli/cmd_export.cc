@@ -96,26 +96,27 @@ Result<ExitCode> run_export(const ExportArguments& arguments, Console& console) 
   DF_TRY_VOID(copy_tensors(*checkpoint.snapshot, specs, layout, file, console));
   DF_TRY_VOID(file.publish());
 
-  nlohmann::ordered_json logical = nlohmann::ordered_json::object();
+  JsonWriter document = json_document("export");
+  document.key("checkpoint");
+  write_point(document, checkpoint.snapshot->manifest().point);
+  document.members("out", arguments.out, "tensors", specs.size(), "bytes",
+                   header.size() + layout.data_bytes);
+  document.key("logical_dtypes");
+  document.begin_object();
   for (const TensorSpec& spec : renamed) {
     if (spec.logical_dtype.empty()) continue;
-    logical[spec.key] = spec.logical_dtype;
+    document.members(spec.key, spec.logical_dtype);
     fmt::print(console.err, "warning: {} is exported as it is stored, {} {}, and means {}\n",
                readable(spec.key), dtype_name(spec.dtype), shape_text(spec.shape),
                readable(spec.logical_dtype));
   }
+  document.end_object();
   if (!console.json) {
     fmt::print(console.out, "{} tensors, {}, to {}\n", specs.size(), human_bytes(layout.data_bytes),
                readable(arguments.out));
     return kExitGood;
   }
-  nlohmann::ordered_json document = json_document("export");
-  document["checkpoint"] = point_members(checkpoint.snapshot->manifest().point);
-  document["out"] = arguments.out;
-  document["tensors"] = specs.size();
-  document["bytes"] = header.size() + layout.data_bytes;
-  document["logical_dtypes"] = logical;
-  print_json(console.out, document);
+  print_json(console.out, std::move(document));
   return kExitGood;
 }
 

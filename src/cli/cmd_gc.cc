@@ -121,16 +121,27 @@ std::string recorded_text(const Keep& keep) {
   return fmt::format("by the rule that the run records: keep {}", fmt::join(rules, ", "));
 }
 
-nlohmann::ordered_json keep_json(const Keep& keep) {
-  nlohmann::ordered_json json{{"last", nullptr}, {"every", nullptr}, {"best", nullptr}};
-  if (keep.last) json["last"] = *keep.last;
-  if (keep.every) json["every"] = *keep.every;
-  if (keep.best) {
-    json["best"] = {{"metric", keep.best->metric},
-                    {"better", keep.best->better == Keep::Better::kMin ? "min" : "max"},
-                    {"count", keep.best->count}};
-  }
-  return json;
+void write_best(JsonWriter& json, const Keep::Best& best) {
+  json.object("metric", best.metric, "better", best.better == Keep::Better::kMin ? "min" : "max",
+              "count", best.count);
+}
+
+void print_report_json(const OpenedRun& run, const Rules& rules, const GarbageReport& report,
+                       bool dry_run, Console& console) {
+  JsonWriter document = json_document("gc", run);
+  document.members("dry_run", dry_run);
+  document.key("keep");
+  document.begin_object();
+  document.members("last", rules.keep.last, "every", rules.keep.every);
+  document.key("best");
+  rules.keep.best ? write_best(document, *rules.keep.best) : document.value(nullptr);
+  document.end_object();
+  const auto write_name = [](JsonWriter& json, const AttemptName& name) {
+    json.value(attempt_dir_name(name));
+  };
+  document.members("keep_recorded", rules.recorded, "removed",
+                   json_array(report.removed, write_name), "bytes_freed", report.bytes_freed);
+  print_json(console.out, std::move(document));
 }
 
 void print_report(const GarbageReport& report, bool dry_run, Console& console) {
@@ -154,17 +165,7 @@ Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
     print_report(report, arguments.dry_run, console);
     return kExitGood;
   }
-  nlohmann::ordered_json document = json_document("gc");
-  document["run"] = {{"path", run.path}, {"id", run.listing.run.run_id}};
-  document["dry_run"] = arguments.dry_run;
-  document["keep"] = keep_json(rules.keep);
-  document["keep_recorded"] = rules.recorded;
-  document["removed"] = nlohmann::ordered_json::array();
-  for (const AttemptName& name : report.removed) {
-    document["removed"].push_back(attempt_dir_name(name));
-  }
-  document["bytes_freed"] = report.bytes_freed;
-  print_json(console.out, document);
+  print_report_json(run, rules, report, arguments.dry_run, console);
   return kExitGood;
 }
 

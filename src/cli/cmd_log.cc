@@ -51,25 +51,28 @@ void print_log(const OpenedRun& run, const std::vector<ParentEntry>& parents,
   for (const GenerationEntry& entry : entries) print_generation(entry, console);
 }
 
-nlohmann::ordered_json generation_json(const GenerationEntry& entry) {
-  nlohmann::ordered_json json{{"generation", entry.generation},
-                              {"claim_readable", entry.claim_readable},
-                              {"resumed_from", nullptr},
-                              {"steps", nlohmann::ordered_json::array()}};
-  if (entry.resumed_from) json["resumed_from"] = point_members(*entry.resumed_from);
-  for (const StepEntry& step : entry.steps) {
-    nlohmann::ordered_json item = point_members(step.point);
-    item["abandoned"] = step.abandoned;
-    json["steps"].push_back(std::move(item));
-  }
-  return json;
+void write_step(JsonWriter& json, const StepEntry& step) {
+  json.begin_object();
+  write_point_members(json, step.point);
+  json.members("abandoned", step.abandoned);
+  json.end_object();
 }
 
-nlohmann::ordered_json parent_json(const ParentEntry& parent) {
-  nlohmann::ordered_json json{{"run", parent.point.run}, {"step", parent.point.step}};
-  if (!parent.run_id.empty()) json["id"] = parent.run_id;
-  if (!parent.cause.empty()) json["cause"] = parent.cause;
-  return json;
+void write_generation(JsonWriter& json, const GenerationEntry& entry) {
+  json.begin_object();
+  json.members("generation", entry.generation, "claim_readable", entry.claim_readable);
+  json.key("resumed_from");
+  entry.resumed_from ? write_point(json, *entry.resumed_from) : json.value(nullptr);
+  json.members("steps", json_array(entry.steps, write_step));
+  json.end_object();
+}
+
+void write_parent(JsonWriter& json, const ParentEntry& parent) {
+  json.begin_object();
+  json.members("run", parent.point.run, "step", parent.point.step);
+  if (!parent.run_id.empty()) json.members("id", parent.run_id);
+  if (!parent.cause.empty()) json.members("cause", parent.cause);
+  json.end_object();
 }
 
 Result<ExitCode> run_log(const std::string& text, Console& console) {
@@ -80,15 +83,10 @@ Result<ExitCode> run_log(const std::string& text, Console& console) {
     print_log(run, parents, entries, console);
     return kExitGood;
   }
-  nlohmann::ordered_json document = json_document("log");
-  document["run"] = {{"path", run.path}, {"id", run.listing.run.run_id}};
-  document["parents"] = nlohmann::ordered_json::array();
-  for (const ParentEntry& parent : parents) document["parents"].push_back(parent_json(parent));
-  document["generations"] = nlohmann::ordered_json::array();
-  for (const GenerationEntry& entry : entries) {
-    document["generations"].push_back(generation_json(entry));
-  }
-  print_json(console.out, document);
+  JsonWriter document = json_document("log", run);
+  document.members("parents", json_array(parents, write_parent), "generations",
+                   json_array(entries, write_generation));
+  print_json(console.out, std::move(document));
   return kExitGood;
 }
 

@@ -9,7 +9,6 @@
 #include "cli/test_run.h"
 #include "deepfreeze/deepfreeze.h"
 #include "format/sealed_fixture.h"
-#include "format/strict_json.h"
 #include "restore/run_fixture.h"
 
 namespace deepfreeze {

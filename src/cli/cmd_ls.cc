@@ -66,28 +66,26 @@ std::string remark_on(const AttemptState& attempt, const Flags& flags) {
   return text;
 }
 
-nlohmann::ordered_json attempt_json(const AttemptState& attempt, const Flags& flags) {
-  nlohmann::ordered_json json{{"step", attempt.name.step},
-                              {"attempt", hex64(attempt.name.attempt_id)},
-                              {"directory", attempt_dir_name(attempt.name)},
-                              {"state", state_of(attempt)},
-                              {"flag", flags.place}};
-  if (attempt.fault) json["fault"] = attempt.fault->message();
-  if (!attempt.manifest) return json;
-  const Manifest& manifest = *attempt.manifest;
-  json["generation"] = manifest.point.generation;
-  json["save"] = manifest.point.save_index;
-  json["bytes"] = stored_bytes(manifest);
-  json["world_size"] = manifest.world_size;
-  json["time_micros"] = manifest.annotations.wall_micros;
-  json["best"] = flags.best;
-  json["metrics"] = metric_members(manifest.annotations.metrics);
-  json["tags"] = manifest.annotations.tags;
-  if (manifest.non_finite) json["non_finite"] = *manifest.non_finite;
-  for (const Divergence& one : manifest.diverged) {
-    json["diverged"].push_back({{"tensor", one.key}, {"ranks", one.ranks}});
-  }
-  return json;
+void write_manifest_members(JsonWriter& json, const Manifest& manifest, bool best) {
+  const auto write_divergence = [](JsonWriter& list, const Divergence& one) {
+    list.object("tensor", one.key, "ranks", one.ranks);
+  };
+  json.members("generation", manifest.point.generation, "save", manifest.point.save_index, "bytes",
+               stored_bytes(manifest), "world_size", manifest.world_size, "time_micros",
+               manifest.annotations.wall_micros, "best", best, "metrics",
+               manifest.annotations.metrics, "tags", manifest.annotations.tags);
+  if (manifest.non_finite) json.members("non_finite", *manifest.non_finite);
+  if (manifest.diverged.empty()) return;
+  json.members("diverged", json_array(manifest.diverged, write_divergence));
+}
+
+void write_attempt(JsonWriter& json, const AttemptState& attempt, const Flags& flags) {
+  json.begin_object();
+  json.members("step", attempt.name.step, "attempt", hex64(attempt.name.attempt_id), "directory",
+               attempt_dir_name(attempt.name), "state", state_of(attempt), "flag", flags.place);
+  if (attempt.fault) json.members("fault", attempt.fault->message());
+  if (attempt.manifest) write_manifest_members(json, *attempt.manifest, flags.best);
+  json.end_object();
 }
 
 // Without metrics and flag.
@@ -175,13 +173,12 @@ Result<ExitCode> run_ls(const std::string& text, Console& console) {
     print_table(console, attempts, flags);
     return kExitGood;
   }
-  nlohmann::ordered_json document = json_document("ls");
-  document["run"] = {{"path", run.path}, {"id", run.listing.run.run_id}};
-  document["checkpoints"] = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < attempts.size(); ++i) {
-    document["checkpoints"].push_back(attempt_json(attempts[i], flags[i]));
-  }
-  print_json(console.out, document);
+  JsonWriter document = json_document("ls", run);
+  document.key("checkpoints");
+  document.begin_array();
+  for (std::size_t i = 0; i < attempts.size(); ++i) write_attempt(document, attempts[i], flags[i]);
+  document.end_array();
+  print_json(console.out, std::move(document));
   return kExitGood;
 }
 

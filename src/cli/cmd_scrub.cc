@@ -63,27 +63,21 @@ ScrubReport scrub(const ScrubArguments& arguments, const Console& console) {
   return report;
 }
 
-nlohmann::ordered_json run_json(const ScrubbedRun& run) {
-  nlohmann::ordered_json json{{"path", run.path}};
-  if (!run.run_id.empty()) json["id"] = run.run_id;
-  json.update(findings_members(run.findings));
-  json["good"] = run.good();
-  json["unread"] = run.unread_count;
-  json["errors"] = nlohmann::ordered_json::array();
-  for (const Error& error : run.errors) json["errors"].push_back(error_json(error));
-  return json;
+void write_scrubbed(JsonWriter& json, const ScrubbedRun& run) {
+  json.begin_object();
+  json.members("path", run.path);
+  if (!run.run_id.empty()) json.members("id", run.run_id);
+  write_findings_members(json, run.findings, run.good());
+  json.members("unread", run.unread_count, "errors", json_array(run.errors, write_error));
+  json.end_object();
 }
 
-nlohmann::ordered_json report_json(const ScrubReport& report) {
-  nlohmann::ordered_json document = json_document("scrub");
-  document["good"] = report.good();
-  document["complete"] = report.unread_count() == 0;
-  document["bytes"] = report.bytes;
-  document["seconds"] = report.seconds;
-  document["runs"] = nlohmann::ordered_json::array();
-  for (const ScrubbedRun& run : report.runs) document["runs"].push_back(run_json(run));
-  document["notes"] = report.notes;
-  return document;
+void print_report_json(const ScrubReport& report, std::ostream& out) {
+  JsonWriter document = json_document("scrub");
+  document.members("good", report.good(), "complete", report.unread_count() == 0, "bytes",
+                   report.bytes, "seconds", report.seconds, "runs",
+                   json_array(report.runs, write_scrubbed), "notes", report.notes);
+  print_json(out, std::move(document));
 }
 
 void print_report(const ScrubReport& report, std::ostream& out) {
@@ -113,7 +107,7 @@ Result<ExitCode> run_scrub(const ScrubArguments& arguments, Console& console) {
     }
   }
   if (console.json) {
-    print_json(console.out, report_json(report));
+    print_report_json(report, console.out);
   } else {
     print_report(report, console.out);
   }

@@ -16,7 +16,6 @@
 #include "cli/idle_work.h"
 #include "cli/test_run.h"
 #include "format/sealed_fixture.h"
-#include "format/strict_json.h"
 #include "inspect/scrub_pass.h"
 #include "manifest/commit.h"
 #include "manifest/scrub_memory.h"

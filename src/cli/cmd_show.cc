@@ -37,14 +37,14 @@ bool refers_to_data(const TreeLeaf& leaf) {
   return leaf.kind == "tensor" || leaf.kind == "array" || leaf.kind == "blob";
 }
 
-nlohmann::ordered_json leaf_json(const TreeLeaf& leaf) {
-  return {{"path", leaf.path}, {"kind", leaf.kind}, {"value", leaf.text}};
+void write_leaf(JsonWriter& json, const TreeLeaf& leaf) {
+  json.object("path", leaf.path, "kind", leaf.kind, "value", leaf.text);
 }
 
-nlohmann::ordered_json show_document(const OpenedCheckpoint& checkpoint) {
-  nlohmann::ordered_json document = json_document("show");
-  document["run"] = {{"path", checkpoint.run.path}, {"id", checkpoint.run.listing.run.run_id}};
-  document["checkpoint"] = point_members(checkpoint.snapshot->manifest().point);
+JsonWriter show_document(const OpenedCheckpoint& checkpoint) {
+  JsonWriter document = json_document("show", checkpoint.run);
+  document.key("checkpoint");
+  write_point(document, checkpoint.snapshot->manifest().point);
   return document;
 }
 
@@ -104,19 +104,32 @@ void print_objects(const std::vector<TreeLeaf>& leaves, Console& console) {
   table.print(console.out);
 }
 
-nlohmann::ordered_json tensors_json(const Snapshot& snapshot) {
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  const auto ranges = snapshot.ranges();
+void write_tensor(JsonWriter& json, const TensorSpec& spec,
+                  const std::optional<ValueRange>& range) {
+  json.begin_object();
+  write_spec_members(json, spec);
+  if (range && range->finite > 0) json.members("min", range->min, "max", range->max);
+  if (range) json.members("non_finite", range->non_finite);
+  json.end_object();
+}
+
+void print_all_json(const OpenedCheckpoint& checkpoint, const std::vector<TreeLeaf>& leaves,
+                    Console& console) {
+  JsonWriter document = show_document(checkpoint);
+  const auto ranges = checkpoint.snapshot->ranges();
+  document.key("tensors");
+  document.begin_array();
   for (std::size_t i = 0; i < ranges.size(); ++i) {
-    tensors.push_back(spec_members(snapshot.tensors()[i]));
-    if (!ranges[i]) continue;
-    if (ranges[i]->finite > 0) {
-      tensors.back()["min"] = ranges[i]->min;
-      tensors.back()["max"] = ranges[i]->max;
-    }
-    tensors.back()["non_finite"] = ranges[i]->non_finite;
+    write_tensor(document, checkpoint.snapshot->tensors()[i], ranges[i]);
   }
-  return tensors;
+  document.end_array();
+  document.key("objects");
+  document.begin_array();
+  for (const TreeLeaf& leaf : leaves) {
+    if (leaf.kind != "tensor") write_leaf(document, leaf);
+  }
+  document.end_array();
+  print_json(console.out, std::move(document));
 }
 
 Result<ExitCode> show_all(const OpenedCheckpoint& checkpoint, Console& console) {
@@ -128,27 +141,14 @@ Result<ExitCode> show_all(const OpenedCheckpoint& checkpoint, Console& console) 
     print_objects(leaves, console);
     return kExitGood;
   }
-  nlohmann::ordered_json document = show_document(checkpoint);
-  document["tensors"] = tensors_json(snapshot);
-  document["objects"] = nlohmann::ordered_json::array();
-  for (const TreeLeaf& leaf : leaves) {
-    if (leaf.kind != "tensor") document["objects"].push_back(leaf_json(leaf));
-  }
-  print_json(console.out, document);
+  print_all_json(checkpoint, leaves, console);
   return kExitGood;
 }
 
-nlohmann::ordered_json stats_json(const TensorStats& stats) {
-  return {{"count", stats.count},
-          {"min", number_json(stats.min)},
-          {"max", number_json(stats.max)},
-          {"mean", number_json(stats.mean)},
-          {"std", number_json(stats.std_dev)},
-          {"norm", number_json(stats.norm)},
-          {"zero", stats.zero_count},
-          {"nan", stats.nan_count},
-          {"inf", stats.inf_count},
-          {"histogram", stats.histogram}};
+void write_stats(JsonWriter& json, const TensorStats& stats) {
+  json.object("count", stats.count, "min", stats.min, "max", stats.max, "mean", stats.mean, "std",
+              stats.std_dev, "norm", stats.norm, "zero", stats.zero_count, "nan", stats.nan_count,
+              "inf", stats.inf_count, "histogram", stats.histogram);
 }
 
 // A bar in eighths of a character.
@@ -210,10 +210,12 @@ Result<ExitCode> show_tensor(const OpenedCheckpoint& checkpoint, const TensorSpe
     print_stats(spec, stats, console);
     return kExitGood;
   }
-  nlohmann::ordered_json document = show_document(checkpoint);
-  document["tensor"] = spec_members(spec);
-  document["statistics"] = stats_json(stats);
-  print_json(console.out, document);
+  JsonWriter document = show_document(checkpoint);
+  document.key("tensor");
+  write_tensor(document, spec, std::nullopt);
+  document.key("statistics");
+  write_stats(document, stats);
+  print_json(console.out, std::move(document));
   return kExitGood;
 }
 
@@ -236,9 +238,10 @@ Result<ExitCode> show_at_path(const OpenedCheckpoint& checkpoint, const std::str
                printable(leaf->text));
     return kExitGood;
   }
-  nlohmann::ordered_json document = show_document(checkpoint);
-  document["object"] = leaf_json(*leaf);
-  print_json(console.out, document);
+  JsonWriter document = show_document(checkpoint);
+  document.key("object");
+  write_leaf(document, *leaf);
+  print_json(console.out, std::move(document));
   return kExitGood;
 }
 

@@ -47,10 +47,9 @@ Result<Findings> check_run(const OpenedRun& run, const RunRef& ref, const CheckS
 
 ExitCode tell(const OpenedRun& run, const Findings& findings, Console& console) {
   if (console.json) {
-    nlohmann::ordered_json document = json_document("verify");
-    document["run"] = {{"path", run.path}, {"id", run.listing.run.run_id}};
-    document.update(findings_members(findings));
-    print_json(console.out, document);
+    JsonWriter document = json_document("verify", run);
+    write_findings_members(document, findings, findings.good());
+    print_json(console.out, std::move(document));
   } else {
     print_findings(console.out, findings);
     fmt::print(console.out, "{} checkpoints read, {} with a fault\n", findings.attempts.size(),

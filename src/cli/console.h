@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <iosfwd>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 namespace deepfreeze {

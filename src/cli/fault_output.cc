@@ -21,13 +21,6 @@ std::string first_of(const std::vector<T>& items) {
   return fmt::format("{}{}", fmt::join(first, ", "), more);
 }
 
-nlohmann::ordered_json fault_json(const Fault& fault) {
-  return {{"file", fault.file},
-          {"cause", fault.cause},
-          {"blocks", fault.blocks},
-          {"tensors", fault.tensors}};
-}
-
 }  // namespace
 
 std::string some_of(const std::vector<std::string>& items) { return first_of(items); }
@@ -39,10 +32,9 @@ void print_fault(std::ostream& out, const Fault& fault) {
              readable(first_of(fault.tensors)));
 }
 
-nlohmann::ordered_json faults_json(const std::vector<Fault>& faults) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const Fault& fault : faults) json.push_back(fault_json(fault));
-  return json;
+void write_fault(JsonWriter& json, const Fault& fault) {
+  json.object("file", fault.file, "cause", fault.cause, "blocks", fault.blocks, "tensors",
+              fault.tensors);
 }
 
 }  // namespace deepfreeze

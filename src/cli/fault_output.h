@@ -2,16 +2,16 @@
 #pragma once
 
 #include <iosfwd>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "json/json_writer.h"
 #include "restore/snapshot.h"
 
 namespace deepfreeze {
 
 void print_fault(std::ostream& out, const Fault& fault);
-[[nodiscard]] nlohmann::ordered_json faults_json(const std::vector<Fault>& faults);
+void write_fault(JsonWriter& json, const Fault& fault);
 
 // The first few, and whether there are more.
 [[nodiscard]] std::string some_of(const std::vector<std::string>& items);

@@ -10,12 +10,13 @@
 namespace deepfreeze {
 namespace {
 
-nlohmann::ordered_json finding_json(const Finding& finding) {
-  nlohmann::ordered_json json{{"directory", finding.directory}};
-  if (finding.point) json.update(point_members(*finding.point));
-  json["bytes"] = finding.bytes;
-  json["faults"] = faults_json(finding.faults);
-  return json;
+void write_finding(JsonWriter& json, const Finding& finding, bool deep) {
+  json.begin_object();
+  json.members("directory", finding.directory);
+  if (finding.point) write_point_members(json, *finding.point);
+  json.members("bytes", finding.bytes, "faults", json_array(finding.faults, write_fault));
+  if (deep) json.members("unlisted", finding.unlisted);
+  json.end_object();
 }
 
 void print_finding(std::ostream& out, const Finding& finding) {
@@ -37,16 +38,12 @@ void print_findings(std::ostream& out, const Findings& findings) {
   for (const std::string& note : findings.notes) fmt::print(out, "note: {}\n", readable(note));
 }
 
-nlohmann::ordered_json findings_members(const Findings& findings) {
-  nlohmann::ordered_json members{{"good", findings.good()},
-                                 {"records", faults_json(findings.records)}};
-  members["attempts"] = nlohmann::ordered_json::array();
-  for (const Finding& finding : findings.attempts) {
-    members["attempts"].push_back(finding_json(finding));
-    if (findings.deep) members["attempts"].back()["unlisted"] = finding.unlisted;
-  }
-  members["notes"] = findings.notes;
-  return members;
+void write_findings_members(JsonWriter& json, const Findings& findings, bool good) {
+  const auto write = [&](JsonWriter& list, const Finding& finding) {
+    write_finding(list, finding, findings.deep);
+  };
+  json.members("good", good, "records", json_array(findings.records, write_fault), "attempts",
+               json_array(findings.attempts, write), "notes", findings.notes);
 }
 
 }  // namespace deepfreeze

@@ -2,14 +2,14 @@
 #pragma once
 
 #include <iosfwd>
-#include <nlohmann/json.hpp>
 
 #include "inspect/checkup.h"
+#include "json/json_writer.h"
 
 namespace deepfreeze {
 
 void print_findings(std::ostream& out, const Findings& findings);
 // The members good, records, attempts and notes.
-[[nodiscard]] nlohmann::ordered_json findings_members(const Findings& findings);
+void write_findings_members(JsonWriter& json, const Findings& findings, bool good);
 
 }  // namespace deepfreeze

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <numeric>
 #include <ostream>
 
@@ -110,43 +109,48 @@ std::string human_age(std::int64_t then, std::int64_t now) {
 
 std::string number_text(double value) { return fmt::format("{:.6g}", value); }
 
-nlohmann::ordered_json json_document(std::string_view verb) {
-  return {{"format", kJsonFormat}, {"command", verb}};
+JsonWriter json_document(std::string_view verb) {
+  JsonWriter document(JsonWriter::Layout::kIndented);
+  document.begin_object();
+  document.members("format", kJsonFormat, "command", verb);
+  return document;
 }
 
-nlohmann::ordered_json number_json(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+JsonWriter json_document(std::string_view verb, const OpenedRun& run) {
+  JsonWriter document = json_document(verb);
+  document.key("run");
+  write_run(document, run);
+  return document;
 }
 
-nlohmann::ordered_json spec_members(const TensorSpec& spec) {
-  nlohmann::ordered_json json{
-      {"key", spec.key}, {"dtype", dtype_name(spec.dtype)}, {"shape", spec.shape}};
-  if (!spec.logical_dtype.empty()) json["logical_dtype"] = spec.logical_dtype;
-  if (const auto bytes = spec_bytes(spec)) json["bytes"] = *bytes;
-  return json;
+void print_json(std::ostream& out, JsonWriter document) {
+  document.end_object();
+  out << document.text() << '\n';
 }
 
-nlohmann::ordered_json point_members(const Point& point) {
-  return {{"generation", point.generation},
-          {"step", point.step},
-          {"save", point.save_index},
-          {"attempt", hex64(point.attempt_id)}};
+void write_error(JsonWriter& json, const Error& error) {
+  json.object("code", to_string(error.code()), "message", error.message());
 }
 
-nlohmann::ordered_json metric_members(const std::map<std::string, double>& metrics) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : metrics) json[name] = number_json(value);
-  return json;
+void write_run(JsonWriter& json, const OpenedRun& run) {
+  json.object("path", run.path, "id", run.listing.run.run_id);
 }
 
-nlohmann::ordered_json error_json(const Error& error) {
-  return {{"code", to_string(error.code())}, {"message", error.message()}};
+void write_point(JsonWriter& json, const Point& point) {
+  json.begin_object();
+  write_point_members(json, point);
+  json.end_object();
 }
 
-void print_json(std::ostream& out, const nlohmann::ordered_json& document) {
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  out << document.dump(2, ' ', false, kReplace) << '\n';
+void write_point_members(JsonWriter& json, const Point& point) {
+  json.members("generation", point.generation, "step", point.step, "save", point.save_index,
+               "attempt", hex64(point.attempt_id));
+}
+
+void write_spec_members(JsonWriter& json, const TensorSpec& spec) {
+  json.members("key", spec.key, "dtype", dtype_name(spec.dtype), "shape", spec.shape);
+  if (!spec.logical_dtype.empty()) json.members("logical_dtype", spec.logical_dtype);
+  if (const auto bytes = spec_bytes(spec)) json.members("bytes", *bytes);
 }
 
 }  // namespace deepfreeze

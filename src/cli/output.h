@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <iosfwd>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +11,8 @@
 #include "deepfreeze/tensor.h"
 #include "format/records.h"
 #include "inspect/text.h"
+#include "json/json_writer.h"
+#include "restore/opened_run.h"
 
 namespace deepfreeze {
 
@@ -51,13 +52,16 @@ class Table {
 [[nodiscard]] std::string human_age(std::int64_t then, std::int64_t now);  // "3 min ago"
 [[nodiscard]] std::string number_text(double value);  // six digits, "nan", "-inf"
 
-[[nodiscard]] nlohmann::ordered_json json_document(std::string_view verb);
-// Finite numbers as they are; the others as "nan", "inf", "-inf", since JSON has no such numbers.
-[[nodiscard]] nlohmann::ordered_json number_json(double value);
-[[nodiscard]] nlohmann::ordered_json spec_members(const TensorSpec& spec);
-[[nodiscard]] nlohmann::ordered_json point_members(const Point& point);
-[[nodiscard]] nlohmann::ordered_json metric_members(const std::map<std::string, double>& metrics);
-[[nodiscard]] nlohmann::ordered_json error_json(const Error& error);
-void print_json(std::ostream& out, const nlohmann::ordered_json& document);
+// Begins the document of a verb; print_json() ends and prints it.
+[[nodiscard]] JsonWriter json_document(std::string_view verb);
+[[nodiscard]] JsonWriter json_document(std::string_view verb, const OpenedRun& run);
+void print_json(std::ostream& out, JsonWriter document);
+
+// These write one value, the others members of the open object.
+void write_error(JsonWriter& json, const Error& error);
+void write_run(JsonWriter& json, const OpenedRun& run);
+void write_point(JsonWriter& json, const Point& point);
+void write_point_members(JsonWriter& json, const Point& point);
+void write_spec_members(JsonWriter& json, const TensorSpec& spec);
 
 }  // namespace deepfreeze

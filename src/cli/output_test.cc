@@ -47,12 +47,14 @@ TEST(Output, NamesCanNotSteerTheTerminal) {
 }
 
 TEST(Output, JsonHasAWordForNumbersThatItLacks) {
-  EXPECT_EQ(number_json(std::nan("")), "nan");
-  EXPECT_EQ(number_json(-std::numeric_limits<double>::infinity()), "-inf");
-  EXPECT_EQ(number_json(1.5), 1.5);
+  JsonWriter document = json_document("show");
+  document.members("nan", std::nan(""), "low", -std::numeric_limits<double>::infinity(), "number",
+                   1.5, "name", "bad \xff utf-8");
   std::ostringstream out;
-  print_json(out, {{"name", "bad \xff utf-8"}});
-  EXPECT_FALSE(nlohmann::json::parse(out.str(), nullptr, false).is_discarded());
+  print_json(out, std::move(document));
+  EXPECT_EQ(out.str(),
+            "{\n  \"format\": 1,\n  \"command\": \"show\",\n  \"nan\": \"nan\",\n"
+            "  \"low\": \"-inf\",\n  \"number\": 1.5,\n  \"name\": \"bad \ufffd utf-8\"\n}\n");
 }
 
 // A clock that the test sets.

@@ -1,9 +1,10 @@
 #include "cli/plain_safetensors.h"
 
-#include <nlohmann/json.hpp>
+#include <array>
 
 #include "base/checked_math.h"
 #include "base/try.h"
+#include "json/json_writer.h"
 
 namespace deepfreeze {
 namespace {
@@ -19,29 +20,25 @@ std::string little_endian(std::uint64_t value) {
   return bytes;
 }
 
-// One member of the header's object, with the comma before it.
-std::string entry_text(const TensorSpec& spec, const Extent& extent) {
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  const nlohmann::ordered_json entry{{"dtype", dtype_name(spec.dtype)},
-                                     {"shape", spec.shape},
-                                     {"data_offsets", {extent.begin, extent.end}}};
-  const std::string name = nlohmann::json(spec.key).dump(-1, ' ', false, kReplace);
-  return "," + name + ":" + entry.dump();
-}
-
 }  // namespace
 
 Result<std::string> plain_safetensors_header(std::span<const TensorSpec> specs,
                                              const Layout& layout) {
   // Loaders of the transformers family refuse a file that names no framework.
-  std::string text = R"({"__metadata__":{"format":"pt"})";
+  JsonWriter json;
+  json.begin_object();
+  json.members(kMetadataKey, json_object("format", "pt"));
   for (const std::size_t index : layout.order) {
     if (specs[index].key == kMetadataKey) {
       return fail(ErrorCode::kInvalidArgument, "a tensor can't be named __metadata__");
     }
-    text += entry_text(specs[index], layout.extents[index]);
+    const Extent& extent = layout.extents[index];
+    json.members(specs[index].key,
+                 json_object("dtype", dtype_name(specs[index].dtype), "shape", specs[index].shape,
+                             "data_offsets", std::array{extent.begin, extent.end}));
   }
-  text += '}';
+  json.end_object();
+  std::string text = json.text();
   text.resize(round_up(kLengthBytes + text.size(), kPageBytes) - kLengthBytes, ' ');
   if (text.size() + kLengthBytes > kHeaderBytesMax) {
     return fail(ErrorCode::kInvalidArgument,

@@ -40,16 +40,14 @@ void print_readings(const std::vector<LastReading>& readings, std::ostream& out)
              others.size(), never);
 }
 
-nlohmann::ordered_json reading_json(const LastReading& reading) {
-  nlohmann::ordered_json json{{"directory", attempt_dir_name(reading.attempt)},
-                              {"step", reading.attempt.step},
-                              {"written_micros", reading.written_micros},
-                              {"last_full_read_micros", nullptr},
-                              {"last_full_read_good", nullptr}};
-  if (!reading.read_micros) return json;
-  json["last_full_read_micros"] = *reading.read_micros;
-  json["last_full_read_good"] = reading.good;
-  return json;
+void write_reading(JsonWriter& json, const LastReading& reading) {
+  json.begin_object();
+  json.members("directory", attempt_dir_name(reading.attempt), "step", reading.attempt.step,
+               "written_micros", reading.written_micros, "last_full_read_micros",
+               reading.read_micros);
+  json.key("last_full_read_good");
+  reading.read_micros ? json.value(reading.good) : json.value(nullptr);
+  json.end_object();
 }
 
 }  // namespace deepfreeze

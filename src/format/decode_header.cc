@@ -10,9 +10,8 @@
 #include "format/header_ranges.h"
 #include "format/header_text.h"
 #include "format/json_parts.h"
-#include "format/json_reader.h"
 #include "format/state_tree.h"
-#include "format/strict_json.h"
+#include "json/json_reader.h"
 
 namespace deepfreeze {
 namespace {
@@ -159,9 +158,9 @@ Status read_extras(std::string_view text, std::vector<ShardEntry>& entries) {
 
 // Everything but the entries themselves, which are read already.
 Status read_rest(const Metadata& metadata, ShardHeader& header) {
-  DF_TRY(const nlohmann::json identity, parse_strict(metadata.identity));
+  DF_TRY(const JsonValue identity, parse_strict(metadata.identity));
   DF_TRY(header.identity, identity_of(identity));
-  DF_TRY(const nlohmann::json annotations, parse_strict(metadata.annotations));
+  DF_TRY(const JsonValue annotations, parse_strict(metadata.annotations));
   DF_TRY(header.annotations, annotations_of(annotations));
   header.tree = metadata.tree;
   if (!metadata.tensors.empty()) DF_TRY_VOID(read_extras(metadata.tensors, header.entries));

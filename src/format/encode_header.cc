@@ -7,14 +7,14 @@
 #include "base/checked_math.h"
 #include "base/hex.h"
 #include "base/try.h"
+#include "base/utf8.h"
 #include "deepfreeze/version.h"
 #include "format/header_parts.h"
 #include "format/header_ranges.h"
 #include "format/header_text.h"
 #include "format/json_parts.h"
-#include "format/json_writer.h"
 #include "format/state_tree.h"
-#include "tensor/utf8.h"
+#include "json/json_writer.h"
 
 namespace deepfreeze {
 namespace {

@@ -6,8 +6,7 @@
 #include "base/hex.h"
 #include "base/try.h"
 #include "format/header_text.h"
-#include "format/json_reader.h"
-#include "format/json_writer.h"
+#include "json/json_reader.h"
 
 namespace deepfreeze {
 namespace {
@@ -17,7 +16,7 @@ constexpr std::size_t kAuditDepthMax = 3;  // the list, a record, an offset
 // ["key",[offset],first byte,bytes]
 void append_record(fmt::memory_buffer& out, const AuditRecord& record) {
   append_text(out, out.size() == 0 ? "[[" : ",[");
-  append_json_string(out, record.key);
+  append_header_string(out, record.key);
   out.push_back(',');
   append_json_array(out, record.offset);
   fmt::format_to(std::back_inserter(out), ",{},{}]", record.first_byte, record.bytes);

@@ -8,12 +8,11 @@
 #include <utility>
 
 #include "base/try.h"
+#include "base/utf8.h"
 #include "format/header_ranges.h"
 #include "format/header_text.h"
-#include "format/json_writer.h"
 #include "format/state_tree.h"
 #include "tensor/region.h"
-#include "tensor/utf8.h"
 
 namespace deepfreeze {
 namespace {
@@ -22,12 +21,12 @@ namespace {
 void append_extra(fmt::memory_buffer& out, const TensorSpec& spec) {
   if (spec.logical_dtype.empty() && !spec.box) return;
   out.push_back(out.size() == 0 ? '{' : ',');
-  append_json_string(out, spec.key);
+  append_header_string(out, spec.key);
   out.push_back(':');
   const std::size_t begin = out.size();
   if (!spec.logical_dtype.empty()) {
     append_text(out, ",\"logical_dtype\":");
-    append_json_string(out, spec.logical_dtype);
+    append_header_string(out, spec.logical_dtype);
   }
   if (spec.box) {
     append_text(out, ",\"offset\":");
@@ -48,7 +47,7 @@ void append_sharding(fmt::memory_buffer& out, const std::vector<ShardEntry>& ent
   fmt::memory_buffer text;
   for (const ShardEntry& entry : entries) {
     text.push_back(text.size() == 0 ? '{' : ',');
-    append_json_string(text, entry.spec.key);
+    append_header_string(text, entry.spec.key);
     append_text(text, ":{\"saved_offsets\":");
     append_json_array(text, stored_box(entry.spec).offset);
     text.push_back('}');
@@ -70,7 +69,7 @@ std::string extras_of(const std::vector<ShardEntry>& entries) {
 
 void append_entry(fmt::memory_buffer& out, const ShardEntry& entry) {
   out.push_back(',');
-  append_json_string(out, entry.spec.key);
+  append_header_string(out, entry.spec.key);
   append_text(out, ":{\"dtype\":\"");
   append_text(out, dtype_name(entry.spec.dtype));
   append_text(out, "\",\"shape\":");

@@ -6,7 +6,7 @@
 
 #include "base/hex.h"
 #include "base/try.h"
-#include "format/json_writer.h"
+#include "json/json_writer.h"
 
 namespace deepfreeze {
 namespace {

@@ -6,7 +6,6 @@
 
 #include "base/try.h"
 #include "codec/crc32c.h"
-#include "format/json_writer.h"
 #include "tensor/tensor_table.h"
 
 namespace deepfreeze {
@@ -53,7 +52,7 @@ void append_metadata_member(fmt::memory_buffer& out, std::string_view key, std::
   append_text(out, ",\"");
   append_text(out, key);
   append_text(out, "\":");
-  append_json_string(out, value);
+  append_header_string(out, value);
 }
 
 }  // namespace deepfreeze

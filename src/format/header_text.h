@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "format/shard_header.h"
+#include "json/json_writer.h"
 
 namespace deepfreeze {
 
@@ -41,6 +42,11 @@ inline constexpr std::string_view kAuditCrcsKey = "deepfreeze.audit_crc32c";
 [[nodiscard]] Status check_entries(std::span<const ShardEntry> entries, std::uint64_t data_bytes);
 
 [[nodiscard]] std::unexpected<Error> refuse_header(std::string cause);
+
+// A JSON string. Headers spell every control character \u00xx.
+inline void append_header_string(fmt::memory_buffer& out, std::string_view text) {
+  append_json_string(out, text, ControlEscapes::kHex);
+}
 
 // `,"key":"value"`: all members of the metadata are strings.
 void append_metadata_member(fmt::memory_buffer& out, std::string_view key, std::string_view value);

@@ -2,74 +2,60 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <limits>
+#include <map>
 
 #include "base/hex.h"
 #include "base/try.h"
 #include "deepfreeze/version.h"
-#include "format/strict_json.h"
+#include "format/members.h"
+#include "format/sealed_json.h"
 
 namespace deepfreeze {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
-
-// JSON has no numbers for these.
-std::string texts_text(const std::map<std::string, std::string>& texts) {
-  ObjectText object;
-  for (const auto& [name, text] : texts) object.add(name, text);
-  return object.text();
-}
-
-ordered_json metric_json(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
-
-Result<double> metric_of(const std::string& name, const json& value) {
-  if (value.is_number()) return value.get<double>();
-  if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
-  if (value == "inf") return std::numeric_limits<double>::infinity();
-  if (value == "-inf") return -std::numeric_limits<double>::infinity();
+// JsonWriter has words for the numbers that JSON lacks.
+Result<double> metric_of(const std::string& name, const JsonValue& value) {
+  if (const auto number = value.as_number()) return *number;
+  const std::string* word = value.as_string();
+  if (word != nullptr && *word == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (word != nullptr && *word == "inf") return std::numeric_limits<double>::infinity();
+  if (word != nullptr && *word == "-inf") return -std::numeric_limits<double>::infinity();
   return fail(ErrorCode::kCorrupt, fmt::format("metric \"{}\" is not a number", name));
 }
 
-Result<const json*> get_object(const json& object, std::string_view member) {
-  const json* value = find_member(object, member);
-  if (value != nullptr && value->is_object()) return value;
+Result<std::string> string_of(const std::string& name, const JsonValue& value) {
+  if (const std::string* text = value.as_string()) return *text;
+  return fail(ErrorCode::kCorrupt, fmt::format("member \"{}\" is not a string", name));
+}
+
+Result<const JsonValue*> get_object(const JsonValue& object, std::string_view member) {
+  const JsonValue* value = object.find(member);
+  if (value != nullptr && value->as_object() != nullptr) return value;
   return fail(ErrorCode::kCorrupt, fmt::format("member \"{}\" is not an object", member));
 }
 
-Result<std::map<std::string, double>> metrics_of(const json& object) {
-  DF_TRY(const json* members, get_object(object, "metrics"));
-  std::map<std::string, double> metrics;
-  for (const auto& [name, value] : members->items()) {
-    DF_TRY(metrics[name], metric_of(name, value));
+template <class T>
+Result<std::map<std::string, T>> map_of(const JsonValue& object, std::string_view member,
+                                        Result<T> (*mapped_of)(const std::string&,
+                                                               const JsonValue&)) {
+  DF_TRY(const JsonValue* members, get_object(object, member));
+  std::map<std::string, T> map;
+  for (const auto& [name, value] : *members->as_object()) {
+    DF_TRY(map[name], mapped_of(name, value));
   }
-  return metrics;
-}
-
-Result<std::map<std::string, std::string>> texts_of(const json& object, std::string_view member) {
-  DF_TRY(const json* members, get_object(object, member));
-  std::map<std::string, std::string> texts;
-  for (const auto& [name, value] : members->items()) {
-    DF_TRY(texts[name], get_string(*members, name));
-  }
-  return texts;
+  return map;
 }
 
 // 0 checkpoints or steps is no rule.
-Result<std::uint64_t> get_count(const json& object, std::string_view member) {
+Result<std::uint64_t> get_count(const JsonValue& object, std::string_view member) {
   DF_TRY(const std::uint64_t count, get_u64(object, member));
   if (count != 0) return count;
   return fail(ErrorCode::kCorrupt, fmt::format("member \"{}\" is 0", member));
 }
 
-Result<Keep::Best> best_of(const json& rules) {
-  DF_TRY(const json* object, get_object(rules, "best"));
+Result<Keep::Best> best_of(const JsonValue& rules) {
+  DF_TRY(const JsonValue* object, get_object(rules, "best"));
   Keep::Best best;
   DF_TRY(best.metric, get_string(*object, "metric"));
   DF_TRY(const std::string better, get_string(*object, "better"));
@@ -83,49 +69,37 @@ Result<Keep::Best> best_of(const json& rules) {
 
 }  // namespace
 
-// Text that is not UTF-8 has been refused before; dump() replaces it here rather than throw.
-void ObjectText::add(std::string_view name, const ordered_json& leaf) {
-  add_text(name, leaf.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-}
-
-void ObjectText::add_text(std::string_view name, std::string_view json) {
-  if (text_.size() > 1) text_ += ',';
-  text_ += ordered_json(name).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-  text_ += ':';
-  text_ += json;
-}
-
 std::string annotations_text(const Annotations& annotations) {
-  ObjectText metrics;
-  for (const auto& [name, value] : annotations.metrics) metrics.add(name, metric_json(value));
-  ObjectText object;
-  object.add("wall_micros", whole_json(annotations.wall_micros));
-  object.add_text("metrics", metrics.text());
-  object.add_text("tags", texts_text(annotations.tags));
-  object.add_text("environment", texts_text(annotations.environment));
-  if (annotations.parent) object.add_text("parent", parent_text(*annotations.parent));
-  return object.text();
+  JsonWriter json;
+  write_annotations(json, annotations);
+  return json.text();
 }
 
-Result<Annotations> annotations_of(const json& object) {
+void write_annotations(JsonWriter& json, const Annotations& annotations) {
+  json.begin_object();
+  json.members("wall_micros", whole(annotations.wall_micros), "metrics", annotations.metrics,
+               "tags", annotations.tags, "environment", annotations.environment);
+  add_parent(json, annotations.parent);
+  json.end_object();
+}
+
+Result<Annotations> annotations_of(const JsonValue& object) {
   Annotations annotations;
   DF_TRY(annotations.wall_micros, get_i64(object, "wall_micros"));
-  DF_TRY(annotations.metrics, metrics_of(object));
-  DF_TRY(annotations.tags, texts_of(object, "tags"));
-  DF_TRY(annotations.environment, texts_of(object, "environment"));
+  DF_TRY(annotations.metrics, map_of(object, "metrics", metric_of));
+  DF_TRY(annotations.tags, map_of(object, "tags", string_of));
+  DF_TRY(annotations.environment, map_of(object, "environment", string_of));
   DF_TRY(annotations.parent, parent_of(object));
   return annotations;
 }
 
-std::string parent_text(const ParentPoint& parent) {
-  ObjectText object;
-  object.add("run", parent.run);
-  object.add("step", whole_json(parent.step));
-  return object.text();
+void add_parent(JsonWriter& json, const std::optional<ParentPoint>& parent) {
+  if (!parent) return;
+  json.members("parent", json_object("run", parent->run, "step", whole(parent->step)));
 }
 
-Result<std::optional<ParentPoint>> parent_of(const json& object) {
-  const json* value = find_member(object, "parent");
+Result<std::optional<ParentPoint>> parent_of(const JsonValue& object) {
+  const JsonValue* value = object.find("parent");
   if (value == nullptr) return std::nullopt;
   ParentPoint parent;
   DF_TRY(parent.run, get_string(*value, "run"));
@@ -133,44 +107,40 @@ Result<std::optional<ParentPoint>> parent_of(const json& object) {
   return parent;
 }
 
-std::string keep_text(const Keep& keep) {
-  ObjectText object;
-  if (keep.last) object.add("last", whole_json(*keep.last));
-  if (keep.every) object.add("every", whole_json(*keep.every));
+void write_keep(JsonWriter& json, const Keep& keep) {
+  json.begin_object();
+  if (keep.last) json.members("last", whole(*keep.last));
+  if (keep.every) json.members("every", whole(*keep.every));
   if (keep.best) {
-    ObjectText best;
-    best.add("metric", keep.best->metric);
-    best.add("better", keep.best->better == Keep::Better::kMin ? "min" : "max");
-    best.add("count", whole_json(keep.best->count));
-    object.add_text("best", best.text());
+    const char* better = keep.best->better == Keep::Better::kMin ? "min" : "max";
+    json.members("best", json_object("metric", keep.best->metric, "better", better, "count",
+                                     whole(keep.best->count)));
   }
-  return object.text();
+  json.end_object();
 }
 
-Result<Keep> keep_of(const json& object) {
+Result<Keep> keep_of(const JsonValue& object) {
   Keep keep;
-  if (find_member(object, "keep") == nullptr) return keep;
-  DF_TRY(const json* rules, get_object(object, "keep"));
-  if (find_member(*rules, "last") != nullptr) {
+  if (object.find("keep") == nullptr) return keep;
+  DF_TRY(const JsonValue* rules, get_object(object, "keep"));
+  if (rules->find("last") != nullptr) {
     DF_TRY(keep.last, get_count(*rules, "last"));
   }
-  if (find_member(*rules, "every") != nullptr) {
+  if (rules->find("every") != nullptr) {
     DF_TRY(keep.every, get_count(*rules, "every"));
   }
-  if (find_member(*rules, "best") != nullptr) {
+  if (rules->find("best") != nullptr) {
     DF_TRY(keep.best, best_of(*rules));
   }
   return keep;
 }
 
-void add_point(ObjectText& object, const Point& point) {
-  object.add("generation", whole_json(point.generation));
-  object.add("step", whole_json(point.step));
-  object.add("save_index", whole_json(point.save_index));
-  object.add("attempt_id", hex64(point.attempt_id));
+void add_point(JsonWriter& json, const Point& point) {
+  json.members("generation", whole(point.generation), "step", whole(point.step), "save_index",
+               whole(point.save_index), "attempt_id", hex64(point.attempt_id));
 }
 
-Result<Point> point_of(const json& object) {
+Result<Point> point_of(const JsonValue& object) {
   Point point;
   DF_TRY(point.generation, get_u64(object, "generation"));
   DF_TRY(point.step, get_u64(object, "step"));
@@ -180,20 +150,16 @@ Result<Point> point_of(const json& object) {
 }
 
 std::string identity_text(const Identity& identity) {
-  ObjectText object;
-  object.add("run_id", identity.run_id);
-  object.add("attempt_id", hex64(identity.attempt_id));
-  object.add("generation", whole_json(identity.generation));
-  object.add("step", whole_json(identity.step));
-  object.add("save_index", whole_json(identity.save_index));
-  object.add("rank", identity.part.rank);
-  object.add("world_size", identity.part.world_size);
-  object.add("file", identity.part.file);
-  object.add("file_count", identity.part.file_count);
-  return object.text();
+  const PartName& part = identity.part;
+  JsonWriter json;
+  json.object("run_id", identity.run_id, "attempt_id", hex64(identity.attempt_id), "generation",
+              whole(identity.generation), "step", whole(identity.step), "save_index",
+              whole(identity.save_index), "rank", part.rank, "world_size", part.world_size, "file",
+              part.file, "file_count", part.file_count);
+  return json.text();
 }
 
-Result<Identity> identity_of(const json& object) {
+Result<Identity> identity_of(const JsonValue& object) {
   Identity identity;
   DF_TRY(identity.run_id, run_id_of(object));
   DF_TRY(identity.attempt_id, get_hex64(object, "attempt_id"));
@@ -211,22 +177,26 @@ Result<Identity> identity_of(const json& object) {
   return fail(ErrorCode::kCorrupt, "its rank or file number is not below the count");
 }
 
-Result<std::string> run_id_of(const json& object) {
+Result<std::string> run_id_of(const JsonValue& object) {
   DF_TRY(const std::uint64_t id, get_hex64(object, "run_id"));
   return hex64(id);
 }
 
-ObjectText record_text(std::string_view kind, const std::string& run_id) {
-  ObjectText object;
-  object.add("kind", kind);
-  object.add("format_version", kFormatVersion);
-  object.add("run_id", run_id);
-  return object;
+JsonWriter begin_record(std::string_view kind, const std::string& run_id) {
+  JsonWriter record;
+  record.begin_object();
+  record.members("kind", kind, "format_version", kFormatVersion, "run_id", run_id);
+  return record;
+}
+
+std::string sealed(JsonWriter record) {
+  record.end_object();
+  return seal_text(record.text());
 }
 
 // Checks the version first: a newer version may mean something else by any other member.
-Result<json> parse_record(std::string_view text, std::string_view kind) {
-  DF_TRY(json record, parse_sealed(text));
+Result<JsonValue> parse_record(std::string_view text, std::string_view kind) {
+  DF_TRY(JsonValue record, parse_sealed(text));
   DF_TRY(const std::uint64_t version, get_u64(record, "format_version"));
   if (version > kFormatVersion) {
     return fail(ErrorCode::kUnsupported,

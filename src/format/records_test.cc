@@ -7,7 +7,6 @@
 
 #include "format/json_parts.h"
 #include "format/sealed_fixture.h"
-#include "format/strict_json.h"
 
 namespace deepfreeze::records_test {
 namespace {

@@ -2,22 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/try.h"
 #include "format/json_parts.h"
-#include "format/strict_json.h"
+#include "format/members.h"
 
 namespace deepfreeze {
 namespace {
 
-using nlohmann::json;
-
-Result<bool> good_of(const json& object) {
-  const json* member = find_member(object, "good");
-  if (member != nullptr && member->is_boolean()) return member->get<bool>();
+Result<bool> good_of(const JsonValue& object) {
+  const JsonValue* member = object.find("good");
+  const bool* good = member == nullptr ? nullptr : member->as_bool();
+  if (good != nullptr) return *good;
   return fail(ErrorCode::kCorrupt, "member \"good\" is not true or false");
 }
 
-Result<ScrubEntry> entry_of(const json& object) {
+Result<ScrubEntry> entry_of(const JsonValue& object) {
   ScrubEntry entry;
   DF_TRY(const std::string directory, get_string(object, "directory"));
   const auto attempt = parse_attempt_dir_name(directory);
@@ -30,32 +31,25 @@ Result<ScrubEntry> entry_of(const json& object) {
   return entry;
 }
 
+void write_entry(JsonWriter& json, const ScrubEntry& entry) {
+  json.object("directory", attempt_dir_name(entry.attempt), "wall_micros", whole(entry.wall_micros),
+              "good", entry.good);
+}
+
 }  // namespace
 
 std::string encode_scrub(const ScrubRecord& record) {
-  std::string list = "[";
-  for (const ScrubEntry& entry : record.entries) {
-    ObjectText object;
-    object.add("directory", attempt_dir_name(entry.attempt));
-    object.add("wall_micros", whole_json(entry.wall_micros));
-    object.add("good", entry.good);
-    if (list.size() > 1) list += ',';
-    list += object.text();
-  }
-  ObjectText object = record_text("scrub", record.run_id);
-  object.add_text("checkpoints", list + ']');
-  return seal_text(object.text());
+  JsonWriter json = begin_record("scrub", record.run_id);
+  json.members("checkpoints", json_array(record.entries, write_entry));
+  return sealed(std::move(json));
 }
 
 Result<ScrubRecord> decode_scrub(std::string_view text) {
-  DF_TRY(const json object, parse_record(text, "scrub"));
+  DF_TRY(const JsonValue object, parse_record(text, "scrub"));
   ScrubRecord record;
   DF_TRY(record.run_id, run_id_of(object));
-  const json* list = find_member(object, "checkpoints");
-  if (list == nullptr || !list->is_array()) {
-    return fail(ErrorCode::kCorrupt, "member \"checkpoints\" is not an array");
-  }
-  for (const json& item : *list) {
+  DF_TRY(const JsonArray* list, get_array(object, "checkpoints"));
+  for (const JsonValue& item : *list) {
     DF_TRY(record.entries.emplace_back(), entry_of(item));
   }
   return record;

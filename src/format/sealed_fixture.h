@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "format/strict_json.h"
+#include "format/sealed_json.h"
 
 namespace deepfreeze {
 

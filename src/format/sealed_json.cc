@@ -1,10 +1,12 @@
-// The sealed texts of strict_json.h, and members that are hexadecimal digits.
+#include "format/sealed_json.h"
+
 #include <fmt/format.h>
+
+#include <span>
 
 #include "base/hex.h"
 #include "base/try.h"
 #include "codec/crc32c.h"
-#include "format/strict_json.h"
 
 namespace deepfreeze {
 namespace {
@@ -22,11 +24,6 @@ std::uint32_t sealed_crc(std::string_view text) {
   return extend(head, text.substr(kPrefix.size() + kZeroDigits.size()));
 }
 
-std::unexpected<Error> not_digits(std::string_view member) {
-  return fail(ErrorCode::kCorrupt,
-              fmt::format("member \"{}\" is not hexadecimal digits of its length", member));
-}
-
 }  // namespace
 
 std::string seal_text(std::string_view object) {
@@ -35,7 +32,7 @@ std::string seal_text(std::string_view object) {
   return text;
 }
 
-Result<nlohmann::json> parse_sealed(std::string_view text) {
+Result<JsonValue> parse_sealed(std::string_view text) {
   if (text.size() > kSealedJsonBytesMax) {
     return fail(ErrorCode::kCorrupt, fmt::format("{} bytes are too many", text.size()));
   }
@@ -47,20 +44,6 @@ Result<nlohmann::json> parse_sealed(std::string_view text) {
     return fail(ErrorCode::kCorrupt, "its checksum does not match its bytes");
   }
   return parse_strict(text);
-}
-
-Result<std::uint32_t> get_hex32(const nlohmann::json& object, std::string_view member) {
-  DF_TRY(const std::string digits, get_string(object, member));
-  const auto value = parse_hex32(digits);
-  if (!value) return not_digits(member);
-  return *value;
-}
-
-Result<std::uint64_t> get_hex64(const nlohmann::json& object, std::string_view member) {
-  DF_TRY(const std::string digits, get_string(object, member));
-  const auto value = parse_hex64(digits);
-  if (!value) return not_digits(member);
-  return *value;
 }
 
 }  // namespace deepfreeze

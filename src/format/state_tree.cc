@@ -4,9 +4,9 @@
 
 #include "base/hex.h"
 #include "base/try.h"
+#include "base/utf8.h"
 #include "codec/crc32c.h"
 #include "format/tree_walker.h"
-#include "tensor/utf8.h"
 
 namespace deepfreeze {
 namespace {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "format/base64.h"
-#include "format/json_writer.h"
 #include "format/tree_walker.h"
+#include "json/json_writer.h"
 
 namespace deepfreeze {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "base/try.h"
 #include "format/base64.h"
-#include "format/strict_json.h"
+#include "format/members.h"
 
 namespace deepfreeze {
 namespace {

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "format/json_reader.h"
 #include "format/state_tree.h"
 #include "format/tree_tags.h"
+#include "json/json_reader.h"
 
 namespace deepfreeze {
 

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "crash/attempt_maker.h"
 #include "format/sealed_fixture.h"
-#include "format/strict_json.h"
 #include "manifest/claims.h"
 #include "manifest/retention.h"
 #include "manifest/run_file.h"

@@ -12,7 +12,6 @@
 #include "crash/attempt_maker.h"
 #include "format/header_fixture.h"
 #include "format/sealed_fixture.h"
-#include "format/strict_json.h"
 #include "manifest/claims.h"
 #include "manifest/run_directory.h"
 #include "support/code_of.h"

@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "base/try.h"
-#include "tensor/utf8.h"
+#include "base/utf8.h"
 
 namespace deepfreeze {
 namespace {

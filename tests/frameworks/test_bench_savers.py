@@ -13,6 +13,7 @@ pytest.importorskip("orbax", reason="of build/frameworks-venv")
 from lab.measure import alone as jobs
 from lab.measure import alone_child as child
 from lab.networks.layout import tiny
+from lab.tests.test_storage import answered
 from lab.writers import chainer_savers
 from lab.writers.menu import FRAMEWORKS, MENU, SAVERS
 from lab.writers.values import Values, wrong
@@ -32,7 +33,7 @@ def test_a_saver_restores_what_it_saved(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name not in ALONE:  # the others need no process of their own, which takes seconds to start
-        monkeypatch.setattr(jobs, "ask", lambda _, wanted, _seconds: child.answer(wanted))
+        monkeypatch.setattr(jobs, "ask", answered)
         monkeypatch.setattr(child, "settle", lambda: None)
     LAYOUT.write(tmp_path / "layout")
     found = jobs.measure(SAVERS[name], tmp_path / "layout", tmp_path / "place", SEED, saves=2)

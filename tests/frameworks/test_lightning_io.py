@@ -251,6 +251,18 @@ def test_a_run_that_cannot_be_opened_is_a_save_that_fails(
         saved(DeepFreezeCheckpointIO(strict_saves=True), 1, tmp_path / "a.ckpt")
 
 
+def test_after_failed_saves_lightning_names_a_path_that_does_not_exist(tmp_path: Path) -> None:
+    """As docs/frameworks/lightning.md says: Lightning notes a path before anything is saved."""
+    (tmp_path / "deepfreeze").write_text("a file")  # so the run can't be opened
+    trainer, _ = fit_own(tmp_path, 2, save_top_k=-1, save_last="link")
+    saver = trainer.checkpoint_callback
+    assert isinstance(saver, ModelCheckpoint)
+    assert saver.best_model_path == str(tmp_path / "step=2.ckpt")
+    assert not os.path.lexists(saver.best_model_path)
+    assert (tmp_path / "last.ckpt").is_symlink()
+    assert not (tmp_path / "last.ckpt").exists()
+
+
 def test_a_file_in_a_directory_of_the_name_is_lightnings(tmp_path: Path) -> None:
     path = tmp_path / "deepfreeze" / "step-1.ckpt"
     path.parent.mkdir()

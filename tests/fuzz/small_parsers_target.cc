@@ -1,11 +1,11 @@
 // The parsers of names, base64, digits and UTF-8: each accepted value has one spelling.
 #include "base/hex.h"
+#include "base/utf8.h"
 #include "deepfreeze/tensor.h"
 #include "format/base64.h"
 #include "format/names.h"
 #include "fuzz/fuzz_target.h"
 #include "storage/vfs_name.h"
-#include "tensor/utf8.h"
 
 namespace deepfreeze {
 namespace {

@@ -1,8 +1,8 @@
 // The state tree: the check and the listing accept the same trees.
 #include "format/state_tree.h"
-#include "format/strict_json.h"
 #include "fuzz/fuzz_target.h"
 #include "fuzz/memory_meter.h"
+#include "json/json_value.h"
 
 namespace deepfreeze {
 namespace {

@@ -5,10 +5,7 @@ status: 0; 1 where DeepFreeze failed (a peer's failure is a result); 2 where the
 device; 130 where interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
-import random
 import shlex
 import signal
 import subprocess
@@ -20,10 +17,18 @@ import torch
 
 from lab.experiments.everything import QUICK_RESULTS, RESULTS
 from lab.experiments.gpu import resume, torn, window
-from lab.experiments.window import intervals, positive
 from lab.measure import devices, machine
 from lab.measure.devices import Budget, Lines, read
 from lab.measure.files import scratch
+from lab.measure.options import (
+    INTERRUPTED,
+    interruptible,
+    intervals,
+    make_parser,
+    positive,
+    seeded,
+    words_of,
+)
 from lab.networks.gpu_workloads import MODELS
 from lab.report import gpu_table as table
 from lab.report.bench_page import gpu_page
@@ -32,13 +37,14 @@ from lab.writers.loop_gpu import SAVERS
 PROGRAM = "lab.experiments.gpu"
 RUNS = {"resume": resume.run, "torn": torn.run, "window": window.run}
 SHARES = {"resume": 0.2, "torn": 0.4}  # of the time that is left, at most; the window has the rest
-NO_DEVICE, INTERRUPTED = 2, 130
+NO_DEVICE = 2
 END_SECONDS = 60  # after the time is over a part is told to end,
 KILL_SECONDS = 300  # and killed so long after that: what it has in flight may be 16 GB
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
+    parser = make_parser(PROGRAM, __doc__, "weights, batches and orders")
+    parser.set_defaults(directory=Path("build"))
     savers = [saver.name for saver in SAVERS]
     parser.add_argument("part", nargs="?", choices=[*RUNS, "all"], default="all")
     parser.add_argument("--device", choices=[devices.CUDA, "cpu"], default=devices.CUDA)
@@ -53,8 +59,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--peer-times", type=positive, help="the same of the peer; default: as many"
     )
     parser.add_argument("--append", action="store_true", help="to what was measured before")
-    parser.add_argument("--seed", type=int, help="of weights, batches and orders; default: random")
-    parser.add_argument("--directory", type=Path, default=Path("build"), help="for checkpoints")
     parser.add_argument("--results", type=Path, help=f"default: {RESULTS}, {QUICK_RESULTS}")
     options = parser.parse_args(arguments)
     quick = options.quick
@@ -66,22 +70,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def words(options: argparse.Namespace, part: str, seed: int) -> list[str]:
-    """What does the same again; without places, which are this machine's."""
-    found = ["python", "-m", PROGRAM, part, "--device", options.device, "--seed", str(seed)]
-    found += ["--quick"] if options.quick else []
-    found += ["--every", ",".join(map(str, options.every)), "--rounds", str(options.rounds)]
-    found += ["--times", str(options.times), "--peer-times", str(options.peer_times)]
-    found += ["--append"] if options.append else []
-    found += ["--workload", *options.workload] if options.workload else []
-    return [*found, *(["--savers", *options.savers] if options.savers else [])]
-
-
 def facts(options: argparse.Namespace, seed: int, place: Path) -> dict[str, Any]:
     device = devices.describe(options.device)
     return {
         "format": 1,
-        "command": shlex.join(words(options, options.part, seed)),
+        "command": shlex.join(words_of(f"{PROGRAM} {options.part}", options, seed)),
         "machine": {
             "device": device.pop("name"),
             **{f"device_{name}": value for name, value in device.items()},
@@ -112,7 +105,8 @@ def run_all(options: argparse.Namespace, seed: int) -> int:
     failed = 0
     for part in RUNS:
         seconds = budget.left_seconds() * SHARES.get(part, 1.0)
-        command = [sys.executable, *words(options, part, seed)[1:], "--minutes", f"{seconds / 60}"]
+        command = [sys.executable, *words_of(f"{PROGRAM} {part}", options, seed)[1:]]
+        command += ["--minutes", f"{seconds / 60}"]
         command += ["--directory", str(options.directory), "--results", str(options.results)]
         print(f"{PROGRAM}: {part}, {seconds / 60:.1f} minutes at most", flush=True)
         status = status_of(command, seconds + END_SECONDS)
@@ -159,20 +153,17 @@ def write_summary(results: Path) -> None:
         (results / "gpu.html").write_text(gpu_page(found["window"]))
 
 
+@interruptible
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     reason = devices.missing(options.device)
     if reason:
         print(f"{PROGRAM}: {reason}", file=sys.stderr)
         return NO_DEVICE
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
-    print(f"{PROGRAM}: seed={seed} (rerun with --seed {seed})", flush=True)
+    seed = seeded(options, PROGRAM)
     options.directory.mkdir(parents=True, exist_ok=True)
     options.results.mkdir(parents=True, exist_ok=True)
-    try:
-        status = run_all(options, seed) if options.part == "all" else run_part(options, seed)
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    status = run_all(options, seed) if options.part == "all" else run_part(options, seed)
     write_summary(options.results)
     return status
 

@@ -1,15 +1,10 @@
 """Does a training that is resumed in a new process end as one that was not interrupted?
 
-`python -m lab.experiments.gpu.resume JOB` is one of the processes: it trains by deterministic
+This module is the program of each of the processes: it trains by deterministic
 algorithms, from the start with a checkpoint in the middle, or from that checkpoint on.
 """
 
-from __future__ import annotations
-
 import argparse
-import json
-import os
-import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,9 +14,12 @@ import torch
 
 import deepfreeze as df
 from examples.digest import sha256, training_digest
+from lab.measure.case import ToolError
 from lab.measure.devices import Budget, Lines
+from lab.measure.program import ask
 from lab.networks import gpu_workloads as models
 from lab.networks.torch_workloads import Training
+from lab.programs.answer import carry_out
 from lab.writers.loop import Saver
 
 STEPS, MIDDLE = 6, 3
@@ -77,23 +75,16 @@ def device_generators(device: str) -> list[torch.Tensor]:
 
 
 def in_new_process(job: Job, budget: Budget) -> Outcome:
-    """Raises what is wrong with it: its exit status and last line, or that it takes too long."""
-    command = [sys.executable, "-m", "lab.experiments.gpu.resume", json.dumps(asdict(job))]
+    """ToolError: what is wrong with it, or that it takes too long."""
+    program, place = Path(sys.executable), Path(job.run).parent
     try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **CUBLAS},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=budget.left_seconds(),
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeError("the time was over") from error
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        raise RuntimeError(f"exit status {done.returncode}: {last}")
-    return Outcome(**json.loads(done.stdout.splitlines()[-1]))
+        answer = ask(
+            program, "lab.experiments.gpu.resume", asdict(job), place,
+            seconds_max=budget.left_seconds(), variables=CUBLAS,
+        )  # fmt: skip
+    except TimeoutError:
+        raise ToolError("the time was over") from None
+    return Outcome(**answer)
 
 
 def compare(job: Job, budget: Budget) -> dict[str, Any]:
@@ -118,7 +109,7 @@ def run(options: argparse.Namespace, seed: int, place: Path, lines: Lines, budge
         job = Job(name, options.device, options.quick, seed, directory, resumes=False)
         try:
             found = compare(job, budget)
-        except RuntimeError as error:
+        except ToolError as error:
             found = {"same": False, "error": str(error)}
         lines.add("resume", {"workload": name, **found})
         status = status if found["same"] else 1
@@ -126,4 +117,4 @@ def run(options: argparse.Namespace, seed: int, place: Path, lines: Lines, budge
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(train(Job(**json.loads(sys.argv[1]))))))
+    sys.exit(carry_out(sys.argv[1:], lambda request: asdict(train(Job(**request)))))

@@ -5,8 +5,6 @@ and the next step right behind it. What was stored is compared with a clone that
 made between the two. Both savers take turns.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import warnings

@@ -3,8 +3,6 @@
 The rounds of all models and intervals take turns, so that each has as many when the time is over.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import warnings

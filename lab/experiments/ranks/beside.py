@@ -7,8 +7,6 @@ the worst rank waits in one save and its fence; what rank 0 alone does stalls th
 next step, which only the run time shows.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sys
@@ -22,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lab.experiments.ranks.options import carry_out, make_parser, with_ranks
 from lab.measure.loop import Experiment
 from lab.measure.ranks_jobs import run_job
-from lab.measure.ranks_segments import gathered, join, report, train_all
+from lab.measure.ranks_segments import TorchJob, report, train_all
 from lab.networks.torch_workloads import WORKLOADS, Parts, Workload
 from lab.writers.loop import Saver
 from lab.writers.loop_ranks import SAVERS
@@ -42,16 +40,6 @@ def experiment_of(arguments: dict[str, Any]) -> Experiment:
         name, data_parallel(WORKLOADS[name]), arguments["every"], SAVERS, arguments["rounds"],
         arguments["steps"], arguments["seed"],
     )  # fmt: skip
-
-
-class TorchJob:
-    """The ranks of torch.distributed."""
-
-    def __init__(self) -> None:
-        self.rank = join()
-
-    def gathered(self, value: Any) -> list[Any]:
-        return gathered(value)
 
 
 def be_rank(arguments: dict[str, Any]) -> None:
@@ -120,10 +108,7 @@ def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    if options.as_rank:
-        be_rank(options.as_rank)
-        return 0
-    return carry_out(options, lambda place: measure(options, place))
+    return carry_out(options, lambda place: measure(options, place), be_rank)
 
 
 if __name__ == "__main__":

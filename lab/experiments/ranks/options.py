@@ -1,7 +1,5 @@
 """What every bench of ranks is asked, and where its results go."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable
@@ -26,11 +24,34 @@ def with_ranks(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
-def carry_out(options: argparse.Namespace, work: Callable[[Path], dict[str, Any]]) -> int:
-    """`work` in an empty directory; its results, with the machine as it was before, as JSON."""
+def carry_out(
+    options: argparse.Namespace,
+    work: Callable[[Path], dict[str, Any]],
+    be_rank: Callable[[dict[str, Any]], None] | None = None,
+) -> int:
+    """`work` in an empty directory; its results, with the machine as it was before, as JSON.
+
+    What is started as a rank does nothing but `be_rank`.
+    """
+    if be_rank is not None and options.as_rank:
+        be_rank(options.as_rank)
+        return 0
     ran_on = machine.describe(options.directory, 1)
     with scratch(options.directory, "ranks-") as place:
         results = work(place)
     if options.json is not None:
         options.json.write_text(json.dumps({"ran_on": ran_on, **results}, indent=1) + "\n")
     return 0
+
+
+def by_layout(
+    options: argparse.Namespace,
+    measure: Callable[[str], dict[str, Any]],
+    show: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """What is measured of each layout; shown as soon as it is known."""
+    results = []
+    for name in options.layout:
+        results.append(measure(name))
+        show(results[-1])
+    return {"results": results}

@@ -6,8 +6,6 @@ not stand for all: what is measured is the sharing, not the disk. Jobs of 1, 2 a
 turns; each makes one save that is not counted, then some that are.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -19,13 +17,11 @@ import torch
 import torch.distributed as dist
 
 import deepfreeze as df
-from lab.experiments.ranks.options import carry_out, make_parser, with_ranks
+from lab.experiments.ranks.options import by_layout, carry_out, make_parser, with_ranks
 from lab.measure.ranks_jobs import run_job
 from lab.measure.ranks_segments import gathered, join, report
 from lab.networks.layout import Layout, equal_tensors
 from lab.networks.layouts import LAYOUTS
-
-SLAB_BYTES = 4 << 20
 
 
 def state_of(layout: Layout) -> dict[str, torch.Tensor]:
@@ -72,11 +68,8 @@ def measure(options: argparse.Namespace, name: str, place: Path) -> dict[str, An
             job = run_job(ranks, "lab.experiments.ranks.sharing", given, pause)
             found[ranks]["seconds"] += job["seconds"]
             found[ranks]["bytes"] = job["bytes"]
-    return {"layout": name, "ranks": found, "spread_bytes": spreads(found)}
-
-
-def spreads(found: dict[int, dict[str, Any]]) -> dict[int, int]:
-    return {ranks: max(one["bytes"]) - min(one["bytes"]) for ranks, one in found.items()}
+    spreads = {ranks: max(one["bytes"]) - min(one["bytes"]) for ranks, one in found.items()}
+    return {"layout": name, "ranks": found, "spread_bytes": spreads}
 
 
 def show(result: dict[str, Any]) -> None:
@@ -107,20 +100,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def measure_all(options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    results = []
-    for name in options.layout:
-        results.append(measure(options, name, place))
-        show(results[-1])
-    return {"results": results}
-
-
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    if options.as_rank:
-        be_rank(options.as_rank)
-        return 0
-    return carry_out(options, lambda place: measure_all(options, place))
+
+    def work(place: Path) -> dict[str, Any]:
+        return by_layout(options, lambda name: measure(options, name, place), show)
+
+    return carry_out(options, work, be_rank)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ fully_shard() cuts them. Bytes are those that the reading process asks the kerne
 all: /proc/self/io, with the same reads by pread everywhere.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
@@ -16,10 +14,11 @@ from typing import Any
 import numpy as np
 
 import deepfreeze as df
-from lab.experiments.ranks.options import carry_out, make_parser
+from lab.experiments.ranks.options import by_layout, carry_out, make_parser
 from lab.experiments.ranks.sharing import chosen_layout, state_of
 
 Box = tuple[list[int], list[int]]
+ITEM_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "U8": 1}
 
 
 def read_bytes() -> int:
@@ -48,17 +47,13 @@ def read_slice(run: Path, index: int, count: int) -> tuple[int, int]:
         box = rows_of(spec.shape, index, count)
         if box is None:
             continue
-        item = opened_itemsize(spec.dtype)
+        item = ITEM_BYTES[spec.dtype]
         buffer = np.empty(int(np.prod(box[1], dtype=np.int64)) * item, np.uint8)
         buffers.append(buffer)
         whole = None if not spec.shape else box
         targets.append(df._core.Target(spec.key, buffer.ctypes.data, buffer.nbytes, whole))
     opened.read(targets, True)
     return sum(buffer.nbytes for buffer in buffers), read_bytes() - before
-
-
-def opened_itemsize(dtype: str) -> int:
-    return {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "U8": 1}[dtype]
 
 
 def measure(name: str, run: Path, counts: list[int]) -> dict[str, Any]:
@@ -98,18 +93,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def measure_all(options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    results = []
-    for name in options.layout:
-        results.append(measure(name, place / name, options.counts))
-        show(results[-1])
-    return {"results": results}
-
-
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     os.environ["DEEPFREEZE_IO"] = "buffered"
-    return carry_out(options, lambda place: measure_all(options, place))
+
+    def work(place: Path) -> dict[str, Any]:
+        return by_layout(options, lambda name: measure(name, place / name, options.counts), show)
+
+    return carry_out(options, work)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,8 @@ said. Exit status: 0; 1 where DeepFreeze failed (a peer's failure is a result); 
 interrupted (what was found stays).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
-import random
 import shlex
 import signal
 import sys
@@ -31,33 +28,27 @@ from lab.experiments.torture.campaign import (
 from lab.faults.state import DETECTED, FELL_BACK, HARMLESS, KEPT, OF_NEWER, OF_OLDER, layout
 from lab.measure import machine
 from lab.measure.files import scratch
+from lab.measure.options import interruptible, make_parser, seeded, words_of
 from lab.report import torture_table as table
 from lab.writers.menu import VICTIMS as MENU
 from lab.writers.menu import VICTIMS_BY_NAME as SAVERS
 
+PROGRAM = "lab.experiments.torture"
 OURS = "df"
 OURS_MAY = {DETECTED, FELL_BACK, HARMLESS, KEPT, OF_NEWER, OF_OLDER}
 QUICK_SAVERS = ("df", "torch-save", "torch-save-fsync", "safetensors")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="lab.experiments.torture", description=__doc__)
+    parser = make_parser(
+        PROGRAM, __doc__, "contents, places and moments", json="every trial",
+        out="the table, in Markdown",
+    )  # fmt: skip
+    parser.set_defaults(directory=Path("build"))
     parser.add_argument("--quick", action="store_true", help="a few trials, of what starts soon")
     parser.add_argument("--savers", nargs="+", choices=list(SAVERS), help="default: all")
-    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
-    parser.add_argument("--seed", type=int, help="of contents, places and moments; default: random")
-    parser.add_argument("--directory", type=Path, default=Path("build"), help="for checkpoints")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="every trial")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the table, in Markdown")
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, help="default: all")
     return parser.parse_args(arguments)
-
-
-def shown_command(options: argparse.Namespace, seed: int) -> str:
-    """What does the same again; without places, which are this machine's."""
-    words = ["python", "-m", "lab.experiments.torture", *(["--quick"] if options.quick else [])]
-    words += ["--savers", *options.savers] if options.savers else []
-    words += ["--faults", *options.faults] if options.faults != list(FAULTS) else []
-    return shlex.join([*words, "--seed", str(seed)])
 
 
 @dataclass
@@ -74,7 +65,7 @@ class Report:
         one = layout()
         return {
             "format": 1,
-            "command": shown_command(self.options, self.seed),
+            "command": shlex.join(words_of(PROGRAM, self.options, self.seed)),
             "seed": self.seed,
             "machine": self.machine,
             "state": f"{one.title}: {one.nbytes / 1e6:.1f} MB in {len(one.tensors)} tensors",
@@ -103,7 +94,7 @@ class Report:
 def campaign(options: argparse.Namespace, seed: int, place: Path) -> Campaign:
     default = QUICK_SAVERS if options.quick else tuple(SAVERS)
     names = options.savers or default
-    faults = faults_of(options.faults)
+    faults = faults_of(options.faults or FAULTS)
     return Campaign(
         entries=tuple(one for one in MENU if one.name in names),
         faults=faults,
@@ -119,26 +110,22 @@ def follow(text: str) -> None:
     print(f"torture: {text}", file=sys.stderr, flush=True)
 
 
+@interruptible
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
-    print(f"lab.experiments.torture: seed={seed} (rerun with --seed {seed})", flush=True)
+    seed = seeded(options, PROGRAM)
     began = time.perf_counter()
     options.directory.mkdir(parents=True, exist_ok=True)
-    try:
-        with scratch(options.directory, "bench-torture-") as scratched:
-            one = campaign(options, seed, scratched.resolve())
-            described = machine.describe(scratched, threads=1)
-            del described["training_threads"]  # nothing trains here
-            report = Report(options, seed, described, one.left_out)
-            for line in table.left_out_lines(report.as_json()):
-                print(line, flush=True)
-            with closing(one.run()) as rows:
-                for row in rows:
-                    report.take(row)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    with scratch(options.directory, "bench-torture-") as scratched:
+        one = campaign(options, seed, scratched.resolve())
+        described = machine.describe(scratched, threads=1)
+        del described["training_threads"]  # nothing trains here
+        report = Report(options, seed, described, one.left_out)
+        for line in table.left_out_lines(report.as_json()):
+            print(line, flush=True)
+        with closing(one.run()) as rows:
+            for row in rows:
+                report.take(row)
     print(f"\n{table.markdown(report.as_json())}\n{time.perf_counter() - began:.0f} s", flush=True)
     return 1 if report.ours_failed() else 0
 

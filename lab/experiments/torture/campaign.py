@@ -1,12 +1,10 @@
 """Every fault for every saver, one after the other. What can't be run has its reason instead."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,9 +69,7 @@ class Result:
     left_out: str = ""  # what this machine lacks
 
     def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"fault": self.fault, "error": self.error}
-        found["left_out"] = self.left_out
-        return found | {"trials": [trial.as_json() for trial in self.trials]}
+        return vars(self) | {"trials": [trial.as_json() for trial in self.trials]}
 
 
 @dataclass
@@ -158,7 +154,7 @@ class Campaign:
                 subject.nursery.kill()
 
 
-def faults_of(names: list[str]) -> tuple[Fault, ...]:
+def faults_of(names: Iterable[str]) -> tuple[Fault, ...]:
     found: list[Fault] = []
     for name in names:
         if name in (AFTER, DURING):

@@ -1,7 +1,5 @@
 """A sentence with the measurements that it rests on, and what makers of sentences share."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,13 +1,11 @@
 """What saving and restoring take: time, space, and what a training loses by it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from statistics import median as middle
 
 from lab.report.findings.common import Finding, finding, measured, median, mixing, plural, some
-from lab.report.summary import Figure, Group, Study
-from lab.report.table import seconds, size
+from lab.report.summary import Group, Study
+from lab.report.table import seconds, size, three
 from lab.report.tables.common import framework, is_ours, is_simulated, split, writer
 from lab.report.tables.files import bytes_of
 from lab.report.tables.ranks import NAMES, NOTHING
@@ -17,6 +15,8 @@ from lab.simulation.machine import read_machine
 OUR_DEFAULTS = ("df", "df-tensorflow", "df-chainer", "df-jax")
 OUR_DEFAULT_IN_TRAINING = "df-default"
 SAME_BYTES = "same bytes"
+# Writers that are measured with their compression, and without it.
+PACKED = (("chainer", "chainer-stored"), ("chainer-hdf5", "chainer-hdf5-stored"))
 OFF = 0  # the interval of a training that saves nothing
 
 
@@ -95,6 +95,34 @@ def times(ratio: float) -> str:
     return f"{ratio:.2g} of that"
 
 
+def compression(study: Study) -> Iterator[Finding]:
+    for (workload,), groups in split(measured(study, "cost"), "workload").items():
+        found = {group.text("writer"): group for group in groups if file_bytes(group)}
+        pairs = [(found[one], found[other]) for one, other in PACKED if {one, other} <= set(found)]
+        if pairs:
+            told = "; ".join(packing(*pair) for pair in pairs)
+            yield finding(
+                "cost",
+                f"Compressed beside uncompressed ({workload}, random numbers in place of trained "
+                f"ones): {told}.",
+                [group for pair in pairs for group in pair],
+            )
+
+
+def file_bytes(group: Group) -> float:
+    return float(group.detail().get("file_bytes") or 0)
+
+
+def packing(packed: Group, plain: Group) -> str:
+    spent, plainly = (median(group, "durable_seconds") for group in (packed, plain))
+    return (
+        f"{writer(packed)} takes {three(spent / plainly)} times as long until it is durable "
+        f"({seconds(spent)}, not {seconds(plainly)}) as {writer(plain)}, for "
+        f"{100 * file_bytes(packed) / file_bytes(plain):.3g} % of its size "
+        f"({size(file_bytes(packed))}, not {size(file_bytes(plain))})"
+    )
+
+
 def formats(study: Study) -> Iterator[Finding]:
     for (workload,), groups in split(measured(study, "formats"), "workload").items():
         ordered = sorted(groups, key=disk_bytes)
@@ -135,7 +163,7 @@ def frequency(study: Study) -> Iterator[Finding]:
             continue
         best, last = others[0], others[-1]
         off = [group for group in groups if group["interval"] == OFF]
-        ratios = [ratio for group in off if (ratio := ratio_of(group))]
+        ratios = [ratio for group in off if (ratio := group.figure("run_time_ratio"))]
         noise = max((max(one.high - 1, 1 - one.low) for one in ratios), default=0.0)
         yield finding(
             "frequency",
@@ -146,10 +174,6 @@ def frequency(study: Study) -> Iterator[Finding]:
             + f"; two trainings without saves are up to {100 * noise:.0f} % off their median.",
             [ours[0], best, last, *others, *off],
         )
-
-
-def ratio_of(group: Group) -> Figure | None:
-    return group.figure("run_time_ratio")
 
 
 def longer(group: Group) -> str:

@@ -1,7 +1,5 @@
 """Whether what was saved is there, is right, and can be used."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lab.report.findings.common import (
@@ -121,7 +119,8 @@ def sdc(study: Study) -> Iterator[Finding]:
             f"Flipped bits ruin the training in {len(lost)} of {len(training)} classes.{where}",
             [*lost, *training],
         )
-    files = [group for group in groups if group["writer"] and in_menu(group)]
+    # A writer as it is: not one whose compression was turned off to have bits to flip.
+    files = [group for group in groups if group["writer"] in NAMES_OF_WRITERS]
     yield from verdicts(study, "sdc", files, ("told",), "tell of one flipped bit, wherever it is")
     ruinous = {group["bits"] for group in lost}
     silent = [group for group in files if group["verdict"] == SILENT and group["bits"] in ruinous]
@@ -137,11 +136,6 @@ def sdc(study: Study) -> Iterator[Finding]:
 def flipped(group: Group) -> str:
     """The class, of those of one training."""
     return f"{group['component']}, {group['bits']}, {group['flips']} at once"
-
-
-def in_menu(group: Group) -> bool:
-    """A writer as it is: not one whose compression was turned off to have bits to flip."""
-    return group["writer"] in NAMES_OF_WRITERS
 
 
 def portability(study: Study) -> Iterator[Finding]:

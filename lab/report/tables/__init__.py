@@ -1,7 +1,5 @@
 """The tables of each experiment, made of its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import filterfalse

@@ -1,7 +1,5 @@
 """What tables of several experiments do alike."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from lab.measure.row import LEFT_OUT, NO_SPACE, NOT_INSTALLED, TIMED_OUT
@@ -51,33 +49,47 @@ def failures(groups: Iterable[Group], name: Callable[[Group], str] = writer) -> 
     return notes_of([(name(group), reason) for group in groups for reason in group.reasons])
 
 
+def whose(group: Group) -> Sequence[str]:
+    return writer(group), framework(group)
+
+
+WHOSE = ("Writer", "Framework")  # the columns of whose()
+
+
+def listing(
+    title: str,
+    columns: Sequence[str],
+    groups: Sequence[Group],
+    cells: Callable[[Group], Sequence[Cell]],
+    *notes: str,
+    names: Callable[[Group], Sequence[str]] = whose,
+    failed: Callable[[Group], str] = writer,
+) -> Table:
+    """A line for each: its names, then its cells, or why it has none."""
+    lines = tuple(
+        Line((*words(*names(group)), *(cells(group) if group.ok else [absent(group)])),
+             is_ours(group))
+        for group in groups
+    )  # fmt: skip
+    return Table(title, tuple(columns), lines, (*notes, *failures(groups, failed)))
+
+
 def matrix(
     title: str,
     groups: Sequence[Group],
     across: Callable[[Group], str],
     cell: Callable[[Group], Cell],
+    *notes: str,
 ) -> Table:
     """A line for each writer, a column for each value of `across`."""
     columns = list(dict.fromkeys(across(group) for group in groups if across(group)))
-    lines = tuple(
-        matrix_line(found, columns, across, cell)
-        for found in split(groups, "framework", "title", "writer").values()
-    )
-    return Table(title, ("Writer", "Framework", *columns), lines, failures(groups))
-
-
-def matrix_line(
-    found: Sequence[Group],
-    columns: Sequence[str],
-    across: Callable[[Group], str],
-    cell: Callable[[Group], Cell],
-) -> Line:
-    first, by_column = found[0], {across(group): group for group in found}
-    whole = by_column.get("")  # of all columns: why there is none of it
-    cells = [
-        shown(by_column.get(column, whole), cell) for column in columns
-    ]  # fmt: skip
-    return Line((*words(writer(first), framework(first)), *cells), is_ours(first))
+    lines = []
+    for found in split(groups, "framework", "title", "writer").values():
+        by_column = {across(group): group for group in found}
+        whole = by_column.get("")  # of all columns: why there is none of it
+        cells = [shown(by_column.get(column, whole), cell) for column in columns]
+        lines.append(Line((*words(*whose(found[0])), *cells), is_ours(found[0])))
+    return Table(title, (*WHOSE, *columns), tuple(lines), (*notes, *failures(groups)))
 
 
 def shown(group: Group | None, cell: Callable[[Group], Cell]) -> Cell:

@@ -1,11 +1,9 @@
 """What faults do: to checkpoints that are being written, to those that are there, to training."""
 
-from __future__ import annotations
-
 from lab.faults import state
 from lab.report.summary import Group, Study
-from lab.report.table import Cell, Line, Mood, Table, notes_of, words
-from lab.report.tables.common import absent, failures, framework, is_ours, matrix, split, writer
+from lab.report.table import Cell, Mood, Table, notes_of, words
+from lab.report.tables.common import WHOSE, framework, listing, matrix, split, whose, writer
 
 KEPT = ("keeps the newest", "keeps one")
 LOST = ("can lose the newest", "can lose both")
@@ -21,7 +19,6 @@ def crash(study: Study) -> list[Table]:
     groups = study.groups("crash")
     if not groups:
         return []
-    made = matrix("", groups, lambda group: group.text("fault"), of_crash)
     torn = notes_of([
         (f"{writer(group)}, {group['fault']}", group.text("reason")) for group in groups
         if group.ok and group["verdict"] in LOST and group["reason"]
@@ -30,7 +27,7 @@ def crash(study: Study) -> list[Table]:
         "keeps, n of n: none of n tries lost it, and what is seldom lost needs more of them; can "
         "lose: in how many of the tries it did. A full disk leaves nothing to chance: one try."
     )
-    return [Table(made.title, made.columns, made.lines, (note, *torn, *made.notes))]
+    return [matrix("", groups, lambda group: group.text("fault"), of_crash, note, *torn)]
 
 
 def of_crash(group: Group) -> Cell:
@@ -58,9 +55,8 @@ def corruption(study: Study) -> list[Table]:
     groups = study.groups("corruption")
     if not groups:
         return []
-    made = matrix("", groups, lambda group: group.text("fault"), of_damage)
     note = "Of so many damaged checkpoints, how many loads told; `silent`: other numbers came back."
-    return [Table(made.title, made.columns, made.lines, (note, *made.notes))]
+    return [matrix("", groups, lambda group: group.text("fault"), of_damage, note)]
 
 
 def of_damage(group: Group) -> Cell:
@@ -79,7 +75,8 @@ def sdc(study: Study) -> list[Table]:
     groups = study.groups("sdc")
     training = [group for group in groups if not group["writer"]]
     files = [group for group in groups if group["writer"]]
-    return [made for made in (flips(training), told(files)) if made.lines]
+    told = matrix("Who tells of one flipped bit", files, lambda one: one.text("bits"), of_flip)
+    return [made for made in (flips(training), told) if made.lines]
 
 
 def flips(groups: list[Group]) -> Table:
@@ -90,27 +87,19 @@ def flips(groups: list[Group]) -> Table:
         "itself, or it is no number."
     )
     title = "What flips do to the training that resumes from them"
-    return Table(title, columns, tuple(map(flips_line, groups)), (note, *failures(groups, part)))
+    names = ("component", "bits", "flips", "workload")
+    return listing(
+        title, columns, groups, of_flips, note,
+        names=lambda group: [group.text(name) for name in names],
+        failed=lambda group: group.text("component"),
+    )  # fmt: skip
 
 
-def part(group: Group) -> str:
-    return group.text("component")
-
-
-def flips_line(group: Group) -> Line:
-    names = words(*map(group.text, ("component", "bits", "flips", "workload")))
-    if not group.ok:
-        return Line((*names, absent(group)))
+def of_flips(group: Group) -> tuple[Cell, ...]:
     verdict = Cell(group.text("verdict"), CHANGE_MOODS.get(group.text("verdict"), Mood.PLAIN))
     change = group.figure("loss_change")
     amount = Cell(f"{change.median:.2g}", value=change.median) if change else Cell("")
-    nan = Cell(f"{group['nan']} of {group['trials']}")
-    return Line((*names, verdict, amount, nan))
-
-
-def told(groups: list[Group]) -> Table:
-    made = matrix("Who tells of one flipped bit", groups, lambda one: one.text("bits"), of_flip)
-    return made
+    return verdict, amount, Cell(f"{group['nan']} of {group['trials']}")
 
 
 def of_flip(group: Group) -> Cell:
@@ -123,23 +112,19 @@ def tearing(study: Study) -> list[Table]:
     groups = study.groups("tearing")
     if not groups:
         return []
-    columns = ("Writer", "Framework", "State", "Snapshots are", "Most steps in one", "Trials")
-    notes = (
-        "consistent: of the step that was asked for; refused: the save failed, and said why.",
-        *failures(groups),
-    )
-    return [Table("", columns, tuple(map(tearing_line, groups)), notes)]
+    columns = (*WHOSE, "State", "Snapshots are", "Most steps in one", "Trials")
+    note = "consistent: of the step that was asked for; refused: the save failed, and said why."
+    return [
+        listing("", columns, groups, of_tearing, note,
+                names=lambda group: (*whose(group), group.text("workload")))
+    ]  # fmt: skip
 
 
-def tearing_line(group: Group) -> Line:
-    names = words(writer(group), framework(group), group.text("workload"))
-    if not group.ok:
-        return Line((*names, absent(group)), is_ours(group))
+def of_tearing(group: Group) -> tuple[Cell, ...]:
     mood = TEARING_MOODS.get(group.text("verdict"), Mood.WARN)
     most = group.figure("steps_mixed")
-    cells = (Cell(group.text("verdict"), mood), *words(f"{most.high:.0f}" if most else "",
-                                                      group.text("trials")))  # fmt: skip
-    return Line((*names, *cells), is_ours(group))
+    mixed = f"{most.high:.0f}" if most else ""
+    return Cell(group.text("verdict"), mood), *words(mixed, group.text("trials"))
 
 
 # Trainings that were killed and resumed.
@@ -163,21 +148,16 @@ def determinism(study: Study) -> list[Table]:
 def of_framework(groups: list[Group]) -> Table:
     columns = ("Writer", "Of the state it saved", "What happened", "The resumed training is",
                "First difference", "Remark")  # fmt: skip
-    return Table(framework(groups[0]), columns, tuple(map(line, groups)), failures(groups))
+    return listing(framework(groups[0]), columns, groups, of_restart, names=restarted)
 
 
-def line(group: Group) -> Line:
+def restarted(group: Group) -> tuple[str, ...]:
     happened = group.text("fault") or "undisturbed, twice"
-    saved = group.text("saved") or "nothing"
-    names = words(writer(group), saved, happened)
-    if not group.ok:
-        return Line((*names, absent(group)), is_ours(group))
+    return writer(group), group.text("saved") or "nothing", happened
+
+
+def of_restart(group: Group) -> tuple[Cell, ...]:
     verdict, mood = VERDICTS.get(group.text("verdict"), (group.text("verdict"), Mood.PLAIN))
-    return Line((*names, Cell(verdict, mood), *words(first(group), group.text("reason"))),
-                is_ours(group))  # fmt: skip
-
-
-def first(group: Group) -> str:
-    if group["first_step"] is None:
-        return ""
-    return f"step {group['first_step']}, {group.text('first_entry')}"
+    step = group["first_step"]
+    first = "" if step is None else f"step {step}, {group.text('first_entry')}"
+    return Cell(verdict, mood), *words(first, group.text("reason"))

@@ -1,10 +1,8 @@
 """What the files are, and who else can read them."""
 
-from __future__ import annotations
-
 from lab.report.summary import Figure, Group, Study
-from lab.report.table import Cell, Line, Mood, Table, amount, words
-from lab.report.tables.common import absent, failures, framework, is_ours, split, writer
+from lab.report.table import Cell, Mood, Table, amount, words
+from lab.report.tables.common import WHOSE, listing, split, whose, writer
 from lab.report.tables.speed import title
 
 
@@ -14,19 +12,14 @@ def formats(study: Study) -> list[Table]:
 
 
 def formats_table(workload: str, groups: list[Group]) -> Table:
-    columns = ("Writer", "Framework", "What the files are", "Files", "Size", "Over the state",
+    columns = (*WHOSE, "What the files are", "Files", "Size", "Over the state",
                "Same bytes again")  # fmt: skip
-    lines = tuple(map(formats_line, groups))
-    return Table(title(workload, groups), columns, lines, failures(groups))
+    return listing(title(workload, groups), columns, groups, of_format)
 
 
-def formats_line(group: Group) -> Line:
-    names = words(writer(group), framework(group))
-    if not group.ok:
-        return Line((*names, absent(group)), is_ours(group))
+def of_format(group: Group) -> tuple[Cell, ...]:
     counts = words(group.text("container"), group.text("files") or "varies")
-    return Line((*names, *counts, amount(bytes_of(group)), over(group), again(group)),
-                is_ours(group))  # fmt: skip
+    return *counts, amount(bytes_of(group)), over(group), again(group)
 
 
 def again(group: Group) -> Cell:
@@ -55,19 +48,15 @@ def portability(study: Study) -> list[Table]:
     groups = study.groups("portability")
     if not groups:
         return []
-    columns = ("Saved by", "Framework", "Read by", "Outputs")
-    notes = failures(groups, lambda group: f"{writer(group)} to {group.text('reader')}")
-    return [Table("", columns, tuple(map(portability_line, groups)), notes)]
+    return [
+        listing(
+            "", ("Saved by", "Framework", "Read by", "Outputs"), groups, of_outputs,
+            names=lambda group: (*whose(group), group.text("reader")),
+            failed=lambda group: f"{writer(group)} to {group.text('reader')}",
+        )
+    ]  # fmt: skip
 
 
-def portability_line(group: Group) -> Line:
-    names = words(writer(group), framework(group), group.text("reader"))
-    if not group.ok:
-        return Line((*names, absent(group)), is_ours(group))
+def of_outputs(group: Group) -> tuple[Cell, ...]:
     mood = Mood.GOOD if group["verdict"] == "equal outputs" else Mood.WARN
-    return Line((*names, Cell(with_reason(group), mood)), is_ours(group))
-
-
-def with_reason(group: Group) -> str:
-    reason = group.text("reason")
-    return f"{group['verdict']}: {reason}" if reason else group.text("verdict")
+    return (Cell(": ".join(filter(None, map(group.text, ("verdict", "reason")))), mood),)

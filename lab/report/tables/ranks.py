@@ -1,7 +1,5 @@
 """Several ranks: measured here, and simulated beyond."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from lab.report.summary import Group, Study

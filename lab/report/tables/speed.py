@@ -1,12 +1,10 @@
 """How long it takes: saves, restores, and trainings that save every so many steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from lab.report.summary import Figure, Group, Study
-from lab.report.table import ONE_RUN, Cell, Line, Mood, Table, amount, duration, size, words
-from lab.report.tables.common import absent, failures, framework, is_ours, matrix, split, writer
+from lab.report.table import ONE_RUN, Cell, Mood, Table, amount, duration, size
+from lab.report.tables.common import WHOSE, framework, listing, matrix, split
 
 RESTART = "process ended"  # the fault of rows that measure a whole restart
 EVERYTHING, FILES, SYNCS_NOTHING = "all", "files", "nothing"
@@ -28,10 +26,9 @@ def cost(study: Study) -> list[Table]:
 
 def cost_table(workload: str, groups: list[Group]) -> Table:
     columns = (
-        "Writer", "Framework", "Stall", "First stall", "Ready", "Durable", "CPU",
-        "Memory above the state", "Writer syncs itself",
+        *WHOSE, "Stall", "First stall", "Ready", "Durable", "CPU", "Memory above the state",
+        "Writer syncs itself",
     )  # fmt: skip
-    lines = tuple(cost_line(group) for group in sorted(groups, key=by("stall_seconds")))
     notes = (
         "Stall: until the state may change again. Durable: until all is synced; where the writer "
         "leaves that to its user, the sync by the study is in it. Who syncs what is not "
@@ -41,20 +38,15 @@ def cost_table(workload: str, groups: list[Group]) -> Table:
         "All else is of the saves after it; the one by which two checkpoints exist for the "
         "first time takes longer than the next ones with many writers: the upper end of brackets.",
     )
-    return Table(title(workload, groups), columns, lines, notes + failures(groups))
+    ordered = sorted(groups, key=by("stall_seconds"))
+    return listing(title(workload, groups), columns, ordered, of_cost, *notes)
 
 
-def cost_line(group: Group) -> Line:
-    names = words(writer(group), framework(group))
-    if not group.ok:
-        return Line((*names, absent(group)), is_ours(group))
+def of_cost(group: Group) -> tuple[Cell, ...]:
     times = (duration(group.figure(f"{name}_seconds")) for name in COST_TIMES)
-    synced = Cell(SYNCED.get(group.text("synced"), ""), mood_of_sync(group))
-    return Line((*names, *times, amount(group.figure("peak_bytes")), synced), is_ours(group))
-
-
-def mood_of_sync(group: Group) -> Mood:
-    return Mood.PLAIN if group["synced"] == EVERYTHING else Mood.WARN
+    mood = Mood.PLAIN if group["synced"] == EVERYTHING else Mood.WARN
+    synced = Cell(SYNCED.get(group.text("synced"), ""), mood)
+    return *times, amount(group.figure("peak_bytes")), synced
 
 
 def title(workload: str, groups: Sequence[Group]) -> str:
@@ -86,45 +78,30 @@ def restore(study: Study) -> list[Table]:
 
 
 def restore_table(workload: str, groups: list[Group]) -> Table:
-    columns = (
-        "Writer",
-        "Framework",
-        "Restore",
-        "One tensor",
-        "Memory above the state",
-        "Came back",
-    )
-    lines = tuple(restore_line(group) for group in sorted(groups, key=by("restore_seconds")))
-    notes = ("From files that are not in memory, into tensors that are there.",)
-    return Table(title(workload, groups), columns, lines, notes + failures(groups))
+    columns = (*WHOSE, "Restore", "One tensor", "Memory above the state", "Came back")
+    note = "From files that are not in memory, into tensors that are there."
+    ordered = sorted(groups, key=by("restore_seconds"))
+    return listing(title(workload, groups), columns, ordered, of_restore, note)
 
 
-def restore_line(group: Group) -> Line:
-    names = words(writer(group), framework(group))
-    if not group.ok:
-        return Line((*names, absent(group)), is_ours(group))
+def of_restore(group: Group) -> tuple[Cell, ...]:
     same = group["verdict"] == "same bytes"
     verdict = Cell(group.text("verdict"), Mood.GOOD if same else Mood.BAD)
     times = (duration(group.figure(name)) for name in ("restore_seconds", "one_tensor_seconds"))
-    return Line((*names, *times, amount(group.figure("peak_bytes")), verdict), is_ours(group))
+    return *times, amount(group.figure("peak_bytes")), verdict
 
 
 def restart_table(workload: str, groups: list[Group]) -> Table:
-    columns = ("Writer", "Framework", "First step done", "Of that the restore", "Next loss")
-    lines = tuple(restart_line(group) for group in sorted(groups, key=framework))
-    notes = ("From the start of the new process, its imports included.",)
-    name = f"{workload}: a whole restart"
-    return Table(name, columns, lines, notes + failures(groups))
+    columns = (*WHOSE, "First step done", "Of that the restore", "Next loss")
+    note = "From the start of the new process, its imports included."
+    name, ordered = f"{workload}: a whole restart", sorted(groups, key=framework)
+    return listing(name, columns, ordered, of_restart, note)
 
 
-def restart_line(group: Group) -> Line:
-    names = words(writer(group), framework(group))
-    if not group.ok:
-        return Line((*names, absent(group)), is_ours(group))
+def of_restart(group: Group) -> tuple[Cell, ...]:
     times = (duration(group.figure(name)) for name in ("first_step_seconds", "restore_seconds"))
     same = group["verdict"] == "the same"
-    verdict = Cell(group.text("verdict"), Mood.GOOD if same else Mood.WARN)
-    return Line((*names, *times, verdict), is_ours(group))
+    return *times, Cell(group.text("verdict"), Mood.GOOD if same else Mood.WARN)
 
 
 def frequency(study: Study) -> list[Table]:
@@ -136,11 +113,11 @@ def frequency(study: Study) -> list[Table]:
 def frequency_table(key: tuple[str, ...], groups: list[Group]) -> Table:
     saving = [group for group in groups if group["interval"] != 0]
     saving.sort(key=lambda group: -int(str(group["interval"])))
-    made = matrix(f"{key[1]} in {framework(groups[0])}", saving, every, longer)
     bare = next((group.figure("step_seconds") for group in saving if group.ok), None)
     note = "How much longer the training takes than without saves"
     step = f"; a step takes {duration(bare).text}" if bare else ""
-    return Table(made.title, made.columns, made.lines, (f"{note}{step}.", *made.notes))
+    name = f"{key[1]} in {framework(groups[0])}"
+    return matrix(name, saving, every, longer, f"{note}{step}.")
 
 
 def every(group: Group) -> str:

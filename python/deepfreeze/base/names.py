@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 # These limits are also in src/base/shortened.cc.
 _NAME_MAX, _BEGINNING, _END = 300, 150, 50  # characters
@@ -17,9 +17,9 @@ _TEXT_MAX = 4_000
 @lru_cache(maxsize=65536)
 def escaped(key: str) -> str:
     """A text key of a container as part of a name; dots in it read as levels."""
-    text = key.replace("%", "%25").replace("~", "%7E")
+    parts = key.replace("%", "%25").replace("~", "%7E").split(".")
     # An empty component would vanish in the dotted name, so it is written as a lone "%".
-    return ".".join(part or "%" for part in text.split("."))
+    return ".".join(parts if all(parts) else [part or "%" for part in parts])
 
 
 def component(key: object) -> str:
@@ -29,8 +29,18 @@ def component(key: object) -> str:
 
 def join(path: str, key: object) -> str:
     """The name of the value under `key` in the container called `path` ("" is the root)."""
-    part = escaped(key) if type(key) is str else component(key)
+    part = escaped(key if type(key) is str else str(key))
     return f"{path}.{part}" if path else part
+
+
+def joined(path: str, keys: Iterable[object]) -> list[str]:
+    """The names of the values under all `keys` in one container."""
+    return [join(path, key) for key in keys]
+
+
+def nested(keys: Iterable[object]) -> str:
+    """The name of a value that such keys lead to, the root's first."""
+    return reduce(join, keys, "")
 
 
 def shown(path: str) -> str:
@@ -65,13 +75,13 @@ class KeyTable:
     """
 
     def __init__(self, rank: int | None = None) -> None:
+        self.rank = rank
         self._taken: set[str] = set()
-        self._rank = rank
         self._owners: dict[str, Owner] = {}
 
     def own(self, path: str, owner: Owner) -> None:
         """From now on the owner has the place called `path`, and all places within it."""
-        if self._rank is not None:
+        if self.rank is not None:
             self._owners[path] = owner
 
     @property
@@ -99,10 +109,14 @@ class KeyTable:
 
     def take_owned(self, path: str) -> tuple[str, Owner | None]:
         """The same, and the owner of the place."""
-        base = _reserved_escaped(path)
+        base = path
         owner = self.owner_of(path) if self._owners else None
         if owner is Owner.EACH:
-            base = f"@rank{self._rank:05}.{path}"
+            base = f"@rank{self.rank:05}.{path}"
+        elif path.startswith("@"):  # it starts a per-rank key
+            base = "%40" + path[1:]
+        elif path == "__metadata__":  # safetensors keeps it for itself
+            base = "%5F" + path[1:]
         key = base
         count = 1
         while key in self._taken:
@@ -110,13 +124,6 @@ class KeyTable:
             key = f"{base}~{count}"
         self._taken.add(key)
         return key, owner
-
-
-def _reserved_escaped(path: str) -> str:
-    # "@" starts a per-rank key, and safetensors keeps "__metadata__" for itself.
-    if path.startswith("@"):
-        return "%40" + path[1:]
-    return "%5F" + path[1:] if path == "__metadata__" else path
 
 
 def chooses(pattern: str, path: str) -> bool:
@@ -131,11 +138,7 @@ class KeyFilter:
         if isinstance(patterns, str):
             raise TypeError("keys: a list of patterns, not a string")
         self._patterns = None if patterns is None else tuple(patterns)
-
-    @property
-    def chooses_all(self) -> bool:
-        """Whether no pattern was given."""
-        return self._patterns is None
+        self.chooses_all = patterns is None
 
     def wants(self, path: str) -> bool:
         """Whether the place called `path` is chosen."""

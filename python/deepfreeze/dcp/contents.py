@@ -29,10 +29,10 @@ from deepfreeze.errors import EncodeError, MismatchError
 from deepfreeze.frameworks.torch.sharded import Box
 from deepfreeze.frameworks.torch.tensors import entry_of, is_special, pending
 from deepfreeze.saving.capture import Capture, walk
+from deepfreeze.state.encoder import dumps
 from deepfreeze.state.entry import Entry
 from deepfreeze.state.per_rank import per_rank
-from deepfreeze.state.tree import Node, dumps, loads
-from deepfreeze.state.tree_queries import has_objects
+from deepfreeze.state.tree import Node, has_objects, loads
 
 LAYOUT = 1
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from deepfreeze import _core
 from deepfreeze.errors import CheckpointTimeoutError
-from deepfreeze.frameworks.in_use.adapters import environment
+from deepfreeze.frameworks.in_use.adapters import adapters_in_use, environment_of
 from deepfreeze.frameworks.torch import device as torch_device
 from deepfreeze.state.entry import Entry
 
@@ -27,8 +27,9 @@ def save_and_wait(
     captured everything.
     """
     streams = torch_device.streams_under(entries)
+    environment = environment_of(adapters_in_use())
     handle = engine.save(
-        step, table, text, {}, tags, environment(), confirm=bool(streams), streams=streams
+        step, table, text, {}, tags, environment, confirm=bool(streams), streams=streams
     )
     assert handle is not None  # only on_busy="skip" gives none
     held = [handle]

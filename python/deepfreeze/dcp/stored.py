@@ -24,8 +24,7 @@ from deepfreeze.frameworks.in_use.adapters import adapters_in_use
 from deepfreeze.frameworks.torch.tensors import dtype_from_name
 from deepfreeze.restoring.plan import Plan
 from deepfreeze.state.dtypes import Shape, logical_form
-from deepfreeze.state.tree import Node, loads
-from deepfreeze.state.tree_queries import mapping_pairs
+from deepfreeze.state.tree import Node, loads, mapping_pairs
 
 Form = tuple[str, Shape]  # dtype and shape
 

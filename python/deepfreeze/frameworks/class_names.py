@@ -38,7 +38,7 @@ def class_name(value: object) -> str:
     if inner is not None and inner in vars(value):
         return class_name(vars(value)[inner])
     within = ", ".join(map(class_name, _within(value)))
-    return f"{telling_name(kind)}[{within}]" if within else telling_name(kind)
+    return f"{_name(kind)}[{within}]" if within else _name(kind)
 
 
 def telling_name(kind: type) -> str:
@@ -67,15 +67,15 @@ def is_same_class(stored: str, live: str) -> bool:
 
 def base_names(kind: type) -> list[str]:
     """The names of a class and of all its bases."""
-    return [_name(each) for each in kind.__mro__]
+    return [*map(_name, kind.__mro__)]
 
 
 def _within(value: object) -> list[object]:
-    members = getattr(value, "__dict__", {})
+    members, bases = getattr(value, "__dict__", {}), base_names(type(value))
     schedulers = members.get("_schedulers")
-    if isinstance(schedulers, (list, tuple)) and "torch.LRScheduler" in base_names(type(value)):
+    if isinstance(schedulers, (list, tuple)) and "torch.LRScheduler" in bases:
         return list(schedulers)
-    if "torch.Optimizer" not in base_names(type(value)):
+    if "torch.Optimizer" not in bases:
         return []
     return [
         inner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
 from deepfreeze.state.dtypes import COMPLEX, NATIVE, stored_form
 from deepfreeze.state.entry import Buffer, Entry, Layout, Place
 from deepfreeze.state.kinds import form_text
-from deepfreeze.state.registry import is_registered
 from deepfreeze.state.tree import Node
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ def allocate(size: int) -> Buffer:
 
 class NumpyAdapter(Adapter):
     """Arrays become entries and are filled in place; scalars are part of the tree."""
+
+    numerous = (np.ndarray,)
 
     def __init__(self, share: Share | None = None) -> None:
         self._share = share
@@ -79,14 +80,6 @@ class NumpyAdapter(Adapter):
         entry = Entry(key, dtype, shape, logical, little.ctypes.data, little.nbytes)
         capture.add(entry, [little, array])
         return key
-
-    def direct(self, capture: Sink) -> Mapping[type, Callable[[Any, str], Node]]:
-        if is_registered(np.ndarray):
-            return {}
-        return {np.ndarray: lambda value, path: self.encode(value, path, capture)}
-
-    def finish(self, capture: Sink) -> None:
-        self._known.clear()
 
     def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
         if not plan.keys.wants(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -9,11 +10,19 @@ from deepfreeze.base.names import Owner, shown
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.class_names import class_name, is_same_class
 from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import mapping_pairs
+from deepfreeze.state.tree import Node, mapping_pairs, tag_of
 
 # Entries that mean the same in schedulers of all of torch's classes.
 _OF_SCHEDULERS = frozenset({"last_epoch", "base_lrs", "_step_count", "_last_lr"})
+
+# Objects of these libraries give the state of the objects they hold, or leave it to their holder.
+_LIBRARIES = frozenset({
+    "torch", "torchdata", "torchtitan", "accelerate", "lightning", "lightning_fabric",
+    "pytorch_lightning", "transformers", "deepspeed", "deepfreeze",
+})  # fmt: skip
+
+_WRAPPERS = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
+_WRAPPED = ("optimizer", "_optimizer", "scheduler")
 
 # Has an object load its state: the object, the state, its path, the plan.
 Load: TypeAlias = Callable[[Any, Any, str, Filler], None]
@@ -31,6 +40,33 @@ def is_stateful(value: object) -> bool:
 def is_loader(value: object) -> bool:
     """Whether the object is known to give each rank other data."""
     return type(value).__module__.partition(".")[0] == "torchdata"
+
+
+def may_hold(value: object) -> bool:
+    """Whether an object may hold others: one of the program's own, with a state_dict()."""
+    value = real(value)
+    kind = type(value)
+    if kind.__module__.partition(".")[0] in _LIBRARIES or not has_state_methods(kind):
+        return False
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(value, torch.nn.Module)
+    return not is_module and isinstance(getattr(value, "__dict__", None), dict)
+
+
+def has_state_methods(kind: type) -> bool:
+    """Asks the class, because an object that answers to any name is no stateful one."""
+    return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
+
+
+def real(value: Any) -> Any:
+    """The object within wrappers that only pass calls on, as accelerate's do."""
+    while type(value).__module__.partition(".")[0] in _WRAPPERS:
+        members = getattr(value, "__dict__", {})
+        inner = next((members[name] for name in _WRAPPED if name in members), None)
+        if inner is None:
+            break
+        value = inner
+    return value
 
 
 class StatefulAdapter(Adapter):
@@ -139,8 +175,8 @@ def object_node(kind: str, state: object, path: str, capture: Sink) -> Node:
 
 def stateful_node(value: Any, path: str, capture: Sink) -> Node:
     """The node of an object of its class, with the state that its state_dict() gives."""
-    node = object_node("stateful", call_state_dict(value, path), path, capture)
-    return {"$": "object", "t": node["t"], "class": class_name(value), "v": node["v"]}
+    state = capture.encode(call_state_dict(value, path), path)
+    return {"$": "object", "t": "stateful", "class": class_name(value), "v": state}
 
 
 def call_state_dict(value: Any, path: str) -> object:

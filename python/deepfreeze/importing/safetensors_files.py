@@ -15,9 +15,9 @@ from deepfreeze.importing.content import Content, Reading
 from deepfreeze.importing.safetensors_header import FileTensor, parse_json, read_header
 from deepfreeze.importing.source_files import SourceFile, fault
 from deepfreeze.state.dtypes import NATIVE, Shape, stored_form
-from deepfreeze.state.encoder import Encoder
+from deepfreeze.state.encoder import Encoder, dumps
 from deepfreeze.state.entry import Entry
-from deepfreeze.state.tree import Node, dumps
+from deepfreeze.state.tree import Node
 
 INDEX_SUFFIX = ".safetensors.index.json"
 SUFFIX = ".safetensors"

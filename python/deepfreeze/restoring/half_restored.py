@@ -11,27 +11,25 @@ class HalfRestored:
     """Whether the state is such a mixture, until a restore covers all that failed ones touched."""
 
     def __init__(self) -> None:
-        self._why: str | None = None
+        self.why: str | None = None  # the error that left the mixture, if there is one
         self._touched: set[str] = set()
 
-    def refuse(self, step: int) -> None:
-        """CheckpointError if the state is a mixture: it is never saved."""
-        if self._why is None:
-            return
-        raise CheckpointError(
+    def error(self, step: int) -> CheckpointError:
+        """The error of a save while the state is a mixture."""
+        return CheckpointError(
             f"save step {step}: refused until a restore succeeds, because a failed one "
-            f"left the state half restored ({self._why})",
+            f"left the state half restored ({self.why})",
             code="invalid_argument",
         )
 
     def failed(self, restorer: Restorer, error: BaseException) -> None:
         """Notes that a restore has failed with `error`."""
         if restorer.modified:
-            self._why = message_of(error)
+            self.why = message_of(error)
             self._touched |= restorer.touched
 
     def restored(self, plan: RestorePlan, *, whole: bool) -> None:
         """Notes a successful restore, which must cover all that the failed ones touched."""
         if whole or self._touched <= plan.touched:
-            self._why = None
+            self.why = None
             self._touched = set()

@@ -13,9 +13,9 @@ from typing import Any
 
 from deepfreeze.base.names import join
 from deepfreeze.errors import MismatchError
-from deepfreeze.frameworks.in_use.holding import match_holder
+from deepfreeze.frameworks.in_use.held_objects import HOLDER, match_holder
 from deepfreeze.frameworks.in_use.rng import RNG
-from deepfreeze.frameworks.stateful import is_loader
+from deepfreeze.frameworks.stateful import StatefulAdapter, is_loader, may_hold
 from deepfreeze.restoring.filling import FILLS, put_into
 from deepfreeze.state.contracts import Filler, Remake, UnknownTypeError
 from deepfreeze.state.kinds import (
@@ -29,10 +29,10 @@ from deepfreeze.state.kinds import (
     text_of_live,
 )
 from deepfreeze.state.per_rank import PerRank
-from deepfreeze.state.registry import RegisteredType, registered_for
-from deepfreeze.state.tree import Node
-from deepfreeze.state.tree_queries import has_objects, is_plain, mapping_pairs, sequence_items
+from deepfreeze.state.registry import REGISTERED, RegisteredType
+from deepfreeze.state.tree import Node, has_objects, is_plain, mapping_pairs, sequence_items, tag_of
 
+_OF_RNGS = StatefulAdapter()  # it need not see whether their load_state_dict() loses bits
 _WHOLE = object()  # stands for the whole content of a container
 
 
@@ -71,16 +71,19 @@ def _match(node: Node, live: Any, path: str, plan: Filler) -> Remake:
         return None
     if isinstance(live, PerRank):
         return _match_per_rank(node, live, path, plan)
-    known = registered_for(live)
+    known = REGISTERED.get(type(live))
     if known is not None:
         return _match_registered(node, live, known, path, plan)
+    if isinstance(live, RNG):
+        # Other objects may draw while they load, so RNGs are put in place last.
+        plan.defer(partial(_OF_RNGS.match, node, live, path, plan))
+        return None
     for adapter in plan.adapters:
         if adapter.claims(live):
-            if isinstance(live, RNG):
-                # Other objects may draw while they load, so RNGs are put in place last.
-                plan.defer(partial(adapter.match, node, live, path, plan))
-                return None
-            return match_holder(node, live, path, plan, adapter)
+            is_holder = tag_of(node) == "object" and node["t"] == HOLDER
+            if is_holder or may_hold(live):
+                return match_holder(node, live, path, plan, adapter)
+            return adapter.match(node, live, path, plan)
     if not _is_data(node, live, path, plan):
         pairs = mapping_pairs(node)
         if pairs is not None and type(live) in MAPPINGS:
@@ -153,7 +156,7 @@ def _match_value(node: Node, live: Any, path: str, plan: Filler) -> Remake:
 def _may_become(node: Node, live: Any, plan: Filler) -> bool:
     """Whether the stored value may replace the live one, because both mean the same."""
     if not _is_plain_value(live, plan):
-        return registered_for(live) is not None and kind_of_node(node) == kind_of_live(live)
+        return type(live) in REGISTERED and kind_of_node(node) == kind_of_live(live)
     form = plan.form_in(node)
     if not plan.strict and is_plain(node):
         return True

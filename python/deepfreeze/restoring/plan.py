@@ -11,27 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 from deepfreeze import _core
 from deepfreeze.base.names import KeyFilter, chooses, shown
 from deepfreeze.base.progress import watched
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
 from deepfreeze.state.contracts import Adapter, Form, UnknownTypeError
-from deepfreeze.state.decoder import Decoder
 from deepfreeze.state.dtypes import BY_STORED, logical_form, stored_bytes
 from deepfreeze.state.entry import Buffer, Place, sharing_conflicts
 from deepfreeze.state.kinds import form_text, text_of_node
-from deepfreeze.state.registry import registered_as
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import leaf_names, tagged_nodes
+from deepfreeze.state.registry import REGISTERED_NAMES
+from deepfreeze.state.tree import Decoder, Node, leaf_names, tag_of, tagged_nodes
 
 _NAMES_SHOWN_MAX = 10
 
 _HINT = "strict=False restores the values that fit and reports the rest, keys= chooses by name"
 
-Apply = tuple[str, Callable[[], object]]  # a value's name, and the call that puts it in place
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # offset and extent
+
+
+class Apply(NamedTuple):
+    """A call that puts values in place."""
+
+    path: str
+    put: Callable[[], object]
+    names: Sequence[str]  # of the values
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,24 @@ class _WatchedKeys(KeyFilter):
         return [pattern for pattern in self._patterns or () if pattern not in self._used]
 
 
+class Once:
+    """A function without arguments that is called no more than once."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make: Callable[[], Any] | None = make
+        self._value: Any = None
+
+    def __call__(self) -> Any:
+        if self._make is not None:
+            self._value = self._make()
+            self._make = None
+        return self._value
+
+    def drop(self) -> None:
+        """Drops the value, which has been put in its place."""
+        self._make, self._value = None, None
+
+
 class Plan:
     """The restore of one checkpoint into one state; without a state its values are loaded."""
 
@@ -90,6 +114,7 @@ class Plan:
         self._forms: dict[str, Form] = {}
         self._sizes: dict[str, int] = {}
         self._fresh: set[str] = set()
+        self._values: list[Once] = []
         self._applies: list[Apply] = []
         self._filled: list[Place] = []  # in the order in which the state was walked
         self._written: list[Place] = []  # live memory that is filled with plain values
@@ -108,11 +133,17 @@ class Plan:
 
     def fill(self, key: str, place: Place) -> None:
         """Has the entry `key` read into `place`."""
-        self.form_of(key)
-        if place.box is None and place.direct and place.bytes != self._bytes_of(key):
-            raise CorruptError(f"{key}: it does not hold the {place.bytes} bytes of its form")
-        self._places.setdefault(key, []).append(place)
-        self._filled.append(place)
+        self.fill_all([(key, place)])
+
+    def fill_all(self, places: Sequence[tuple[str, Place]]) -> None:
+        """The same for many entries."""
+        self.forms_of(key for key, _ in places)
+        self._size(key for key, _ in places)
+        for key, place in places:
+            if place.box is None and place.direct and place.bytes != self._sizes[key]:
+                raise CorruptError(f"{key}: it does not hold the {place.bytes} bytes of its form")
+            self._places.setdefault(key, []).append(place)
+            self._filled.append(place)
 
     def write(self, place: Place) -> None:
         """Has `place` filled by its own copy(), which needs no data that is still to be read."""
@@ -121,24 +152,30 @@ class Plan:
 
     def fresh(self, node: Node, path: str) -> Callable[[], Any]:
         """Has the entries of `node` read; the function makes its value, after the read."""
+        if type(node) not in (list, dict):
+            return lambda: node
         for inner in tagged_nodes(node):
             if inner["$"] in ("tensor", "array", "blob"):
                 self.form_of(inner["k"])
                 self._fresh.add(inner["k"])
             elif inner["$"] == "ext":
                 self._check_known(inner, path)
-        return lambda: self.decoder.decode(node, path)
+        value = Once(lambda: self.decoder.decode(node, path))
+        self._values.append(value)
+        return value
 
     def _check_known(self, node: Node, path: str) -> None:
-        if registered_as(node["t"]) is None and not self._adapter_for("ext", node):
+        if node["t"] not in REGISTERED_NAMES and not self._adapter_for("ext", node):
             raise UnknownTypeError(
                 f"{shown(path)}: the type {node['t']!r} is not known here; "
                 "call df.register_type, or import its framework, first"
             )
 
-    def apply(self, path: str, put: Callable[[], object]) -> None:
-        """Has `put` called once the data is read."""
-        self._applies.append((path, put))
+    def apply(
+        self, path: str, put: Callable[[], object], within: Sequence[str] | None = None
+    ) -> None:
+        """Has `put` called once the data is read. `within`: the names, if it puts several."""
+        self._applies.append(Apply(path, put, (path,) if within is None else within))
 
     @contextmanager
     def following(self, leader: str | None, path: str) -> Iterator[None]:
@@ -192,6 +229,10 @@ class Plan:
         if view is None:
             return self.form_of(node["k"])
         return str(view["dtype"]), tuple(int(size) for size in view["shape"])
+
+    def forms_of(self, keys: Iterable[str]) -> list[Form]:
+        """The same of many entries."""
+        return [self._forms.get(key) or self.form_of(key) for key in keys]
 
     def form_of(self, key: str) -> Form:
         """The dtype, by its framework name, and the shape of an entry."""
@@ -278,7 +319,9 @@ class Plan:
     @property
     def bytes(self) -> int:
         """The number of bytes that this plan reads; shared tensors count once."""
-        return sum(map(self._bytes_of, self._places.keys() | self._fresh))
+        keys = self._places.keys() | self._fresh
+        self._size(keys)
+        return sum(self._sizes[key] for key in keys)
 
     @property
     def addresses(self) -> set[int]:
@@ -290,6 +333,7 @@ class Plan:
     def read(self, *, verify: bool) -> None:
         """Reads all that the plan needs."""
         targets, touches = [], []
+        size = self.bytes
         for key in self._places.keys() | self._fresh:
             home = self._home_of(key)
             if home is None:
@@ -312,7 +356,7 @@ class Plan:
         for touch in touches:
             touch()
         assert self._checkpoint is not None  # not released
-        with watched(self.label, self.bytes) as counter:
+        with watched(self.label, size) as counter:
             self._checkpoint.read(targets, verify, *counter)
 
     def _box_of(self, key: str, box: Box) -> Box:
@@ -321,16 +365,14 @@ class Plan:
         more = self._spec(key).shape[len(extent) :]
         return (*offset, *(0 for _ in more)), (*extent, *more)
 
-    def _bytes_of(self, key: str) -> int:
-        size = self._sizes.get(key)
-        if size is None:
-            spec = self._spec(key)
-            size = self._sizes[key] = stored_bytes(spec.dtype, spec.shape)
-        return size
+    def _size(self, keys: Iterable[str]) -> None:
+        """Notes the sizes of these entries in bytes."""
+        specs = [self._specs[key] for key in keys if key not in self._sizes]
+        self._sizes |= {spec.key: stored_bytes(spec.dtype, spec.shape) for spec in specs}
 
     def _allocate(self, key: str) -> Buffer:
         name, shape = self.form_of(key)
-        size = self._bytes_of(key)
+        size = self._sizes[key]
         found = (adapter.allocate(name, shape, size) for adapter in self.adapters)
         return next(buffer for buffer in found if buffer is not None)
 
@@ -346,14 +388,15 @@ class Plan:
     def put_in_place(self) -> None:
         """Fills live tensors from the buffers, then puts objects and values in place."""
         self.modifying = True
-        for place in self._written:
-            self._call(place.path, place.copy)
-        for key, places in self._places.items():
-            if key in self._buffers:
-                for place in places:
-                    self._call(place.path, place.copy)
-        for path, put in self._applies:
-            self._call(path, put)
+        read = [each for key, each in self._places.items() if key in self._buffers]
+        actions = [(place.path, place.copy) for place in chain(self._written, *read)]
+        for path, action in [*actions, *((path, put) for path, put, _ in self._applies)]:
+            try:
+                action()
+            except CheckpointError:
+                raise
+            except Exception as cause:
+                raise CheckpointError(f"restore {shown(path)}: {cause!r}") from cause
 
     def release(self) -> None:
         """Closes the checkpoint and drops the data that was read.
@@ -362,14 +405,9 @@ class Plan:
         """
         self._checkpoint = None
         self._buffers = {}
-
-    def _call(self, path: str, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except CheckpointError:
-            raise
-        except Exception as cause:
-            raise CheckpointError(f"restore {shown(path)}: {cause!r}") from cause
+        for value in self._values:
+            value.drop()
+        self._values = []
 
     def buffer_of(self, key: str) -> Buffer:
         """The entry that was read into a buffer."""
@@ -386,7 +424,7 @@ class Plan:
             return adapter.decode(tag, node, path, self)
         if tag == "ext":
             self._check_known(node, path)
-            known = registered_as(node["t"])
+            known = REGISTERED_NAMES.get(node["t"])
             if known is not None:
                 return known.from_tree(self.decoder.decode(node["v"], path))
         raise CorruptError(f"state tree at {shown(path)}: unknown tag {tag!r}")

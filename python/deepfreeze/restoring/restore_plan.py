@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from deepfreeze.frameworks.in_use.held_objects import HeldObjects
 from deepfreeze.restoring.matching import live_names, match, match_state
 from deepfreeze.restoring.plan import Plan
-from deepfreeze.state.contracts import Filler, Once, Remake
+from deepfreeze.state.contracts import Filler, Remake
 from deepfreeze.state.entry import Place
 from deepfreeze.state.tree import Node
 
@@ -27,7 +27,6 @@ class RestorePlan(Plan):
         self._held = HeldObjects(self.state, {}, is_live=True)
         self.left_alone: list[str] = []
         self._deferred: list[Callable[[], object]] = []  # matches that have to come last
-        self._values: list[Once] = []
         self._asks: list[tuple[str, _Ask]] = []
         self._take_back: list[Callable[[], None]] = []
         self._touched: set[str] | None = None  # once it is released
@@ -67,11 +66,6 @@ class RestorePlan(Plan):
             kind = type(container).__qualname__
             self.unfit(path, f"it is in the same {kind} as {other}, but they were stored apart")
         return bool(first == node)
-
-    def fresh(self, node: Node, path: str) -> Callable[[], Any]:
-        value = Once(super().fresh(node, path))
-        self._values.append(value)
-        return value
 
     def ask(self, path: str, ask: _Ask) -> None:
         """Has the object called `path` load values by itself, once those have been read.
@@ -113,9 +107,6 @@ class RestorePlan(Plan):
     def release(self) -> None:
         self._touched = self.touched
         super().release()
-        for value in self._values:
-            value.drop()
-        self._values = []
         self._asks = []
         self._applies = []
         self._written = []
@@ -126,4 +117,5 @@ class RestorePlan(Plan):
         if self._touched is not None:
             return self._touched
         filled = {place.path for place in self._filled}
-        return filled | {path for path, _ in self._applies} | {path for path, _ in self._asks}
+        put = {name for each in self._applies for name in each.names}
+        return filled | put | {path for path, _ in self._asks}

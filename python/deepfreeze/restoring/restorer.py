@@ -22,14 +22,14 @@ from deepfreeze.errors import (
     code_of,
     message_of,
 )
-from deepfreeze.frameworks.in_use.adapters import adapters_in_use, environment
+from deepfreeze.frameworks.in_use.adapters import adapters_in_use, environment_of
 from deepfreeze.restoring.chosen import Step, is_newest, may_change
 from deepfreeze.restoring.plan import Plan
 from deepfreeze.restoring.restore_plan import RestorePlan
 from deepfreeze.saving.capture import paused_gc
 from deepfreeze.saving.handle import named_divergences
 from deepfreeze.state.tree import loads
-from deepfreeze.state.tree_queries import Merged, pruned
+from deepfreeze.state.tree_parts import Merged, pruned
 
 log = logging.getLogger("deepfreeze")
 T = TypeVar("T")
@@ -192,7 +192,7 @@ class Restorer:
     ) -> RestoreReport:
         """The report of a successful restore; warns if the resumed run can't be identical."""
         warn_of_other_ranks(info, self._ranks, plan.left_alone)
-        warn_of_other_environment(info)
+        warn_of_other_environment(info, environment_of(plan.adapters))
         warn_of_values(info)
         warn_of_replicas(info)
         warn_of_rest(info, plan)
@@ -350,6 +350,8 @@ def together(engine: _core.Engine, subject: str) -> Iterator[list[str]]:
 
 def tell_restored(report: RestoreReport) -> None:
     """Logs one line at INFO: the source, the speed, and whether it was verified."""
+    if not log.isEnabledFor(logging.INFO):
+        return
     log.info(
         "restored step %d from %s: %s in %.2f s (%s/s), %s",
         report.step,
@@ -379,9 +381,8 @@ def warn_of_other_ranks(
     )
 
 
-def warn_of_other_environment(info: _core.CheckpointInfo) -> None:
+def warn_of_other_environment(info: _core.CheckpointInfo, here: dict[str, str]) -> None:
     """Warns once if versions or the number of threads differ from those of the save."""
-    here = environment()
     there = info.environment
     changed = [
         f"{name} {there[name]} -> {here[name]}"

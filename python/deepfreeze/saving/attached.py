@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from deepfreeze import _core
@@ -14,8 +15,7 @@ from deepfreeze.frameworks.in_use import devices
 from deepfreeze.frameworks.in_use.guards import guard_maker
 from deepfreeze.saving.calls import Calls
 from deepfreeze.saving.capture import Capture
-from deepfreeze.saving.guards import Guards
-from deepfreeze.saving.window import Watch, Window
+from deepfreeze.saving.guards import Guards, Watch
 from deepfreeze.state.contracts import Mode
 from deepfreeze.state.entry import HOST
 
@@ -33,6 +33,63 @@ class _Early:
     watches: dict[int, Watch]
     begun: bool = False
     released: set[int] = field(default_factory=set)
+
+
+class Window:
+    """One save from its return until all of it was compared. For any thread, with the GIL."""
+
+    def __init__(
+        self,
+        owners: object,
+        watches: dict[int, Watch],
+        closed: Callable[[Window, Sequence[str]], None],
+    ) -> None:
+        self._owners = owners  # keep the memory alive that the engine copies
+        self._watches = watches
+        self._closed = closed
+        self._torn: list[str] = []
+        self._lock = threading.RLock()  # a signal handler may come here while its thread holds it
+
+    @property
+    def guards(self) -> Iterable[int]:
+        """The guards with tensors that are not compared yet."""
+        return tuple(self._watches)
+
+    def guarded_by(self, guard: int) -> bool:
+        """Whether the fence of `guard` has to wait.
+
+        False while another thread compares it: a change would seem to have come before.
+        """
+        with self._lock:
+            return guard in self._watches
+
+    def compare(self, guard: int) -> None:
+        """Called once the guard's tensors are no longer read, and before they change."""
+        with self._lock:
+            watch = self._watches.get(guard)
+            if watch is None:
+                return
+            self._torn += watch.changed()
+            del self._watches[guard]  # only now: an interrupt would lose the result
+
+    def finish(self) -> list[str]:
+        """Compares the rest, after the last copy; returns the keys of all torn entries."""
+        with self._lock:
+            for guard in self.guards:
+                self.compare(guard)
+            return self._torn
+
+    def let_go(self) -> None:
+        """Releases the state's memory: all of it is copied, but not yet confirmed."""
+        with self._lock:
+            self._owners = None
+
+    def over(self, torn: Sequence[str]) -> None:
+        """Releases the state's memory: nothing reads it any more."""
+        with self._lock:
+            self._watches = {}
+            self._owners = None
+        self._closed(self, torn)
 
 
 class LazyCapture:

@@ -7,23 +7,23 @@ import ctypes
 import enum
 import gc
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from deepfreeze import _core
 from deepfreeze.base.names import KeyTable, Owner, shown
 from deepfreeze.errors import EncodeError, NoSpaceError, make_error
 from deepfreeze.frameworks.generators import kind_of
-from deepfreeze.frameworks.in_use.adapters import adapters_in_use
-from deepfreeze.frameworks.in_use.held_objects import HeldObjects
-from deepfreeze.frameworks.in_use.holding import encode_holder
+from deepfreeze.frameworks.in_use.adapters import adapters_in_use, environment_of
+from deepfreeze.frameworks.in_use.held_objects import HeldObjects, encode_holder
 from deepfreeze.frameworks.in_use.rng import RNG
-from deepfreeze.frameworks.stateful import stateful_node
+from deepfreeze.frameworks.stateful import may_hold, stateful_node
 from deepfreeze.state.contracts import Adapter
 from deepfreeze.state.encoder import Encoder
 from deepfreeze.state.entry import Entry
 from deepfreeze.state.memo import Memo
 from deepfreeze.state.per_rank import PerRank
-from deepfreeze.state.registry import registered_for
+from deepfreeze.state.registry import REGISTERED
 from deepfreeze.state.tree import Node
 
 
@@ -47,12 +47,14 @@ class Capture:
         # The owners of that memory, in one flat list: the collector has to visit it.
         self.owners: list[object] = []
         self.keys = KeyTable(rank)
-        self._adapters: list[Adapter] = adapters_in_use()
+        self._adapters: list[Adapter] = adapters_in_use(self.memo)
         self.direct = {
-            kind: encode
+            kind: partial(adapter.encode, capture=self)
             for adapter in reversed(self._adapters)
-            for kind, encode in adapter.direct(self).items()
+            for kind in adapter.numerous
+            if kind not in REGISTERED
         }
+        self._remembering = [adapter for adapter in self._adapters if adapter.remembers]
         self._encoder = Encoder(self)
         self._held = HeldObjects(state, self.memo.held)
         self._inside = 0
@@ -65,11 +67,12 @@ class Capture:
             self._encode_rngs()
         except RecursionError as cause:
             raise EncodeError("the state: nested too deep for the stack that is left") from cause
-        for adapter in self._adapters:
+        for adapter in self._remembering:
             adapter.finish(self)
         self.text = self.memo.text.dumps(tree)
+        self.environment = environment_of(self._adapters)
         # These refer back here: with them only the cyclic collector could free the state.
-        del self._encoder, self.direct, self._adapters, self._held
+        del self._encoder, self.direct, self._adapters, self._remembering, self._held
 
     def own_entries(self) -> list[Entry]:
         """The entries that this rank stores, alone or with others."""
@@ -114,12 +117,12 @@ class Capture:
             node: dict[str, Node] = {}
             self._rngs.append((value, path, node))
             return node
-        known = registered_for(value)
+        known = REGISTERED.get(type(value))
         if known is not None:
             return {"$": "ext", "t": known.name, "v": self.encode(known.to_tree(value), path)}
         for adapter in self._adapters:
             if adapter.claims(value):
-                held = {} if self._inside else self._held.of(value)
+                held = self._held.of(value) if not self._inside and may_hold(value) else None
                 if not held:
                     return adapter.encode(value, path, self)
                 return encode_holder(value, held, path, self, adapter)
@@ -138,12 +141,12 @@ class Capture:
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
         """The node of a dict that an adapter remembers from the last walk."""
-        known = (adapter.recall(mapping, path) for adapter in self._adapters)
+        known = (adapter.recall(mapping, path) for adapter in self._remembering)
         return next((node for node in known if node is not None), None)
 
     def note(self, mapping: dict[Any, Any], path: str, node: Node) -> None:
         """Lets adapters recognise a dict in the next walk."""
-        for adapter in self._adapters:
+        for adapter in self._remembering:
             adapter.note(mapping, path, node)
 
     def store_bytes(self, data: bytes, path: str) -> str:

@@ -1,4 +1,7 @@
-"""The guards of attached targets, and the entries of a save that they allow to capture later."""
+"""The guards of attached targets, and the entries of a save that they allow to capture later.
+
+A Watch then shows whether a tensor changed before it was captured.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,50 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, TypeAlias
 
-from deepfreeze.saving.window import Watch
 from deepfreeze.state.contracts import Guard, Mode, RollCall
 from deepfreeze.state.entry import HOST, Entry
 
 LAZY_BYTES_MIN = 64 * 1024  # of host memory; less is copied before save() returns
 
 Pairs: TypeAlias = list[tuple[str, Any]]  # keys of entries, with tensors to watch for them
+
+
+class Watch:
+    """Tensors of one guard, and their version counters and addresses when they were recorded."""
+
+    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        """Watches tensors, each for the entry with its key."""
+        self._keys = [key for key, _ in pairs]
+        self._tensors = [tensor for _, tensor in pairs]
+        self.record()
+
+    def record(self) -> None:
+        """Records the present versions and addresses for the capture."""
+        self._versions, self._places = self._now()
+
+    def _now(self) -> tuple[list[int], list[int]]:
+        tensors = self._tensors
+        return [each._version for each in tensors], [each.data_ptr() for each in tensors]
+
+    def changed(self) -> list[str]:
+        """The keys of tensors that were written or moved since record()."""
+        try:
+            versions, places = self._now()
+        except Exception:  # swapped with a tensor without memory: counts as a change
+            return list(dict.fromkeys(self._keys))
+        if versions == self._versions and places == self._places:
+            return []
+        found = zip(versions, places, strict=True)
+        before = zip(self._versions, self._places, strict=True)
+        return [key for key, a, b in zip(self._keys, found, before, strict=True) if a != b]
+
+    def same_as(self, other: Watch) -> bool:
+        """Whether both watch the same tensors, and found the same versions and addresses."""
+        return self._found() == other._found()
+
+    def _found(self) -> set[tuple[str, int, int]]:
+        """As a set, since a first walk may find a tensor and its detach(): both are one here."""
+        return set(zip(self._keys, self._versions, self._places, strict=True))
 
 
 @dataclass(frozen=True)
@@ -26,14 +66,6 @@ class _HeldMemory:
 
     def data_ptr(self) -> int:
         return self.address
-
-
-def _may_have_guard(entry: Entry) -> bool:
-    """Whether an entry may be guarded: a small one costs less to copy at once than to watch.
-
-    On a device even a small copy would hold up the work that follows save(), so all are guarded.
-    """
-    return not entry.is_held and (entry.device != HOST or entry.bytes >= LAZY_BYTES_MIN)
 
 
 @dataclass
@@ -74,27 +106,29 @@ class Guards:
         """Notes that a hook runs before an update, which may be captured into a graph."""
         self._hooked[number] = self._hooked.get(number, True) and not captured
 
-    def _may_be_late(self, entry: Entry, guard: Guard) -> bool:
-        """Whether a fence is known to come in time; for modules the user calls fence()."""
-        if entry.device == HOST or guard.mode == "module":
-            return True
-        return self._hooked.get(guard.number, False)
-
     def watch(self, entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]) -> dict[int, Watch]:
         """Gives entries their guards; returns the tensors to watch for each guard until all is
         copied.
 
         `tensors`: for each entry, the tensors whose memory it is.
         """
-        for entry in entries:
+        held: list[Entry] = []
+        worth: list[Entry] = []  # a guard
+        own: list[Sequence[Any]] = []
+        for entry, each in zip(entries, tensors, strict=True):
             entry.guard = 0
-        watched = self._watch_held(entries)
+            # A small entry costs less to copy at once than to watch. On a device even a small copy
+            # would hold up the work that follows save().
+            if entry.bytes < LAZY_BYTES_MIN and (entry.is_held or entry.device == HOST):
+                continue
+            if entry.is_held:
+                held.append(entry)
+            else:
+                worth.append(entry)
+                own.append(each)
+        watched = self._watch_held(held) if held else {}
         if self._all:
-            places = [place for place, entry in enumerate(entries) if _may_have_guard(entry)]
-            found = self._watch_guarded(
-                [entries[place] for place in places], [tensors[place] for place in places]
-            )
-            watched |= found
+            watched |= self._watch_guarded(worth, own)
         return {number: Watch(pairs) for number, pairs in watched.items()}
 
     def _watch_guarded(
@@ -103,7 +137,12 @@ class Guards:
         """As in the last save, if nothing has changed."""
         owned = [guard.owned() for guard in self._all]
         numbers = [guard.number for guard in self._all]
-        asked = Asked.about(numbers, self._hooked, self.eager, entries)
+        asked = Asked(
+            numbers,
+            dict(self._hooked),
+            frozenset(self.eager),
+            [(entry.key, entry.address, entry.bytes) for entry in entries],
+        )
         known = None if self._memo is None else self._memo.again(asked, owned, entries, tensors)
         if known is not None:
             return known
@@ -112,7 +151,12 @@ class Guards:
         notes: list[Found | None] = []
         for entry, own in zip(entries, tensors, strict=True):
             found = None if entry.key in self.eager else finder.find(entry, own)
-            if found is None or not self._may_be_late(entry, found[0]):
+            # On a device a fence must be known to come in time; for modules the user calls fence().
+            if found is None or not (
+                entry.device == HOST
+                or found[0].mode == "module"
+                or self._hooked.get(found[0].number, False)
+            ):
                 notes.append(Found())
                 continue
             guard, tensor = found
@@ -133,10 +177,8 @@ class Guards:
             return None
         return GuardMemo(asked, known, found)
 
-    def _watch_held(self, entries: Sequence[Entry]) -> dict[int, list[tuple[str, Any]]]:
-        held = [entry for entry in entries if entry.is_held and entry.bytes >= LAZY_BYTES_MIN]
-        if not held:
-            return {}
+    def _watch_held(self, held: Sequence[Entry]) -> dict[int, Pairs]:
+        """Entries that their frameworks keep from being written."""
         if not self._held:
             self._numbers += 1
             self._held = self._numbers
@@ -162,23 +204,7 @@ class Asked:
     guards: list[int]
     hooked: dict[int, bool]
     eager: frozenset[str]
-    keys: list[str]
-    addresses: list[int]
-    sizes: list[int]
-
-    @classmethod
-    def about(
-        cls, guards: list[int], hooked: dict[int, bool], eager: set[str], entries: Sequence[Entry]
-    ) -> Asked:
-        """The present inputs, with the entries that are worth a guard."""
-        return cls(
-            guards,
-            dict(hooked),
-            frozenset(eager),
-            [entry.key for entry in entries],
-            [entry.address for entry in entries],
-            [entry.bytes for entry in entries],
-        )
+    entries: list[tuple[str, int, int]]  # their keys, addresses and sizes
 
 
 @dataclass(frozen=True)
@@ -241,7 +267,14 @@ class _Finder:
 
     def find(self, entry: Entry, own: Sequence[Any]) -> _Found | None:
         """The guard of a tensor that holds all of the entry."""
-        found = self._by_identity(entry, own) or self._by_address.get(entry.address)
+        found: _Found | None = None
+        guard = self._alone
+        for each in own:
+            known = guard is not None and id(each) in self._places
+            if guard and known and guard.can_watch(each) and each.data_ptr() == entry.address:
+                found = guard, each
+                break
+        found = found or self._by_address.get(entry.address)
         # A larger entry also has memory that this guard does not own.
         return found if found is not None and entry.bytes <= found[1].nbytes else None
 
@@ -252,14 +285,6 @@ class _Finder:
         if place is None or behind == -1:
             return None
         return Found(guard.number, place, behind)
-
-    def _by_identity(self, entry: Entry, own: Sequence[Any]) -> _Found | None:
-        guard = self._alone
-        for each in own:
-            known = guard is not None and id(each) in self._places
-            if guard and known and guard.can_watch(each) and each.data_ptr() == entry.address:
-                return guard, each
-        return None
 
     @cached_property
     def _by_address(self) -> dict[int, _Found]:
@@ -274,7 +299,7 @@ class _Finder:
                     continue
                 if known[0] is guard or guard.mode != "module" or known[1].shape != tensor.shape:
                     spans.append((low, low + span_bytes(tensor), guard.number))
-        for low in _shared(spans):
+        for low in _shared(spans) if spans else ():
             found.pop(low, None)
         return found
 

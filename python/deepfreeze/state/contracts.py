@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
 from deepfreeze.base.names import KeyFilter, KeyTable
 from deepfreeze.errors import MismatchError
-from deepfreeze.state.decoder import Decoder
 from deepfreeze.state.dtypes import Shape
 from deepfreeze.state.entry import Buffer, Entry, Place
 from deepfreeze.state.memo import Memo
 from deepfreeze.state.registry import RegisteredType
-from deepfreeze.state.tree import Node
+from deepfreeze.state.tree import Decoder, Node
 
 # The work that a match leaves to do: None if the live value is filled in place, else a function
 # that makes the new value, to be called once the data has been read.
@@ -72,6 +71,9 @@ class Source(Protocol):
     def form_of(self, key: str) -> Form:
         """The dtype, by its framework name, and the shape of an entry."""
 
+    def forms_of(self, keys: Iterable[str]) -> list[Form]:
+        """The same of many entries."""
+
     def buffer_of(self, key: str) -> Buffer:
         """The entry that was read into a buffer."""
 
@@ -106,11 +108,16 @@ class Filler(Source, Protocol):
     def fill(self, key: str, place: Place) -> None:
         """Has the entry `key` read into `place`."""
 
+    def fill_all(self, places: Sequence[tuple[str, Place]]) -> None:
+        """The same for many entries."""
+
     def write(self, place: Place) -> None:
         """Has `place` filled by its own copy(), which needs no data that is still to be read."""
 
-    def apply(self, path: str, put: Callable[[], object]) -> None:
-        """Has `put` called once the data is read."""
+    def apply(
+        self, path: str, put: Callable[[], object], within: Sequence[str] | None = None
+    ) -> None:
+        """Has `put` called once the data is read. `within`: the names, if it puts several."""
 
     def defer(self, match_late: Callable[[], object]) -> None:
         """Has a match made after all others."""
@@ -164,6 +171,9 @@ class Filler(Source, Protocol):
 class Adapter(ABC):
     """Stores and fills the values of one framework. One instance serves one save or restore."""
 
+    numerous: Sequence[type] = ()  # claimed types of which a state has thousands
+    remembers = False  # whether a walk calls recall(), note() and finish()
+
     @abstractmethod
     def claims(self, value: object) -> bool:
         """Whether `value` belongs to this adapter."""
@@ -171,10 +181,6 @@ class Adapter(ABC):
     @abstractmethod
     def encode(self, value: Any, path: str, capture: Sink) -> Node:
         """The node of a claimed value; EncodeError if it can't be stored."""
-
-    def direct(self, capture: Sink) -> Mapping[type, Callable[[Any, str], Node]]:
-        """encode() of the types, if any, that a state has thousands of."""
-        return {}
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
         """The node of a dict that note() was told of in the last walk, if it is the same still."""
@@ -257,21 +263,3 @@ def refuse_other_mode(mode: Mode, right_for: str) -> None:
     """ValueError unless the mode is "window", the only one that most targets have."""
     if mode != "window":
         raise ValueError(f"attach: mode {mode!r} is for {right_for}")
-
-
-class Once:
-    """A function without arguments that is called no more than once."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make: Callable[[], Any] | None = make
-        self._value: Any = None
-
-    def __call__(self) -> Any:
-        if self._make is not None:
-            self._value = self._make()
-            self._make = None
-        return self._value
-
-    def drop(self) -> None:
-        """Drops the value, which has been put in its place."""
-        self._make, self._value = None, None

@@ -1,4 +1,4 @@
-"""Encodes values as a state tree."""
+"""Encodes values as a state tree, and the tree as text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Protocol
 from deepfreeze.base.arguments import is_unicode
 from deepfreeze.base.names import escaped, join, shown
 from deepfreeze.errors import EncodeError
-from deepfreeze.state.tree import FACTORIES, Node
-from deepfreeze.state.tree_queries import is_plain
+from deepfreeze.state.tree import FACTORIES, TEXT_BYTES_MAX, Node, is_plain
 
 DEPTH_MAX = 200  # nested JSON values: to match them takes several frames for each
 NODES_MAX = 1 << 23  # items of lists and dicts, tensors among them
 INLINE_BYTES_MAX = 4096  # longer bytes become an entry of their own
 _LARGE = 16  # from so many items on it pays to recognise a dict
 _INT_MAX = 1 << 53  # beyond it a JSON reader may round
+_PARTS_DEPTH = 3  # "optim", "v", "state": deeper parts are written as a whole
 
 
 class Leaves(Protocol):
@@ -57,13 +57,13 @@ def _str(value: str) -> Node:
     return value
 
 
-def _same(value: object) -> Node:
+def _itself(value: object) -> Node:
     return value
 
 
 _ATOMS: dict[type, Callable[[Any], Node]] = {
-    type(None): _same,
-    bool: _same,
+    type(None): _itself,
+    bool: _itself,
     int: _int,
     float: _float,
     str: _str,
@@ -115,7 +115,9 @@ class Encoder:
                 place = within + (key if key.isidentifier() else escaped(key))
                 node[key] = leaf(item, place)
         else:
+            self._depth += 2  # the object around it, and its list of pairs
             node = self._tagged(kind, value, path)
+            self._depth -= 2
         if is_large and known is None:
             self._leaves.note(value, path, node)
         self._depth -= 1
@@ -129,12 +131,6 @@ class Encoder:
             raise EncodeError(f"{place}: {cause}") from cause
 
     def _tagged(self, kind: type, value: Any, path: str) -> Node:
-        self._depth += 2  # the object around it, and its list of pairs
-        node = self._tagged_inside(kind, value, path)
-        self._depth -= 2
-        return node
-
-    def _tagged_inside(self, kind: type, value: Any, path: str) -> Node:
         if kind is tuple:
             return {"$": "tuple", "v": self.items(value, path)}
         if kind in _PAIRS:
@@ -216,3 +212,89 @@ def _factory_of(value: object, path: str) -> dict[str, Node]:
         f"{shown(path)}: a defaultdict of {value.default_factory!r} can't be stored; "
         f"its factory must be one of {', '.join(FACTORIES)}"
     )
+
+
+# Text
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def dumps(node: Node) -> str:
+    """The text of a tree."""
+    try:
+        text = _ENCODER.encode(node)
+    except RecursionError as cause:
+        raise EncodeError("the state: nested too deep for the stack that is left") from cause
+    check_text(text)
+    return text
+
+
+def check_text(text: str) -> None:
+    """EncodeError if the text of a tree is too long to be stored."""
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > TEXT_BYTES_MAX:
+        raise EncodeError(
+            f"the state: its plain values need {size} bytes of text, more than "
+            f"{TEXT_BYTES_MAX}; keep long lists of numbers in arrays"
+        )
+
+
+class TextMemo:
+    """Writes a tree as text, and re-uses the text of parts that have not changed."""
+
+    def __init__(self) -> None:
+        self._node: Node = None
+        self._text = ""
+        self._parts: dict[str, TextMemo] = {}
+
+    def dumps(self, node: Node) -> str:
+        """The text that tree.dumps() gives."""
+        text = self._dumps(node, _PARTS_DEPTH)
+        check_text(text)
+        return text
+
+    def _dumps(self, node: Node, depth: int) -> str:
+        if not (self._text and _is_the_same(node, self._node)):
+            self._text = ""  # an error must not leave the text of another node
+            divided = depth and type(node) is dict and any(map(_is_container, node.values()))
+            self._text = self._joined(node, depth) if divided else dumps(node)
+            self._node = node
+        return self._text
+
+    def _joined(self, node: dict[str, Node], depth: int) -> str:
+        parts: dict[str, TextMemo] = {}
+        texts = []
+        for key, child in node.items():
+            part = parts[key] = self._parts.get(key) or TextMemo()
+            texts.append(dumps(key) + ":" + part._dumps(child, depth - 1))
+        self._parts = parts
+        return "{" + ",".join(texts) + "}"
+
+
+def _is_container(node: Node) -> bool:
+    return type(node) is dict and node.get("$") != "tensor"
+
+
+def _is_the_same(one: Node, other: Node) -> bool:
+    try:
+        return _same(one, other)
+    except RecursionError:
+        return False  # nested too deep for the stack that is left: dumps() says so, if it must
+
+
+def _same(one: Node, other: Node) -> bool:
+    """Whether two nodes have the same text. Equality is not enough: 1 equals True and 1.0."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is dict:
+        if one.get("$") == "tensor":
+            return bool(one == other)  # strings, and ints in its view
+        return list(one) == list(other) and all(map(_same, one.values(), other.values()))
+    if kind is list:
+        return len(one) == len(other) and all(map(_same, one, other))
+    if kind is float:
+        return repr(one) == repr(other)
+    return bool(one == other)

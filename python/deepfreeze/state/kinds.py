@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from deepfreeze.state.dtypes import Shape
-from deepfreeze.state.registry import registered_for
+from deepfreeze.state.registry import REGISTERED
 from deepfreeze.state.tree import Node, tag_of
 
 MAPPINGS = (dict, OrderedDict, Counter, defaultdict)
@@ -41,7 +41,7 @@ _NUMBER_DTYPES = ("int", "uint", "float", "bfloat")
 
 def kind_of_live(live: Any) -> str:
     """The kind of a live value; all numbers are of one kind, and so are all mappings."""
-    known = registered_for(live)
+    known = REGISTERED.get(type(live))
     if known is not None:
         return known.name
     if _is_instance(live, "numpy", "generic"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from deepfreeze import _core
+from deepfreeze.state.encoder import TextMemo
 from deepfreeze.state.entry import Entry
-from deepfreeze.state.tree import TextMemo
 
 
 class Memo:

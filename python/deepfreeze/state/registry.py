@@ -23,8 +23,8 @@ class RegisteredType:
     is_flattened: bool = False  # a tensor subclass, taken apart by __tensor_flatten__
 
 
-_by_class: dict[type, RegisteredType] = {}
-_by_name: dict[str, RegisteredType] = {}
+REGISTERED: dict[type, RegisteredType] = {}  # by exact class
+REGISTERED_NAMES: dict[str, RegisteredType] = {}
 
 
 def register_type(
@@ -50,12 +50,12 @@ def register_type(
             f"register_type: {cls.__qualname__} needs to_tree and from_tree; only a tensor "
             "subclass with __tensor_flatten__ can do without both"
         )
-    known = _by_name.get(name)
+    known = REGISTERED_NAMES.get(name)
     if known is not None and known.cls is not cls and not _same_class(known.cls, cls):
         raise ValueError(f"register_type: {name!r} already stands for {known.cls.__qualname__}")
     entry = RegisteredType(cls, name, to_tree, _guarded(from_tree, name), is_flattened)
-    _by_class[cls] = entry
-    _by_name[name] = entry
+    REGISTERED[cls] = entry
+    REGISTERED_NAMES[name] = entry
 
 
 _CONTEXT = "__context__"  # beside the names of a subclass's tensors
@@ -89,21 +89,6 @@ def _guarded(from_tree: Callable[[Any], object], name: str) -> Callable[[Any], o
 def _same_class(one: type, other: type) -> bool:
     # If a module is imported again, as in a notebook, it defines its classes anew.
     return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
-
-
-def registered_for(value: object) -> RegisteredType | None:
-    """The registered type of `value`; None if its class was not registered."""
-    return _by_class.get(type(value))
-
-
-def is_registered(kind: type) -> bool:
-    """Whether the user has registered exactly this class."""
-    return kind in _by_class
-
-
-def registered_as(name: str) -> RegisteredType | None:
-    """The registered type of that name."""
-    return _by_name.get(name)
 
 
 register_type(

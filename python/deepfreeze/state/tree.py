@@ -1,48 +1,30 @@
 """The state tree as tagged JSON: exact, in order, without pickle and without any framework.
 
 A plain JSON value stands for itself. Any other value is an object whose first member is "$".
+Here trees are read: from text to nodes, from nodes to values, and questions that need no values.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Callable
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from deepfreeze.errors import CorruptError, EncodeError
+from deepfreeze.base.names import join, shown
+from deepfreeze.errors import CorruptError
 
 Node: TypeAlias = Any  # None, bool, int, float, str, list of nodes, or dict of nodes
 
 TEXT_BYTES_MAX = 256 << 20
-_PARTS_DEPTH = 3  # "optim", "v", "state": deeper parts are written as a whole
+MAPPING_TAGS = frozenset({"dict", "odict", "counter", "defaultdict"})
+_HEAVY_TAGS = frozenset({"tensor", "array", "object"})
 
 # The factories of defaultdicts that can be stored.
 FACTORIES: dict[str, Callable[[], object] | None] = {
     "int": int, "float": float, "str": str, "list": list, "dict": dict, "set": set, "none": None,
 }  # fmt: skip
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def dumps(node: Node) -> str:
-    """The text of a tree."""
-    try:
-        text = _ENCODER.encode(node)
-    except RecursionError as cause:
-        raise EncodeError("the state: nested too deep for the stack that is left") from cause
-    check_text(text)
-    return text
-
-
-def check_text(text: str) -> None:
-    """EncodeError if the text of a tree is too long to be stored."""
-    size = len(text) if text.isascii() else len(text.encode())
-    if size > TEXT_BYTES_MAX:
-        raise EncodeError(
-            f"the state: its plain values need {size} bytes of text, more than "
-            f"{TEXT_BYTES_MAX}; keep long lists of numbers in arrays"
-        )
 
 
 def loads(text: str) -> Node:
@@ -66,62 +48,147 @@ def tag_of(node: Node) -> str | None:
     return None
 
 
-class TextMemo:
-    """Writes a tree as text, and re-uses the text of parts that have not changed."""
+class Decoder:
+    """Turns a tree back into values; nodes that are not plain are the leaves' task."""
 
-    def __init__(self) -> None:
-        self._node: Node = None
-        self._text = ""
-        self._parts: dict[str, TextMemo] = {}
+    def __init__(self, decode_leaf: Callable[[str, Node, str], object]) -> None:
+        self._decode_leaf = decode_leaf
 
-    def dumps(self, node: Node) -> str:
-        """The text that tree.dumps() gives."""
-        text = self._dumps(node, _PARTS_DEPTH)
-        check_text(text)
-        return text
+    def decode(self, node: Node, path: str) -> Any:
+        """The value of `node`; CorruptError if no encoder can have written it."""
+        try:
+            return self._decode(node, path)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as cause:
+            raise CorruptError(f"state tree at {shown(path)}: {cause!r}") from cause
 
-    def _dumps(self, node: Node, depth: int) -> str:
-        if not (self._text and _is_the_same(node, self._node)):
-            self._text = ""  # an error must not leave the text of another node
-            divided = depth and type(node) is dict and any(map(_is_container, node.values()))
-            self._text = self._joined(node, depth) if divided else dumps(node)
-            self._node = node
-        return self._text
+    def _decode(self, node: Node, path: str) -> Any:
+        if type(node) is list:
+            values = []
+            for index, item in enumerate(node):
+                nested = type(item) is list or type(item) is dict
+                values.append(self._decode(item, join(path, index)) if nested else item)
+            return values
+        if type(node) is not dict:
+            return node
+        tag = tag_of(node)
+        if tag is not None:
+            plain = _PLAIN.get(tag)
+            return plain(self, node, path) if plain else self._decode_leaf(tag, node, path)
+        mapping = {}
+        for key, item in node.items():
+            mapping[key] = self._decode(item, join(path, key))
+        return mapping
 
-    def _joined(self, node: dict[str, Node], depth: int) -> str:
-        parts: dict[str, TextMemo] = {}
-        texts = []
-        for key, child in node.items():
-            part = parts[key] = self._parts.get(key) or TextMemo()
-            texts.append(dumps(key) + ":" + part._dumps(child, depth - 1))
-        self._parts = parts
-        return "{" + ",".join(texts) + "}"
+    def items(self, node: Node, path: str) -> list[Any]:
+        """The values of a tagged sequence."""
+        return [self._decode(item, join(path, index)) for index, item in enumerate(node["v"])]
+
+    def pairs(self, node: Node, path: str) -> list[tuple[Any, Any]]:
+        """The keys and values of a tagged mapping."""
+        keys = [self._decode(key, path) for key, _ in node["v"]]
+        return [
+            (key, self._decode(pair[1], join(path, key)))
+            for key, pair in zip(keys, node["v"], strict=True)
+        ]
 
 
-def _is_container(node: Node) -> bool:
-    return type(node) is dict and node.get("$") != "tensor"
+def _decode_defaultdict(decoder: Decoder, node: Node, path: str) -> object:
+    return defaultdict(FACTORIES[node["f"]], decoder.pairs(node, path))
 
 
-def _is_the_same(one: Node, other: Node) -> bool:
-    try:
-        return _same(one, other)
-    except RecursionError:
-        return False  # nested too deep for the stack that is left: dumps() says so, if it must
+def _decode_counter(decoder: Decoder, node: Node, path: str) -> object:
+    counter: Counter[object] = Counter()
+    for key, count in decoder.pairs(node, path):
+        counter[key] = count
+    return counter
 
 
-def _same(one: Node, other: Node) -> bool:
-    """Whether two nodes have the same text. Equality is not enough: 1 equals True and 1.0."""
-    if one is other:
-        return True
-    kind = type(one)
-    if kind is not type(other):
-        return False
-    if kind is dict:
-        if one.get("$") == "tensor":
-            return bool(one == other)  # strings, and ints in its view
-        return list(one) == list(other) and all(map(_same, one.values(), other.values()))
+_PLAIN: dict[str, Callable[[Decoder, Node, str], object]] = {
+    "int": lambda _, node, __: int(node["v"]),
+    "float": lambda _, node, __: float(node["v"]),
+    "bytes": lambda _, node, __: base64.b64decode(node["v"], validate=True),
+    "complex": lambda d, node, path: complex(
+        d.decode(node["re"], path), d.decode(node["im"], path)
+    ),
+    "tuple": lambda d, node, path: tuple(d.items(node, path)),
+    "set": lambda d, node, path: set(d.items(node, path)),
+    "frozenset": lambda d, node, path: frozenset(d.items(node, path)),
+    "dict": lambda d, node, path: dict(d.pairs(node, path)),
+    "odict": lambda d, node, path: OrderedDict(d.pairs(node, path)),
+    "counter": _decode_counter,
+    "defaultdict": _decode_defaultdict,
+}
+
+
+# Questions
+
+
+def _no_leaf(tag: str, _: Node, __: str) -> object:
+    raise TypeError(f"a {tag} as a key")
+
+
+KEYS = Decoder(_no_leaf)  # of mappings
+
+
+def mapping_pairs(node: Node) -> list[tuple[Any, Node]] | None:
+    """Keys and nodes of a dict of any kind; None for any other node."""
+    if type(node) is not dict:
+        return None
+    tag = tag_of(node)
+    if tag is None:
+        return list(node.items())
+    if tag not in MAPPING_TAGS:
+        return None
+    return [(KEYS.decode(key, ""), value) for key, value in node["v"]]
+
+
+def sequence_items(node: Node, kind: type) -> list[Node] | None:
+    """The nodes of a list or tuple; None for any other node."""
     if kind is list:
-        return len(one) == len(other) and all(map(_same, one, other))
-    if kind is float:
-        return repr(one) == repr(other)
-    return bool(one == other)
+        return node if type(node) is list else None
+    return list(node["v"]) if tag_of(node) == "tuple" else None
+
+
+def tagged_nodes(node: Node) -> Iterator[Node]:
+    """All tagged nodes of a tree, this one among them."""
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        if type(node) is list:
+            todo.extend(item for item in node if type(item) in (list, dict))
+        elif type(node) is dict:
+            if tag_of(node) is not None:
+                yield node
+            todo.extend(item for item in node.values() if type(item) in (list, dict))
+
+
+def is_plain(node: Node) -> bool:
+    """Whether the tree has no tensor, array or object."""
+    return not any(inner["$"] in _HEAVY_TAGS for inner in tagged_nodes(node))
+
+
+def has_objects(node: Node) -> bool:
+    """Whether the tree has an object, which only a live object can take."""
+    return any(inner["$"] == "object" for inner in tagged_nodes(node))
+
+
+def children(node: Node) -> list[tuple[Any, Node]] | None:
+    """Keys and nodes within a mapping, list or tuple; None for any other node."""
+    pairs = mapping_pairs(node)
+    if pairs is not None:
+        return pairs
+    if type(node) is list:
+        return list(enumerate(node))
+    return list(enumerate(node["v"])) if tag_of(node) == "tuple" else None
+
+
+def leaf_names(node: Node, path: str) -> Iterator[str]:
+    """The names of the values in a tree; a plain part counts as one."""
+    if tag_of(node) == "object":
+        node = node["v"]
+    inner = None if is_plain(node) else children(node)
+    if inner is None:
+        yield path
+        return
+    for key, child in inner:
+        yield from leaf_names(child, join(path, key))

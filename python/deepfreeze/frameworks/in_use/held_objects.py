@@ -10,32 +10,36 @@ object that has another place in the state is not held, nor is one whose state i
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
 from deepfreeze.base.imported import imported
-from deepfreeze.base.names import join
+from deepfreeze.base.names import Owner, join
 from deepfreeze.errors import EncodeError
+from deepfreeze.frameworks.class_names import class_name
 from deepfreeze.frameworks.generators import kind_of, set_state, state_of
 from deepfreeze.frameworks.in_use.rng import RNG
-from deepfreeze.frameworks.stateful import call_state_dict, is_stateful
+from deepfreeze.frameworks.stateful import (
+    call_state_dict,
+    has_state_methods,
+    is_stateful,
+    may_hold,
+    real,
+)
+from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink
 from deepfreeze.state.per_rank import PerRank
+from deepfreeze.state.tree import Node, tag_of
+
+log = logging.getLogger("deepfreeze")
 
 HOLDER = "holder"
 _ATOMS = frozenset({int, float, str, bool, bytes, complex, type(None)})
 _ITEMS_MAX = 64  # of a list, tuple or dict that an attribute is
-# Objects of these libraries give the state of the objects they hold, or leave it to their holder.
-_LIBRARIES = frozenset({
-    "torch", "torchdata", "torchtitan", "accelerate", "lightning", "lightning_fabric",
-    "pytorch_lightning", "transformers", "deepspeed", "deepfreeze",
-})  # fmt: skip
-
-_WRAPPERS = frozenset({"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"})
-_WRAPPED = ("optimizer", "_optimizer", "scheduler")
-
 Verdicts: TypeAlias = dict[tuple[int, int], tuple["weakref.ref[Any]", "weakref.ref[Any]", bool]]
 
 
@@ -77,19 +81,16 @@ class HeldObjects:
     _found: dict[int, dict[str, object]] | None = field(default=None, init=False)
 
     def of(self, value: object) -> dict[str, object]:
-        """The objects to store beside `value`, an object of the state."""
-        value = real(value)
-        if not may_hold(value):
-            return {}
+        """The objects to store beside `value`, an object of the state that may_hold() others."""
         if self._found is None:
             self._found = self._find()
-        return self._found.get(id(value), {})
+        return self._found.get(id(real(value)), {})
 
     def _find(self) -> dict[int, dict[str, object]]:
         # Sorted, so that the order of the state's keys does not decide which object holds a shared
         # one.
         places = sorted(_objects_in(self.state, ""), key=lambda place: place[0])
-        holders = [(path, real(value)) for path, value in places if may_hold(real(value))]
+        holders = [(path, real(value)) for path, value in places if may_hold(value)]
         found: dict[int, dict[str, object]] = {}
         if not any(True for _, value in holders for _ in _stateful_in(value)):
             return found
@@ -146,19 +147,6 @@ class HeldObjects:
         self.verdicts[id(holder), id(value)] = (*refs, answer)
 
 
-def may_hold(value: object) -> bool:
-    """Whether an object may hold others: one of the program's own, with a state_dict()."""
-    kind = type(value)
-    if kind.__module__.partition(".")[0] in _LIBRARIES or not _has_methods(kind):
-        return False
-    return not _is_module(value) and isinstance(getattr(value, "__dict__", None), dict)
-
-
-def _has_methods(kind: type) -> bool:
-    # Asks the class, because an object that answers to any name is no stateful one.
-    return all(callable(getattr(kind, name, None)) for name in ("state_dict", "load_state_dict"))
-
-
 def _stateful_in(holder: object) -> Iterator[tuple[str, object]]:
     """The objects that a holder's attributes refer to, with the attributes' names."""
     passed = _passed_attributes(holder)
@@ -172,7 +160,7 @@ def _stateful_in(holder: object) -> Iterator[tuple[str, object]]:
         else:
             items = [("", value)]
         for key, item in items:
-            if item is not holder and (_has_methods(type(item)) or kind_of(item) is not None):
+            if item is not holder and (has_state_methods(type(item)) or kind_of(item) is not None):
                 yield (name if key == "" else join(name, key)), item
 
 
@@ -210,17 +198,6 @@ def _parts_of(value: Any) -> Iterator[object]:
         yield from value.generators
     elif real(value) is not value:
         yield from _parts_of(real(value))
-
-
-def real(value: Any) -> Any:
-    """The object within wrappers that only pass calls on, as accelerate's do."""
-    while type(value).__module__.partition(".")[0] in _WRAPPERS:
-        members = getattr(value, "__dict__", {})
-        inner = next((members[name] for name in _WRAPPED if name in members), None)
-        if inner is None:
-            break
-        value = inner
-    return value
 
 
 def _global_generators() -> set[int]:
@@ -322,3 +299,60 @@ def _has_torchs_format(optimizer: object) -> bool:
     from deepfreeze.frameworks.torch.optimizers import is_optimizer
 
     return is_optimizer(optimizer)
+
+
+# Their nodes
+
+
+def encode_holder(
+    value: object, held: dict[str, object], path: str, capture: Sink, adapter: Adapter
+) -> Node:
+    """The node of an object of `adapter`, with those of the objects that it holds."""
+    own = adapter.encode(value, join(path, "own"), capture)
+    beside = {}
+    for name, inner in held.items():
+        place = _place_of(path, name)
+        known = as_object(inner)
+        if isinstance(known, HeldGenerator):  # as df.RNG(), each rank's own
+            capture.keys.own(place, Owner.EACH)
+        beside[name] = capture.encode_part(known, place)
+    return {"$": "object", "t": HOLDER, "v": {"own": own, "held": beside}}
+
+
+def match_holder(node: Node, live: object, path: str, plan: Filler, adapter: Adapter) -> Remake:
+    """Plans how a live object takes a stored one; either may hold others.
+
+    `adapter` is the object's adapter.
+    """
+    stored: dict[str, Node] = {}
+    place = path
+    here = plan.held_by(live) if may_hold(live) else {}
+    if tag_of(node) == "object" and node["t"] == HOLDER:
+        stored, node, place = node["v"]["held"], node["v"]["own"], join(path, "own")
+    remake = adapter.match(node, live, place, plan)
+    for name, part in stored.items():
+        _match_held(part, object_at(live, name), live, _place_of(path, name), plan)
+    for name in here.keys() - stored.keys():
+        if type(node) is dict and "class" in node:
+            plan.miss(_place_of(path, name))
+        elif plan.keys.wants(_place_of(path, name)):
+            log.warning("%s: not in this checkpoint of an older version, so it stays as it is",
+                        _place_of(path, name))  # fmt: skip
+    return remake
+
+
+def _match_held(node: Node, inner: object | None, holder: object, path: str, plan: Filler) -> None:
+    if inner is None:
+        if plan.keys.wants_whole(path):
+            plan.unfit(path, f"stored of an object that the live {class_name(holder)} lacks")
+        return
+    known = as_object(inner)
+    if isinstance(known, HeldGenerator):  # last, because other objects' loading may draw
+        plan.defer(partial(plan.match, node, known, path))
+        return
+    plan.match(node, known, path)
+
+
+def _place_of(path: str, name: str) -> str:
+    # The name may be dotted, for an item of a list attribute; as a key it is one part.
+    return join(join(path, "held"), name)

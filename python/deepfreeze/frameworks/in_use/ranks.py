@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from types import TracebackType
 
 from deepfreeze import _core
 from deepfreeze.base.imported import imported
@@ -18,11 +18,25 @@ def ranks_of_job() -> _core.Ranks | None:
     return ranks_if_several()
 
 
-@contextlib.contextmanager
-def declining(engine: _core.Engine) -> Iterator[None]:
-    """Tells the other ranks of an error that comes before the engine is asked to save."""
-    try:
-        yield
-    except BaseException as error:  # an interrupt, too, must not leave them a save apart
-        engine.decline(code_of(error), message_of(error))
-        raise
+def declining(
+    engine: _core.Engine, ranks: _core.Ranks | None
+) -> contextlib.AbstractContextManager[None]:
+    """Tells the other ranks, if there are some, of an error before the engine is asked to save."""
+    return contextlib.nullcontext() if ranks is None else _Declining(engine)
+
+
+class _Declining(contextlib.AbstractContextManager[None]):
+    def __init__(self, engine: _core.Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        """Begins the time in which an error is told."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:  # an interrupt, too, must not leave them a save apart
+            self._engine.decline(code_of(error), message_of(error))

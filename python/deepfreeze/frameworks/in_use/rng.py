@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import Any
 
-from deepfreeze.base.imported import imported
 from deepfreeze.errors import MismatchError
 from deepfreeze.frameworks.generators import (
     kind_of,
@@ -14,9 +14,6 @@ from deepfreeze.frameworks.generators import (
     set_state,
     state_of,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class RNG:
@@ -53,17 +50,19 @@ class RNG:
     def state_dict(self) -> dict[str, Any]:
         """The state of all generators."""
         state: dict[str, Any] = {"python": python_state(random.getstate())}
-        if imported("numpy"):
-            import numpy as np
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            state["numpy"] = numpy.random.get_state(legacy=False)
+        if sys.modules.get("torch") is not None:
+            from deepfreeze.frameworks.torch.adapter import generator_states
 
-            state["numpy"] = np.random.get_state(legacy=False)
-        if imported("torch"):
-            from deepfreeze.frameworks.torch import generators as torch_generators
+            state.update(generator_states())
+        if sys.modules.get("keras") is not None:
+            from deepfreeze.frameworks.keras.variables import global_seed
 
-            state.update(torch_generators.global_states())
-        seed = _keras_seed()
-        if seed is not None:
-            state["keras"] = seed
+            seed = global_seed()
+            if seed is not None:
+                state["keras"] = seed
         state["own"] = {name: state_of(generator) for name, generator in self._own.items()}
         return state
 
@@ -74,19 +73,22 @@ class RNG:
         """
         self._check_own(state["own"])
         if "cuda" in state:
-            from deepfreeze.frameworks.torch import generators as torch_generators
+            from deepfreeze.frameworks.torch.adapter import set_cuda_generators
 
-            torch_generators.set_cuda(state["cuda"])
-        _set_keras_seed(state.get("keras"))  # before Python's, from which a new one draws
+            set_cuda_generators(state["cuda"])
+        if sys.modules.get("keras") is not None:  # before Python's, from which a new one draws
+            from deepfreeze.frameworks.keras.variables import set_global_seed
+
+            set_global_seed(state.get("keras"))
         random.setstate(python_tuple(state["python"]))
         if "numpy" in state:
             import numpy as np
 
             np.random.set_state(state["numpy"])
         if "torch" in state:
-            from deepfreeze.frameworks.torch import generators as torch_generators
+            from deepfreeze.frameworks.torch.adapter import set_cpu_generator
 
-            torch_generators.set_cpu(state["torch"])
+            set_cpu_generator(state["torch"])
         for name, generator in self._own.items():
             set_state(generator, state["own"][name])
 
@@ -95,19 +97,3 @@ class RNG:
         there = {name: own["kind"] for name, own in stored.items()}
         if here != there:
             raise MismatchError(f"RNG: stored generators {there}, live {here}")
-
-
-def _keras_seed() -> NDArray[Any] | None:
-    if not imported("keras"):
-        return None
-    from deepfreeze.frameworks.keras.variables import global_seed
-
-    return global_seed()
-
-
-def _set_keras_seed(seed: NDArray[Any] | None) -> None:
-    if not imported("keras"):
-        return
-    from deepfreeze.frameworks.keras.variables import set_global_seed
-
-    set_global_seed(seed)

@@ -7,7 +7,9 @@ trains must take it: in any other thread the array may be gone already.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import jax  # type: ignore[import-not-found, unused-ignore]
@@ -16,7 +18,7 @@ import numpy as np
 from deepfreeze.base.names import shown
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.held import HeldArrays, array_maker
-from deepfreeze.state.contracts import Filler, Once, Remake, Sink
+from deepfreeze.state.contracts import Filler, Remake, Sink
 from deepfreeze.state.tree import Node
 
 if TYPE_CHECKING:
@@ -126,10 +128,11 @@ def match_array(node: Node, live: Any, path: str, plan: Filler) -> Remake:
     return remade(node, Home.of(live), path, plan)
 
 
-def remade(node: Node, home: Home, path: str, plan: Filler) -> Once:
-    """Has a stored array read; the function puts it on its devices."""
+def remade(node: Node, home: Home, path: str, plan: Filler) -> Callable[[], Any]:
+    """Has a stored array read; the function puts it on its devices, once."""
     make, weak = array_maker(node, path, plan), node.get("weak") is True
-    return Once(lambda: home.new(make(), weak=weak))
+    made: Callable[[], Any] = cache(lambda: home.new(make(), weak=weak))
+    return made
 
 
 def copied(array: NDArray[Any]) -> jax.Array:

@@ -14,8 +14,7 @@ from flax import nnx  # type: ignore[import-not-found, unused-ignore]
 from deepfreeze.base.names import join
 from deepfreeze.frameworks.jax.trees import match_child, miss_child
 from deepfreeze.state.contracts import Filler, Remake, Sink
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import mapping_pairs
+from deepfreeze.state.tree import Node, mapping_pairs, tag_of
 
 KIND = "nnx"
 

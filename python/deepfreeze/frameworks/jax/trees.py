@@ -19,9 +19,8 @@ from deepfreeze.frameworks.jax.arrays import ANYWHERE, remade
 from deepfreeze.frameworks.stateful import is_stateful
 from deepfreeze.state.contracts import Filler, Remake, Sink
 from deepfreeze.state.kinds import MAPPINGS
-from deepfreeze.state.registry import is_registered
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import is_plain, mapping_pairs, sequence_items
+from deepfreeze.state.registry import REGISTERED
+from deepfreeze.state.tree import Node, is_plain, mapping_pairs, sequence_items, tag_of
 
 KIND = "pytree"
 _CONTAINERS = (dict, OrderedDict, defaultdict, list, tuple)  # the state tree has these types
@@ -31,7 +30,7 @@ _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 def is_tree(value: object) -> bool:
     """Whether JAX takes `value` apart, and no other adapter stores it."""
     kind = type(value)
-    if kind in (*MAPPINGS, list, tuple) or is_registered(kind) or is_stateful(value):
+    if kind in (*MAPPINGS, list, tuple) or kind in REGISTERED or is_stateful(value):
         return False
     return not tree_util.all_leaves([value])
 

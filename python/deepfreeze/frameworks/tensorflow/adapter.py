@@ -39,7 +39,6 @@ from deepfreeze.frameworks.tensorflow.replicas import (
     store_replicas,
 )
 from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink
-from deepfreeze.state.registry import is_registered
 from deepfreeze.state.tree import Node, tag_of
 
 _TESTED = "2.21."
@@ -53,6 +52,8 @@ OfKeras: TypeAlias = Callable[[object, EncodeGroup], Adapter | None]
 
 class TensorFlowAdapter(Adapter):
     """Holds the present values of variables, and assigns them the stored ones."""
+
+    numerous = (ResourceVariable,)
 
     def __init__(self, keras: OfKeras | None = None) -> None:
         """`keras`: gives Keras's adapter for an object of Keras, as TensorFlow does not see the
@@ -141,11 +142,6 @@ class TensorFlowAdapter(Adapter):
         node = self._arrays.store(array, path, capture)
         self._known[id(handle)] = node["k"], handle
         return node
-
-    def direct(self, capture: Sink) -> Mapping[type, Callable[[Any, str], Node]]:
-        if is_registered(ResourceVariable):
-            return {}
-        return {ResourceVariable: lambda value, path: self.encode(value, path, capture)}
 
     def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
         if isinstance(live, tf.Variable):

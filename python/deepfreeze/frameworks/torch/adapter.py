@@ -6,7 +6,6 @@ The engine reads tensors of CUDA devices from the device itself: device.py.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,24 +14,21 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from deepfreeze.base.names import shown
-from deepfreeze.errors import CorruptError, EncodeError
+from deepfreeze.errors import CorruptError, EncodeError, MismatchError
 from deepfreeze.frameworks.plain_numbers import is_number
 from deepfreeze.frameworks.torch.memo import TensorMemo
-from deepfreeze.frameworks.torch.modules import (
-    encode_module,
-    is_module,
-    match_module,
-    own_buffers,
-)
+from deepfreeze.frameworks.torch.module_match import match_module
+from deepfreeze.frameworks.torch.modules import encode_module, own_buffers
 from deepfreeze.frameworks.torch.optimizer_match import match_optimizer
 from deepfreeze.frameworks.torch.optimizers import (
+    ParameterNames,
     encode_optimizer,
     encode_state,
+    hooks_of,
     is_optimizer,
-    run_state_hooks,
+    modules_in,
     unwrapped,
 )
-from deepfreeze.frameworks.torch.parameter_names import ParameterNames, modules_in
 from deepfreeze.frameworks.torch.recall import (
     At,
     DictRecall,
@@ -66,37 +62,41 @@ from deepfreeze.frameworks.torch.tensors import (
 )
 from deepfreeze.state.contracts import Adapter, Filler, Remake, Sink, Source
 from deepfreeze.state.dtypes import Shape
+from deepfreeze.state.encoder import TextMemo
 from deepfreeze.state.entry import Buffer
 from deepfreeze.state.kinds import form_text
-from deepfreeze.state.registry import RegisteredType, is_registered
-from deepfreeze.state.tree import Node, TextMemo, tag_of
+from deepfreeze.state.registry import REGISTERED, RegisteredType
+from deepfreeze.state.tree import Node, tag_of
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
-_DETAILS = (torch.Size, torch.dtype, torch.device)
+_CLAIMED = (torch.Tensor, nn.Module, torch.Size, torch.dtype, torch.device)
 
 
 class TorchAdapter(Adapter):
     """Stores each tensor's memory once and fills it in place."""
 
-    def __init__(self) -> None:
+    numerous = _TENSORS
+    remembers = True
+
+    def __init__(self, last: Recalls | None = None) -> None:
+        """`last`: the recalls of the last walk."""
         self._seen = Seen()
-        self._recalls = Recalls()
+        are_registered = not REGISTERED.keys().isdisjoint(_TENSORS)  # then others encode them
+        self._recalls = Recalls(None if are_registered else last)
         self._names: ParameterNames | None = None  # of a restore
         self._boxes: dict[int, Box] = {}  # of DTensors, by the id of their node
 
     def claims(self, value: object) -> bool:
-        if isinstance(value, (torch.Tensor, *_DETAILS)):
-            return True
-        return is_module(value) or is_optimizer(value)
+        return isinstance(value, _CLAIMED) or is_optimizer(value)
 
     def encode(self, value: Any, path: str, capture: Sink) -> Node:
         if isinstance(value, torch.Tensor):
             return self._encode_tensor(value, path, capture)
-        if is_module(value) or is_optimizer(value):
+        if isinstance(value, nn.Module):
             capture.refuse_inside(value, path)
-        if is_module(value):
             return self._encode_module(value, path, capture)
-        if is_optimizer(value):
+        if isinstance(value, Optimizer):
+            capture.refuse_inside(value, path)
             return self._encode_optimizer(unwrapped(value), path, capture)
         if isinstance(value, torch.Size):
             return {"$": "size", "v": [int(size) for size in value]}
@@ -134,8 +134,9 @@ class TorchAdapter(Adapter):
         return node
 
     def _encode_module(self, module: nn.Module, path: str, capture: Sink) -> Node:
-        own_buffers(module, path, capture)
-        at = self._at(path)
+        if capture.keys.rank is not None:
+            own_buffers(module, path, capture)
+        at = len(self._seen), path
         recall = self._recalls.last(at)
         again = recall.again(module) if isinstance(recall, ModuleRecall) else None
         if again is not None:
@@ -145,9 +146,10 @@ class TorchAdapter(Adapter):
         return node
 
     def _encode_optimizer(self, optimizer: Optimizer, path: str, capture: Sink) -> Node:
-        run_state_hooks(optimizer)
+        for hook in hooks_of(optimizer, "_optimizer_state_dict_pre_hooks"):
+            hook(optimizer)  # as state_dict() does, before it reads the state
         named = self._recalls.parameter_names(capture.state).of(optimizer, capture.state)
-        at = self._at(path)
+        at = len(self._seen), path
         recall = self._recalls.last(at)
         again = recall.again(optimizer, named) if isinstance(recall, OptimizerRecall) else None
         if again is not None:
@@ -159,7 +161,7 @@ class TorchAdapter(Adapter):
         return encode_optimizer(optimizer, path, capture, named, state)
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
-        at = self._at(path)
+        at = len(self._seen), path
         known = self._recalls.last_dict(at)
         again = known and known.again(mapping)
         if not again:
@@ -174,22 +176,10 @@ class TorchAdapter(Adapter):
         recall = DictRecall.of(mapping, node, self._seen.since(begin))
         self._recalls.note_dict((begin, path), recall)
 
-    def _at(self, path: str) -> At:
-        return len(self._seen), path
-
     def _recalled(self, at: At, recall: ObjectRecall, node: Node, seen: Seen) -> Node:
         self._recalls.note(at, recall)
         self._seen.extend(seen)
         return node
-
-    def direct(self, capture: Sink) -> Mapping[type, Callable[[Any, str], Node]]:
-        def encode(value: torch.Tensor, path: str) -> Node:
-            return self._encode_tensor(value, path, capture)
-
-        kinds = [kind for kind in _TENSORS if not is_registered(kind)]
-        if capture.memo.recalls is not None and len(kinds) == len(_TENSORS):
-            self._recalls = capture.memo.recalls.next()
-        return dict.fromkeys(kinds, encode)
 
     def share_array(self, array: Any, node: Node, path: str) -> bool:
         """Takes a NumPy array to be stored along with the tensors, if torch can hold its memory."""
@@ -206,10 +196,11 @@ class TorchAdapter(Adapter):
         return self._names
 
     def finish(self, capture: Sink) -> None:
-        memo: TensorMemo = capture.memo.tensors or TensorMemo()
+        memo: TensorMemo | None = capture.memo.tensors
         # If this ends in the middle, nodes are left half filled, and nobody may recall them.
         capture.memo.tensors = capture.memo.recalls = None
-        if self._boxes or not memo.replay(self._seen, capture):
+        if self._boxes or memo is None or not memo.replay(self._seen, capture):
+            memo = TensorMemo()
             capture.memo.text = TextMemo()  # it knows nodes by identity, and these change
             for node in self._seen.nodes:
                 node.pop("view", None)
@@ -226,10 +217,10 @@ class TorchAdapter(Adapter):
         capture.memo.tensors, capture.memo.recalls = memo, self._recalls
 
     def match(self, node: Node, live: Any, path: str, plan: Filler) -> Remake:
-        if is_module(live):
+        if isinstance(live, nn.Module):
             match_module(node, live, path, plan)
             return None
-        if is_optimizer(live):
+        if isinstance(live, Optimizer):
             match_optimizer(node, unwrapped(live), path, plan, self._names_in(plan.state))
             return None
         if not plan.keys.wants(path):
@@ -287,6 +278,27 @@ class TorchAdapter(Adapter):
 
     def environment(self) -> dict[str, str]:
         return {"torch": torch.__version__, "num_threads": str(torch.get_num_threads())}
+
+
+def generator_states() -> dict[str, Any]:
+    """The states of the global generators: the CPU's, and all CUDA devices' if CUDA is used."""
+    states: dict[str, Any] = {"torch": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+def set_cpu_generator(state: torch.Tensor) -> None:
+    """Sets the CPU's global generator."""
+    torch.set_rng_state(state)
+
+
+def set_cuda_generators(states: list[torch.Tensor]) -> None:
+    """Sets the generators of all CUDA devices; MismatchError if there are more or fewer now."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count != len(states):
+        raise MismatchError(f"RNG: stored for {len(states)} CUDA devices, {count} are here")
+    torch.cuda.set_rng_state_all(states)
 
 
 def _tensor_of(array: Any) -> torch.Tensor:

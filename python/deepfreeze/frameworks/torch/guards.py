@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from deepfreeze import _core
 from deepfreeze.frameworks.torch import device as torch_device
-from deepfreeze.frameworks.torch.modules import is_module
 from deepfreeze.frameworks.torch.optimizers import unwrapped
 from deepfreeze.frameworks.torch.recall import roll_call
 from deepfreeze.frameworks.torch.sharded import local_of
@@ -49,7 +48,8 @@ class OptimizerGuard(Guard):
         return _locals(owned)
 
     def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
-        return _RollCall.of(owned, self._names)
+        places = roll_call(_tensors_in(owned))
+        return None if places is None else _RollCall(owned, self._names, places)
 
     def _names(self) -> list[object]:
         """The owner of each state, and the names of its values: followers depend on these."""
@@ -84,7 +84,8 @@ class ModuleGuard(Guard):
         return _locals(self._module.parameters())
 
     def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
-        return _RollCall.of(owned, list)
+        places = roll_call(_tensors_in(owned))
+        return None if places is None else _RollCall(owned, list, places)
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
@@ -102,18 +103,10 @@ class _RollCall:
     def __init__(
         self, owned: Sequence[Any], names: Callable[[], list[object]], places: _core.RollCall
     ) -> None:
+        """`names`: other objects that answers depend on, by identity."""
         self._names = names
         self._objects = self._objects_now(owned)
         self._places = places
-
-    @classmethod
-    def of(cls, owned: Sequence[Any], names: Callable[[], list[object]]) -> _RollCall | None:
-        """`names`: other objects that answers depend on, by identity.
-
-        None if a tensor can't answer.
-        """
-        places = roll_call(_tensors_in(owned))
-        return None if places is None else cls(owned, names, places)
 
     def _objects_now(self, owned: Sequence[Any]) -> list[int]:
         others = [0 if type(each) in _KINDS else id(each) for each in owned]
@@ -147,7 +140,7 @@ def make_guard(target: object, mode: Mode, before: Call, after: Call) -> Callabl
     if isinstance(target, Optimizer):
         optimizer = target
         return lambda number: OptimizerGuard(optimizer, number, mode, before, after)
-    if is_module(target):
+    if isinstance(target, nn.Module):
         refuse_other_mode(mode, "optimizers, this is a module")
         module = target
         return lambda number: ModuleGuard(module, number)

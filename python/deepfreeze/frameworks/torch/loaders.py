@@ -1,7 +1,7 @@
 """Modules with loaders of their own load values that were stored under other names or forms.
 
 1. find: the outermost modules whose loading is more than a copy (hooks, lazy parameters,
-   _load_from_state_dict, load_state_dict of their own).
+   _load_from_state_dict, load_state_dict of their own): module_match.py.
 2. ask: if the stored values differ in form from the live ones, the module's own loading gets them,
    after they have been read and before any other memory is written.
 3. judge: missing and unexpected names are those that are left after that. If they forbid the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -21,70 +21,15 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from deepfreeze.base.imported import imported
 from deepfreeze.base.names import join, shown
 from deepfreeze.errors import MismatchError
-from deepfreeze.frameworks.torch.names import canonical_names
+from deepfreeze.frameworks.torch.modules import Versions, canonical_names, set_versions
 from deepfreeze.frameworks.torch.sharded import is_sharded
 from deepfreeze.frameworks.torch.tensors import dtype_name, form_of, is_special, layout_of
-from deepfreeze.frameworks.torch.versions import Versions, set_versions
 from deepfreeze.state.contracts import Filler
 from deepfreeze.state.entry import Layout, Place
-from deepfreeze.state.registry import registered_for
+from deepfreeze.state.registry import REGISTERED
 from deepfreeze.state.tree import Node, tag_of
-
-# They only add entries that layouts of older torch versions lack; all layouts here have them.
-_COPY_ONLY = (
-    nn.Module._load_from_state_dict,
-    nn.modules.batchnorm._NormBase._load_from_state_dict,
-    nn.modules.instancenorm._InstanceNorm._load_from_state_dict,
-)
-
-
-def has_own_load(module: nn.Module) -> bool:
-    """Whether its class, or the object itself, replaces load_state_dict()."""
-    method = getattr(module.load_state_dict, "__func__", None)
-    return method is not nn.Module.load_state_dict
-
-
-def loads_by_itself(module: nn.Module) -> bool:
-    """Whether loading this module, or one within it, is more than copying."""
-    return has_own_load(module) or any(map(_does_more, module.modules()))
-
-
-def _does_more(module: nn.Module) -> bool:
-    return bool(
-        _hooks_that_count(module)
-        or module._load_state_dict_post_hooks
-        or getattr(module._load_from_state_dict, "__func__", None) not in _COPY_ONLY
-    )
-
-
-def _hooks_that_count(module: nn.Module) -> list[Any]:
-    """Pre-hooks, except those of activation wrappers, which only put a prefix into names."""
-    hooks = list(module._load_state_dict_pre_hooks.values())
-    if imported("torch.distributed.algorithms._checkpoint.checkpoint_wrapper"):
-        from torch.distributed.algorithms._checkpoint import checkpoint_wrapper
-
-        prefixing = checkpoint_wrapper.ActivationWrapper._pre_load_state_dict_hook
-        hooks = [hook for hook in hooks if getattr(hook, "hook", hook) is not prefixing]
-    return hooks
-
-
-def outermost_loaders(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that load by themselves and lie in no other such module, with their names."""
-    if has_own_load(module):
-        yield "", module
-        return
-    yield from _outermost(module, "")
-
-
-def _outermost(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    if _does_more(module):
-        yield name, module
-        return
-    for key, inner in module.named_children():
-        yield from _outermost(inner, f"{name}.{key}" if name else key)
 
 
 class _Left(NamedTuple):
@@ -138,6 +83,7 @@ class Asked:
 
     `values`: functions that make the stored values, by their canonical names within the module.
     `versions`: versions of the modules that stored them.
+    `by_own_load`: by a load_state_dict() that its class, or the object itself, replaces.
     """
 
     def __init__(
@@ -147,14 +93,13 @@ class Asked:
         values: Mapping[str, Callable[[], Any]],
         versions: Versions,
         *,
-        is_root: bool,
+        by_own_load: bool,
     ) -> None:
         self._module = module
         self._path = path
         self._values = values
         self._versions = versions
-        # torch itself calls load_state_dict() of the outermost module alone.
-        self._own = is_root and has_own_load(module)
+        self._own = by_own_load
 
     def ask(self, plan: Filler) -> Callable[[], None]:
         """Has the module load; returns a function that undoes it.
@@ -277,7 +222,7 @@ def differs(stored: Mapping[str, Node], live: Mapping[str, object], plan: Filler
 
 
 def _has_another_form(node: Node, live: object, plan: Filler) -> bool:
-    if registered_for(live) is not None:
+    if type(live) in REGISTERED:
         return tag_of(node) != "ext"
     is_tensor = tag_of(node) == "tensor"
     if not isinstance(live, torch.Tensor) or is_special(live):

@@ -1,52 +1,61 @@
-"""nn.Module: stored under its own names, filled in place, loaded only if it must be."""
+"""nn.Module: stored under its own names, without the wrappers around it.
+
+The canonical names are those that torch.distributed.checkpoint.state_dict has, too. With them a
+wrapper may come or go between save and restore. Data-parallel, compile, activation and FSDP
+wrappers put a prefix into the names of a module; some of them take it out of state_dict() again by
+hooks of their own.
+
+A loader recognises the layout of an older version of its class by the versions of modules, which
+torch keeps beside a state_dict(), in its attribute `_metadata`. All but 1 are stored.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard
 
-import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from deepfreeze.base.imported import imported
-from deepfreeze.base.names import Owner, join, shown
-from deepfreeze.errors import MismatchError
-from deepfreeze.frameworks.stateful import StatefulAdapter, call_state_dict, object_node
-from deepfreeze.frameworks.torch.loaders import (
-    Asked,
-    differs,
-    has_own_load,
-    held_by_asked,
-    loads_by_itself,
-    may_be_asked,
-    outermost_loaders,
-)
-from deepfreeze.frameworks.torch.names import canonical_names, names_of_now
-from deepfreeze.frameworks.torch.registered import is_unknown_wrapper, match_registered
-from deepfreeze.frameworks.torch.saved_bits import load_exactly
-from deepfreeze.frameworks.torch.sharded import is_sharded
-from deepfreeze.frameworks.torch.tensors import fill, is_special, same_tensor
-from deepfreeze.frameworks.torch.versions import (
-    Versions,
-    are_other,
-    live_versions,
-    set_versions,
-    stored_versions,
-    versions_node,
-)
-from deepfreeze.state.contracts import Filler, Sink, UnknownTypeError
-from deepfreeze.state.registry import registered_for
-from deepfreeze.state.tree import Node, tag_of
+from deepfreeze.base.names import Owner, join
+from deepfreeze.frameworks.stateful import call_state_dict, object_node
+from deepfreeze.state.contracts import Sink
+from deepfreeze.state.tree import Node
 
-_EXTRA_STATE = "_extra_state"
+Versions = dict[str, int]  # by the canonical name of the module
+
+_PARALLEL = nn.parallel.DistributedDataParallel
+# The child that a wrapper of torch holds, by a name that nothing else has.
+_PRIVATE = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_fpw_module")
+# Wrappers of others, whose child has a name that a model may have as well: by package and class.
+_OTHERS = {
+    ("apex", "DistributedDataParallel"),
+    ("deepspeed", "DeepSpeedEngine"),
+    ("deepspeed", "PipelineEngine"),
+    ("fairscale", "ShardedDataParallel"),
+    ("megatron", "DistributedDataParallel"),
+    ("megatron", "Float16Module"),
+}
 
 
-def is_module(value: object) -> TypeGuard[nn.Module]:
-    """Whether `value` is a module."""
-    return isinstance(value, nn.Module)
+def encode_module(module: nn.Module, path: str, capture: Sink) -> Node:
+    """The node of a module: the values of its state_dict(), without non-persistent buffers."""
+    state = call_state_dict(module, path)
+    if not is_flat(state):
+        return object_node("stateful", state, path, capture)
+    canonical = canonical_names(module, state)
+    node: dict[str, Node] = object_node(
+        "module", {canonical(name): value for name, value in state.items()}, path, capture
+    )
+    versions = live_versions(state, canonical)
+    if versions is not None:
+        node["versions"] = [[name, each] for name, each in versions.items() if each != 1]
+    return node
+
+
+def is_flat(state: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a state_dict() gives names and values, as torch's own does."""
+    return isinstance(state, Mapping) and set(map(type, state)) <= {str}
 
 
 def own_buffers(module: nn.Module, path: str, capture: Sink) -> None:
@@ -57,15 +66,16 @@ def own_buffers(module: nn.Module, path: str, capture: Sink) -> None:
     buffers must be equal.
     """
     kinds = _kinds_in(module)
-    if not _have_shards(kinds) and not _have_parallel(kinds):
+    has_shards = _have_shards(kinds)
+    if not has_shards and not any(issubclass(kind, _PARALLEL) for kind in kinds):
         return
     if capture.keys.owner_of(path) is Owner.EACH:
         return
     owners: dict[str, Owner | None] = {}
-    if _have_shards(kinds):
+    if has_shards:
         owners |= {name: Owner.EACH for name, _ in module.named_buffers()}
     for prefix, inner in module.named_modules():
-        if isinstance(inner, nn.parallel.DistributedDataParallel):  # it counts more than shards
+        if isinstance(inner, _PARALLEL):  # it counts more than shards
             owner = _parallel_owner(inner)
             owners |= {name: owner for name, _ in inner.named_buffers(prefix)}
     canonical = canonical_names(module)
@@ -84,6 +94,11 @@ def _parallel_owner(module: Any) -> Owner | None:
     return None if dist.get_rank() == first else Owner.ANOTHER
 
 
+def _have_shards(kinds: set[type[nn.Module]]) -> bool:
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and any(issubclass(kind, fsdp.FSDPModule) for kind in kinds)
+
+
 def _kinds_in(module: nn.Module) -> set[type[nn.Module]]:
     """The types of a module and of all modules within it."""
     known = {id(module)}
@@ -99,242 +114,114 @@ def _kinds_in(module: nn.Module) -> set[type[nn.Module]]:
     return kinds
 
 
-def _have_shards(kinds: set[type[nn.Module]]) -> bool:
-    if not imported("torch.distributed.fsdp"):
-        return False
-    from torch.distributed.fsdp import FSDPModule
-
-    return any(issubclass(kind, FSDPModule) for kind in kinds)
+# Names
 
 
-def _have_parallel(kinds: set[type[nn.Module]]) -> bool:
-    return any(issubclass(kind, nn.parallel.DistributedDataParallel) for kind in kinds)
+def canonical_names(module: nn.Module, names: Iterable[str] = ()) -> Callable[[str], str]:
+    """A function that makes the names of a module's state_dict() or named_parameters() canonical.
+
+    All names stay unchanged if two of `names` would become one.
+    """
+    if not any(_wrapped_name(inner) for inner in module.modules()):
+        return lambda name: name
+    canonical = _Canonical(module)
+    names = list(names)
+    if len({canonical(name) for name in names}) < len(names):
+        return lambda name: name
+    return canonical
 
 
-def encode_module(module: nn.Module, path: str, capture: Sink) -> Node:
-    """The node of a module: the values of its state_dict(), without non-persistent buffers."""
-    state = call_state_dict(module, path)
-    if not _is_flat(state):
-        return object_node("stateful", state, path, capture)
-    canonical = canonical_names(module, state)
-    node: dict[str, Node] = object_node(
-        "module", {canonical(name): value for name, value in state.items()}, path, capture
-    )
-    versions = live_versions(state, canonical)
-    if versions is not None:
-        node["versions"] = versions_node(versions)
-    return node
+class _Canonical:
+    """Walks the modules once for all names with the same beginning."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._known: dict[str, tuple[nn.Module | None, str]] = {"": (module, "")}
+
+    def __call__(self, name: str) -> str:
+        return self._walked(name)[1]
+
+    def _walked(self, name: str) -> tuple[nn.Module | None, str]:
+        """The module of that name, if it is one, and the name without the prefixes of wrappers."""
+        parent, _, part = name.rpartition(".")
+        at, kept = self._known.get(parent) or self._known.setdefault(parent, self._walked(parent))
+        wrapped = _wrapped_name(at)
+        while at is not None and wrapped not in (None, part):
+            at = at._modules[str(wrapped)]  # that wrapper's hooks have removed its prefix
+            wrapped = _wrapped_name(at)
+        if wrapped is None:
+            kept = f"{kept}.{part}" if kept else part
+        return None if at is None else at._modules.get(part), kept
 
 
-def _is_flat(state: object) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(state, Mapping) and all(type(name) is str for name in state)
+def _wrapped_name(module: nn.Module | None) -> str | None:
+    """The name of the child that is wrapped; None for a module that is no wrapper."""
+    if module is None:
+        return None
+    # A wrapper has one child and nothing else; a model may have a child of that name beside others.
+    if len(module._modules) == 1 and not module._parameters and not module._buffers:
+        (name,) = module._modules
+        if name in _PRIVATE:
+            return name
+    if "module" not in module._modules:
+        return None
+    if isinstance(module, (_PARALLEL, nn.DataParallel)):
+        return "module"
+    kinds = ((kind.__module__.partition(".")[0], kind.__name__) for kind in type(module).__mro__)
+    return None if _OTHERS.isdisjoint(kinds) else "module"
 
 
-class _ModuleMatch:
-    """Plans which stored entries fill a module, and which it has to load by itself."""
+def names_of_now(stored: Iterable[str], live: Iterable[str]) -> dict[str, str]:
+    """The canonical names of stored names that have a wrapper's prefix, and are not live.
 
-    def __init__(self, module: nn.Module, plan: Filler, stored: Versions, live: Versions) -> None:
-        self._plan = plan
-        self._stored_versions = stored
-        self._live_versions = live
-        self._owned = _owned_memory(module)
-        self._module = module
-        self._loaded: dict[str, Callable[[], Any]] = {}
-        self._extra: dict[str, tuple[nn.Module, str, Callable[[], Any]]] = {}
-        self._filled: set[str] = set()
-        self._root_is_asked = False
-
-    def ask_loaders(
-        self, stored: dict[str, Node], live: dict[str, tuple[str, object]], path: str
-    ) -> None:
-        """Has modules that load by themselves asked for differing values; removes these entries."""
-        canonical = canonical_names(self._module)
-        for full_name, inner in outermost_loaders(self._module):
-            name = canonical(full_name) if full_name else ""
-            here = {key: value for key, (_, value) in live.items() if _is_within(key, name)}
-            there = {key: node for key, node in stored.items() if _is_within(key, name)}
-            chosen = {self._plan.keys.wants(join(path, key)) for key in here.keys() | there}
-            older = self._is_of_another_version(name)
-            if False in chosen:
-                self._take_versions(name)
-                if not older or True not in chosen:
-                    continue
-                self._plan.unfit(
-                    join(path, name) if name else path,
-                    "stored by another version of its class: it can only be restored whole",
-                )
-            elif not may_be_asked(inner):
-                continue
-            elif older or differs(there, here, self._plan):
-                self._ask(inner, name, there, here, path)
-            else:
-                continue
-            for key in here:
-                del live[key]
-            for key in there:
-                del stored[key]
-
-    def _is_of_another_version(self, name: str) -> bool:
-        """Whether another version has stored the module, or one within it."""
-        names = [key for key in self._live_versions if _is_within(key, name)]
-        return are_other(self._stored_versions, self._live_versions, names)
-
-    def _take_versions(self, name: str) -> Versions:
-        """Removes and returns a module's stored versions: loaded whole, it has the live ones."""
-        keys = [key for key in self._stored_versions if _is_within(key, name)]
-        return {key[len(name) :].lstrip("."): self._stored_versions.pop(key) for key in keys}
-
-    def _ask(
-        self,
-        module: nn.Module,
-        name: str,
-        nodes: dict[str, Node],
-        live: dict[str, object],
-        path: str,
-    ) -> None:
-        is_root = module is self._module
-        self._root_is_asked = self._root_is_asked or is_root
-        versions = self._take_versions(name)
-        place = join(path, name) if name else path
-        try:
-            values = {
-                key.removeprefix(f"{name}."): self._plan.fresh(node, join(path, key))
-                for key, node in nodes.items()
-            }
-        except UnknownTypeError as cause:
-            for key in live:
-                self._plan.unfit(join(path, key), str(cause))
-            return
-        plan = self._plan
-        plan.ask(place, Asked(module, place, values, versions, is_root=is_root).ask)
-        for key, value in live.items():
-            if isinstance(value, torch.Tensor) and value.layout == torch.strided:
-                held_by_asked(nodes.get(key), value, join(path, key), plan)
-
-    def match_one(self, name: str, node: Node, live: object, path: str) -> None:
-        """Plans one entry of the state_dict."""
-        if name.rpartition(".")[2] == _EXTRA_STATE and self._match_extra_state(name, node, path):
-            return
-        known = registered_for(live)
-        if known is not None and isinstance(live, torch.Tensor):
-            remake = match_registered(node, live, known, path, self._plan)
-            self._filled.add(name)
-            if remake is not None:
-                self._loaded[name] = remake
-        elif isinstance(live, torch.Tensor) and is_unknown_wrapper(live):
-            kind = type(live).__qualname__
-            self._plan.mismatch(path, node, f"a {kind}, which df.register_type does not know")
-        elif not isinstance(live, torch.Tensor):
-            if tag_of(node) == "tensor":
-                self._plan.mismatch(path, node, f"a {type(live).__qualname__}")
-            else:
-                self._loaded[name] = self._plan.fresh(node, path)
-        elif is_lazy(live):
-            self._plan.mismatch(path, node, "a lazy parameter: run a forward pass first")
-        elif is_special(live) and tag_of(node) == "ext":
-            self._loaded[name] = self._plan.fresh(node, path)
-        elif is_special(live) or tag_of(node) != "tensor" or live.device.type == "meta":
-            self._plan.mismatch(path, node, f"a {live.layout} tensor on {live.device}")
-        elif is_sharded(live) or live.untyped_storage().data_ptr() in self._owned:
-            self._filled.add(name)
-            fill(node, live, path, self._plan)
-        elif same_tensor(node, live, path, self._plan):
-            self._loaded[name] = self._plan.fresh(node, path)
-
-    def _match_extra_state(self, name: str, node: Node, path: str) -> bool:
-        try:
-            owner = self._module.get_submodule(name.rpartition(".")[0])
-        except AttributeError:
-            return False  # a hook renamed it: load_state_dict knows its module
-        self._extra[name] = (owner, path, self._plan.fresh(node, path))
-        return True
-
-    def finish(self, path: str) -> None:
-        """Plans load_state_dict() if a load does more than fill memory."""
-        if self._root_is_asked:
-            return
-        if self._loaded or loads_by_itself(self._module):
-            # It sets extra state too, so it has to be given the new state.
-            self._loaded |= {name: make for name, (_, _, make) in self._extra.items()}
-            self._plan.apply(path, lambda: self._load(path))
-            return
-        for owner, place, make in self._extra.values():
-            self._plan.apply(place, _extra_setter(owner, make))
-
-    def _load(self, path: str) -> None:
-        live_state: Any = call_state_dict(self._module, path)  # includes values that were asked for
-        values = OrderedDict(live_state)
-        # Versions of the modules, by which they recognise older layouts.
-        metadata = getattr(live_state, "_metadata", None)
-        vars(values)["_metadata"] = metadata
-        if metadata is not None:
-            set_versions(metadata, self._stored_versions, canonical_names(self._module))
-        if self._is_of_another_version(""):  # it may copy within a live tensor's memory
-            values.update((k, v.clone()) for k, v in values.items() if torch.is_tensor(v))
-        for name, make in self._loaded.items():
-            values[name] = make()
-        if not has_own_load(self._module):
-            result: Any = self._module.load_state_dict(values, strict=False)
-        else:
-            result = self._module.load_state_dict(values)
-        left = sorted(set(getattr(result, "unexpected_keys", None) or ()) - self._filled)
-        if left and not self._plan.strict:
-            self._plan.unexpected += [join(path, name) for name in left]
-        elif left:
-            raise MismatchError(
-                f"{shown(path)}: {type(self._module).__qualname__}.load_state_dict() has no place "
-                f"for {', '.join(left)}; if a hook renames them, another must name them back"
-            )
+    Version 0.1 stored the prefixes of wrappers that it did not know. A name stays as it is if the
+    one without prefixes is not live, or is stored as well.
+    """
+    names, wanted = set(stored), set(live)
+    # A model may have a child called "module": it is a wrapper only if all else is inside it.
+    inside = all(name.startswith("module.") for name in names)
+    dropped = {*_PRIVATE, "module"} if inside else set(_PRIVATE)
+    renamed: dict[str, str] = {}
+    for name in sorted(names - wanted):
+        short = ".".join(part for part in name.split(".") if part not in dropped)
+        if short in wanted and short not in names and short not in renamed.values():
+            renamed[name] = short
+    return renamed
 
 
-def _is_within(name: str, module: str) -> bool:
-    """Whether `name` is the name of that module, or of a part of it."""
-    return not module or name == module or name.startswith(f"{module}.")
+# Versions
 
 
-def _extra_setter(owner: nn.Module, make: Callable[[], Any]) -> Callable[[], None]:
-    return lambda: owner.set_extra_state(make())
+def live_versions(state: object, canonical: Callable[[str], str]) -> Versions | None:
+    """The versions beside a state_dict(); None if it has none."""
+    metadata = getattr(state, "_metadata", None)
+    if not isinstance(metadata, Mapping):
+        return None
+    # The module within a wrapper comes after it, and has the same canonical name.
+    found = {canonical(name): local.get("version") for name, local in metadata.items()}
+    return {name: version for name, version in found.items() if type(version) is int}
 
 
-def match_module(node: Node, module: nn.Module, path: str, plan: Filler) -> None:
-    """Plans how a live module takes a stored one."""
-    plan.keys.wants_whole(path)  # so that a pattern for all of it counts as used
-    live_state = call_state_dict(module, path)
-    if not _is_flat(live_state):
-        StatefulAdapter(load_exactly).match(node, module, path, plan)
-        return
-    if tag_of(node) != "object" or node["t"] != "module":
-        plan.mismatch(path, node, f"a module, {type(module).__qualname__}")
-        return
-    canonical = canonical_names(module, live_state)
-    renamed = names_of_now(node["v"], map(canonical, live_state))
-    stored = {renamed.get(name, name): inner for name, inner in node["v"].items()}
-    live = {canonical(name): (name, value) for name, value in live_state.items()}
-    versions = live_versions(live_state, canonical) or {}
-    matching = _ModuleMatch(module, plan, stored_versions(node) or {}, versions)
-    matching.ask_loaders(stored, live, path)
-    for short, (name, value) in live.items():
-        place = join(path, short)
-        if short not in stored:
-            plan.miss(place)
-            continue
-        inner = stored.pop(short)
-        if plan.keys.wants(place):
-            try:
-                matching.match_one(name, inner, value, place)
-            except UnknownTypeError as cause:
-                plan.unfit(place, str(cause).removeprefix(f"{place}: "))
-    for name, inner in stored.items():
-        plan.surplus(inner, join(path, name))
-    matching.finish(path)
+def stored_versions(node: Node) -> Versions | None:
+    """The versions of all modules with stored values; None if the checkpoint has no versions."""
+    if "versions" not in node:
+        return None
+    found = {"": 1}
+    for name in node["v"]:
+        outer = name.rpartition(".")[0]
+        while outer not in found:
+            found[outer] = 1
+            outer = outer.rpartition(".")[0]
+    return found | {str(name): int(version) for name, version in node["versions"]}
 
 
-def _owned_memory(module: nn.Module) -> set[int]:
-    tensors = [*module.parameters(), *module.buffers()]
-    return {
-        t.untyped_storage().data_ptr()
-        for t in tensors
-        if t.layout == torch.strided
-        and not is_traceable_wrapper_subclass(t)  # shards are such, too
-        and not is_lazy(t)
-    }
+def are_other(stored: Versions, live: Versions, names: Iterable[str]) -> bool:
+    """Whether one of these modules was stored by another version of its class."""
+    return any(stored.get(name, live[name]) != live[name] for name in names)
+
+
+def set_versions(metadata: Any, versions: Versions, canonical: Callable[[str], str]) -> None:
+    """Has loaders find `versions` in the metadata of a state; other modules keep theirs."""
+    places = {canonical(name): name for name in metadata}
+    for name, version in versions.items():
+        place = places.get(name, name)
+        metadata[place] = {**metadata.get(place, {}), "version": version}

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from deepfreeze.base.names import join
+from deepfreeze.base.names import join, joined
 from deepfreeze.frameworks.class_names import is_same_class, telling_name
-from deepfreeze.frameworks.torch.names import names_of_now
+from deepfreeze.frameworks.torch.modules import names_of_now
 from deepfreeze.frameworks.torch.optimizer_class import ADVICE, Alike
-from deepfreeze.frameworks.torch.optimizers import hooks_of, optimizer_class
-from deepfreeze.frameworks.torch.parameter_names import ParameterNames
+from deepfreeze.frameworks.torch.optimizers import ParameterNames, hooks_of, optimizer_class
 from deepfreeze.frameworks.torch.registered import match_registered
 from deepfreeze.frameworks.torch.sharded import is_sharded
 from deepfreeze.frameworks.torch.tensors import (
     copyable,
     dtype_from_name,
-    dtype_name,
     fill,
+    fill_alike,
     form_of,
     is_special,
 )
 from deepfreeze.state.contracts import Filler
-from deepfreeze.state.registry import registered_for
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import leaf_names, mapping_pairs
+from deepfreeze.state.kinds import ATOMS
+from deepfreeze.state.registry import REGISTERED
+from deepfreeze.state.tree import Node, leaf_names, mapping_pairs, tag_of
+
+_HOST = torch.device("cpu")
 
 
 def match_optimizer(
@@ -76,7 +77,8 @@ class _OptimizerMatch:
         stored = {name for group in self._groups for name in group["params"]}
         renamed = names_of_now(stored, self._names.values()) | self._by_place()
         pairs = mapping_pairs(tree["state"]) or []
-        self._stored = {renamed.get(name, name): state for name, state in pairs}
+        self._states = {renamed.get(name, name): state for name, state in pairs}
+        self._stored = {name: mapping_pairs(state) for name, state in self._states.items()}
         self._other: Node = tree.get("other")
         self._by_members: dict[frozenset[str], deque[Node]] = defaultdict(deque)
         for group in self._groups:
@@ -103,20 +105,24 @@ class _OptimizerMatch:
         """Plans parameter groups, then the state of each parameter."""
         self._plan.keys.wants_whole(self._path)  # so that a pattern for all of it counts as used
         unmatched = set(self._shapes)
+        path = join(self._path, "state")
         for g, group in enumerate(self._optimizer.param_groups):
-            for parameter in group["params"]:
-                name = self._names[id(parameter)]
-                place = join(join(self._path, "state"), name)
+            parameters = group["params"]
+            names = [self._names[id(parameter)] for parameter in parameters]
+            leaders = self._parameters.paths_of(parameters)
+            places = joined(path, names)
+            for each in zip(parameters, names, leaders, places, strict=True):
+                parameter, name, leader, place = each
                 if name not in self._shapes:
                     self._plan.miss(place)
                     continue
                 unmatched.discard(name)
-                with self._plan.following(self._parameters.path_of(parameter), place):
+                with self._plan.following(leader, place):
                     self._match_state(parameter, name, place, group)
             self._match_options(g, group)
         self._say_of_unnamed(sorted(unmatched))
         for name in sorted(unmatched):
-            self._plan.surplus(True, join(join(self._path, "state"), name))
+            self._plan.surplus(True, join(path, name))
         if self._takes_state:
             self._match_other()
         for hook in hooks_of(self._optimizer, "_optimizer_load_state_dict_post_hooks"):
@@ -151,21 +157,41 @@ class _OptimizerMatch:
                 f"live for one of shape {list(parameter.shape)}",
             )
             return
-        self._plan.keys.wants_whole(path)
+        if not self._plan.keys.chooses_all:
+            self._plan.keys.wants_whole(path)
         if not self._takes_state:
             return
         live = self._optimizer.state.get(parameter, {})
-        pairs = mapping_pairs(self._stored[name]) if name in self._stored else []
+        pairs = self._stored.get(name, [])
         if pairs is None or not isinstance(live, dict):
-            self._plan.mismatch(path, self._stored[name], "a state that is not a dict")
+            self._plan.mismatch(path, self._states[name], "a state that is not a dict")
             return
-        kept = {key for key, _ in pairs}
-        gone = [key for key in live if key not in kept and self._plan.keys.wants(join(path, key))]
-        self._plan.apply(path, lambda: self._forget(parameter, gone))
-        for key, node in pairs:
-            place = join(path, key)
-            if self._plan.keys.wants(place):
-                self._match_value(parameter, key, node, live.get(key), place, group)
+        stored = dict(pairs)
+        gone = self._chosen([key for key in live if key not in stored], path)
+        self._plan.apply(path, lambda: self._forget(parameter, [*gone]))
+        places = self._chosen(stored, path)
+        filled = self._fill(stored, live, places)
+        for key, place in places.items():
+            if key not in filled:
+                self._match_value(parameter, key, stored[key], live.get(key), place, group)
+
+    def _fill(
+        self, stored: dict[Any, Node], live: dict[Any, Any], places: dict[Any, str]
+    ) -> set[Any]:
+        """Plans to fill live tensors of the stored form; returns their keys."""
+        tensors = {key: place for key, place in places.items()
+                   if isinstance(live.get(key), torch.Tensor)}  # fmt: skip
+        fills = [(stored[key], live[key], place) for key, place in tensors.items()]
+        unlike = {path for _, _, path in fill_alike(fills, self._plan)}
+        return {key for key, place in tensors.items() if place not in unlike}
+
+    def _chosen(self, keys: Iterable[Any], path: str) -> dict[Any, str]:
+        """The names of the values in one container that the caller wants."""
+        keys = list(keys)
+        places = dict(zip(keys, joined(path, keys), strict=True))
+        if self._plan.keys.chooses_all:
+            return places
+        return {key: place for key, place in places.items() if self._plan.keys.wants(place)}
 
     def _forget(self, parameter: torch.Tensor, gone: list[Any]) -> None:
         """Drops state that the saved optimizer did not have, so that both have the same."""
@@ -181,10 +207,7 @@ class _OptimizerMatch:
         self, parameter: torch.Tensor, key: Any, node: Node, live: Any, path: str,
         group: dict[str, Any],
     ) -> None:  # fmt: skip
-        if isinstance(live, torch.Tensor) and self._same_tensor(node, live):
-            fill(node, live, path, self._plan)
-            return
-        known = registered_for(live)
+        known = REGISTERED.get(type(live))
         if known is not None and isinstance(live, torch.Tensor) and tag_of(node) == "ext":
             remake = match_registered(node, live, known, path, self._plan)
             if remake is not None:
@@ -216,11 +239,6 @@ class _OptimizerMatch:
         state = self._optimizer.state
         self._plan.apply(path, lambda: state[parameter].__setitem__(key, made))
 
-    def _same_tensor(self, node: Node, live: torch.Tensor) -> bool:
-        if tag_of(node) != "tensor" or is_special(live):
-            return False
-        return form_of(node, self._plan) == (dtype_name(live.dtype), tuple(live.shape))
-
     def _match_options(self, index: int, group: dict[str, Any]) -> None:
         """Takes the options of the saved group with equal parameters; empty groups go in order."""
         wanted = frozenset(self._names[id(parameter)] for parameter in group["params"])
@@ -233,23 +251,23 @@ class _OptimizerMatch:
             else:
                 self._plan.miss(path)
             return
-        stored = same.popleft()
-        for key, node in mapping_pairs(stored["options"]) or []:
-            place = join(path, key)
-            if not self._plan.keys.wants(place) or not self._takes_option(key, group):
-                continue
-            live = group.get(key)
-            if isinstance(live, torch.Tensor) and self._same_tensor(node, live):
-                fill(node, live, place, self._plan)
-                continue
-            device = live.device if isinstance(live, torch.Tensor) else torch.device("cpu")
-            make = self._plan.fresh(node, place)
-            self._plan.apply(place, _setter(group, key, make, device))
-
-    def _takes_option(self, key: Any, group: dict[str, Any]) -> bool:
-        if self._alike is None:
-            return True
-        return key in group and self._alike.option(key, self._optimizer.defaults)
+        stored = dict(mapping_pairs(same.popleft()["options"]) or [])
+        places = self._chosen(stored, path)
+        alike = self._alike
+        if alike is not None:
+            defaults = self._optimizer.defaults
+            places = {key: place for key, place in places.items()
+                      if key in group and alike.option(key, defaults)}  # fmt: skip
+        filled = self._fill(stored, group, places)
+        puts: list[_Put] = []
+        for key, place in places.items():
+            if key not in filled:
+                live = group.get(key)
+                device = live.device if isinstance(live, torch.Tensor) else _HOST
+                puts.append((key, self._plan.fresh(stored[key], place), device))
+        if puts:
+            within = [places[key] for key, _, _ in puts]
+            self._plan.apply(path, partial(_put_all, group, puts), within)
 
     def _match_other(self) -> None:
         """State that belongs to no parameter; drops entries that the saved optimizer lacked."""
@@ -264,21 +282,21 @@ class _OptimizerMatch:
             place = join(path, key)
             if self._plan.keys.wants_whole(path) or self._plan.keys.wants_whole(place):
                 make = self._plan.fresh(node, place)
-                self._plan.apply(place, _setter(state, key, make, torch.device("cpu")))
+                self._plan.apply(place, partial(_put_all, state, [(key, make, _HOST)]))
 
 
-def _setter(
-    target: Any, key: Any, make: Callable[[], Any], device: torch.device
-) -> Callable[[], None]:
-    def put() -> None:
-        target[key] = _moved(make(), device)
+_Put: TypeAlias = tuple[Any, Callable[[], Any], torch.device]  # a key, its value, and where to
 
-    return put
+
+def _put_all(target: dict[Any, Any], puts: Iterable[_Put]) -> None:
+    for key, make, device in puts:
+        value = make()
+        target[key] = value if type(value) in ATOMS else _moved(value, device)
 
 
 def _moved(value: Any, device: torch.device, like: torch.Tensor | None = None) -> Any:
     """A restored value with its tensors on the device, in the layout that the optimizer expects."""
-    if registered_for(value) is not None:
+    if type(value) in REGISTERED:
         return value  # a registered type has a layout of its own
     if isinstance(value, torch.Tensor):
         return _in_layout(value.to(device), like)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import is_
+from operator import is_, methodcaller
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -22,7 +22,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from deepfreeze import _core
-from deepfreeze.frameworks.torch.parameter_names import Named, ParameterNames, modules_in
+from deepfreeze.frameworks.torch.optimizers import Named, ParameterNames, modules_in
 from deepfreeze.state.tree import Node
 
 _STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
@@ -33,7 +33,7 @@ _KINDS = (torch.Tensor, nn.Parameter)  # no subclasses: a recall does not know t
 
 
 def _values(dicts: list[dict[Any, Any]]) -> Iterator[Any]:
-    return chain.from_iterable(each.values() for each in dicts)
+    return chain.from_iterable(map(methodcaller("values"), dicts))
 
 
 @dataclass(slots=True)
@@ -126,16 +126,12 @@ class _Tensors:
         live: list[torch.Tensor],
         nodes: list[Node],
         paths: list[str],
-        kinds: _core.TensorKinds,
+        kinds: _core.TensorKinds | None = None,
     ) -> None:
         self._nodes = nodes
         self._paths = paths
-        self._kinds = kinds
+        self._kinds = _core.TensorKinds(live) if kinds is None else kinds
         self._roll = roll_call(live)
-
-    @classmethod
-    def of(cls, live: list[torch.Tensor], seen: Seen) -> _Tensors:
-        return cls(live, seen.nodes, seen.paths, _core.TensorKinds(live))
 
     def again(self, live: list[torch.Tensor]) -> tuple[_Tensors, Seen] | None:
         """The recall for the next save, and the tensors to store; None if they need a walk."""
@@ -182,7 +178,7 @@ class ModuleRecall(_OfTensors):
         place_of = {id(value): place for place, value in enumerate(structure.values())}
         self._places = [place_of[id(tensor)] for tensor in live]
         self._node = node
-        self._tensors = _Tensors.of(live, seen)
+        self._tensors = _Tensors(live, seen.nodes, seen.paths)
 
     @classmethod
     def of(cls, module: nn.Module, node: Node, seen: Seen) -> ModuleRecall | None:
@@ -239,7 +235,7 @@ class OptimizerRecall(_OfTensors):
         self._owners = [*map(id, optimizer.state)]
         self._contents = _core.Contents(list(optimizer.state.values()))
         self._node = node
-        self._tensors = _Tensors.of(seen.tensors, seen)
+        self._tensors = _Tensors(seen.tensors, seen.nodes, seen.paths)
 
     @classmethod
     def of(
@@ -278,7 +274,7 @@ class DictRecall(_OfTensors):
         self._kind = type(mapping)
         self._names = [*mapping]
         self._node = node
-        self._tensors = _Tensors.of(seen.tensors, seen)
+        self._tensors = _Tensors(seen.tensors, seen.nodes, seen.paths)
 
     @classmethod
     def of(cls, mapping: dict[Any, Any], node: Node, seen: Seen) -> DictRecall | None:
@@ -304,22 +300,16 @@ ObjectRecall: TypeAlias = ModuleRecall | OptimizerRecall
 At: TypeAlias = tuple[int, str]
 
 
+@dataclass
 class Recalls:
     """A checkpointer's recalls: from its last complete walk, and from the present one."""
 
-    def __init__(self) -> None:
-        self._structures: dict[int, Structure] = {}
-        self._places: list[tuple[tuple[str, ...], Structure]] = []
-        self._names: ParameterNames | None = None
-        self._objects: dict[At, ObjectRecall] = {}
-        self._dicts: dict[At, DictRecall] = {}
-        self._last: Recalls | None = None
-
-    def next(self) -> Recalls:
-        """The recalls of the walk that begins."""
-        following = Recalls()
-        following._last = self
-        return following
+    _last: Recalls | None = None
+    _structures: dict[int, Structure] = field(default_factory=dict)
+    _places: list[tuple[tuple[str, ...], Structure]] = field(default_factory=list)
+    _names: ParameterNames | None = None
+    _objects: dict[At, ObjectRecall] = field(default_factory=dict)
+    _dicts: dict[At, DictRecall] = field(default_factory=dict)
 
     def keep(self) -> None:
         """The walk is over: forgets the one before."""

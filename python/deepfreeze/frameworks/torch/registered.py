@@ -12,9 +12,8 @@ from deepfreeze.frameworks.torch.sharded import is_sharded
 from deepfreeze.frameworks.torch.tensors import dtype_name, fill, is_special
 from deepfreeze.state.contracts import Filler, Remake
 from deepfreeze.state.kinds import MAPPINGS
-from deepfreeze.state.registry import RegisteredType, registered_for
-from deepfreeze.state.tree import Node, tag_of
-from deepfreeze.state.tree_queries import is_plain, mapping_pairs, sequence_items
+from deepfreeze.state.registry import REGISTERED, RegisteredType
+from deepfreeze.state.tree import Node, is_plain, mapping_pairs, sequence_items, tag_of
 
 
 def is_unknown_wrapper(tensor: torch.Tensor) -> bool:
@@ -23,7 +22,7 @@ def is_unknown_wrapper(tensor: torch.Tensor) -> bool:
         type(tensor) not in (torch.Tensor, torch.nn.Parameter)
         and is_traceable_wrapper_subclass(tensor)
         and not is_sharded(tensor)
-        and registered_for(tensor) is None
+        and type(tensor) not in REGISTERED
     )
 
 

@@ -10,8 +10,7 @@ from deepfreeze.base.names import shown
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.torch.tensors import dtype_from_name, dtype_name, form_of
 from deepfreeze.state.contracts import Filler, Sink
-from deepfreeze.state.tree import Node
-from deepfreeze.state.tree_queries import mapping_pairs
+from deepfreeze.state.tree import Node, mapping_pairs
 
 SpecialForm: TypeAlias = tuple[str, str, tuple[int, ...]]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -19,7 +19,7 @@ from deepfreeze.frameworks.torch.sharded import Box, Shard, shard_of
 from deepfreeze.state.contracts import Filler, Sink, Source
 from deepfreeze.state.dtypes import COMPLEX, NATIVE, stored_form
 from deepfreeze.state.entry import HOST, Entry, Layout, Place
-from deepfreeze.state.tree import Node
+from deepfreeze.state.tree import Node, tag_of
 
 # torch can't copy every dtype that it can hold: such tensors are handled as integers.
 _SURROGATES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -297,39 +297,67 @@ def same_tensor(node: Node, live: torch.Tensor, path: str, plan: Filler) -> bool
     return stored == wanted or plan.same_form(path, stored, wanted)
 
 
+Fill: TypeAlias = tuple[Node, torch.Tensor, str]  # a stored tensor, a live one, and its name
+
+
 def fill(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
     """Plans to fill a dense live tensor from a stored one of the same dtype and shape."""
-    if not same_tensor(node, live, path, plan):
-        return
+    place = _place_of(node, live, path, plan) if same_tensor(node, live, path, plan) else None
+    if place is not None:
+        plan.fill(node["k"], place)
+
+
+def fill_alike(fills: Sequence[Fill], plan: Filler) -> list[Fill]:
+    """Plans to fill the dense live tensors that have a stored tensor's form; returns the others."""
+    others = [each for each in fills if tag_of(each[0]) != "tensor"]
+    stored = [each for each in fills if tag_of(each[0]) == "tensor"]
+    forms = plan.forms_of([node["k"] for node, _, _ in stored])
+    places: list[tuple[str, Place]] = []
+    for (node, live, path), whole in zip(stored, forms, strict=True):
+        view = node.get("view")
+        form = whole if view is None else (str(view["dtype"]), tuple(view["shape"]))
+        if is_special(live) or form != (dtype_name(live.dtype), tuple(live.shape)):
+            others.append((node, live, path))
+            continue
+        place = _place_of(node, live, path, plan)
+        if place is not None:
+            places.append((node["k"], place))
+    plan.fill_all(places)
+    return others
+
+
+def _place_of(node: Node, live: torch.Tensor, path: str, plan: Filler) -> Place | None:
+    """The place of a live tensor; None, with a note, if the stored one can't fill it."""
     shard = None if type(live) in _PLAIN else shard_of(live)
     if shard is not None:
-        _fill_shard(node, shard, path, plan)
-        return
-    view = node.get("view")
-    if repeats_elements(live) and (view is None or tuple(view["stride"]) != live.stride()):
+        return _place_of_shard(node, shard, path, plan)
+    view, contiguous = node.get("view"), live.is_contiguous()
+    alike = view is not None and tuple(view["stride"]) == live.stride()
+    if not contiguous and not alike and repeats_elements(live):
         plan.unfit(path, "its elements share memory, the stored ones do not")
-        return
+        return None
     if not within_storage(live):
         plan.unfit(path, "the live tensor's storage is smaller than the tensor")
-        return
+        return None
     live = live.detach()
     lazy = live.is_conj() or live.is_neg()
-    ordinal = None if view or lazy or not live.is_contiguous() else ordinal_of(live)
-    place = Place(
+    ordinal = None if view or lazy or not contiguous else ordinal_of(live)
+    layout = layout_of(live)
+    whole = view is None and contiguous
+    return Place(
         path=path,
         address=live.data_ptr(),
         bytes=live.numel() * live.element_size(),
         direct=ordinal is not None,
         copy=lambda: _copy_into(live, tensor_of(node, path, plan)),
-        live=layout_of(live),
-        stored=Layout.stored(view, tuple(live.shape), live.element_size()),
+        live=layout,
+        stored=layout if whole else Layout.stored(view, layout.shape, layout.item_bytes),
         offset=int(view["offset"]) * live.element_size() if view else 0,
         device=str(live.device),
         ordinal=HOST if ordinal is None else ordinal,
         stream=0 if ordinal in (None, HOST) else torch_device.stream_of(ordinal),
         touch=lambda: torch.autograd.graph.increment_version(live),
     )
-    plan.fill(node["k"], place)
 
 
 def write_number(node: Node, live: torch.Tensor, path: str, plan: Filler) -> None:
@@ -359,17 +387,17 @@ def write_number(node: Node, live: torch.Tensor, path: str, plan: Filler) -> Non
     )
 
 
-def _fill_shard(node: Node, shard: Shard, path: str, plan: Filler) -> None:
-    """Plans to fill this rank's part of a tensor; if it is contiguous, no other part is read."""
+def _place_of_shard(node: Node, shard: Shard, path: str, plan: Filler) -> Place | None:
+    """The place of this rank's part of a tensor; if it is contiguous, no other part is read."""
     live, (offset, _) = shard.local, shard.box
     if live.numel() == 0:
-        return
+        return None
     if node.get("view") is not None:
         plan.unfit(path, "stored as a view of shared memory, but live it is a part of a DTensor")
-        return
+        return None
     extent = tuple(live.shape)
     ordinal = ordinal_of(live) if live.is_contiguous() else None
-    place = Place(
+    return Place(
         path=path,
         address=live.data_ptr(),
         bytes=live.numel() * live.element_size(),
@@ -381,7 +409,6 @@ def _fill_shard(node: Node, shard: Shard, path: str, plan: Filler) -> None:
         box=(offset, extent),
         touch=lambda: torch.autograd.graph.increment_version(live),
     )
-    plan.fill(node["k"], place)
 
 
 def _slices(offset: tuple[int, ...], extent: tuple[int, ...]) -> tuple[slice, ...]:

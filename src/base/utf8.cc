@@ -1,5 +1,6 @@
-#include "tensor/utf8.h"
+#include "base/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -31,6 +32,17 @@ bool second_byte_fits(unsigned char lead, unsigned char second) {
   }
 }
 
+// How much of its promise a text keeps: the lead byte and the bytes that can follow it.
+std::size_t kept_bytes(std::string_view text, std::size_t promised) {
+  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  std::size_t kept = 1;
+  while (kept < std::min(promised, text.size()) && (byte(kept) & 0xc0) == 0x80) {
+    if (kept == 1 && !second_byte_fits(byte(0), byte(1))) break;
+    ++kept;
+  }
+  return kept;
+}
+
 // Most text is ASCII, and a test of eight bytes at a time shows it.
 std::size_t ascii_words(std::string_view text) {
   std::size_t at = 0;
@@ -45,14 +57,12 @@ std::size_t ascii_words(std::string_view text) {
 
 std::size_t utf8_sequence_bytes(std::string_view text) {
   if (text.empty()) return 0;
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t bytes = promised_bytes(lead);
-  if (bytes > text.size()) return 0;
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
-  }
-  if (bytes > 1 && !second_byte_fits(lead, static_cast<unsigned char>(text[1]))) return 0;
-  return bytes;
+  const std::size_t bytes = promised_bytes(static_cast<unsigned char>(text[0]));
+  return bytes > 0 && kept_bytes(text, bytes) == bytes ? bytes : 0;
+}
+
+std::size_t utf8_broken_bytes(std::string_view text) {
+  return kept_bytes(text, promised_bytes(static_cast<unsigned char>(text[0])));
 }
 
 bool is_utf8(std::string_view text) {

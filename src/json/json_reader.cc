@@ -1,4 +1,4 @@
-#include "format/json_reader.h"
+#include "json/json_reader.h"
 
 #include <fmt/format.h>
 

@@ -1,24 +1,15 @@
 // Strings and numbers of JsonReader.
 #include <fmt/format.h>
 
-#include <array>
 #include <charconv>
 #include <cmath>
 
-#include "format/json_reader.h"
-#include "tensor/utf8.h"
+#include "base/utf8.h"
+#include "json/json_reader.h"
+#include "json/plain.h"
 
 namespace deepfreeze {
 namespace {
-
-// Bytes that stand for themselves and need no look at their neighbours.
-constexpr auto kPlain = [] {
-  std::array<bool, 256> plain{};
-  for (std::size_t c = 0x20; c < 0x80; ++c) plain.at(c) = c != '"' && c != '\\';
-  return plain;
-}();
-
-bool is_plain(char c) { return kPlain[static_cast<unsigned char>(c)]; }
 
 // The character that a one-letter escape stands for; 0 if it is no escape.
 char unescape(char letter) {
