@@ -74,7 +74,8 @@ struct SaveStatus {
   double checksum_seconds = 0;
   double write_seconds = 0;  // at least one write was in flight
   double commit_seconds = 0;
-  double durable_seconds = 0;  // from save() to committed; 0 until then
+  double local_seconds = 0;    // from save() to committed; 0 until then
+  double durable_seconds = 0;  // the same on the last tier
   bool early = false;          // its capture began before save(): begin_capture()
   bool captured = false;
   bool local = false;

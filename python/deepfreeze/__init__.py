@@ -22,6 +22,7 @@ from deepfreeze.frameworks.in_use.determinism import Determinism, determinism
 from deepfreeze.frameworks.in_use.rng import RNG
 from deepfreeze.frameworks.torch.ranks import TorchRanks
 from deepfreeze.interval.policy import every, keep
+from deepfreeze.interval.tier import tier
 from deepfreeze.ranks import DirectoryRanks, MPIRanks
 from deepfreeze.restoring.restorer import RestoreReport
 from deepfreeze.saving.handle import SaveHandle, SaveStatus
@@ -55,6 +56,7 @@ __all__ = [
     "keep",
     "per_rank",
     "register_type",
+    "tier",
 ]
 
 _core.set_error_factory(_make_error)

@@ -90,6 +90,7 @@ class SaveStatus:
     checksum_seconds: float
     write_seconds: float
     commit_seconds: float
+    local_seconds: float
     durable_seconds: float
     early: bool
     captured: bool

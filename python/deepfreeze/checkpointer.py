@@ -20,12 +20,12 @@ from deepfreeze.frameworks.in_use.adapters import adapters_in_use
 from deepfreeze.frameworks.in_use.ranks import declining, ranks_of_job
 from deepfreeze.interval.budget import policy_of
 from deepfreeze.interval.policy import Every, Keep, SavePolicy
+from deepfreeze.interval.tier import Tier
 from deepfreeze.metrics.textfile import textfile_of
 from deepfreeze.restoring.chosen import Rule, Step, at_step, point_in, recorded_rule
 from deepfreeze.restoring.half_restored import HalfRestored
 from deepfreeze.restoring.restorer import (
     Restorer,
-    RestoreReport,
     loaded,
     newest_good,
     together,
@@ -35,24 +35,26 @@ from deepfreeze.saving.attached import LazyCapture
 from deepfreeze.saving.calls import Calls, alone
 from deepfreeze.saving.capture import Capture, paused_gc, table_of, walk
 from deepfreeze.saving.closing import close_engine, closed, end_engine, opened
+from deepfreeze.saving.completer import Completer
 from deepfreeze.saving.guards import Watch
-from deepfreeze.saving.handle import Completer, SaveHandle, check_process
+from deepfreeze.saving.handle import SaveHandle, check_process
+from deepfreeze.saving.tiered import Tiered
 from deepfreeze.state.memo import Memo
 
 log = logging.getLogger("deepfreeze")
 
 
-class Checkpointer(Described):
+class Checkpointer(Described, Tiered):
     """Saves and restores the state of one training run, kept in a directory.
 
     A failed save never stops training: its handle raises the error, `failed_saves` counts it, and
     it is logged. For one thread at a time; handles for any. In a forked child all calls fail.
 
     Attached tensors may be captured while training goes on. The profile "latency" does that, and
-    blocks least per save. "throughput" copies everything before save() returns, on all cores; that
-    takes the least time in total if training keeps the cores busy (it leaves out state beyond
-    `arena_bytes_max`, and early captures). "auto" acts as "latency" while training leaves a core
-    free. A state that exceeds `arena_bytes_max` streams through, and its fences wait for the disk.
+    blocks least per save. "throughput" copies all before save() returns, on all cores, which takes
+    the least time in total if training keeps the cores busy (not state beyond `arena_bytes_max`,
+    nor early captures). "auto" acts as "latency" while training leaves a core free. A state that
+    exceeds `arena_bytes_max` streams through, and its fences wait for the disk.
 
     A checkpoint whose statistics count NaN or infinities, intended or not, is never the best, and
     does not displace the newest without them.
@@ -79,6 +81,7 @@ class Checkpointer(Described):
         commit_wait_seconds: float = 600.0,
         audit_saves: int = 100,
         read_only: bool = False,
+        tiers: Sequence[Tier] = (),
     ) -> None:
         """Opens the run in the directory `path`, which is created if it does not exist.
         every: When step() saves, from df.every(); the default is each step.
@@ -93,12 +96,13 @@ class Checkpointer(Described):
         ranks: "auto" (those of torch.distributed, if several), None (alone), or df.*Ranks().
         commit_wait_seconds: After rank 0, until a save fails that the others have not written.
         audit_saves: Compare all state that ranks share within so many saves; 0: never.
+        tiers: Farther places, nearest first, from df.tier(): "durable" is committed on the last.
         read_only: For restore() alone. Otherwise a directory that can't be written is refused.
         """
         rules = self._keep = keep or Keep(None, None, None)
         self._parent, self.path = absolute_parent(parent), absolute(path)
+        self.last_restore = None
         self._is_of_parent = False  # whether restore() tries the parent's checkpoints
-        self.last_restore: RestoreReport | None = None
         self._textfile = textfile_of(self.path, prometheus_textfile)
         self._ranks = ranks_of_job() if ranks == "auto" else ranks
         adapters_in_use()  # imports their modules now, so that the first save() need not
@@ -116,27 +120,20 @@ class Checkpointer(Described):
             commit_wait_max_seconds=commit_wait_seconds,
             audit_saves=audit_saves,
             read_only=read_only,
+            tiers=[tier.form() for tier in tiers],
         )
         self._declining = declining(self._engine, self._ranks)
         self._calls = Calls()
         self._lazy = LazyCapture(self._engine, self._calls)
         self._policy, self._strict_saves = policy_of(every), strict_saves
-        settled = None if self._textfile is None else self._textfile.settled
-        self._completer = Completer(settled, SaveLines(self.path, self._ranks).saved)
-        self._memo = Memo()
-        self._half_restored = HalfRestored()
+        self._completer = Completer(self._textfile, SaveLines(self.path, self._ranks).saved)
+        self._memo, self._half_restored, self._owner = Memo(), HalfRestored(), os.getpid()
         self._closed = self._ended = False  # no more calls; close() has come to its end
-        self._owner = os.getpid()
         self._finalizer = weakref.finalize(
             self, close_engine, self._engine, self._completer, self._owner
         )
         self._finalizer.atexit = False  # closing does it, with a deadline
         opened(self)
-
-    @property
-    def failed_saves(self) -> int:
-        """How many saves have failed since this checkpointer was opened."""
-        return self._completer.failed_saves
 
     @property
     def policy(self) -> SavePolicy:

@@ -16,7 +16,8 @@ from deepfreeze.base.progress import human_bytes
 if TYPE_CHECKING:
     from deepfreeze.interval.policy import Keep, SavePolicy
     from deepfreeze.restoring.restorer import RestoreReport
-    from deepfreeze.saving.handle import Completer, SaveHandle
+    from deepfreeze.saving.completer import Completer
+    from deepfreeze.saving.handle import SaveHandle
 
 log = logging.getLogger("deepfreeze")
 
@@ -47,6 +48,11 @@ class Described:
     @property
     def _is_first(self) -> bool:
         return self._ranks is None or self._ranks.rank == 0
+
+    @property
+    def failed_saves(self) -> int:
+        """How many saves have failed since this checkpointer was opened."""
+        return self._completer.failed_saves
 
     def checkpoints(self) -> CheckpointList:
         """All committed checkpoints, newest first."""

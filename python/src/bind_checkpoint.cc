@@ -100,6 +100,27 @@ nb::object repr_of_fault(const FaultInfo& fault) {
       .attr("format")(text_of(fault.file), text_of(fault.cause), fault.blocks, fault.tensors);
 }
 
+nb::tuple copies_of(const CheckpointInfo& info) {
+  nb::list paths;
+  for (const std::string& copy : info.copies) paths.append(path_text(copy));
+  return nb::tuple(paths);
+}
+
+nb::list mended_of(const OpenCheckpoint& checkpoint) {
+  nb::list files;
+  for (const MendedFile& mended : checkpoint.mended()) {
+    files.append(
+        nb::make_tuple(text_of(mended.file), path_text(mended.path), text_of(mended.cause)));
+  }
+  return files;
+}
+
+nb::dict sources_of(const OpenCheckpoint& checkpoint) {
+  nb::dict sources;
+  for (const auto& [file, path] : checkpoint.sources()) sources[text_of(file)] = path_text(path);
+  return sources;
+}
+
 void bind_values(nb::module_& module) {
   nb::class_<TensorSpec>(module, "TensorSpec")
       .def_ro("key", &TensorSpec::key)
@@ -136,12 +157,7 @@ void bind_info(nb::module_& module) {
       .def_ro("world_size", &CheckpointInfo::world_size)
       .def_ro("abandoned", &CheckpointInfo::abandoned)
       .def_prop_ro("path", [](const CheckpointInfo& info) { return path_text(info.path); })
-      .def_prop_ro("copies",
-                   [](const CheckpointInfo& info) {
-                     nb::list paths;
-                     for (const std::string& copy : info.copies) paths.append(path_text(copy));
-                     return nb::tuple(paths);
-                   })
+      .def_prop_ro("copies", &copies_of)
       .def_ro("metrics", &CheckpointInfo::metrics)
       .def_ro("tags", &CheckpointInfo::tags)
       .def_ro("environment", &CheckpointInfo::environment)
@@ -151,34 +167,23 @@ void bind_info(nb::module_& module) {
       .def("__repr__", &repr_of);
 }
 
+void bind_open_checkpoint(nb::module_& module) {
+  nb::class_<OpenCheckpoint>(module, "OpenCheckpoint")
+      .def_prop_ro("info", &OpenCheckpoint::info)
+      .def("objects", &OpenCheckpoint::objects, "rank"_a = 0)
+      .def("tensors", [](const OpenCheckpoint& self) { return self.tensors(); })
+      .def("mended", &mended_of)
+      .def("sources", &sources_of)
+      .def("read", &read, "targets"_a, "verify"_a, "counter"_a = nb::none());
+}
+
 }  // namespace
 
 void bind_checkpoint(nb::module_& module) {
   bind_values(module);
   bind_info(module);
   bind_best(module);
-  nb::class_<OpenCheckpoint>(module, "OpenCheckpoint")
-      .def_prop_ro("info", &OpenCheckpoint::info)
-      .def("objects", &OpenCheckpoint::objects, "rank"_a = 0)
-      .def("tensors", [](const OpenCheckpoint& self) { return self.tensors(); })
-      .def("mended",
-           [](const OpenCheckpoint& self) {
-             nb::list files;
-             for (const MendedFile& mended : self.mended()) {
-               files.append(nb::make_tuple(text_of(mended.file), path_text(mended.path),
-                                           text_of(mended.cause)));
-             }
-             return files;
-           })
-      .def("sources",
-           [](const OpenCheckpoint& self) {
-             nb::dict sources;
-             for (const auto& [file, path] : self.sources()) {
-               sources[text_of(file)] = path_text(path);
-             }
-             return sources;
-           })
-      .def("read", &read, "targets"_a, "verify"_a, "counter"_a = nb::none());
+  bind_open_checkpoint(module);
   nb::class_<ReadCounter>(module, "ReadCounter")
       .def(nb::init<>())
       .def_prop_ro("bytes", &ReadCounter::bytes);

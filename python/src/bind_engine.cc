@@ -285,6 +285,7 @@ void bind_handle(nb::module_& module) {
       .def_ro("checksum_seconds", &SaveStatus::checksum_seconds)
       .def_ro("write_seconds", &SaveStatus::write_seconds)
       .def_ro("commit_seconds", &SaveStatus::commit_seconds)
+      .def_ro("local_seconds", &SaveStatus::local_seconds)
       .def_ro("durable_seconds", &SaveStatus::durable_seconds)
       .def_ro("early", &SaveStatus::early)
       .def_ro("captured", &SaveStatus::captured)

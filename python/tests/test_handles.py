@@ -17,7 +17,7 @@ from testkit import save
 
 import deepfreeze as df
 from deepfreeze import checkpointer as checkpointer_module
-from deepfreeze.saving import handle as handle_module
+from deepfreeze.saving import completer as completer_module
 
 
 def test_a_future_of_a_save_can_not_be_cancelled(ckpt: df.Checkpointer) -> None:
@@ -52,7 +52,7 @@ def test_a_log_handler_that_raises_ends_no_thread(run: Path) -> None:
     raising = Raising()
     logging.getLogger("deepfreeze").addHandler(raising)
     try:
-        done = handle_module.Completer()
+        done = completer_module.Completer()
         handle = df.SaveHandle(1, None)  # without a native handle, its completion fails
         done.add(handle)
         with pytest.raises(AssertionError):
@@ -102,7 +102,7 @@ class NeverEnds:
 def test_the_end_of_a_with_block_gives_up_and_lets_the_exception_out(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handle_module, "EXIT_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(completer_module, "EXIT_SECONDS_MAX", 0.2)
     handle = df.SaveHandle(1, NeverEnds())  # type: ignore[arg-type]
     ckpt = df.Checkpointer(run)
     ckpt._completer.add(handle)

@@ -20,8 +20,9 @@ from torch import nn
 
 import deepfreeze as df
 from deepfreeze.saving.calls import Calls
+from deepfreeze.saving.completer import Completer
 from deepfreeze.saving.guards import Watch
-from deepfreeze.saving.handle import Completer, ExitDeadline, ExitDeadlineError
+from deepfreeze.saving.handle import ExitDeadline, ExitDeadlineError
 
 SECONDS = 60.0  # a deadline for calls that must not hang
 

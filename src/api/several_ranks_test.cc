@@ -784,34 +784,5 @@ TEST_F(SeveralRanksTest, AGroupOfImpossibleNumbersIsRefused) {
   EXPECT_EQ(code_of(Checkpointer::open(run_dir(), options)), ErrorCode::kInvalidArgument);
 }
 
-TEST_F(SeveralRanksTest, DurableIsOnTheLastTierForEveryRank) {
-  const fs::path far = dir_.path() / "far";
-  Options options;
-  options.tiers = {{.path = far.string()}};
-  ThreadRanks(2).run([&](std::uint32_t rank, const Group& group) {
-    Checkpointer run = open(group, options);
-    for (const std::uint64_t step : {1, 2}) {
-      const Status saved = save(run, rank, step);
-      EXPECT_TRUE(saved) << saved.error().message();
-      const auto there = list_checkpoints(far);
-      ASSERT_TRUE(there);
-      EXPECT_EQ(there->front().step, step);
-    }
-  });
-  // Another number of ranks goes on from the tier alone.
-  fs::remove_all(run_dir());
-  ThreadRanks(3).run([&](std::uint32_t rank, const Group& group) {
-    Checkpointer run = open(group, options);
-    State state;
-    std::vector<RestoreTarget> targets = targets_of(state, rank);
-    targets.pop_back();  // the third rank never had a generator
-    const auto restored = restore_newest(run, targets);
-    ASSERT_TRUE(restored) << restored.error().message();
-    EXPECT_EQ(restored->restored.step, 2U);
-    EXPECT_EQ(state.weights, state_at(2, rank).weights);
-    EXPECT_TRUE(save(run, rank, 3));
-  });
-}
-
 }  // namespace
 }  // namespace deepfreeze::several_ranks_engine_test

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "api/checkpointer_fixture.h"
+#include "support/thread_ranks.h"
 
 namespace deepfreeze {
 namespace {
@@ -276,6 +277,82 @@ TEST_F(FarTiersTest, AStepThatGaveWayIsNotDurable) {
   EXPECT_TRUE(second.wait(Level::kLocal, kDeadline));
   ASSERT_TRUE(run.close());
   EXPECT_EQ(third.wait(Level::kDurable, kDeadline).error().code(), ErrorCode::kCancelled);
+}
+
+TEST_F(FarTiersTest, DurableIsOnTheLastTierForEveryRank) {
+  const auto open_as = [&](const std::shared_ptr<RankGroup>& group) {
+    Options options = with_tier();
+    options.ranks = group;
+    return open(options);
+  };
+  ThreadRanks(2).run([&](std::uint32_t, const std::shared_ptr<RankGroup>& group) {
+    Checkpointer run = open_as(group);
+    for (const std::uint64_t step : {1, 2}) {
+      ASSERT_TRUE(save(run, step).wait(Level::kDurable, kDeadline));
+      EXPECT_EQ(steps_of(far()).front(), step);
+    }
+  });
+  // Another number of ranks goes on from the tier alone.
+  fs::remove_all(run_dir());
+  ThreadRanks(3).run([&](std::uint32_t, const std::shared_ptr<RankGroup>& group) {
+    Checkpointer run = open_as(group);
+    EXPECT_EQ(restored(run), state_at(2));
+    EXPECT_TRUE(save(run, 3).wait(Level::kDurable, kDeadline));
+  });
+}
+
+// The run went on from another machine, and both have claimed since.
+TEST_F(FarTiersTest, AClaimIsAboveThoseThatAnotherMachineMade) {
+  Checkpointer here = open(with_tier());
+  ASSERT_TRUE(save(here, 1).wait(Level::kDurable, kDeadline));
+  {
+    auto there = Checkpointer::open(root_ / "elsewhere", with_tier());
+    ASSERT_TRUE(there) << there.error().message();
+    EXPECT_EQ(restored(*there), state_at(1));
+    ASSERT_TRUE(save(*there, 2).wait(Level::kDurable, kDeadline));
+  }
+  EXPECT_EQ(restored(here), state_at(2));
+  ASSERT_TRUE(save(here, 3).wait(Level::kLocal, kDeadline));
+  const auto infos = here.candidates();
+  ASSERT_TRUE(infos);
+  EXPECT_EQ(infos->front().generation, 3U);
+  EXPECT_GT(infos->front().save_index, (*infos)[1].save_index);
+}
+
+TEST_F(FarTiersTest, AReaderWithoutAnythingOfTheRunReadsTheTier) {
+  {
+    Checkpointer run = open(with_tier());
+    ASSERT_TRUE(save(run, 4).wait(Level::kDurable, kDeadline));
+  }
+  fs::remove_all(run_dir());
+  Options options = with_tier();
+  options.read_only = true;
+  Checkpointer run = open(options);
+  EXPECT_EQ(restored(run), state_at(4));
+}
+
+TEST_F(FarTiersTest, ARunWhoseDirectoryIsLostGoesOnAsTheSameRun) {
+  Checkpointer run = open(with_tier());
+  ASSERT_TRUE(save(run, 1).wait(Level::kDurable, kDeadline));
+  fs::remove_all(run_dir());
+  ASSERT_TRUE(save(run, 2).wait(Level::kDurable, kDeadline));
+  EXPECT_EQ(steps_of(far()), (Steps{2, 1}));
+  const auto listed = list_checkpoints(far());
+  EXPECT_FALSE(listed->back().abandoned);
+}
+
+TEST_F(FarTiersTest, ATierThatCannotBeReadFailsTheRestoreByName) {
+  Checkpointer run = open(with_tier());
+  ASSERT_TRUE(save(run, 1).wait(Level::kDurable, kDeadline));
+  std::ofstream(far() / "deepfreeze.json") << "{}";
+  for (const auto& entry : fs::directory_iterator(far())) {
+    if (entry.path().filename() != "deepfreeze.json") fs::remove_all(entry.path());
+  }
+  deepfreeze::State state;
+  const auto found = restore_newest(run, state.targets());
+  ASSERT_FALSE(found);
+  EXPECT_NE(found.error().message().find(far().string()), std::string::npos)
+      << found.error().message();
 }
 
 }  // namespace

@@ -48,7 +48,10 @@ std::shared_ptr<SaveHandle::State> make_handle_state(std::uint64_t step) {
 void SaveHandle::State::reach(Level level) {
   const std::lock_guard lock(mutex);
   status.captured = true;
-  status.local = status.local || level != Level::kCaptured;
+  if (level != Level::kCaptured && !status.local) {
+    status.local = true;
+    status.local_seconds = seconds_since(started);
+  }
   note_durable("");
   changed.notify_all();
 }

@@ -38,6 +38,8 @@ RunListing with_all_meant(std::span<const TierSeen> nearer, const TierSeen& tier
 
 }  // namespace
 
+bool has_rule(const Keep& keep) { return keep.last || keep.every || keep.best; }
+
 AttemptName name_of(const Manifest& manifest) {
   return {manifest.point.step, manifest.point.attempt_id};
 }

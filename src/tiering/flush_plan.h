@@ -25,6 +25,7 @@ struct TierSeen {
   std::shared_ptr<const RunListing> listing;  // never null
 };
 
+[[nodiscard]] bool has_rule(const Keep& keep);
 [[nodiscard]] AttemptName name_of(const Manifest& manifest);
 [[nodiscard]] bool is_among(std::span<const AttemptName> names, const AttemptName& name);
 

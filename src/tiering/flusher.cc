@@ -22,8 +22,6 @@ bool is_final(const Error& error) {
   return error.code() == ErrorCode::kFenced || error.code() == ErrorCode::kMismatch;
 }
 
-bool has_rule(const Keep& keep) { return keep.last || keep.every || keep.best; }
-
 }  // namespace
 
 // Each thread keeps the flusher alive, because one that hangs may outlive its owner; the owner's
@@ -351,62 +349,6 @@ Status Flusher::copy_from_nearest(const Round& round, const Manifest& manifest) 
   return last;  // a failure, so that a pause comes before the next look
 }
 
-// What was deleted by a process that has not saved yet, or was fenced, might be wanted by another.
-void Flusher::collect(const Round& round) {
-  const std::uint64_t generation = settings_.generation();
-  if (generation == 0 || is_stopping()) return;
-  if (!check_not_fenced(*round.near, generation)) return;
-  collect_near(round);  // first: it looks for copies on the tier that were listed there
-  collect_far(round);
-}
-
-void Flusher::collect_near(const Round& round) {
-  if (!has_rule(settings_.near_keep)) return;
-  const auto held = [&](const RunListing& listing) {
-    const auto near = std::make_shared<RunListing>(listing);
-    std::vector<AttemptName> names = held_by_tiers(near, false);
-    // A listing may be old: the copy that the deletion relies on is looked for right before it.
-    for (const AttemptName& name : expired(listing, settings_.near_keep)) {
-      for (std::size_t i = 0; i < workers_.size() && !is_among(names, name); ++i) {
-        if (!is_there_now(i, name)) names.push_back(name);
-      }
-    }
-    return names;
-  };
-  const auto collected = collect_garbage(*round.near, settings_.near_keep, {.held = held});
-  if (collected) return note_deleted(collected->removed);
-  log_warning("old checkpoints stay: " + collected.error().message());
-}
-
-// True, too, if the tier was not known to have it.
-bool Flusher::is_there_now(std::size_t number, const AttemptName& name) const {
-  std::shared_ptr<const RunListing> listing;
-  {
-    const std::lock_guard lock(mutex_);
-    if (workers_[number]->report.is_over) return true;
-    listing = workers_[number]->listing;
-  }
-  if (!is_committed_in(*listing, name)) return true;
-  return read_manifest(workers_[number]->tier.store->view(), name, "").has_value();
-}
-
-// By the tier's own rules, and by claims that are of now; a deletion here never follows from one on
-// another tier.
-void Flusher::collect_far(const Round& round) {
-  Worker& worker = *workers_[round.number];
-  if (!has_rule(worker.tier.keep)) return;
-  const auto near = read_run(*round.near);
-  if (!near || !copy_history(*near, *round.near, *worker.tier.store))
-    return;  // the next pass tells
-  const auto held = [&](const RunListing&) {
-    return held_on(seen(round.listing), round.number + 1);
-  };
-  const auto collected =
-      collect_garbage(worker.tier.store->view(), worker.tier.keep, {.held = held});
-  if (collected) return;
-  log_warning("old checkpoints stay on " + worker.tier.place + ": " + collected.error().message());
-}
-
 std::vector<TierSeen> Flusher::seen(const std::shared_ptr<const RunListing>& near) const {
   std::vector<TierSeen> tiers = {{{}, settings_.near_keep, near}};
   const std::lock_guard lock(mutex_);
@@ -414,53 +356,6 @@ std::vector<TierSeen> Flusher::seen(const std::shared_ptr<const RunListing>& nea
     tiers.push_back({worker->tier.every, worker->tier.keep, worker->listing});
   }
   return tiers;
-}
-
-// A tier that is over holds nothing. One that fails and has no rules, which would name everything,
-// holds the newest alone: so space stays bounded.
-std::vector<AttemptName> Flusher::held_by_tiers(const std::shared_ptr<const RunListing>& near,
-                                                bool with_committed) const {
-  const std::vector<TierSeen> tiers = seen(near);
-  std::vector<AttemptName> held;
-  const std::vector<AttemptName> waiting = held_on(tiers, 0);
-  const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    const TierReport& report = workers_[i]->report;
-    if (report.is_over) continue;
-    if (report.copying) held.push_back(*report.copying);
-    std::vector<Manifest> due = waiting_for(tiers, i + 1);
-    if (report.error && !has_rule(tiers[i + 1].keep) && due.size() > 1) due.resize(1);
-    for (const Manifest& manifest : due) {
-      if (is_among(waiting, name_of(manifest))) held.push_back(name_of(manifest));
-    }
-    if (!with_committed) continue;
-    for (const AttemptState& attempt : workers_[i]->listing->attempts) held.push_back(attempt.name);
-  }
-  return held;
-}
-
-std::vector<AttemptName> Flusher::held(const RunListing& near) const {
-  return held_by_tiers(std::make_shared<RunListing>(near), true);
-}
-
-// A tier without it by now gets it only from one before it that has it.
-void Flusher::note_deleted(std::span<const AttemptName> names) {
-  std::vector<std::pair<AttemptName, std::size_t>> lost;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const AttemptName& name : names) {
-      for (std::size_t i = 0; i < workers_.size(); ++i) {
-        Worker& worker = *workers_[i];
-        if (is_committed_in(*worker.listing, name)) break;
-        if (!is_meant_for({worker.tier.every, worker.tier.keep, worker.listing}, name.step)) continue;
-        ++worker.report.left_out;
-        lost.emplace_back(name, i);
-      }
-    }
-  }
-  for (const auto& [name, tier] : lost) {
-    tell(name, tier, Fate::kLeftOut, "newer steps went first, and it has been deleted since");
-  }
 }
 
 bool Flusher::is_drained() const {

@@ -55,7 +55,7 @@ class Beside:
         slower = self._slower(quiet)
         # At most training stood still while the save was in flight, and while it was captured
         # early.
-        most = status.durable_seconds + (0 if self.early_step is None else quiet)
+        most = status.local_seconds + (0 if self.early_step is None else quiet)
         return SaveCost(
             blocked_seconds=self.inside_seconds + status.fence_seconds,
             slowdown_seconds=min(slower, most),

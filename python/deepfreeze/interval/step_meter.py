@@ -101,7 +101,7 @@ class StepMeter:
         return now - before - inside
 
     def _step_beside(self, save: Beside, seconds: float | None) -> bool:
-        over = save.handle.durable.done()  # asked first: then the status is final
+        over = save.handle.local.done()  # asked first: then the status is final
         status = save.handle.status()
         if seconds is None:
             save.counts = False
@@ -110,7 +110,7 @@ class StepMeter:
         if not over:
             return False
         self._beside = None
-        if not save.counts or save.handle.durable.exception() is not None or not self._quiet:
+        if not save.counts or save.handle.local.exception() is not None or not self._quiet:
             return False
         self._saves.append(save.cost(status, median(self._quiet)))
         return True

@@ -32,8 +32,8 @@ class SaveCounters:
             self._skipped += 1
 
     def settled(self, handle: SaveHandle) -> None:
-        """A save is durable, or has failed."""
-        status, error = handle.status(), handle.durable.exception()
+        """A save is durable, has failed, or will not come to its last tier."""
+        status, error = handle.status(), handle.local.exception()
         with self._lock:
             self._settled += 1
             self._written_bytes += status.bytes_written
@@ -42,7 +42,8 @@ class SaveCounters:
                 self._stall.observe(status.stall_seconds)
                 self._fence.observe(status.fence_seconds)
             if error is None:
-                self._is_durable(status)
+                if handle.durable.exception() is None:
+                    self._is_durable(status)
                 return
             self._failed += 1
             self._torn += isinstance(error, TornCaptureError)

@@ -27,7 +27,7 @@ from deepfreeze.restoring.chosen import Step, is_newest, may_change
 from deepfreeze.restoring.plan import Plan
 from deepfreeze.restoring.restore_plan import RestorePlan
 from deepfreeze.saving.capture import paused_gc
-from deepfreeze.saving.handle import named_divergences
+from deepfreeze.saving.completer import named_divergences
 from deepfreeze.state.tree import loads
 from deepfreeze.state.tree_parts import Merged, pruned
 
@@ -52,7 +52,11 @@ class RestoreReport:
     mismatched: dict[str, str] = field(default_factory=dict)
     left_alone: list[str] = field(default_factory=list)  # per rank; this rank was not in the save
     verified: bool = True
-    path: str = ""  # of the checkpoint
+    path: str = ""  # of the checkpoint, on the nearest tier that has it
+    # The checkpoint's directory that each file was read from, and copies that did not verify, with
+    # the cause; the bytes then came from the next tier, and the copy is being replaced.
+    tiers: dict[str, str] = field(default_factory=dict)
+    mended: dict[str, str] = field(default_factory=dict)
     bytes: int = 0  # that this process has read
     seconds: float = 0.0  # in total, including checkpoints that were passed over
 
@@ -145,6 +149,8 @@ class Restorer:
         self._ranks = ranks
         self._rank = ranks.rank if ranks else 0
         self._began = time.monotonic()
+        self._tiers: dict[str, str] = {}  # of the report
+        self._mended: dict[str, str] = {}
         self._strict = strict
         self._verify = verify
         self._dirty: set[int] = set()  # addresses that a failed attempt may have written
@@ -168,6 +174,7 @@ class Restorer:
                 plan.check()
                 self._check_covers(plan)
                 plan.read(verify=self._verify)
+                self._look_at_tiers(checkpoint)
             with together(self._engine, f"applying attempt {info.attempt_id}"):
                 _put_in_place(plan)
         except BaseException as error:
@@ -186,6 +193,16 @@ class Restorer:
             if plan is not None:
                 plan.release()
         return plan
+
+    def _look_at_tiers(self, checkpoint: _core.OpenCheckpoint) -> None:
+        """Notes where the files came from, and has bad copies of them replaced."""
+        self._tiers = checkpoint.sources()
+        mended = checkpoint.mended()
+        self._mended = {f"{path}/{file}": cause for file, path, cause in mended}
+        for place, cause in self._mended.items():
+            log.warning("%s does not verify, and was read from another tier: %s", place, cause)
+        if mended:
+            self._engine.heal(checkpoint.info, checkpoint)
 
     def report(
         self, info: _core.CheckpointInfo, plan: RestorePlan, passed_over: list[tuple[int, str]]
@@ -206,6 +223,8 @@ class Restorer:
             left_alone=plan.left_alone,
             verified=self._verify,
             path=info.path,
+            tiers=self._tiers,
+            mended=self._mended,
             bytes=plan.bytes,
             seconds=time.monotonic() - self._began,
         )

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from deepfreeze import _core
 from deepfreeze.errors import CheckpointError, code_of, make_error
-from deepfreeze.saving.handle import Completer
+from deepfreeze.saving.completer import Completer
 
 log = logging.getLogger("deepfreeze")
 
@@ -49,6 +49,7 @@ def close_engine(engine: _core.Engine, completer: Completer, owner: int) -> None
         engine.fence_all()
         completer.join_or_give_up()  # it confirms the save in flight
         engine.close()
+        completer.settle_late()
     except CheckpointError as error:
         with contextlib.suppress(Exception):
             log.error("close: %s", error)
@@ -64,7 +65,10 @@ def end_engine(engine: _core.Engine, completer: Completer, path: os.PathLike[str
         # Joining the engine's threads could wait for ever: leave them to the process's end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
     else:
-        engine.close()
+        try:
+            engine.close()  # it waits for the tiers
+        finally:
+            completer.settle_late()
     error = completer.untold()
     if error is not None:
         message = f"{path}: no save has succeeded, of {completer.failed_saves}. The first: {error}"
