@@ -75,13 +75,12 @@ def _has(case: ElementTree.Element, *tags: str) -> bool:
     return any(case.find(tag) is not None for tag in tags)
 
 
-def run_reporting(command: list[str], report: Path) -> Outcome:
+def run_reporting(command: list[str], report: Path, **settings: str) -> Outcome:
     report.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
     path = f"{VENV / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL, check=False
-    )
+    environment = {**os.environ, "PATH": path, **settings}
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False)
     return count(report, done.returncode)
 
 
@@ -107,6 +106,17 @@ def run_pytest() -> Outcome:
     return run_reporting([*command, "--ignore=tests/frameworks"], report)
 
 
+# XLA compiles each small operation once, and not again in every process.
+JAX_CACHE = {
+    "JAX_COMPILATION_CACHE_DIR": str(BUILD / "jax-cache"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+
+
+LONGEST = ("test_conformance", "test_exchange")  # they begin first
+
+
 def run_frameworks() -> Outcome:
     """Runs each file in a process of its own: imports decide which adapters exist."""
     wanted = frameworks()
@@ -116,15 +126,12 @@ def run_frameworks() -> Outcome:
     def run(path: Path) -> Outcome:
         report = BUILD / f"pytest-frameworks-{path.stem}.xml"
         command = [wanted.python, "-m", "pytest", "-q", f"--junitxml={report}", str(path)]
-        return run_reporting(command, report)
+        return run_reporting(command, report, **JAX_CACHE)
 
     total = Outcome()
     paths = sorted((ROOT / "tests" / "frameworks").glob("test_*.py"))
     with ThreadPoolExecutor(int(build.environment()["CMAKE_BUILD_PARALLEL_LEVEL"])) as pool:
-        # The list of cases takes longest: it begins first.
-        for outcome in pool.map(
-            run, sorted(paths, key=lambda path: "conformance" not in path.stem)
-        ):
+        for outcome in pool.map(run, sorted(paths, key=lambda path: path.stem not in LONGEST)):
             total.add(outcome)
     return total
 

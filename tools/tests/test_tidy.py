@@ -11,6 +11,7 @@ import pytest
 
 import tidy
 from stamp import ROOT
+from tidy_rules import headers
 from tidy_rules.ratchets import functions
 from tidy_rules.source import Finding, Source, Tree, blank_literals
 
@@ -272,6 +273,35 @@ def test_a_header_that_needs_another_first_is_found(tmp_path: Path) -> None:
     assert "does not compile alone" in found[0].text
     # Remembered as good only once it is: the finding comes again.
     assert rules(check(tmp_path, bad, compile_headers=True)) == ["headers"]
+
+
+@pytest.mark.parametrize(
+    ("before", "needs"),
+    [
+        ("#include <string>\n", "std::string name();\n"),
+        ("struct Shape {};\n", "Shape shape();\n"),
+        ("enum class Kind { kLast };\n", "Kind kind();\n"),
+        ("int last(int);\n", "inline int next() { return last(1); }\n"),
+    ],
+)
+def test_a_header_before_it_in_its_chain_does_not_help_it(
+    before: str, needs: str, tmp_path: Path
+) -> None:
+    both = {"src/base/a.h": f"#pragma once\n{before}", "src/base/b.h": f"#pragma once\n{needs}"}
+    found = check(tmp_path, both, compile_headers=True)
+    assert [f.path for f in found if f.rule == "headers"] == ["src/base/b.h"]
+
+
+def test_headers_that_cannot_help_each_other_are_compiled_together(tmp_path: Path) -> None:
+    for name, text in {
+        "a.h": "struct Shape {};",
+        "b.h": "int one();",
+        "c.h": "struct Size {};",
+    }.items():
+        (tmp_path / "src").mkdir(exist_ok=True)
+        (tmp_path / "src" / name).write_text(f"#pragma once\n{text}\n")
+    closures = {each.path: headers._closure(Tree(tmp_path), each) for each in Tree(tmp_path).cpp}
+    assert headers._chains(closures) == [["src/a.h", "src/b.h", "src/c.h"]]
 
 
 def test_a_change_below_a_header_compiles_it_again(tmp_path: Path) -> None:
