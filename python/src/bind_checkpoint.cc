@@ -49,6 +49,13 @@ RestoreTarget make_target(std::string key, std::uintptr_t address, std::size_t b
   return target;
 }
 
+void init_target(RestoreTarget* self, std::string key, std::uintptr_t address, std::size_t bytes,
+                 std::optional<BoxForm> box, std::int32_t device, std::uintptr_t stream) {
+  new (self) RestoreTarget(make_target(std::move(key), address, bytes, std::move(box)));
+  self->device = device;
+  self->stream = stream;
+}
+
 // Bytes read so far, for another Python thread to look at: the reading threads take no GIL.
 class ReadCounter {
  public:
@@ -128,16 +135,8 @@ void bind_values(nb::module_& module) {
       .def_prop_ro("shape", &shape_tuple)
       .def_ro("logical_dtype", &TensorSpec::logical_dtype);
   nb::class_<RestoreTarget>(module, "Target")
-      .def(
-          "__init__",
-          [](RestoreTarget* self, std::string key, std::uintptr_t address, std::size_t bytes,
-             std::optional<BoxForm> box, std::int32_t device, std::uintptr_t stream) {
-            new (self) RestoreTarget(make_target(std::move(key), address, bytes, std::move(box)));
-            self->device = device;
-            self->stream = stream;
-          },
-          "key"_a, "address"_a, "bytes"_a, "box"_a = nb::none(), "device"_a = kHostMemory,
-          "stream"_a = 0);
+      .def("__init__", &init_target, "key"_a, "address"_a, "bytes"_a, "box"_a = nb::none(),
+           "device"_a = kHostMemory, "stream"_a = 0);
   nb::class_<FaultInfo>(module, "Fault")
       .def("__repr__", &repr_of_fault)
       .def_prop_ro("file", [](const FaultInfo& fault) { return text_of(fault.file); })
