@@ -19,7 +19,7 @@ class FlushVerbTest : public testing::Test {
     for (const std::uint64_t step : {1, 2, 3}) {
       run_.save({.step = step, .ranks = {{f32_tensor("w", {static_cast<float>(step)})}}});
     }
-    far_ = (fs::path(run_.text()).parent_path() / "far").string();
+    far_ = run_.text() + "-far";
   }
   ~FlushVerbTest() override { fs::remove_all(far_); }
 

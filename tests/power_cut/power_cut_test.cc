@@ -100,7 +100,8 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
   }
 
   void save_three_steps() {
-    auto opened = Checkpointer::open(run(), {.keep = {.last = 1}});
+    auto opened = Checkpointer::open(
+        run(), {.keep = {.last = 1}, .tiers = {{.path = far_of(run()), .keep = {.last = 2}}}});
     ASSERT_TRUE(opened.has_value()) << opened.error().message();
     for (std::uint64_t step = 1; step <= 3; ++step) {
       const StateOfStep state(step);
@@ -150,7 +151,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
     TrainerPlan plan{.run = run(), .fail_point = name + "=kill@1"};
     if (name.starts_with("run.")) {
       ++run_number_;
-      acknowledged_ = 0;
+      acknowledged_ = durable_ = 0;
       plan.run = run();
     } else if (name.starts_with("abort.")) {
       die_at("commit.seal_synced");
@@ -173,7 +174,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
 
   void note_acknowledged(Trainer& trainer) {
     for (const std::uint64_t step : trainer.acknowledged()) {
-      acknowledged_ = step;
+      acknowledged_ = durable_ = step;
       ++acknowledgements_;
     }
   }
@@ -216,7 +217,21 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
     }
     const std::uint64_t newest = found->empty() ? 0 : found->front().step;
     EXPECT_GE(newest, acknowledged_);
+    expect_far_is_well();
     acknowledged_ = newest;  // the next trainer goes on from there
+  }
+
+  // The tier, on the same disk: a whole run by itself, and what was acknowledged is there.
+  void expect_far_is_well() {
+    const auto found = list_checkpoints(far_of(run()));
+    if (!found && durable_ == 0) return;
+    ASSERT_TRUE(found.has_value()) << found.error().message();
+    for (const CheckpointInfo& info : *found) {
+      const auto faults = verify_checkpoint(info);
+      ASSERT_TRUE(faults.has_value()) << faults.error().message();
+      EXPECT_TRUE(faults->empty()) << "step " << info.step << " on the tier";
+    }
+    EXPECT_GE(found->empty() ? 0 : found->front().step, durable_);
   }
 
   // Reports the fail points at which no process died; a thorough run misses none.
@@ -237,7 +252,8 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
   std::mt19937_64 random_;
   std::vector<std::string> names_;  // each in its turn
   std::size_t next_name_ = 0;
-  std::uint64_t acknowledged_ = 0;  // the last step
+  std::uint64_t acknowledged_ = 0;  // the last step that must be there
+  std::uint64_t durable_ = 0;       // and on the tier
   std::uint64_t acknowledgements_ = 0;
   std::uint64_t died_at_fail_point_ = 0;
 };
@@ -251,7 +267,7 @@ TEST_P(PowerCut, LosesNothingThatWasAcknowledged) {
   ASSERT_EQ(not_passed(names_), not_passed_here()) << "a fail point that no cut is tried at";
   std::ranges::shuffle(names_, random_);
   ++run_number_;
-  acknowledged_ = acknowledgements_ = 0;
+  acknowledged_ = durable_ = acknowledgements_ = 0;
   for (std::uint64_t cut = 1; cut <= cuts; ++cut) {
     SCOPED_TRACE("cut " + std::to_string(cut) + ", seed " + std::to_string(seed));
     ASSERT_NO_FATAL_FAILURE(live_through_a_cut());

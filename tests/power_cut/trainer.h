@@ -22,6 +22,11 @@ struct TrainerPlan {
   std::vector<std::string> program = {};  // arguments of the program, called in place of training
 };
 
+// The run's farther tier, which is on the same disk.
+[[nodiscard]] inline std::string far_of(const std::filesystem::path& run) {
+  return run.string() + "-far";
+}
+
 class Trainer {
  public:
   explicit Trainer(const TrainerPlan& plan);
