@@ -201,6 +201,9 @@ class OpenCheckpoint {
 // written. kNotFound if `run` is not a run directory.
 [[nodiscard]] Result<std::vector<CheckpointInfo>> list_checkpoints(
     const std::filesystem::path& run);
+// The same for a run on several tiers, nearest first: of all that can be read now.
+[[nodiscard]] Result<std::vector<CheckpointInfo>> list_checkpoints(
+    const std::filesystem::path& run, std::span<const std::string> tiers);
 [[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info);
 
 // "best", "best:METRIC" or "best:METRIC:min|max", as behind a run's '@'. kInvalidArgument for

@@ -218,7 +218,7 @@ class TierStatus:
 def check_devices() -> None:
     """Raises CheckpointError if the memory of CUDA devices can't be captured, and says why."""
 
-def list_checkpoints(run: str) -> list[CheckpointInfo]:
+def list_checkpoints(run: str, tiers: Sequence[str] = ()) -> list[CheckpointInfo]:
     """All checkpoints of any run, newest first, faulty ones too. Claims and writes nothing."""
 
 def best_of(

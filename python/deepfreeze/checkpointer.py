@@ -101,8 +101,8 @@ class Checkpointer(Described, Tiered):
         """
         rules = self._keep = keep or Keep(None, None, None)
         self._parent, self.path = absolute_parent(parent), absolute(path)
-        self.last_restore = None
-        self._is_of_parent = False  # whether restore() tries the parent's checkpoints
+        self._is_of_parent, self.last_restore = False, None  # whether restore() tries the parent's
+        self._owner, self._tiers = os.getpid(), [tier.path for tier in tiers]
         self._textfile = textfile_of(self.path, prometheus_textfile)
         self._ranks = ranks_of_job() if ranks == "auto" else ranks
         adapters_in_use()  # imports their modules now, so that the first save() need not
@@ -121,13 +121,13 @@ class Checkpointer(Described, Tiered):
             audit_saves=audit_saves,
             read_only=read_only,
             tiers=[tier.form() for tier in tiers],
+            drain_wait_max_seconds=max((tier.close_seconds for tier in tiers), default=0.0),
         )
         self._declining = declining(self._engine, self._ranks)
-        self._calls = Calls()
+        self._calls, self._memo, self._half_restored = Calls(), Memo(), HalfRestored()
         self._lazy = LazyCapture(self._engine, self._calls)
         self._policy, self._strict_saves = policy_of(every), strict_saves
         self._completer = Completer(self._textfile, SaveLines(self.path, self._ranks).saved)
-        self._memo, self._half_restored, self._owner = Memo(), HalfRestored(), os.getpid()
         self._closed = self._ended = False  # no more calls; close() has come to its end
         self._finalizer = weakref.finalize(
             self, close_engine, self._engine, self._completer, self._owner
@@ -372,7 +372,7 @@ class Checkpointer(Described, Tiered):
         A checkpoint whose commit record no longer verifies is listed with its `fault`.
         """
         check_process(self._owner)
-        return CheckpointList(_core.list_checkpoints(os.fspath(self.path)))
+        return CheckpointList(_core.list_checkpoints(os.fspath(self.path), self._tiers))
 
     def steps(self) -> list[int]:
         """The committed steps of the current line, in order."""

@@ -186,9 +186,12 @@ void bind_checkpoint(nb::module_& module) {
   nb::class_<ReadCounter>(module, "ReadCounter")
       .def(nb::init<>())
       .def_prop_ro("bytes", &ReadCounter::bytes);
-  module.def("list_checkpoints", [](const std::filesystem::path& run) {
-    return without_gil([&run] { return list_checkpoints(run); });
-  });
+  module.def(
+      "list_checkpoints",
+      [](const std::filesystem::path& run, const std::vector<std::string>& tiers) {
+        return without_gil([&] { return list_checkpoints(run, tiers); });
+      },
+      "run"_a, "tiers"_a = std::vector<std::string>());
   module.def("open_checkpoint", [](const CheckpointInfo& info) {
     return without_gil([&info] { return open_checkpoint(info); });
   });

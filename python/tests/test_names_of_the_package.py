@@ -12,6 +12,7 @@ PUBLIC = [
     "NoSpaceError", "PerRank", "RNG", "RestoreReport", "SaveHandle", "SaveStatus", "TorchRanks",
     "TornCaptureError", "determinism", "every", "finish_on_sigterm", "keep", "per_rank",
     "register_type",
+    "tier",
 ]  # fmt: skip
 
 

@@ -243,6 +243,22 @@ Result<std::vector<CheckpointInfo>> list_checkpoints(const std::filesystem::path
   return describe_all(*vfs, listing);
 }
 
+Result<std::vector<CheckpointInfo>> list_checkpoints(const std::filesystem::path& run,
+                                                     std::span<const std::string> tiers) {
+  DF_TRY(const std::filesystem::path root, absolute_path(run));
+  DF_TRY(const auto near, open_posix_vfs(root));
+  std::vector<std::unique_ptr<Vfs>> opened;
+  std::vector<Vfs*> far;
+  for (const std::string& tier : tiers) {
+    DF_TRY(const std::filesystem::path path, absolute_path(tier));
+    DF_TRY(auto vfs, open_posix_vfs(path));
+    far.push_back(vfs.get());
+    opened.push_back(std::move(vfs));
+  }
+  DF_TRY(const TieredListing found, read_tiers(*near, far));
+  return describe_tiers(found, *near, far);
+}
+
 Result<std::optional<Keep>> recorded_keep(const std::filesystem::path& run) {
   DF_TRY(const auto vfs, open_posix_vfs(run));
   DF_TRY(const RunListing listing, read_run(*vfs));

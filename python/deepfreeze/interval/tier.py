@@ -25,6 +25,7 @@ class Tier:
     every: int | None
     keep: Keep
     bytes_per_second: int  # 0: no limit
+    close_seconds: float  # how long close() waits for it
 
     def form(self) -> TierForm:
         """The tier as the native engine takes it."""
@@ -39,6 +40,7 @@ def tier(
     every: int | None = None,
     keep: Keep | None = None,
     rate: str | float | None = None,
+    close_seconds: float = 600.0,
 ) -> Tier:
     """A directory to which checkpoints are copied behind training, for example on a shared disk.
 
@@ -47,13 +49,15 @@ def tier(
     every: Only steps that are multiples of it are copied; the default is each that is saved.
     keep: Which checkpoints stay there, from df.keep(); the default is all.
     rate: At most so many bytes per second: a number, or a text such as "500MB/s".
+    close_seconds: How long close() waits for the copies that are still on their way; the longest of
+        all tiers counts.
 
     ValueError for an `every` below 1 or a rate that is not understood.
     """
     if every is not None and every < 1:
         raise ValueError(f"tier {os.fspath(path)}: every={every} is no number of steps")
     rules = keep or Keep(None, None, None)
-    return Tier(os.fspath(absolute(path)), every, rules, _bytes_per_second(rate))
+    return Tier(os.fspath(absolute(path)), every, rules, _bytes_per_second(rate), close_seconds)
 
 
 def _bytes_per_second(rate: str | float | None) -> int:

@@ -1,0 +1,182 @@
+"""Farther tiers of a run, from Python."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import deepfreeze as df
+
+SECONDS = 60.0  # for waits that must not hang
+
+
+class Training:
+    """A small training whose state follows from its number of steps."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(1)
+        self.model = nn.Linear(30, 30)
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+        self.state = {"model": self.model, "optimizer": self.optimizer}
+
+    def step(self) -> None:
+        """One update, always by the same gradient."""
+        self.optimizer.zero_grad()
+        self.model(torch.ones(2, 30)).square().sum().backward()
+        self.optimizer.step()
+
+    def weights(self) -> torch.Tensor:
+        """A copy."""
+        return self.model.weight.detach().clone()
+
+
+def train(ckpt: df.Checkpointer, training: Training, steps: range) -> df.SaveHandle:
+    ckpt.attach(training.optimizer)
+    handle = None
+    for step in steps:
+        training.step()
+        handle = ckpt.save(step, training.state)
+    assert handle is not None
+    return handle
+
+
+def data_file(attempt: str) -> Path:
+    (found,) = Path(attempt).glob("*.safetensors")
+    return found
+
+
+def flip_last_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def steps_of(run: Path) -> list[int]:
+    with df.Checkpointer(run, read_only=True) as ckpt:
+        return [info.step for info in ckpt.checkpoints()]
+
+
+def test_durable_is_committed_on_the_last_tier(tmp_path: Path) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    with df.Checkpointer(near, tiers=[df.tier(far, every=2)]) as ckpt:
+        handle = train(ckpt, Training(), range(1, 4))
+        handle.wait("durable", SECONDS)
+        assert handle.status().tiers == ((str(far), "not meant"),)
+        ckpt.drain(SECONDS)
+        (status,) = ckpt.tier_status()
+        assert (status.path, status.committed, status.waiting) == (str(far), 1, 0)
+        assert status.error is None
+        assert status.bytes_total > 0
+    assert steps_of(near) == [3, 2, 1]
+    assert steps_of(far) == [2]
+
+
+def test_each_tier_keeps_by_its_own_rules(tmp_path: Path) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    tier = df.tier(far, keep=df.keep(last=3))
+    with df.Checkpointer(near, keep=df.keep(last=1), tiers=[tier]) as ckpt:
+        training = Training()
+        for step in range(1, 6):
+            train(ckpt, training, range(step, step + 1)).wait("durable", SECONDS)
+            ckpt.detach()
+    assert steps_of(near) == [5]
+    assert steps_of(far) == [5, 4, 3]
+
+
+def test_another_machine_goes_on_from_the_tier(tmp_path: Path) -> None:
+    far = tmp_path / "far"
+    training = Training()
+    with df.Checkpointer(tmp_path / "one", tiers=[df.tier(far)]) as ckpt:
+        train(ckpt, training, range(1, 3))
+    other = Training()
+    with df.Checkpointer(tmp_path / "two", tiers=[df.tier(far)]) as ckpt:
+        assert [info.step for info in ckpt.checkpoints()] == [2, 1]
+        assert ckpt.restore(other.state) == 2
+        assert torch.equal(other.weights(), training.weights())
+        assert ckpt.last_restore is not None
+        assert all(path.startswith(str(far)) for path in ckpt.last_restore.tiers.values())
+        train(ckpt, other, range(3, 4))
+    assert steps_of(far) == [3, 2, 1]
+    training.step()
+    assert torch.equal(other.weights(), training.weights())
+
+
+@pytest.mark.parametrize("fault", ["flip", "truncate", "remove", "manifest"])
+def test_a_bad_copy_is_read_from_the_next_tier_and_healed(tmp_path: Path, fault: str) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    training = Training()
+    with df.Checkpointer(near, tiers=[df.tier(far)]) as ckpt:
+        train(ckpt, training, range(1, 3)).wait("durable", SECONDS)
+        bad = ckpt.checkpoints()[0].path
+        assert bad.startswith(str(near))
+        if fault == "flip":
+            flip_last_byte(data_file(bad))
+        elif fault == "truncate":
+            data_file(bad).write_bytes(data_file(bad).read_bytes()[:-5000])
+        elif fault == "remove":
+            data_file(bad).unlink()
+        else:
+            flip_last_byte(Path(bad) / "manifest.json")
+        other = Training()
+        assert ckpt.restore(other.state) == 2
+        assert torch.equal(other.weights(), training.weights())
+        assert ckpt.last_restore is not None
+        assert ckpt.last_restore.fell_back_from == []
+        assert bool(ckpt.last_restore.mended) == (fault != "manifest")
+        ckpt.drain(SECONDS)
+    with df.Checkpointer(near, read_only=True) as ckpt:
+        assert [(info.step, info.fault) for info in ckpt.checkpoints()] == [(2, ""), (1, "")]
+        assert ckpt.verify(2) == []
+
+
+def test_a_fault_on_all_tiers_falls_back_and_says_so(tmp_path: Path) -> None:
+    with df.Checkpointer(tmp_path / "near", tiers=[df.tier(tmp_path / "far")]) as ckpt:
+        train(ckpt, Training(), range(1, 3)).wait("durable", SECONDS)
+        ckpt.drain(SECONDS)
+        newest = ckpt.checkpoints()[0]
+        for path in (newest.path, *newest.copies):
+            flip_last_byte(data_file(path))
+        assert ckpt.restore(Training().state) == 1
+        assert ckpt.last_restore is not None
+        assert [step for step, _ in ckpt.last_restore.fell_back_from] == [2]
+
+
+def test_a_slow_tier_holds_nobody_up(tmp_path: Path) -> None:
+    near, far = tmp_path / "near", tmp_path / "far"
+    tier = df.tier(far, rate=1, close_seconds=0.0)
+    ckpt = df.Checkpointer(near, keep=df.keep(last=1), tiers=[tier])
+    handle = train(ckpt, Training(), range(1, 30))
+    handle.wait("local", SECONDS)
+    assert not handle.durable.done()
+    ckpt.wait()  # for saves, and not for tiers
+    with pytest.raises(df.CheckpointTimeoutError, match="far"):
+        ckpt.drain(0.1)
+    assert ckpt.failed_saves == 0
+    assert len(ckpt.in_flight()) >= 1
+    ckpt.close()
+    assert isinstance(handle.durable.exception(), df.CheckpointError)
+    assert handle.local.exception() is None
+    assert steps_of(near)[0] == 29
+
+
+@pytest.mark.parametrize(
+    ("rate", "bytes_per_second"),
+    [("500MB/s", 500_000_000), ("1.5 GiB/s", 1_610_612_736), (1e6, 1_000_000), ("10k", 10_000)],
+)
+def test_rates(rate: str | float, bytes_per_second: int) -> None:
+    assert df.tier("/far", rate=rate).bytes_per_second == bytes_per_second
+
+
+@pytest.mark.parametrize("rate", ["fast", "", "-1MB/s", 0, "5 miles/s", float("inf")])
+def test_rates_that_are_not_understood(rate: str | float) -> None:
+    with pytest.raises(ValueError, match="rate"):
+        df.tier("/far", rate=rate)
+
+
+def test_tiers_that_make_no_sense(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="every"):
+        df.tier(tmp_path, every=0)
+    for path in (tmp_path / "run", tmp_path / "run" / "inside", tmp_path):
+        with pytest.raises(df.CheckpointError, match="same directory"):
+            df.Checkpointer(tmp_path / "run", tiers=[df.tier(path)])
