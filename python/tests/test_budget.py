@@ -107,19 +107,21 @@ class Training:
 
     def _complete(self) -> None:
         handle = self.handle
-        if handle is None or handle.durable.done() or self.now < self._durable_at:
+        if handle is None or handle.local.done() or self.now < self._durable_at:
             return
-        self._status.durable_seconds = self.costs.durable
+        self._status.local_seconds = self.costs.durable
         if self.fails:
             handle.fail(OSError("no space"))
         else:
-            handle.durable.set_result(handle.step)
+            handle.local.set_result(handle.step)
 
     def _save(self) -> None:
         self.policy.saving()
         setup = 20.0 if not self.saves else 1.0
         self._spend(0, self.costs.stall * setup)
-        self._status = SimpleNamespace(torn=(), diverged=(), fence_seconds=0.0, durable_seconds=0.0)
+        self._status = SimpleNamespace(
+            torn=(), diverged=(), tiers=(), fence_seconds=0.0, local_seconds=0.0
+        )
         native: Any = SimpleNamespace(status=lambda status=self._status: filled(status))
         self.handle = df.SaveHandle(self.step, native)
         self._durable_at, self._fence = self.now + self.costs.durable, self.costs.fence

@@ -17,7 +17,8 @@ def status(durable: float = 0.0, fence: float = 0.0) -> Any:
             **nothing,
             "torn": (),
             "diverged": (),
-            "durable_seconds": durable,
+            "tiers": (),
+            "local_seconds": durable,
             "fence_seconds": fence,
         }
     )
@@ -44,7 +45,7 @@ class Loop:
         self.meter.saving()
         self.now += inside
         self.meter.saved(handle)
-        handle.durable.set_result(1)
+        handle.local.set_result(1)
         return handle
 
     @property
