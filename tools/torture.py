@@ -64,6 +64,13 @@ RUNS = (
         {"DEEPFREEZE_ALL_ERRORS": "1"},
     ),
     Run(
+        "tiers",
+        "power cuts in random lives on two tiers, on simulated disks",
+        (f"{TESTS}/tiers/tiers_test",),
+        r"\d+ states after power cuts in \d+ lives",
+        {"DEEPFREEZE_TIER_STATES": "1000000"},
+    ),
+    Run(
         "crash_asan",
         "power cuts and errors as above, under ASan and UBSan",
         ("build/asan/tests/crash/crash_test", "--gtest_filter=*Random*:*Error*"),
