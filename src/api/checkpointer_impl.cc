@@ -25,6 +25,7 @@ namespace {
 
 // Longer waits would overflow the clock that they are added to.
 constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kLookMax = std::chrono::seconds(5);
 
 void note_sizes(const SavePlan& plan, SaveHandle::State& handle) {
   handle.status.bytes = plan.data_bytes();
@@ -249,8 +250,10 @@ std::vector<TierStatus> Checkpointer::Impl::tier_statuses() const {
 // A tier that is down must not keep the program from ending.
 void Checkpointer::Impl::drain_or_warn() {
   if (!flusher) return;
+  // Rank 0 copies; the others only look, and need not wait for as long.
+  const auto patience = ranks.commits() ? kWaitMax : kLookMax;
   const Status drained =
-      flusher->drain(std::min(options.drain_wait_max, kWaitMax), Flusher::OnFailure::kGiveUp);
+      flusher->drain(std::min(options.drain_wait_max, patience), Flusher::OnFailure::kGiveUp);
   if (!drained) log_warning(drained.error().within("close").message());
 }
 

@@ -67,7 +67,11 @@ Status FileCopy::may_go_on() const {
 }
 
 Status FileCopy::open() {
-  DF_TRY(file_, request_.from.open_read(path_, Access::kDirect));
+  auto opened = request_.from.open_read(path_, Access::kDirect);
+  // If all of the attempt is gone, the flush finds that out.
+  if (!opened && opened.error().code() == ErrorCode::kNotFound) return corrupt("it is missing");
+  if (!opened) return std::unexpected(opened.error());
+  file_ = *std::move(opened);
   DF_TRY(const std::uint64_t bytes, file_->size());
   if (bytes == request_.file.bytes) return {};
   return corrupt(fmt::format("it has {} bytes, the manifest says {}", bytes, request_.file.bytes));

@@ -112,9 +112,13 @@ Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to, const Cop
   return check_all_there(manifest, to.view());
 }
 
-// Nobody else completes or removes it.
+// Nobody else completes or removes what a flush has begun. What is committed stays, whoever did it:
+// a deletion there goes by the tier's own rules.
 void remove_begun(const Manifest& manifest, TierStore& to) {
   const AttemptName name{manifest.point.step, manifest.point.attempt_id};
+  const auto there = read_manifest(to.view(), name, manifest.run_id);
+  if (there && check_all_there(manifest, to.view())) return;
+  if (!there && there.error().code() != ErrorCode::kNotFound) return;
   const Status removed = remove_attempt(to.view(), name);
   if (!removed) {
     log_warning(fmt::format("a copy of a deleted checkpoint stays in {}: {}",

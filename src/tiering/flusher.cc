@@ -36,8 +36,7 @@ std::shared_ptr<Flusher> Flusher::start(Settings settings) {
 }
 
 Flusher::Flusher(Settings settings) : settings_(std::move(settings)) {
-  // The stores move on: const_cast is for the one time that settings_ is taken apart.
-  for (FarTier& tier : const_cast<Settings&>(settings_).tiers) {
+  for (FarTier& tier : settings_.tiers) {
     auto worker = std::make_unique<Worker>(std::move(tier));
     worker->report.place = worker->tier.place;
     workers_.push_back(std::move(worker));
@@ -73,10 +72,7 @@ void Flusher::stop(std::chrono::milliseconds patience) {
 
 void Flusher::wake() {
   const std::lock_guard lock(mutex_);
-  for (const auto& worker : workers_) {
-    worker->has_work = true;
-    ++worker->wakes;
-  }
+  for (const auto& worker : workers_) worker->give_work();
   changed_.notify_all();
 }
 
@@ -88,9 +84,8 @@ std::uint64_t Flusher::wakes_of(std::size_t number) const {
 // False: the flusher stops.
 bool Flusher::await_work(Worker& worker) {
   std::unique_lock lock(mutex_);
-  const auto may_work = [&] { return worker.has_work && !worker.report.is_over; };
-  while (!is_stopping() && !(may_work() && Monotonic::now() >= worker.next_try)) {
-    if (may_work()) {
+  while (!is_stopping() && !(worker.has_work && Monotonic::now() >= worker.next_try)) {
+    if (worker.has_work) {
       changed_.wait_until(lock, worker.next_try);
     } else {
       changed_.wait(lock);
@@ -126,24 +121,31 @@ void Flusher::note_pass(std::size_t number, std::uint64_t wakes, const Status& d
     TierReport& report = worker.report;
     report.copying.reset();
     report.bytes_sent = 0;
+    worker.progressed = Monotonic::now();
     if (done) {
       report.error.reset();
+      report.is_over = false;
       worker.pause = kFlushPauseMin;
       worker.has_work = worker.wakes != wakes;
+    } else if (done.error().code() == ErrorCode::kGone) {  // the next look does without it
+      worker.next_try = Monotonic::now() + kFlushPauseMin;
     } else if (done.error().code() != ErrorCode::kCancelled) {
-      report.is_over = is_final(done.error());
-      is_news = !report.error || report.is_over;
+      const bool is_over = is_final(done.error());
+      is_news = !report.error || (is_over && !report.is_over);
+      report.is_over = is_over;
       report.error = done.error();
       ++report.failures;
       worker.next_try = Monotonic::now() + worker.pause;
       worker.pause = std::min(2 * worker.pause, kFlushPauseMax);
+      // Only a claim of our own, or a restore, changes that: it is looked at again at the next one.
+      if (is_over) worker.has_work = worker.wakes != wakes;
     }
     changed_.notify_all();
   }
+  if (!done && is_final(done.error())) end_tier(number, done.error());
   if (!is_news) return;
   log_warning("checkpoints wait to be copied to " + worker.tier.place + ": " +
               done.error().message());
-  if (is_final(done.error())) end_tier(number, done.error());
 }
 
 // Nobody who waits shall wait for ever.
@@ -172,7 +174,8 @@ Status Flusher::look(Round& round) {
   Worker& worker = *workers_[round.number];
   DF_TRY(const bool in_place, worker.tier.store->view().is_in_place());
   if (!in_place) {
-    return fail(ErrorCode::kIo, worker.tier.place + " was moved or replaced while it was open");
+    return fail(ErrorCode::kIo,
+                worker.tier.place + " was moved or replaced while it was open: open the run anew");
   }
   DF_TRY(RunListing there, copy_history(*round.listing, *round.near, *worker.tier.store));
   DF_TRY_VOID(settle_seen(round, there));
@@ -188,7 +191,9 @@ Status Flusher::settle_seen(const Round& round, RunListing& there) {
   Worker& worker = *workers_[round.number];
   for (const AttemptState& attempt : there.attempts) {
     if (!attempt.committed() || is_among(worker.settled, attempt.name)) continue;
-    DF_TRY_VOID(worker.tier.store->settle(attempt_dir_name(attempt.name)));
+    const Status settled = worker.tier.store->settle(attempt_dir_name(attempt.name));
+    if (!settled && settled.error().code() == ErrorCode::kNotFound) continue;  // deleted meanwhile
+    DF_TRY_VOID(settled);
     worker.settled.push_back(attempt.name);
   }
   std::erase_if(worker.settled,
@@ -204,10 +209,24 @@ Status Flusher::pass(std::size_t number) {
     DF_TRY_VOID(look(round));
     const std::vector<Manifest> waiting = due(round);
     tell_awaited(round, waiting);
-    DF_TRY_VOID(bring_all(round, waiting));
-    collect(round);
+    const Status brought = bring_all(round, waiting);
+    collect(round);  // after a failure, too: it may have been for want of space
+    DF_TRY_VOID(brought);
     if (waiting.empty()) return {};
   }
+  return {};
+}
+
+// For a rank that does not commit: the tier as it is now, perhaps without a run yet.
+Status Flusher::look_only(const Round& round, std::size_t number) {
+  Vfs& view = workers_[number]->tier.store->view();
+  auto there = read_run(view);
+  if (!there && there.error().code() == ErrorCode::kNotFound) there = RunListing{};
+  if (!there) return std::unexpected(there.error());
+  DF_TRY_VOID(check_same_history(*round.near, view));
+  if (number == round.number) DF_TRY_VOID(settle_seen(round, *there));
+  const std::lock_guard lock(mutex_);
+  workers_[number]->listing = std::make_shared<RunListing>(*std::move(there));
   return {};
 }
 
@@ -256,12 +275,7 @@ Status Flusher::watch(std::size_t number) {
     DF_TRY(Round round, begin_round(number));
     if (number == 0) mend_all(*round.near);
     if (round.awaited.empty()) return {};
-    DF_TRY(RunListing there, read_run(workers_[number]->tier.store->view()));
-    DF_TRY_VOID(settle_seen(round, there));
-    {
-      const std::lock_guard lock(mutex_);
-      workers_[number]->listing = std::make_shared<RunListing>(std::move(there));
-    }
+    for (std::size_t i = 0; i <= number; ++i) DF_TRY_VOID(look_only(round, i));
     tell_awaited(round, due(round));
     std::unique_lock lock(mutex_);
     if (!is_stopping()) changed_.wait_for(lock, pause);
@@ -304,13 +318,15 @@ void Flusher::note_brought(std::size_t number, const Manifest& manifest) {
   worker.settled.push_back(name_of(manifest));
   const std::lock_guard lock(mutex_);
   auto listing = std::make_shared<RunListing>(*worker.listing);
+  std::erase_if(listing->attempts, [&](const AttemptState& attempt) {
+    return attempt.name == name_of(manifest);  // as it was before
+  });
   listing->attempts.push_back({.name = name_of(manifest), .manifest = manifest, .fault = {}});
   worker.listing = std::move(listing);
   worker.report.copying.reset();
   ++worker.report.committed;
   for (std::size_t farther = number + 1; farther < workers_.size(); ++farther) {
-    workers_[farther]->has_work = true;
-    ++workers_[farther]->wakes;
+    workers_[farther]->give_work();
   }
   changed_.notify_all();
 }
@@ -336,17 +352,22 @@ Status Flusher::copy_from_nearest(const Round& round, const Manifest& manifest) 
         const std::lock_guard lock(mutex_);
         worker.report.bytes_sent += bytes;
         worker.report.bytes_total += bytes;
+        worker.progressed = Monotonic::now();
       }};
-  Status last = fail(ErrorCode::kGone, "no nearer tier has it any more");
+  std::optional<Error> passing;  // rather than this one: it may be over at the next try
+  std::optional<Error> last;
   for (std::size_t source = 0; source <= round.number; ++source) {
     if (!is_committed_in(*tiers[source].listing, name_of(manifest))) continue;
     Vfs& from = source == 0 ? *round.near : workers_[source - 1]->tier.store->view();
-    last = flush_attempt(from, manifest, *worker.tier.store, settings, round.near.get());
-    const bool may_be_better = !last && (last.error().code() == ErrorCode::kCorrupt ||
-                                         last.error().code() == ErrorCode::kGone);
-    if (!may_be_better) return last;
+    const Status brought =
+        flush_attempt(from, manifest, *worker.tier.store, settings, round.near.get());
+    if (brought || is_final(brought.error()) || is_stopping()) return brought;
+    last = brought.error();
+    if (last->code() != ErrorCode::kCorrupt && last->code() != ErrorCode::kGone) passing = last;
   }
-  return last;  // a failure, so that a pause comes before the next look
+  if (passing) return std::unexpected(*passing);
+  if (last) return std::unexpected(*last);
+  return fail(ErrorCode::kGone, "no nearer tier has it any more");
 }
 
 std::vector<TierSeen> Flusher::seen(const std::shared_ptr<const RunListing>& near) const {
@@ -402,7 +423,7 @@ Status Flusher::drain(std::chrono::milliseconds timeout, OnFailure on_failure) {
   const auto is_over = [&] {
     if (is_stopping()) return true;
     for (std::size_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i]->has_work && !workers_[i]->report.is_over && !has_failed(i)) return false;
+      if (workers_[i]->has_work && !has_failed(i)) return false;
     }
     return true;
   };

@@ -32,6 +32,8 @@ inline constexpr std::chrono::milliseconds kWatchPauseMax{1'000};
 // After it stop() leaves threads behind that a file system does not let go.
 inline constexpr std::chrono::milliseconds kStopMax{10'000};
 inline constexpr std::size_t kMendsMax = 1000;
+// A tier that does nothing for so long, while it has something to do, counts as failing.
+inline constexpr std::chrono::seconds kStallMax{60};
 
 struct FarTier {
   std::string place;  // as the user gave it
@@ -53,7 +55,7 @@ struct TierReport {
   std::vector<AttemptName> unreadable = {};  // no nearer copy of them verifies
   std::uint64_t failures = 0;
   std::optional<Error> error = {};  // of the last try, if it failed
-  bool is_over = false;             // another process continues the run there: no more tries
+  bool is_over = false;             // another process continues the run there
 };
 
 // A bad copy of a file, on a tier counted from the nearest, 0.
@@ -124,9 +126,16 @@ class Flusher {
     bool has_work = true;     // until a pass has found nothing to do
     std::uint64_t wakes = 0;  // so far
     Monotonic::time_point next_try{};
+    Monotonic::time_point progressed = Monotonic::now();  // bytes, or the end of a pass
     std::chrono::milliseconds pause = kFlushPauseMin;
     bool has_ended = false;
     std::thread thread;
+
+    void give_work() {
+      if (!has_work) progressed = Monotonic::now();  // an idle tier is not a failing one
+      has_work = true;
+      ++wakes;
+    }
   };
   // One look at the tiers, and the work that follows from it.
   struct Round {
@@ -142,6 +151,7 @@ class Flusher {
   [[nodiscard]] Status try_pass(std::size_t number);
   [[nodiscard]] Status pass(std::size_t number);
   [[nodiscard]] Status watch(std::size_t number);
+  [[nodiscard]] Status look_only(const Round& round, std::size_t number);
   [[nodiscard]] Result<Round> begin_round(std::size_t number);
   [[nodiscard]] Status look(Round& round);
   [[nodiscard]] Status settle_seen(const Round& round, RunListing& there);
@@ -157,6 +167,8 @@ class Flusher {
   void collect(const Round& round);
   void collect_near(const Round& round);
   void collect_far(const Round& round);
+  void remove_partial(const Round& round, const RunListing& there);
+  [[nodiscard]] bool is_failing(const Worker& worker) const;
   [[nodiscard]] bool is_there_now(std::size_t number, const AttemptName& name) const;
   [[nodiscard]] std::vector<AttemptName> held_by_tiers(
       const std::shared_ptr<const RunListing>& near, bool with_committed) const;
@@ -171,7 +183,7 @@ class Flusher {
   [[nodiscard]] Status drained() const;
   [[nodiscard]] std::string behind() const;
 
-  const Settings settings_;
+  Settings settings_;  // its tiers have moved to the workers
   std::atomic<bool> stop_{false};
   mutable std::mutex mutex_;
   std::condition_variable changed_;

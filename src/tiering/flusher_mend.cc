@@ -16,8 +16,7 @@ void Flusher::mend(Mend wanted) {
   const bool is_known = std::ranges::find(mends_, wanted) != mends_.end();
   if (is_known || mends_.size() == kMendsMax) return;  // the next restore comes upon the rest
   mends_.push_back(std::move(wanted));
-  workers_.front()->has_work = true;
-  ++workers_.front()->wakes;
+  workers_.front()->give_work();
   changed_.notify_all();
 }
 
@@ -40,7 +39,12 @@ void Flusher::mend_all(Vfs& near) {
   }
   if (mends.empty()) return;
   const std::lock_guard lock(mutex_);
-  for (const auto& worker : workers_) worker->report.unreadable.clear();  // worth another try
+  for (const auto& worker : workers_) {  // worth another try
+    if (worker->report.unreadable.empty()) continue;
+    worker->report.unreadable.clear();
+    worker->give_work();
+  }
+  changed_.notify_all();
 }
 
 // Only while the tier counts the attempt as committed: a deletion is not undone.
@@ -64,7 +68,11 @@ Status Flusher::mend_one(const Mend& wanted, Vfs& near) {
     if (last) break;
   }
   DF_TRY_VOID(last);
-  if (!read_manifest(bad.view(), name, wanted.manifest.run_id)) {
+  const auto still = read_manifest(bad.view(), name, wanted.manifest.run_id);
+  if (!still && still.error().code() != ErrorCode::kNotFound) {
+    return std::unexpected(still.error());
+  }
+  if (!still) {
     std::ignore = remove_attempt(bad.view(), name);  // deleted meanwhile
     return fail(ErrorCode::kCancelled, "it was deleted meanwhile");
   }

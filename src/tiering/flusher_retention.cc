@@ -1,6 +1,9 @@
 // Flusher's deletions, on the first tier and on its own, and what others may not delete.
+#include <algorithm>
+
 #include "base/log.h"
 #include "manifest/claims.h"
+#include "manifest/commit.h"
 #include "manifest/retention.h"
 #include "tiering/flusher.h"
 #include "tiering/history_copy.h"
@@ -22,10 +25,14 @@ void Flusher::collect_near(const Round& round) {
     const auto near = std::make_shared<RunListing>(listing);
     std::vector<AttemptName> names = held_by_tiers(near, false);
     // A listing may be old: the copy that the deletion relies on is looked for right before it.
+    // Only on the tier of this thread: another one may hang, and its own thread looks there.
+    const std::vector<TierSeen> tiers = seen(near);
     for (const AttemptName& name : expired(listing, settings_.near_keep)) {
-      for (std::size_t i = 0; i < workers_.size() && !is_among(names, name); ++i) {
-        if (!is_there_now(i, name)) names.push_back(name);
-      }
+      const bool is_here = is_committed_in(*tiers[round.number + 1].listing, name);
+      const bool is_elsewhere =
+          std::any_of(tiers.begin() + 1, tiers.end(),
+                      [&](const TierSeen& tier) { return is_committed_in(*tier.listing, name); });
+      if (is_here ? !is_there_now(round.number, name) : is_elsewhere) names.push_back(name);
     }
     return names;
   };
@@ -34,15 +41,7 @@ void Flusher::collect_near(const Round& round) {
   log_warning("old checkpoints stay: " + collected.error().message());
 }
 
-// True, too, if the tier was not known to have it.
 bool Flusher::is_there_now(std::size_t number, const AttemptName& name) const {
-  std::shared_ptr<const RunListing> listing;
-  {
-    const std::lock_guard lock(mutex_);
-    if (workers_[number]->report.is_over) return true;
-    listing = workers_[number]->listing;
-  }
-  if (!is_committed_in(*listing, name)) return true;
   return read_manifest(workers_[number]->tier.store->view(), name, "").has_value();
 }
 
@@ -52,8 +51,10 @@ void Flusher::collect_far(const Round& round) {
   Worker& worker = *workers_[round.number];
   if (!has_rule(worker.tier.keep)) return;
   const auto near = read_run(*round.near);
-  if (!near || !copy_history(*near, *round.near, *worker.tier.store))
-    return;  // the next pass tells
+  if (!near) return;
+  const auto there = copy_history(*near, *round.near, *worker.tier.store);
+  if (!there) return;  // the next pass tells
+  remove_partial(round, *there);
   const auto held = [&](const RunListing&) {
     return held_on(seen(round.listing), round.number + 1);
   };
@@ -61,6 +62,23 @@ void Flusher::collect_far(const Round& round) {
       collect_garbage(worker.tier.store->view(), worker.tier.keep, {.held = held});
   if (collected) return;
   log_warning("old checkpoints stay on " + worker.tier.place + ": " + collected.error().message());
+}
+
+// What a flush has begun and nobody will complete: it would fill the tier.
+void Flusher::remove_partial(const Round& round, const RunListing& there) {
+  Worker& worker = *workers_[round.number];
+  const std::vector<Manifest> waiting = waiting_for(seen(round.listing), round.number + 1);
+  for (const AttemptState& attempt : there.attempts) {
+    if (!attempt.undecided()) continue;
+    const bool is_wanted = std::ranges::any_of(
+        waiting, [&](const Manifest& manifest) { return name_of(manifest) == attempt.name; });
+    if (!is_wanted) std::ignore = remove_attempt(worker.tier.store->view(), attempt.name);
+  }
+}
+
+bool Flusher::is_failing(const Worker& worker) const {
+  return worker.report.error ||
+         (worker.has_work && Monotonic::now() - worker.progressed > kStallMax);
 }
 
 // A tier that is over holds nothing. One that fails and has no rules, which would name everything,
@@ -76,7 +94,7 @@ std::vector<AttemptName> Flusher::held_by_tiers(const std::shared_ptr<const RunL
     if (report.is_over) continue;
     if (report.copying) held.push_back(*report.copying);
     std::vector<Manifest> due = waiting_for(tiers, i + 1);
-    if (report.error && !has_rule(tiers[i + 1].keep) && due.size() > 1) due.resize(1);
+    if (is_failing(*workers_[i]) && !has_rule(tiers[i + 1].keep) && due.size() > 1) due.resize(1);
     for (const Manifest& manifest : due) {
       if (is_among(waiting, name_of(manifest))) held.push_back(name_of(manifest));
     }

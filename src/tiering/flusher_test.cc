@@ -10,6 +10,7 @@
 #include "manifest/commit.h"
 #include "manifest/retention.h"
 #include "support/passing_vfs.h"
+#include "tiering/merged_run.h"
 #include "tiering/tiers_fixture.h"
 
 namespace deepfreeze {
@@ -383,6 +384,68 @@ TEST_F(FlusherTest, ATierThatIsOverHoldsNothingAndTellsThoseWhoWait) {
   EXPECT_TRUE(flusher->held(read_run(near_).value()).empty());
   while (left_out().empty()) std::this_thread::yield();
   EXPECT_EQ(left_out(), Steps{2});
+}
+
+// Another flusher was faster, and the nearer copy has gone since: the far one stays.
+TEST_F(FlusherTest, AFlushThatComesLateDeletesNoCommittedCopy) {
+  const Manifest saved = run_.save(1);
+  run_.save(2);
+  VfsTierStore store(disk_);
+  ASSERT_EQ(text_of(flush_to(near_, saved, store)), "");
+  ASSERT_TRUE(remove_attempt(near_, name_of(saved)));
+  RateLimit unlimited(0);
+  const std::atomic<bool> never{false};
+  const Status late =
+      flush_attempt(near_, saved, store, {.rate = unlimited, .stop = never}, &near_);
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code(), ErrorCode::kGone);
+  EXPECT_TRUE(has_committed(disk_, saved));
+  EXPECT_EQ(broken_tier(disk_, run_.run_id()), "");
+}
+
+TEST_F(FlusherTest, ATierThatIsOverIsLookedAtAgainAfterAClaim) {
+  const auto flusher = start(several(far(disk_)));
+  run_.save(1);
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  const GenerationRecord other = claim_generation(disk_, run_.run_id(), {}).value();
+  save_awaited(2);
+  EXPECT_FALSE(flusher->drain(kDeadline));
+  save_awaited(3);  // later ones are told, too
+  EXPECT_FALSE(flusher->drain(kDeadline));
+  while (left_out().size() < 2) std::this_thread::yield();
+  ASSERT_TRUE(adopt_history(near_, disk_));  // as a restore does
+  run_.claim({});
+  EXPECT_GT(read_run(near_)->claims.back().generation, other.generation);
+  EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_FALSE(flusher->reports()[0].is_over);
+}
+
+// A full tier gets room by its own rules, although the copies fail.
+TEST_F(FlusherTest, AFullTierIsTidied) {
+  for (std::uint64_t step = 1; step <= 3; ++step) run_.save(step);
+  generation_ = 1;
+  {
+    const auto all = start(several(far(disk_)));
+    ASSERT_EQ(text_of(all->drain(kDeadline)), "");
+  }
+  for (std::uint64_t step = 4; step <= 5; ++step) run_.save(step);
+  disk_.set_bytes_free(7000);  // for one more
+  const auto flusher = start(several(far(disk_, {.last = 1, .every = {}, .best = {}})));
+  EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(disk_), Steps{5});
+}
+
+TEST_F(FlusherTest, WhatAFlushHasBegunAndNobodyWantsIsRemoved) {
+  const Manifest first = run_.save(1);
+  VfsTierStore store(disk_);
+  ASSERT_TRUE(fail_points::arm("flush.settled=error"));
+  EXPECT_FALSE(flush_to(near_, first, store));
+  fail_points::disarm();
+  run_.save(2);
+  generation_ = 1;
+  const auto flusher = start(several(far(disk_, {.last = 1, .every = {}, .best = {}})));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(read_run(disk_)->attempts.size(), 1U);
 }
 
 TEST_F(FlusherTest, AFailingTierWithoutRulesHoldsTheNewestAlone) {

@@ -62,7 +62,10 @@ Result<RunListing> copy_history(const RunListing& listing, Vfs& from, TierStore&
                     "its own",
                     view.path_of(""), there.run.run_id, from.path_of(""), listing.run.run_id));
   }
-  DF_TRY_VOID(compare_claims(listing.claims, there.claims, from, view));
+  if (!compare_claims(listing.claims, there.claims, from, view)) {
+    DF_TRY(const std::vector<Claim> now, read_claims(from));  // the listing may be the older one
+    DF_TRY_VOID(compare_claims(now, there.claims, from, view));
+  }
   const auto names = view.list("");
   if (!names) return std::unexpected(names.error());
   const bool has_run_file = std::ranges::find(*names, kRunFile, &DirEntry::name) != names->end();
@@ -79,8 +82,8 @@ Result<RunListing> copy_history(const RunListing& listing, Vfs& from, TierStore&
 }
 
 Status check_same_history(Vfs& from, Vfs& to) {
+  DF_TRY(const std::vector<Claim> there, read_claims(to));  // first: a claim is made here before
   DF_TRY(const std::vector<Claim> here, read_claims(from));
-  DF_TRY(const std::vector<Claim> there, read_claims(to));
   return compare_claims(here, there, from, to);
 }
 

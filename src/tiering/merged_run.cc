@@ -30,9 +30,8 @@ void add_claim(RunListing& all, const Claim& claim) {
   }
 }
 
-// Another rank may be faster; it takes the same file.
-Status take_file(const std::string& name, Vfs& near, Vfs& far) {
-  DF_TRY(const std::string text, read_file(far, name, kRecordBytesMax));
+// Another rank may be faster; it takes the same.
+Status take(const std::string& name, const std::string& text, Vfs& near) {
   VfsTierStore store(near);
   const Status put = put_text(store, name, text);
   if (!put && put.error().code() != ErrorCode::kExists) return put;
@@ -49,7 +48,8 @@ Status take_claim(const RunListing& here, const Claim& claim, Vfs& near, Vfs& fa
                             "Open one of the two by its own path, with a new first directory",
                             claim.generation, here.run.run_id, near.path_of(""), far.path_of("")));
   }
-  return take_file(name, near, far);
+  DF_TRY(const std::string text, read_file(far, name, kRecordBytesMax));
+  return take(name, text, near);
 }
 
 }  // namespace
@@ -67,15 +67,16 @@ RunListing merge(std::span<const RunListing> listings) {
   return all;
 }
 
+// The newest claim first and the run's record last: in between, nobody takes the directory for a
+// run that lacks claims.
 Status adopt_history(Vfs& near, Vfs& far) {
   const auto there = read_run(far);
   if (!there && there.error().code() == ErrorCode::kNotFound) return {};
   if (!there) return std::unexpected(there.error());
   auto here = read_run(near);
-  if (!here && here.error().code() == ErrorCode::kNotFound) {
-    DF_TRY_VOID(take_file(std::string(kRunFile), near, far));
-    here = read_run(near);
-  }
+  const bool is_new = !here && here.error().code() == ErrorCode::kNotFound;
+  if (is_new)
+    here = RunListing{.run = there->run, .attempts = {}, .half_deleted = {}, .claims = {}};
   if (!here) return std::unexpected(here.error());
   if (here->run.run_id != there->run.run_id) {
     return fail(
@@ -84,8 +85,10 @@ Status adopt_history(Vfs& near, Vfs& far) {
                     "its own",
                     near.path_of(""), here->run.run_id, far.path_of(""), there->run.run_id));
   }
-  for (const Claim& claim : there->claims) DF_TRY_VOID(take_claim(*here, claim, near, far));
-  return {};
+  for (auto claim = there->claims.rbegin(); claim != there->claims.rend(); ++claim) {
+    DF_TRY_VOID(take_claim(*here, *claim, near, far));
+  }
+  return is_new ? take(std::string(kRunFile), encode_run(there->run), near) : Status{};
 }
 
 }  // namespace deepfreeze

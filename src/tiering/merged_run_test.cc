@@ -9,6 +9,11 @@ namespace {
 
 class MergedRunTest : public testing::Test {
  protected:
+  MergedRunTest() {
+    set_log_sink([](std::string_view) {});
+  }  // records are rebuilt
+  ~MergedRunTest() override { set_log_sink({}); }
+
   [[nodiscard]] RunListing merged() {
     const std::vector<RunListing> listings = {read_run(near_).value(), read_run(far_).value()};
     return merge(listings);

@@ -74,7 +74,8 @@ class Case:
 
     def program(self, words: tuple[str, ...], fail_points: str = "") -> int:
         """Runs the program; its exit status. Its output goes to the log."""
-        command = [find_program(), words[0], str(self.run), *words[1:]]
+        more = [word.format(run=self.run) for word in words[1:]]
+        command = [find_program(), words[0], str(self.run), *more]
         environment = {**os.environ, "DEEPFREEZE_FAIL": fail_points}
         done = subprocess.run(
             command, env=environment, check=False, stdout=self.log, stderr=self.log,
@@ -151,6 +152,7 @@ WAYS = {
     ),
     "repair": Way(damaged_manifest, ("repair.",), program=("doctor", "--repair")),
     "scrub": Way(three_steps, ("scrub.",), program=("scrub",)),
+    "flush": Way(three_steps, ("tier.", "flush."), program=("flush", "{run}-far")),
 }
 
 

@@ -48,8 +48,10 @@ def close_engine(engine: _core.Engine, completer: Completer, owner: int) -> None
     try:
         engine.fence_all()
         completer.join_or_give_up()  # it confirms the save in flight
-        engine.close()
-        completer.settle_late()
+        try:
+            engine.close()
+        finally:
+            completer.settle_late()
     except CheckpointError as error:
         with contextlib.suppress(Exception):
             log.error("close: %s", error)
@@ -64,6 +66,7 @@ def end_engine(engine: _core.Engine, completer: Completer, path: os.PathLike[str
     if completer.gave_up:
         # Joining the engine's threads could wait for ever: leave them to the process's end.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+        completer.fail_late()
     else:
         try:
             engine.close()  # it waits for the tiers

@@ -21,6 +21,7 @@ from deepfreeze.saving.handle import (
 log = logging.getLogger("deepfreeze")
 
 _LINGER_SECONDS = 5.0  # how long the thread waits for another save
+_LATE_SECONDS = 0.5  # how often it asks for saves that are on their way to tiers
 _END_NOTICED_SECONDS = 0.05  # how soon it then notices that the program has ended
 _JOIN_SECONDS = 2.0  # for a thread that has nothing left to do
 _NAMED_MAX = 5  # tensors, and ranks of each, in a warning
@@ -62,6 +63,7 @@ class Completer:
         self._lock = threading.RLock()  # a signal handler may ask while its own thread holds it
         self._changed = threading.Condition(self._lock)
         self._todo: deque[SaveHandle] = deque()
+        self._settling = threading.RLock()  # one thread at a time tells those who wait
         self._late: list[SaveHandle] = []  # committed, and on their way to farther tiers
         self._thread: threading.Thread | None = None
         self._ending = False  # close() was called: don't linger
@@ -175,18 +177,19 @@ class Completer:
                 return  # an interrupt came while it was started, and another thread replaced it
         while True:
             self._complete_all()
+            self.settle_late()
             with self._changed:
                 if not self._todo and not self._lingered():
                     self._thread = None
                     return
 
     def _lingered(self) -> bool:
-        """Whether another save came before the program ended or the time was over."""
-        ends = time.monotonic() + _LINGER_SECONDS
+        """Whether another save came before the program ended or the time was over, or saves are
+        still on their way to tiers."""
+        ends = time.monotonic() + (_LATE_SECONDS if self._late else _LINGER_SECONDS)
         while not (self._todo or self._ending):
-            self.settle_late()
-            if not self._late and time.monotonic() > ends:
-                return False
+            if time.monotonic() > ends:
+                return bool(self._late)
             if not threading.main_thread().is_alive():
                 return False
             self._changed.wait(_END_NOTICED_SECONDS)
@@ -194,13 +197,25 @@ class Completer:
 
     def settle_late(self) -> None:
         """Gives the handles that farther tiers have settled their last result."""
+        with self._settling:
+            with self._lock:
+                late = list(self._late)
+            arrived = [handle for handle in late if self._has_arrived(handle)]
+            if arrived:
+                with self._lock:
+                    self._late = [handle for handle in self._late if handle not in arrived]
+
+    def fail_late(self) -> None:
+        """Ends the wait for tiers: the engine is not asked any more."""
         with self._lock:
             late, self._late = self._late, []
-        waiting = [handle for handle in late if not self._has_arrived(handle)]
-        with self._lock:
-            self._late = waiting + self._late
+        for handle in late:
+            if not handle.durable.done():
+                handle.fail(ExitDeadlineError(f"step {handle.step} was still on its way to a tier"))
 
     def _has_arrived(self, handle: SaveHandle) -> bool:
+        if handle.durable.done():  # a thread that waits for it has looked
+            return True
         arrived = handle.arrived(self._saved)
         if arrived and self._settled is not None:
             self._settled(handle)

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol
@@ -95,6 +95,8 @@ class SaveHandle:
         check_process(self._owner)
         future: Future[int] = getattr(self, level)
         try:
+            if level == "durable":
+                self._await_tiers(timeout)
             future.result(timeout)
             return
         except FutureTimeoutError:
@@ -105,6 +107,19 @@ class SaveHandle:
             ) from None
         finally:
             self.told = self.told or (future.done() and future.exception() is not None)
+
+    def _await_tiers(self, timeout: float | None) -> None:
+        """Once the program has ended, no thread of ours looks at the tiers: this one does."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        while not self.durable.done():
+            left = _POLL_SECONDS if ends is None else min(_POLL_SECONDS, ends - time.monotonic())
+            if left <= 0:
+                return
+            with contextlib.suppress(FutureTimeoutError):
+                self.durable.exception(left)
+            has_ended = not threading.main_thread().is_alive()
+            if has_ended and self.local.done() and self.local.exception() is None:
+                self.arrived()
 
     def __repr__(self) -> str:
         return f"<SaveHandle of step {self.step}: {self._how_far()}>"
@@ -179,16 +194,20 @@ class SaveHandle:
         that waits.
         """
         assert self._native is not None
+        if self.durable.done():
+            return True
         try:
             self._native.wait("durable", 0)
         except TimeoutError:
             return False
         except CheckpointError as error:  # it was left out; the save is none the worse
-            self.durable.set_exception(error)
+            with contextlib.suppress(InvalidStateError):  # another thread was faster
+                self.durable.set_exception(error)
             return True
         if saved is not None:
             saved(self)
-        self.durable.set_result(self.step)
+        with contextlib.suppress(InvalidStateError):
+            self.durable.set_result(self.step)
         return True
 
     def _capture(self, native: _core.SaveHandle, deadline: ExitDeadline) -> None:
