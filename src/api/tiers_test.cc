@@ -287,7 +287,7 @@ TEST_F(FarTiersTest, DurableIsOnTheLastTierForEveryRank) {
   };
   ThreadRanks(2).run([&](std::uint32_t, const std::shared_ptr<RankGroup>& group) {
     Checkpointer run = open_as(group);
-    for (const std::uint64_t step : {1, 2}) {
+    for (const std::uint64_t step : {1U, 2U}) {
       ASSERT_TRUE(save(run, step).wait(Level::kDurable, kDeadline));
       EXPECT_EQ(steps_of(far()).front(), step);
     }

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/rate_limit.h"
 #include "inspect/checkup.h"
 #include "manifest/scrub_memory.h"
-#include "base/rate_limit.h"
 
 namespace deepfreeze {
 

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string>
 
-#include "restore/opened_run.h"
 #include "base/rate_limit.h"
+#include "restore/opened_run.h"
 #include "storage/vfs.h"
 
 namespace deepfreeze {
