@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -28,7 +29,10 @@ class EngineTest : public testing::Test {
   EngineTest() {
     std::string pattern = testing::TempDir() + "/engine-XXXXXX";
     root_ = ::mkdtemp(pattern.data());
-    set_log_sink([this](std::string_view line) { warnings_.emplace_back(line); });
+    set_log_sink([this](std::string_view line) {
+      const std::lock_guard lock(warnings_mutex_);  // threads of the engine log, too
+      warnings_.emplace_back(line);
+    });
   }
   ~EngineTest() override {
     fail_points::disarm();
@@ -45,6 +49,7 @@ class EngineTest : public testing::Test {
   [[nodiscard]] fs::path run_dir() const { return root_ / "run"; }
 
   fs::path root_;
+  std::mutex warnings_mutex_;
   std::vector<std::string> warnings_;
 };
 

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <thread>
 
 #include "base/fail_point.h"
@@ -22,6 +21,12 @@ constexpr std::chrono::seconds kDeadline{60};  // for waits that must not hang
 class SwitchedVfs final : public PassingVfs {
  public:
   using PassingVfs::PassingVfs;
+  SwitchedVfs(const SwitchedVfs&) = delete;
+  SwitchedVfs& operator=(const SwitchedVfs&) = delete;
+  ~SwitchedVfs() override {
+    if (is_gone_ != nullptr) *is_gone_ = true;
+  }
+  void tell_end(std::atomic<bool>& is_gone) { is_gone_ = &is_gone; }
   void turn(bool on) { on_.store(on); }
 
   Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
@@ -51,12 +56,8 @@ class SwitchedVfs final : public PassingVfs {
   std::atomic<bool> writes_{true};
   std::atomic<bool> hangs_{false};
   std::atomic<bool> hanging_{false};
+  std::atomic<bool>* is_gone_ = nullptr;
 };
-
-std::ptrdiff_t thread_count() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
-                       std::filesystem::directory_iterator());
-}
 
 class FlusherTest : public testing::Test {
  protected:
@@ -517,16 +518,20 @@ TEST_F(FlusherTest, StopEndsASlowCopyAtOnce) {
 // A file system that does not answer, as a hard mount whose server is away.
 TEST_F(FlusherTest, AThreadThatHangsIsLeftBehind) {
   run_.save(1);
-  const auto threads = thread_count();
-  SwitchedVfs switched(disk_);
+  std::atomic<bool> is_gone{false};
+  auto owned = std::make_unique<SwitchedVfs>(disk_);
+  SwitchedVfs& switched = *owned;
   switched.hang(true);
-  const auto flusher = start(several(far(switched)));
-  flusher->wake();
+  switched.tell_end(is_gone);
+  FarTier tier{.place = "far", .store = std::make_unique<VfsTierStore>(std::move(owned))};
+  auto flusher = start(several(std::move(tier)));
   while (!switched.is_hanging()) std::this_thread::yield();
   flusher->stop(std::chrono::milliseconds(50));
   EXPECT_EQ(logged("does not answer"), 1U);
-  switched.hang(false);  // its server is back: the thread ends by itself
-  while (thread_count() > threads) std::this_thread::yield();
+  flusher.reset();
+  EXPECT_FALSE(is_gone);  // the thread still has it
+  switched.hang(false);   // its server is back
+  while (!is_gone) std::this_thread::yield();
 }
 
 }  // namespace
