@@ -16,7 +16,7 @@ using nlohmann::json;
 class FlushVerbTest : public testing::Test {
  protected:
   FlushVerbTest() {
-    for (const std::uint64_t step : {1, 2, 3}) {
+    for (const std::uint64_t step : {1U, 2U, 3U}) {
       run_.save({.step = step, .ranks = {{f32_tensor("w", {static_cast<float>(step)})}}});
     }
     far_ = run_.text() + "-far";
