@@ -1,6 +1,7 @@
 #include "tiering/flusher.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "base/named_threads.h"
@@ -181,7 +182,16 @@ Status Flusher::look(Round& round) {
   DF_TRY_VOID(settle_seen(round, there));
   mend_manifests(round, there);
   const std::lock_guard lock(mutex_);
-  worker.listing = std::make_shared<RunListing>(std::move(there));
+  const auto before = std::exchange(worker.listing, std::make_shared<RunListing>(std::move(there)));
+  for (std::size_t farther = round.number + 1; farther < workers_.size(); ++farther) {
+    // This tier may have a copy that the nearest one has not.
+    std::vector<AttemptName>& unreadable = workers_[farther]->report.unreadable;
+    const auto erased = std::erase_if(unreadable, [&](const AttemptName& name) {
+      return is_committed_in(*worker.listing, name) && !is_committed_in(*before, name);
+    });
+    if (erased > 0) workers_[farther]->give_work();
+  }
+  changed_.notify_all();
   return {};
 }
 
@@ -300,7 +310,8 @@ Status Flusher::bring_all(const Round& round, std::span<const Manifest> waiting)
 }
 
 Status Flusher::bring(const Round& round, const Manifest& manifest) {
-  const Status brought = copy_from_nearest(round, manifest);
+  const std::vector<TierSeen> tiers = seen(round.listing);
+  const Status brought = copy_from_nearest(round, manifest, tiers);
   if (brought) {
     note_brought(round.number, manifest);
     if (is_among(round.awaited, name_of(manifest))) {
@@ -309,7 +320,7 @@ Status Flusher::bring(const Round& round, const Manifest& manifest) {
     return {};
   }
   if (brought.error().code() != ErrorCode::kCorrupt) return brought;
-  note_unreadable(round, manifest, brought.error());
+  note_unreadable(round, manifest, tiers, brought.error());
   return {};
 }
 
@@ -332,10 +343,19 @@ void Flusher::note_brought(std::size_t number, const Manifest& manifest) {
 }
 
 // Other attempts are not held up by it.
-void Flusher::note_unreadable(const Round& round, const Manifest& manifest, const Error& error) {
+void Flusher::note_unreadable(const Round& round, const Manifest& manifest,
+                              std::span<const TierSeen> tried, const Error& error) {
   {
     const std::lock_guard lock(mutex_);
-    workers_[round.number]->report.unreadable.push_back(name_of(manifest));
+    Worker& worker = *workers_[round.number];
+    for (std::size_t i = 0; i < round.number; ++i) {
+      // A tier that was not seen to have it when the copies were tried, and is now.
+      const bool was_tried = is_committed_in(*tried[i + 1].listing, name_of(manifest));
+      if (was_tried || !is_committed_in(*workers_[i]->listing, name_of(manifest))) continue;
+      worker.give_work();
+      return;
+    }
+    worker.report.unreadable.push_back(name_of(manifest));
   }
   log_warning(error.message());
   if (is_among(round.awaited, name_of(manifest))) {
@@ -344,9 +364,9 @@ void Flusher::note_unreadable(const Round& round, const Manifest& manifest, cons
 }
 
 // The nearest copy that verifies.
-Status Flusher::copy_from_nearest(const Round& round, const Manifest& manifest) {
+Status Flusher::copy_from_nearest(const Round& round, const Manifest& manifest,
+                                  std::span<const TierSeen> tiers) {
   Worker& worker = *workers_[round.number];
-  const std::vector<TierSeen> tiers = seen(round.listing);
   const CopySettings settings = {
       .rate = worker.rate, .stop = stop_, .on_bytes = [&](std::uint64_t bytes) {
         const std::lock_guard lock(mutex_);

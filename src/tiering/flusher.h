@@ -161,9 +161,11 @@ class Flusher {
   void tell(const AttemptName& name, std::size_t tier, Fate fate, std::string_view why) const;
   [[nodiscard]] Status bring_all(const Round& round, std::span<const Manifest> waiting);
   [[nodiscard]] Status bring(const Round& round, const Manifest& manifest);
-  [[nodiscard]] Status copy_from_nearest(const Round& round, const Manifest& manifest);
+  [[nodiscard]] Status copy_from_nearest(const Round& round, const Manifest& manifest,
+                                         std::span<const TierSeen> tiers);
   void note_brought(std::size_t number, const Manifest& manifest);
-  void note_unreadable(const Round& round, const Manifest& manifest, const Error& error);
+  void note_unreadable(const Round& round, const Manifest& manifest,
+                       std::span<const TierSeen> tried, const Error& error);
   void collect(const Round& round);
   void collect_near(const Round& round);
   void collect_far(const Round& round);
