@@ -40,7 +40,7 @@ enum class Level : std::uint8_t {
   kDurable,   // and on the last tier of Options::tiers that this step is meant for
 };
 
-// What has become of one checkpoint on one tier.
+// The state of one checkpoint on one tier.
 struct TierProgress {
   enum class State : std::uint8_t { kNotMeant, kWaiting, kCommitted, kLeftOut };
   std::string path;  // of the tier

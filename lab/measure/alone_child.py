@@ -1,4 +1,4 @@
-"""The process that saves, or restores, once it is told how; answers what it measured."""
+"""The process that saves, or restores, once it is told how; answers with its measurements."""
 
 import gc
 import importlib

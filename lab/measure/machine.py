@@ -30,7 +30,7 @@ def describe(directory: Path, threads: int) -> dict[str, Any]:
 
 
 def describe_study(directory: Path) -> dict[str, Any]:
-    """And what this machine lets checkpoints do, of the device under `directory` among others."""
+    """And the bounds that this machine sets to checkpoints, by its device under `directory`."""
     found = describe(directory, threads=len(os.sched_getaffinity(0)))
     return {**found, "direct_io": has_direct_io(directory), "root": os.geteuid() == 0}
 

@@ -1,4 +1,4 @@
-"""What the programs of lab.experiments are asked alike, and how they say what they were asked."""
+"""The options that all programs of lab.experiments have, and the text that repeats them."""
 
 import argparse
 import random
@@ -23,7 +23,7 @@ def intervals(text: str) -> list[int]:
 
 
 def make_parser(program: str, doc: str | None, drawn: str, **files: str) -> argparse.ArgumentParser:
-    """With the options that all have: `drawn` is by the seed, `files` are what can be written."""
+    """With the options that all have: `drawn` is by the seed, `files` are results to write."""
     parser = argparse.ArgumentParser(prog=program, description=doc)
     parser.add_argument("--seed", type=int, help=f"of {drawn}; default: random")
     parser.add_argument("--directory", type=Path, default=Path(), help="for the checkpoints")
@@ -54,7 +54,7 @@ def words_of(program: str, options: argparse.Namespace, seed: int) -> list[str]:
 
 
 def interruptible(main: Callable[..., int]) -> Callable[..., int]:
-    """Ends with the exit status of an interrupt; what was measured by then is kept."""
+    """Ends with the exit status of an interrupt; earlier measurements are kept."""
 
     @wraps(main)
     def carry_out(*arguments: object) -> int:

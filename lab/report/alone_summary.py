@@ -98,7 +98,7 @@ def row(layout: Layout, entry: Entry, results: list[Result]) -> Row:
         "stall_worst_seconds": worst,
         "stall_worst_is": worst_is,
         "figures": {name: one for name, one in spreads.items() if one is not None},
-        "rounds": by_round,  # what the medians are of
+        "rounds": by_round,  # the values of the medians
     }
 
 

@@ -1,4 +1,4 @@
-"""By what a study was measured: its runs, their machines, code and packages."""
+"""The things that measured a study: its runs, their machines, code and packages."""
 
 from collections.abc import Mapping
 from typing import Any

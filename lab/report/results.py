@@ -84,7 +84,7 @@ FENCE = "`" * 3
 
 
 def page(raw: Path) -> str:
-    """With all that was measured. What of it is kept says `condensed`."""
+    """With all measurements. `condensed` says which of them are kept."""
     parts = [INTRODUCTION, *(section(key, text) for key, text in pages(raw).items())]
     return wrapped("\n".join(parts))
 
@@ -100,7 +100,7 @@ def condensed(text: str) -> str:
 
 
 def without_details(part: str, key: str) -> str:
-    """Machines on one line; of the study only what is quoted, of all else no long lists."""
+    """Machines on one line; of the study only the quoted facts, of all else no long lists."""
     heads: dict[int, str] = {}
     lines: list[str] = []
     machine: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The programs in README.md and docs/using.md run as they stand, and go on where they stopped."""
+"""The programs in README.md and docs/using.md run as they stand, and resume after a kill."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ struct TieredListing {
 };
 [[nodiscard]] Result<TieredListing> read_tiers(Vfs& near, std::span<Vfs* const> far);
 
-// What a flusher's threads and the saves of a Checkpointer tell each other. Any thread; a thread
+// The messages between a flusher's threads and the saves of a Checkpointer. Any thread; a thread
 // that hangs may use it after the Checkpointer is gone.
 class TierWatch {
  public:
@@ -43,7 +43,7 @@ class TierWatch {
   // Attempts that are committed in the run's own directory and not settled on the tier.
   [[nodiscard]] std::vector<AttemptName> awaited(std::size_t tier);
   void tell(const AttemptName& name, std::size_t tier, Flusher::Fate fate, std::string_view why);
-  // Nothing is told any more: those who still wait learn why.
+  // Nothing is told any more: callers that still wait learn why.
   void end(std::string_view why);
 
   // Of this process's last commit; 0: none.

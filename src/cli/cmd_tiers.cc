@@ -60,7 +60,7 @@ const char* state_on(const RunListing& listing, const AttemptName& name) {
   return "-";
 }
 
-// Newest first; what is committed nowhere is no checkpoint.
+// Newest first; an attempt that is committed nowhere is no checkpoint.
 std::vector<Manifest> all_checkpoints(const SeenTiers& seen) {
   return newest_first(merge(seen.listings));
 }

@@ -297,7 +297,7 @@ Status Snapshot::add_pieces(const ReadTarget& target, PiecesByFile& pieces) cons
   return {};
 }
 
-// Each tier in turn is asked for what none before it could give.
+// Each tier in turn is asked for the blocks that none before it could give.
 Status Snapshot::read_file_pieces(std::size_t index, std::vector<ReadPiece> pieces,
                                   const ReadSettings& settings) const {
   const ShardFile& file = files_[index];

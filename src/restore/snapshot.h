@@ -93,7 +93,7 @@ class Snapshot {
   [[nodiscard]] Status read(std::span<const ReadTarget> targets,
                             const ReadSettings& settings) const;
 
-  // What open() and read() have found on tiers, and taken from others.
+  // Bad copies that open() and read() have found; the bytes came from other tiers.
   [[nodiscard]] std::vector<MendedRead> mended() const;
   // The tier of which the file, by its place in the manifest, is read.
   [[nodiscard]] std::size_t tier_of(std::size_t file) const { return tier_of_[file]; }
@@ -130,7 +130,7 @@ class Snapshot {
   std::vector<Vfs*> tiers_;  // borrowed, nearest first
   Manifest manifest_;
   std::vector<ShardFile> files_;
-  std::vector<std::size_t> tier_of_;  // by file: where its header verified
+  std::vector<std::size_t> tier_of_;  // by file: the one on which its header verified
   std::unique_ptr<Notes> notes_ = std::make_unique<Notes>();
   std::vector<TensorSpec> specs_;         // sorted by key
   std::vector<Place> places_;             // of all boxes, in the order of their keys

@@ -192,7 +192,7 @@ Status RunWriter::make_again() {
     log_warning(
         fmt::format("{} was deleted or moved while it was open: its records come from another tier",
                     vfs_->path_of("")));
-    return {};  // it goes on where it stands
+    return {};  // it goes on from its last point
   }
   log_warning(
       fmt::format("{} was deleted or moved while it was open, with all checkpoints: it is "

@@ -31,7 +31,7 @@ struct SaveHandle::State {
   // kLocal: committed in the run's own directory, and durable if no tier is still meant to have it.
   void reach(Level level);
   void fail(Error error);
-  // The tiers of the run, before the save is committed; then what has become of it on one.
+  // The tiers of the run, before the save is committed; then its state on one of them.
   void meant_for(std::vector<TierProgress> tiers);
   void on_tier(std::size_t tier, TierProgress::State state, std::string_view why);
   [[nodiscard]] bool is_local();

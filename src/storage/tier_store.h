@@ -26,7 +26,7 @@ class Upload {
   Upload() = default;
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
-  // Gives an unfinished upload up, and removes what was sent as far as the store allows.
+  // Gives an unfinished upload up, and removes its bytes as far as the store allows.
   virtual ~Upload() = default;
 
   // The next bytes, in order, from memory at a page boundary. All pieces but the last are whole
@@ -37,7 +37,7 @@ class Upload {
   [[nodiscard]] virtual Status finish() = 0;
 };
 
-// What becomes of a file that has the name already. Replacing is for one that does not verify: a
+// The fate of a file that has the name already. Replacing is for one that does not verify: a
 // reader finds either the old file or the new one.
 enum class IfTaken : std::uint8_t { kRefuse, kReplace };
 
@@ -52,8 +52,8 @@ class TierStore {
   [[nodiscard]] virtual Result<std::unique_ptr<Upload>> begin(std::string_view name,
                                                               std::uint64_t bytes,
                                                               IfTaken if_taken) = 0;
-  // Makes the names in a directory durable, whoever gave them; "" is the root, which has the names
-  // of the directories.
+  // Makes all names in a directory durable, also those of other processes; "" is the root, which
+  // has the names of the directories.
   [[nodiscard]] virtual Status settle(std::string_view directory) = 0;
   // The same files for reading: names that were finished, and only those. The view lives as long as
   // the store. If its changing calls are answered at all depends on the store.

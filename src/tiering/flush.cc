@@ -9,7 +9,7 @@
 //  5  The manifest, without replacing; one that is there already must have the same bytes. Settle
 //     its name.
 //  6  The files and the nearer manifest are there still: a deletion may have come in between, and
-//     what it has removed must not come back without its files.
+//     an attempt that it has removed must not come back without its files.
 #include "tiering/flush.h"
 
 #include <fmt/format.h>
@@ -112,7 +112,8 @@ Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to, const Cop
   return check_all_there(manifest, to.view());
 }
 
-// Nobody else completes or removes what a flush has begun. What is committed stays, whoever did it:
+// Nobody else completes or removes a copy that a flush has begun. A committed one stays, also if
+// another process committed it:
 // a deletion there goes by the tier's own rules.
 void remove_begun(const Manifest& manifest, TierStore& to) {
   const AttemptName name{manifest.point.step, manifest.point.attempt_id};

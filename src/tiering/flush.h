@@ -9,14 +9,14 @@ namespace deepfreeze {
 
 // The attempt is committed on `to` once this returns success: every file is there, each block
 // verified on the way, and the manifest with the same bytes. Several processes may flush one
-// attempt at once. It goes on where an earlier flush has ended, file by file.
+// attempt at once. Files that an earlier flush has brought are not sent again.
 //
-// `near` has the claims of those who may continue the run: kFenced if `to` has another one, whose
-// process may have left this attempt behind. Null: somebody asks for this very attempt, and it does
-// not matter who continues the run.
-// kMismatch: `to` holds another run. kCorrupt: the copy on `from` does not verify, or `to` has
-// another outcome for the attempt. kGone: it was deleted meanwhile, on either side; what a flush
-// has begun is then removed. kCancelled: settings.stop.
+// `near` has the claims of the processes that may continue the run: kFenced if `to` has another
+// one, whose process may have left this attempt behind. Null: somebody asks for this very attempt,
+// and it does not matter which process continues the run. kMismatch: `to` holds another run.
+// kCorrupt: the copy on `from` does not verify, or `to` has another outcome for the attempt. kGone:
+// it was deleted meanwhile, on either side; the copy that a flush has begun is then removed.
+// kCancelled: settings.stop.
 [[nodiscard]] Status flush_attempt(Vfs& from, const Manifest& manifest, TierStore& to,
                                    const CopySettings& settings, Vfs* near);
 

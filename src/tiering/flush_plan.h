@@ -1,5 +1,5 @@
 // Which attempts a tier waits for, and which a nearer tier may not delete yet. Pure: the state of
-// a flush is what lies on the tiers.
+// a flush is the content of the tiers.
 //
 // Tiers are numbered from the nearest, 0. A tier waits for an attempt that is meant for it, is
 // committed on a nearer tier, and would stay by the tier's own rules if it were there. So while a
@@ -32,7 +32,7 @@ struct TierSeen {
 [[nodiscard]] bool is_meant_for(const TierSeen& tier, std::uint64_t step);
 [[nodiscard]] bool is_committed_in(const RunListing& listing, const AttemptName& name);
 
-// What tier `number` waits for, newest first.
+// The attempts that tier `number` waits for, newest first.
 [[nodiscard]] std::vector<Manifest> waiting_for(std::span<const TierSeen> tiers,
                                                 std::size_t number);
 

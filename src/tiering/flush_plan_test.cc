@@ -24,7 +24,7 @@ TierSeen tier(std::initializer_list<std::uint64_t> steps, Keep keep = {},
   return {every, std::move(keep), std::make_shared<RunListing>(std::move(listing))};
 }
 
-// For tests that change what was seen.
+// For tests that change a listing.
 RunListing& listing_of(TierSeen& seen) { return const_cast<RunListing&>(*seen.listing); }
 
 Keep last(std::size_t count) { return {.last = count, .every = {}, .best = {}}; }
@@ -51,7 +51,7 @@ TEST(FlushPlan, StepsThatAreNotMeantForATierDoNotWait) {
   EXPECT_EQ(held({tier({5, 10, 15, 20}), tier({}, {}, 10)}, 0), (Steps{10, 20}));
 }
 
-// While a tier is down, only what its rules would keep waits for it.
+// While a tier is down, only the attempts that its rules would keep wait for it.
 TEST(FlushPlan, StepsThatTheTierWouldDeleteAtOnceAreLeftOut) {
   EXPECT_EQ(waiting({tier({1, 2, 3, 4, 5}), tier({}, last(2))}, 1), (Steps{5, 4}));
   EXPECT_EQ(held({tier({1, 2, 3, 4, 5}), tier({}, last(2))}, 0), (Steps{4, 5}));
@@ -63,7 +63,7 @@ TEST(FlushPlan, ATierThatKeepsEverythingWaitsForAll) {
   EXPECT_EQ(held({tier({1, 2, 3}), tier({})}, 0), (Steps{1, 2, 3}));
 }
 
-// What the tier had and has deleted by its rules does not come back from a nearer tier.
+// A step that the tier had and has deleted by its rules does not come back from a nearer tier.
 TEST(FlushPlan, ADeletedStepIsNotSentAgain) {
   EXPECT_EQ(waiting({tier({1, 2, 3}), tier({2, 3}, last(2))}, 1), Steps{});
   std::vector<TierSeen> deleting = {tier({1, 2, 3}), tier({2, 3})};

@@ -157,7 +157,7 @@ TEST_F(FlushTest, AnEndAtAnyStepLeavesAWholeRun) {
   }
 }
 
-// The power of the tier goes at every call; what is left is a whole run, without the attempt or
+// The power of the tier goes at every call; a whole run is left, without the attempt or
 // with all of it, and the next flush completes it.
 TEST_F(FlushTest, APowerCutAtAnyCallLeavesAWholeRun) {
   const Manifest first = run_.save(1);

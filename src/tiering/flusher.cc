@@ -149,7 +149,7 @@ void Flusher::note_pass(std::size_t number, std::uint64_t wakes, const Status& d
               done.error().message());
 }
 
-// Nobody who waits shall wait for ever.
+// No caller shall wait for ever.
 void Flusher::end_tier(std::size_t number, const Error& error) const {
   if (!settings_.awaited) return;
   for (const AttemptName& name : settings_.awaited(number)) {

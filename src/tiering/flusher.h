@@ -1,5 +1,5 @@
 // Brings a run's committed attempts to its farther tiers, newest first, with one thread for each
-// tier. It keeps no state that matters: what is to be done next is a function of what lies on the
+// tier. It keeps no state that matters: the next copy is a function of the content of the
 // tiers (flush_plan.h), so that another process can go on at any moment.
 //
 // A tier that fails is tried again, after pauses that grow; it is logged once. Functions are for
@@ -79,7 +79,7 @@ class Flusher {
     // The generation of this process's last commit; before one, 0, nothing is deleted anywhere.
     std::function<std::uint64_t()> generation = [] { return std::uint64_t{0}; };
     // The attempts that somebody waits for on tiers[tier], all committed on the first tier; and
-    // what has become of one of them. `why` is for kLeftOut.
+    // the fate of one of them. `why` is for kLeftOut.
     std::function<std::vector<AttemptName>(std::size_t tier)> awaited = {};
     std::function<void(const AttemptName& name, std::size_t tier, Fate fate, std::string_view why)>
         tell = {};

@@ -1,4 +1,5 @@
-// Flusher's deletions, on the first tier and on its own, and what others may not delete.
+// Flusher's deletions, on the first tier and on its own, and the attempts that others may not
+// delete.
 #include <algorithm>
 
 #include "base/log.h"
@@ -10,7 +11,7 @@
 
 namespace deepfreeze {
 
-// What was deleted by a process that has not saved yet, or was fenced, might be wanted by another.
+// A process that has not saved yet, or was fenced, might delete attempts that another one wants.
 void Flusher::collect(const Round& round) {
   const std::uint64_t generation = settings_.generation();
   if (generation == 0 || is_stopping()) return;
@@ -64,7 +65,7 @@ void Flusher::collect_far(const Round& round) {
   log_warning("old checkpoints stay on " + worker.tier.place + ": " + collected.error().message());
 }
 
-// What a flush has begun and nobody will complete: it would fill the tier.
+// Copies that a flush has begun and nobody will complete: they would fill the tier.
 void Flusher::remove_partial(const Round& round, const RunListing& there) {
   Worker& worker = *workers_[round.number];
   const std::vector<Manifest> waiting = waiting_for(seen(round.listing), round.number + 1);

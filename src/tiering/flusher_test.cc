@@ -191,7 +191,7 @@ TEST_F(FlusherTest, ATierThatIsDownIsToldOnceAndCaughtUpLater) {
   EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
   EXPECT_FALSE(flusher->reports().front().error);
   EXPECT_EQ(steps_on(disk_), Steps{1});
-  // Only its own threads delete what the tier has, after a look.
+  // Only its own threads delete an attempt that the tier has, after a look.
   EXPECT_EQ(flusher->held(read_run(near_).value()).size(), 1U);
 }
 
@@ -281,7 +281,7 @@ TEST_F(FlusherTest, ARankThatDoesNotCommitOnlyLooks) {
   EXPECT_EQ(arrived(), Steps{1});
 }
 
-// A name that its process did not sync is not durable, whoever sees it.
+// A name that its process did not sync is not durable, although others see it.
 TEST_F(FlusherTest, WhatIsSeenOnTheTierIsSyncedBeforeAnybodyIsTold) {
   for (const bool commits : {true, false}) {
     SimDisk far_disk;

@@ -31,7 +31,7 @@ Status compare_claims(std::span<const Claim> here, std::span<const Claim> there,
   return {};
 }
 
-// Another flusher may be faster; what it put is compared with the next listing.
+// Another flusher may be faster; its record is compared with the next listing.
 Status put_unless_there(TierStore& to, std::string_view name, std::string_view text) {
   const Status put = put_text(to, name, text);
   if (!put && put.error().code() == ErrorCode::kExists) return {};

@@ -1,4 +1,4 @@
-// One run on several tiers, seen as one. Blocking where it reads; any thread.
+// One run on several tiers, seen as one. All but merge() read disks and block. Any thread.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace deepfreeze {
 
-// The union of what the tiers hold, nearest first, by attempt: a committed copy counts before one
+// The union of the tiers, nearest first, by attempt: a committed copy counts before one
 // whose record does not verify. The claims are those of all tiers. Pure; `listings` is not empty.
 [[nodiscard]] RunListing merge(std::span<const RunListing> listings);
 

@@ -86,7 +86,7 @@ TEST_F(MergedRunTest, TwoClaimsOfOneNumberAreRefused) {
   EXPECT_EQ(adopted.error().code(), ErrorCode::kMismatch) << adopted.error().message();
 }
 
-// The next open() goes on where the power went.
+// The next open() completes the work.
 TEST_F(MergedRunTest, APowerCutWhileAdoptingLeavesARunThatCanBeAdopted) {
   ASSERT_EQ(text_of(flush_to(near_, run_.save(1), store_)), "");
   ASSERT_TRUE(claim_generation(far_, run_.run_id(), {}));

@@ -221,7 +221,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
     acknowledged_ = newest;  // the next trainer goes on from there
   }
 
-  // The tier, on the same disk: a whole run by itself, and what was acknowledged is there.
+  // The tier, on the same disk: a whole run by itself, with every step that was acknowledged.
   void expect_far_is_well() {
     const auto found = list_checkpoints(far_of(run()));
     if (!found && durable_ == 0) return;

@@ -32,7 +32,7 @@ std::optional<std::uint64_t> number_from(const char* variable) {
   return std::strtoull(text, nullptr, 10);
 }
 
-// What a program was told, and what it has set going.
+// The acknowledgements that a program has got, and the deletions that it has begun.
 struct Told {
   std::string run_id;
   std::vector<Manifest> local;        // acknowledged, in order
@@ -60,7 +60,7 @@ class TieredLife {
   }
   [[nodiscard]] const std::string& story() const { return story_; }
 
-  // What is due when all is well again: everything arrives, and nothing is broken after it.
+  // The next process, when all is well again: everything arrives, and nothing is broken after it.
   [[nodiscard]] Status settle() {
     DF_TRY_VOID(begin_process());
     DF_TRY_VOID(save());
@@ -222,13 +222,13 @@ bool has_as_new(Vfs& tier, const Manifest& manifest) {
   return !committed.empty() && !older(committed.front().point, manifest.point);
 }
 
-// "" if both disks keep what was told.
+// "" if both disks keep every acknowledged step.
 std::string broken_promise(Vfs& near, Vfs& far, const Told& told) {
   if (told.run_id.empty()) return "";
   if (const std::string broken = broken_tier(far, told.run_id); !broken.empty()) {
     return "far: " + broken;
   }
-  // What rots is not read back as whole; its own check is that the far tier has it.
+  // A rotten copy is not read back as whole; its own check is that the far tier has it.
   if (told.rotten.empty()) {
     if (const std::string broken = broken_tier(near, told.run_id); !broken.empty()) {
       return "near: " + broken;
@@ -329,7 +329,7 @@ class CutTiers {
     ASSERT_EQ(broken_promise(near, far, told), "") << where << ", after all is well again";
   }
 
-  // Only what the far tier has is left of the run.
+  // Only the steps on the far tier are left of the run.
   void lose_the_machine() {
     story_ += "THE MACHINE IS LOST; ";
     near_ = std::make_unique<SimDisk>();

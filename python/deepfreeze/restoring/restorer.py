@@ -195,7 +195,7 @@ class Restorer:
         return plan
 
     def _look_at_tiers(self, checkpoint: _core.OpenCheckpoint) -> None:
-        """Notes where the files came from, and has bad copies of them replaced."""
+        """Notes the tier that each file came from, and has bad copies replaced."""
         self._tiers = checkpoint.sources()
         mended = checkpoint.mended()
         self._mended = {f"{path}/{file}": cause for file, path, cause in mended}
