@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,31 @@ def test_a_dropped_checkpointer_closes_its_engine_without_the_gil(
     del other
     gc.collect()
     assert closed == [True, True]
+
+
+class Waits(Future[int]):
+    """A future that never comes, and remembers how long it was waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        assert timeout is not None
+        self.seconds += timeout
+        return super().exception(timeout)
+
+    def result(self, timeout: float | None = None) -> int:
+        assert timeout is not None
+        self.seconds += timeout
+        return super().result(timeout)
+
+
+@pytest.mark.parametrize("level", ["captured", "local", "durable"])
+def test_a_timeout_is_waited_for_once(level: str) -> None:
+    handle = df.SaveHandle(1, NeverEnds())  # type: ignore[arg-type]
+    future = Waits()
+    setattr(handle, level, future)
+    with pytest.raises(df.CheckpointTimeoutError):
+        handle.wait(level, 0.2)  # type: ignore[arg-type]
+    assert future.seconds <= 0.2

@@ -79,6 +79,18 @@ TEST_F(FlushTest, AFileOfAnotherStepIsRefused) {
   EXPECT_EQ(broken_tier(far_, run_.run_id()), "");
 }
 
+// Of the same attempt, and sound by itself: only the manifest tells.
+TEST_F(FlushTest, AFileInThePlaceOfItsNeighbourIsRefused) {
+  const Manifest saved = run_.save(1, 2);
+  ASSERT_EQ(saved.files[0].bytes, saved.files[1].bytes);
+  const std::string other = near_.contents(path_in_run(saved, saved.files[0].name)).value();
+  near_.plant(path_in_run(saved, saved.files[1].name), other);
+  const Status flushed = flush_to(near_, saved, store_);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kCorrupt) << flushed.error().message();
+  EXPECT_FALSE(far_.contents(path_in_run(saved, saved.files[1].name)));
+}
+
 TEST_F(FlushTest, AnErrorAtAnyCallIsRepairedByTheNextFlush) {
   const Manifest saved = run_.save(1, 2);
   for (std::size_t at = 0;; ++at) {

@@ -97,7 +97,9 @@ class SaveHandle:
         try:
             if level == "durable":
                 self._await_tiers(timeout)
-            future.result(timeout)
+                future.result(0)
+            else:
+                future.result(timeout)
             return
         except FutureTimeoutError:
             if future.done():
