@@ -354,6 +354,71 @@ TEST_F(FlushTest, ADeletedAttemptIsGone) {
   EXPECT_EQ(flushed.error().code(), ErrorCode::kGone) << flushed.error().message();
 }
 
+// A far tier whose copy of an attempt another process deletes, before or after its manifest is put.
+class DeletingVfs final : public PassingVfs {
+ public:
+  enum class When : std::uint8_t { kAtTheSync, kAtTheManifest };
+  DeletingVfs(Vfs& disk, std::string file, When when)
+      : PassingVfs(disk), file_(std::move(file)), when_(when) {}
+  Status sync_dir(std::string_view name) override {
+    const Status synced = PassingVfs::sync_dir(name);
+    if (when_ == When::kAtTheSync && !name.empty()) std::ignore = disk_.remove_file(file_);
+    return synced;
+  }
+  Status rename_no_replace(std::string_view from, std::string_view to) override {
+    if (to.ends_with(kManifestFile)) has_put_manifest = true;
+    if (when_ == When::kAtTheManifest && to.ends_with(kManifestFile)) {
+      std::ignore = disk_.remove_file(file_);
+    }
+    return PassingVfs::rename_no_replace(from, to);
+  }
+  bool has_put_manifest = false;
+
+ private:
+  const std::string file_;
+  const When when_;
+};
+
+TEST_F(FlushTest, ACopyThatIsDeletedMeanwhileIsNotCommittedWithoutItsFiles) {
+  using When = DeletingVfs::When;
+  const Manifest saved = run_.save(1, 2);
+  for (const When when : {When::kAtTheSync, When::kAtTheManifest}) {
+    SimDisk far;
+    DeletingVfs deleting(far, path_in_run(saved, saved.files[0].name), when);
+    VfsTierStore store(deleting);
+    const Status flushed = flush_to(near_, saved, store);
+    ASSERT_FALSE(flushed);
+    EXPECT_EQ(flushed.error().code(), ErrorCode::kGone) << flushed.error().message();
+    EXPECT_FALSE(has_committed(far, saved));
+    // A reader must not see it for a moment either, if that can be helped.
+    EXPECT_EQ(deleting.has_put_manifest, when == When::kAtTheManifest);
+  }
+}
+
+// The nearer copy goes, by a deletion on all tiers that has not come to this one yet.
+TEST_F(FlushTest, AnAttemptThatIsDeletedMeanwhileIsNotCommitted) {
+  class Hook final : public PassingVfs {
+   public:
+    Hook(Vfs& disk, std::function<void()> at_sync)
+        : PassingVfs(disk), at_sync_(std::move(at_sync)) {}
+    Status sync_dir(std::string_view name) override {
+      if (!name.empty()) at_sync_();
+      return PassingVfs::sync_dir(name);
+    }
+
+   private:
+    std::function<void()> at_sync_;
+  };
+  const Manifest saved = run_.save(1);
+  run_.save(2);
+  Hook far(far_, [&] { std::ignore = remove_attempt(near_, name_of(saved)); });
+  VfsTierStore store(far);
+  const Status flushed = flush_to(near_, saved, store);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kGone) << flushed.error().message();
+  EXPECT_FALSE(has_committed(far_, saved));
+}
+
 TEST_F(FlushTest, StopEndsACopyAndLeavesNothing) {
   const Manifest saved = run_.save(1);
   RateLimit unlimited(0);

@@ -43,6 +43,11 @@ class SwitchedVfs final : public PassingVfs {
     if (!on_) return down();
     return PassingVfs::list(name);
   }
+  Status sync_dir(std::string_view name) override {
+    if (!syncs_) return down();
+    return PassingVfs::sync_dir(name);
+  }
+  void turn_syncs(bool on) { syncs_.store(on); }
   // Reading goes on, writing does not.
   void turn_writes(bool on) { writes_.store(on); }
   void hang(bool on) { hangs_.store(on); }
@@ -54,6 +59,7 @@ class SwitchedVfs final : public PassingVfs {
   }
   std::atomic<bool> on_{true};
   std::atomic<bool> writes_{true};
+  std::atomic<bool> syncs_{true};
   std::atomic<bool> hangs_{false};
   std::atomic<bool> hanging_{false};
   std::atomic<bool>* is_gone_ = nullptr;
@@ -301,6 +307,22 @@ TEST_F(FlusherTest, WhatIsSeenOnTheTierIsSyncedBeforeAnybodyIsTold) {
   }
 }
 
+TEST_F(FlusherTest, NobodyIsToldOfANameThatCannotBeSynced) {
+  const Manifest saved = save_awaited(1);
+  VfsTierStore store(disk_);
+  ASSERT_TRUE(fail_points::arm("flush.manifest_put=error"));
+  EXPECT_FALSE(flush_to(near_, saved, store));
+  fail_points::disarm();
+  SwitchedVfs switched(disk_);
+  switched.turn_syncs(false);
+  const auto flusher = start(several(far(switched)));
+  EXPECT_FALSE(flusher->drain(kDeadline, Flusher::OnFailure::kGiveUp));
+  EXPECT_TRUE(arrived().empty());
+  switched.turn_syncs(true);
+  EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(arrived(), Steps{1});
+}
+
 TEST_F(FlusherTest, NothingIsDeletedBeforeThisProcessHasSaved) {
   for (std::uint64_t step = 1; step <= 4; ++step) run_.save(step);
   {
@@ -320,31 +342,47 @@ TEST_F(FlusherTest, NothingIsDeletedBeforeThisProcessHasSaved) {
 }
 
 TEST_F(FlusherTest, AFencedProcessDeletesNothing) {
-  for (std::uint64_t step = 1; step <= 3; ++step) run_.save(step);
+  Manifest newest;
+  for (std::uint64_t step = 1; step <= 3; ++step) newest = run_.save(step);
   near_keep_ = {.last = 1, .every = {}, .best = {}};
   generation_ = 1;
-  run_.claim({});  // by another process
+  run_.claim(newest.point);  // another process goes on with this line
   const auto flusher = start(several(far(disk_, {.last = 1, .every = {}, .best = {}})));
   ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
   EXPECT_EQ(steps_on(near_).size(), 3U);
+  generation_ = 2;  // it is this one
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(near_), Steps{3});
 }
 
-// The copy on the tier goes, unnoticed, after it was listed.
+// The copy on the tier goes between the listing and the deletion that relies on it.
 TEST_F(FlusherTest, TheNearCopyStaysIfTheFarOneIsGone) {
+  const Manifest first = run_.save(1);
+  {
+    const auto flusher = start(several(far(disk_)));
+    ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  }
+  save_awaited(2);
+  near_keep_ = {.last = 1, .every = {}, .best = {}};
+  generation_ = 1;
+  Flusher::Settings one = settings(several(far(disk_)));
+  one.tell = [&, tell = one.tell](const AttemptName& name, std::size_t tier, Flusher::Fate fate,
+                                  std::string_view why) {
+    tell(name, tier, fate, why);
+    EXPECT_TRUE(remove_attempt(disk_, name_of(first)));
+  };
+  const auto flusher = Flusher::start(std::move(one));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_TRUE(has_committed(near_, first) || has_committed(disk_, first));
+}
+
+// A thread that is no thread of the flusher's has not looked at the tier.
+TEST_F(FlusherTest, OnlyItsOwnThreadsDeleteWhatATierHas) {
   run_.save(1);
   run_.save(2);
   const auto flusher = start(several(far(disk_)));
   ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  near_keep_ = {.last = 1, .every = {}, .best = {}};
-  const RunListing listing = read_run(near_).value();
-  EXPECT_EQ(flusher->held(listing).size(), 2U);  // not for others to delete
-  ASSERT_TRUE(remove_attempt(disk_, listing.attempts[0].name));
-  flusher->stop();
-  generation_ = 1;
-  const auto next = start(several(far(disk_)));
-  ASSERT_EQ(text_of(next->drain(kDeadline)), "");
-  EXPECT_TRUE(is_committed_in(read_run(near_).value(), listing.attempts[0].name) ||
-              is_committed_in(read_run(disk_).value(), listing.attempts[0].name));
+  EXPECT_EQ(flusher->held(read_run(near_).value()).size(), 2U);
 }
 
 TEST_F(FlusherTest, TheLastTierIsNotFencedByAClaimThatTheOneBeforeItLacks) {

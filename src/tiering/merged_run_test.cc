@@ -97,6 +97,7 @@ TEST_F(MergedRunTest, APowerCutWhileAdoptingLeavesARunThatCanBeAdopted) {
     if (is_over) elsewhere.power_off();
     for (const auto& image : elsewhere.crash_images(50, at)) {
       ASSERT_EQ(broken_tier(*image, run_.run_id()), "") << image->label();
+      ASSERT_TRUE(!is_over || read_run(*image)->claims.size() == 2) << image->label();
       ASSERT_EQ(text_of(adopt_history(*image, far_)), "") << image->label();
       EXPECT_EQ(read_run(*image)->claims.size(), 2U) << image->label();
     }
