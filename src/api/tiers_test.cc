@@ -342,9 +342,13 @@ TEST_F(FarTiersTest, ARunWhoseDirectoryIsLostGoesOnAsTheSameRun) {
 }
 
 TEST_F(FarTiersTest, ATierThatCannotBeReadFailsTheRestoreByName) {
-  Checkpointer run = open(with_tier());
-  ASSERT_TRUE(save(run, 1).wait(Level::kDurable, kDeadline));
-  ASSERT_TRUE(run.drain(kDeadline));  // from here on no thread of the flusher writes there
+  {
+    Checkpointer run = open(with_tier());
+    ASSERT_TRUE(save(run, 1).wait(Level::kDurable, kDeadline));
+  }
+  Options options = with_tier();
+  options.read_only = true;  // nothing is flushed, so what is ruined stays so
+  Checkpointer run = open(options);
   std::ofstream(far() / "deepfreeze.json") << "{}";
   for (const auto& entry : fs::directory_iterator(far())) {
     if (entry.path().filename() != "deepfreeze.json") fs::remove_all(entry.path());
