@@ -64,6 +64,16 @@ struct Tier {
   bool operator==(const Tier&) const = default;
 };
 
+// A process of this machine that outlives the program: a save that is captured is then finished
+// even if the program is killed, and copies to the tiers go on after its end.
+struct Agent {
+  // Of its socket, for this user alone; empty: $DEEPFREEZE_AGENT_DIR, or a directory below
+  // $XDG_RUNTIME_DIR or /tmp.
+  std::string directory = {};
+  // Starts one if none is there; empty: none is started.
+  std::vector<std::string> command = {"deepfreeze", "agent", "--idle", "60"};
+};
+
 struct Options {
   // The other ranks of the job; null: there are none. All open one directory that all of them see,
   // with the same options, and then make the calls that are marked "collective" together: the same
@@ -73,6 +83,9 @@ struct Options {
   // Nearest first. A checkpoint leaves the run's directory only when `keep` allows it and no tier
   // waits for it.
   std::vector<Tier> tiers;
+  // Absent: a save that is not committed when the program ends is lost. Saves whose state is larger
+  // than arena_bytes_max are lost in any case.
+  std::optional<Agent> agent;
   std::optional<ParentPoint> parent;  // recorded when the run is created
   // For restoring only: the run must exist; nothing is made, claimed or changed, and save() and
   // prewarm() are refused. Without this option a directory that can't be written is not opened.

@@ -162,6 +162,8 @@ class Engine:
             tuple[str, int | None, int | None, int | None, tuple[str, str, int] | None, int]
         ] = (),
         drain_wait_max_seconds: float = 600.0,
+        # directory of its socket, "" for the usual one; command that starts one, none if empty
+        agent: tuple[str, Sequence[str]] | None = None,
     ) -> None: ...
     # streams: pairs of a device and the stream that its work is given to
     def prewarm(self, table: Table, objects: str, streams: Sequence[tuple[int, int]] = ()) -> None:

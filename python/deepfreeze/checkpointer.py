@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -18,6 +17,7 @@ from deepfreeze.describe import CheckpointList, Described, SaveLines
 from deepfreeze.errors import CheckpointError
 from deepfreeze.frameworks.in_use.adapters import adapters_in_use
 from deepfreeze.frameworks.in_use.ranks import declining, ranks_of_job
+from deepfreeze.interval.beyond import beyond_this_process
 from deepfreeze.interval.budget import policy_of
 from deepfreeze.interval.policy import Every, Keep, SavePolicy
 from deepfreeze.interval.tier import Tier
@@ -34,7 +34,7 @@ from deepfreeze.restoring.restorer import (
 from deepfreeze.saving.attached import LazyCapture
 from deepfreeze.saving.calls import Calls, alone
 from deepfreeze.saving.capture import Capture, paused_gc, table_of, walk
-from deepfreeze.saving.closing import close_engine, closed, end_engine, opened
+from deepfreeze.saving.closing import close_when_dropped, closed, end_engine, opened
 from deepfreeze.saving.completer import Completer
 from deepfreeze.saving.guards import Watch
 from deepfreeze.saving.handle import SaveHandle, check_process
@@ -82,6 +82,7 @@ class Checkpointer(Described, Tiered):
         audit_saves: int = 100,
         read_only: bool = False,
         tiers: Sequence[Tier] = (),
+        agent: str | os.PathLike[str] | None = None,
     ) -> None:
         """Opens the run in the directory `path`, which is created if it does not exist.
         every: When step() saves, from df.every(); the default is each step.
@@ -97,12 +98,13 @@ class Checkpointer(Described, Tiered):
         commit_wait_seconds: After rank 0, until a save fails that the others have not written.
         audit_saves: Compare all state that ranks share within so many saves; 0: never.
         tiers: Farther places, nearest first, from df.tier(): "durable" is committed on the last.
+        agent: "auto": a process of its own finishes captured saves if this one is killed.
         read_only: For restore() alone. Otherwise a directory that can't be written is refused.
         """
         rules = self._keep = keep or Keep(None, None, None)
         self._parent, self.path = absolute_parent(parent), absolute(path)
-        self._is_of_parent, self.last_restore = False, None  # whether restore() tries the parent's
         self._owner, self._tiers = os.getpid(), [tier.path for tier in tiers]
+        self._closed = self._ended = False  # no more calls; close() has come to its end
         self._textfile = textfile_of(self.path, prometheus_textfile)
         self._ranks = ranks_of_job() if ranks == "auto" else ranks
         adapters_in_use()  # imports their modules now, so that the first save() need not
@@ -120,19 +122,15 @@ class Checkpointer(Described, Tiered):
             commit_wait_max_seconds=commit_wait_seconds,
             audit_saves=audit_saves,
             read_only=read_only,
-            tiers=[tier.form() for tier in tiers],
-            drain_wait_max_seconds=max((tier.close_seconds for tier in tiers), default=0.0),
+            **beyond_this_process(tiers, agent),
         )
         self._declining = declining(self._engine, self._ranks)
         self._calls, self._memo, self._half_restored = Calls(), Memo(), HalfRestored()
+        self._is_of_parent, self.last_restore = False, None  # whether restore() tries the parent's
         self._lazy = LazyCapture(self._engine, self._calls)
         self._policy, self._strict_saves = policy_of(every), strict_saves
         self._completer = Completer(self._textfile, SaveLines(self.path, self._ranks).saved)
-        self._closed = self._ended = False  # no more calls; close() has come to its end
-        self._finalizer = weakref.finalize(
-            self, close_engine, self._engine, self._completer, self._owner
-        )
-        self._finalizer.atexit = False  # closing does it, with a deadline
+        self._finalizer = close_when_dropped(self, self._engine, self._completer)
         opened(self)
 
     @property

@@ -140,6 +140,9 @@ Tier tier_of(const TierForm& form) {
   return tier;
 }
 
+// Directory and command.
+using AgentForm = std::pair<std::string, std::vector<std::string>>;
+
 Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::size_t> keep_last,
                          std::optional<std::uint64_t> keep_every,
                          const std::optional<BestForm>& keep_best,
@@ -148,8 +151,13 @@ Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::s
                          const std::string& profile, std::optional<std::size_t> arena_bytes_max,
                          bool statistics, nb::object ranks, double commit_wait_max_seconds,
                          std::uint32_t audit_saves, bool read_only,
-                         const std::vector<TierForm>& tiers, double drain_wait_max_seconds) {
+                         const std::vector<TierForm>& tiers, double drain_wait_max_seconds,
+                         std::optional<AgentForm> agent) {
   Options options;
+  if (agent) {
+    options.agent =
+        Agent{.directory = std::move(agent->first), .command = std::move(agent->second)};
+  }
   for (const TierForm& form : tiers) options.tiers.push_back(tier_of(form));
   options.drain_wait_max = milliseconds_of(drain_wait_max_seconds);
   options.read_only = read_only;
@@ -340,7 +348,6 @@ void bind_agreement(nb::class_<Checkpointer>& engine) {
 
 void bind_engine(nb::module_& module) {
   const std::vector<StreamForm> no_streams;
-  const std::vector<TierForm> no_tiers;
   module.def("check_devices", [] { without_gil([] { return check_devices(); }); });
   bind_handle(module);
   nb::class_<Table>(module, "Table")
@@ -359,18 +366,20 @@ void bind_engine(nb::module_& module) {
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
              std::optional<std::size_t> arena_bytes_max, bool statistics, nb::object ranks,
              double commit_wait_max_seconds, std::uint32_t audit_saves, bool read_only,
-             const std::vector<TierForm>& tiers, double drain_wait_max_seconds) {
-            new (self) Checkpointer(open_engine(
-                path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
-                busy_wait_max_seconds, profile, arena_bytes_max, statistics, std::move(ranks),
-                commit_wait_max_seconds, audit_saves, read_only, tiers, drain_wait_max_seconds));
+             const std::vector<TierForm>& tiers, double drain_wait_max_seconds,
+             std::optional<AgentForm> agent) {
+            new (self) Checkpointer(
+                open_engine(path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
+                            busy_wait_max_seconds, profile, arena_bytes_max, statistics,
+                            std::move(ranks), commit_wait_max_seconds, audit_saves, read_only,
+                            tiers, drain_wait_max_seconds, std::move(agent)));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
           "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0,
-          "audit_saves"_a = 100, "read_only"_a = false, "tiers"_a = no_tiers,
-          "drain_wait_max_seconds"_a = 600.0)
+          "audit_saves"_a = 100, "read_only"_a = false, "tiers"_a = std::vector<TierForm>(),
+          "drain_wait_max_seconds"_a = 600.0, "agent"_a = nb::none())
       .def("prewarm", &prewarm, "table"_a, "objects"_a, "streams"_a = no_streams)
       .def("save", &lend_and_save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a,
            "environment"_a, "confirm"_a = false, "streams"_a = no_streams)

@@ -13,6 +13,7 @@
 #include "base/scope_exit.h"
 #include "base/trace.h"
 #include "base/try.h"
+#include "ipc/private_directory.h"
 #include "storage/posix_vfs.h"
 #include "tiering/merged_run.h"
 
@@ -74,6 +75,19 @@ std::filesystem::path first_with_run(const std::filesystem::path& root,
   return found == tiers.end() ? root : std::filesystem::path(found->place);
 }
 
+// Null if none is wanted, or if nothing could be given to it.
+std::unique_ptr<AgentLink> open_agent(const Options& options, const std::filesystem::path& root,
+                                      bool commits, std::span<const FarTier> tiers) {
+  if (!options.agent || options.read_only) return nullptr;
+  AgentLinkSettings settings = {
+      .directory = options.agent->directory,
+      .command = options.agent->command,
+      .hello = {.run = root.string(), .commits = commits, .settles = true, .tiers = options.tiers}};
+  if (settings.directory.empty()) settings.directory = default_agent_directory();
+  for (std::size_t i = 0; i < tiers.size(); ++i) settings.hello.tiers[i].path = tiers[i].place;
+  return AgentLink::open(std::move(settings));
+}
+
 }  // namespace
 
 Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -123,6 +137,8 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
   DF_TRY(std::vector<FarTier> tiers, open_tiers(root, options.tiers, options.read_only));
   DF_TRY(auto vfs,
          open_directory(first_with_run(root, tiers, options.read_only), options.read_only));
+  // Before anybody looks for the newest checkpoint.
+  auto agent = open_agent(options, root, ranks.commits(), tiers);
   if (!options.read_only) {  // by every rank: the first one to come would make another run
     for (const FarTier& tier : tiers) DF_TRY_VOID(adopt_history(*vfs, tier.store->view()));
   }
@@ -135,10 +151,14 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
                    .tiers = std::move(tiers),
                    .writer = std::move(writer),
                    .write_engine = std::move(write_engine),
-                   .trace_file = std::move(trace_file)};
+                   .trace_file = std::move(trace_file),
+                   .agent = std::move(agent)};
     auto impl = std::make_unique<Impl>(std::move(parts), std::move(options));
     // A run whose directory is lost is the same run as long as a tier has its records.
     impl->writer.make_again_from([found = impl.get()] { return found->adopt(); });
+    if (impl->agent) {
+      impl->capturer.on_new_arena([to = impl->agent.get()](int fd) { to->use_arena(fd); });
+    }
     return impl;
   } catch (const std::exception& cause) {  // std::system_error if no thread can be started
     return std::unexpected(out_of_memory(cause).within("open " + root.string()));
@@ -168,7 +188,7 @@ Result<std::optional<SaveHandle>> Checkpointer::save(const SaveRequest& request)
     const Status started = impl_->start_save(request, *verdict, handle);
     if (!started) return impl_->withdrawn(verdict->identity, started.error(), handle);
     // If nothing is left to copy, the last checksum may still be under way on another thread.
-    if (handle->status.guarded_bytes == 0) std::ignore = result.wait(Level::kCaptured);
+    if (handle->status.guarded_bytes == 0) std::ignore = result.wait_copied();
     const std::lock_guard lock(handle->mutex);
     handle->status.stall_seconds = seconds_since(handle->started);
     return result;

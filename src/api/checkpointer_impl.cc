@@ -88,6 +88,7 @@ Error out_of_memory(const std::exception& cause) {
 void Checkpointer::Impl::work() {
   enter_own_thread("df-save");
   while (const auto job = jobs.pop()) {
+    if (agent) agent->keep_up();
     run_job(**job);
     if (trace_file) trace_file->flush();
     const std::lock_guard lock(mutex);
@@ -346,10 +347,12 @@ Result<std::shared_ptr<LiveCapture>> Checkpointer::Impl::make_capture(
 std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
     SavePlan plan, const std::shared_ptr<LiveCapture>& capture,
     const std::shared_ptr<SaveHandle::State>& handle, bool confirm) {
+  const Image image = capturer.image(plan);
+  const bool can_be_finished = agent && capturer.is_arena_shared() && !image.is_ring();
   const SaveJobSettings settings = {.write_engine = *write_engine,
                                     .commit_wait_max = std::min(options.commit_wait_max, kWaitMax),
-                                    .confirm = confirm};
-  const Image image = capturer.image(plan);
+                                    .confirm = confirm,
+                                    .handover = can_be_finished ? &agent->handover() : nullptr};
   watch->expect({plan.identity.step, plan.identity.attempt_id}, handle);
   auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
   handle->capturing(capture->session());

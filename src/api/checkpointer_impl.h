@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "agent/agent_link.h"
 #include "agreement/job_ranks.h"
 #include "api/tiers.h"
 #include "base/bounded_queue.h"
@@ -41,6 +42,7 @@ struct Checkpointer::Impl {
     RunWriter writer;
     std::unique_ptr<WriteEngine> write_engine;
     std::unique_ptr<TraceFile> trace_file;
+    std::unique_ptr<AgentLink> agent;
   };
   [[nodiscard]] static Result<std::unique_ptr<Impl>> open(const std::filesystem::path& path,
                                                           Options options, const JobRanks& ranks);
@@ -53,6 +55,7 @@ struct Checkpointer::Impl {
         capturer(options, *parts.write_engine, devices),
         trace_file(std::move(parts.trace_file)),
         write_engine(std::move(parts.write_engine)),
+        agent(std::move(parts.agent)),
         watch(std::make_shared<TierWatch>(options.tiers)),
         flusher(start_flusher(std::move(parts.tiers))),
         worker([this] { work(); }) {}
@@ -66,9 +69,12 @@ struct Checkpointer::Impl {
     jobs.close();
     if (!worker.joinable()) return;
     worker.join();
-    drain_or_warn();
+    const bool agent_goes_on = agent && agent->is_connected();
+    if (!agent_goes_on) drain_or_warn();
     if (flusher) flusher->stop();
-    watch->end("the run was closed before it arrived");
+    if (agent) agent->say_bye();
+    watch->end(agent_goes_on ? "the run was closed before it arrived; the agent goes on with it"
+                             : "the run was closed before it arrived");
   }
 
   void work();
@@ -122,6 +128,7 @@ struct Checkpointer::Impl {
   Capturer capturer;
   const std::unique_ptr<TraceFile> trace_file;      // null: no trace
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers
+  const std::unique_ptr<AgentLink> agent;           // null: there is none
   const std::shared_ptr<TierWatch> watch;
   std::vector<Vfs*> far_views;           // of the flusher's tiers, or of those below
   std::vector<FarTier> unwritten_tiers;  // of a run that was opened read-only

@@ -1,9 +1,8 @@
-// The farther tiers of one Checkpointer: opened, watched for the handles of its saves, and read
-// together with the run's own directory.
+// The farther tiers of one Checkpointer: watched for the handles of its saves, and read together
+// with the run's own directory.
 #pragma once
 
 #include <atomic>
-#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -13,13 +12,9 @@
 #include "manifest/run_directory.h"
 #include "save/save_handle.h"
 #include "tiering/flusher.h"
+#include "tiering/open_tiers.h"
 
 namespace deepfreeze {
-
-// Opens, and unless `read_only` makes, the directories of the tiers. kInvalidArgument: two of them
-// are one directory, or one lies in another or in the run's; or a rule makes no sense.
-[[nodiscard]] Result<std::vector<FarTier>> open_tiers(const std::filesystem::path& root,
-                                                      std::span<const Tier> wanted, bool read_only);
 
 // The run on all tiers. An error if one of them can't be read, or holds another run: a newer
 // checkpoint might lie there.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/checked_math.h"
+#include "base/log.h"
 #include "base/try.h"
 
 namespace deepfreeze {
@@ -44,15 +45,30 @@ Status populate(std::span<std::byte> memory) {
 }  // namespace
 
 Status Arena::reserve(std::size_t bytes) {
-  if (bytes <= memory_.bytes().size()) return {};
+  if (bytes <= this->bytes().size()) return {};
   if (bytes > std::numeric_limits<std::size_t>::max() - kArenaGrainBytes) {
     return fail(ErrorCode::kNoSpace, fmt::format("take {} bytes of memory: too many", bytes));
   }
   memory_ = MappedMemory();  // first, so that old and new never stand side by side
+  shared_ = SharedMemory();
+  if (kind_ == Kind::kShared && reserve_shared(round_up(bytes, kArenaGrainBytes))) return {};
   DF_TRY(MappedMemory grown, MappedMemory::allocate(round_up(bytes, kArenaGrainBytes)));
   DF_TRY_VOID(populate(grown.bytes()));
   memory_ = std::move(grown);
   return {};
+}
+
+// A container may forbid it, or count it otherwise.
+bool Arena::reserve_shared(std::size_t bytes) {
+  auto grown = SharedMemory::allocate(bytes);
+  const Status taken = grown ? grown->populate() : std::unexpected(grown.error());
+  if (taken) {
+    shared_ = *std::move(grown);
+    return true;
+  }
+  kind_ = Kind::kOwn;
+  log_warning("no other process can finish a save of this one: " + taken.error().message());
+  return false;
 }
 
 }  // namespace deepfreeze

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "base/mapped_memory.h"
+#include "ipc/shared_memory.h"
 
 namespace deepfreeze {
 
@@ -13,15 +15,29 @@ inline constexpr std::size_t kArenaGrainBytes = 4 * 1024 * 1024;  // one slab
 
 class Arena {
  public:
+  // kShared: another process may go on with what lies there; if the system has no such memory, the
+  // arena is of the process alone, and a warning is logged.
+  enum class Kind : std::uint8_t { kOwn, kShared };
+  Arena() = default;
+  explicit Arena(Kind kind) : kind_(kind) {}
+
   // Reserves at least `bytes`, rounded up to whole slabs, and touches every page. Grows only;
   // kNoSpace if memory is refused. The contents are undefined after growing; a failed growth leaves
   // the arena empty, because the old memory is given back before the new is taken.
   [[nodiscard]] Status reserve(std::size_t bytes);
 
-  [[nodiscard]] std::span<std::byte> bytes() const { return memory_.bytes(); }
+  [[nodiscard]] std::span<std::byte> bytes() const {
+    return shared_.bytes().empty() ? memory_.bytes() : shared_.bytes();
+  }
+  // To be sent to the other process; -1 if the memory is not shared.
+  [[nodiscard]] int shared_fd() const { return shared_.fd(); }
 
  private:
-  MappedMemory memory_;
+  [[nodiscard]] bool reserve_shared(std::size_t bytes);
+
+  Kind kind_ = Kind::kOwn;
+  MappedMemory memory_;  // or
+  SharedMemory shared_;
 };
 
 }  // namespace deepfreeze

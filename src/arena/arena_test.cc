@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <limits>
@@ -48,6 +50,32 @@ TEST(Arena, RefusedMemoryIsAnErrorAndTheNextReserveWorks) {
   }
   ASSERT_TRUE(arena.reserve(1));
   EXPECT_EQ(arena.bytes().size(), kArenaGrainBytes);
+}
+
+TEST(Arena, SharedMemoryIsThatOfTheDescriptor) {
+  Arena arena(Arena::Kind::kShared);
+  EXPECT_EQ(arena.shared_fd(), -1);
+  ASSERT_TRUE(arena.reserve(1));
+  ASSERT_TRUE(arena.reserve(kArenaGrainBytes + 1));
+  ASSERT_EQ(arena.bytes().size(), 2 * kArenaGrainBytes);
+  arena.bytes().back() = std::byte{9};
+  const auto other = SharedMemory::map(UniqueFd(::dup(arena.shared_fd())));
+  ASSERT_TRUE(other) << other.error().message();
+  ASSERT_EQ(other->bytes().size(), arena.bytes().size());
+  EXPECT_EQ(other->bytes().back(), std::byte{9});
+}
+
+TEST(Arena, RefusedSharedMemoryIsReplacedByItsOwn) {
+  Arena arena(Arena::Kind::kShared);
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);  // so that no memfd can be made
+  const Status reserved = arena.reserve(1);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(reserved);
+  EXPECT_EQ(arena.bytes().size(), kArenaGrainBytes);
+  EXPECT_EQ(arena.shared_fd(), -1);
 }
 
 }  // namespace

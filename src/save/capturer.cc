@@ -86,6 +86,7 @@ Capturer::Capturer(const Options& options, WriteEngine& write_engine, CudaDevice
       devices_(devices),
       arena_bytes_max_(options.arena_bytes_max),
       paranoid_(options.paranoid || paranoid_by_environment()),
+      arena_(options.agent ? Arena::Kind::kShared : Arena::Kind::kOwn),
       profile_(options.profile, cores_of_this_process()),
       copiers_(std::make_unique<CopierPool>(helpers_wanted(options.copy_threads))) {}
 
@@ -155,11 +156,13 @@ void Capturer::start_background(const std::vector<CaptureItem>& items) {
 
 // No save uses the arena, so nothing is in flight; and no page may be registered when it goes.
 Status Capturer::reserve(std::uint64_t bytes) {
-  if (bytes > arena_.bytes().size()) {
+  const bool is_new = bytes > arena_.bytes().size();
+  if (is_new) {
     write_engine_.use_memory({});
     DF_TRY_VOID(pinned_arena_.unpin());
   }
   DF_TRY_VOID(arena_.reserve(bytes));
+  if (is_new && on_new_arena_) on_new_arena_(arena_.shared_fd());
   write_engine_.use_memory(arena_.bytes());
   return {};
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -35,6 +36,10 @@ class Capturer {
   [[nodiscard]] bool take_arena(std::chrono::milliseconds wait);
   // Once nothing touches it any more. Any thread.
   void free_arena();
+  // Called with the descriptor of each new arena that another process can map (options.agent), -1
+  // for one that can't be mapped; before its first save.
+  void on_new_arena(std::function<void(int fd)> call) { on_new_arena_ = std::move(call); }
+  [[nodiscard]] bool is_arena_shared() const { return arena_.shared_fd() >= 0; }
   // Gives threads and memory back for good. No save may be in flight.
   void give_back();
   // For the caller that took the arena and will not use it.
@@ -104,6 +109,7 @@ class Capturer {
   const std::optional<std::size_t> arena_bytes_max_;
   const bool paranoid_;
   Arena arena_;
+  std::function<void(int fd)> on_new_arena_;
   Arena parking_;  // ring mode: the unguarded tensors
   // Pin the two arenas for devices; destroyed before them.
   PinnedMemory pinned_arena_;

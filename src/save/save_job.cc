@@ -51,7 +51,8 @@ SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings se
       handle_(std::move(handle)),
       audit_(plan_, image_),
       header_crcs_(plan_.file_count()),
-      non_finite_(plan_.file_count()) {
+      non_finite_(plan_.file_count()),
+      is_handed_over_(settings.handover == nullptr) {
   if (plan_.has_ranges()) scan_.emplace(*plan_.table, image_);
 }
 
@@ -69,15 +70,49 @@ void SaveJob::captured(std::vector<std::string> torn) {
     handle_->tore(torn);
     return capture_failed(torn_error(torn));
   }
+  bool is_handed_over = false;
   {
     const std::lock_guard lock(mutex_);
     if (settled_) return;
     settled_ = true;
     const auto crcs = capture_->session().block_crcs();
     block_crcs_.assign(crcs.begin(), crcs.end());
+    is_handed_over = is_handed_over_;
+  }
+  if (is_handed_over) {
+    announce_captured();
+  } else {
+    handle_->copied();  // the worker announces it once it has handed the save over
+  }
+  capture_->end_slabs();
+}
+
+// A save is captured only when it outlives this process.
+void SaveJob::announce_captured() {
+  if (settings_.handover != nullptr) {
+    const Status told = settings_.handover->captured(block_crcs_);
+    if (!told) log_warning(told.error().message());
   }
   handle_->reach(Level::kCaptured);
-  capture_->end_slabs();
+}
+
+// By the worker: to describe a save takes as long as to encode its header, and training shall not
+// wait for that.
+void SaveJob::hand_over() {
+  if (settings_.handover == nullptr) return;
+  const Status planned = settings_.handover->plan(plan_, settings_.commit_wait_max);
+  if (!planned) log_warning(planned.error().message());
+  bool is_captured = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_handed_over_ = true;
+    is_captured = settled_ && !capture_error_;
+  }
+  if (is_captured) announce_captured();
+}
+
+void SaveJob::end_handover() {
+  if (settings_.handover != nullptr) settings_.handover->over();
 }
 
 void SaveJob::capture_failed(const Error& error) {
@@ -98,14 +133,20 @@ void SaveJob::abandoned() {
 }
 
 Status SaveJob::write() {
+  hand_over();
   const Status sealed = write_and_seal();
-  if (!sealed) end_capture();
+  if (!sealed) {
+    end_capture();
+  } else if (settings_.handover != nullptr) {
+    settings_.handover->sealed();
+  }
   handle_->end_capture();
   return sealed;
 }
 
 bool SaveJob::settle(const Status& written) {
   if (!written) {
+    end_handover();  // first: nobody shall finish a save that has failed
     give_up(written.error());
     return false;
   }
@@ -113,6 +154,7 @@ bool SaveJob::settle(const Status& written) {
   is_committing_ = true;
   const Status committed = commit();
   handle_->committed_in(seconds_since(started));
+  end_handover();
   if (committed) {
     handle_->reach(Level::kLocal);
     return true;
@@ -132,6 +174,7 @@ void SaveJob::end_capture() {
 
 void SaveJob::settle_failed(Error error) {
   capture_->cancel();
+  end_handover();
   handle_->end_capture();
   bool is_over = is_alone() && !is_committing_;
   try {

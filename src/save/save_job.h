@@ -15,6 +15,7 @@
 #include "pipeline/part_writer.h"
 #include "pipeline/write_engine.h"
 #include "save/audit_scan.h"
+#include "save/handover.h"
 #include "save/live_capture.h"
 #include "save/range_scan.h"
 #include "save/save_handle.h"
@@ -27,6 +28,9 @@ struct SaveJobSettings {
   WriteEngine& write_engine;
   std::chrono::milliseconds commit_wait_max{0};
   bool confirm = false;  // the caller compares before the save counts as captured
+  // What is captured is another process's to finish if this one ends; null: it is not. For a save
+  // whose image lies in memory as a whole.
+  Handover* handover = nullptr;
 };
 
 class SaveJob final : public CaptureOwner, public UnconfirmedSave {
@@ -60,6 +64,9 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   void settle_failed(Error error);
 
  private:
+  void hand_over();
+  void announce_captured();
+  void end_handover();
   [[nodiscard]] Status write_and_seal();
   [[nodiscard]] Status write_part();
   [[nodiscard]] PartSpec part_spec();
@@ -91,8 +98,9 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   std::vector<std::uint64_t> non_finite_;   // the same, of values
   std::vector<std::uint32_t> block_crcs_;   // written by captured(), read after the slabs' end
 
-  std::mutex mutex_;  // guards the next two
+  std::mutex mutex_;  // guards the next three
   bool settled_ = false;
+  bool is_handed_over_ = false;  // or nobody else is to finish it
   std::optional<Error> capture_error_;
 };
 

@@ -41,6 +41,18 @@ def closed(checkpointer: Closable) -> None:
     _open.discard(checkpointer)
 
 
+def close_when_dropped(
+    checkpointer: Closable, engine: _core.Engine, completer: Completer
+) -> weakref.finalize[..., Closable]:
+    """Has its engine closed once nobody has the checkpointer any more; not at the program's end.
+
+    There close_all() does it, with a deadline.
+    """
+    finalizer = weakref.finalize(checkpointer, close_engine, engine, completer, os.getpid())
+    finalizer.atexit = False
+    return finalizer
+
+
 def close_engine(engine: _core.Engine, completer: Completer, owner: int) -> None:
     """Closes a dropped checkpointer's engine: its own destructor would keep the GIL."""
     if os.getpid() != owner:

@@ -1,0 +1,41 @@
+"""Where checkpoints go on when this process can't: farther tiers, and an agent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypedDict
+
+from deepfreeze.base import program
+from deepfreeze.base.arguments import absolute
+from deepfreeze.interval.tier import Tier, TierForm
+
+# An agent that we start ends by itself, so long after the last trainer and the last copy.
+_IDLE_SECONDS = 60
+
+
+class BeyondThisProcess(TypedDict):
+    """The engine's own arguments for it."""
+
+    tiers: list[TierForm]
+    drain_wait_max_seconds: float
+    agent: tuple[str, list[str]] | None
+
+
+def beyond_this_process(
+    tiers: Sequence[Tier], agent: str | os.PathLike[str] | None
+) -> BeyondThisProcess:
+    """Takes them as Checkpointer() does; `agent` is "auto", the directory of a socket, or None."""
+    return {
+        "tiers": [tier.form() for tier in tiers],
+        "drain_wait_max_seconds": max((tier.close_seconds for tier in tiers), default=0.0),
+        "agent": None if agent is None else _agent_form(agent),
+    }
+
+
+def _agent_form(agent: str | os.PathLike[str]) -> tuple[str, list[str]]:
+    directory = "" if agent == "auto" else os.fspath(absolute(agent))
+    found = program.find()
+    # Without the program only an agent that is at work already can be used; the engine says so.
+    command = [] if found is None else [str(found), "agent", "--idle", str(_IDLE_SECONDS)]
+    return directory, command

@@ -1,0 +1,238 @@
+"""A process that outlives the trainer, from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import deepfreeze as df
+from deepfreeze.base import program
+
+SECONDS = 60.0  # for waits that must not hang
+
+# Saves steps 1 and 2, and says so; the second is captured, and stays at that fail point.
+TRAINER = """
+import os, signal, sys, torch
+import deepfreeze as df
+run, agent = sys.argv[1:3]
+state = {"weights": torch.zeros(1000)}
+ckpt = df.Checkpointer(run, agent=agent)
+for step in (1, 2):
+    state["weights"] += step
+    handle = ckpt.save(step, state)
+    handle.wait("captured", 60)
+    if step == 1:
+        handle.wait("local", 60)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def deepfreeze(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    found = program.find()
+    assert found is not None
+    return subprocess.run(
+        [found, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        env={**os.environ, **environment},
+    )
+
+
+def status_of(place: Path) -> dict[str, Any]:
+    told = deepfreeze("agent", "--status", "--json", "--directory", str(place))
+    assert told.returncode == 0, told.stderr
+    found: dict[str, Any] = json.loads(told.stdout)
+    return found
+
+
+def end(place: Path) -> None:
+    """Kills the agent, if one is there."""
+    told = deepfreeze("agent", "--status", "--json", "--directory", str(place))
+    if told.returncode == 0:
+        os.kill(json.loads(told.stdout)["process"], signal.SIGKILL)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A directory for an agent that ends with the test."""
+    at = tmp_path / "agent"
+    yield at
+    end(at)
+
+
+@pytest.fixture
+def agent(place: Path) -> Path:
+    started = deepfreeze("agent", "--background", "--directory", str(place))
+    assert started.returncode == 0, started.stderr
+    return place
+
+
+def train(run: Path, agent: Path, fail: str) -> None:
+    command = [sys.executable, "-c", TRAINER, str(run), str(agent)]
+    environment = {**os.environ, "DEEPFREEZE_FAIL": fail}
+    done = subprocess.run(command, env=environment, check=False, timeout=SECONDS)
+    assert done.returncode == -signal.SIGKILL
+
+
+def restored(run: Path, agent: Path | None) -> tuple[int, float]:
+    state = {"weights": torch.zeros(1000)}
+    with df.Checkpointer(run, agent=agent) as ckpt:
+        found = ckpt.restore(state)
+        assert found is not None
+        return found, float(state["weights"][-1])
+
+
+def steps_of(run: Path) -> list[int]:
+    with df.Checkpointer(run, read_only=True) as ckpt:
+        return [info.step for info in ckpt.checkpoints()]
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        "commit.directory_made=sleep:60000@2",
+        "part.created=sleep:60000@2",
+        "handover.captured=kill@2",
+        "commit.sealed=kill@2",
+        "commit.parts_checked=kill@2",
+    ],
+)
+def test_a_captured_save_outlives_its_trainer(tmp_path: Path, agent: Path, fail: str) -> None:
+    train(tmp_path / "run", agent, fail)
+    assert restored(tmp_path / "run", agent) == (2, 3.0)
+
+
+@pytest.mark.parametrize(
+    "point", ["handover.written", "handover.planned", "handover.checksums_written"]
+)
+def test_a_save_that_is_not_captured_does_not(tmp_path: Path, agent: Path, point: str) -> None:
+    train(tmp_path / "run", agent, f"{point}=kill@2")
+    assert restored(tmp_path / "run", agent) == (1, 1.0)
+
+
+def test_without_an_agent_a_captured_save_is_lost(tmp_path: Path, agent: Path) -> None:
+    """The control: it is the agent that finishes it."""
+    end(agent)
+    command = [sys.executable, "-c", TRAINER.replace("agent=agent", "agent=None")]
+    environment = {**os.environ, "DEEPFREEZE_FAIL": "part.created=sleep:60000@2"}
+    subprocess.run(
+        [*command, str(tmp_path / "run"), ""], env=environment, check=False, timeout=SECONDS
+    )
+    assert restored(tmp_path / "run", None) == (1, 1.0)
+
+
+def test_a_checkpointer_starts_an_agent_that_serves_the_next_one(
+    tmp_path: Path, place: Path
+) -> None:
+    with df.Checkpointer(tmp_path / "run", agent=place) as first:
+        told = status_of(place)
+        assert [client["state"] for client in told["clients"]] == ["training"]
+        with df.Checkpointer(tmp_path / "other", agent=place):
+            again = status_of(place)
+            assert again["process"] == told["process"] != os.getpid()
+            assert {Path(client["run"]).name for client in again["clients"]} == {"run", "other"}
+        handle = first.save(1, {"weights": torch.ones(3)})
+        assert handle is not None
+        assert handle.wait("durable", SECONDS) is None
+
+
+def test_training_goes_on_without_an_agent_and_with_the_next_one(
+    tmp_path: Path, agent: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    state = {"weights": torch.ones(3)}
+    with df.Checkpointer(tmp_path / "run", agent=agent) as ckpt:
+        before = status_of(agent)["process"]
+        end(agent)
+        for step in (1, 2):
+            handle = ckpt.save(step, state)
+            assert handle is not None
+            handle.wait("durable", SECONDS)
+        assert status_of(agent)["process"] != before  # the second save has started another
+    assert capfd.readouterr().err.count("warning") == 0
+
+
+def test_a_directory_that_others_may_enter_is_not_used(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "open"
+    place.mkdir(mode=0o755)
+    with df.Checkpointer(tmp_path / "run", agent=place) as ckpt:
+        handle = ckpt.save(1, {"weights": torch.ones(3)})
+        assert handle is not None
+        handle.wait("durable", SECONDS)
+    told = capfd.readouterr().err
+    assert told.count("warning: no agent") == 1
+    assert "not a directory of this user alone" in told
+
+
+def test_the_end_of_a_program_does_not_wait_for_its_tiers(tmp_path: Path, agent: Path) -> None:
+    run, far = tmp_path / "run", tmp_path / "far"
+    ckpt = df.Checkpointer(run, tiers=[df.tier(far, rate=1)], agent=agent)  # it never arrives
+    handle = ckpt.save(1, {"weights": torch.ones(3)})
+    assert handle is not None
+    handle.wait("local", SECONDS)
+    ckpt.close()
+    with pytest.raises(df.CheckpointError, match="the agent goes on with it"):
+        handle.wait("durable", SECONDS)
+    assert [client["state"] for client in status_of(agent)["clients"]] == ["flushing"]
+    df.Checkpointer(run, tiers=[df.tier(far)], agent=agent).close()  # the rate is that of the last
+    told = deepfreeze("agent", "--drain", "--deadline", "60", "--directory", str(agent))
+    assert (told.returncode, told.stderr) == (0, "")
+    assert steps_of(far) == [1]
+
+
+def test_a_terminated_agent_finishes_saves_and_ends(tmp_path: Path, agent: Path) -> None:
+    train(tmp_path / "run", agent, "part.created=sleep:60000@2")
+    os.kill(status_of(agent)["process"], signal.SIGTERM)
+    deadline = time.monotonic() + SECONDS
+    while deepfreeze("agent", "--status", "--directory", str(agent)).returncode == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert steps_of(tmp_path / "run") == [2, 1]
+
+
+def test_without_an_agent_the_verb_says_so(tmp_path: Path) -> None:
+    for word in ("--status", "--drain"):
+        told = deepfreeze("agent", word, "--directory", str(tmp_path / "none"))
+        assert told.returncode == 3
+        assert "no agent is at work there" in told.stderr
+
+
+def test_systemd_is_told_when_the_agent_is_ready(tmp_path: Path, place: Path) -> None:
+    heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    heard.settimeout(SECONDS)
+    heard.bind(str(tmp_path / "notify"))
+    found = program.find()
+    assert found is not None
+    with subprocess.Popen(
+        [found, "agent", "--directory", str(place)],
+        env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert heard.recv(100) == b"READY=1"
+        status_of(place)
+        process.terminate()
+        assert heard.recv(100) == b"STOPPING=1"
+        assert process.wait(SECONDS) == 0
+    heard.close()
+
+
+def test_a_second_agent_is_refused_by_name(agent: Path) -> None:
+    told = deepfreeze("agent", "--directory", str(agent))
+    assert told.returncode == 3
+    assert f"{agent}: another agent is at work there" in told.stderr
+    again = deepfreeze("agent", "--background", "--directory", str(agent))
+    assert again.returncode == 0  # one is there

@@ -1,0 +1,278 @@
+#include "agent/agent.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/log.h"
+#include "base/scope_exit.h"
+#include "base/try.h"
+#include "deepfreeze/version.h"
+#include "ipc/private_directory.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kDoneShown = 64;
+
+bool can_be_read(int fd) {
+  pollfd state = {.fd = fd, .events = POLLIN, .revents = 0};
+  return fd >= 0 && ::poll(&state, 1, 0) > 0 && state.revents != 0;
+}
+
+std::string version_text() {
+  return fmt::format("{}.{}.{}", DEEPFREEZE_VERSION_MAJOR, DEEPFREEZE_VERSION_MINOR,
+                     DEEPFREEZE_VERSION_PATCH);
+}
+
+}  // namespace
+
+struct AgentServer::Client {
+  MessageSocket socket;
+  UniqueFd process;      // invalid: it was gone before we could look
+  bool is_heard = true;  // until its socket has ended
+  bool has_said_bye = false;
+  bool waits = false;  // for the answer to its hello
+  std::optional<AgentHello> hello;
+  bool asks_for_end = false;  // it is told when the agent ends
+  UniqueFd handover;
+  UniqueFd arena;
+
+  // Its threads have ended, so nothing writes to its memory.
+  [[nodiscard]] bool is_gone() const { return !process.valid() || can_be_read(process.get()); }
+};
+
+Result<std::unique_ptr<AgentServer>> AgentServer::open(AgentServerSettings settings) {
+  DF_TRY_VOID(make_private_directory(settings.directory));
+  auto lock = lock_file(settings.directory / kAgentLock);
+  if (!lock && lock.error().code() == ErrorCode::kExists) {
+    return fail(ErrorCode::kExists,
+                settings.directory.string() + ": another agent is at work there");
+  }
+  if (!lock) return std::unexpected(lock.error());
+  DF_TRY(MessageSocket socket, MessageSocket::listen(settings.directory / kAgentSocket));
+  DF_TRY(WakeUp wake, WakeUp::make());
+  return std::make_unique<AgentServer>(Parts{.settings = std::move(settings),
+                                             .lock = *std::move(lock),
+                                             .socket = std::move(socket),
+                                             .wake = std::move(wake)});
+}
+
+AgentServer::AgentServer(Parts parts)
+    : settings_(std::move(parts.settings)),
+      lock_(std::move(parts.lock)),
+      wake_(std::move(parts.wake)),
+      socket_(std::move(parts.socket)) {}
+
+AgentServer::~AgentServer() = default;
+
+Status AgentServer::run(int end_fd) {
+  while (!is_over()) take_turn(end_fd);
+  const Status all_done = check_all_done();
+  for (const auto& client : clients_) {
+    if (client->asks_for_end) std::ignore = client->socket.send(encode_answer(all_done));
+  }
+  return all_done;
+}
+
+Status AgentServer::check_all_done() const {
+  for (const auto& successor : successors_) {
+    if (successor->has_ended()) continue;
+    return fail(ErrorCode::kTimeout,
+                fmt::format("the agent ended before {} was on all of its tiers; the next program "
+                            "that opens it goes on, or deepfreeze flush",
+                            successor->run()));
+  }
+  return {};
+}
+
+bool AgentServer::is_over() const {
+  const bool has_trainers =
+      std::ranges::any_of(clients_, [](const auto& client) { return client->hello.has_value(); });
+  const auto now = Monotonic::now();
+  if (end_at_) {
+    const bool is_late = now >= *end_at_;
+    const bool all_settled = std::ranges::all_of(
+        successors_, [](const auto& successor) { return successor->has_settled(); });
+    return all_settled && (is_late || (!has_trainers && successors_.empty()));
+  }
+  return settings_.idle_max && clients_.empty() && successors_.empty() &&
+         now - busy_at_ >= *settings_.idle_max;
+}
+
+// Until the next moment at which something may be over without any event.
+int AgentServer::poll_pause() const {
+  constexpr std::chrono::milliseconds kPauseMax{1000};
+  auto pause = kPauseMax;
+  const auto until = [](Monotonic::time_point then) {
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(then - Monotonic::now()),
+                    std::chrono::milliseconds(0));
+  };
+  if (end_at_) pause = std::min(pause, until(*end_at_));
+  if (settings_.idle_max) pause = std::min(pause, until(busy_at_ + *settings_.idle_max));
+  return static_cast<int>(std::max(pause, std::chrono::milliseconds(1)).count());
+}
+
+void AgentServer::take_turn(int end_fd) {
+  std::vector<pollfd> waited = {{.fd = wake_.fd(), .events = POLLIN, .revents = 0}};
+  const auto add = [&](int fd) { waited.push_back({.fd = fd, .events = POLLIN, .revents = 0}); };
+  if (!end_at_) add(end_fd);
+  if (socket_) add(socket_->fd());
+  for (const auto& client : clients_) {
+    if (client->is_heard) add(client->socket.fd());
+    if (client->process.valid()) add(client->process.get());
+  }
+  ::poll(waited.data(), waited.size(), poll_pause());
+  wake_.clear();
+  if (!end_at_ && can_be_read(end_fd)) drain(settings_.end_max);
+  if (socket_) accept_all();
+  for (std::size_t i = 0; i < clients_.size(); ++i) listen_to(*clients_[i]);
+  succeed_gone();
+  drop_ended();
+  answer_waiting();
+  if (!clients_.empty() || !successors_.empty()) busy_at_ = Monotonic::now();
+}
+
+void AgentServer::accept_all() {
+  while (auto socket = socket_->accept()) {
+    auto client = std::make_unique<Client>(Client{.socket = *std::move(socket)});
+    client->process = client->socket.open_peer();
+    clients_.push_back(std::move(client));
+  }
+}
+
+void AgentServer::listen_to(Client& client) {
+  while (client.is_heard) {
+    auto message = client.socket.receive(std::chrono::milliseconds(0));
+    if (message) {
+      take(client, *std::move(message));
+    } else if (message.error().code() == ErrorCode::kTimeout) {
+      return;
+    } else {
+      client.is_heard = false;
+    }
+  }
+}
+
+void AgentServer::take(Client& client, SocketMessage message) {
+  auto request = decode_request(message.text);
+  if (!request) {
+    std::ignore = client.socket.send(encode_answer(std::unexpected(request.error())));
+    return;
+  }
+  switch (request->kind) {
+    case AgentRequest::Kind::kHello:
+      return take_hello(client, std::move(request->hello), message);
+    case AgentRequest::Kind::kArena:
+      if (!message.files.empty()) client.arena = std::move(message.files.front());
+      return;
+    case AgentRequest::Kind::kBye:
+      client.has_said_bye = true;
+      return;
+    case AgentRequest::Kind::kStatus:
+      std::ignore = client.socket.send(encode(status()));
+      return;
+    case AgentRequest::Kind::kDrain:
+      client.asks_for_end = true;
+      return drain(request->deadline);
+  }
+}
+
+// A trainer that has lost its connection and made another is the same one.
+void AgentServer::take_hello(Client& client, AgentHello hello, SocketMessage& message) {
+  for (const auto& other : clients_) {
+    if (other.get() == &client || other->socket.peer() != client.socket.peer()) continue;
+    if (other->hello && other->hello->run == hello.run && !other->is_heard) other->hello.reset();
+  }
+  if (!message.files.empty()) client.handover = std::move(message.files.front());
+  client.waits = hello.settles;
+  if (hello.commits) {  // its own flusher goes on
+    for (const auto& successor : successors_) {
+      if (successor->run() == hello.run) successor->end_flush();
+    }
+  }
+  client.hello = std::move(hello);
+  if (!client.waits) std::ignore = client.socket.send(encode_answer({}));
+}
+
+void AgentServer::drain(std::chrono::milliseconds deadline) {
+  constexpr std::chrono::milliseconds kDeadlineMax = std::chrono::hours(24 * 365);
+  socket_.reset();  // a trainer that comes now starts an agent of its own
+  remove_name(settings_.directory / kAgentSocket);
+  end_at_ = Monotonic::now() + std::min(deadline, kDeadlineMax);
+}
+
+void AgentServer::succeed_gone() {
+  for (const auto& client : clients_) {
+    const bool has_left = client->has_said_bye && !client->is_heard;
+    if (!client->is_gone() && !has_left) continue;
+    listen_to(*client);  // what it said before it went
+    if (client->hello) succeed(*client);
+  }
+  std::erase_if(clients_, [](const auto& client) {
+    return client->is_gone() || (!client->is_heard && (client->has_said_bye || !client->hello));
+  });
+}
+
+void AgentServer::succeed(Client& client) {
+  LeftWork work = {.run = client.hello->run,
+                   .process = client.socket.peer(),
+                   .tiers = {},
+                   .handover = {},
+                   .arena = {}};
+  if (client.hello->commits) work.tiers = client.hello->tiers;
+  if (!client.has_said_bye) {
+    work.handover = std::move(client.handover);
+    work.arena = std::move(client.arena);
+  }
+  if (!work.handover.valid() && work.tiers.empty()) return;
+  try {
+    successors_.push_back(std::make_unique<Successor>(std::move(work), [this] { wake_.notify(); }));
+  } catch (const std::exception& cause) {
+    log_warning(fmt::format("{}: nobody goes on with it: {}", client.hello->run, cause.what()));
+  }
+}
+
+void AgentServer::drop_ended() {
+  std::erase_if(successors_, [&](const auto& successor) {
+    if (!successor->has_ended()) return false;
+    done_.push_back(successor->report());
+    return true;
+  });
+  if (done_.size() > kDoneShown) done_.erase(done_.begin());
+}
+
+bool AgentServer::is_settled(const std::string& run) const {
+  return std::ranges::all_of(successors_, [&](const auto& successor) {
+    return successor->run() != run || successor->has_settled();
+  });
+}
+
+void AgentServer::answer_waiting() {
+  for (const auto& client : clients_) {
+    if (!client->waits || !is_settled(client->hello->run)) continue;
+    client->waits = false;
+    std::ignore = client->socket.send(encode_answer({}));
+  }
+}
+
+AgentStatus AgentServer::status() const {
+  AgentStatus status = {.version = version_text(), .process = ::getpid(), .clients = {}};
+  for (const auto& client : clients_) {
+    if (!client->hello) continue;
+    status.clients.push_back({.run = client->hello->run,
+                              .process = client->socket.peer(),
+                              .state = client->waits ? "waiting for its run" : "training",
+                              .outcome = {},
+                              .error = {}});
+  }
+  for (const auto& successor : successors_) status.clients.push_back(successor->report());
+  status.clients.insert(status.clients.end(), done_.begin(), done_.end());
+  return status;
+}
+
+}  // namespace deepfreeze

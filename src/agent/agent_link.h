@@ -1,0 +1,64 @@
+// A trainer's connection with the agent of its machine. Without an agent everything goes on, but a
+// save ends with its process.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/agent_message.h"
+#include "base/clock.h"
+#include "ipc/message_socket.h"
+#include "save/handover.h"
+
+namespace deepfreeze {
+
+struct AgentLinkSettings {
+  std::filesystem::path directory;   // of the agent's socket
+  std::vector<std::string> command;  // starts an agent if none is there; empty: none is started
+  AgentHello hello;
+};
+
+class AgentLink {
+ public:
+  // Finds or starts the agent, and returns once it has finished what gone trainers of the run left:
+  // so the newest checkpoint is there to be found. Failures are logged, and later saves try again.
+  // Null if the system refuses the memory for a handover.
+  [[nodiscard]] static std::unique_ptr<AgentLink> open(AgentLinkSettings settings);
+  AgentLink(AgentLinkSettings settings, std::unique_ptr<Handover> handover)
+      : settings_(std::move(settings)), handover_(std::move(handover)) {}
+
+  [[nodiscard]] Handover& handover() { return *handover_; }
+
+  // The memory of later saves; -1: it can't be shared. Any thread, while no save is under way; it
+  // is sent by the next keep_up().
+  void use_arena(int fd);
+  // For the thread that writes, before each save: connects again if the agent is another one.
+  void keep_up();
+  // An agent goes on with what tiers still wait for after say_bye(), which follows the last save.
+  [[nodiscard]] bool is_connected() const { return socket_ && !socket_->has_lost_peer(); }
+  void say_bye();
+
+ private:
+  [[nodiscard]] Status connect(bool settles);
+  [[nodiscard]] Status connect_once(bool settles);
+  [[nodiscard]] Status start_agent() const;
+  void try_to_connect(bool settles);
+  [[nodiscard]] Status send_arena();
+
+  const AgentLinkSettings settings_;
+  const std::unique_ptr<Handover> handover_;
+  std::optional<MessageSocket> socket_;  // of one thread at a time: the opener's, the writer's
+  Monotonic::time_point next_try_{};     // the same
+  bool has_warned_ = false;              // the same
+
+  std::mutex mutex_;  // guards the next two
+  UniqueFd arena_;
+  bool is_arena_sent_ = true;
+};
+
+}  // namespace deepfreeze

@@ -1,0 +1,66 @@
+// The messages between an agent and those who talk to it, each one JSON object. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deepfreeze/options.h"
+#include "deepfreeze/result.h"
+
+namespace deepfreeze {
+
+inline constexpr std::uint64_t kAgentProtocol = 1;
+
+// The first message of a trainer. With it comes the file of its Handover.
+struct AgentHello {
+  std::string run;       // absolute path of its directory
+  bool commits = true;   // rank 0: its successor flushes
+  bool settles = false;  // it is answered once all saves of gone trainers of the run are finished
+  std::vector<Tier> tiers;
+};
+
+struct AgentRequest {
+  enum class Kind : std::uint8_t {
+    kHello,
+    kArena,   // with the file of the arena; in place of the one before
+    kBye,     // the trainer ends in good order
+    kStatus,  // answered by AgentStatus
+    kDrain,   // the agent ends once all is done, or at the deadline
+  };
+  Kind kind = Kind::kHello;
+  AgentHello hello;
+  std::chrono::milliseconds deadline{0};  // of kDrain
+};
+
+// What the agent does about one trainer.
+struct AgentClient {
+  std::string run;
+  std::int64_t process = 0;
+  // "training", "finishing a save", "flushing", "waiting for its run", "done".
+  std::string state;
+  std::string outcome;  // of the save that was left; empty if there is none yet
+  std::string error;    // empty: none
+};
+
+struct AgentStatus {
+  std::string version;
+  std::int64_t process = 0;
+  std::vector<AgentClient> clients;  // first those that are connected, then those that are gone
+};
+
+[[nodiscard]] std::string encode(const AgentRequest& request);
+// kCorrupt, or kUnsupported for a trainer of another version.
+[[nodiscard]] Result<AgentRequest> decode_request(std::string_view text);
+
+// An answer: empty text for "done", else the reason why not.
+[[nodiscard]] std::string encode_answer(const Status& done);
+// The reason as an error.
+[[nodiscard]] Status decode_answer(std::string_view text);
+
+[[nodiscard]] std::string encode(const AgentStatus& status);
+[[nodiscard]] Result<AgentStatus> decode_status(std::string_view text);
+
+}  // namespace deepfreeze

@@ -1,0 +1,417 @@
+// An agent in a thread; its trainers are processes of their own, which only connect and wait to be
+// killed: the tests make what they leave.
+#include "agent/agent.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "agent/agent_link.h"
+#include "base/log.h"
+#include "manifest/claims.h"
+#include "manifest/history.h"
+#include "manifest/run_file.h"
+#include "save/left_trainer.h"
+#include "storage/posix_vfs.h"
+#include "support/scoped_dir.h"
+
+namespace deepfreeze {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kDeadline{60'000};
+
+class AgentTest : public testing::Test {
+ protected:
+  AgentTest() {
+    set_log_sink([](std::string_view) {});
+    std::filesystem::create_directory(run_);
+    vfs_ = *open_posix_vfs(run_);
+    run_id_ = create_or_open_run(*vfs_, std::nullopt)->run_id;
+    generation_ = claim_generation(*vfs_, run_id_, std::nullopt)->generation;
+  }
+  ~AgentTest() override {
+    end();
+    for (const pid_t process : processes_) kill_and_wait(process);
+    set_log_sink({});
+  }
+
+  // Unless it is to wait for its trainers, it does not when the test is over.
+  void start(AgentServerSettings settings = {.directory = {}, .idle_max = {}, .end_max = {}}) {
+    settings.directory = place_;
+    auto server = AgentServer::open(std::move(settings));
+    ASSERT_TRUE(server) << server.error().message();
+    server_ = *std::move(server);
+    end_fd_ = UniqueFd(::eventfd(0, EFD_CLOEXEC));
+    thread_ = std::thread([this] { ended_ = server_->run(end_fd_.get()); });
+  }
+  // As by SIGTERM.
+  void end() {
+    if (!thread_.joinable()) return;
+    const std::uint64_t one = 1;
+    EXPECT_EQ(::write(end_fd_.get(), &one, sizeof(one)), 8);
+    await_end();
+  }
+  void await_end() {
+    thread_.join();
+    server_.reset();
+  }
+
+  [[nodiscard]] Result<MessageSocket> connect() const {
+    return MessageSocket::connect(place_ / kAgentSocket);
+  }
+
+  // A process that has said hello, and lives until it is killed.
+  pid_t begin_trainer(const LeftTrainer& trainer, std::vector<Tier> tiers = {},
+                      bool with_arena = true) {
+    AgentRequest hello;
+    hello.hello = {.run = run_.string(), .tiers = std::move(tiers)};
+    const std::string first = encode(hello);
+    const std::string second =
+        encode(AgentRequest{.kind = AgentRequest::Kind::kArena, .hello = {}});
+    const std::array handover = {const_cast<LeftTrainer&>(trainer).handover().fd()};
+    const std::array arena = {trainer.arena_fd()};
+    std::array<int, 2> ready{};
+    EXPECT_EQ(::pipe(ready.data()), 0);
+    const pid_t process = ::fork();
+    if (process == 0) {
+      const auto socket = connect();
+      bool done = socket && socket->send(first, handover) && socket->receive(kDeadline);
+      if (with_arena) done = done && socket->send(second, arena);
+      std::ignore = ::write(ready[1], done ? "y" : "n", 1);
+      while (true) ::pause();
+    }
+    char said = 0;
+    EXPECT_EQ(::read(ready[0], &said, 1), 1);
+    EXPECT_EQ(said, 'y');
+    ::close(ready[0]);
+    ::close(ready[1]);
+    processes_.push_back(process);
+    return process;
+  }
+  void kill_and_wait(pid_t process) {
+    ::kill(process, SIGKILL);
+    ::waitpid(process, nullptr, 0);
+    std::erase(processes_, process);
+  }
+
+  // Returns once the agent has settled the run.
+  void settle() {
+    AgentRequest hello;
+    hello.hello = {.run = run_.string(), .commits = false, .settles = true, .tiers = {}};
+    const auto socket = connect();
+    ASSERT_TRUE(socket);
+    ASSERT_TRUE(socket->send(encode(hello)));
+    const auto answer = socket->receive(kDeadline);
+    ASSERT_TRUE(answer) << answer.error().message();
+    EXPECT_TRUE(decode_answer(answer->text));
+    ASSERT_TRUE(socket->send(encode({.kind = AgentRequest::Kind::kBye, .hello = {}})));
+  }
+
+  [[nodiscard]] AgentStatus status() const {
+    const auto socket = connect();
+    EXPECT_TRUE(socket);
+    EXPECT_TRUE(socket->send(encode({.kind = AgentRequest::Kind::kStatus, .hello = {}})));
+    const auto answer = socket->receive(kDeadline);
+    EXPECT_TRUE(answer);
+    return *decode_status(answer->text);
+  }
+
+  [[nodiscard]] std::size_t committed(const std::filesystem::path& path) const {
+    const auto vfs = open_posix_vfs(path);
+    if (!vfs) return 0;
+    const auto listing = read_run(**vfs);
+    if (!listing) return 0;
+    return static_cast<std::size_t>(
+        std::ranges::count_if(listing->attempts, &AttemptState::committed));
+  }
+
+  [[nodiscard]] LeftTrainer trainer() { return {*vfs_, run_id_, generation_}; }
+
+  ScopedDir dir_;
+  std::filesystem::path place_ = dir_.path() / "agent";
+  std::filesystem::path run_ = dir_.path() / "run";
+  std::unique_ptr<Vfs> vfs_;
+  std::string run_id_;
+  std::uint64_t generation_ = 0;
+  std::unique_ptr<AgentServer> server_;
+  UniqueFd end_fd_;
+  Status ended_;
+  std::vector<pid_t> processes_;
+  std::thread thread_;
+};
+
+TEST_F(AgentTest, FinishesWhatAKilledTrainerHadCaptured) {
+  LeftTrainer gone = trainer();
+  start();
+  const pid_t process = begin_trainer(gone);
+  gone.go_to(End::kCaptured);
+  EXPECT_EQ(committed(run_), 0U);
+  kill_and_wait(process);
+  settle();
+  EXPECT_EQ(committed(run_), 1U);
+  const AgentStatus seen = status();
+  ASSERT_FALSE(seen.clients.empty());
+  EXPECT_EQ(seen.clients.back().outcome, "committed");
+  EXPECT_EQ(seen.clients.back().process, process);
+  EXPECT_EQ(seen.process, ::getpid());
+}
+
+TEST_F(AgentTest, DropsWhatWasNotCaptured) {
+  LeftTrainer gone = trainer();
+  start();
+  const pid_t process = begin_trainer(gone);
+  gone.go_to(End::kPlannedAndBegun);
+  kill_and_wait(process);
+  settle();
+  EXPECT_TRUE(read_run(*vfs_)->attempts.empty());
+}
+
+TEST_F(AgentTest, LeavesALivingTrainerAlone) {
+  LeftTrainer living = trainer();
+  start();
+  std::ignore = begin_trainer(living);
+  living.go_to(End::kCaptured);
+  settle();  // another process opens the same run: it does not wait for the living one
+  EXPECT_EQ(committed(run_), 0U);
+  const AgentStatus seen = status();
+  EXPECT_EQ(seen.clients.front().state, "training");
+}
+
+TEST_F(AgentTest, ATrainerThatSaidByeLeftNoSave) {
+  LeftTrainer gone = trainer();
+  start();
+  {
+    const auto socket = connect();
+    AgentRequest hello;
+    hello.hello = {.run = run_.string(), .tiers = {}};
+    const std::array files = {gone.handover().fd()};
+    ASSERT_TRUE(socket->send(encode(hello), files));
+    ASSERT_TRUE(socket->receive(kDeadline));
+    gone.go_to(End::kCaptured);
+    ASSERT_TRUE(socket->send(encode({.kind = AgentRequest::Kind::kBye, .hello = {}})));
+  }
+  settle();
+  EXPECT_EQ(committed(run_), 0U);
+}
+
+// The process lives, so its save is its own, until it ends.
+TEST_F(AgentTest, AConnectionThatIsLostIsNoDeath) {
+  LeftTrainer living = trainer();
+  start();
+  {
+    const auto socket = connect();
+    AgentRequest hello;
+    hello.hello = {.run = run_.string(), .tiers = {}};
+    const std::array files = {living.handover().fd()};
+    ASSERT_TRUE(socket->send(encode(hello), files));
+    ASSERT_TRUE(socket->receive(kDeadline));
+  }
+  living.go_to(End::kCaptured);
+  settle();
+  EXPECT_EQ(committed(run_), 0U);
+  EXPECT_EQ(status().clients.front().state, "training");
+}
+
+TEST_F(AgentTest, WithoutItsMemoryASaveCannotBeFinished) {
+  LeftTrainer gone = trainer();
+  start();
+  const pid_t process = begin_trainer(gone, {}, /*with_arena=*/false);
+  gone.go_to(End::kCaptured);
+  kill_and_wait(process);
+  settle();
+  EXPECT_EQ(committed(run_), 0U);
+  EXPECT_NE(status().clients.back().error, "");
+}
+
+TEST_F(AgentTest, BringsCheckpointsToTheTiersOfAGoneTrainer) {
+  LeftTrainer gone = trainer();
+  start();
+  const auto far = dir_.path() / "far";
+  const pid_t process = begin_trainer(gone, {{.path = far.string()}});
+  gone.go_to(End::kCaptured);
+  kill_and_wait(process);
+  const auto socket = connect();
+  ASSERT_TRUE(socket->send(
+      encode({.kind = AgentRequest::Kind::kDrain, .hello = {}, .deadline = kDeadline})));
+  const auto answer = socket->receive(kDeadline);
+  ASSERT_TRUE(answer);
+  EXPECT_TRUE(decode_answer(answer->text)) << answer->text;
+  await_end();
+  EXPECT_TRUE(ended_);
+  EXPECT_EQ(committed(far), 1U);
+}
+
+TEST_F(AgentTest, ADeadlineEndsAFlushAndSaysSo) {
+  LeftTrainer gone = trainer();
+  start();
+  const auto far = dir_.path() / "far";
+  const pid_t process = begin_trainer(gone, {{.path = far.string(), .bytes_per_second = 1}});
+  gone.go_to(End::kCaptured);
+  kill_and_wait(process);
+  const auto socket = connect();
+  ASSERT_TRUE(socket->send(
+      encode({.kind = AgentRequest::Kind::kDrain, .hello = {}, .deadline = milliseconds(50)})));
+  const auto answer = socket->receive(kDeadline);
+  ASSERT_TRUE(answer);
+  const Status done = decode_answer(answer->text);
+  await_end();
+  ASSERT_FALSE(done);
+  EXPECT_NE(done.error().message().find(run_.string()), std::string::npos);
+  EXPECT_FALSE(ended_);
+  EXPECT_EQ(committed(run_), 1U);  // the save itself is finished all the same
+  EXPECT_EQ(committed(far), 0U);
+}
+
+TEST_F(AgentTest, ANewTrainerEndsTheFlushOfTheOldOne) {
+  LeftTrainer gone = trainer();
+  start();
+  const auto far = dir_.path() / "far";
+  const pid_t process = begin_trainer(gone, {{.path = far.string(), .bytes_per_second = 1}});
+  gone.go_to(End::kCommitted);
+  kill_and_wait(process);
+  settle();
+  LeftTrainer next = trainer();
+  std::ignore = begin_trainer(next);
+  while (status().clients.back().state != "done") std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(committed(far), 0U);
+}
+
+TEST_F(AgentTest, EndsWhenThereIsNothingToDo) {
+  start({.directory = {}, .idle_max = milliseconds(30)});
+  await_end();
+  EXPECT_TRUE(ended_);
+}
+
+TEST_F(AgentTest, StaysAsLongAsATrainerIsThere) {
+  LeftTrainer living = trainer();
+  start({.directory = {}, .idle_max = milliseconds(1), .end_max = {}});
+  const pid_t process = begin_trainer(living);
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(status().clients.size(), 1U);
+  kill_and_wait(process);
+  await_end();
+}
+
+TEST_F(AgentTest, TakesNobodyOnceItIsToldToEnd) {
+  LeftTrainer living = trainer();
+  start({.directory = {}, .idle_max = {}, .end_max = kDeadline});
+  const pid_t process = begin_trainer(living);
+  living.go_to(End::kCaptured);
+  const std::uint64_t one = 1;
+  ASSERT_EQ(::write(end_fd_.get(), &one, sizeof(one)), 8);
+  while (connect()) std::this_thread::sleep_for(milliseconds(1));
+  kill_and_wait(process);  // it was waited for, and so its save is finished
+  await_end();
+  EXPECT_EQ(committed(run_), 1U);
+}
+
+TEST_F(AgentTest, OneIsAtWorkInADirectory) {
+  start();
+  const auto second = AgentServer::open({.directory = place_});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), ErrorCode::kExists);
+  end();
+  EXPECT_TRUE(AgentServer::open({.directory = place_}));
+}
+
+TEST_F(AgentTest, ADirectoryThatOthersMayEnterIsRefused) {
+  std::filesystem::create_directory(place_);
+  ASSERT_EQ(::chmod(place_.c_str(), 0755), 0);
+  EXPECT_EQ(AgentServer::open({.directory = place_}).error().code(), ErrorCode::kUnsupported);
+}
+
+TEST_F(AgentTest, WhatIsNoMessageIsAnsweredByTheReason) {
+  start();
+  const auto socket = connect();
+  for (const char* text : {"nonsense", R"({"protocol":9,"kind":"hello"})"}) {
+    ASSERT_TRUE(socket->send(text));
+    const auto answer = socket->receive(kDeadline);
+    ASSERT_TRUE(answer);
+    EXPECT_FALSE(decode_answer(answer->text));
+  }
+  EXPECT_TRUE(status().clients.empty());
+}
+
+TEST_F(AgentTest, ARunThatIsGoneIsAnErrorOfThatRunAlone) {
+  LeftTrainer gone = trainer();
+  start();
+  const pid_t process = begin_trainer(gone);
+  gone.go_to(End::kCaptured);
+  std::filesystem::remove_all(run_);
+  kill_and_wait(process);
+  settle();
+  EXPECT_NE(status().clients.back().error, "");
+}
+
+class AgentLinkTest : public AgentTest {
+ protected:
+  [[nodiscard]] std::unique_ptr<AgentLink> open(std::vector<std::string> command = {}) {
+    return AgentLink::open({.directory = place_,
+                            .command = std::move(command),
+                            .hello = {.run = run_.string(), .settles = true, .tiers = {}}});
+  }
+  void expect_warning() {
+    set_log_sink([this](std::string_view line) {
+      if (line.find("no agent") != std::string_view::npos) ++warnings_;
+    });
+  }
+  int warnings_ = 0;
+};
+
+TEST_F(AgentLinkTest, SaysHelloAndBye) {
+  start();
+  const auto link = open();
+  ASSERT_TRUE(link->is_connected());
+  ASSERT_EQ(status().clients.size(), 1U);
+  EXPECT_EQ(status().clients.front().run, run_.string());
+  link->say_bye();
+  EXPECT_FALSE(link->is_connected());
+  while (!status().clients.empty()) std::this_thread::sleep_for(milliseconds(1));
+}
+
+TEST_F(AgentLinkTest, WithoutAnAgentThereIsOneWarning) {
+  expect_warning();
+  const auto link = open();
+  ASSERT_TRUE(link);
+  EXPECT_FALSE(link->is_connected());
+  link->keep_up();
+  link->keep_up();
+  EXPECT_EQ(warnings_, 1);
+}
+
+TEST_F(AgentLinkTest, AProgramThatDoesNotStartIsNamed) {
+  std::string said;
+  set_log_sink([&](std::string_view line) { said += line; });
+  const auto link = open({"/no/such/program"});
+  EXPECT_FALSE(link->is_connected());
+  EXPECT_NE(said.find("/no/such/program"), std::string::npos) << said;
+  said.clear();
+  const auto failed = open({"false"});
+  EXPECT_FALSE(failed->is_connected());
+  EXPECT_NE(said.find("start the agent: false"), std::string::npos) << said;
+}
+
+TEST_F(AgentLinkTest, ConnectsAgainToAnotherAgent) {
+  start();
+  const auto link = open();
+  ASSERT_TRUE(link->is_connected());
+  end();
+  EXPECT_FALSE(link->is_connected());
+  start();
+  link->keep_up();
+  EXPECT_TRUE(link->is_connected());
+  EXPECT_EQ(status().clients.size(), 1U);
+}
+
+}  // namespace
+}  // namespace deepfreeze

@@ -1,0 +1,32 @@
+// Finishes a save whose trainer is gone, with the steps and checks of its own engine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "pipeline/write_engine.h"
+#include "save/handover.h"
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+enum class LeftOutcome : std::uint8_t {
+  kNothing,    // no save was under way
+  kDropped,    // it was not captured: it is given up, as after a failure
+  kSealed,     // this rank's part is written; rank 0 commits
+  kCommitted,  // it is durable
+};
+
+[[nodiscard]] std::string_view to_string(LeftOutcome outcome);
+
+// `arena`: the memory that the save was captured into. Every block is compared with the checksum
+// that its capture took before it is committed: a program that ends by writing where it should not
+// may have hit it. kFenced: another process has taken the run over. kCorrupt: the memory is not
+// what was captured, and the save is given up. Nobody may use the arena meanwhile, and the trainer
+// must be gone: its files that are not sealed are written anew.
+[[nodiscard]] Result<LeftOutcome> finish_left_save(Vfs& vfs, const LeftSave& left,
+                                                   std::span<std::byte> arena,
+                                                   WriteEngine& write_engine);
+
+}  // namespace deepfreeze

@@ -1,0 +1,278 @@
+// A trainer is left behind at every step of its save, and another process finishes it.
+#include "save/finish_save.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+#include "base/log.h"
+#include "manifest/claims.h"
+#include "manifest/run_file.h"
+#include "save/left_trainer.h"
+#include "support/sim_disk.h"
+
+namespace deepfreeze {
+namespace {
+
+class FinishSaveTest : public testing::Test {
+ protected:
+  FinishSaveTest() {
+    set_log_sink([](std::string_view) {});
+  }
+  ~FinishSaveTest() override { set_log_sink({}); }
+
+  // A run with one claim, as every trainer's.
+  void begin_run(SimDisk& disk) {
+    run_id_ = create_or_open_run(disk, std::nullopt)->run_id;
+    generation_ = claim_generation(disk, run_id_, std::nullopt)->generation;
+  }
+  LeftTrainer trainer(SimDisk& disk, Kind kind = {}) { return {disk, run_id_, generation_, kind}; }
+
+  void expect_committed(SimDisk& disk, const LeftTrainer& trainer) {
+    const auto listing = read_run(disk);
+    ASSERT_TRUE(listing);
+    ASSERT_EQ(listing->attempts.size(), 1U);
+    const AttemptState& attempt = listing->attempts.front();
+    ASSERT_TRUE(attempt.committed());
+    EXPECT_TRUE(verify_attempt(disk, *attempt.manifest));
+    EXPECT_EQ(attempt.manifest->annotations.metrics.at("loss"), 0.25);
+    for (std::size_t file = 0; file < trainer.file_count(); ++file) {
+      EXPECT_EQ(disk.contents(trainer.path_of(file)), trainer.whole_file(file)) << file;
+    }
+  }
+
+  // Without a fault; on a copy of the disk.
+  [[nodiscard]] std::size_t operations_of(LeftTrainer& gone, const SimDisk& disk) {
+    const auto copy = disk.clone();
+    EXPECT_TRUE(gone.finish_on(*copy));
+    return copy->operation_count();
+  }
+
+  static void expect_whole_or_nothing(SimDisk& disk, bool must_be_there, bool may_be_there) {
+    const auto listing = read_run(disk);
+    ASSERT_TRUE(listing);
+    bool is_there = false;
+    for (const AttemptState& attempt : listing->attempts) {
+      EXPECT_FALSE(attempt.fault);
+      if (!attempt.committed()) continue;
+      is_there = true;
+      EXPECT_TRUE(verify_attempt(disk, *attempt.manifest));
+    }
+    EXPECT_TRUE(is_there || !must_be_there);
+    EXPECT_TRUE(may_be_there || !is_there);
+  }
+
+  std::string run_id_;
+  std::uint64_t generation_ = 0;
+};
+
+constexpr auto kEnds = std::to_array<End>(
+    {End::kPlanned, End::kPlannedAndBegun, End::kCaptured, End::kBegun, End::kHalfWritten,
+     End::kWritten, End::kOneSealed, End::kAllSealed, End::kSealed, End::kCommitted});
+
+bool is_captured(End end) { return end >= End::kCaptured; }
+
+TEST_F(FinishSaveTest, WhatIsCapturedIsCommittedAndNothingElse) {
+  for (const Kind kind : {Kind{}, Kind{.several_files = true}, Kind{.ranges = true},
+                          Kind{.several_files = true, .ranges = true}}) {
+    for (const End end : kEnds) {
+      SCOPED_TRACE(fmt::format("end {}, several files {}, ranges {}", static_cast<int>(end),
+                               kind.several_files, kind.ranges));
+      SimDisk disk;
+      begin_run(disk);
+      LeftTrainer gone = trainer(disk, kind);
+      ASSERT_EQ(gone.file_count(), kind.several_files ? 2U : 1U);
+      gone.go_to(end);
+      const auto outcome = gone.finish();
+      ASSERT_TRUE(outcome) << outcome.error().message();
+      EXPECT_EQ(*outcome, is_captured(end) ? LeftOutcome::kCommitted : LeftOutcome::kDropped);
+      if (is_captured(end)) {
+        expect_committed(disk, gone);
+      } else {
+        EXPECT_TRUE(read_run(disk)->attempts.empty());
+      }
+      EXPECT_EQ(gone.finish().has_value(), true);  // and nothing is done twice
+    }
+  }
+}
+
+TEST_F(FinishSaveTest, NothingWasLeftOnceTheSaveIsOver) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk);
+  EXPECT_EQ(*gone.finish(), LeftOutcome::kNothing);  // before its first save
+  gone.go_to(End::kCaptured);
+  gone.handover().over();
+  EXPECT_EQ(*gone.finish(), LeftOutcome::kNothing);
+  EXPECT_TRUE(read_run(disk)->attempts.empty());
+}
+
+TEST_F(FinishSaveTest, MemoryThatWasHitAfterItsCaptureIsNotCommitted) {
+  for (const std::uint64_t at : {std::uint64_t{0}, kBlockBytes, 8 * kLeftFloats - 1}) {
+    SimDisk disk;
+    begin_run(disk);
+    LeftTrainer gone = trainer(disk);
+    gone.go_to(End::kCaptured);
+    gone.arena()[at] ^= std::byte{1};
+    const auto outcome = gone.finish();
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().code(), ErrorCode::kCorrupt);
+    EXPECT_NE(outcome.error().message().find(fmt::format("block {}", at / kBlockBytes)),
+              std::string::npos)
+        << outcome.error().message();
+    EXPECT_TRUE(read_run(disk)->attempts.empty());
+  }
+}
+
+TEST_F(FinishSaveTest, ARunThatWasTakenOverIsLeftAlone) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk);
+  gone.go_to(End::kCaptured);
+  ASSERT_TRUE(claim_generation(disk, run_id_, std::nullopt));
+  const std::size_t before = disk.operation_count();
+  const auto outcome = gone.finish();
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code(), ErrorCode::kFenced);
+  EXPECT_EQ(disk.operation_count(), before);  // nothing was written
+}
+
+TEST_F(FinishSaveTest, AnAttemptThatWasGivenUpStaysSo) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk);
+  gone.go_to(End::kWritten);
+  give_attempt_up(disk, gone.plan().identity);
+  EXPECT_EQ(*gone.finish(), LeftOutcome::kDropped);
+  EXPECT_FALSE(read_run(disk)->attempts.front().committed());
+}
+
+TEST_F(FinishSaveTest, ARankSealsAndRankZeroCommitsOnceAllHave) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer first = trainer(disk, {.ranges = true, .audit = true});
+  ASSERT_FALSE(first.plan().audit.empty());
+  first.go_to(End::kCaptured);
+  const auto alone = first.finish();  // the other one's part does not come
+  ASSERT_FALSE(alone);
+  EXPECT_EQ(alone.error().code(), ErrorCode::kIncomplete) << alone.error().message();
+  EXPECT_EQ(disk.contents(first.path_of(0)), first.whole_file(0));
+  EXPECT_FALSE(read_run(disk)->attempts.front().committed());
+}
+
+TEST_F(FinishSaveTest, AnotherRankDoesNotCommit) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk);
+  gone.go_to(End::kCaptured);
+  LeftSave left = gone.left();
+  left.files.front().header.identity.part = {.rank = 1, .world_size = 2};
+  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
+  const auto sealed = finish_left_save(disk, left, gone.arena(), **engine);
+  ASSERT_TRUE(sealed) << sealed.error().message();
+  EXPECT_EQ(*sealed, LeftOutcome::kSealed);
+  EXPECT_TRUE(read_run(disk)->attempts.front().undecided());
+  const std::string path = attempt_dir_name(name_of(gone.plan().identity)) + "/" +
+                           sealed_file_name({.rank = 1, .world_size = 2});
+  EXPECT_TRUE(verify_part(disk, path));
+  // One that was not captured tells the others.
+  left.state = HandoverState::kPlanned;
+  left.files.front().header.identity.attempt_id = 7;
+  EXPECT_EQ(*finish_left_save(disk, left, {}, **engine), LeftOutcome::kDropped);
+  EXPECT_TRUE(reported_failure(disk, {5, 7}));
+}
+
+// Of the memory that describes the save, too, not all can be relied on.
+TEST_F(FinishSaveTest, ADescriptionThatMakesNoSenseIsRefused) {
+  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
+  const auto changes = std::to_array<void (*)(LeftSave&)>({
+      [](LeftSave& left) {
+        left.block_crcs.pop_back();
+        left.block_crcs.pop_back();
+      },
+      [](LeftSave& left) { left.files.front().section.begin += 1; },
+      [](LeftSave& left) { left.files.front().section.end += 1; },
+      [](LeftSave& left) { left.audit.pop_back(); },
+      [](LeftSave& left) { left.audit.front().offset = ~std::uint64_t{0}; },
+      [](LeftSave& left) { left.audit.front().bytes = ~std::uint64_t{0}; },
+      [](LeftSave& left) { left.audit_sections.front().begin -= 1; },
+      [](LeftSave& left) { left.audit_sections.back().end += std::uint64_t{1} << 40; },
+      [](LeftSave& left) { left.files.front().header_bytes += kPageBytes; },
+  });
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    SimDisk disk;
+    begin_run(disk);
+    LeftTrainer gone = trainer(disk, {.audit = true});
+    gone.go_to(End::kCaptured);
+    LeftSave left = gone.left();
+    changes[i](left);
+    const auto refused = finish_left_save(disk, left, gone.arena(), **engine);
+    ASSERT_FALSE(refused) << i;
+    EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt) << i << refused.error().message();
+  }
+}
+
+TEST_F(FinishSaveTest, MemoryThatIsTooSmallIsRefused) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk);
+  gone.go_to(End::kCaptured);
+  const LeftSave left = gone.left();
+  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
+  const auto refused =
+      finish_left_save(disk, left, gone.arena().first(8 * kLeftFloats - 1), **engine);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt);
+}
+
+TEST(Handover, OfAnotherKindOrCutShortIsRefused) {
+  const auto made = Handover::make();
+  ASSERT_TRUE(made);
+  EXPECT_EQ(read_handover((*made)->fd())->state, HandoverState::kNone);
+  ASSERT_EQ(::pwrite((*made)->fd(), "\4", 1, 8), 1);  // a state that there is not
+  EXPECT_EQ(read_handover((*made)->fd()).error().code(), ErrorCode::kUnsupported);
+  ASSERT_EQ(::pwrite((*made)->fd(), "\1", 1, 8), 1);  // planned, and nothing is there
+  EXPECT_EQ(read_handover((*made)->fd()).error().code(), ErrorCode::kCorrupt);
+  ASSERT_EQ(::pwrite((*made)->fd(), "X", 1, 0), 1);
+  EXPECT_EQ(read_handover((*made)->fd()).error().code(), ErrorCode::kUnsupported);
+}
+
+// Power goes while the save is finished: the checkpoint is there whole, or it is not there.
+TEST_F(FinishSaveTest, APowerCutAnywhereLosesNothingThatWasTold) {
+  constexpr std::size_t kImagesMax = 60;
+  constexpr std::uint64_t kSeed = 5;
+  std::size_t states = 0;
+  for (const End end : kEnds) {
+    for (const bool several : {false, true}) {
+      std::size_t operations = 0;  // of the one that finishes it
+      for (std::size_t index = 0; index <= operations; ++index) {
+        SimDisk disk;
+        begin_run(disk);
+        LeftTrainer gone = trainer(disk, {.several_files = several});
+        gone.go_to(end);
+        const std::size_t left_at = disk.operation_count();
+        if (index == 0) operations = operations_of(gone, disk);
+        disk.crash_at(left_at + index);
+        const auto outcome = gone.finish();
+        const bool is_told = outcome && *outcome == LeftOutcome::kCommitted;
+        EXPECT_EQ(is_told, is_captured(end) && index == operations);
+        for (const auto& image : disk.crash_images(kImagesMax, kSeed)) {
+          ++states;
+          SCOPED_TRACE(
+              fmt::format("end {}, cut at {}, {}", static_cast<int>(end), index, image->label()));
+          expect_whole_or_nothing(*image, is_told, is_captured(end));
+          ASSERT_FALSE(HasFailure());
+        }
+      }
+    }
+  }
+  std::printf("%zu states\n", states);
+  EXPECT_GT(states, 1000U);
+}
+
+}  // namespace
+}  // namespace deepfreeze
