@@ -1,0 +1,1 @@
+"""Jobs on a workstation, under Slurm, in Kubernetes and on a laptop: docs/recipes.md."""

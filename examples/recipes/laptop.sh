@@ -1,0 +1,20 @@
+#!/bin/bash
+# A training on a laptop whose external disk is there now and then: with the disk it is a tier,
+# without it the training goes on, and the next call brings over what the disk lacks.
+set -u
+RUN=${RUN:-runs/digits}
+DISK=${DISK:-/media/$USER/backup}
+TRAIN=${TRAIN:-python3 -m examples.recipes.train}
+
+if [ -d "$DISK" ]; then
+    if [ -e "$RUN/deepfreeze.json" ]; then
+        deepfreeze flush "$RUN" "$DISK/digits" || exit
+    fi
+    $TRAIN "$RUN" "$DISK/digits" "$@" || exit
+    # So that the disk may be taken away.
+    deepfreeze agent --drain --deadline 600
+    deepfreeze tiers "$RUN" "$DISK/digits"
+else
+    echo "$DISK is not there: checkpoints stay in $RUN alone"
+    $TRAIN "$RUN" "$@"
+fi
