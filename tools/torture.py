@@ -86,6 +86,13 @@ RUNS = (
         seconds_max=4 * HOUR,
     ),
     Run(
+        "agent",
+        "trainers with an agent, agents, and both killed at any moment",
+        (f"{TESTS}/agent/agent_kills_test",),
+        r"agent kills: .*",
+        {"DEEPFREEZE_AGENT_KILLS": "2000"},
+    ),
+    Run(
         "system_calls",
         "the n-th of each of 13 system calls fails with EIO, with ENOSPC, or is the last",
         (PYTHON, "-m", "tests.faults.system_calls"),

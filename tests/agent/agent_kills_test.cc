@@ -204,6 +204,7 @@ TEST_F(AgentKills, AnAgentThatIsKilledTakesNothingAlong) {
     plan_.least = local_;
     start_agent();
   }
+  say("agents killed, then their trainers");
 }
 
 TEST_F(AgentKills, NothingCommittedIsLostWithBoth) {
