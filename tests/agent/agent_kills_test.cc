@@ -164,6 +164,14 @@ class AgentKills : public testing::Test {
     return !HasFailure();
   }
 
+  void say(const char* what) const {
+    const std::string line = fmt::format(
+        "agent kills: {} {}, {} saves captured, {} trainers left one that they did not "
+        "know committed; no acknowledgement was lost",
+        kills_, what, saves_, left_);
+    std::puts(line.c_str());
+  }
+
   ScopedDir dir_;
   const std::uint64_t seed_ = number_from("DEEPFREEZE_AGENT_SEED", std::random_device()());
   const std::uint64_t kills_ = number_from("DEEPFREEZE_AGENT_KILLS", kKills);
@@ -185,11 +193,7 @@ TEST_F(AgentKills, NothingCapturedIsLostWithItsTrainer) {
   }
   Child last(plan_);
   ASSERT_TRUE(live(last, [&] { last.kill(); }));
-  std::printf(
-      "agent kills: %llu trainers killed, %llu saves captured, %llu trainers left one that "
-      "they did not know committed, 0 lost\n",
-      static_cast<unsigned long long>(kills_), static_cast<unsigned long long>(saves_),
-      static_cast<unsigned long long>(left_));
+  say("trainers killed");
 }
 
 TEST_F(AgentKills, AnAgentThatIsKilledTakesNothingAlong) {
@@ -220,6 +224,7 @@ TEST_F(AgentKills, NothingCommittedIsLostWithBoth) {
     plan_.least = local_;
     start_agent();
   }
+  say("times a trainer and its agent killed");
 }
 
 }  // namespace

@@ -58,7 +58,12 @@ def train(plan: Plan, say: Say) -> None:
     torch.set_num_threads(1)
     logging.getLogger("deepfreeze").setLevel(logging.ERROR)  # fallbacks are reported below
     try:
-        ckpt = df.Checkpointer(plan.run, keep=df.keep(last=plan.keep), profile="latency")
+        ckpt = df.Checkpointer(
+            plan.run,
+            keep=df.keep(last=plan.keep),
+            profile="latency",
+            agent="/proc/no-agent",  # none is there, but all that one would need is written down
+        )
         live = Live(plan.world)
         start = restore(plan, ckpt, live, say)
     except df.CheckpointError as error:

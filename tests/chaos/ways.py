@@ -135,7 +135,7 @@ class Way:
     program: tuple[str, ...] = ()  # it dies instead of a trainer
 
 
-TRAINING = ("claim.", "part.", "commit.", "remove.", "capture.")
+TRAINING = ("claim.", "part.", "commit.", "remove.", "capture.", "handover.")
 WAYS = {
     "new run": Way(nothing, ("run.", *TRAINING)),
     "after a kill": Way(died_sealed, ("abort.", *TRAINING)),

@@ -100,8 +100,10 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
   }
 
   void save_three_steps() {
-    auto opened = Checkpointer::open(
-        run(), {.keep = {.last = 1}, .tiers = {{.path = far_of(run()), .keep = {.last = 2}}}});
+    auto opened =
+        Checkpointer::open(run(), {.keep = {.last = 1},
+                                   .tiers = {{.path = far_of(run()), .keep = {.last = 2}}},
+                                   .agent = Agent{.directory = kNoAgent, .command = {}}});
     ASSERT_TRUE(opened.has_value()) << opened.error().message();
     for (std::uint64_t step = 1; step <= 3; ++step) {
       const StateOfStep state(step);

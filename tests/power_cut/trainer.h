@@ -13,6 +13,9 @@
 
 namespace deepfreeze {
 
+// No agent is there, but everything that one would need is written down.
+inline constexpr const char* kNoAgent = "/proc/no-agent";
+
 // The program as a function of this process; its exit status.
 [[nodiscard]] int call_program(const std::vector<std::string>& words);
 
