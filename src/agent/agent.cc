@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/scope_exit.h"
 #include "base/try.h"
 #include "deepfreeze/version.h"
 #include "ipc/private_directory.h"
@@ -17,11 +17,33 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::size_t kDoneShown = 64;
+constexpr std::size_t kDoneShown = 16;  // all fit into one message
+constexpr std::size_t kErrorBytesShown = 500;
 
 bool can_be_read(int fd) {
   pollfd state = {.fd = fd, .events = POLLIN, .revents = 0};
   return fd >= 0 && ::poll(&state, 1, 0) > 0 && state.revents != 0;
+}
+
+// Two names of one directory are one run.
+std::string real_name(const std::string& run) {
+  std::error_code failed;
+  const std::filesystem::path real = std::filesystem::weakly_canonical(run, failed);
+  return failed ? run : real.string();
+}
+
+bool are_one_file(const UniqueFd& one, const UniqueFd& other) {
+  struct stat first = {};
+  struct stat second = {};
+  return ::fstat(one.get(), &first) == 0 && ::fstat(other.get(), &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+// A trainer with these tiers needs nobody else to flush to those.
+bool are_covered(std::span<const Tier> tiers, std::span<const Tier> by) {
+  return std::ranges::all_of(tiers, [&](const Tier& tier) {
+    return std::ranges::find(by, tier.path, &Tier::path) != by.end();
+  });
 }
 
 std::string version_text() {
@@ -36,14 +58,17 @@ struct AgentServer::Client {
   UniqueFd process;      // invalid: it was gone before we could look
   bool is_heard = true;  // until its socket has ended
   bool has_said_bye = false;
-  bool waits = false;  // for the answer to its hello
+  bool has_left = false;  // its image is gone, though its process may live: it called exec()
+  bool waits = false;     // for its run to be settled
   std::optional<AgentHello> hello;
   bool asks_for_end = false;  // it is told when the agent ends
   UniqueFd handover;
   UniqueFd arena;
 
   // Its threads have ended, so nothing writes to its memory.
-  [[nodiscard]] bool is_gone() const { return !process.valid() || can_be_read(process.get()); }
+  [[nodiscard]] bool is_gone() const {
+    return has_left || !process.valid() || can_be_read(process.get());
+  }
 };
 
 Result<std::unique_ptr<AgentServer>> AgentServer::open(AgentServerSettings settings) {
@@ -72,6 +97,8 @@ AgentServer::~AgentServer() = default;
 
 Status AgentServer::run(int end_fd) {
   while (!is_over()) take_turn(end_fd);
+  socket_.reset();  // whoever comes now starts another agent
+  remove_name(settings_.directory / kAgentSocket);
   const Status all_done = check_all_done();
   for (const auto& client : clients_) {
     if (client->asks_for_end) std::ignore = client->socket.send(encode_answer(all_done));
@@ -87,7 +114,9 @@ Status AgentServer::check_all_done() const {
                             "that opens it goes on, or deepfreeze flush",
                             successor->run()));
   }
-  return {};
+  const auto failed = std::ranges::find_if_not(done_, &std::string::empty, &AgentClient::error);
+  if (failed == done_.end()) return {};
+  return fail(ErrorCode::kIncomplete, fmt::format("{}: {}", failed->run, failed->error));
 }
 
 bool AgentServer::is_over() const {
@@ -121,7 +150,7 @@ void AgentServer::take_turn(int end_fd) {
   std::vector<pollfd> waited = {{.fd = wake_.fd(), .events = POLLIN, .revents = 0}};
   const auto add = [&](int fd) { waited.push_back({.fd = fd, .events = POLLIN, .revents = 0}); };
   if (!end_at_) add(end_fd);
-  if (socket_) add(socket_->fd());
+  add(socket_->fd());
   for (const auto& client : clients_) {
     if (client->is_heard) add(client->socket.fd());
     if (client->process.valid()) add(client->process.get());
@@ -129,7 +158,7 @@ void AgentServer::take_turn(int end_fd) {
   ::poll(waited.data(), waited.size(), poll_pause());
   wake_.clear();
   if (!end_at_ && can_be_read(end_fd)) drain(settings_.end_max);
-  if (socket_) accept_all();
+  accept_all();
   for (std::size_t i = 0; i < clients_.size(); ++i) listen_to(*clients_[i]);
   succeed_gone();
   drop_ended();
@@ -139,8 +168,11 @@ void AgentServer::take_turn(int end_fd) {
 
 void AgentServer::accept_all() {
   while (auto socket = socket_->accept()) {
-    auto client = std::make_unique<Client>(Client{.socket = *std::move(socket)});
-    client->process = client->socket.open_peer();
+    auto process = socket->open_peer();
+    // Without a look at its process it can't be served: it goes on without an agent.
+    if (!process && process.error().code() != ErrorCode::kNotFound) continue;
+    auto client = std::make_unique<Client>(Client{.socket = *std::move(socket), .process = {}});
+    if (process) client->process = *std::move(process);
     clients_.push_back(std::move(client));
   }
 }
@@ -168,10 +200,11 @@ void AgentServer::take(Client& client, SocketMessage message) {
     case AgentRequest::Kind::kHello:
       return take_hello(client, std::move(request->hello), message);
     case AgentRequest::Kind::kArena:
-      if (!message.files.empty()) client.arena = std::move(message.files.front());
+      client.arena = message.files.empty() ? UniqueFd() : std::move(message.files.front());
       return;
     case AgentRequest::Kind::kBye:
       client.has_said_bye = true;
+      std::ignore = client.socket.send(encode_answer({}));
       return;
     case AgentRequest::Kind::kStatus:
       std::ignore = client.socket.send(encode(status()));
@@ -182,39 +215,64 @@ void AgentServer::take(Client& client, SocketMessage message) {
   }
 }
 
-// A trainer that has lost its connection and made another is the same one.
 void AgentServer::take_hello(Client& client, AgentHello hello, SocketMessage& message) {
-  for (const auto& other : clients_) {
-    if (other.get() == &client || other->socket.peer() != client.socket.peer()) continue;
-    if (other->hello && other->hello->run == hello.run && !other->is_heard) other->hello.reset();
+  if (message.files.empty()) {
+    std::ignore = client.socket.send(encode_answer(
+        fail(ErrorCode::kInvalidArgument, "the memory of the handover did not arrive")));
+    return;
   }
-  if (!message.files.empty()) client.handover = std::move(message.files.front());
-  client.waits = hello.settles;
+  client.handover = std::move(message.files.front());
+  hello.run = real_name(hello.run);
+  for (const auto& other : clients_) {
+    if (other.get() != &client) look_for_successor(*other, client, hello.run);
+  }
   if (hello.commits) {  // its own flusher goes on
     for (const auto& successor : successors_) {
-      if (successor->run() == hello.run) successor->end_flush();
+      if (successor->run() == hello.run && are_covered(successor->tiers(), hello.tiers)) {
+        successor->end_flush();
+      }
     }
   }
+  client.waits = hello.settles;
   client.hello = std::move(hello);
-  if (!client.waits) std::ignore = client.socket.send(encode_answer({}));
+  std::ignore = client.socket.send(encode_answer({}));
 }
 
+// A process that says hello again has lost its connection, and has the same handover; or it has
+// become another program by exec(), and left a save like one that was killed.
+void AgentServer::look_for_successor(Client& other, const Client& client, const std::string& run) {
+  const bool is_same_process = other.socket.peer() == client.socket.peer();
+  if (!is_same_process || !other.hello || other.hello->run != run) return;
+  if (are_one_file(other.handover, client.handover)) {
+    other.hello.reset();
+    other.is_heard = false;
+  } else if (!other.is_heard) {
+    other.has_left = true;
+  }
+}
+
+// It goes on to listen: a trainer that comes now must wait for saves to be finished, as any other.
 void AgentServer::drain(std::chrono::milliseconds deadline) {
-  constexpr std::chrono::milliseconds kDeadlineMax = std::chrono::hours(24 * 365);
-  socket_.reset();  // a trainer that comes now starts an agent of its own
-  remove_name(settings_.directory / kAgentSocket);
-  end_at_ = Monotonic::now() + std::min(deadline, kDeadlineMax);
+  end_at_ = Monotonic::now() + deadline;
 }
 
 void AgentServer::succeed_gone() {
-  for (const auto& client : clients_) {
-    const bool has_left = client->has_said_bye && !client->is_heard;
-    if (!client->is_gone() && !has_left) continue;
-    listen_to(*client);  // what it said before it went
-    if (client->hello) succeed(*client);
+  for (std::size_t i = 0; i < clients_.size(); ++i) {
+    Client& client = *clients_[i];
+    if (client.is_gone()) listen_to(client);  // what it said before it went
+    if (client.hello && (client.is_gone() || client.has_said_bye)) succeed(client);
   }
   std::erase_if(clients_, [](const auto& client) {
-    return client->is_gone() || (!client->is_heard && (client->has_said_bye || !client->hello));
+    return client->is_gone() || client->has_said_bye || (!client->is_heard && !client->hello);
+  });
+}
+
+// A living trainer of the run that flushes to these tiers by itself.
+bool AgentServer::has_flusher(const AgentHello& gone) const {
+  return std::ranges::any_of(clients_, [&](const auto& client) {
+    return client->hello && !client->has_said_bye && !client->is_gone() &&
+           client->hello->run == gone.run && client->hello->commits &&
+           are_covered(gone.tiers, client->hello->tiers);
   });
 }
 
@@ -224,7 +282,7 @@ void AgentServer::succeed(Client& client) {
                    .tiers = {},
                    .handover = {},
                    .arena = {}};
-  if (client.hello->commits) work.tiers = client.hello->tiers;
+  if (client.hello->commits && !has_flusher(*client.hello)) work.tiers = client.hello->tiers;
   if (!client.has_said_bye) {
     work.handover = std::move(client.handover);
     work.arena = std::move(client.arena);
@@ -240,7 +298,13 @@ void AgentServer::succeed(Client& client) {
 void AgentServer::drop_ended() {
   std::erase_if(successors_, [&](const auto& successor) {
     if (!successor->has_ended()) return false;
-    done_.push_back(successor->report());
+    AgentClient report = successor->report();
+    report.error.resize(std::min(report.error.size(), kErrorBytesShown));
+    // What has gone well since is no failure any more.
+    if (report.error.empty()) {
+      std::erase_if(done_, [&](const AgentClient& one) { return one.run == report.run; });
+    }
+    done_.push_back(std::move(report));
     return true;
   });
   if (done_.size() > kDoneShown) done_.erase(done_.begin());
@@ -254,7 +318,11 @@ bool AgentServer::is_settled(const std::string& run) const {
 
 void AgentServer::answer_waiting() {
   for (const auto& client : clients_) {
-    if (!client->waits || !is_settled(client->hello->run)) continue;
+    if (!client->waits) continue;
+    for (const auto& successor : successors_) {
+      if (successor->run() == client->hello->run) successor->hurry();
+    }
+    if (!is_settled(client->hello->run)) continue;
     client->waits = false;
     std::ignore = client->socket.send(encode_answer({}));
   }

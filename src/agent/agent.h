@@ -44,8 +44,9 @@ class AgentServer {
   ~AgentServer();
 
   // Serves until it has nothing to do for idle_max, or is told to end: by a message, or once
-  // `end_fd` can be read; then it takes no new trainers, and waits for those that are connected.
-  // kTimeout: the deadline came before all was flushed.
+  // `end_fd` can be read; then it waits for the trainers that are connected, up to a deadline, and
+  // finishes all saves. kTimeout: the deadline came before all was flushed. kIncomplete: a save or
+  // a flush has failed.
   [[nodiscard]] Status run(int end_fd);
 
  private:
@@ -59,8 +60,10 @@ class AgentServer {
   void listen_to(Client& client);
   void take(Client& client, SocketMessage message);
   void take_hello(Client& client, AgentHello hello, SocketMessage& message);
+  static void look_for_successor(Client& other, const Client& client, const std::string& run);
   void drain(std::chrono::milliseconds deadline);
   void succeed_gone();
+  [[nodiscard]] bool has_flusher(const AgentHello& gone) const;
   void succeed(Client& client);
   void drop_ended();
   void answer_waiting();

@@ -18,6 +18,7 @@
 
 #include "agent/agent.h"
 #include "base/log.h"
+#include "base/polling.h"
 #include "base/scope_exit.h"
 #include "base/try.h"
 #include "ipc/private_directory.h"
@@ -27,12 +28,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAnswerMax{5000};
+constexpr milliseconds kAnswerMax{2000};  // an agent is never busy when it is asked
 constexpr milliseconds kSettleMax = std::chrono::minutes(10);
 constexpr milliseconds kSettleQuiet{1000};  // then a note says what is waited for
 constexpr milliseconds kStartMax{10'000};
-constexpr milliseconds kTryPause{30'000};
-constexpr int kTriesMax = 3;  // an agent may end between a connection and its answer
+constexpr milliseconds kTryPauseMin{30'000};
+constexpr milliseconds kTryPauseMax{600'000};
 
 // Waits for a child that ends soon; one that does not is left to itself.
 Status await_child(pid_t child, std::string_view what) {
@@ -93,47 +94,61 @@ std::unique_ptr<AgentLink> AgentLink::open(AgentLinkSettings settings) {
 }
 
 void AgentLink::use_arena(int fd) {
-  UniqueFd copy(fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  const std::lock_guard lock(mutex_);
-  arena_ = std::move(copy);
-  is_arena_sent_ = !arena_.valid();
+  arena_ = UniqueFd(fd < 0 ? -1 : ::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  is_arena_sent_ = false;
+  if (fd >= 0 && !arena_.valid()) {
+    log_warning(fmt::format("no agent can finish a save of this process: copy a descriptor: {}",
+                            std::strerror(errno)));
+  }
+  if (fd < 0 && socket_ && !send_arena()) socket_->close();
 }
 
 void AgentLink::keep_up() {
-  if (socket_ && socket_->has_lost_peer()) socket_.reset();
+  if (socket_ && (!socket_->is_open() || socket_->has_lost_peer())) socket_.reset();
   if (!socket_ && Monotonic::now() >= next_try_) try_to_connect(false);
-  if (!socket_) return;
+  if (!socket_ || is_arena_sent_) return;
   const Status sent = send_arena();
-  if (!sent) socket_.reset();
+  if (sent) return;
+  log_warning("no agent can finish this save: " + sent.error().message());
+  socket_->close();  // also for forked children, so that the agent sees it
+  socket_.reset();
 }
 
-void AgentLink::say_bye() {
-  if (socket_) std::ignore = socket_->send(encode({.kind = AgentRequest::Kind::kBye, .hello = {}}));
+bool AgentLink::say_bye() {
+  arena_ = UniqueFd();
+  if (!socket_ || !socket_->is_open()) return false;
+  const Status said = socket_->send(encode({.kind = AgentRequest::Kind::kBye, .hello = {}}));
+  const auto answer = said ? socket_->receive(kAnswerMax) : std::unexpected(said.error());
+  socket_->close();
   socket_.reset();
+  return answer && decode_answer(answer->text);
 }
 
 void AgentLink::try_to_connect(bool settles) {
   const Status connected = connect(settles);
   if (connected) {
     has_warned_ = false;
+    try_pause_ = milliseconds(0);
     return;
   }
   socket_.reset();
-  next_try_ = Monotonic::now() + kTryPause;
+  // An agent that does not answer costs each try some seconds, in which the next save waits.
+  try_pause_ = std::clamp(2 * try_pause_, kTryPauseMin, kTryPauseMax);
+  next_try_ = Monotonic::now() + try_pause_;
   if (std::exchange(has_warned_, true)) return;
   log_warning(fmt::format("no agent: a save that is not committed ends with this process. {}",
                           connected.error().message()));
 }
 
+// An agent that is about to end has no socket any more, and its lock for a moment still.
 Status AgentLink::connect(bool settles) {
-  Status connected;
-  for (int tries = 0; tries < kTriesMax; ++tries) {
-    connected = connect_once(settles);
+  Polling polling(kStartMax);
+  while (true) {
+    const Status connected = connect_once(settles);
     if (connected || connected.error().code() != ErrorCode::kNotFound) return connected;
-    if (settings_.command.empty()) return connected;
+    if (settings_.command.empty() || !polling.again()) return connected;
     DF_TRY_VOID(start_agent());
   }
-  return connected;
 }
 
 Status AgentLink::connect_once(bool settles) {
@@ -143,20 +158,23 @@ Status AgentLink::connect_once(bool settles) {
   request.hello.settles = settles;
   const std::array files = {handover_->fd()};
   DF_TRY_VOID(socket.send(encode(request), files));
-  auto answer = socket.receive(settles ? kSettleQuiet : kAnswerMax);
-  if (!answer && answer.error().code() == ErrorCode::kTimeout && settles) {
+  DF_TRY(const SocketMessage answer, socket.receive(kAnswerMax));
+  DF_TRY_VOID(decode_answer(answer.text));
+  if (settles) DF_TRY_VOID(await_settled(socket));
+  socket_ = std::move(socket);
+  is_arena_sent_ = !arena_.valid();
+  return {};
+}
+
+Status AgentLink::await_settled(const MessageSocket& socket) const {
+  auto settled = socket.receive(kSettleQuiet);
+  if (!settled && settled.error().code() == ErrorCode::kTimeout) {
     log_note(fmt::format("{}: the agent finishes a save of a process that is gone",
                          settings_.hello.run));
-    answer = socket.receive(kSettleMax);
+    settled = socket.receive(kSettleMax);
   }
-  if (!answer) return std::unexpected(answer.error());
-  DF_TRY_VOID(decode_answer(answer->text));
-  socket_ = std::move(socket);
-  {
-    const std::lock_guard lock(mutex_);
-    is_arena_sent_ = !arena_.valid();
-  }
-  return {};
+  if (!settled) return std::unexpected(settled.error());
+  return decode_answer(settled->text);
 }
 
 Status AgentLink::start_agent() const {
@@ -173,15 +191,11 @@ Status AgentLink::start_agent() const {
 }
 
 Status AgentLink::send_arena() {
-  UniqueFd sent;  // its end must not come under the lock
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_arena_sent_) return {};
-    sent = UniqueFd(::fcntl(arena_.get(), F_DUPFD_CLOEXEC, 0));
-    is_arena_sent_ = true;
-  }
-  const std::array files = {sent.get()};
-  return socket_->send(encode({.kind = AgentRequest::Kind::kArena, .hello = {}}), files);
+  const std::array files = {arena_.get()};
+  const auto sent = std::span(files).first(arena_.valid() ? 1 : 0);
+  DF_TRY_VOID(socket_->send(encode({.kind = AgentRequest::Kind::kArena, .hello = {}}), sent));
+  is_arena_sent_ = true;
+  return {};
 }
 
 }  // namespace deepfreeze

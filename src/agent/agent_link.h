@@ -5,7 +5,6 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,29 +33,31 @@ class AgentLink {
 
   [[nodiscard]] Handover& handover() { return *handover_; }
 
-  // The memory of later saves; -1: it can't be shared. Any thread, while no save is under way; it
-  // is sent by the next keep_up().
+  // The memory of later saves, sent by the next keep_up(); -1: the one before is given back, at
+  // once. While no save is under way.
   void use_arena(int fd);
   // For the thread that writes, before each save: connects again if the agent is another one.
   void keep_up();
-  // An agent goes on with what tiers still wait for after say_bye(), which follows the last save.
+  // After the last save. True if an agent goes on with what tiers still wait for.
+  [[nodiscard]] bool say_bye();
   [[nodiscard]] bool is_connected() const { return socket_ && !socket_->has_lost_peer(); }
-  void say_bye();
 
  private:
   [[nodiscard]] Status connect(bool settles);
   [[nodiscard]] Status connect_once(bool settles);
+  [[nodiscard]] Status await_settled(const MessageSocket& socket) const;
   [[nodiscard]] Status start_agent() const;
   void try_to_connect(bool settles);
   [[nodiscard]] Status send_arena();
 
   const AgentLinkSettings settings_;
   const std::unique_ptr<Handover> handover_;
-  std::optional<MessageSocket> socket_;  // of one thread at a time: the opener's, the writer's
-  Monotonic::time_point next_try_{};     // the same
-  bool has_warned_ = false;              // the same
-
-  std::mutex mutex_;  // guards the next two
+  // Of one thread at a time: the caller's while no save is under way, else the writer's. The queue
+  // of saves and the arena's own lock order the two.
+  std::optional<MessageSocket> socket_;
+  Monotonic::time_point next_try_{};
+  std::chrono::milliseconds try_pause_{0};  // of the last failure
+  bool has_warned_ = false;
   UniqueFd arena_;
   bool is_arena_sent_ = true;
 };

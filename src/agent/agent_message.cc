@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -135,7 +136,8 @@ Result<AgentRequest> decode_request(std::string_view text) {
   }
   if (request.kind == Kind::kDrain) {
     DF_TRY(const std::uint64_t deadline, get_u64(message, "deadline_ms"));
-    request.deadline = std::chrono::milliseconds(deadline);
+    constexpr std::uint64_t kDeadlineMax = 365ULL * 24 * 3600 * 1000;
+    request.deadline = std::chrono::milliseconds(std::min(deadline, kDeadlineMax));
   }
   return request;
 }

@@ -16,17 +16,19 @@ inline constexpr std::uint64_t kAgentProtocol = 1;
 
 // The first message of a trainer. With it comes the file of its Handover.
 struct AgentHello {
-  std::string run;       // absolute path of its directory
-  bool commits = true;   // rank 0: its successor flushes
-  bool settles = false;  // it is answered once all saves of gone trainers of the run are finished
+  std::string run;      // absolute path of its directory
+  bool commits = true;  // rank 0: its successor flushes
+  // A second answer is wanted, once all saves of gone trainers of the run are finished. The first
+  // comes at once.
+  bool settles = false;
   std::vector<Tier> tiers;
 };
 
 struct AgentRequest {
   enum class Kind : std::uint8_t {
     kHello,
-    kArena,   // with the file of the arena; in place of the one before
-    kBye,     // the trainer ends in good order
+    kArena,   // with the file of the arena, or without one; in place of the one before
+    kBye,     // the trainer ends in good order; answered once its tiers are the agent's
     kStatus,  // answered by AgentStatus
     kDrain,   // the agent ends once all is done, or at the deadline
   };

@@ -109,12 +109,35 @@ class AgentTest : public testing::Test {
     AgentRequest hello;
     hello.hello = {.run = run_.string(), .commits = false, .settles = true, .tiers = {}};
     const auto socket = connect();
+    const auto handover = Handover::make();
+    const std::array files = {(*handover)->fd()};
     ASSERT_TRUE(socket);
-    ASSERT_TRUE(socket->send(encode(hello)));
-    const auto answer = socket->receive(kDeadline);
-    ASSERT_TRUE(answer) << answer.error().message();
-    EXPECT_TRUE(decode_answer(answer->text));
-    ASSERT_TRUE(socket->send(encode({.kind = AgentRequest::Kind::kBye, .hello = {}})));
+    ASSERT_TRUE(socket->send(encode(hello), files));
+    for (int answers = 0; answers < 2; ++answers) {
+      const auto answer = socket->receive(kDeadline);
+      ASSERT_TRUE(answer) << answer.error().message();
+      EXPECT_TRUE(decode_answer(answer->text));
+    }
+    say_bye(*socket);
+  }
+  static void say_bye(const MessageSocket& socket) {
+    ASSERT_TRUE(socket.send(encode({.kind = AgentRequest::Kind::kBye, .hello = {}})));
+    const auto answer = socket.receive(kDeadline);
+    EXPECT_TRUE(answer && decode_answer(answer->text));
+  }
+  // Of this process, and for as long as the socket is there.
+  [[nodiscard]] MessageSocket say_hello(LeftTrainer& trainer, const std::string& run,
+                                        std::vector<Tier> tiers = {}) {
+    auto socket = connect();
+    EXPECT_TRUE(socket);
+    AgentRequest hello;
+    hello.hello = {.run = run, .tiers = std::move(tiers)};
+    const std::array handover = {trainer.handover().fd()};
+    const std::array arena = {trainer.arena_fd()};
+    EXPECT_TRUE(socket->send(encode(hello), handover));
+    EXPECT_TRUE(socket->receive(kDeadline));
+    EXPECT_TRUE(socket->send(encode({.kind = AgentRequest::Kind::kArena, .hello = {}}), arena));
+    return *std::move(socket);
   }
 
   [[nodiscard]] AgentStatus status() const {
@@ -190,36 +213,50 @@ TEST_F(AgentTest, LeavesALivingTrainerAlone) {
 TEST_F(AgentTest, ATrainerThatSaidByeLeftNoSave) {
   LeftTrainer gone = trainer();
   start();
-  {
-    const auto socket = connect();
-    AgentRequest hello;
-    hello.hello = {.run = run_.string(), .tiers = {}};
-    const std::array files = {gone.handover().fd()};
-    ASSERT_TRUE(socket->send(encode(hello), files));
-    ASSERT_TRUE(socket->receive(kDeadline));
-    gone.go_to(End::kCaptured);
-    ASSERT_TRUE(socket->send(encode({.kind = AgentRequest::Kind::kBye, .hello = {}})));
-  }
+  const MessageSocket socket = say_hello(gone, run_.string());
+  gone.go_to(End::kCaptured);
+  say_bye(socket);
   settle();
   EXPECT_EQ(committed(run_), 0U);
+  EXPECT_TRUE(status().clients.empty());  // although its socket is still open, as in a forked child
 }
 
 // The process lives, so its save is its own, until it ends.
 TEST_F(AgentTest, AConnectionThatIsLostIsNoDeath) {
   LeftTrainer living = trainer();
   start();
-  {
-    const auto socket = connect();
-    AgentRequest hello;
-    hello.hello = {.run = run_.string(), .tiers = {}};
-    const std::array files = {living.handover().fd()};
-    ASSERT_TRUE(socket->send(encode(hello), files));
-    ASSERT_TRUE(socket->receive(kDeadline));
-  }
+  std::ignore = say_hello(living, run_.string());
   living.go_to(End::kCaptured);
-  settle();
-  EXPECT_EQ(committed(run_), 0U);
   EXPECT_EQ(status().clients.front().state, "training");
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(status().clients.front().state, "training");
+  const MessageSocket again = say_hello(living, run_.string());
+  EXPECT_EQ(status().clients.size(), 1U);  // it is the same trainer
+  EXPECT_EQ(committed(run_), 0U);
+}
+
+// The process lives, but it is another program now.
+TEST_F(AgentTest, AnExecIsADeath) {
+  LeftTrainer before = trainer();
+  LeftTrainer after = trainer();
+  start();
+  std::ignore = say_hello(before, run_.string());
+  before.go_to(End::kCaptured);
+  const MessageSocket now = say_hello(after, run_.string());
+  settle();
+  EXPECT_EQ(committed(run_), 1U);
+}
+
+TEST_F(AgentTest, TwoNamesOfARunAreOneRun) {
+  LeftTrainer gone = trainer();
+  start();
+  const pid_t process = begin_trainer(gone);
+  gone.go_to(End::kCaptured);
+  kill_and_wait(process);
+  std::filesystem::create_directory_symlink(run_, dir_.path() / "link");
+  run_ = dir_.path() / "link" / ".." / "link";
+  settle();
+  EXPECT_EQ(committed(dir_.path() / "run"), 1U);
 }
 
 TEST_F(AgentTest, WithoutItsMemoryASaveCannotBeFinished) {
@@ -272,18 +309,51 @@ TEST_F(AgentTest, ADeadlineEndsAFlushAndSaysSo) {
   EXPECT_EQ(committed(far), 0U);
 }
 
-TEST_F(AgentTest, ANewTrainerEndsTheFlushOfTheOldOne) {
+TEST_F(AgentTest, ANewTrainerWithTheSameTiersEndsTheFlushOfTheOldOne) {
   LeftTrainer gone = trainer();
   start();
-  const auto far = dir_.path() / "far";
-  const pid_t process = begin_trainer(gone, {{.path = far.string(), .bytes_per_second = 1}});
+  const std::vector<Tier> tiers = {{.path = (dir_.path() / "far").string(), .bytes_per_second = 1}};
+  const pid_t process = begin_trainer(gone, tiers);
   gone.go_to(End::kCommitted);
   kill_and_wait(process);
   settle();
+  LeftTrainer other = trainer();
+  const MessageSocket reader = say_hello(other, run_.string());  // without its tiers
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(status().clients.back().state, "flushing");
   LeftTrainer next = trainer();
-  std::ignore = begin_trainer(next);
+  std::ignore = begin_trainer(next, tiers);
   while (status().clients.back().state != "done") std::this_thread::sleep_for(milliseconds(5));
-  EXPECT_EQ(committed(far), 0U);
+}
+
+TEST_F(AgentTest, ATrainerThatFlushesNeedsNoFlushBesideIt) {
+  LeftTrainer gone = trainer();
+  LeftTrainer living = trainer();
+  start();
+  const std::vector<Tier> tiers = {{.path = (dir_.path() / "far").string()}};
+  const pid_t process = begin_trainer(gone, tiers);
+  gone.go_to(End::kCommitted);
+  const MessageSocket beside = say_hello(living, run_.string(), tiers);
+  kill_and_wait(process);
+  settle();
+  EXPECT_EQ(committed(dir_.path() / "far"), 0U);
+}
+
+TEST_F(AgentTest, ADrainTellsWhatHasFailed) {
+  LeftTrainer gone = trainer();
+  start();
+  const auto far = dir_.path() / "far";
+  std::ofstream(far) << "no directory";
+  const pid_t process = begin_trainer(gone, {{.path = far.string()}});
+  gone.go_to(End::kCommitted);
+  kill_and_wait(process);
+  while (status().clients.empty() || status().clients.back().state != "done") {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  end();
+  ASSERT_FALSE(ended_);
+  EXPECT_NE(ended_.error().message().find(far.string()), std::string::npos)
+      << ended_.error().message();
 }
 
 TEST_F(AgentTest, EndsWhenThereIsNothingToDo) {
@@ -302,17 +372,20 @@ TEST_F(AgentTest, StaysAsLongAsATrainerIsThere) {
   await_end();
 }
 
-TEST_F(AgentTest, TakesNobodyOnceItIsToldToEnd) {
-  LeftTrainer living = trainer();
+// Whoever opens the run meanwhile must not go on from an older step.
+TEST_F(AgentTest, FinishesSavesForNewTrainersWhenItIsToldToEnd) {
+  LeftTrainer gone = trainer();
   start({.directory = {}, .idle_max = {}, .end_max = kDeadline});
-  const pid_t process = begin_trainer(living);
-  living.go_to(End::kCaptured);
+  const pid_t process = begin_trainer(gone);
+  gone.go_to(End::kCaptured);
   const std::uint64_t one = 1;
   ASSERT_EQ(::write(end_fd_.get(), &one, sizeof(one)), 8);
-  while (connect()) std::this_thread::sleep_for(milliseconds(1));
-  kill_and_wait(process);  // it was waited for, and so its save is finished
-  await_end();
+  std::this_thread::sleep_for(milliseconds(20));
+  kill_and_wait(process);
+  settle();
   EXPECT_EQ(committed(run_), 1U);
+  await_end();  // nobody is left
+  EXPECT_TRUE(ended_);
 }
 
 TEST_F(AgentTest, OneIsAtWorkInADirectory) {
@@ -353,6 +426,14 @@ TEST_F(AgentTest, ARunThatIsGoneIsAnErrorOfThatRunAlone) {
   EXPECT_NE(status().clients.back().error, "");
 }
 
+constexpr std::size_t kHugePage = 2 * 1024 * 1024;
+
+ino_t inode_of(int fd) {
+  struct stat found = {};
+  EXPECT_EQ(::fstat(fd, &found), 0);
+  return found.st_ino;
+}
+
 class AgentLinkTest : public AgentTest {
  protected:
   [[nodiscard]] std::unique_ptr<AgentLink> open(std::vector<std::string> command = {}) {
@@ -374,8 +455,9 @@ TEST_F(AgentLinkTest, SaysHelloAndBye) {
   ASSERT_TRUE(link->is_connected());
   ASSERT_EQ(status().clients.size(), 1U);
   EXPECT_EQ(status().clients.front().run, run_.string());
-  link->say_bye();
+  EXPECT_TRUE(link->say_bye());
   EXPECT_FALSE(link->is_connected());
+  EXPECT_FALSE(link->say_bye());
   while (!status().clients.empty()) std::this_thread::sleep_for(milliseconds(1));
 }
 
@@ -399,6 +481,31 @@ TEST_F(AgentLinkTest, AProgramThatDoesNotStartIsNamed) {
   const auto failed = open({"false"});
   EXPECT_FALSE(failed->is_connected());
   EXPECT_NE(said.find("start the agent: false"), std::string::npos) << said;
+}
+
+// Else a larger one beside it would take twice the memory.
+TEST_F(AgentLinkTest, AnArenaThatGoesIsKeptByNobody) {
+  start();
+  const auto link = open();
+  auto arena = SharedMemory::allocate(kHugePage);
+  ASSERT_TRUE(arena);
+  const auto holders = [inode = inode_of(arena->fd())] {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      struct stat found = {};
+      if (::stat(entry.path().c_str(), &found) == 0 && found.st_ino == inode) ++count;
+    }
+    return count;
+  };
+  link->use_arena(arena->fd());
+  link->keep_up();
+  while (holders() != 3)
+    std::this_thread::sleep_for(milliseconds(1));  // ours, the link's, the agent's
+  link->use_arena(-1);
+  while (holders() != 1) std::this_thread::sleep_for(milliseconds(1));
+  link->use_arena(arena->fd());
+  EXPECT_TRUE(link->say_bye());
+  EXPECT_EQ(holders(), 1U);
 }
 
 TEST_F(AgentLinkTest, ConnectsAgainToAnotherAgent) {

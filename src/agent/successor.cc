@@ -41,6 +41,7 @@ Result<LeftOutcome> guarded(const std::function<Result<LeftOutcome>()>& finish) 
 
 Successor::Successor(LeftWork work, std::function<void()> on_change)
     : run_(work.run),
+      tiers_(work.tiers),
       on_change_(std::move(on_change)),
       report_{.run = work.run,
               .process = work.process,
@@ -56,7 +57,11 @@ Successor::~Successor() {
 
 void Successor::work(LeftWork work) {
   enter_own_thread("df-successor");
-  const auto finished = guarded([&] { return finish(work); });
+  auto finished = guarded([&] { return finish(work); });
+  // That is no failure: the one who took the run over goes on from an older step.
+  const bool is_taken_over = !finished && finished.error().code() == ErrorCode::kFenced;
+  if (is_taken_over) log_note(fmt::format("{}: {}", work.run, finished.error().message()));
+  if (is_taken_over) finished = LeftOutcome::kDropped;
   work.arena = UniqueFd();  // its memory is the next trainer's
   work.handover = UniqueFd();
   {
@@ -98,7 +103,8 @@ Result<LeftOutcome> Successor::finish(LeftWork& work) {
   DF_TRY(const auto vfs, open_posix_vfs(work.run));
   DF_TRY(const IoMode mode, io_mode_from_environment());
   DF_TRY(const auto write_engine, WriteEngine::open({.mode = mode}));
-  return finish_left_save(*vfs, left, arena.bytes(), *write_engine);
+  return finish_left_save(*vfs, left, arena.bytes(), *write_engine,
+                          {.wait = [this] { return is_awaited_.load(); }});
 }
 
 // The same as the trainer's own flusher does, but nothing is deleted anywhere: that is for the next

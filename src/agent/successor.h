@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -39,11 +40,14 @@ class Successor {
   ~Successor();
 
   // Any thread.
+  // Somebody waits for the save.
+  void hurry() { is_awaited_ = true; }
   [[nodiscard]] bool has_settled() const;  // the save is finished, or can't be
   [[nodiscard]] bool has_ended() const;
   void end_flush();
   [[nodiscard]] AgentClient report() const;
   [[nodiscard]] const std::string& run() const { return run_; }
+  [[nodiscard]] const std::vector<Tier>& tiers() const { return tiers_; }
 
  private:
   void work(LeftWork work);
@@ -53,6 +57,8 @@ class Successor {
   [[nodiscard]] bool is_told_to_end() const;
 
   const std::string run_;
+  const std::vector<Tier> tiers_;
+  std::atomic<bool> is_awaited_ = false;
   const std::function<void()> on_change_;
   mutable std::mutex mutex_;
   AgentClient report_;  // guarded by mutex_, like all below

@@ -69,10 +69,9 @@ struct Checkpointer::Impl {
     jobs.close();
     if (!worker.joinable()) return;
     worker.join();
-    const bool agent_goes_on = agent && agent->is_connected();
+    const bool agent_goes_on = agent && agent->say_bye();
     if (!agent_goes_on) drain_or_warn();
     if (flusher) flusher->stop();
-    if (agent) agent->say_bye();
     watch->end(agent_goes_on ? "the run was closed before it arrived; the agent goes on with it"
                              : "the run was closed before it arrived");
   }

@@ -31,6 +31,7 @@ std::unexpected<Error> refused(const char* operation) {
 void leave_terminal(const std::filesystem::path& log) {
   constexpr mode_t kOwnerOnly = 0600;
   ::setsid();
+  std::ignore = ::chdir("/");  // the starter's directory may be unmounted
   const UniqueFd nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const UniqueFd file(
       ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, kOwnerOnly));

@@ -23,8 +23,16 @@ std::unexpected<Error> refused(int cause) {
 
 }  // namespace
 
+UniqueFd make_memory_fd(unsigned int flags) {
+  constexpr unsigned int kNoExec = 8;  // MFD_NOEXEC_SEAL, Linux 6.3
+  constexpr const char* kName = "deepfreeze";
+  const int file = ::memfd_create(kName, flags | MFD_CLOEXEC | kNoExec);
+  if (file >= 0 || errno != EINVAL) return UniqueFd(file);
+  return UniqueFd(::memfd_create(kName, flags | MFD_CLOEXEC));
+}
+
 Result<std::unique_ptr<MemoryFile>> MemoryFile::make() {
-  UniqueFd file(::memfd_create("deepfreeze-file", MFD_CLOEXEC));
+  UniqueFd file(make_memory_fd(0));
   // Written, not only sized: the page is there, and no access to it can fail later.
   const std::array<std::byte, kMemoryPageBytes> zeros{};
   if (!file.valid() ||

@@ -23,7 +23,7 @@ class MemoryFile {
   MemoryFile& operator=(const MemoryFile&) = delete;
   ~MemoryFile();
 
-  // Memory that is full is kNoSpace; nothing ends this process.
+  // Memory that is full is kNoSpace.
   [[nodiscard]] Status write_at(std::uint64_t at, std::span<const std::byte> bytes) const;
   [[nodiscard]] void* first_page() const { return page_; }
   [[nodiscard]] int fd() const { return file_.get(); }
@@ -32,6 +32,9 @@ class MemoryFile {
   const UniqueFd file_;
   void* const page_;
 };
+
+// memfd_create() with these flags; never executable, which some systems demand.
+[[nodiscard]] UniqueFd make_memory_fd(unsigned int flags);
 
 // From any process that has it open. kCorrupt if it ends before.
 [[nodiscard]] Result<std::vector<std::byte>> read_memory_file(int fd, std::uint64_t at,

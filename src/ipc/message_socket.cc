@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -111,7 +112,12 @@ Result<MessageSocket> MessageSocket::listen(const std::filesystem::path& path) {
 
 std::optional<MessageSocket> MessageSocket::accept() const {
   UniqueFd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd.valid()) return std::nullopt;
+  if (!fd.valid()) {
+    constexpr std::chrono::milliseconds kScarcePause{10};
+    const bool is_scarce = errno == EMFILE || errno == ENFILE;  // it can be read all the same
+    if (is_scarce) std::this_thread::sleep_for(kScarcePause);
+    return std::nullopt;
+  }
   const auto peer = credentials_of(fd);
   if (!peer || peer->uid != ::geteuid()) return std::nullopt;
   return MessageSocket(std::move(fd), peer->pid);
@@ -175,15 +181,27 @@ Result<SocketMessage> MessageSocket::receive(std::chrono::milliseconds timeout) 
   }
 }
 
-UniqueFd MessageSocket::open_peer() const {
+Result<UniqueFd> MessageSocket::open_peer() const {
   int process = -1;
   socklen_t bytes = sizeof(process);
-  // By number as a second choice: that one might be another process's by now.
   if (::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERPIDFD, &process, &bytes) != 0) {
-    process = static_cast<int>(::syscall(SYS_pidfd_open, peer_, 0));
+    // An older kernel knows processes by number alone, which may be another one's by now.
+    const bool is_old = errno == ENOPROTOOPT;
+    process = is_old ? static_cast<int>(::syscall(SYS_pidfd_open, peer_, 0)) : -1;
   }
-  if (process >= 0) ::fcntl(process, F_SETFD, FD_CLOEXEC);
+  const int cause = errno;
+  if (process < 0) {
+    const bool is_scarce = cause == EMFILE || cause == ENFILE || cause == ENOMEM;
+    return fail(is_scarce ? ErrorCode::kNoSpace : ErrorCode::kNotFound,
+                fmt::format("look at process {}: {}", peer_, std::strerror(cause)), cause);
+  }
+  ::fcntl(process, F_SETFD, FD_CLOEXEC);
   return UniqueFd(process);
+}
+
+void MessageSocket::close() {
+  ::shutdown(fd_.get(), SHUT_RDWR);
+  fd_ = UniqueFd();
 }
 
 bool MessageSocket::has_lost_peer() const {

@@ -47,9 +47,11 @@ class MessageSocket {
   [[nodiscard]] bool has_lost_peer() const;
   // The process that connected or listens.
   [[nodiscard]] pid_t peer() const { return peer_; }
-  // A descriptor of that process, which can be read once all of its threads have ended; invalid if
-  // they have already.
-  [[nodiscard]] UniqueFd open_peer() const;
+  // A descriptor of that process, which can be read once all of its threads have ended. kNotFound
+  // if they have already.
+  [[nodiscard]] Result<UniqueFd> open_peer() const;
+  // Ends the connection, also for copies of the socket that a forked child has.
+  void close();
   [[nodiscard]] int fd() const { return fd_.get(); }  // for poll()
 
  private:

@@ -11,6 +11,7 @@
 
 #include "base/checked_math.h"
 #include "base/try.h"
+#include "ipc/memory_file.h"
 
 #ifndef MADV_COLLAPSE  // Linux 6.1, newer than the C library here
 #define MADV_COLLAPSE 25
@@ -51,7 +52,7 @@ bool take_huge_pages(std::span<std::byte> memory) {
 
 Result<SharedMemory> SharedMemory::allocate(std::size_t bytes) {
   SharedMemory memory;
-  memory.file_ = UniqueFd(::memfd_create("deepfreeze", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  memory.file_ = UniqueFd(make_memory_fd(MFD_ALLOW_SEALING));
   if (!memory.file_.valid()) return no_space(bytes, errno);
   if (bytes > std::size_t{INT64_MAX}) return no_space(bytes, EFBIG);
   if (::ftruncate(memory.fd(), static_cast<off_t>(bytes)) != 0) return no_space(bytes, errno);

@@ -160,6 +160,7 @@ Status Capturer::reserve(std::uint64_t bytes) {
   if (is_new) {
     write_engine_.use_memory({});
     DF_TRY_VOID(pinned_arena_.unpin());
+    if (on_new_arena_) on_new_arena_(-1);  // first, so that nobody keeps the old one
   }
   DF_TRY_VOID(arena_.reserve(bytes));
   if (is_new && on_new_arena_) on_new_arena_(arena_.shared_fd());

@@ -36,8 +36,8 @@ class Capturer {
   [[nodiscard]] bool take_arena(std::chrono::milliseconds wait);
   // Once nothing touches it any more. Any thread.
   void free_arena();
-  // Called with the descriptor of each new arena that another process can map (options.agent), -1
-  // for one that can't be mapped; before its first save.
+  // Called with the descriptor of each new arena that another process can map (options.agent),
+  // before its first save; and before that with -1, when the old one goes. No save is under way.
   void on_new_arena(std::function<void(int fd)> call) { on_new_arena_ = std::move(call); }
   [[nodiscard]] bool is_arena_shared() const { return arena_.shared_fd() >= 0; }
   // Gives threads and memory back for good. No save may be in flight.

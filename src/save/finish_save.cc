@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/polling.h"
 #include "base/try.h"
 #include "codec/crc32c.h"
 #include "format/layout.h"
@@ -101,7 +103,7 @@ Result<LeftPart> LeftPart::open(const LeftSave& left, std::span<std::byte> arena
 }
 
 Status LeftPart::check_blocks() const {
-  for (const Section& section : plan_.sections) {
+  for (const Section& section : plan_.image_sections()) {
     for (std::uint64_t at = section.begin; at < section.end; at += kBlockBytes) {
       const std::uint64_t bytes = std::min<std::uint64_t>(kBlockBytes, section.end - at);
       if (crc32c(image_.at(at, bytes)) == left_.block_crcs[at / kBlockBytes]) continue;
@@ -197,13 +199,46 @@ Status write_and_seal(Vfs& vfs, const LeftSave& left, std::span<std::byte> arena
   return seal_parts(vfs, attempt_of(identity), missing);
 }
 
-Result<LeftOutcome> commit(Vfs& vfs, const LeftSave& left) {
+// Names, and how far the files have come that are being written.
+std::string progress_of(Vfs& vfs, const std::string& directory) {
+  std::string progress;
+  const auto entries = vfs.list(directory);
+  if (!entries) return progress;
+  for (const DirEntry& entry : *entries) {
+    progress += entry.name;
+    if (!entry.name.ends_with(".part")) continue;
+    const auto file = vfs.open_read(join_name(directory, entry.name), Access::kBuffered);
+    const auto changed = file ? (*file)->modified_micros() : Result<std::int64_t>(0);
+    progress += fmt::format(" {} ", changed.value_or(0));
+  }
+  return progress;
+}
+
+// Returns when all parts are there, or a rank has failed, or none is to be waited for any more.
+void await_parts(Vfs& vfs, const CommitRequest& request, std::chrono::milliseconds deadline,
+                 const Others& others) {
+  const std::string directory = attempt_dir_name(attempt_of(request.identity));
+  std::string seen;
+  auto changed = Monotonic::now();
+  Polling polling(deadline);
+  do {
+    if (present_parts(vfs, request) || reported_failure(vfs, attempt_of(request.identity))) return;
+    if (std::string now = progress_of(vfs, directory); now != seen) {
+      seen = std::move(now);
+      changed = Monotonic::now();
+    }
+    if (others.wait() && Monotonic::now() - changed >= others.quiet_max) return;
+  } while (polling.again());
+}
+
+Result<LeftOutcome> commit(Vfs& vfs, const LeftSave& left, const Others& others) {
   const Identity& identity = left.files.front().header.identity;
   if (identity.part.rank != 0) return LeftOutcome::kSealed;
   const CommitRequest request = {.identity = identity,
                                  .world_size = identity.part.world_size,
-                                 .deadline = left.commit_wait_max,
+                                 .deadline = std::chrono::milliseconds(0),
                                  .own = {}};
+  await_parts(vfs, request, left.commit_wait_max, others);
   const auto committed = commit_attempt(vfs, request);
   if (!committed) return std::unexpected(committed.error());
   return LeftOutcome::kCommitted;
@@ -256,7 +291,7 @@ std::string_view to_string(LeftOutcome outcome) {
 }
 
 Result<LeftOutcome> finish_left_save(Vfs& vfs, const LeftSave& left, std::span<std::byte> arena,
-                                     WriteEngine& write_engine) {
+                                     WriteEngine& write_engine, const Others& others) {
   if (left.state == HandoverState::kNone) return LeftOutcome::kNothing;
   const Identity& identity = left.files.front().header.identity;
   DF_TRY(const auto outcome, decided(vfs, identity));
@@ -274,7 +309,7 @@ Result<LeftOutcome> finish_left_save(Vfs& vfs, const LeftSave& left, std::span<s
     return std::unexpected(
         sealed.error().within(fmt::format("finish the save of step {}", identity.step)));
   }
-  return commit(vfs, left);
+  return commit(vfs, left, others);
 }
 
 }  // namespace deepfreeze

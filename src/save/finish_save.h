@@ -1,7 +1,9 @@
 // Finishes a save whose trainer is gone, with the steps and checks of its own engine.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -20,6 +22,14 @@ enum class LeftOutcome : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(LeftOutcome outcome);
 
+// The rest of the job, from a successor's view.
+struct Others {
+  // Somebody waits for the save to be finished. Parts of other ranks are then waited for only as
+  // long as something changes among them.
+  std::function<bool()> wait = [] { return false; };
+  std::chrono::milliseconds quiet_max{std::chrono::seconds(10)};
+};
+
 // `arena`: the memory that the save was captured into. Every block is compared with the checksum
 // that its capture took before it is committed: a program that ends by writing where it should not
 // may have hit it. kFenced: another process has taken the run over. kCorrupt: the memory is not
@@ -27,6 +37,7 @@ enum class LeftOutcome : std::uint8_t {
 // must be gone: its files that are not sealed are written anew.
 [[nodiscard]] Result<LeftOutcome> finish_left_save(Vfs& vfs, const LeftSave& left,
                                                    std::span<std::byte> arena,
-                                                   WriteEngine& write_engine);
+                                                   WriteEngine& write_engine,
+                                                   const Others& others = {});
 
 }  // namespace deepfreeze

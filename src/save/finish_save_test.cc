@@ -30,7 +30,9 @@ class FinishSaveTest : public testing::Test {
     run_id_ = create_or_open_run(disk, std::nullopt)->run_id;
     generation_ = claim_generation(disk, run_id_, std::nullopt)->generation;
   }
-  LeftTrainer trainer(SimDisk& disk, Kind kind = {}) { return {disk, run_id_, generation_, kind}; }
+  LeftTrainer trainer(SimDisk& disk, Kind kind = {}, std::chrono::milliseconds commit_wait = {}) {
+    return {disk, run_id_, generation_, kind, commit_wait};
+  }
 
   void expect_committed(SimDisk& disk, const LeftTrainer& trainer) {
     const auto listing = read_run(disk);
@@ -126,6 +128,38 @@ TEST_F(FinishSaveTest, MemoryThatWasHitAfterItsCaptureIsNotCommitted) {
         << outcome.error().message();
     EXPECT_TRUE(read_run(disk)->attempts.empty());
   }
+}
+
+TEST_F(FinishSaveTest, CopiesForAnAuditAreComparedToo) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk, {.audit = true});
+  gone.go_to(End::kCaptured);
+  gone.arena()[gone.plan().audit_sections.front().begin] ^= std::byte{1};
+  const auto outcome = gone.finish();
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code(), ErrorCode::kCorrupt) << outcome.error().message();
+}
+
+// No rank comes, and somebody waits for the run.
+TEST_F(FinishSaveTest, OtherRanksAreWaitedForAsLongAsTheyComeOn) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk, {.audit = true}, std::chrono::hours(1));
+  gone.go_to(End::kCaptured);
+  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
+  int looks = 0;
+  const Others others = {.wait =
+                             [&] {
+                               if (++looks <= 3)
+                                 disk.plant(gone.path_of(0) + std::to_string(looks), "x");
+                               return true;
+                             },
+                         .quiet_max = std::chrono::milliseconds(20)};
+  const auto outcome = finish_left_save(disk, gone.left(), gone.arena(), **engine, others);
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code(), ErrorCode::kIncomplete) << outcome.error().message();
+  EXPECT_GT(looks, 3);
 }
 
 TEST_F(FinishSaveTest, ARunThatWasTakenOverIsLeftAlone) {
@@ -227,6 +261,22 @@ TEST_F(FinishSaveTest, MemoryThatIsTooSmallIsRefused) {
       finish_left_save(disk, left, gone.arena().first(8 * kLeftFloats - 1), **engine);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt);
+}
+
+TEST_F(FinishSaveTest, ASaveThatCouldNotBeDescribedIsNobodysToFinish) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk);
+  gone.go_to(End::kCaptured);
+  SavePlan bad = gone.plan();
+  bad.identity.run_id = "no run id";
+  EXPECT_FALSE(gone.handover().plan(bad, {}));
+  const std::array<std::uint32_t, 1> crcs{7};
+  EXPECT_TRUE(gone.handover().captured(crcs));
+  gone.handover().sealed();
+  EXPECT_EQ(*gone.finish(), LeftOutcome::kNothing);
+  gone.go_to(End::kCaptured);  // the next one can be
+  EXPECT_EQ(*gone.finish(), LeftOutcome::kCommitted);
 }
 
 TEST(Handover, OfAnotherKindOrCutShortIsRefused) {

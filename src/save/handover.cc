@@ -143,6 +143,15 @@ void Handover::set(HandoverState state) const {
       ->state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }
 
+void Handover::over() {
+  is_planned_ = false;
+  set(HandoverState::kNone);
+}
+
+void Handover::sealed() {
+  if (is_planned_) set(HandoverState::kSealed);
+}
+
 Status Handover::plan(const SavePlan& plan, std::chrono::milliseconds commit_wait_max) {
   over();
   const std::string facts = facts_of(plan, commit_wait_max);
@@ -159,13 +168,19 @@ Status Handover::plan(const SavePlan& plan, std::chrono::milliseconds commit_wai
   page.crcs_at = crcs_at_ = at;
   page.crcs = 0;
   DF_FAIL_POINT("handover.written");
+  is_planned_ = true;
   set(HandoverState::kPlanned);
   DF_FAIL_POINT("handover.planned");
   return {};
 }
 
 Status Handover::captured(std::span<const std::uint32_t> block_crcs) {
-  DF_TRY_VOID(file_->write_at(crcs_at_, std::as_bytes(block_crcs)));
+  if (!is_planned_) return {};
+  const Status written = file_->write_at(crcs_at_, std::as_bytes(block_crcs));
+  if (!written) {
+    over();
+    return written;
+  }
   static_cast<Page*>(file_->first_page())->crcs = block_crcs.size();
   DF_FAIL_POINT("handover.checksums_written");
   set(HandoverState::kCaptured);

@@ -34,11 +34,11 @@ class Handover {
   explicit Handover(std::unique_ptr<MemoryFile> file) : file_(std::move(file)) {}
 
   // These follow each other in time, from whichever threads. After an error the save goes on, and
-  // nobody could finish it.
+  // nobody could finish it: the calls that follow do nothing.
   [[nodiscard]] Status plan(const SavePlan& plan, std::chrono::milliseconds commit_wait_max);
   [[nodiscard]] Status captured(std::span<const std::uint32_t> block_crcs);
-  void sealed() { set(HandoverState::kSealed); }
-  void over() { set(HandoverState::kNone); }
+  void sealed();
+  void over();
 
   [[nodiscard]] int fd() const { return file_->fd(); }  // for the other process
 
@@ -46,6 +46,7 @@ class Handover {
   void set(HandoverState state) const;
 
   const std::unique_ptr<MemoryFile> file_;
+  bool is_planned_ = false;
   std::uint64_t crcs_at_ = 0;
 };
 

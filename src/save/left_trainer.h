@@ -44,8 +44,9 @@ struct Kind {
 
 class LeftTrainer {
  public:
-  LeftTrainer(Vfs& disk, const std::string& run_id, std::uint64_t generation, Kind kind = {})
-      : disk_(disk), values_(2 * kLeftFloats) {
+  LeftTrainer(Vfs& disk, const std::string& run_id, std::uint64_t generation, Kind kind = {},
+              std::chrono::milliseconds commit_wait = {})
+      : commit_wait_(commit_wait), disk_(disk), values_(2 * kLeftFloats) {
     for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i) - 7.5F;
     HeaderBudget budget{.with_ranges = kind.ranges};
     if (kind.several_files) budget.table_bytes = 1;
@@ -69,7 +70,7 @@ class LeftTrainer {
   }
 
   void go_to(End end) {
-    EXPECT_TRUE(handover_->plan(plan_, std::chrono::milliseconds(0)));
+    EXPECT_TRUE(handover_->plan(plan_, commit_wait_));
     if (end == End::kPlanned) return;
     if (end == End::kPlannedAndBegun) return begin();
     EXPECT_TRUE(handover_->captured(crcs_));
@@ -192,6 +193,7 @@ class LeftTrainer {
     return names;
   }
 
+  const std::chrono::milliseconds commit_wait_;  // for other ranks
   Vfs& disk_;
   std::vector<float> values_;
   SavePlan plan_;

@@ -90,7 +90,8 @@ void SaveJob::captured(std::vector<std::string> torn) {
 // A save is captured only when it outlives this process.
 void SaveJob::announce_captured() {
   if (settings_.handover != nullptr) {
-    const Status told = settings_.handover->captured(block_crcs_);
+    const std::lock_guard lock(handover_mutex_);
+    const Status told = ends_handover_ ? Status{} : settings_.handover->captured(block_crcs_);
     if (!told) log_warning(told.error().message());
   }
   handle_->reach(Level::kCaptured);
@@ -111,8 +112,12 @@ void SaveJob::hand_over() {
   if (is_captured) announce_captured();
 }
 
+// From here on nobody else may finish the save, whatever a copier's thread still says.
 void SaveJob::end_handover() {
-  if (settings_.handover != nullptr) settings_.handover->over();
+  if (settings_.handover == nullptr) return;
+  const std::lock_guard lock(handover_mutex_);
+  ends_handover_ = true;
+  settings_.handover->over();
 }
 
 void SaveJob::capture_failed(const Error& error) {

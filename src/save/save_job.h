@@ -102,6 +102,9 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   bool settled_ = false;
   bool is_handed_over_ = false;  // or nobody else is to finish it
   std::optional<Error> capture_error_;
+
+  std::mutex handover_mutex_;  // guards the next, and calls of the handover by several threads
+  bool ends_handover_ = false;
 };
 
 }  // namespace deepfreeze

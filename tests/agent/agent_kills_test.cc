@@ -194,6 +194,7 @@ TEST_F(AgentKills, NothingCapturedIsLostWithItsTrainer) {
   Child last(plan_);
   ASSERT_TRUE(live(last, [&] { last.kill(); }));
   say("trainers killed");
+  EXPECT_GT(left_, 0U) << "no save had to be finished";
 }
 
 TEST_F(AgentKills, AnAgentThatIsKilledTakesNothingAlong) {
