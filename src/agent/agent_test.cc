@@ -142,11 +142,14 @@ class AgentTest : public testing::Test {
 
   [[nodiscard]] AgentStatus status() const {
     const auto socket = connect();
-    EXPECT_TRUE(socket);
-    EXPECT_TRUE(socket->send(encode({.kind = AgentRequest::Kind::kStatus, .hello = {}})));
+    if (!socket || !socket->send(encode({.kind = AgentRequest::Kind::kStatus, .hello = {}}))) {
+      ADD_FAILURE() << "there is no agent";
+      return {.clients = {{}}};
+    }
     const auto answer = socket->receive(kDeadline);
-    EXPECT_TRUE(answer);
-    return *decode_status(answer->text);
+    const auto told = answer ? decode_status(answer->text) : std::unexpected(answer.error());
+    EXPECT_TRUE(told) << told.error().message();
+    return told.value_or(AgentStatus{.clients = {{}}});
   }
 
   [[nodiscard]] std::size_t committed(const std::filesystem::path& path) const {
@@ -363,10 +366,11 @@ TEST_F(AgentTest, EndsWhenThereIsNothingToDo) {
 }
 
 TEST_F(AgentTest, StaysAsLongAsATrainerIsThere) {
+  constexpr milliseconds kIdle{700};  // time enough for a trainer to come
   LeftTrainer living = trainer();
-  start({.directory = {}, .idle_max = milliseconds(1), .end_max = {}});
+  start({.directory = {}, .idle_max = kIdle, .end_max = {}});
   const pid_t process = begin_trainer(living);
-  std::this_thread::sleep_for(milliseconds(50));
+  std::this_thread::sleep_for(kIdle + milliseconds(50));
   EXPECT_EQ(status().clients.size(), 1U);
   kill_and_wait(process);
   await_end();
