@@ -219,6 +219,27 @@ TEST_F(WriteEngineTest, WithoutTheRightToLockMemoryItWritesUnregistered) {
   if (!has_uring) GTEST_SKIP() << "LEFT OUT: this machine allows no io_uring";
 }
 
+// The limit is told of only if it is the reason.
+TEST_F(WriteEngineTest, AnotherReasonForUnregisteredWritesIsToldAsItIs) {
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);
+  const ScopeExit restore([&before] { ::setrlimit(RLIMIT_MEMLOCK, &before); });
+  rlimit limit = before;
+  const auto lines_with = [this, &limit](int os_errno, rlim_t locked) {
+    lines_.clear();
+    limit.rlim_cur = std::min(locked, limit.rlim_max);
+    EXPECT_EQ(::setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    const auto engine = open_uring();
+    if (engine == nullptr) return;
+    const Data data(kThreeSlabs);
+    const DeniedCall denied = {.number = SYS_io_uring_register, .os_errno = os_errno};
+    ASSERT_TRUE(run_with_denied(denied, [&] { engine->use_memory(data.memory()); }));
+    EXPECT_TRUE(has_one_line_with("saves go on without that, as fast"));
+  };
+  lines_with(EPERM, kLockedBytesMax);
+  if (limit.rlim_max == RLIM_INFINITY) lines_with(ENOMEM, RLIM_INFINITY);
+}
+
 TEST_F(WriteEngineTest, DescriptorsDontGrow) {
   const auto count_descriptors = [] {
     const std::filesystem::directory_iterator descriptors("/proc/self/fd");

@@ -230,6 +230,8 @@ TEST_F(FinishSaveTest, ADescriptionThatMakesNoSenseIsRefused) {
       },
       [](LeftSave& left) { left.files.front().section.begin += 1; },
       [](LeftSave& left) { left.files.front().section.end += 1; },
+      // Up to the end of a whole block: all checksums fit.
+      [](LeftSave& left) { left.files.front().section.end = 6 * kBlockBytes; },
       [](LeftSave& left) { left.audit.pop_back(); },
       [](LeftSave& left) { left.audit.front().offset = ~std::uint64_t{0}; },
       [](LeftSave& left) { left.audit.front().bytes = ~std::uint64_t{0}; },
@@ -248,6 +250,42 @@ TEST_F(FinishSaveTest, ADescriptionThatMakesNoSenseIsRefused) {
     ASSERT_FALSE(refused) << i;
     EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt) << i << refused.error().message();
   }
+}
+
+// The second file's bytes would be those of the first, and all checksums would agree.
+TEST_F(FinishSaveTest, FilesThatLieInEachOtherAreRefused) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk, {.several_files = true});
+  gone.go_to(End::kCaptured);
+  LeftSave left = gone.left();
+  ASSERT_EQ(left.files[1].section.size(), left.files[0].section.size());
+  left.files[1].section = left.files[0].section;
+  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
+  const auto refused = finish_left_save(disk, left, gone.arena(), **engine);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt);
+}
+
+// Writers take it for granted; and where all bytes are equal no checksum tells.
+TEST_F(FinishSaveTest, AFileThatBeginsWithinASlabIsRefused) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk);
+  gone.go_to(End::kCaptured);
+  std::ranges::fill(gone.arena(), std::byte{0});
+  LeftSave left = gone.left();
+  Section& section = left.files.front().section;
+  section = {.begin = kBlockBytes, .end = kBlockBytes + section.size()};
+  left.block_crcs.clear();
+  for (std::uint64_t at = 0; at < section.end; at += kBlockBytes) {
+    const auto bytes = std::min<std::uint64_t>(kBlockBytes, section.end - at);
+    left.block_crcs.push_back(crc32c(gone.arena().subspan(at, bytes)));
+  }
+  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
+  const auto refused = finish_left_save(disk, left, gone.arena(), **engine);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt) << refused.error().message();
 }
 
 TEST_F(FinishSaveTest, MemoryThatIsTooSmallIsRefused) {

@@ -1,0 +1,111 @@
+#include "storage/vfs_tier_store.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "base/mapped_memory.h"
+#include "support/passing_vfs.h"
+#include "support/sim_disk.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kStorePage = 4096;
+
+// A disk on which the last call of a written file fails, as it may over a network.
+class NoClose final : public PassingVfs {
+ public:
+  using PassingVfs::PassingVfs;
+  Result<std::unique_ptr<File>> create(std::string_view name, Access access) override {
+    auto file = disk_.create(name, access);
+    if (!file) return file;
+    return std::make_unique<Unclosed>(*std::move(file));
+  }
+
+ private:
+  class Unclosed final : public File {
+   public:
+    explicit Unclosed(std::unique_ptr<File> file) : file_(std::move(file)) {}
+    Status write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
+      return file_->write_at(offset, bytes);
+    }
+    Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
+      return file_->read_at(offset, into);
+    }
+    Status preallocate(std::uint64_t bytes) override { return file_->preallocate(bytes); }
+    Status truncate(std::uint64_t bytes) override { return file_->truncate(bytes); }
+    Result<std::uint64_t> size() override { return file_->size(); }
+    Status sync() override { return file_->sync(); }
+    Status close() override { return std::unexpected(Error(ErrorCode::kIo, "close: no")); }
+    [[nodiscard]] Access access() const override { return file_->access(); }
+
+   private:
+    std::unique_ptr<File> file_;
+  };
+};
+
+class VfsTierStoreTest : public testing::Test {
+ protected:
+  // A store of its own for a disk that is seen through another one.
+  static VfsTierStore store_of(Vfs& disk) {
+    return VfsTierStore(std::make_unique<PassingVfs>(disk));
+  }
+  [[nodiscard]] std::span<const std::byte> bytes(std::size_t size) const {
+    return memory_.bytes().first(size);
+  }
+
+  SimDisk disk_;
+  VfsTierStore store_ = store_of(disk_);
+  const MappedMemory memory_ = MappedMemory::allocate(4 * kStorePage).value();
+};
+
+TEST_F(VfsTierStoreTest, PiecesBecomeAFile) {
+  auto upload = store_.begin("folder/file", kStorePage + 3, IfTaken::kRefuse);
+  ASSERT_TRUE(upload);
+  ASSERT_TRUE((*upload)->append(bytes(kStorePage)));
+  ASSERT_TRUE((*upload)->append(bytes(3)));
+  EXPECT_FALSE(disk_.contents("folder/file"));
+  ASSERT_TRUE((*upload)->finish());
+  EXPECT_EQ(disk_.contents("folder/file"), std::string(kStorePage + 3, '\0'));
+}
+
+TEST_F(VfsTierStoreTest, NothingFollowsAnOddPiece) {
+  const auto upload = store_.begin("file", 2 * kStorePage, IfTaken::kRefuse);
+  ASSERT_TRUE((*upload)->append(bytes(3)));
+  EXPECT_EQ((*upload)->append(bytes(kStorePage)).error().code(), ErrorCode::kInternal);
+}
+
+TEST_F(VfsTierStoreTest, MoreThanWasToldIsRefused) {
+  const auto upload = store_.begin("file", kStorePage, IfTaken::kRefuse);
+  EXPECT_EQ((*upload)->append(bytes(2 * kStorePage)).error().code(), ErrorCode::kInternal);
+  EXPECT_TRUE((*upload)->append(bytes(kStorePage)));
+  EXPECT_EQ((*upload)->append(bytes(1)).error().code(), ErrorCode::kInternal);
+}
+
+TEST_F(VfsTierStoreTest, LessThanWasToldGetsNoName) {
+  const auto upload = store_.begin("file", 2 * kStorePage, IfTaken::kRefuse);
+  ASSERT_TRUE((*upload)->append(bytes(kStorePage)));
+  EXPECT_EQ((*upload)->finish().error().code(), ErrorCode::kInternal);
+  EXPECT_FALSE(disk_.contents("file"));
+}
+
+TEST_F(VfsTierStoreTest, AFileThatCannotBeClosedGetsNoName) {
+  NoClose disk(disk_);
+  VfsTierStore store = store_of(disk);
+  const Status put = put_text(store, "file", "text");
+  ASSERT_FALSE(put);
+  EXPECT_EQ(put.error().code(), ErrorCode::kIo);
+  EXPECT_TRUE(disk_.list_all().empty());
+}
+
+TEST_F(VfsTierStoreTest, WhatDoesNotFitIsKnownBeforeItIsSent) {
+  disk_.set_bytes_free(kStorePage);
+  const auto upload = store_.begin("file", 2 * kStorePage, IfTaken::kRefuse);
+  ASSERT_FALSE(upload);
+  EXPECT_EQ(upload.error().code(), ErrorCode::kNoSpace);
+  EXPECT_TRUE(disk_.list_all().empty());
+}
+
+}  // namespace
+}  // namespace deepfreeze
