@@ -21,7 +21,7 @@ from deepfreeze.interval.beyond import beyond_this_process
 from deepfreeze.interval.budget import policy_of
 from deepfreeze.interval.policy import Every, Keep, SavePolicy
 from deepfreeze.interval.tier import Tier
-from deepfreeze.metrics.textfile import textfile_of
+from deepfreeze.metrics.textfile import textfile_of, watched
 from deepfreeze.restoring.chosen import Rule, Step, at_step, point_in, recorded_rule
 from deepfreeze.restoring.half_restored import HalfRestored
 from deepfreeze.restoring.restorer import (
@@ -129,7 +129,8 @@ class Checkpointer(Described, Tiered):
         self._is_of_parent, self.last_restore = False, None  # whether restore() tries the parent's
         self._lazy = LazyCapture(self._engine, self._calls)
         self._policy, self._strict_saves = policy_of(every), strict_saves
-        self._completer = Completer(self._textfile, SaveLines(self.path, self._ranks).saved)
+        counters = watched(self._textfile, self._engine)
+        self._completer = Completer(counters, SaveLines(self.path, self._ranks).saved)
         self._finalizer = close_when_dropped(self, self._engine, self._completer)
         opened(self)
 

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
 NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|Inf)|NaN")
 ESCAPES = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
-UNITS = ("_total", "_seconds", "_bytes", "_step")
+UNITS = ("_total", "_seconds", "_bytes", "_step", "_checkpoints")
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -319,6 +320,37 @@ def test_buckets_are_cumulative_and_bounds_belong_to_them() -> None:
         histogram.observe(seconds)
     *buckets, total, count = histogram.samples()
     assert [each.value for each in buckets] == [2] + [3] * 10 + [4, 5]
-    assert [each.le for each in buckets[-2:]] == ["300", "+Inf"]
+    assert [each.label for each in buckets[-2:]] == [("le", "300"), ("le", "+Inf")]
     assert len(buckets) == len(BUCKETS) + 1
     assert (total.value, count.value) == (pytest.approx(600.1021), 5)
+
+
+def test_how_far_each_tier_is_stands_in_the_file(tmp_path: Path) -> None:
+    file, state = tmp_path / "run.prom", {"weights": torch.ones(1000)}
+    near, slow = tmp_path / "near", tmp_path / "slow"
+    # The second one never has anything.
+    tiers = [df.tier(near, close_seconds=0), df.tier(slow, rate=1, close_seconds=0)]
+    with df.Checkpointer(tmp_path / "run", tiers=tiers, prometheus_textfile=file) as ckpt:
+        handle = ckpt.save(1, state)
+        assert handle is not None
+        handle.wait("local", 60)
+        while not file.exists():  # although the save is durable nowhere yet
+            time.sleep(0.01)
+        while ckpt.tier_status()[0].committed == 0:
+            time.sleep(0.01)
+        second = ckpt.save(2, state)
+        assert second is not None
+        second.wait("local", 60)
+        found = Exposition(file.read_text())
+        while found.value("tier_committed_total", tier=str(near)) == 0:
+            time.sleep(0.01)
+            found = Exposition(file.read_text())
+        assert found.value("tier_waiting_checkpoints", tier=str(slow)) >= 1
+        assert found.value("tier_committed_total", tier=str(slow)) == 0
+        assert found.value("tier_copied_bytes_total", tier=str(near)) > 4000
+        assert found.value("tier_failures_total", tier=str(near)) == 0
+        assert found.value("tier_left_out_total", tier=str(near)) == 0
+
+
+def test_without_tiers_the_file_says_nothing_of_them() -> None:
+    assert "tier" not in SaveCounters("/run").text()

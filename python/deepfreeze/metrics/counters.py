@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from deepfreeze import _core
 from deepfreeze.errors import TornCaptureError
 from deepfreeze.metrics.exposition import Family, Histogram, Sample, exposition
 from deepfreeze.saving.handle import SaveHandle, SaveStatus
@@ -15,6 +16,7 @@ class SaveCounters:
     """Counts since the checkpointer was opened: a restart begins at 0. For any thread."""
 
     def __init__(self, run: str, clock: Callable[[], float] = time.time) -> None:
+        self.tiers: Callable[[], Sequence[_core.TierStatus]] = list  # the farther ones, as they are
         # One rank today. The labels tell the files of several apart.
         self._labels = {"run": run, "rank": "0"}
         self._clock = clock
@@ -57,7 +59,7 @@ class SaveCounters:
         """All counters, in Prometheus' text format."""
         with self._lock:
             families = [*self._totals(), *self._seconds(), *self._last()]
-        return exposition(families, self._labels)
+        return exposition([*families, *_of_tiers(self.tiers())], self._labels)
 
     def _totals(self) -> list[Family]:
         return [
@@ -86,6 +88,48 @@ class SaveCounters:
             ),
             _gauge("last_durable_bytes", "Bytes of its data.", self._last_bytes),
         ]
+
+
+def _of_tiers(tiers: Sequence[_core.TierStatus]) -> list[Family]:
+    if not tiers:
+        return []
+
+    def family(name: str, kind: str, text: str, value: Callable[[_core.TierStatus], int]) -> Family:
+        samples = [Sample(value(tier), "", ("tier", tier.path)) for tier in tiers]
+        return Family(f"deepfreeze_tier_{name}", kind, text, tuple(samples))
+
+    return [
+        family(
+            "waiting_checkpoints",
+            "gauge",
+            "Checkpoints that the tier waits for.",
+            lambda tier: tier.waiting,
+        ),
+        family(
+            "copied_bytes_total",
+            "counter",
+            "Bytes that were sent to the tier.",
+            lambda tier: tier.bytes_total,
+        ),
+        family(
+            "committed_total",
+            "counter",
+            "Checkpoints that were committed on the tier.",
+            lambda tier: tier.committed,
+        ),
+        family(
+            "left_out_total",
+            "counter",
+            "Checkpoints that were deleted before the tier had them.",
+            lambda tier: tier.left_out,
+        ),
+        family(
+            "failures_total",
+            "counter",
+            "Passes over the tier that failed.",
+            lambda tier: tier.failures,
+        ),
+    ]
 
 
 def _counter(name: str, text: str, value: int) -> Family:

@@ -16,7 +16,7 @@ class Sample:
 
     value: float
     suffix: str = ""
-    le: str | None = None  # of a bucket: its upper bound
+    label: tuple[str, str] | None = None  # name and value; of a bucket: "le", its upper bound
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Family:
         yield f"# HELP {self.name} {self.help}"
         yield f"# TYPE {self.name} {self.kind}"
         for each in self.samples:
-            own = labels if each.le is None else {**labels, "le": each.le}
+            own = labels if each.label is None else {**labels, each.label[0]: each.label[1]}
             yield f"{self.name}{each.suffix}{{{_labels(own)}}} {each.value!r}"
 
 
@@ -55,7 +55,7 @@ class Histogram:
         total, found = 0, []
         for bound, count in zip(bounds, self._counts, strict=True):
             total += count
-            found.append(Sample(total, "_bucket", bound))
+            found.append(Sample(total, "_bucket", ("le", bound)))
         return (*found, Sample(self._sum, "_sum"), Sample(total, "_count"))
 
 

@@ -6,7 +6,9 @@ import contextlib
 import logging
 import os
 import threading
+from collections.abc import Callable, Sequence
 
+from deepfreeze import _core
 from deepfreeze.base.arguments import absolute
 from deepfreeze.metrics.counters import SaveCounters
 from deepfreeze.saving.handle import SaveHandle
@@ -27,6 +29,11 @@ class Textfile:
         self._counters = SaveCounters(os.path.abspath(run))
         self._warned = False
 
+    def watch(self, tiers: Callable[[], Sequence[_core.TierStatus]]) -> Textfile:
+        """From now on the file also tells how far the tiers are."""
+        self._counters.tiers = tiers
+        return self
+
     def skipped(self) -> None:
         """Counts a skipped save; the save in flight will write the file."""
         self._counters.skipped()
@@ -35,6 +42,13 @@ class Textfile:
         """Called by the thread that completes saves, after each."""
         try:
             self._counters.settled(handle)
+        except Exception as error:
+            self._warn(error)
+        self.waiting()
+
+    def waiting(self) -> None:
+        """Writes the file; called by that thread when a save is on its way to a tier, too."""
+        try:
             self._write(self._counters.text())
         except Exception as error:
             self._warn(error)
@@ -59,6 +73,11 @@ class Textfile:
         self._warned = True
         with contextlib.suppress(Exception):
             log.warning("counters are not written (reported once): %s", error)
+
+
+def watched(textfile: Textfile | None, engine: _core.Engine) -> Textfile | None:
+    """The same file, which from now on tells of the engine's tiers, too."""
+    return None if textfile is None else textfile.watch(engine.tiers)
 
 
 def textfile_of(

@@ -33,6 +33,9 @@ class Settled(Protocol):
     def settled(self, handle: SaveHandle) -> None:
         """The save has ended: it is durable, has failed, or will not come to its last tier."""
 
+    def waiting(self) -> None:
+        """A save is committed, and on its way to a tier."""
+
 
 class Completer:
     """Completes the futures of one checkpointer's saves in order, and counts failures.
@@ -54,6 +57,7 @@ class Completer:
         """
         self.failed_saves = 0
         self._settled = None if counters is None else counters.settled
+        self._waiting = None if counters is None else counters.waiting
         self._saved = saved
         self._unraised: BaseException | None = None
         self._has_saved = False
@@ -240,6 +244,8 @@ class Completer:
                 if not self._has_arrived(handle):
                     with self._lock:
                         self._late.append(handle)
+                    if self._waiting is not None:
+                        self._waiting()
             elif self._settled is not None:
                 self._settled(handle)
         finally:
