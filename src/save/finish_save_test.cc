@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <string>
 
 #include "base/log.h"
+#include "format/sealed_json.h"
 #include "manifest/claims.h"
 #include "manifest/run_file.h"
 #include "save/left_trainer.h"
@@ -327,6 +329,57 @@ TEST(Handover, OfAnotherKindOrCutShortIsRefused) {
   EXPECT_EQ(read_handover((*made)->fd()).error().code(), ErrorCode::kCorrupt);
   ASSERT_EQ(::pwrite((*made)->fd(), "X", 1, 0), 1);
   EXPECT_EQ(read_handover((*made)->fd()).error().code(), ErrorCode::kUnsupported);
+}
+
+// A listing that fails is no directory without files.
+TEST_F(FinishSaveTest, AReadThatFailsIsTheErrorThatIsTold) {
+  bool is_committed = false;
+  for (std::size_t index = 0; !is_committed; ++index) {
+    SimDisk disk;
+    begin_run(disk);
+    LeftTrainer gone = trainer(disk);
+    gone.go_to(End::kAllSealed);
+    disk.fail_read_at(disk.read_count() + index, EIO);
+    const auto outcome = gone.finish();
+    is_committed = outcome && !disk.injected();
+    if (outcome) continue;  // it did without
+    EXPECT_EQ(outcome.error().os_errno(), EIO) << index << ": " << outcome.error().message();
+  }
+}
+
+// The trainer died between the rename of its manifest and the sync.
+TEST_F(FinishSaveTest, AManifestThatIsThereIsMadeDurable) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk);
+  gone.go_to(End::kSealed);
+  const auto rehearsal = disk.clone();
+  ASSERT_TRUE(commit_attempt(*rehearsal, make_request(gone.plan().identity)));
+  disk.ignore_sync(disk.operation_count() + rehearsal->operation_count() - 1);
+  ASSERT_TRUE(commit_attempt(disk, make_request(gone.plan().identity)));
+  ASSERT_GT(disk.pending_count(), 0U);
+  EXPECT_EQ(*gone.finish(), LeftOutcome::kCommitted);
+  for (const auto& image : disk.crash_images(100, 1)) expect_whole_or_nothing(*image, true, true);
+}
+
+TEST(Handover, FactsThatMakeNoSenseAreRefused) {
+  const auto made = Handover::make();
+  const auto refused = [fd = (*made)->fd()](const std::string& object) {
+    const std::string facts = seal_text(object);
+    const std::uint64_t bytes = facts.size();
+    EXPECT_EQ(::pwrite(fd, facts.data(), facts.size(), kPageBytes),
+              static_cast<ssize_t>(facts.size()));
+    EXPECT_EQ(::pwrite(fd, &bytes, sizeof(bytes), 16), 8);
+    EXPECT_EQ(::pwrite(fd, "\1", 1, 8), 1);  // planned
+    const auto left = read_handover(fd);
+    return left ? "taken" : left.error().message();
+  };
+  const std::string rest = R"(,"audit":[],"audit_sections":[],"commit_wait_ms":0})";
+  EXPECT_NE(refused(R"({"files":7)" + rest).find("files is missing"), std::string::npos);
+  EXPECT_NE(refused(R"({"files":[])" + rest).find("names no file"), std::string::npos);
+  EXPECT_NE(refused(R"({"files":[{"header_bytes":4096,"begin":2,"end":1}])" + rest)
+                .find("ends before it begins"),
+            std::string::npos);
 }
 
 // Power goes while the save is finished: the checkpoint is there whole, or it is not there.
