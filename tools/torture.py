@@ -215,6 +215,12 @@ RUNS = (
         r"reshard: .*",
     ),
     Run(
+        "reshard_tiers",
+        "the same from three tiers, on each of which most files are gone or damaged",
+        (PYTHON, "-m", "tests.ranks.reshard", "--tiers", "--all"),
+        r"reshard from three places: .*",
+    ),
+    Run(
         "audit",
         "bits that flip in one rank's copy of the state",
         ("build/release/src/api/api_test", "--gtest_filter=*NamesAFlippedBit*"),

@@ -2,6 +2,10 @@
 
 One job of 8 processes on loopback; the first N of them save, the first M restore. Without --all
 each save is restored by some pairs of a number and a layout, which the seed draws.
+
+With --tiers the run has two farther ones, and before each restore every file stays good on one of
+the three places alone: the others have lost it, or have it with a bit flipped, or cut off. Then
+there are only replicas, as DistributedDataParallel has them, and shards, as fully_shard() does.
 """
 
 from __future__ import annotations
@@ -153,12 +157,35 @@ def differing(found: State, wanted: State) -> list[str]:
     return names + (["step"] if found["step"] != wanted["step"] else [])
 
 
+def spoil(file: Path, how: str) -> None:
+    if how == "gone":
+        file.unlink()
+        return
+    data = bytearray(file.read_bytes())
+    if how == "flipped":
+        data[-1] ^= 1  # of a tensor, or of the padding behind a header without any
+    file.write_bytes(data[: len(data) // 2] if how == "cut off" else data)
+
+
+def scatter(whole: dict[Path, bytes], places: Sequence[Path], draw: random.Random) -> None:
+    """Leaves each file good in one of the places. `whole` has their bytes, by path in a run."""
+    for name, data in whole.items():
+        good = draw.choice(places)
+        for place in places:
+            (place / name).write_bytes(data)  # whatever an earlier restore has mended
+            if place is not good:
+                spoil(place / name, draw.choice(("gone", "flipped", "cut off")))
+
+
 class Matrix:
     """One rank's part of all saves and restores."""
 
-    def __init__(self, rank: int, place: Path) -> None:
+    def __init__(self, rank: int, place: Path, seed: int | None = None) -> None:
+        """A seed means that there are tiers."""
         self._rank = rank
         self._place = place
+        self._draw = None if seed is None else random.Random(seed)
+        self._whole: dict[Path, dict[Path, bytes]] = {}  # of each run, as it was saved
         self._meshes = Meshes()
         self._ranks = {
             ranks: df.TorchRanks(self._meshes.groups[ranks])
@@ -169,7 +196,7 @@ class Matrix:
     def save(self, name: str, ranks: int) -> None:
         if self._rank < ranks:
             state = state_of(name, self._meshes, ranks, self._rank)
-            with df.Checkpointer(self._run(name, ranks), ranks=self._ranks.get(ranks)) as ckpt:
+            with self._opened(name, ranks, ranks) as ckpt:
                 handle = ckpt.save(5, state)
                 assert handle is not None
                 handle.wait("durable")
@@ -178,10 +205,22 @@ class Matrix:
     def restore(self, name: str, ranks: int, to_name: str, to_ranks: int) -> list[str]:
         """The faults that this rank has found."""
         faults = []
+        if self._draw is not None:
+            if self._rank == 0:
+                places = self._places(name, ranks)
+                whole = self._whole.setdefault(
+                    places[0],
+                    {
+                        file.relative_to(places[0]): file.read_bytes()
+                        for file in sorted(places[0].glob("step-*/*.safetensors"))
+                    },
+                )
+                scatter(whole, places, self._draw)
+            dist.barrier()
         if self._rank < to_ranks:
             wanted = state_of(to_name, self._meshes, to_ranks, self._rank)
             found = zeroed(wanted)
-            with df.Checkpointer(self._run(name, ranks), ranks=self._ranks.get(to_ranks)) as ckpt:
+            with self._opened(name, ranks, to_ranks) as ckpt:
                 strict = to_name != STAGED or to_ranks == 1  # a stage has only some of the tensors
                 step = ckpt.restore(found, strict=strict)
             wrong = differing(found, wanted)
@@ -192,18 +231,30 @@ class Matrix:
         dist.barrier()
         return faults
 
-    def _run(self, name: str, ranks: int) -> Path:
-        return self._place / f"{name}-{ranks}"
+    def _opened(self, name: str, ranks: int, opened_by: int) -> df.Checkpointer:
+        run, *farther = self._places(name, ranks)
+        tiers = [df.tier(path) for path in farther]
+        return df.Checkpointer(run, ranks=self._ranks.get(opened_by), tiers=tiers)
+
+    def _places(self, name: str, ranks: int) -> list[Path]:
+        levels = ("near",) if self._draw is None else ("near", "far", "farther")
+        return [self._place / level / f"{name}-{ranks}" for level in levels]
 
 
-def saves() -> Iterator[tuple[str, int]]:
-    for name in NAMES:
+def saves(names: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for name in names:
         for ranks in RANKS:
             yield name, ranks
 
 
-def carry_out(rank: int, say: Say, place: Path, chosen: dict[tuple[str, int], list[Any]]) -> None:
-    matrix = Matrix(rank, place)
+def carry_out(
+    rank: int,
+    say: Say,
+    place: Path,
+    chosen: dict[tuple[str, int], list[Any]],
+    seed: int | None = None,
+) -> None:
+    matrix = Matrix(rank, place, seed)
     faults: list[str] = []
     for save, restores in chosen.items():
         matrix.save(*save)
@@ -212,28 +263,35 @@ def carry_out(rank: int, say: Say, place: Path, chosen: dict[tuple[str, int], li
     say(json.dumps(faults[:20]))
 
 
-def choose(every: bool, draw: random.Random) -> dict[tuple[str, int], list[Any]]:
-    pairs = list(saves())
+def choose(
+    every: bool, draw: random.Random, names: Sequence[str] = NAMES
+) -> dict[tuple[str, int], list[Any]]:
+    pairs = list(saves(names))
     return {save: pairs if every else draw.sample(pairs, DRAWN) for save in pairs}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = make_parser("tests.ranks.reshard", __doc__)
     parser.add_argument("--all", action="store_true", help="every save by every pair")
+    parser.add_argument("--tiers", action="store_true", help="files from three places")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    chosen = choose(options.all, random.Random(announce_seed(options)))
+    seed = announce_seed(options)
+    names = ("replicated", "sharded") if options.tiers else NAMES
+    chosen = choose(options.all, random.Random(seed), names)
+    tiers_seed = seed if options.tiers else None
     with scratch(options, "reshard") as place:
-        job = Job(WORLD, lambda rank, _, say: carry_out(rank, say, Path(place), chosen))
+        job = Job(WORLD, lambda rank, _, say: carry_out(rank, say, Path(place), chosen, tiers_seed))
         ended = job.wait(WAIT_SECONDS)
     faults = [f"rank {i} failed: {e.report}" for i, e in enumerate(ended) if e.status != 0]
     faults += [fault for one in ended if one.status == 0 for fault in json.loads(one.report)]
     count = sum(len(restores) for restores in chosen.values())
     text = (
-        f"reshard: {len(chosen)} saves in {len(NAMES)} layouts by {', '.join(map(str, RANKS))} "
+        f"reshard{' from three places' if options.tiers else ''}: {len(chosen)} saves in "
+        f"{len(names)} layouts by {', '.join(map(str, RANKS))} "
         f"ranks, {count} restores in any of these: {len(faults)} differ"
     )
     figures = {"saves": len(chosen), "restores": count, "faults": faults}

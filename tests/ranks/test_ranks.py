@@ -50,6 +50,13 @@ def test_any_number_of_ranks_restores_any_layout(tmp_path: Path) -> None:
     assert figures["restores"] == 90
 
 
+def test_any_number_of_ranks_restores_from_three_places(tmp_path: Path) -> None:
+    figures = proof("reshard", tmp_path, "--tiers")
+    assert figures["faults"] == []
+    assert figures["saves"] == 10
+    assert figures["restores"] == 30
+
+
 def test_a_rank_that_is_lost_costs_what_was_not_acknowledged(tmp_path: Path) -> None:
     figures = proof("rank_faults", tmp_path, "--disturbances", "4")
     assert figures["faults"] == []
