@@ -322,8 +322,11 @@ TEST_F(AgentTest, ANewTrainerWithTheSameTiersEndsTheFlushOfTheOldOne) {
   settle();
   LeftTrainer other = trainer();
   const MessageSocket reader = say_hello(other, run_.string());  // without its tiers
-  std::this_thread::sleep_for(milliseconds(50));
-  EXPECT_EQ(status().clients.back().state, "flushing");
+  while (status().clients.back().state != "flushing") {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(status().clients.back().state, "flushing");  // and it is not told to end
   LeftTrainer next = trainer();
   std::ignore = begin_trainer(next, tiers);
   while (status().clients.back().state != "done") std::this_thread::sleep_for(milliseconds(5));
