@@ -526,6 +526,10 @@ TEST_F(EngineTest, VeryLongTimeoutsAreNotOver) {
 
 TEST_F(EngineTest, RulesThatKeepNothingAreRefused) {
   EXPECT_FALSE(Checkpointer::open(run_dir(), {.keep = {.last = 0}}).has_value());
+  const Keep::Best wordy = {.metric = std::string(65'537, 'x')};  // it would be in every claim
+  const auto refused = Checkpointer::open(run_dir(), {.keep = {.best = wordy}});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message().find("65537 bytes"), std::string::npos);
   EXPECT_FALSE(Checkpointer::open(run_dir(), {.keep = {.every = 0}}).has_value());
   const Keep::Best none{.metric = "loss", .count = 0};
   EXPECT_FALSE(Checkpointer::open(run_dir(), {.keep = {.best = none}}).has_value());
