@@ -10,10 +10,12 @@ if [ -d "$DISK" ]; then
     if [ -e "$RUN/deepfreeze.json" ]; then
         deepfreeze flush "$RUN" "$DISK/digits" || exit
     fi
-    $TRAIN "$RUN" "$DISK/digits" "$@" || exit
-    # So that the disk may be taken away.
-    deepfreeze agent --drain --deadline 600
+    $TRAIN "$RUN" "$DISK/digits" "$@"
+    code=$?
+    # Only then may the disk be taken away.
+    deepfreeze agent --drain --deadline 600 || echo "do not take the disk away: it is written to"
     deepfreeze tiers "$RUN" "$DISK/digits"
+    exit "$code"
 else
     echo "$DISK is not there: checkpoints stay in $RUN alone"
     $TRAIN "$RUN" "$@"

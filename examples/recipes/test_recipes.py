@@ -48,6 +48,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
         "DEEPFREEZE_AGENT_DIR": str(place),
         "TRAIN": f"{shlex.quote(sys.executable)} -m examples.recipes.train",
         "SLURM_JOB_ID": "7",
+        "PAUSE": "0",
         "USER": "somebody",
         "RUN": str(tmp_path / "run"),
         "LOCAL": str(tmp_path / "run"),

@@ -10,8 +10,10 @@ for _ in $(seq 20); do
     $TRAIN "$RUN" "$FAR" "$@"
     code=$?
     [ "$code" -eq 0 ] && break
+    [ "$code" -eq 75 ] && break # it was told to end
     echo "the training ended with $code, and starts again"
+    sleep "${PAUSE:-5}"
 done
 # The agent goes on with the copies to FAR after the training's end; this waits for them.
-deepfreeze agent --drain --deadline 1200
+deepfreeze agent --drain --deadline 1200 || echo "not all checkpoints are in $FAR yet"
 exit "$code"
