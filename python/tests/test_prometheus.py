@@ -334,15 +334,17 @@ def test_how_far_each_tier_is_stands_in_the_file(tmp_path: Path) -> None:
         handle = ckpt.save(1, state)
         assert handle is not None
         handle.wait("local", 60)
-        while not file.exists():  # although the save is durable nowhere yet
-            time.sleep(0.01)
-        while ckpt.tier_status()[0].committed == 0:
+        deadline = time.monotonic() + 60
+        # Although the save is durable nowhere yet.
+        while not file.exists() or ckpt.tier_status()[0].committed == 0:
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         second = ckpt.save(2, state)
         assert second is not None
         second.wait("local", 60)
         found = Exposition(file.read_text())
         while found.value("tier_committed_total", tier=str(near)) == 0:
+            assert time.monotonic() < deadline
             time.sleep(0.01)
             found = Exposition(file.read_text())
         assert found.value("tier_waiting_checkpoints", tier=str(slow)) >= 1
