@@ -90,7 +90,7 @@ assert all(one.status == 0 for one in job.wait(120))
 
 def test_what_a_mesh_of_eight_saved_loads_without_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", SAVE_BY_EIGHT, str(tmp_path)], cwd=ROOT, check=True)
-    command = [sys.executable, "-c", IN_ONE_PROCESS, str(tmp_path / "meshed-8")]
+    command = [sys.executable, "-c", IN_ONE_PROCESS, str(tmp_path / "near" / "meshed-8")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "'embedding': (301, 1024)" in done.stdout
     assert "'nothing': (0, 4)" in done.stdout
