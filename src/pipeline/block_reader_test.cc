@@ -11,6 +11,7 @@
 #include "base/checked_math.h"
 #include "codec/crc32c.h"
 #include "storage/posix_vfs.h"
+#include "support/passing_file.h"
 #include "support/passing_vfs.h"
 #include "support/scoped_dir.h"
 #include "support/sim_disk.h"
@@ -243,26 +244,18 @@ TEST(ReadBlocks, ProgressGrowsToTheBytesRead) {
 }
 
 // A device on which one sector can't be read.
-class BadSectorFile final : public File {
+class BadSectorFile final : public PassingFile {
  public:
   BadSectorFile(std::unique_ptr<File> file, std::uint64_t bad)
-      : file_(std::move(file)), bad_(bad) {}
+      : PassingFile(std::move(file)), bad_(bad) {}
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
     if (offset <= bad_ && bad_ < offset + into.size()) {
       return std::unexpected(Error(ErrorCode::kIo, "read: Input/output error", EIO));
     }
     return file_->read_at(offset, into);
   }
-  Status write_at(std::uint64_t, std::span<const std::byte>) override { return {}; }
-  Status preallocate(std::uint64_t) override { return {}; }
-  Status truncate(std::uint64_t) override { return {}; }
-  Result<std::uint64_t> size() override { return file_->size(); }
-  Status sync() override { return {}; }
-  Status close() override { return file_->close(); }
-  [[nodiscard]] Access access() const override { return file_->access(); }
 
  private:
-  std::unique_ptr<File> file_;
   const std::uint64_t bad_;
 };
 

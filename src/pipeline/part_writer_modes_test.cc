@@ -21,6 +21,7 @@
 #include "pipeline/write_engine.h"
 #include "storage/posix_vfs.h"
 #include "support/code_of.h"
+#include "support/passing_file.h"
 #include "support/refuse_direct.h"
 #include "support/scoped_dir.h"
 #include "support/sim_disk.h"
@@ -360,25 +361,12 @@ INSTANTIATE_TEST_SUITE_P(Modes, PartWriterModes,
                          [](const auto& mode) { return std::string(mode.param.name); });
 
 // Forwards to a real file, but shows the ring another descriptor.
-class MisleadingFile final : public File {
+class MisleadingFile final : public PassingFile {
  public:
-  MisleadingFile(std::unique_ptr<File> file, int fd) : file_(std::move(file)), fd_(fd) {}
-  Status write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
-    return file_->write_at(offset, bytes);
-  }
-  Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
-    return file_->read_at(offset, into);
-  }
-  Status preallocate(std::uint64_t bytes) override { return file_->preallocate(bytes); }
-  Status truncate(std::uint64_t bytes) override { return file_->truncate(bytes); }
-  Result<std::uint64_t> size() override { return file_->size(); }
-  Status sync() override { return file_->sync(); }
-  Status close() override { return file_->close(); }
-  [[nodiscard]] Access access() const override { return file_->access(); }
+  MisleadingFile(std::unique_ptr<File> file, int fd) : PassingFile(std::move(file)), fd_(fd) {}
   [[nodiscard]] std::optional<int> native_fd() const override { return fd_; }
 
  private:
-  const std::unique_ptr<File> file_;
   const int fd_;
 };
 

@@ -15,6 +15,7 @@
 #include "restore/shard_file.h"
 #include "support/code_of.h"
 #include "support/deny_syscall.h"
+#include "support/passing_file.h"
 #include "support/passing_vfs.h"
 #include "tensor/region.h"
 
@@ -233,23 +234,13 @@ TEST(Snapshot, ABoxOfAnotherNumberOfDimensionsIsAMismatch) {
 }
 
 // Its second reading of a file gives a byte less than there is.
-class ShrinkingFile final : public File {
+class ShrinkingFile final : public PassingFile {
  public:
-  explicit ShrinkingFile(std::unique_ptr<File> file) : file_(std::move(file)) {}
-  Status write_at(std::uint64_t, std::span<const std::byte>) override { return {}; }
+  using PassingFile::PassingFile;
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
     DF_TRY(const std::size_t count, file_->read_at(offset, into));
     return into.size() > 8 ? count - 1 : count;
   }
-  Status preallocate(std::uint64_t) override { return {}; }
-  Status truncate(std::uint64_t) override { return {}; }
-  Result<std::uint64_t> size() override { return file_->size(); }
-  Status sync() override { return {}; }
-  Status close() override { return file_->close(); }
-  [[nodiscard]] Access access() const override { return file_->access(); }
-
- private:
-  std::unique_ptr<File> file_;
 };
 
 class ShrinkingVfs final : public PassingVfs {

@@ -32,14 +32,13 @@ class LeftPart {
 
   [[nodiscard]] Status check_blocks() const;
   [[nodiscard]] Status write(Vfs& vfs, WriteEngine& write_engine);
-  [[nodiscard]] std::vector<PartName> names() const;
+  [[nodiscard]] std::vector<PartName> names() const { return plan_.part_names(); }
 
  private:
   LeftPart(const LeftSave& left, SavePlan plan, Image image)
       : left_(left), plan_(std::move(plan)), image_(std::move(image)) {}
   [[nodiscard]] Result<std::vector<std::byte>> header(std::size_t file, const RangeScan* ranges,
                                                       const AuditScan& audit) const;
-  [[nodiscard]] PartSpec part_spec() const;
 
   const LeftSave& left_;
   SavePlan plan_;
@@ -113,32 +112,14 @@ Status LeftPart::check_blocks() const {
   return {};
 }
 
-std::vector<PartName> LeftPart::names() const {
-  std::vector<PartName> names;
-  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
-    names.push_back(plan_.identity_of(file).part);
-  }
-  return names;
-}
-
-PartSpec LeftPart::part_spec() const {
-  PartSpec part{.files = {}, .image = image_.first(plan_.file_count()), .on_slab_free = {}};
-  const std::string directory = attempt_dir_name(attempt_of(plan_.identity));
-  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
-    part.files.push_back(
-        {.name = join_name(directory, part_file_name(plan_.identity_of(file).part)),
-         .header_bytes = plan_.header_bytes[file]});
-  }
-  return part;
-}
-
 Status LeftPart::write(Vfs& vfs, WriteEngine& write_engine) {
-  PartSpec spec = part_spec();
+  PartSpec spec{.files = plan_.file_specs(),
+                .image = image_.first(plan_.file_count()),
+                .on_slab_free = [](std::size_t) {}};
   for (const FileSpec& file : spec.files) {  // of the trainer: it may have ended anywhere in them
     const Status removed = vfs.remove_file(file.name);
     if (!removed && removed.error().code() != ErrorCode::kNotFound) return removed;
   }
-  spec.on_slab_free = [](std::size_t) {};
   std::optional<RangeScan> ranges;
   if (plan_.has_ranges()) ranges.emplace(*plan_.table, image_);
   AuditScan audit(plan_, image_);
@@ -157,12 +138,9 @@ Status LeftPart::write(Vfs& vfs, WriteEngine& write_engine) {
 
 Result<std::vector<std::byte>> LeftPart::header(std::size_t file, const RangeScan* ranges,
                                                 const AuditScan& audit) const {
-  const Section& section = plan_.sections[file];
   ShardHeader whole = left_.files[file].header;
-  const auto first =
-      left_.block_crcs.begin() +
-      static_cast<std::ptrdiff_t>(section.size() == 0 ? 0 : section.begin / kBlockBytes);
-  whole.block_crcs.assign(first, first + static_cast<std::ptrdiff_t>(block_count(section.size())));
+  const auto crcs = plan_.block_crcs_of(file, left_.block_crcs);
+  whole.block_crcs.assign(crcs.begin(), crcs.end());
   if (ranges != nullptr) whole.ranges = ranges->ranges_of(file);
   for (std::size_t i = 0; i < whole.audit.size(); ++i) whole.audit[i].crc = audit.crcs()[i];
   DF_TRY(EncodedHeader encoded, encode_header(whole));
@@ -258,8 +236,7 @@ void give_up(Vfs& vfs, const Identity& identity, const Error& why) {
   }
 }
 
-// An attempt that has an outcome is over; one that has none may be given up by its own trainer's
-// heir alone.
+// An attempt that has an outcome is over.
 Result<std::optional<LeftOutcome>> decided(Vfs& vfs, const Identity& identity) {
   const auto manifest = read_manifest(vfs, attempt_of(identity), identity.run_id);
   if (!manifest) {

@@ -149,7 +149,6 @@ TEST_F(FinishSaveTest, OtherRanksAreWaitedForAsLongAsTheyComeOn) {
   begin_run(disk);
   LeftTrainer gone = trainer(disk, {.audit = true}, std::chrono::hours(1));
   gone.go_to(End::kCaptured);
-  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
   int looks = 0;
   const Others others = {.wait =
                              [&] {
@@ -158,7 +157,7 @@ TEST_F(FinishSaveTest, OtherRanksAreWaitedForAsLongAsTheyComeOn) {
                                return true;
                              },
                          .quiet_max = std::chrono::milliseconds(20)};
-  const auto outcome = finish_left_save(disk, gone.left(), gone.arena(), **engine, others);
+  const auto outcome = finish_in_order(disk, gone.left(), gone.arena(), others);
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.error().code(), ErrorCode::kIncomplete) << outcome.error().message();
   EXPECT_GT(looks, 3);
@@ -207,8 +206,7 @@ TEST_F(FinishSaveTest, AnotherRankDoesNotCommit) {
   gone.go_to(End::kCaptured);
   LeftSave left = gone.left();
   left.files.front().header.identity.part = {.rank = 1, .world_size = 2};
-  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
-  const auto sealed = finish_left_save(disk, left, gone.arena(), **engine);
+  const auto sealed = finish_in_order(disk, left, gone.arena());
   ASSERT_TRUE(sealed) << sealed.error().message();
   EXPECT_EQ(*sealed, LeftOutcome::kSealed);
   EXPECT_TRUE(read_run(disk)->attempts.front().undecided());
@@ -218,13 +216,12 @@ TEST_F(FinishSaveTest, AnotherRankDoesNotCommit) {
   // One that was not captured tells the others.
   left.state = HandoverState::kPlanned;
   left.files.front().header.identity.attempt_id = 7;
-  EXPECT_EQ(*finish_left_save(disk, left, {}, **engine), LeftOutcome::kDropped);
+  EXPECT_EQ(*finish_in_order(disk, left, {}), LeftOutcome::kDropped);
   EXPECT_TRUE(reported_failure(disk, {5, 7}));
 }
 
 // Of the memory that describes the save, too, not all can be relied on.
 TEST_F(FinishSaveTest, ADescriptionThatMakesNoSenseIsRefused) {
-  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
   const auto changes = std::to_array<void (*)(LeftSave&)>({
       [](LeftSave& left) {
         left.block_crcs.pop_back();
@@ -248,7 +245,7 @@ TEST_F(FinishSaveTest, ADescriptionThatMakesNoSenseIsRefused) {
     gone.go_to(End::kCaptured);
     LeftSave left = gone.left();
     changes[i](left);
-    const auto refused = finish_left_save(disk, left, gone.arena(), **engine);
+    const auto refused = finish_in_order(disk, left, gone.arena());
     ASSERT_FALSE(refused) << i;
     EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt) << i << refused.error().message();
   }
@@ -263,8 +260,7 @@ TEST_F(FinishSaveTest, FilesThatLieInEachOtherAreRefused) {
   LeftSave left = gone.left();
   ASSERT_EQ(left.files[1].section.size(), left.files[0].section.size());
   left.files[1].section = left.files[0].section;
-  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
-  const auto refused = finish_left_save(disk, left, gone.arena(), **engine);
+  const auto refused = finish_in_order(disk, left, gone.arena());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt);
 }
@@ -284,8 +280,7 @@ TEST_F(FinishSaveTest, AFileThatBeginsWithinASlabIsRefused) {
     const auto bytes = std::min<std::uint64_t>(kBlockBytes, section.end - at);
     left.block_crcs.push_back(crc32c(gone.arena().subspan(at, bytes)));
   }
-  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
-  const auto refused = finish_left_save(disk, left, gone.arena(), **engine);
+  const auto refused = finish_in_order(disk, left, gone.arena());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt) << refused.error().message();
 }
@@ -296,9 +291,7 @@ TEST_F(FinishSaveTest, MemoryThatIsTooSmallIsRefused) {
   LeftTrainer gone = trainer(disk);
   gone.go_to(End::kCaptured);
   const LeftSave left = gone.left();
-  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
-  const auto refused =
-      finish_left_save(disk, left, gone.arena().first(8 * kLeftFloats - 1), **engine);
+  const auto refused = finish_in_order(disk, left, gone.arena().first(8 * kLeftFloats - 1));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt);
 }

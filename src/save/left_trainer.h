@@ -42,6 +42,13 @@ struct Kind {
   bool audit = false;  // among two ranks
 };
 
+// One write after the other, so that the same operations come in the same order.
+inline Result<LeftOutcome> finish_in_order(Vfs& disk, const LeftSave& left,
+                                           std::span<std::byte> arena, const Others& others = {}) {
+  const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
+  return finish_left_save(disk, left, arena, **engine, others);
+}
+
 class LeftTrainer {
  public:
   LeftTrainer(Vfs& disk, const std::string& run_id, std::uint64_t generation, Kind kind = {},
@@ -76,7 +83,7 @@ class LeftTrainer {
     EXPECT_TRUE(handover_->captured(crcs_));
     if (end >= End::kBegun) begin();
     if (end >= End::kHalfWritten) write(end != End::kHalfWritten);
-    if (end >= End::kOneSealed) seal(end == End::kOneSealed ? 1 : names().size());
+    if (end >= End::kOneSealed) seal(end == End::kOneSealed ? 1 : plan_.file_count());
     if (end >= End::kSealed) handover_->sealed();
     if (end == End::kCommitted) {
       EXPECT_TRUE(commit_attempt(disk_, make_request(plan_.identity)));
@@ -90,8 +97,7 @@ class LeftTrainer {
   }
   [[nodiscard]] Result<LeftOutcome> finish() { return finish_on(disk_); }
   [[nodiscard]] Result<LeftOutcome> finish_on(Vfs& disk) {
-    const auto engine = WriteEngine::open({.mode = IoMode::kBuffered, .writes_in_flight = 1});
-    return finish_left_save(disk, left(), arena_.bytes(), **engine);
+    return finish_in_order(disk, left(), arena_.bytes());
   }
 
   // The file as the trainer's own engine would have written it.
@@ -183,14 +189,8 @@ class LeftTrainer {
   }
 
   void seal(std::size_t count) {
-    const auto all = names();
+    const auto all = plan_.part_names();
     EXPECT_TRUE(seal_parts(disk_, name_of(plan_.identity), std::span(all).first(count)));
-  }
-
-  [[nodiscard]] std::vector<PartName> names() const {
-    std::vector<PartName> names;
-    for (std::size_t i = 0; i < file_count(); ++i) names.push_back(plan_.identity_of(i).part);
-    return names;
   }
 
   const std::chrono::milliseconds commit_wait_;  // for other ranks

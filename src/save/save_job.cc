@@ -208,7 +208,7 @@ Status SaveJob::write_and_seal() {
   has_joined_ = true;
   DF_TRY_VOID(write_part());
   const trace::Span span("seal");
-  return seal_parts(vfs_, attempt(), part_names());
+  return seal_parts(vfs_, attempt(), plan_.part_names());
 }
 
 Status SaveJob::write_part() {
@@ -225,14 +225,9 @@ Status SaveJob::write_part() {
 }
 
 PartSpec SaveJob::part_spec() {
-  PartSpec part{.files = {}, .image = image_.first(plan_.file_count()), .on_slab_free = {}};
-  part.on_slab_free = [this](std::size_t slab) { capture_->session().free_slab(slab); };
-  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
-    const PartName name = plan_.identity_of(file).part;
-    part.files.push_back({.name = attempt_dir_name(attempt()) + "/" + part_file_name(name),
-                          .header_bytes = plan_.header_bytes[file]});
-  }
-  return part;
+  return {.files = plan_.file_specs(),
+          .image = image_.first(plan_.file_count()),
+          .on_slab_free = [this](std::size_t slab) { capture_->session().free_slab(slab); }};
 }
 
 Status SaveJob::push_slabs(PartWriter& writer) {
@@ -265,14 +260,6 @@ Status SaveJob::commit() {
   return {};
 }
 
-std::vector<PartName> SaveJob::part_names() const {
-  std::vector<PartName> names;
-  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
-    names.push_back(plan_.identity_of(file).part);
-  }
-  return names;
-}
-
 std::vector<OwnPart> SaveJob::own_parts() const {
   std::vector<OwnPart> parts;
   for (std::size_t file = 0; file < plan_.file_count(); ++file) {
@@ -288,21 +275,12 @@ std::vector<OwnPart> SaveJob::own_parts() const {
 Result<std::vector<std::byte>> SaveJob::final_header(std::size_t file) {
   const Identity identity = plan_.identity_of(file);
   const auto ranges = scan_ ? scan_->ranges_of(file) : std::vector<ValueRange>();
-  HeaderSums sums{.block_crcs = block_crcs_of(file), .ranges = ranges};
+  HeaderSums sums{.block_crcs = plan_.block_crcs_of(file, block_crcs_), .ranges = ranges};
   if (file == 0) sums.audit_crcs = audit_.crcs();
   DF_TRY(EncodedHeader encoded, encode_header(plan_.header(file, identity), sums));
   header_crcs_[file] = encoded.crc;
   non_finite_[file] = non_finite_values(ranges);
   return std::move(encoded.bytes);
-}
-
-// The file's part of the image's checksums; between the files' parts lie blocks that no file has.
-std::span<const std::uint32_t> SaveJob::block_crcs_of(std::size_t file) const {
-  const Section& section = plan_.sections[file];
-  const std::span<const std::uint32_t> crcs = block_crcs_;
-  return section.size() == 0
-             ? crcs.first(0)
-             : crcs.subspan(section.begin / kBlockBytes, block_count(section.size()));
 }
 
 AttemptName SaveJob::attempt() const { return {plan_.identity.step, plan_.identity.attempt_id}; }

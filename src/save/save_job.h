@@ -73,8 +73,6 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   [[nodiscard]] Status push_slabs(PartWriter& writer);
   [[nodiscard]] Status commit();
   [[nodiscard]] Result<std::vector<std::byte>> final_header(std::size_t file);
-  [[nodiscard]] std::span<const std::uint32_t> block_crcs_of(std::size_t file) const;
-  [[nodiscard]] std::vector<PartName> part_names() const;
   [[nodiscard]] std::vector<OwnPart> own_parts() const;
   [[nodiscard]] bool is_alone() const { return plan_.identity.part.world_size == 1; }
   void end_capture();

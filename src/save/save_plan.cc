@@ -131,6 +131,30 @@ Identity SavePlan::identity_of(std::size_t file) const {
   return own;
 }
 
+std::vector<PartName> SavePlan::part_names() const {
+  std::vector<PartName> names;
+  for (std::size_t file = 0; file < file_count(); ++file) names.push_back(identity_of(file).part);
+  return names;
+}
+
+std::vector<FileSpec> SavePlan::file_specs() const {
+  const std::string directory = attempt_dir_name({identity.step, identity.attempt_id});
+  std::vector<FileSpec> files;
+  for (std::size_t file = 0; file < file_count(); ++file) {
+    files.push_back({.name = directory + "/" + part_file_name(identity_of(file).part),
+                     .header_bytes = header_bytes[file]});
+  }
+  return files;
+}
+
+std::span<const std::uint32_t> SavePlan::block_crcs_of(
+    std::size_t file, std::span<const std::uint32_t> of_image) const {
+  const Section& section = sections[file];
+  return section.size() == 0
+             ? of_image.first(0)
+             : of_image.subspan(section.begin / kBlockBytes, block_count(section.size()));
+}
+
 const Annotations& SavePlan::annotations_of(std::size_t file) const {
   static const Annotations kNone;
   return file == 0 ? annotations : kNone;

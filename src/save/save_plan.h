@@ -10,6 +10,7 @@
 #include "arena/image.h"
 #include "deepfreeze/checkpointer.h"
 #include "format/header_parts.h"
+#include "pipeline/part_writer.h"
 #include "plan/audit.h"
 #include "plan/share.h"
 #include "staging/capture_session.h"
@@ -58,6 +59,11 @@ struct SavePlan {
   [[nodiscard]] std::span<const CaptureItem> audit_items() const;
   [[nodiscard]] const std::string& key_of(std::size_t item) const;
   [[nodiscard]] Identity identity_of(std::size_t file) const;
+  [[nodiscard]] std::vector<PartName> part_names() const;
+  [[nodiscard]] std::vector<FileSpec> file_specs() const;  // under the names of unsealed files
+  // A file's part of the image's checksums; between the files' parts lie blocks that no file has.
+  [[nodiscard]] std::span<const std::uint32_t> block_crcs_of(
+      std::size_t file, std::span<const std::uint32_t> of_image) const;
   [[nodiscard]] const Annotations& annotations_of(std::size_t file) const;
   // `identity`: identity_of() the same file. Borrows both.
   [[nodiscard]] HeaderParts header(std::size_t file, const Identity& identity) const;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/mapped_memory.h"
+#include "support/passing_file.h"
 #include "support/passing_vfs.h"
 #include "support/sim_disk.h"
 
@@ -24,24 +25,10 @@ class NoClose final : public PassingVfs {
   }
 
  private:
-  class Unclosed final : public File {
+  class Unclosed final : public PassingFile {
    public:
-    explicit Unclosed(std::unique_ptr<File> file) : file_(std::move(file)) {}
-    Status write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
-      return file_->write_at(offset, bytes);
-    }
-    Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
-      return file_->read_at(offset, into);
-    }
-    Status preallocate(std::uint64_t bytes) override { return file_->preallocate(bytes); }
-    Status truncate(std::uint64_t bytes) override { return file_->truncate(bytes); }
-    Result<std::uint64_t> size() override { return file_->size(); }
-    Status sync() override { return file_->sync(); }
+    using PassingFile::PassingFile;
     Status close() override { return std::unexpected(Error(ErrorCode::kIo, "close: no")); }
-    [[nodiscard]] Access access() const override { return file_->access(); }
-
-   private:
-    std::unique_ptr<File> file_;
   };
 };
 
