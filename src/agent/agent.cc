@@ -241,8 +241,10 @@ void AgentServer::take_hello(Client& client, AgentHello hello, SocketMessage& me
 // A process that says hello again has lost its connection, and has the same handover; or it has
 // become another program by exec(), and left a save like one that was killed.
 void AgentServer::look_for_successor(Client& other, const Client& client, const std::string& run) {
-  const bool is_same_process = other.socket.peer() == client.socket.peer();
-  if (!is_same_process || !other.hello || other.hello->run != run) return;
+  // Processes of other PID namespaces are all 0 here: whether they are one can't be told.
+  const pid_t process = client.socket.peer();
+  if (process == 0 || other.socket.peer() != process || !other.hello || other.hello->run != run)
+    return;
   if (are_one_file(other.handover, client.handover)) {
     other.hello.reset();
     other.is_heard = false;

@@ -159,7 +159,8 @@ Status AgentLink::connect_once(bool settles) {
   const std::array files = {handover_->fd()};
   DF_TRY_VOID(socket.send(encode(request), files));
   DF_TRY(const SocketMessage answer, socket.receive(kAnswerMax));
-  DF_TRY_VOID(decode_answer(answer.text));
+  const Status taken = decode_answer(answer.text);
+  if (!taken) return std::unexpected(taken.error().within("the agent refuses"));
   if (settles) DF_TRY_VOID(await_settled(socket));
   socket_ = std::move(socket);
   is_arena_sent_ = !arena_.valid();

@@ -40,7 +40,9 @@ class AgentLink {
   void keep_up();
   // After the last save. True if an agent goes on with what tiers still wait for.
   [[nodiscard]] bool say_bye();
-  [[nodiscard]] bool is_connected() const { return socket_ && !socket_->has_lost_peer(); }
+  [[nodiscard]] bool is_connected() const {
+    return socket_ && socket_->is_open() && !socket_->has_lost_peer();
+  }
 
  private:
   [[nodiscard]] Status connect(bool settles);

@@ -127,9 +127,10 @@ std::string encode(const AgentRequest& request) {
 
 Result<AgentRequest> decode_request(std::string_view text) {
   DF_TRY(const JsonValue message, parse_strict(text));
-  DF_TRY_VOID(check_protocol(message));
-  AgentRequest request;
   DF_TRY(const std::string kind, get_string(message, "kind"));
+  // An agent of another version must be told to end.
+  if (kind != name_of(Kind::kDrain)) DF_TRY_VOID(check_protocol(message));
+  AgentRequest request;
   DF_TRY(request.kind, kind_of(kind));
   if (request.kind == Kind::kHello) {
     DF_TRY(request.hello, hello_of(message));
@@ -150,10 +151,9 @@ std::string encode_answer(const Status& done) {
 
 Status decode_answer(std::string_view text) {
   DF_TRY(const JsonValue message, parse_strict(text));
-  DF_TRY_VOID(check_protocol(message));
   DF_TRY(const std::string error, get_string(message, "error"));
   if (error.empty()) return {};
-  return fail(ErrorCode::kUnsupported, "the agent refuses: " + error);
+  return fail(ErrorCode::kUnsupported, error);
 }
 
 std::string encode(const AgentStatus& status) {

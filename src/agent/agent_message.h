@@ -54,12 +54,12 @@ struct AgentStatus {
 };
 
 [[nodiscard]] std::string encode(const AgentRequest& request);
-// kCorrupt, or kUnsupported for a trainer of another version.
+// kCorrupt, or kUnsupported for a trainer of another version. kDrain is understood from all.
 [[nodiscard]] Result<AgentRequest> decode_request(std::string_view text);
 
-// An answer: empty text for "done", else the reason why not.
+// An answer, which all versions understand: empty text for "done", else the reason why not.
 [[nodiscard]] std::string encode_answer(const Status& done);
-// The reason as an error.
+// The reason as an error, kUnsupported.
 [[nodiscard]] Status decode_answer(std::string_view text);
 
 [[nodiscard]] std::string encode(const AgentStatus& status);

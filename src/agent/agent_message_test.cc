@@ -79,8 +79,16 @@ TEST(AgentMessage, AnotherVersionIsToldWhatToDo) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
   EXPECT_NE(refused.error().message().find("deepfreeze agent --drain"), std::string::npos);
-  EXPECT_EQ(decode_answer(R"({"protocol":2,"error":""})").error().code(), ErrorCode::kUnsupported);
+  const Status answer = decode_answer(R"({"protocol":2,"error":"too old"})");
+  ASSERT_FALSE(answer);  // also the reason of an agent of another version
+  EXPECT_EQ(answer.error().message(), "too old");
   EXPECT_FALSE(decode_status(R"({"protocol":2})"));
+}
+
+TEST(AgentMessage, AnyVersionCanTellTheAgentToEnd) {
+  const auto drain = decode_request(R"({"protocol":2,"kind":"drain","deadline_ms":5})");
+  ASSERT_TRUE(drain) << drain.error().message();
+  EXPECT_EQ(drain->deadline.count(), 5);
 }
 
 TEST(AgentMessage, WhatIsNoMessageIsRefused) {

@@ -3,8 +3,10 @@
 #include "agent/agent.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -248,6 +250,37 @@ TEST_F(AgentTest, AnExecIsADeath) {
   const MessageSocket now = say_hello(after, run_.string());
   settle();
   EXPECT_EQ(committed(run_), 1U);
+}
+
+// An agent in a PID namespace of its own sees all others as process 0.
+TEST_F(AgentTest, TrainersWithoutANumberAreNotTakenForOne) {
+  LeftTrainer living = trainer();
+  LeftTrainer other = trainer();
+  const pid_t outside = ::fork();
+  if (outside == 0) {
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(1);
+    if (::fork() == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const auto server = AgentServer::open({.directory = place_});
+      ::_exit(server && (*server)->run(-1) ? 0 : 1);
+    }
+    ::wait(nullptr);
+    ::_exit(0);
+  }
+  processes_.push_back(outside);
+  while (!connect()) {
+    if (::waitpid(outside, nullptr, WNOHANG) == outside) {
+      processes_.clear();
+      GTEST_SKIP() << "LEFT OUT: this machine gives no PID namespace";
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  std::ignore = say_hello(living, run_.string());  // its connection is lost, and it lives
+  living.go_to(End::kCaptured);
+  const MessageSocket second = say_hello(other, run_.string());
+  ASSERT_EQ(status().clients.front().process, 0);
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(committed(run_), 0U);
 }
 
 TEST_F(AgentTest, TwoNamesOfARunAreOneRun) {
