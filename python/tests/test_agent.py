@@ -21,7 +21,7 @@ from deepfreeze.base import program
 
 SECONDS = 60.0  # for waits that must not hang
 
-# Saves steps 1 and 2, and says so; the second is captured, and stays at that fail point.
+# Saves steps 1 and 2, says when each is captured, and dies.
 TRAINER = """
 import os, signal, sys, torch
 import deepfreeze as df
@@ -32,6 +32,7 @@ for step in (1, 2):
     state["weights"] += step
     handle = ckpt.save(step, state)
     handle.wait("captured", 60)
+    print(step, flush=True)
     if step == 1:
         handle.wait("local", 60)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -80,11 +81,15 @@ def agent(place: Path) -> Path:
     return place
 
 
-def train(run: Path, agent: Path, fail: str) -> None:
-    command = [sys.executable, "-c", TRAINER, str(run), str(agent)]
+def train(run: Path, agent: Path, fail: str, program: str = TRAINER) -> list[int]:
+    """The steps that it has called captured."""
+    command = [sys.executable, "-c", program, str(run), str(agent)]
     environment = {**os.environ, "DEEPFREEZE_FAIL": fail}
-    done = subprocess.run(command, env=environment, check=False, timeout=SECONDS)
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS
+    )
     assert done.returncode == -signal.SIGKILL
+    return [int(line) for line in done.stdout.split()]
 
 
 def restored(run: Path, agent: Path | None) -> tuple[int, float]:
@@ -119,7 +124,14 @@ def test_a_captured_save_outlives_its_trainer(tmp_path: Path, agent: Path, fail:
     "point", ["handover.written", "handover.planned", "handover.checksums_written"]
 )
 def test_a_save_that_is_not_captured_does_not(tmp_path: Path, agent: Path, point: str) -> None:
-    train(tmp_path / "run", agent, f"{point}=kill@2")
+    assert train(tmp_path / "run", agent, f"{point}=kill@2") == [1]  # nor was it said to be
+    assert restored(tmp_path / "run", agent) == (1, 1.0)
+
+
+def test_a_save_that_has_failed_is_not_finished(tmp_path: Path, agent: Path) -> None:
+    """All of it is captured, and its failure has been told: nobody may commit it after that."""
+    told = TRAINER.replace("os.kill", "assert handle.durable.exception(60)\nos.kill")
+    assert train(tmp_path / "run", agent, "part.data_synced=error:EIO@2", told) == [1, 2]
     assert restored(tmp_path / "run", agent) == (1, 1.0)
 
 
