@@ -135,6 +135,65 @@ def test_a_save_that_has_failed_is_not_finished(tmp_path: Path, agent: Path) -> 
     assert restored(tmp_path / "run", agent) == (1, 1.0)
 
 
+def test_a_checkpoint_that_was_deleted_does_not_come_back(tmp_path: Path, agent: Path) -> None:
+    """Its save was over."""
+    gone = TRAINER.replace("    if step == 1:", "    if True:").replace(
+        "os.kill", "import shutil\nshutil.rmtree(handle.directory())\nos.kill"
+    )
+    gone = gone.replace("handle.directory()", "ckpt.checkpoints()[0].path")
+    assert train(tmp_path / "run", agent, "", gone) == [1, 2]
+    assert restored(tmp_path / "run", agent) == (1, 1.0)
+
+
+def test_a_save_that_is_sealed_needs_its_memory_no_more(tmp_path: Path, agent: Path) -> None:
+    """The next save, of a larger state, has taken it, and is not captured yet."""
+    grows = TRAINER.replace("os.kill", "ckpt.save(3, {'weights': torch.zeros(4_000_000)})\nos.kill")
+    assert train(tmp_path / "run", agent, "commit.parts_checked=sleep:60000@2", grows) == [1, 2]
+    assert restored(tmp_path / "run", agent) == (2, 3.0)
+
+
+def test_a_new_agent_gets_the_memory_that_the_old_one_had(tmp_path: Path, agent: Path) -> None:
+    """The trainer starts it before its second save."""
+    old = status_of(agent)["process"]
+    ended = f"""(1, 2):
+    if step == 2:
+        import subprocess
+        os.kill({old}, signal.SIGKILL)
+        asks = ["{program.find()}", "agent", "--status", "--directory", agent]
+        while subprocess.run(asks, capture_output=True).returncode == 0:
+            pass  # a save that begins before its death can be seen relies on it"""
+    again = TRAINER.replace("(1, 2):", ended)
+    assert train(tmp_path / "run", agent, "part.created=sleep:60000@2", again) == [1, 2]
+    assert restored(tmp_path / "run", agent) == (2, 3.0)
+    assert status_of(agent)["process"] != old
+
+
+def test_a_torn_save_is_never_called_captured(tmp_path: Path, agent: Path) -> None:
+    """Although its tear is found before it has been described to the agent."""
+    torn = """
+import os, signal, sys, torch
+import deepfreeze as df
+run, agent = sys.argv[1:3]
+weights = torch.nn.Parameter(torch.zeros(100_000))  # large enough to be copied later
+optimizer = torch.optim.SGD([weights], lr=1.0)
+ckpt = df.Checkpointer(run, agent=agent, profile="latency")
+ckpt.attach(optimizer)
+handle = ckpt.save(1, {"weights": weights})
+with torch.no_grad():
+    weights.data += 1
+try:
+    handle.wait("captured", 60)
+    print(1, flush=True)
+except df.TornCaptureError:
+    pass
+else:
+    handle.wait("local", 60)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    points = "capture.background=sleep:300;handover.written=sleep:1000"
+    assert train(tmp_path / "run", agent, points, torn) == []
+
+
 def test_without_an_agent_a_captured_save_is_lost(tmp_path: Path, agent: Path) -> None:
     """The control: it is the agent that finishes it."""
     end(agent)

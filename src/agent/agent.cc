@@ -58,7 +58,7 @@ struct AgentServer::Client {
   UniqueFd process;      // invalid: it was gone before we could look
   bool is_heard = true;  // until its socket has ended
   bool has_said_bye = false;
-  bool has_left = false;  // its image is gone, though its process may live: it called exec()
+  bool has_left = false;  // nobody of it is left who could save
   bool waits = false;     // for its run to be settled
   std::optional<AgentHello> hello;
   bool asks_for_end = false;  // it is told when the agent ends
@@ -66,9 +66,7 @@ struct AgentServer::Client {
   UniqueFd arena;
 
   // Its threads have ended, so nothing writes to its memory.
-  [[nodiscard]] bool is_gone() const {
-    return has_left || !process.valid() || can_be_read(process.get());
-  }
+  [[nodiscard]] bool is_gone() const { return !process.valid() || can_be_read(process.get()); }
 };
 
 Result<std::unique_ptr<AgentServer>> AgentServer::open(AgentServerSettings settings) {
@@ -159,7 +157,11 @@ void AgentServer::take_turn(int end_fd) {
   wake_.clear();
   if (!end_at_ && can_be_read(end_fd)) drain(settings_.end_max);
   accept_all();
-  for (std::size_t i = 0; i < clients_.size(); ++i) listen_to(*clients_[i]);
+  for (std::size_t i = 0; i < clients_.size(); ++i) {
+    const bool is_gone = clients_[i]->is_gone();  // first: then all that it said is there
+    listen_to(*clients_[i]);
+    clients_[i]->has_left = clients_[i]->has_left || is_gone;
+  }
   succeed_gone();
   drop_ended();
   answer_waiting();
@@ -259,20 +261,18 @@ void AgentServer::drain(std::chrono::milliseconds deadline) {
 }
 
 void AgentServer::succeed_gone() {
-  for (std::size_t i = 0; i < clients_.size(); ++i) {
-    Client& client = *clients_[i];
-    if (client.is_gone()) listen_to(client);  // what it said before it went
-    if (client.hello && (client.is_gone() || client.has_said_bye)) succeed(client);
+  for (const auto& client : clients_) {
+    if (client->hello && (client->has_left || client->has_said_bye)) succeed(*client);
   }
   std::erase_if(clients_, [](const auto& client) {
-    return client->is_gone() || client->has_said_bye || (!client->is_heard && !client->hello);
+    return client->has_left || client->has_said_bye || (!client->is_heard && !client->hello);
   });
 }
 
 // A living trainer of the run that flushes to these tiers by itself.
 bool AgentServer::has_flusher(const AgentHello& gone) const {
   return std::ranges::any_of(clients_, [&](const auto& client) {
-    return client->hello && !client->has_said_bye && !client->is_gone() &&
+    return client->hello && !client->has_said_bye && !client->has_left &&
            client->hello->run == gone.run && client->hello->commits &&
            are_covered(gone.tiers, client->hello->tiers);
   });

@@ -395,6 +395,40 @@ TEST_F(AgentTest, ADrainTellsWhatHasFailed) {
       << ended_.error().message();
 }
 
+TEST_F(AgentTest, AFailureIsForgottenOnceTheRunHasWhatItWasToHave) {
+  LeftTrainer gone = trainer();
+  start();
+  const auto far = dir_.path() / "far";
+  std::ofstream(far) << "no directory";
+  for (const bool is_mended : {false, true}) {
+    if (is_mended) std::filesystem::remove(far);
+    const pid_t process = begin_trainer(gone, {{.path = far.string()}});
+    gone.go_to(End::kCaptured);
+    kill_and_wait(process);
+    while (status().clients.empty() || status().clients.back().state != "done" ||
+           status().clients.back().process != process) {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    EXPECT_EQ(status().clients.back().error.empty(), is_mended);
+  }
+  end();
+  EXPECT_TRUE(ended_) << ended_.error().message();
+  EXPECT_EQ(committed(far), 1U);
+}
+
+TEST_F(AgentTest, ARunThatWasTakenOverIsNoFailure) {
+  LeftTrainer gone = trainer();
+  start();
+  const pid_t process = begin_trainer(gone);
+  gone.go_to(End::kCaptured);
+  ASSERT_TRUE(claim_generation(*vfs_, run_id_, std::nullopt));
+  kill_and_wait(process);
+  settle();
+  EXPECT_EQ(status().clients.back().outcome, "dropped");
+  EXPECT_EQ(status().clients.back().error, "");
+  EXPECT_EQ(committed(run_), 0U);
+}
+
 TEST_F(AgentTest, EndsWhenThereIsNothingToDo) {
   start({.directory = {}, .idle_max = milliseconds(30)});
   await_end();

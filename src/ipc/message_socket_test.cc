@@ -3,10 +3,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <string>
 
 #include "support/scoped_dir.h"
@@ -94,6 +99,34 @@ TEST_F(MessageSocketTest, ASocketThatNobodyListensAtIsAbsentAndReplaced) {
   const auto server = MessageSocket::listen(path_);
   ASSERT_TRUE(server) << server.error().message();
   EXPECT_TRUE(MessageSocket::connect(path_));
+}
+
+// The directory keeps others out; if it does not, the sockets do.
+TEST_F(MessageSocketTest, AProcessOfAnotherUserIsTurnedAway) {
+  if (::geteuid() != 0) GTEST_SKIP() << "LEFT OUT: only root can become another user";
+  constexpr uid_t kOther = 65'534;
+  const auto server = MessageSocket::listen(path_);
+  ASSERT_EQ(::chmod(dir_.path().c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(path_.c_str(), 0777), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // Without MessageSocket, which would refuse the server, too.
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path_.c_str(), sizeof(address.sun_path) - 1);
+    const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    const bool connected =
+        ::setuid(kOther) == 0 &&
+        ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    const auto polite = MessageSocket::connect(path_);
+    const bool is_refused = !polite && polite.error().code() == ErrorCode::kUnsupported;
+    ::_exit(connected && is_refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(server->accept());
+  EXPECT_FALSE(server->accept());
 }
 
 TEST_F(MessageSocketTest, ALongNameIsRefusedByTheReason) {

@@ -32,7 +32,6 @@ class LeftPart {
 
   [[nodiscard]] Status check_blocks() const;
   [[nodiscard]] Status write(Vfs& vfs, WriteEngine& write_engine);
-  [[nodiscard]] std::vector<PartName> names() const { return plan_.part_names(); }
 
  private:
   LeftPart(const LeftSave& left, SavePlan plan, Image image)
@@ -150,9 +149,14 @@ Result<std::vector<std::byte>> LeftPart::header(std::size_t file, const RangeSca
   return std::move(encoded.bytes);
 }
 
-// Of the part's files, those that have their final names.
-Result<std::vector<PartName>> not_sealed(Vfs& vfs, const Identity& identity,
-                                         std::vector<PartName> names) {
+// The files of the part that do not have their final names.
+Result<std::vector<PartName>> not_sealed(Vfs& vfs, const LeftSave& left) {
+  const Identity& identity = left.files.front().header.identity;
+  std::vector<PartName> names(left.files.size(), identity.part);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    names[i].file = static_cast<std::uint32_t>(i);
+    names[i].file_count = static_cast<std::uint32_t>(names.size());
+  }
   const auto entries = vfs.list(attempt_dir_name(attempt_of(identity)));
   if (!entries) {
     if (entries.error().code() == ErrorCode::kNotFound) return names;
@@ -163,13 +167,14 @@ Result<std::vector<PartName>> not_sealed(Vfs& vfs, const Identity& identity,
   return names;
 }
 
-// The first sealed file was renamed when all of them were written and synced.
+// The first sealed file was renamed when all of them were written and synced. From then on the
+// memory may be another save's.
 Status write_and_seal(Vfs& vfs, const LeftSave& left, std::span<std::byte> arena,
                       WriteEngine& write_engine) {
-  DF_TRY(LeftPart part, LeftPart::open(left, arena));
   const Identity& identity = left.files.front().header.identity;
-  DF_TRY(const auto missing, not_sealed(vfs, identity, part.names()));
-  if (missing.size() == part.names().size()) {
+  DF_TRY(const auto missing, not_sealed(vfs, left));
+  if (missing.size() == left.files.size()) {
+    DF_TRY(LeftPart part, LeftPart::open(left, arena));
     DF_TRY_VOID(part.check_blocks());
     DF_TRY_VOID(join_attempt(vfs, attempt_of(identity)));
     DF_TRY_VOID(part.write(vfs, write_engine));
@@ -278,9 +283,7 @@ Result<LeftOutcome> finish_left_save(Vfs& vfs, const LeftSave& left, std::span<s
     give_up(vfs, identity, {ErrorCode::kCancelled, "its process ended before all was captured"});
     return LeftOutcome::kDropped;
   }
-  const Status sealed = left.state == HandoverState::kSealed
-                            ? Status{}
-                            : write_and_seal(vfs, left, arena, write_engine);
+  const Status sealed = write_and_seal(vfs, left, arena, write_engine);
   if (!sealed) {
     give_up(vfs, identity, sealed.error());
     return std::unexpected(

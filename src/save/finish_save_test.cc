@@ -47,6 +47,9 @@ class FinishSaveTest : public testing::Test {
     for (std::size_t file = 0; file < trainer.file_count(); ++file) {
       EXPECT_EQ(disk.contents(trainer.path_of(file)), trainer.whole_file(file)) << file;
     }
+    for (const std::string& name : disk.list_all()) {
+      EXPECT_FALSE(name.ends_with(".part")) << name;
+    }
   }
 
   // Without a fault; on a copy of the disk.
@@ -74,9 +77,9 @@ class FinishSaveTest : public testing::Test {
   std::uint64_t generation_ = 0;
 };
 
-constexpr auto kEnds = std::to_array<End>(
-    {End::kPlanned, End::kPlannedAndBegun, End::kCaptured, End::kBegun, End::kHalfWritten,
-     End::kWritten, End::kOneSealed, End::kAllSealed, End::kSealed, End::kCommitted});
+constexpr auto kEnds = std::to_array<End>({End::kPlanned, End::kPlannedAndBegun, End::kCaptured,
+                                           End::kBegun, End::kHalfWritten, End::kWritten,
+                                           End::kOneSealed, End::kSealed, End::kCommitted});
 
 bool is_captured(End end) { return end >= End::kCaptured; }
 
@@ -101,6 +104,20 @@ TEST_F(FinishSaveTest, WhatIsCapturedIsCommittedAndNothingElse) {
       }
       EXPECT_EQ(gone.finish().has_value(), true);  // and nothing is done twice
     }
+  }
+}
+
+// It may be the next save's by then, or be given back.
+TEST_F(FinishSaveTest, OnceAFileIsSealedTheMemoryIsNotNeeded) {
+  for (const End end : {End::kOneSealed, End::kSealed, End::kCommitted}) {
+    SimDisk disk;
+    begin_run(disk);
+    LeftTrainer gone = trainer(disk, {.several_files = true});
+    gone.go_to(end);
+    const auto outcome = finish_in_order(disk, gone.left(), {});
+    ASSERT_TRUE(outcome) << outcome.error().message();
+    EXPECT_EQ(*outcome, LeftOutcome::kCommitted);
+    expect_committed(disk, gone);
   }
 }
 
@@ -306,7 +323,6 @@ TEST_F(FinishSaveTest, ASaveThatCouldNotBeDescribedIsNobodysToFinish) {
   EXPECT_FALSE(gone.handover().plan(bad, {}));
   const std::array<std::uint32_t, 1> crcs{7};
   EXPECT_TRUE(gone.handover().captured(crcs));
-  gone.handover().sealed();
   EXPECT_EQ(*gone.finish(), LeftOutcome::kNothing);
   gone.go_to(End::kCaptured);  // the next one can be
   EXPECT_EQ(*gone.finish(), LeftOutcome::kCommitted);
@@ -331,7 +347,7 @@ TEST_F(FinishSaveTest, AReadThatFailsIsTheErrorThatIsTold) {
     SimDisk disk;
     begin_run(disk);
     LeftTrainer gone = trainer(disk);
-    gone.go_to(End::kAllSealed);
+    gone.go_to(End::kSealed);
     disk.fail_read_at(disk.read_count() + index, EIO);
     const auto outcome = gone.finish();
     is_committed = outcome && !disk.injected();

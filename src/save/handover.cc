@@ -148,10 +148,6 @@ void Handover::over() {
   set(HandoverState::kNone);
 }
 
-void Handover::sealed() {
-  if (is_planned_) set(HandoverState::kSealed);
-}
-
 Status Handover::plan(const SavePlan& plan, std::chrono::milliseconds commit_wait_max) {
   over();
   const std::string facts = facts_of(plan, commit_wait_max);
@@ -200,7 +196,7 @@ Result<LeftSave> read_handover(int fd) {
   field(offsetof(Page, facts_bytes), page.facts_bytes);
   field(offsetof(Page, crcs_at), page.crcs_at);
   field(offsetof(Page, crcs), page.crcs);
-  if (page.magic != kMagic || state > static_cast<std::uint32_t>(HandoverState::kSealed)) {
+  if (page.magic != kMagic || state > static_cast<std::uint32_t>(HandoverState::kCaptured)) {
     return fail(ErrorCode::kUnsupported, "read what a trainer left: it is of another version");
   }
   if (state == static_cast<std::uint32_t>(HandoverState::kNone)) return LeftSave{};

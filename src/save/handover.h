@@ -22,8 +22,7 @@ namespace deepfreeze {
 enum class HandoverState : std::uint32_t {
   kNone,      // no save is under way, or it has settled
   kPlanned,   // its tensors are being copied
-  kCaptured,  // all of its bytes are in the arena
-  kSealed,    // and in the files, under their final names
+  kCaptured,  // all of its bytes are in the arena, until its first file has its final name
 };
 
 // The writer's side, for one save at a time.
@@ -37,7 +36,6 @@ class Handover {
   // nobody could finish it: the calls that follow do nothing.
   [[nodiscard]] Status plan(const SavePlan& plan, std::chrono::milliseconds commit_wait_max);
   [[nodiscard]] Status captured(std::span<const std::uint32_t> block_crcs);
-  void sealed();
   void over();
 
   [[nodiscard]] int fd() const { return file_->fd(); }  // for the other process

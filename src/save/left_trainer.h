@@ -31,7 +31,6 @@ enum class End : std::uint8_t {
   kHalfWritten,
   kWritten,
   kOneSealed,  // of two files
-  kAllSealed,  // and it did not come to say so
   kSealed,
   kCommitted,
 };
@@ -84,7 +83,6 @@ class LeftTrainer {
     if (end >= End::kBegun) begin();
     if (end >= End::kHalfWritten) write(end != End::kHalfWritten);
     if (end >= End::kOneSealed) seal(end == End::kOneSealed ? 1 : plan_.file_count());
-    if (end >= End::kSealed) handover_->sealed();
     if (end == End::kCommitted) {
       EXPECT_TRUE(commit_attempt(disk_, make_request(plan_.identity)));
     }

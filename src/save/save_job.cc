@@ -140,11 +140,7 @@ void SaveJob::abandoned() {
 Status SaveJob::write() {
   hand_over();
   const Status sealed = write_and_seal();
-  if (!sealed) {
-    end_capture();
-  } else if (settings_.handover != nullptr) {
-    settings_.handover->sealed();
-  }
+  if (!sealed) end_capture();
   handle_->end_capture();
   return sealed;
 }
