@@ -358,8 +358,8 @@ TEST_F(AgentTest, ANewTrainerWithTheSameTiersEndsTheFlushOfTheOldOne) {
   while (status().clients.back().state != "flushing") {
     std::this_thread::sleep_for(milliseconds(5));
   }
-  std::this_thread::sleep_for(milliseconds(20));
-  EXPECT_EQ(status().clients.back().state, "flushing");  // and it is not told to end
+  std::this_thread::sleep_for(milliseconds(400));  // one that is told to end needs half of that
+  EXPECT_EQ(status().clients.back().state, "flushing");
   LeftTrainer next = trainer();
   std::ignore = begin_trainer(next, tiers);
   while (status().clients.back().state != "done") std::this_thread::sleep_for(milliseconds(5));
@@ -374,7 +374,7 @@ TEST_F(AgentTest, ATrainerThatFlushesNeedsNoFlushBesideIt) {
   gone.go_to(End::kCommitted);
   const MessageSocket beside = say_hello(living, run_.string(), tiers);
   kill_and_wait(process);
-  settle();
+  while (status().clients.back().state != "done") std::this_thread::sleep_for(milliseconds(5));
   EXPECT_EQ(committed(dir_.path() / "far"), 0U);
 }
 
