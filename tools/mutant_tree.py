@@ -10,7 +10,7 @@ from mutant_sites import Edit, Finder, refusing_names, rewritten
 
 FOLDERS = (
     "json", "format", "storage", "pipeline", "manifest", "restore", "arena", "device", "staging",
-    "save", "agreement", "api", "tensor", "plan", "ranks", "tiering",
+    "save", "agreement", "api", "tensor", "plan", "ranks", "tiering", "ipc", "agent",
 )  # fmt: skip
 FILES_OF_BASE = ("utf8.cc",)  # the checks of input that stand below every folder
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "tests")

@@ -1,9 +1,9 @@
 #!/bin/bash
 # A training on a laptop whose external disk is there now and then: with the disk it is a tier,
-# without it the training goes on, and the next call brings over what the disk lacks.
+# without it the training goes on, and the next call brings over those checkpoints that the disk lacks.
 set -u
 RUN=${RUN:-runs/digits}
-DISK=${DISK:-/media/$USER/backup}
+DISK=${DISK:?name the directory at which the disk is mounted}
 TRAIN=${TRAIN:-python3 -m examples.recipes.train}
 
 if [ -d "$DISK" ]; then

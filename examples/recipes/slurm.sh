@@ -6,13 +6,13 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=B:USR1@300
 # Five minutes before the limit Slurm signals this script, which passes it on. The agent is a step
-# of its own: what the training's step started would die with it. LOCAL is a disk of the node, which
-# the site may wipe after the job; FAR is a file system that all nodes see.
+# of its own: an agent that the training has started would die with it. LOCAL is on a disk of the
+# node, which the site may wipe after the job; FAR is a file system that all nodes see.
 set -u
-LOCAL=${LOCAL:-/local/$USER/digits}
+LOCAL=${LOCAL:?name a directory on a disk of the node}
 FAR=${FAR:-$HOME/runs/digits}
 TRAIN=${TRAIN:-python3 -m examples.recipes.train}
-AGENT=${AGENT:-/tmp/deepfreeze-$SLURM_JOB_ID}
+AGENT=${AGENT:-$(mktemp -d)}
 
 srun --overlap --ntasks-per-node=1 deepfreeze agent --directory "$AGENT" &
 agent=$!
@@ -27,7 +27,7 @@ while kill -0 "$training" 2>/dev/null; do # a signal interrupts wait
     wait "$training"
     code=$?
 done
-# What is on LOCAL only is brought to FAR before the node is given back.
+# Checkpoints that lie on LOCAL only are brought to FAR before the node is given back.
 deepfreeze agent --directory "$AGENT" --drain --deadline 240
 wait "$agent"
 if [ "$code" -ne 0 ]; then

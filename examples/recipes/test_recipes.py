@@ -25,7 +25,7 @@ RECIPES = ROOT / "examples" / "recipes"
 SECONDS = 120.0  # for waits that must not hang
 STEPS = "100"
 
-# Runs what it is given, without the options that come first.
+# Runs the command that it is given, without the options that come first.
 STAND_IN_SRUN = '#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n'
 STAND_IN_SCONTROL = '#!/bin/bash\necho "scontrol $*"\n'
 
@@ -78,8 +78,8 @@ def test_the_workstation_goes_on_until_it_is_done(environment: dict[str, str]) -
     done = call("workstation.sh", environment)
     assert done.returncode == 0, done.stderr
     assert "the training ended with 137, and starts again" in done.stdout
-    # What it had captured when it was killed was finished by the agent that it had started itself,
-    # unless that one came to the fail point, too.
+    # Saves that it had captured when it was killed were finished by the agent that it had started
+    # itself, unless that one came to the fail point, too.
     assert done.stdout.count("goes on from step") >= 2
     assert "done: 100 steps" in done.stdout
     assert newest(environment["RUN"]) == newest(environment["FAR"]) == int(STEPS)

@@ -3,7 +3,7 @@
 # it for want of memory, or whose owner does. RUN is on the fast disk, FAR on another one.
 set -u
 RUN=${RUN:-runs/digits}
-FAR=${FAR:-/mnt/big/digits}
+FAR=${FAR:?name a directory on another disk}
 TRAIN=${TRAIN:-python3 -m examples.recipes.train}
 
 for _ in $(seq 20); do

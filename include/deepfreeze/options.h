@@ -68,7 +68,7 @@ struct Tier {
 // even if the program is killed, and copies to the tiers go on after its end.
 struct Agent {
   // Of its socket, for this user alone; empty: $DEEPFREEZE_AGENT_DIR, or a directory below
-  // $XDG_RUNTIME_DIR or /tmp.
+  // $XDG_RUNTIME_DIR or among temporary files.
   std::string directory = {};
   // Starts one if none is there; empty: none is started.
   std::vector<std::string> command = {"deepfreeze", "agent", "--idle", "60"};

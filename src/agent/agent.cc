@@ -58,7 +58,7 @@ struct AgentServer::Client {
   UniqueFd process;      // invalid: it was gone before we could look
   bool is_heard = true;  // until its socket has ended
   bool has_said_bye = false;
-  bool has_left = false;  // nobody of it is left who could save
+  bool has_left = false;  // its process, or its program, is gone
   bool waits = false;     // for its run to be settled
   std::optional<AgentHello> hello;
   bool asks_for_end = false;  // it is told when the agent ends
@@ -95,7 +95,7 @@ AgentServer::~AgentServer() = default;
 
 Status AgentServer::run(int end_fd) {
   while (!is_over()) take_turn(end_fd);
-  socket_.reset();  // whoever comes now starts another agent
+  socket_.reset();  // a trainer that comes now starts another agent
   remove_name(settings_.directory / kAgentSocket);
   const Status all_done = check_all_done();
   for (const auto& client : clients_) {
@@ -158,7 +158,7 @@ void AgentServer::take_turn(int end_fd) {
   if (!end_at_ && can_be_read(end_fd)) drain(settings_.end_max);
   accept_all();
   for (std::size_t i = 0; i < clients_.size(); ++i) {
-    const bool is_gone = clients_[i]->is_gone();  // first: then all that it said is there
+    const bool is_gone = clients_[i]->is_gone();  // first: then its last words are there
     listen_to(*clients_[i]);
     clients_[i]->has_left = clients_[i]->has_left || is_gone;
   }
@@ -302,7 +302,7 @@ void AgentServer::drop_ended() {
     if (!successor->has_ended()) return false;
     AgentClient report = successor->report();
     report.error.resize(std::min(report.error.size(), kErrorBytesShown));
-    // What has gone well since is no failure any more.
+    // A run that has gone well since is no failure any more.
     if (report.error.empty()) {
       std::erase_if(done_, [&](const AgentClient& one) { return one.run == report.run; });
     }

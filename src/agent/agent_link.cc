@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAnswerMax{2000};  // an agent is never busy when it is asked
 constexpr milliseconds kSettleMax = std::chrono::minutes(10);
-constexpr milliseconds kSettleQuiet{1000};  // then a note says what is waited for
+constexpr milliseconds kSettleQuiet{1000};  // then a note tells the user
 constexpr milliseconds kStartMax{10'000};
 constexpr milliseconds kTryPauseMin{30'000};
 constexpr milliseconds kTryPauseMax{600'000};

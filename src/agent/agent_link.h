@@ -24,9 +24,9 @@ struct AgentLinkSettings {
 
 class AgentLink {
  public:
-  // Finds or starts the agent, and returns once it has finished what gone trainers of the run left:
-  // so the newest checkpoint is there to be found. Failures are logged, and later saves try again.
-  // Null if the system refuses the memory for a handover.
+  // Finds or starts the agent, and returns once it has finished the saves of gone trainers of the
+  // run: so the newest checkpoint is there to be found. Failures are logged, and later saves try
+  // again. Null if the system refuses the memory for a handover.
   [[nodiscard]] static std::unique_ptr<AgentLink> open(AgentLinkSettings settings);
   AgentLink(AgentLinkSettings settings, std::unique_ptr<Handover> handover)
       : settings_(std::move(settings)), handover_(std::move(handover)) {}
@@ -38,7 +38,7 @@ class AgentLink {
   void use_arena(int fd);
   // For the thread that writes, before each save: connects again if the agent is another one.
   void keep_up();
-  // After the last save. True if an agent goes on with what tiers still wait for.
+  // After the last save. True if an agent goes on with those copies that tiers still wait for.
   [[nodiscard]] bool say_bye();
   [[nodiscard]] bool is_connected() const {
     return socket_ && socket_->is_open() && !socket_->has_lost_peer();

@@ -1,4 +1,4 @@
-// The messages between an agent and those who talk to it, each one JSON object. Pure.
+// The messages between an agent and its clients, each one JSON object. Pure.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ struct AgentRequest {
   std::chrono::milliseconds deadline{0};  // of kDrain
 };
 
-// What the agent does about one trainer.
+// The agent's work for one trainer.
 struct AgentClient {
   std::string run;
   std::int64_t process = 0;

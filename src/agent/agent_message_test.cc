@@ -11,12 +11,12 @@ namespace {
 TEST(AgentMessage, AHelloArrivesAsItWas) {
   AgentRequest request;
   request.hello = {
-      .run = "/runs/ä \"x\"\n",
+      .run = "runs/ä \"x\"\n",
       .commits = false,
       .settles = true,
       .tiers = {
-          {.path = "/far"},
-          {.path = "/farther",
+          {.path = "far"},
+          {.path = "farther",
            .every = 10,
            .keep = {.last = 2,
                     .every = 100,
@@ -56,8 +56,8 @@ TEST(AgentMessage, AnAnswerIsItsReason) {
 TEST(AgentMessage, AStatusArrivesAsItWas) {
   const AgentStatus status = {.version = "1.2.3",
                               .process = 7,
-                              .clients = {{.run = "/a", .process = 8, .state = "training"},
-                                          {.run = "/b",
+                              .clients = {{.run = "a", .process = 8, .state = "training"},
+                                          {.run = "b",
                                            .process = 9,
                                            .state = "done",
                                            .outcome = "committed",
@@ -68,7 +68,7 @@ TEST(AgentMessage, AStatusArrivesAsItWas) {
   EXPECT_EQ(decoded->process, 7);
   ASSERT_EQ(decoded->clients.size(), 2U);
   EXPECT_EQ(decoded->clients[0].state, "training");
-  EXPECT_EQ(decoded->clients[1].run, "/b");
+  EXPECT_EQ(decoded->clients[1].run, "b");
   EXPECT_EQ(decoded->clients[1].process, 9);
   EXPECT_EQ(decoded->clients[1].outcome, "committed");
   EXPECT_EQ(decoded->clients[1].error, "an error");
@@ -95,8 +95,8 @@ TEST(AgentMessage, WhatIsNoMessageIsRefused) {
   const auto bad = std::to_array<const char*>(
       {"", "hello", "{}", R"({"protocol":1})", R"({"protocol":1,"kind":"other"})",
        R"({"protocol":1,"kind":"hello"})", R"({"protocol":1,"kind":"drain"})",
-       R"({"protocol":1,"kind":"hello","run":"/a","commits":1,"settles":true,"tiers":[]})",
-       R"({"protocol":1,"kind":"hello","run":"/a","commits":true,"settles":true,"tiers":[{}]})"});
+       R"({"protocol":1,"kind":"hello","run":"a","commits":1,"settles":true,"tiers":[]})",
+       R"({"protocol":1,"kind":"hello","run":"a","commits":true,"settles":true,"tiers":[{}]})"});
   for (const char* text : bad) {
     const auto refused = decode_request(text);
     ASSERT_FALSE(refused) << text;

@@ -29,7 +29,7 @@ Status serve(AgentServer& server, int end_fd) {
   const Status done = server.run(end_fd);
   tell_systemd("STOPPING=1");
   if (!done) log_warning(done.error().message());
-  return {};  // what is left lies on disk, for the next one
+  return {};  // the rest of the work lies on disk, for the next one
 }
 
 }  // namespace

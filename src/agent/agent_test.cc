@@ -1,5 +1,5 @@
 // An agent in a thread; its trainers are processes of their own, which only connect and wait to be
-// killed: the tests make what they leave.
+// killed: the tests make the saves that they leave.
 #include "agent/agent.h"
 
 #include <gtest/gtest.h>
@@ -446,7 +446,7 @@ TEST_F(AgentTest, StaysAsLongAsATrainerIsThere) {
   await_end();
 }
 
-// Whoever opens the run meanwhile must not go on from an older step.
+// A trainer that opens the run meanwhile must not go on from an older step.
 TEST_F(AgentTest, FinishesSavesForNewTrainersWhenItIsToldToEnd) {
   LeftTrainer gone = trainer();
   start({.directory = {}, .idle_max = {}, .end_max = kDeadline});
@@ -548,9 +548,9 @@ TEST_F(AgentLinkTest, WithoutAnAgentThereIsOneWarning) {
 TEST_F(AgentLinkTest, AProgramThatDoesNotStartIsNamed) {
   std::string said;
   set_log_sink([&](std::string_view line) { said += line; });
-  const auto link = open({"/no/such/program"});
+  const auto link = open({(dir_.path() / "no-program").string()});
   EXPECT_FALSE(link->is_connected());
-  EXPECT_NE(said.find("/no/such/program"), std::string::npos) << said;
+  EXPECT_NE(said.find("no-program"), std::string::npos) << said;
   said.clear();
   const auto failed = open({"false"});
   EXPECT_FALSE(failed->is_connected());

@@ -58,7 +58,7 @@ Successor::~Successor() {
 void Successor::work(LeftWork work) {
   enter_own_thread("df-successor");
   auto finished = guarded([&] { return finish(work); });
-  // That is no failure: the one who took the run over goes on from an older step.
+  // That is no failure: the process that took the run over goes on from an older step.
   const bool is_taken_over = !finished && finished.error().code() == ErrorCode::kFenced;
   if (is_taken_over) log_note(fmt::format("{}: {}", work.run, finished.error().message()));
   if (is_taken_over) finished = LeftOutcome::kDropped;

@@ -347,7 +347,7 @@ TEST_F(FarTiersTest, ATierThatCannotBeReadFailsTheRestoreByName) {
     ASSERT_TRUE(save(run, 1).wait(Level::kDurable, kDeadline));
   }
   Options options = with_tier();
-  options.read_only = true;  // nothing is flushed, so what is ruined stays so
+  options.read_only = true;  // nothing is flushed, so a ruined tier stays so
   Checkpointer run = open(options);
   std::ofstream(far() / "deepfreeze.json") << "{}";
   for (const auto& entry : fs::directory_iterator(far())) {

@@ -15,8 +15,8 @@ inline constexpr std::size_t kArenaGrainBytes = 4 * 1024 * 1024;  // one slab
 
 class Arena {
  public:
-  // kShared: another process may go on with what lies there; if the system has no such memory, the
-  // arena is of the process alone, and a warning is logged.
+  // kShared: another process may go on with the bytes that lie there; if the system has no such
+  // memory, the arena is of the process alone, and a warning is logged.
   enum class Kind : std::uint8_t { kOwn, kShared };
   Arena() = default;
   explicit Arena(Kind kind) : kind_(kind) {}

@@ -113,7 +113,7 @@ Command add_agent(Program& program) {
   const auto arguments = std::make_shared<AgentArguments>();  // also held by the parser
   verb.value("--directory", arguments->directory,
              "Of its socket; otherwise $DEEPFREEZE_AGENT_DIR, $XDG_RUNTIME_DIR/deepfreeze or\n"
-             "/tmp/deepfreeze-UID");
+             "deepfreeze-UID among temporary files");
   verb.value("--idle", arguments->idle, "End after so many seconds without work; 0: never")
       .between(0, kSecondsMax);
   verb.value("--deadline", arguments->deadline,

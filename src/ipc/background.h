@@ -1,4 +1,4 @@
-// What a process needs that serves others. For one that has no other threads yet.
+// The surroundings of a process that serves others. For one that has no other threads yet.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace deepfreeze {
 // A descriptor that can be read once SIGTERM or SIGINT has come; neither ends the process any more.
 [[nodiscard]] Result<UniqueFd> take_end_signals();
 
-// "READY=1" or "STOPPING=1", where systemd waits for it (Type=notify); else nothing.
+// "READY=1" or "STOPPING=1", if systemd waits for it (Type=notify); else nothing.
 void tell_systemd(std::string_view state);
 
 // Runs `prepare`, then `serve`, in a process of its own without a terminal, whose output goes to

@@ -31,7 +31,7 @@ std::filesystem::path default_agent_directory() {
   if (const char* runtime = variable("XDG_RUNTIME_DIR")) {
     return std::filesystem::path(runtime) / "deepfreeze";
   }
-  return fmt::format("/tmp/deepfreeze-{}", ::geteuid());
+  return std::filesystem::temp_directory_path() / fmt::format("deepfreeze-{}", ::geteuid());
 }
 
 Status make_private_directory(const std::filesystem::path& path) {

@@ -8,12 +8,13 @@
 
 namespace deepfreeze {
 
-// $DEEPFREEZE_AGENT_DIR; else $XDG_RUNTIME_DIR/deepfreeze; else /tmp/deepfreeze-<uid>.
+// $DEEPFREEZE_AGENT_DIR; else $XDG_RUNTIME_DIR/deepfreeze; else deepfreeze-<uid> in the directory
+// for temporary files ($TMPDIR).
 [[nodiscard]] std::filesystem::path default_agent_directory();
 
 // Makes it with mode 0700, or accepts it as it is. kUnsupported if it is a link, or belongs to
-// another user, or others may enter it: whoever can put a socket there would be given the memory
-// of a training.
+// another user, or others may enter it: a process that can put a socket there would be given the
+// memory of a training.
 [[nodiscard]] Status make_private_directory(const std::filesystem::path& path);
 
 // The lock of this file, which is made if it is not there, until the descriptor is closed. kExists

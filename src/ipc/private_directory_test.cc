@@ -48,11 +48,14 @@ TEST(PrivateDirectory, LinksFilesAndOthersDirectoriesAreRefused) {
 TEST(PrivateDirectory, TheEnvironmentChoosesIt) {
   ::unsetenv("DEEPFREEZE_AGENT_DIR");
   ::unsetenv("XDG_RUNTIME_DIR");
-  EXPECT_EQ(default_agent_directory(), "/tmp/deepfreeze-" + std::to_string(::geteuid()));
-  ::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
-  EXPECT_EQ(default_agent_directory(), "/run/user/7/deepfreeze");
-  ::setenv("DEEPFREEZE_AGENT_DIR", "/elsewhere", 1);
-  EXPECT_EQ(default_agent_directory(), "/elsewhere");
+  const ScopedDir dir;
+  const std::string own = "deepfreeze-" + std::to_string(::geteuid());
+  EXPECT_EQ(default_agent_directory(), std::filesystem::temp_directory_path() / own);
+  ::setenv("XDG_RUNTIME_DIR", dir.path().c_str(), 1);
+  EXPECT_EQ(default_agent_directory(), dir.path() / "deepfreeze");
+  const auto elsewhere = dir.path() / "elsewhere";
+  ::setenv("DEEPFREEZE_AGENT_DIR", elsewhere.c_str(), 1);
+  EXPECT_EQ(default_agent_directory(), elsewhere);
   ::unsetenv("DEEPFREEZE_AGENT_DIR");
   ::unsetenv("XDG_RUNTIME_DIR");
 }

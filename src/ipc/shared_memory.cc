@@ -38,8 +38,8 @@ int advise(std::span<std::byte> memory, int advice) {
   return 0;
 }
 
-// Whatever the system's setting for shared memory, this call makes huge pages; it needs one page
-// of each to be there.
+// This call makes huge pages even if the system's setting for shared memory is never; it needs one
+// page of each to be there.
 bool take_huge_pages(std::span<std::byte> memory) {
   const auto whole = memory.first(memory.size() / kHugePage * kHugePage);
   for (std::size_t at = 0; at < whole.size(); at += kHugePage) {

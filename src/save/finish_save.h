@@ -31,9 +31,9 @@ struct Others {
 };
 
 // `arena`: the memory that the save was captured into. Every block is compared with the checksum
-// that its capture took before it is committed: a program that ends by writing where it should not
-// may have hit it. kFenced: another process has taken the run over. kCorrupt: the memory is not
-// what was captured, and the save is given up. Nobody may use the arena meanwhile, and the trainer
+// that its capture took before it is written: a stray write that ended the trainer may have hit it.
+// kFenced: another process has taken the run over. kCorrupt: the memory has changed since its
+// capture, and the save is given up. Nobody may use the arena meanwhile, and the trainer
 // must be gone: its files that are not sealed are written anew.
 [[nodiscard]] Result<LeftOutcome> finish_left_save(Vfs& vfs, const LeftSave& left,
                                                    std::span<std::byte> arena,

@@ -282,7 +282,7 @@ TEST_F(FinishSaveTest, FilesThatLieInEachOtherAreRefused) {
   EXPECT_EQ(refused.error().code(), ErrorCode::kCorrupt);
 }
 
-// Writers take it for granted; and where all bytes are equal no checksum tells.
+// Writers take it for granted; and if all bytes are equal no checksum tells.
 TEST_F(FinishSaveTest, AFileThatBeginsWithinASlabIsRefused) {
   SimDisk disk;
   begin_run(disk);

@@ -1,5 +1,5 @@
 // All that another process needs to finish this one's save, kept up to date in memory that it can
-// read: so what is captured outlives its trainer. The bytes of the tensors lie in the arena, which
+// read: so a captured save outlives its trainer. The bytes of the tensors lie in the arena, which
 // is shared, too.
 //
 // The state is one word that is written last; a process that is killed in between leaves the state

@@ -1,4 +1,4 @@
-// For tests: a trainer that ends at any step of its save, and what it leaves to its successor.
+// For tests: a trainer that ends at any step of its save, and the state that it leaves.
 #pragma once
 
 #include <gtest/gtest.h>

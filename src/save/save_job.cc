@@ -112,7 +112,7 @@ void SaveJob::hand_over() {
   if (is_captured) announce_captured();
 }
 
-// From here on nobody else may finish the save, whatever a copier's thread still says.
+// From here on nobody else may finish the save, even if a copier's thread announces it later.
 void SaveJob::end_handover() {
   if (settings_.handover == nullptr) return;
   const std::lock_guard lock(handover_mutex_);

@@ -28,8 +28,8 @@ struct SaveJobSettings {
   WriteEngine& write_engine;
   std::chrono::milliseconds commit_wait_max{0};
   bool confirm = false;  // the caller compares before the save counts as captured
-  // What is captured is another process's to finish if this one ends; null: it is not. For a save
-  // whose image lies in memory as a whole.
+  // By it another process can finish the save, once it is captured, if this one ends; null: none
+  // can. For a save whose image lies in memory as a whole.
   Handover* handover = nullptr;
 };
 

@@ -1,5 +1,5 @@
-// Trainers with an agent are killed at random moments, and so are agents. What was acknowledged as
-// captured is the newest checkpoint of the next trainer, or one that is newer still, byte for byte.
+// Trainers with an agent are killed at random moments, and so are agents. A step that
+// was acknowledged as captured is the newest of the next trainer, or a newer one is, byte for byte.
 //
 // DEEPFREEZE_AGENT_KILLS says how many are killed in each test; DEEPFREEZE_AGENT_SEED repeats one.
 #include <fcntl.h>
@@ -141,7 +141,7 @@ class AgentKills : public testing::Test {
     plan_.least = 0;
   }
 
-  // Lets a trainer live for a while, and takes what it says. False once something is wrong.
+  // Lets a trainer live for a while, and takes its words. False once something is wrong.
   bool live(Child& child, const std::function<void()>& end) {
     const auto wait = std::uniform_int_distribution<int>(0, 30'000)(random_);
     const auto resumed = child.next();

@@ -103,7 +103,7 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
     auto opened =
         Checkpointer::open(run(), {.keep = {.last = 1},
                                    .tiers = {{.path = far_of(run()), .keep = {.last = 2}}},
-                                   .agent = Agent{.directory = kNoAgent, .command = {}}});
+                                   .agent = no_agent()});
     ASSERT_TRUE(opened.has_value()) << opened.error().message();
     for (std::uint64_t step = 1; step <= 3; ++step) {
       const StateOfStep state(step);

@@ -29,7 +29,7 @@ constexpr int kReadyMilliseconds = 1'000;
   if (!plan.program.empty()) ::_exit(call_program(plan.program));
   Options options;
   options.keep.last = 2;
-  options.agent = Agent{.directory = kNoAgent, .command = {}};
+  options.agent = no_agent();
   options.tiers = {{.path = far_of(plan.run), .keep = {.last = 2}}};
   auto run = Checkpointer::open(plan.run, options);
   if (!run) ::_exit(2);

@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "base/unique_fd.h"
+#include "deepfreeze/options.h"
 
 namespace deepfreeze {
 
-// No agent is there, but everything that one would need is written down.
-inline constexpr const char* kNoAgent = "/proc/no-agent";
+// No agent can be there, below a file, but everything that one would need is written down.
+inline Agent no_agent() { return {.directory = std::string(__FILE__) + "/none", .command = {}}; }
 
 // The program as a function of this process; its exit status.
 [[nodiscard]] int call_program(const std::vector<std::string>& words);

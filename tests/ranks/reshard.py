@@ -172,7 +172,7 @@ def scatter(whole: dict[Path, bytes], places: Sequence[Path], draw: random.Rando
     for name, data in whole.items():
         good = draw.choice(places)
         for place in places:
-            (place / name).write_bytes(data)  # whatever an earlier restore has mended
+            (place / name).write_bytes(data)  # an earlier restore may have mended it
             if place is not good:
                 spoil(place / name, draw.choice(("gone", "flipped", "cut off")))
 

@@ -1,4 +1,4 @@
-"""Where checkpoints go on when this process can't: farther tiers, and an agent."""
+"""Places beyond this process at which checkpoints go on: farther tiers, and an agent."""
 
 from __future__ import annotations
 
