@@ -346,7 +346,8 @@ CheckpointInfo candidate(Checkpointer& run, std::uint64_t step) {
 TEST_F(EngineTest, RestoringWhileAnotherProcessSavesDoesNotFenceIt) {
   Checkpointer trainer = open();
   save_durably(trainer, 1);
-  ASSERT_TRUE(fail_points::arm("part.data_written=sleep:200"));
+  fail_points::start_recording();
+  ASSERT_TRUE(fail_points::arm("part.data_written=after:test.restored"));
   const SaveHandle in_flight = save(trainer, 2);
   State state;
   Checkpointer reader = open();
@@ -354,6 +355,7 @@ TEST_F(EngineTest, RestoringWhileAnotherProcessSavesDoesNotFenceIt) {
     ASSERT_TRUE(restore_newest(reader, state.targets()));
   }
   EXPECT_EQ(state, state_at(1));
+  ASSERT_TRUE(fail_points::pass("test.restored"));
   EXPECT_TRUE(in_flight.wait(Level::kDurable, kDeadline));
   save_durably(trainer, 3);
 }
