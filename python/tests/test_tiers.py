@@ -1,5 +1,8 @@
 """Farther tiers of a run, from Python."""
 
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -99,6 +102,35 @@ def test_another_machine_goes_on_from_the_tier(tmp_path: Path) -> None:
         train(ckpt, other, range(3, 4))
     assert steps_of(far) == [3, 2, 1]
     training.step()
+    assert torch.equal(other.weights(), training.weights())
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A directory whose files are lost in a restart of the machine."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        pytest.skip("LEFT OUT: there is no /dev/shm")
+    path = Path(tempfile.mkdtemp(dir=shared))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def test_memory_is_the_first_tier(memory: Path, tmp_path: Path) -> None:
+    near, far = memory / "run", tmp_path / "far"
+    tiers = [df.tier(far, every=2)]
+    training, other = Training(), Training()
+    with df.Checkpointer(near, keep=df.keep(last=1), tiers=tiers) as ckpt:
+        train(ckpt, training, range(1, 6)).wait("local", SECONDS)
+    assert (steps_of(near), steps_of(far)) == ([5], [4, 2])
+    killed = Training()
+    with df.Checkpointer(near, tiers=tiers) as ckpt:
+        assert ckpt.restore(killed.state) == 5  # after the death of a process
+    assert torch.equal(killed.weights(), training.weights())
+    shutil.rmtree(near)  # and after a restart of the machine:
+    with df.Checkpointer(near, tiers=tiers) as ckpt:
+        assert ckpt.restore(other.state) == 4
+        train(ckpt, other, range(5, 6))
     assert torch.equal(other.weights(), training.weights())
 
 
