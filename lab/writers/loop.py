@@ -4,6 +4,8 @@ A saver is made for one segment of training and closed after it. What its record
 complete after settle().
 """
 
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,8 @@ from torch.optim import Optimizer
 import deepfreeze as df
 
 KEEP_LAST = 2  # checkpoints; peers delete older ones too
+FLUSH_RATE = "200MB/s"  # to the second tier
+FLUSH_SECONDS_MAX = 120.0
 
 
 @dataclass
@@ -128,8 +132,8 @@ class DeepFreezeSaver(Saver):
         for record, handle in self.handles:
             status = handle.status()
             record.fence_reported_seconds = status.fence_seconds
-            record.committed = status.durable
-            record.durable_seconds = status.durable_seconds if status.durable else None
+            record.committed = status.local  # on the first tier; without others that is durable
+            record.durable_seconds = status.local_seconds if status.local else None
             record.error = "" if status.error is None else str(status.error)
 
     def newest(self) -> Path | None:
@@ -208,6 +212,41 @@ class WindowQuarter(Window):
         return {"arena_bytes_max": sum(one.nbytes for one in self.training.tensors()) // 4}
 
 
+class WindowTier(Window):
+    """With a second tier on the same device. Its flush goes on beside the next steps."""
+
+    name = "df-tier"
+    title = "DeepFreeze window, a second tier"
+
+    def options(self) -> dict[str, Any]:
+        far = df.tier(self.directory.with_name("far"), keep=df.keep(last=1), rate=FLUSH_RATE)
+        return {"tiers": [far]}
+
+    def close(self) -> None:
+        self.checkpointer.drain(FLUSH_SECONDS_MAX)  # so that it is not beside the next segment
+        super().close()
+
+
+class WindowAgent(WindowTier):
+    """The same, and an agent that would finish a captured save."""
+
+    name = "df-agent"
+    title = "DeepFreeze window, a second tier and an agent"
+
+    @property
+    def agent_directory(self) -> Path:
+        return self.directory.with_name("agent")
+
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "agent": str(self.agent_directory)}
+
+    def close(self) -> None:
+        super().close()
+        command = [sys.executable, "-m", "deepfreeze", "agent", "--drain"]
+        command += ["--directory", str(self.agent_directory)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
 class AfterUpdate(Window):
     """Each tensor captured right after its own optimizer's step, within backward."""
 
@@ -246,6 +285,8 @@ DEEPFREEZE: tuple[type[Saver], ...] = (
     WindowThroughput,
     Window,
     WindowQuarter,
+    WindowTier,
+    WindowAgent,
     AfterUpdate,
     Eager,
 )
