@@ -13,11 +13,14 @@ from lab.measure.run import failure, status_of_text
 from lab.networks.asked import parameters
 
 WRITERS = {
-    "pytorch": ("torch-save", "dcp-async", "df-default", "df-eager", "df-after-update"),
+    "pytorch": (
+        "torch-save", "dcp-async", "df-default", "df-tier", "df-agent", "df-eager",
+        "df-after-update",
+    ),
     "chainer": ("snapshot", "snapshot-thread", "df-default"),
     "tensorflow": ("keras-save", "tf-checkpoint", "tf-checkpoint-async", "df-default"),
     "jax": ("orbax-async", "df-default"),
-}
+}  # fmt: skip
 OFF = 0  # the interval of a training that saves nothing
 SEED_END = 1 << 32
 TIMES_LONGER_MAX = 20.0  # than expected, before a process is taken to hang
@@ -41,14 +44,14 @@ TOGETHER = ((10, 5, 2, 1),)
 APART = ((10,), (5,), (2,), (1,))
 FEW_APART = ((10,), (2,), (1,))
 QUICK = (
-    Load("pytorch", "nt3-1k", ((4, 1),), 4, 1, 13.5),
+    Load("pytorch", "nt3-1k", ((4, 1),), 4, 1, 18.0),
     Load("chainer", "nt3-1k", ((1,),), 4, 1, 16.0),
     Load("tensorflow", "nt3-1k", ((1,),), 4, 1, 12.0),
     Load("jax", "nt3-1k", ((1,),), 4, 1, 10.5),
 )
 FULL = (
-    Load("pytorch", "resnet50", FEW_APART, 10, 1, 50.0),
-    Load("pytorch", "combo", APART, 10, 2, 20.0),
+    Load("pytorch", "resnet50", FEW_APART, 10, 1, 80.0),
+    Load("pytorch", "combo", APART, 10, 2, 35.0),
     Load("chainer", "nt3-1k", FEW_APART, 10, 1, 28.0),
     Load("tensorflow", "nt3-1k", TOGETHER, 10, 2, 38.0),
     Load("jax", "nt3-1k", TOGETHER, 10, 2, 29.0),

@@ -202,6 +202,9 @@ def test_a_sentence_carries_all_rows_of_its_share_and_those_it_passes_over() -> 
     study = study_of(*every, {**timed, "writer": "none", "interval": 0})
     assert resting_on(study, "Saving after every step") == 5
 
+    tiered = ({**timed, "writer": f"df-{name}"} for name in ("default", "tier", "agent", "eager"))
+    assert resting_on(study_of(*tiered), "1 times with df-tier, 1 times with df-agent") == 3
+
     plain: Row = {"experiment": "restore", "workload": "mlp"}
     restores: tuple[Row, ...] = (
         {**plain, "writer": "a", "verdict": "same bytes"},

@@ -10,8 +10,8 @@ from lab.report.summary import Study
 def findings(study: Study) -> list[Finding]:
     """In the order of the report; nothing is said of what was not measured."""
     makers: tuple[Callable[[Study], Iterator[Finding]], ...] = (
-        speed.cost, speed.compression, speed.formats, speed.frequency, speed.scale, speed.simulated,
-        trust.determinism, trust.crash, trust.corruption, trust.sdc, speed.restore,
+        speed.cost, speed.compression, speed.formats, speed.frequency, speed.levels, speed.scale,
+        speed.simulated, trust.determinism, trust.crash, trust.corruption, trust.sdc, speed.restore,
         trust.portability, trust.tearing,
     )  # fmt: skip
     return [found for maker in makers for found in maker(study)]

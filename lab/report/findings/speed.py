@@ -176,6 +176,31 @@ def frequency(study: Study) -> Iterator[Finding]:
         )
 
 
+TIERED = ("df-tier", "df-agent")
+
+
+def levels(study: Study) -> Iterator[Finding]:
+    """What a second tier, and an agent with it, add to the run time."""
+    found = split(measured(study, "frequency"), "framework", "workload", "interval")
+    for (_, workload, interval), groups in found.items():
+        there = {group.text("writer"): group for group in groups}
+        one = there.get(OUR_DEFAULT_IN_TRAINING)
+        more = [there[name] for name in TIERED if name in there]
+        if one is None or not more:
+            continue
+        alone = median(one, "run_time_ratio")
+        told = ", ".join(
+            f"{three(median(group, 'run_time_ratio') / alone)} times with {writer(group)}"
+            for group in more
+        )
+        yield finding(
+            "frequency",
+            f"Multi-level persistence ({workload} in {framework(one)}, interval {interval}): run "
+            f"time over that with one tier: {told}.",
+            [one, *more],
+        )
+
+
 def longer(group: Group) -> str:
     """Noise can make it less than nothing."""
     return percent(median(group, "run_time_ratio"))
