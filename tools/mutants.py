@@ -119,13 +119,16 @@ def labelled(sites: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def examine(edits: list[tuple[int, Edit]], programs: Programs, jobs: int) -> Iterator[Verdict]:
-    with ThreadPoolExecutor(jobs) as pool:
+    pool = ThreadPoolExecutor(jobs)
+    try:
         waiting = [
             (number, edit.site, pool.submit(programs.notice, number, edit.site))
             for number, edit in edits
         ]
         for number, site, notice in waiting:
             yield Verdict(number, site, notice.result())
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def noticed_before(verdicts: Path | None) -> Counter[tuple[str, str]]:
@@ -169,6 +172,11 @@ def kept(
     ]
     found = [(number, site, noticed[site.path, site.text]) for number, site in rest]
     return [Verdict(number, site, by.pop(0)) for number, site, by in found if by]
+
+
+def write(path: Path, verdicts: list[Verdict]) -> None:
+    every = sorted(verdicts, key=lambda verdict: verdict.number)
+    path.write_text(json.dumps([asdict(each) for each in every], indent=1) + "\n")
 
 
 def misfits(edits: list[tuple[int, Edit]]) -> list[str]:
@@ -217,14 +225,15 @@ def main(arguments: list[str]) -> int:
     tree.write(ROOT, place, edits)
     tree.build(place, binaries, options.jobs)
     programs = Programs(tree.test_programs(binaries))
-    verdicts = []
-    for verdict in examine(wanted, programs, options.jobs):
-        show(verdict)
-        verdicts.append(verdict)
-    if options.json is not None:
-        known = kept(edits, wanted, options.again) if options.again else []
-        every = sorted([*known, *verdicts], key=lambda verdict: verdict.number)
-        options.json.write_text(json.dumps([asdict(each) for each in every], indent=1) + "\n")
+    known = kept(edits, wanted, options.again) if options.again else []
+    verdicts: list[Verdict] = []
+    try:
+        for verdict in examine(wanted, programs, options.jobs):
+            show(verdict)
+            verdicts.append(verdict)
+    finally:  # an interrupted run keeps what it found out, and --again tries the rest
+        if options.json is not None:
+            write(options.json, [*known, *verdicts])
     unnoticed = [verdict for verdict in verdicts if not verdict.noticed_by]
     unfit = misfits(edits)
     for entry in unfit:
