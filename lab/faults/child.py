@@ -47,6 +47,7 @@ class Job:
     synced: bool = False  # the older checkpoint, by us
     held: bool = False  # stays as it is after the newer save, until it is killed
     watched: bool = False  # the calls with which the newer save changes files are counted
+    captured: bool = False  # says when the newer save is, and goes on
     hold_at: int = 0  # the one with this number, and all that follow, are not carried out
 
 
@@ -134,6 +135,8 @@ def save_once(
         began = time.perf_counter()
         pending = victim.save(directory, step or version)
         pending.captured()
+        if job.captured:
+            voice.say("captured", version=version)
         pending.committed()
         seconds = time.perf_counter() - began
     files = listing(directory) if job.listed else {}

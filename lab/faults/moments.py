@@ -88,6 +88,20 @@ def one(subject: Subject, directory: Path, moments: Moments, share: float) -> Tr
     raise NurseryError(f"{DRAWS_MAX} saves were done before their kill")
 
 
+# SIGKILL as soon as training may go on: all that is still to be written is in the process.
+
+
+def run_captured(subject: Subject, count: int) -> Trials:
+    directory = subject.place / "run"
+    for _ in range(count):
+        subject.start_save(directory, captured=True, held=True)
+        subject.wait_for("captured")
+        subject.nursery.kill()
+        first, older = subject.load_all(directory)
+        detail = {"left": left(first, older)}
+        yield Trial(of_acknowledged(first, older), detail | described(first, older))
+
+
 # Power cuts: right after a save has said that it is done, or at a random moment of it.
 
 

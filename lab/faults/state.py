@@ -117,7 +117,7 @@ def of_damage(loaded: Loaded) -> str:
 
 
 def of_acknowledged(first: Loaded, older: Loaded | None) -> str:
-    """Of a save that said it was done: only its own state will do."""
+    """Of a save that is to be there: only its own state will do."""
     if "wrong" in (first.holds, older and older.holds):
         return WRONG
     return KEPT if first.holds == "newer" else LOST

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from lab.experiments.torture.campaign import AFTER, DURING, FILE_SYSTEMS, FLIP, KILL
+from lab.experiments.torture.campaign import AFTER, CAPTURED, DURING, FILE_SYSTEMS, FLIP, KILL
 from lab.faults.disk import Cut
 from lab.faults.state import BY_HAND, DIED, FOUND, HARMLESS, HUNG, KEPT, LOST, RIGHT, SILENT, WRONG
 from lab.report.grid import grid, machine_lines
@@ -14,9 +14,11 @@ COLUMNS = {
     **{f"{AFTER} {one.name}": f"power cut after the save, {one.name}" for one in FILE_SYSTEMS},
     **{f"{DURING} {one.name}": f"power cut in the save, {one.name}" for one in FILE_SYSTEMS},
     KILL: "killed in the save",
+    CAPTURED: "killed once captured",
 }
 GOOD = {FLIP: (FOUND, "found"), AFTER: ((KEPT,), "kept"), DURING: (RIGHT, "right")}
 GOOD[KILL] = GOOD[DURING]
+GOOD[CAPTURED] = GOOD[AFTER]
 OTHERS = (SILENT, LOST, WRONG, DIED, HUNG, HARMLESS)
 NOTHING_LEARNT = "can't run"
 LEFT = ("newer", "older", "nothing", "wrong")
@@ -34,6 +36,9 @@ READING = (
     "*power cut in the save*, *killed in the save*: at a random moment before the saver says that "
     "it is done. *right*: the newer state loads or the older one, *by hand* where the load of the "
     "newest fails and the older one must be asked for by its name. *lost*: neither",
+    "*killed once captured*: SIGKILL as soon as the state may be changed again, while the rest of "
+    "the save goes on behind training. A saver that lets nobody go on before it is done has "
+    "nothing to lose here. *kept*: the newer one loads. *lost*: it does not",
 )
 
 

@@ -20,7 +20,7 @@ import torch
 
 from lab.experiments.torture import __main__ as command
 from lab.experiments.torture import campaign
-from lab.experiments.torture.campaign import AFTER, DURING, FLIP, KILL, QUICK, Result, Row
+from lab.experiments.torture.campaign import AFTER, CAPTURED, DURING, FLIP, KILL, QUICK, Result, Row
 from lab.faults import damage, moments, nursery, shortage, state
 from lab.faults.calls import DONE
 from lab.faults.changes import BIT, KINDS, PAGE_BYTES, Change
@@ -31,7 +31,7 @@ from lab.faults.nursery import Nursery, NurseryError
 from lab.faults.state import NEWER, OLDER, Judge, Loaded, fingerprints, layout
 from lab.faults.subject import Subject, Trial
 from lab.report import torture_table as table
-from lab.writers.menu import FOLDERS, Entry
+from lab.writers.menu import FOLDERS, WITH_AGENT, Entry
 from lab.writers.menu import VICTIMS_BY_NAME as SAVERS
 from lab.writers.saver import OnePath, Pending
 from lab.writers.torch_savers import TorchSaveWhole
@@ -202,7 +202,8 @@ def subject_of(kind: type[TorchSave], one: Nursery, place: Path) -> Subject:
 def smoke(tmp_path_factory: pytest.TempPathFactory) -> tuple[Figures, str, str, Path]:
     place = tmp_path_factory.mktemp("torture")
     words = [sys.executable, "-m", "lab.experiments.torture", "--quick", "--seed", str(SEED)]
-    words += ["--savers", "df", "torch-save", "torch-save-fsync", "--directory", str(place)]
+    words += ["--savers", "df", "df-agent", "torch-save", "torch-save-fsync"]
+    words += ["--directory", str(place)]
     words += ["--json", str(place / "torture.json"), "--out", str(place / "torture.md")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -237,6 +238,18 @@ def test_deepfreeze_has_nothing_silent_and_nothing_lost(
     during = outcomes_of(figures, "df", DURING)
     assert set(during) <= {state.OF_NEWER, state.OF_OLDER}
     assert during.total() == cuts
+
+
+def test_a_captured_save_outlives_its_process_with_an_agent(
+    smoke: tuple[Figures, str, str, Path],
+) -> None:
+    figures = smoke[0]
+    assert outcomes_of(figures, "df-agent", CAPTURED) == {state.KEPT: QUICK.kills}
+    # Whoever waits for the save has nothing to lose, and without an agent nobody goes on with it.
+    assert outcomes_of(figures, "torch-save", CAPTURED) == {state.KEPT: QUICK.kills}
+    assert set(outcomes_of(figures, "df", CAPTURED)) <= {state.KEPT, state.LOST}
+    (row,) = (one for one in figures["rows"] if one["saver"] == "df-agent")
+    assert [result["fault"] for result in row["results"]] == [FLIP, KILL, CAPTURED]
 
 
 def test_what_never_syncs_is_lost_and_what_syncs_is_not(
@@ -747,4 +760,13 @@ def test_the_exit_status_tells_when_deepfreeze_failed(outcome: str) -> None:
     report.take(Row(SAVERS["df"], results=[Result(KILL, [Trial("newer"), Trial("kept")])]))
     assert not report.ours_failed()
     report.take(Row(SAVERS["df"], results=[Result(KILL, [Trial("newer"), Trial(outcome)])]))
+    assert report.ours_failed()
+
+
+def test_what_an_agent_finishes_is_not_lost() -> None:
+    report = command.Report(command.parse([]), SEED, {}, {})
+    lost = [Result(CAPTURED, [Trial("kept"), Trial("lost")])]
+    report.take(Row(SAVERS["df"], results=lost))
+    assert not report.ours_failed()
+    report.take(Row(WITH_AGENT, results=lost))
     assert report.ours_failed()

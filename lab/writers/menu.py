@@ -294,4 +294,10 @@ VICTIMS = (
     victim(CHAINER, "df-chainer", "DeepFreeze, Chainer", "DeepFreezeChainer", KEEPS_ALL,
         (OURS, "chainer"), "as with torch, over a link", OURS_CHECKS),
 )  # fmt: skip
+# For the torture alone: the study would cut the power of a disk that the agent holds.
+WITH_AGENT = victim(
+    TORCH, "df-agent", "DeepFreeze with an agent", "DeepFreezeAgent", KEEPS_ALL, OURS,
+    '`Checkpointer(path, agent=...)`, captured when `wait("captured")` returns; the rest as above',
+    f"{OURS_CHECKS}. Its disk's power is not cut: the agent would hold it",
+)  # fmt: skip
 VICTIMS_BY_NAME = {entry.name: entry for entry in VICTIMS}

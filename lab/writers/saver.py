@@ -135,11 +135,16 @@ class DeepFreezeSaver(StorageSaver):
     def arena_max(self) -> int | None:
         return None
 
+    def agent_of(self, directory: Path) -> str | None:
+        """The place of the agent that finishes a captured save of that run, if there is one."""
+        return None
+
     def open(self, directory: Path) -> None:
         keep = None if self.keeps_all else df.keep(last=1)
         self.checkpointer = df.Checkpointer(
-            directory, keep=keep, profile=self.profile, arena_bytes_max=self.arena_max()
-        )
+            directory, keep=keep, profile=self.profile, arena_bytes_max=self.arena_max(),
+            agent=self.agent_of(directory),
+        )  # fmt: skip
         for each in self.attached():
             self.checkpointer.attach(each)
         if not self.keeps_all:
@@ -222,7 +227,7 @@ class KeepsAll(Victim, DeepFreezeSaver):
     keeps_all = True
 
     def load_newest(self, directory: Path) -> list[int]:
-        with df.Checkpointer(directory) as checkpointer:
+        with df.Checkpointer(directory, agent=self.agent_of(directory)) as checkpointer:
             if checkpointer.restore({"state": self.state()}) is None:
                 raise LookupError("nothing was ever committed")
             report = checkpointer.last_restore

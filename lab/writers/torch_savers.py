@@ -49,6 +49,19 @@ class DeepFreeze(DeepFreezeSaver, TorchSaver):
         return self.tensors
 
 
+class DeepFreezeAgent(DeepFreeze):
+    """With an agent beside the run."""
+
+    def agent_of(self, directory: Path) -> str:
+        return str(directory.with_name("agent"))
+
+    def save(self, directory: Path, step: int) -> Pending:
+        assert self.checkpointer is not None
+        handle = self.checkpointer.save(step, {"state": self.state()})
+        assert handle is not None
+        return Pending(lambda: handle.wait("captured"), lambda: handle.wait("durable"))
+
+
 class DeepFreezeQuarter(DeepFreeze):
     """All streams through it: nothing is attached here, so save() waits for the disk."""
 

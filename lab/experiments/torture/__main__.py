@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.experiments.torture.campaign import (
+    CAPTURED,
     FAULTS,
     FULL,
     QUICK,
@@ -30,13 +31,13 @@ from lab.measure import machine
 from lab.measure.files import scratch
 from lab.measure.options import interruptible, make_parser, seeded, words_of
 from lab.report import torture_table as table
-from lab.writers.menu import VICTIMS as MENU
-from lab.writers.menu import VICTIMS_BY_NAME as SAVERS
+from lab.writers.menu import VICTIMS, WITH_AGENT
 
 PROGRAM = "lab.experiments.torture"
+MENU = (VICTIMS[0], WITH_AGENT, *VICTIMS[1:])
 OURS = "df"
 OURS_MAY = {DETECTED, FELL_BACK, HARMLESS, KEPT, OF_NEWER, OF_OLDER}
-QUICK_SAVERS = ("df", "torch-save", "torch-save-fsync", "safetensors")
+QUICK_SAVERS = ("df", "df-agent", "torch-save", "torch-save-fsync", "safetensors")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -46,7 +47,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.set_defaults(directory=Path("build"))
     parser.add_argument("--quick", action="store_true", help="a few trials, of what starts soon")
-    parser.add_argument("--savers", nargs="+", choices=list(SAVERS), help="default: all")
+    parser.add_argument(
+        "--savers", nargs="+", choices=[one.name for one in MENU], help="default: all"
+    )
     parser.add_argument("--faults", nargs="+", choices=FAULTS, help="default: all")
     return parser.parse_args(arguments)
 
@@ -83,16 +86,19 @@ class Report:
             self.options.out.write_text(table.markdown(figures))
 
     def ours_failed(self) -> bool:
-        row = self.rows.get(OURS)
-        if row is None:
-            return False
-        outcomes = {trial.outcome for result in row.results for trial in result.trials}
-        failed = row.unavailable or any(result.error for result in row.results)
-        return bool(failed) or not outcomes <= OURS_MAY
+        return any(failed(self.rows[name]) for name in (OURS, WITH_AGENT.name) if name in self.rows)
+
+
+def failed(row: Row) -> bool:
+    """Without an agent a captured save ends with its process: that alone may be lost."""
+    judged = [one for one in row.results if one.fault != CAPTURED or row.entry is WITH_AGENT]
+    outcomes = {trial.outcome for result in judged for trial in result.trials}
+    broken = row.unavailable or any(result.error for result in row.results)
+    return bool(broken) or not outcomes <= OURS_MAY
 
 
 def campaign(options: argparse.Namespace, seed: int, place: Path) -> Campaign:
-    default = QUICK_SAVERS if options.quick else tuple(SAVERS)
+    default = QUICK_SAVERS if options.quick else tuple(one.name for one in MENU)
     names = options.savers or default
     faults = faults_of(options.faults or FAULTS)
     return Campaign(

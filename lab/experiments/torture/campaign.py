@@ -16,11 +16,12 @@ from lab.faults.disk import EXT4, XFS, FileSystem, MissingError, keep_mounts_to_
 from lab.faults.nursery import HungError, Nursery, NurseryError
 from lab.faults.state import Judge, layout
 from lab.faults.subject import Subject, Trial, Trials
-from lab.writers.menu import Entry
+from lab.writers.menu import WITH_AGENT, Entry
 from lab.writers.values import Values
 
-FLIP, KILL, AFTER, DURING = "flip", "kill", "cut-after", "cut-during"
-FAULTS = (FLIP, KILL, AFTER, DURING)
+FLIP, KILL, CAPTURED = "flip", "kill", "kill-captured"
+AFTER, DURING = "cut-after", "cut-during"
+FAULTS = (FLIP, KILL, CAPTURED, AFTER, DURING)
 FILE_SYSTEMS = (EXT4, XFS)
 FAILURES = (
     NurseryError, HungError, MissingError, damage.NoPlaceError, OSError,
@@ -56,6 +57,8 @@ class Fault:
             return run(subject, self.file_system, sizes.cuts)
         if self.name == FLIP:
             return damage.run(subject, changes.BIT, sizes.flips)
+        if self.name == CAPTURED:
+            return moments.run_captured(subject, sizes.kills)
         return moments.run(subject, sizes.kills)
 
 
@@ -121,6 +124,8 @@ class Campaign:
             return
         row.versions = nursery.versions
         for fault in self.faults:
+            if fault.file_system is not None and row.entry is WITH_AGENT:
+                continue  # it outlives the saver, and would keep the disk mounted
             row.results.append(Result(fault.key))
             self._fill(row.results[-1], fault, row.entry, nursery, judge)
             yield row
