@@ -19,7 +19,7 @@ DEVICE = "window / ResNet-152 with Adam: 0.723 GB, a checkpoint every 4 steps"
 RESNET152 = "ResNet-152 with Adam: 722.9 MB"
 FAULTS = "A network of 12 layers"
 ABSENT = "-"
-OTHER_TRAINING, BY_HAND, BY_NAME = "¹", "²", "³"
+OTHER_TRAINING, BY_HAND, BY_NAME, BY_AGENT, WAITED = "¹", "²", "³", "⁴", "⁵"
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,9 @@ LINES = (
          notes=("", BY_HAND, "", "", ""), most_is_best=True),
     line("A state loads after a power cut or kill in a save, of 90", "torture", FAULTS, FAULTY,
          *DURING, KILLED, notes=("", BY_HAND, BY_NAME, BY_NAME, ""), most_is_best=True),
+    line("Captured saves still there after a kill, of 50", "torture-captured", FAULTS,
+         ("DeepFreeze with an agent", *FAULTY[1:]), "killed once captured",
+         notes=(BY_AGENT, WAITED, "", WAITED, ""), most_is_best=True),
 )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 `python -m lab.report.results RAW` reads a directory in which the benchmarks and `deepfreeze study`
 have left what they measured (`*.md`, `growth.json`, `keras-*.json`, `study/`), and writes
-lab/results/summary.md and lab/results/figures.json anew. The raw files are not kept in the tree.
+lab/results/summary.md and lab/results/figures.json anew: the parts that RAW has, the others stay.
+The raw files are not kept in the tree.
 """
 
 import json
@@ -33,7 +34,7 @@ The results that documents quote, on one page: the benchmarks, which
 ([lab/STUDY.md](../STUDY.md)). `figures.json` beside this page has all figures that documents quote.
 Other tables, raw measurements, every round and every trial are in the history:
 `git show 763d3f3:bench/results` and `git show 763d3f3:docs/study`, of which
-`python -m lab.report.results RAW` makes this page anew.
+`python -m lab.report.results RAW` makes those parts of this page anew.
 """
 # The sections of the page, each with the question that it answers.
 QUESTIONS = {
@@ -48,6 +49,7 @@ QUESTIONS = {
     "ranks": "What do several ranks cost, and what do they share?",
     "keras": "What do saves cost in `fit()`, and which formats bring a training back?",
     "torture": "What do flipped bits, power cuts and kills leave of a checkpoint?",
+    "torture-captured": "And of a save that is captured and not yet written?",
     "adoption": "Would it be quicker to take over the memory of the state than to copy it?",
     "study": "All of it for 39 writers in four frameworks, in one run.",
 }
@@ -89,14 +91,22 @@ def page(raw: Path) -> str:
     return wrapped("\n".join(parts))
 
 
-def condensed(text: str) -> str:
-    """The page that is read: in the order of its contents, with the tables that are quoted."""
-    _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
-    by_key = {part.partition("\n")[0]: part for part in parts}
+def condensed(text: str, before: str = "") -> str:
+    """The page that is read: in the order of its contents, with the tables that are quoted.
+
+    `before` is an earlier one, of which those parts stay that `text` has not.
+    """
+    by_key = sections(before)
+    by_key |= {key: without_details(part, key) for key, part in sections(text).items()}
     contents = [f"| [{key}](#{key}) | {what} |" for key, what in QUESTIONS.items() if key in by_key]
     head = [wrapped(INTRODUCTION), "| Section | Question |", "|---|---|", *contents, ""]
-    kept = (f"## {without_details(by_key[key], key)}" for key in QUESTIONS if key in by_key)
+    kept = (f"## {by_key[key]}" for key in QUESTIONS if key in by_key)
     return "\n".join([*head, *kept])
+
+
+def sections(text: str) -> dict[str, str]:
+    _, *parts = re.split(r"^## ", text, flags=re.MULTILINE)
+    return {part.partition("\n")[0]: part.rstrip() + "\n" for part in parts}
 
 
 def without_details(part: str, key: str) -> str:
@@ -332,8 +342,8 @@ def main(arguments: list[str]) -> int:
     found = figures(text)
     if STUDY in found:
         found[STUDY] += beyond_tables(read(raw / STUDY))
-    PAGE.write_text(condensed(text))
-    FIGURES.write_text(text_of(found))
+    PAGE.write_text(condensed(text, PAGE.read_text()))
+    FIGURES.write_text(text_of({**stored(), **found}))
     return 0
 
 

@@ -23,22 +23,35 @@ OTHERS = (SILENT, LOST, WRONG, DIED, HUNG, HARMLESS)
 NOTHING_LEARNT = "can't run"
 LEFT = ("newer", "older", "nothing", "wrong")
 READING = (
-    "*one bit flipped*: at a random place of all that the newer save has written; then a load. "
-    "*found*: an error, or from DeepFreeze the older state, the newer one being named as damaged. "
-    "*silent*: loaded without an error, with other bytes than were saved. *harmless*: loaded, and "
-    "equal. Each load is in a process of its own",
-    "*power cut after the save*: the older checkpoint and all else is synced, the newer one is "
-    "saved until its saver says that it is done; then the file system is shut down at once, half "
-    "of the times with its journal flushed (FS_IOC_SHUTDOWN, flag 1), half without (2), and "
-    "mounted again. *kept*: the newer one loads. *lost*: it does not. *wrong*: something loads "
-    "without an error that was never saved. It is the unlucky moment: some seconds later the "
-    "kernel has written by itself what nobody synced",
-    "*power cut in the save*, *killed in the save*: at a random moment before the saver says that "
-    "it is done. *right*: the newer state loads or the older one, *by hand* where the load of the "
-    "newest fails and the older one must be asked for by its name. *lost*: neither",
-    "*killed once captured*: SIGKILL as soon as the state may be changed again, while the rest of "
-    "the save goes on behind training. A saver that lets nobody go on before it is done has "
-    "nothing to lose here. *kept*: the newer one loads. *lost*: it does not",
+    (
+        (FLIP,),
+        "*one bit flipped*: at a random place of all that the newer save has written; then a "
+        "load. *found*: an error, or from DeepFreeze the older state, the newer one being named "
+        "as damaged. *silent*: loaded without an error, with other bytes than were saved. "
+        "*harmless*: loaded, and equal. Each load is in a process of its own",
+    ),
+    (
+        (AFTER,),
+        "*power cut after the save*: the older checkpoint and all else is synced, the newer one "
+        "is saved until its saver says that it is done; then the file system is shut down at "
+        "once, half of the times with its journal flushed (FS_IOC_SHUTDOWN, flag 1), half "
+        "without (2), and mounted again. *kept*: the newer one loads. *lost*: it does not. "
+        "*wrong*: something loads without an error that was never saved. It is the unlucky "
+        "moment: some seconds later the kernel has written by itself what nobody synced",
+    ),
+    (
+        (DURING, KILL),
+        "*power cut in the save*, *killed in the save*: at a random moment before the saver says "
+        "that it is done. *right*: the newer state loads or the older one, *by hand* where the "
+        "load of the newest fails and the older one must be asked for by its name. *lost*: "
+        "neither",
+    ),
+    (
+        (CAPTURED,),
+        "*killed once captured*: SIGKILL as soon as the state may be changed again, while the "
+        "rest of the save goes on behind training. A saver that lets nobody go on before it is "
+        "done has nothing to lose here. *kept*: the newer one loads. *lost*: it does not",
+    ),
 )
 
 
@@ -109,7 +122,8 @@ def markdown(figures: Figures) -> str:
     lines = ["# What faults do to checkpoints", "", f"`{figures['command']}`", ""]
     lines += [*machine_lines(figures["machine"]), "", *left_out_lines(figures)]
     lines += [f"## {figures['state']}", "", *grid(headings, [cells(one, columns) for one in rows])]
-    lines += ["", *(f"- {one}." for one in READING)]
+    names = {one.split()[0] for one in ran}
+    lines += ["", *(f"- {text}." for faults, text in READING if names & set(faults))]
     lines += [f"- {reason}" for row in rows for reason in reasons(row)]
     cut = [row for row in rows if any(trials_of(row, fault) for fault in (AFTER, DURING))]
     lines += ["", *left_table(cut)] if cut else []
