@@ -55,8 +55,9 @@ struct TierStatus {
   std::optional<std::uint64_t> step = {};  // that is being copied
   std::uint64_t bytes_sent = 0;            // of that step
   std::uint64_t bytes_total = 0;
-  std::uint64_t committed = 0;  // checkpoints
-  std::uint64_t left_out = 0;   // they gave way to newer ones while the tier was behind
+  std::uint64_t committed = 0;      // checkpoints
+  std::uint64_t left_out = 0;       // they gave way to newer ones while the tier was behind
+  std::uint64_t saves_refused = 0;  // or skipped, for want of room: Options::bytes_max
   std::uint64_t failures = 0;
   std::optional<Error> error = {};  // of the last try; absent if it was a success
 };

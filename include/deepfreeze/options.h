@@ -14,7 +14,8 @@ namespace deepfreeze {
 
 class RankGroup;  // deepfreeze/ranks.h
 
-// Says whether a save that arrives while one is in flight waits or is skipped.
+// Says whether a save that arrives while one is in flight, or for which there is no room
+// (Options::bytes_max), waits or is skipped.
 enum class OnBusy : std::uint8_t { kBlock, kSkip };
 
 // When guarded tensors are copied. Latency: behind training, by one thread; least time blocked per
@@ -83,6 +84,12 @@ struct Options {
   // Nearest first. A checkpoint leaves the run's directory only when `keep` allows it and no tier
   // waits for it.
   std::vector<Tier> tiers;
+  // The most bytes that checkpoints take in the run's directory while some of them stay only
+  // because a tier waits for them; otherwise it does not count. A save for which there is no room
+  // is skipped (OnBusy::kSkip), or waits while such a tier is at work, at most busy_wait_max, and
+  // then fails with kBusy. It counts with the bytes of the newest checkpoint, or of its own tensors
+  // if they are more. Nothing is deleted for it. Needs tiers, and a rule in `keep`.
+  std::optional<std::uint64_t> bytes_max;
   // Absent: a save that is not committed when the program ends is lost. Saves whose state is larger
   // than arena_bytes_max are lost in any case.
   std::optional<Agent> agent;
@@ -106,7 +113,7 @@ struct Options {
   // many saves of the run (more if it is over 60 GB or 240,000 tensors); 0: never. It costs each
   // rank a copy of that part, which also takes room in arena_bytes_max. Rank 0's value counts.
   std::uint32_t audit_saves = 100;
-  std::chrono::milliseconds busy_wait_max{600'000};    // then kBusy
+  std::chrono::milliseconds busy_wait_max{600'000};    // then kBusy; see OnBusy
   std::chrono::milliseconds commit_wait_max{600'000};  // for other ranks' parts
   std::chrono::milliseconds drain_wait_max{600'000};   // close() waits so long for the tiers
   std::size_t copy_threads = 0;                        // 0: one per core the process may use

@@ -161,6 +161,7 @@ class Engine:
         tiers: Sequence[
             tuple[str, int | None, int | None, int | None, tuple[str, str, int] | None, int]
         ] = (),
+        bytes_max: int | None = None,
         drain_wait_max_seconds: float = 600.0,
         # directory of its socket, "" for the usual one; command that starts one, none if empty
         agent: tuple[str, Sequence[str]] | None = None,
@@ -214,6 +215,7 @@ class TierStatus:
     bytes_total: int
     committed: int
     left_out: int
+    saves_refused: int  # or skipped, for want of room: bytes_max
     failures: int
     error: BaseException | None
 

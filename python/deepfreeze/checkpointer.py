@@ -82,13 +82,14 @@ class Checkpointer(Described, Tiered):
         audit_saves: int = 100,
         read_only: bool = False,
         tiers: Sequence[Tier] = (),
+        bytes_max: str | float | None = None,
         agent: str | os.PathLike[str] | None = None,
     ) -> None:
         """Opens the run in the directory `path`, which is created if it does not exist.
         every: When step() saves, from df.every(); the default is each step.
         keep: Which checkpoints stay, from df.keep(); the default is all.
         parent: The run and the step that a new run branches from.
-        on_busy: While a save is in flight, another waits ("block") or is skipped ("skip").
+        on_busy: A save waits ("block") or is skipped ("skip") if one is in flight, or for room.
         strict_saves: Also raise the error of a failed save from the next call.
         profile: When attached state is captured, "auto", "latency" or "throughput".
         arena_bytes_max: The most memory for that, at least 8 MiB, and as much for other state.
@@ -98,6 +99,7 @@ class Checkpointer(Described, Tiered):
         commit_wait_seconds: After rank 0, until a save fails that the others have not written.
         audit_saves: Compare all state that ranks share within so many saves; 0: never.
         tiers: Farther places, nearest first, from df.tier(): "durable" is committed on the last.
+        bytes_max: The room for checkpoints in `path` while a tier is behind, such as "500GB".
         agent: "auto": a process of its own finishes captured saves if this one is killed.
         read_only: For restore() alone. Otherwise a directory that can't be written is refused.
         """
@@ -122,13 +124,12 @@ class Checkpointer(Described, Tiered):
             commit_wait_max_seconds=commit_wait_seconds,
             audit_saves=audit_saves,
             read_only=read_only,
-            **beyond_this_process(tiers, agent),
+            **beyond_this_process(tiers, agent, bytes_max),
         )
-        self._declining = declining(self._engine, self._ranks)
+        self._declining, self._strict_saves = declining(self._engine, self._ranks), strict_saves
         self._calls, self._memo, self._half_restored = Calls(), Memo(), HalfRestored()
         self._is_of_parent, self.last_restore = False, None  # whether restore() tries the parent's
-        self._lazy = LazyCapture(self._engine, self._calls)
-        self._policy, self._strict_saves = policy_of(every), strict_saves
+        self._lazy, self._policy = LazyCapture(self._engine, self._calls), policy_of(every)
         counters = watched(self._textfile, self._engine)
         self._completer = Completer(counters, SaveLines(self.path, self._ranks).saved)
         self._finalizer = close_when_dropped(self, self._engine, self._completer)

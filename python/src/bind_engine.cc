@@ -151,14 +151,15 @@ Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::s
                          const std::string& profile, std::optional<std::size_t> arena_bytes_max,
                          bool statistics, nb::object ranks, double commit_wait_max_seconds,
                          std::uint32_t audit_saves, bool read_only,
-                         const std::vector<TierForm>& tiers, double drain_wait_max_seconds,
-                         std::optional<AgentForm> agent) {
+                         const std::vector<TierForm>& tiers, std::optional<std::uint64_t> bytes_max,
+                         double drain_wait_max_seconds, std::optional<AgentForm> agent) {
   Options options;
   if (agent) {
     options.agent =
         Agent{.directory = std::move(agent->first), .command = std::move(agent->second)};
   }
   for (const TierForm& form : tiers) options.tiers.push_back(tier_of(form));
+  options.bytes_max = bytes_max;
   options.drain_wait_max = milliseconds_of(drain_wait_max_seconds);
   options.read_only = read_only;
   options.audit_saves = audit_saves;
@@ -260,6 +261,7 @@ void bind_tiers(nb::module_& module, nb::class_<Checkpointer>& engine) {
       .def_ro("bytes_total", &TierStatus::bytes_total)
       .def_ro("committed", &TierStatus::committed)
       .def_ro("left_out", &TierStatus::left_out)
+      .def_ro("saves_refused", &TierStatus::saves_refused)
       .def_ro("failures", &TierStatus::failures)
       .def_prop_ro("error", [](const TierStatus& tier) { return exception_of(tier.error); });
   engine.def("tiers", &Checkpointer::tiers)
@@ -366,20 +368,20 @@ void bind_engine(nb::module_& module) {
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
              std::optional<std::size_t> arena_bytes_max, bool statistics, nb::object ranks,
              double commit_wait_max_seconds, std::uint32_t audit_saves, bool read_only,
-             const std::vector<TierForm>& tiers, double drain_wait_max_seconds,
-             std::optional<AgentForm> agent) {
+             const std::vector<TierForm>& tiers, std::optional<std::uint64_t> bytes_max,
+             double drain_wait_max_seconds, std::optional<AgentForm> agent) {
             new (self) Checkpointer(
                 open_engine(path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
                             busy_wait_max_seconds, profile, arena_bytes_max, statistics,
                             std::move(ranks), commit_wait_max_seconds, audit_saves, read_only,
-                            tiers, drain_wait_max_seconds, std::move(agent)));
+                            tiers, bytes_max, drain_wait_max_seconds, std::move(agent)));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
           "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0,
           "audit_saves"_a = 100, "read_only"_a = false, "tiers"_a = std::vector<TierForm>(),
-          "drain_wait_max_seconds"_a = 600.0, "agent"_a = nb::none())
+          "bytes_max"_a = nb::none(), "drain_wait_max_seconds"_a = 600.0, "agent"_a = nb::none())
       .def("prewarm", &prewarm, "table"_a, "objects"_a, "streams"_a = no_streams)
       .def("save", &lend_and_save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a,
            "environment"_a, "confirm"_a = false, "streams"_a = no_streams)

@@ -1,9 +1,11 @@
 """Farther tiers of a run, from Python."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -190,6 +192,76 @@ def test_a_slow_tier_holds_nobody_up(tmp_path: Path) -> None:
     assert isinstance(handle.durable.exception(), df.CheckpointError)
     assert handle.local.exception() is None
     assert steps_of(near)[0] == 29
+
+
+def behind(path: Path, on_busy: Literal["block", "skip"]) -> df.Checkpointer:
+    """Two checkpoints wait for a tier that is gone, and there is room for no third."""
+    far = path / "far"
+    tier = df.tier(far, keep=df.keep(every=1), close_seconds=SECONDS)
+    with df.Checkpointer(path / "probe") as probe:
+        train(probe, Training(), range(1, 2)).wait("local", SECONDS)
+        size = probe.checkpoints()[0].bytes
+    ckpt = df.Checkpointer(
+        path / "near",
+        keep=df.keep(last=1),
+        tiers=[tier],
+        bytes_max=f"{3.5 * size / 1000}kB",
+        on_busy=on_busy,
+        prometheus_textfile=path / "near.prom",
+    )
+    training = Training()
+    train(ckpt, training, range(1, 2)).wait("durable", SECONDS)
+    ckpt.detach()
+    far.rename(path / "away")
+    for step in (2, 3):
+        train(ckpt, training, range(step, step + 1)).wait("local", SECONDS)
+        ckpt.detach()
+    return ckpt
+
+
+def test_saves_without_room_are_skipped_until_the_tier_has_caught_up(tmp_path: Path) -> None:
+    with behind(tmp_path, "skip") as ckpt:
+        state = Training().state
+        assert [ckpt.save(step, state) for step in (4, 5)] == [None, None]
+        assert ckpt.tier_status()[0].saves_refused == 2
+        assert steps_of(tmp_path / "near") == [3, 2, 1]
+        (tmp_path / "away").rename(tmp_path / "far")
+        ckpt.drain(SECONDS)
+        handle = ckpt.save(6, state)
+        assert handle is not None
+        handle.wait("durable", SECONDS)
+    assert steps_of(tmp_path / "far") == [6, 3, 2, 1]
+    text = (tmp_path / "near.prom").read_text()
+    assert re.search(r"deepfreeze_saves_skipped_total\{.*\} 2\n", text)
+    assert re.search(r"deepfreeze_tier_refused_saves_total\{.*\} 2\n", text)
+
+
+def test_a_blocking_save_without_room_fails_if_the_tier_is_down(tmp_path: Path) -> None:
+    with behind(tmp_path, "block") as ckpt:
+        while ckpt.tier_status()[0].error is None:  # it is known to be down
+            pass
+        handle = ckpt.save(4, Training().state)
+        assert handle is not None
+        with pytest.raises(
+            df.CheckpointError, match=r"save step 4: no room in .*near.* \(bytes_max"
+        ):
+            handle.wait("local", SECONDS)
+        (tmp_path / "away").rename(tmp_path / "far")
+    assert steps_of(tmp_path / "far") == [3, 2, 1]
+
+
+@pytest.mark.parametrize("bytes_max", ["", "500GB/s", "much", 0, "0", -1, 1e30, float("nan")])
+def test_a_bytes_max_that_is_not_understood(tmp_path: Path, bytes_max: str | float) -> None:
+    with pytest.raises(ValueError, match="bytes_max"):
+        df.Checkpointer(tmp_path / "run", tiers=[df.tier(tmp_path / "far")], bytes_max=bytes_max)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_bytes_max_that_could_never_count(tmp_path: Path) -> None:
+    with pytest.raises(df.CheckpointError, match=r"bytes_max.*give both"):
+        df.Checkpointer(tmp_path / "run", tiers=[df.tier(tmp_path / "far")], bytes_max="2TB")
+    with pytest.raises(df.CheckpointError, match=r"bytes_max.*give both"):
+        df.Checkpointer(tmp_path / "run", keep=df.keep(last=1), bytes_max="2TB")
 
 
 @pytest.mark.parametrize(

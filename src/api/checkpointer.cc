@@ -32,7 +32,7 @@ Status check_options(const Options& options) {
                 fmt::format("keep: the name of the metric has {} bytes, of at most {}",
                             keep.best->metric.size(), kMetricNameBytesMax));
   }
-  return {};
+  return check_bytes_max(options);
 }
 
 // The options that ranks must have in common. A checkpoint is known to be finite only if all ranks

@@ -240,6 +240,7 @@ std::vector<TierStatus> Checkpointer::Impl::tier_statuses() const {
                          .bytes_total = report.bytes_total,
                          .committed = report.committed,
                          .left_out = report.left_out,
+                         .saves_refused = report.saves_refused,
                          .failures = report.failures,
                          .error = std::move(report.error)};
     if (report.copying) status.step = report.copying->step;
@@ -277,14 +278,38 @@ void Checkpointer::Impl::fail_unconfirmed() {
   job->capture_failed(Error(ErrorCode::kCancelled, "closed before the save was confirmed"));
 }
 
-bool Checkpointer::Impl::take_arena() {
+bool Checkpointer::Impl::take_arena(Monotonic::time_point deadline) {
   if (capturer.has_early()) return true;
-  const bool waits = options.on_busy == OnBusy::kBlock;
-  return capturer.take_arena(waits ? std::min(options.busy_wait_max, kWaitMax)
-                                   : std::chrono::milliseconds{0});
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Monotonic::now());
+  return capturer.take_arena(std::max(left, std::chrono::milliseconds{0}));
 }
 
-// Takes the arena if this rank is ready.
+// The save before, unless it has ended.
+std::optional<SaveBytes> Checkpointer::Impl::in_flight() {
+  const auto job = last_job.lock();
+  if (!job) return std::nullopt;
+  {
+    const std::lock_guard lock(mutex);
+    if (jobs_unfinished == 0) return std::nullopt;
+  }
+  const std::lock_guard lock(job->handle()->mutex);
+  return SaveBytes{.name = job->attempt(), .bytes = job->handle()->status.bytes};
+}
+
+// kBusy: there is none on the disk, or the arena is still another save's.
+Status Checkpointer::Impl::take_room(const SaveRequest& request) {
+  const bool waits = options.on_busy == OnBusy::kBlock;
+  const auto patience =
+      waits ? std::min(options.busy_wait_max, kWaitMax) : std::chrono::milliseconds{0};
+  const auto deadline = Monotonic::now() + patience;
+  std::uint64_t bytes = 0;
+  for (const Tensor& tensor : request.tensors) bytes += tensor.data.size();
+  DF_TRY_VOID(room.await(*vfs, bytes, [this] { return in_flight(); }, deadline));
+  if (take_arena(deadline)) return {};
+  return fail(ErrorCode::kBusy, "the save before it did not finish in time");
+}
+
+// Takes the arena if this rank is ready and there is room.
 SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
   SaveVote vote{.run_id = writer.agreed_run_id(), .step = request.step};
   try {
@@ -293,11 +318,10 @@ SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
     vote.ready = std::unexpected(out_of_memory(cause));
   }
   vote.has_shares = planner.has_shares() && are_replicas_proven;
-  if (!vote.ready || take_arena()) return vote;
-  vote.is_busy = options.on_busy == OnBusy::kSkip;
-  if (!vote.is_busy) {
-    vote.ready = fail(ErrorCode::kBusy, "the save before it did not finish in time");
-  }
+  if (!vote.ready) return vote;
+  Status taken = take_room(request);
+  vote.is_busy = !taken && options.on_busy == OnBusy::kSkip;
+  if (!vote.is_busy) vote.ready = std::move(taken);
   return vote;
 }
 

@@ -14,6 +14,7 @@
 
 #include "agent/agent_link.h"
 #include "agreement/job_ranks.h"
+#include "api/near_room.h"
 #include "api/tiers.h"
 #include "base/bounded_queue.h"
 #include "deepfreeze/checkpointer.h"
@@ -58,6 +59,7 @@ struct Checkpointer::Impl {
         agent(std::move(parts.agent)),
         watch(std::make_shared<TierWatch>(options.tiers)),
         flusher(start_flusher(std::move(parts.tiers))),
+        room(options.bytes_max, ranks.commits() ? flusher : nullptr),
         worker([this] { work(); }) {}
 
   ~Impl() { stop(); }
@@ -92,7 +94,9 @@ struct Checkpointer::Impl {
   void note_end(bool committed, const std::shared_ptr<SaveHandle::State>& handle);
   [[nodiscard]] Status check_any_saved();
   [[nodiscard]] Status check_may_save(std::string_view operation) const;
-  [[nodiscard]] bool take_arena();
+  [[nodiscard]] bool take_arena(Monotonic::time_point deadline);
+  [[nodiscard]] std::optional<SaveBytes> in_flight();
+  [[nodiscard]] Status take_room(const SaveRequest& request);
   [[nodiscard]] SaveVote prepare(const SaveRequest& request);
   [[nodiscard]] Result<SaveVerdict> agree_on_save(const SaveVote& own);
   [[nodiscard]] Status share_out(const SaveRequest& request);
@@ -146,6 +150,7 @@ struct Checkpointer::Impl {
 
   BoundedQueue<std::shared_ptr<SaveJob>> jobs{kJobsQueuedMax};
   const std::shared_ptr<Flusher> flusher;  // null: there are no tiers to write
+  NearRoom room;                           // of the rank that commits; others have it always
   std::thread worker;                      // last: it uses all above
 };
 

@@ -36,6 +36,12 @@ RunListing with_all_meant(std::span<const TierSeen> nearer, const TierSeen& tier
   return all;
 }
 
+std::uint64_t bytes_of(const Manifest& manifest) {
+  std::uint64_t bytes = 0;
+  for (const ManifestFile& file : manifest.files) bytes += file.bytes;
+  return bytes;
+}
+
 }  // namespace
 
 bool has_rule(const Keep& keep) { return keep.last || keep.every || keep.best; }
@@ -81,6 +87,19 @@ std::vector<AttemptName> held_on(std::span<const TierSeen> tiers, std::size_t nu
     }
   }
   return held;
+}
+
+NearUse near_use(const RunListing& near, const Keep& keep, std::span<const AttemptName> held) {
+  const std::vector<AttemptName> released = expired(near, keep);
+  NearUse use;
+  for (const Manifest& manifest : newest_first(near)) {
+    const std::uint64_t bytes = bytes_of(manifest);
+    if (use.bytes == 0) use.newest_bytes = bytes;
+    use.bytes += bytes;
+    const AttemptName name = name_of(manifest);
+    if (is_among(released, name) && is_among(held, name)) use.held_bytes += bytes;
+  }
+  return use;
 }
 
 }  // namespace deepfreeze

@@ -107,5 +107,33 @@ TEST(FlushPlan, ATierInBetweenThatSkipsAStepDoesNotLetItGo) {
 
 TEST(FlushPlan, NothingIsHeldForTheLastTier) { EXPECT_EQ(held({tier({1}), tier({})}, 1), Steps{}); }
 
+// Each step has one file, of as many bytes as its number.
+TierSeen sized(std::initializer_list<std::uint64_t> steps) {
+  TierSeen seen = tier(steps);
+  for (AttemptState& attempt : listing_of(seen).attempts) {
+    attempt.manifest->files.resize(1);
+    attempt.manifest->files[0].bytes = attempt.name.step;
+  }
+  return seen;
+}
+
+TEST(NearUseTest, OnlyWhatTheRulesLetGoAndATierWaitsForIsHeld) {
+  const TierSeen near = sized({10, 200, 3000});
+  const std::vector<AttemptName> held = {{200, 200}, {3000, 3000}};
+  EXPECT_EQ(near_use(*near.listing, last(1), held),
+            (NearUse{.bytes = 3210, .held_bytes = 200, .newest_bytes = 3000}));
+  EXPECT_EQ(near_use(*near.listing, last(2), held).held_bytes, 0U);
+  EXPECT_EQ(near_use(*near.listing, {}, held).held_bytes, 0U);
+  EXPECT_EQ(near_use(*near.listing, last(1), {}).held_bytes, 0U);
+}
+
+TEST(NearUseTest, AnAttemptThatWasGivenUpTakesNothing) {
+  TierSeen near = sized({10, 200, 3000});
+  listing_of(near).attempts[1].manifest->outcome = Outcome::kAborted;
+  const std::vector<AttemptName> held = {{200, 200}};
+  EXPECT_EQ(near_use(*near.listing, last(1), held),
+            (NearUse{.bytes = 3010, .held_bytes = 0, .newest_bytes = 3000}));
+}
+
 }  // namespace
 }  // namespace deepfreeze

@@ -305,6 +305,7 @@ Status Flusher::bring_all(const Round& round, std::span<const Manifest> waiting)
       worker.report.bytes_sent = 0;
     }
     DF_TRY_VOID(bring(round, manifest));
+    if (&manifest != &waiting.back()) collect_near(round);  // a save may wait for room
   }
   return {};
 }

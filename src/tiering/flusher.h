@@ -53,6 +53,7 @@ struct TierReport {
   std::uint64_t committed = 0;               // attempts, by this process
   std::uint64_t left_out = 0;                // attempts that were deleted before they could be sent
   std::vector<AttemptName> unreadable = {};  // no nearer copy of them verifies
+  std::uint64_t saves_refused = 0;           // for want of room, while the tier was behind
   std::uint64_t failures = 0;
   std::optional<Error> error = {};  // of the last try, if it failed
   bool is_over = false;             // another process continues the run there
@@ -113,6 +114,21 @@ class Flusher {
   void note_deleted(std::span<const AttemptName> names);
   [[nodiscard]] std::vector<TierReport> reports() const;
 
+  // The space on the first tier, and the tiers for which it keeps attempts that its rules let go.
+  struct Space {
+    NearUse use;
+    std::vector<std::size_t> tiers = {};
+    bool is_moving = false;  // one of the tiers is not failing
+    std::string why = {};    // their places and errors
+  };
+  // For a listing of the first tier.
+  [[nodiscard]] Space space(const RunListing& near) const;
+  // False: space() would find no such tier. Looks at no disk.
+  [[nodiscard]] bool is_behind() const;
+  // Returns after a while, or sooner if something was copied or has failed.
+  void await_news(std::chrono::milliseconds timeout);
+  void note_refused(std::span<const std::size_t> tiers);
+
  private:
   struct Worker {
     explicit Worker(FarTier far) : tier(std::move(far)), rate(tier.bytes_per_second) {}
@@ -166,12 +182,16 @@ class Flusher {
   void note_brought(std::size_t number, const Manifest& manifest);
   void note_unreadable(const Round& round, const Manifest& manifest,
                        std::span<const TierSeen> tried, const Error& error);
+  [[nodiscard]] bool may_delete(const Round& round) const;
   void collect(const Round& round);
   void collect_near(const Round& round);
   void collect_far(const Round& round);
   void remove_partial(const Round& round, const RunListing& there);
   [[nodiscard]] bool is_failing(const Worker& worker) const;
   [[nodiscard]] bool is_there_now(std::size_t number, const AttemptName& name) const;
+  // By tier.
+  [[nodiscard]] std::vector<std::vector<AttemptName>> held_by_each(
+      const std::shared_ptr<const RunListing>& near) const;
   [[nodiscard]] std::vector<AttemptName> held_by_tiers(
       const std::shared_ptr<const RunListing>& near, bool with_committed) const;
   void note_pass(std::size_t number, std::uint64_t wakes, const Status& done);

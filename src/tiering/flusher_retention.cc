@@ -12,16 +12,18 @@
 namespace deepfreeze {
 
 // A process that has not saved yet, or was fenced, might delete attempts that another one wants.
-void Flusher::collect(const Round& round) {
+bool Flusher::may_delete(const Round& round) const {
   const std::uint64_t generation = settings_.generation();
-  if (generation == 0 || is_stopping()) return;
-  if (!check_not_fenced(*round.near, generation)) return;
+  return generation != 0 && !is_stopping() && check_not_fenced(*round.near, generation);
+}
+
+void Flusher::collect(const Round& round) {
   collect_near(round);  // first: it looks for copies on the tier that were listed there
   collect_far(round);
 }
 
 void Flusher::collect_near(const Round& round) {
-  if (!has_rule(settings_.near_keep)) return;
+  if (!has_rule(settings_.near_keep) || !may_delete(round)) return;
   const auto held = [&](const RunListing& listing) {
     const auto near = std::make_shared<RunListing>(listing);
     std::vector<AttemptName> names = held_by_tiers(near, false);
@@ -50,7 +52,7 @@ bool Flusher::is_there_now(std::size_t number, const AttemptName& name) const {
 // another tier.
 void Flusher::collect_far(const Round& round) {
   Worker& worker = *workers_[round.number];
-  if (!has_rule(worker.tier.keep)) return;
+  if (!has_rule(worker.tier.keep) || !may_delete(round)) return;
   const auto near = read_run(*round.near);
   if (!near) return;
   const auto there = copy_history(*near, *round.near, *worker.tier.store);
@@ -84,23 +86,36 @@ bool Flusher::is_failing(const Worker& worker) const {
 
 // A tier that is over holds nothing. One that fails and has no rules, which would name everything,
 // holds the newest alone: so space stays bounded.
-std::vector<AttemptName> Flusher::held_by_tiers(const std::shared_ptr<const RunListing>& near,
-                                                bool with_committed) const {
+std::vector<std::vector<AttemptName>> Flusher::held_by_each(
+    const std::shared_ptr<const RunListing>& near) const {
   const std::vector<TierSeen> tiers = seen(near);
-  std::vector<AttemptName> held;
   const std::vector<AttemptName> waiting = held_on(tiers, 0);
+  std::vector<std::vector<AttemptName>> held(workers_.size());
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const TierReport& report = workers_[i]->report;
     if (report.is_over) continue;
-    if (report.copying) held.push_back(*report.copying);
+    if (report.copying) held[i].push_back(*report.copying);
     std::vector<Manifest> due = waiting_for(tiers, i + 1);
     if (is_failing(*workers_[i]) && !has_rule(tiers[i + 1].keep) && due.size() > 1) due.resize(1);
     for (const Manifest& manifest : due) {
-      if (is_among(waiting, name_of(manifest))) held.push_back(name_of(manifest));
+      if (is_among(waiting, name_of(manifest))) held[i].push_back(name_of(manifest));
     }
-    if (!with_committed) continue;
-    for (const AttemptState& attempt : workers_[i]->listing->attempts) held.push_back(attempt.name);
+  }
+  return held;
+}
+
+std::vector<AttemptName> Flusher::held_by_tiers(const std::shared_ptr<const RunListing>& near,
+                                                bool with_committed) const {
+  std::vector<AttemptName> held;
+  for (const std::vector<AttemptName>& names : held_by_each(near)) {
+    held.insert(held.end(), names.begin(), names.end());
+  }
+  if (!with_committed) return held;
+  const std::lock_guard lock(mutex_);
+  for (const auto& worker : workers_) {
+    if (worker->report.is_over) continue;
+    for (const AttemptState& attempt : worker->listing->attempts) held.push_back(attempt.name);
   }
   return held;
 }

@@ -34,6 +34,9 @@ class SwitchedVfs final : public PassingVfs {
     return PassingVfs::create(name, access);
   }
   Status make_dir(std::string_view name) override {
+    while (stuck_step_ != 0 && parse_attempt_dir_name(name)->step == stuck_step_) {
+      std::this_thread::yield();
+    }
     if (!on_) return down();
     return PassingVfs::make_dir(name);
   }
@@ -51,6 +54,8 @@ class SwitchedVfs final : public PassingVfs {
   // Reading goes on, writing does not.
   void turn_writes(bool on) { writes_.store(on); }
   void hang(bool on) { hangs_.store(on); }
+  // The copy of this step does not begin.
+  void stick_at(std::uint64_t step) { stuck_step_.store(step); }
   [[nodiscard]] bool is_hanging() const { return hanging_.load(); }
 
  private:
@@ -62,6 +67,7 @@ class SwitchedVfs final : public PassingVfs {
   std::atomic<bool> syncs_{true};
   std::atomic<bool> hangs_{false};
   std::atomic<bool> hanging_{false};
+  std::atomic<std::uint64_t> stuck_step_{0};
   std::atomic<bool>* is_gone_ = nullptr;
 };
 
@@ -230,6 +236,48 @@ TEST_F(FlusherTest, SpaceForATierThatIsDownIsBoundedByItsRules) {
   switched.turn(true);
   EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
   EXPECT_EQ(steps_on(disk_), (Steps{8, 9}));
+}
+
+TEST_F(FlusherTest, SpaceIsHeldForATierThatIsDownUntilItHasCaughtUp) {
+  near_keep_ = {.last = 1, .every = {}, .best = {}};
+  SwitchedVfs switched(disk_);
+  switched.turn(false);
+  for (std::uint64_t step = 1; step <= 3; ++step) run_.save(step);
+  const auto flusher = start(several(far(switched, {.last = {}, .every = 1, .best = {}})));
+  EXPECT_FALSE(flusher->drain(kDeadline, Flusher::OnFailure::kGiveUp));
+  EXPECT_TRUE(flusher->is_behind());
+  Flusher::Space space = flusher->space(read_run(near_).value());
+  EXPECT_EQ(space.tiers, std::vector<std::size_t>{0});
+  EXPECT_EQ(space.use.held_bytes, 2 * space.use.newest_bytes);
+  EXPECT_EQ(space.use.bytes, 3 * space.use.newest_bytes);
+  EXPECT_FALSE(space.is_moving);
+  EXPECT_NE(space.why.find("far (the tier is down)"), std::string::npos) << space.why;
+  flusher->note_refused(space.tiers);
+  EXPECT_EQ(flusher->reports().front().saves_refused, 1U);
+  switched.turn(true);
+  EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_FALSE(flusher->is_behind());
+  space = flusher->space(read_run(near_).value());
+  EXPECT_EQ(space.use.held_bytes, 0U);
+  EXPECT_TRUE(space.tiers.empty());
+}
+
+// A save may wait for the room.
+TEST_F(FlusherTest, ACheckpointThatWasCopiedGoesBeforeTheNextIsCopied) {
+  near_keep_ = {.last = 1, .every = {}, .best = {}};
+  generation_ = 1;
+  for (std::uint64_t step = 1; step <= 4; ++step) run_.save(step);
+  SwitchedVfs switched(disk_);
+  switched.stick_at(1);
+  const auto flusher = start(several(far(switched)));
+  const auto begin = Monotonic::now();
+  while (steps_on(near_) != Steps({1, 4}) && Monotonic::now() - begin < kDeadline) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(steps_on(near_), (Steps{1, 4}));
+  switched.stick_at(0);
+  EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(near_), Steps{4});
 }
 
 TEST_F(FlusherTest, ACopyThatDoesNotVerifyHoldsUpNoOther) {

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from deepfreeze.base import program
 from deepfreeze.base.arguments import absolute
+from deepfreeze.interval.sizes import bytes_max_of
 from deepfreeze.interval.tier import Tier, TierForm
 
 # An agent that we start ends by itself, so long after the last trainer and the last copy.
@@ -18,16 +19,20 @@ class BeyondThisProcess(TypedDict):
     """The engine's own arguments for it."""
 
     tiers: list[TierForm]
+    bytes_max: int | None
     drain_wait_max_seconds: float
     agent: tuple[str, list[str]] | None
 
 
 def beyond_this_process(
-    tiers: Sequence[Tier], agent: str | os.PathLike[str] | None
+    tiers: Sequence[Tier],
+    agent: str | os.PathLike[str] | None,
+    bytes_max: str | float | None,
 ) -> BeyondThisProcess:
     """Takes them as Checkpointer() does; `agent` is "auto", the directory of a socket, or None."""
     return {
         "tiers": [tier.form() for tier in tiers],
+        "bytes_max": bytes_max_of(bytes_max),
         "drain_wait_max_seconds": max((tier.close_seconds for tier in tiers), default=0.0),
         "agent": None if agent is None else _agent_form(agent),
     }

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 
 from deepfreeze.base.arguments import absolute
 from deepfreeze.interval.policy import Keep
-
-# Decimal, as disks and networks are sold; binary ones have an "i".
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*(?:/\s*s)?\s*", re.IGNORECASE)
+from deepfreeze.interval.sizes import bytes_per_second_of
 
 # Path, every, rules of keep (last, every, best), bytes per second.
 TierForm = tuple[str, int | None, int | None, int | None, tuple[str, str, int] | None, int]
@@ -57,17 +53,4 @@ def tier(
     if every is not None and every < 1:
         raise ValueError(f"tier {os.fspath(path)}: every={every} is no number of steps")
     rules = keep or Keep(None, None, None)
-    return Tier(os.fspath(absolute(path)), every, rules, _bytes_per_second(rate), close_seconds)
-
-
-def _bytes_per_second(rate: str | float | None) -> int:
-    if rate is None:
-        return 0
-    if isinstance(rate, str):
-        found = _RATE.fullmatch(rate)
-        if found is None:
-            raise ValueError(f'rate="{rate}": not bytes per second, such as 5e8 or "500MB/s"')
-        rate = float(found[1]) * _UNITS[(found[2] or "").lower()]
-    if not 1 <= rate < 2**63:
-        raise ValueError(f"rate={rate}: at least 1 byte per second; None is no limit")
-    return int(rate)
+    return Tier(os.fspath(absolute(path)), every, rules, bytes_per_second_of(rate), close_seconds)

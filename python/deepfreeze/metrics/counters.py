@@ -29,7 +29,7 @@ class SaveCounters:
         self._last_time = 0.0
 
     def skipped(self) -> None:
-        """A save was skipped, because the one before it was still in flight."""
+        """A save was skipped: the one before it was still in flight, or there was no room."""
         with self._lock:
             self._skipped += 1
 
@@ -66,7 +66,7 @@ class SaveCounters:
             _counter("saves_total", "Saves that ended, durable or failed.", self._settled),
             _counter("saves_failed_total", "Saves that failed, torn ones too.", self._failed),
             _counter("saves_torn_total", "Saves whose state changed without a fence.", self._torn),
-            _counter("saves_skipped_total", "Saves left out, one was in flight.", self._skipped),
+            _counter("saves_skipped_total", "Saves left out: one ran, or no room.", self._skipped),
             _counter("written_bytes_total", "Bytes written to files.", self._written_bytes),
             _counter("copied_bytes_total", "Bytes copied out of the state.", self._copied_bytes),
         ]
@@ -122,6 +122,12 @@ def _of_tiers(tiers: Sequence[_core.TierStatus]) -> list[Family]:
             "counter",
             "Checkpoints that were deleted before the tier had them.",
             lambda tier: tier.left_out,
+        ),
+        family(
+            "refused_saves_total",
+            "counter",
+            "Saves that were refused or skipped for want of room.",
+            lambda tier: tier.saves_refused,
         ),
         family(
             "failures_total",
