@@ -16,12 +16,14 @@
 #include "inspect/doctor_exam.h"
 #include "inspect/doctor_treatment.h"
 #include "inspect/last_readings.h"
+#include "inspect/tier_exam.h"
 
 namespace deepfreeze {
 namespace {
 
 struct DoctorArguments {
   std::string run;
+  std::vector<std::string> tiers;
   bool verify = false;
   bool repair = false;
   bool delete_debris = false;
@@ -34,6 +36,7 @@ struct Visit {
   std::vector<Complaint> complaints;
   bool blocks_read = false;
   std::vector<LastReading> readings;
+  std::vector<TierState> tiers;
   std::optional<Error> error;  // the reason why the run could not be read again
 
   // A requested change was not made.
@@ -77,12 +80,26 @@ Status treat(const DoctorArguments& arguments, const Console& console, Visit& vi
   return {};
 }
 
+// The tiers' complaints come after the run's own, of each weight.
+void look_at_tiers(const DoctorArguments& arguments, const Console& console, Visit& visit) {
+  std::vector<RunListing> nearer = {visit.run.listing};
+  for (const std::string& path : arguments.tiers) {
+    visit.tiers.push_back(examine_tier(visit.run, nearer, open_tier_place(path),
+                                       {.read_all = arguments.verify}, bars_on(console)));
+    const TierState& tier = visit.tiers.back();
+    if (tier.listing) nearer.push_back(*tier.listing);
+    visit.complaints.insert(visit.complaints.end(), tier.complaints.begin(), tier.complaints.end());
+  }
+  std::ranges::stable_sort(visit.complaints, {}, &Complaint::weight);
+}
+
 // Reports the changes even if the run can't be read any more.
 Result<Visit> visit_run(const DoctorArguments& arguments, const Console& console) {
   Visit visit;
   DF_TRY(visit.run, open_whole_run(arguments.run));
   const Status treated = treat(arguments, console, visit);
   if (!treated) visit.error = treated.error();
+  look_at_tiers(arguments, console, visit);
   return visit;
 }
 
@@ -96,6 +113,19 @@ void write_leaving(JsonWriter& json, const Leaving& leaving) {
   json.begin_object();
   json.members("place", leaving.name, "bytes", leaving.bytes);
   if (!leaving.why.empty()) json.members("why", leaving.why);
+  json.end_object();
+}
+
+void write_count(JsonWriter& json, std::string_view name, const CheckpointsCount& count) {
+  json.key(name);
+  json.object("checkpoints", count.count, "bytes", count.bytes);
+}
+
+void write_tier(JsonWriter& json, const TierState& tier) {
+  json.begin_object();
+  json.members("path", tier.path, "newest_step", tier.newest_step, "free_bytes", tier.free_bytes);
+  write_count(json, "behind", tier.behind);
+  write_count(json, "absent", tier.absent);
   json.end_object();
 }
 
@@ -114,6 +144,7 @@ void print_visit_json(const Visit& visit, std::ostream& out) {
                    json_array(visit.repairs.refused, write_refused), "deleted",
                    json_array(visit.debris.deleted, write_leaving), "not_deleted",
                    json_array(visit.debris.left, write_leaving));
+  document.members("tiers", json_array(visit.tiers, write_tier));
   if (visit.error) {
     document.key("error");
     write_error(document, *visit.error);
@@ -151,8 +182,17 @@ void print_treatment(const Visit& visit, std::ostream& out) {
   if (bytes > 0) fmt::print(out, "{} freed\n", human_bytes(bytes));
 }
 
+void print_tier(const TierState& tier, std::ostream& out) {
+  fmt::print(out, "tier {}: newest {}; {} newer checkpoints are not there, {}; {}\n",
+             readable(tier.path),
+             tier.newest_step ? fmt::format("step {}", *tier.newest_step) : "none",
+             tier.behind.count, human_bytes(tier.behind.bytes),
+             tier.free_bytes ? human_bytes(*tier.free_bytes) + " free" : "free space not known");
+}
+
 void print_visit(const Visit& visit, std::ostream& out) {
   print_treatment(visit, out);
+  for (const TierState& tier : visit.tiers) print_tier(tier, out);
   for (const Complaint& complaint : visit.complaints) print_complaint(complaint, out);
   if (!visit.blocks_read) print_readings(visit.readings, out);
   const auto count = [&](Weight weight) {
@@ -184,6 +224,7 @@ Command add_doctor(Program& program) {
       program.add_verb("doctor", "Report the defects of a run; repair or tidy it on request");
   const auto arguments = std::make_shared<DoctorArguments>();  // also held by the parser
   verb.value("RUN", arguments->run, "The run's directory").required();
+  verb.values("TIER", arguments->tiers, "Directories of its farther tiers, nearest first");
   verb.flag("--verify", arguments->verify, "Read all data too, not only records and headers");
   verb.flag("--repair", arguments->repair,
             "Write a bad deepfreeze.json anew, and a bad manifest whose data is whole");
@@ -197,11 +238,15 @@ Command add_doctor(Program& program) {
       "Changes nothing without --repair or --delete-debris; never deletes a checkpoint, a\n"
       "foreign file, or an attempt that may be in flight. Exit 3 if a requested change was not\n"
       "made, else 1 while a fault is left.\n"
+      "Of each TIER it says whether it can be used, how far it is behind, and what is wrong with\n"
+      "its copies; --repair and --delete-debris are for RUN, and a TIER can be given as RUN.\n"
       "--json: {run, good, failed, findings: [{kind, weight: fault|debris|note, place, detail,\n"
       "  bytes, tensors, means, remedy}], blocks_read, checkpoints: [{directory, step,\n"
       "  written_micros, last_full_read_micros | null, last_full_read_good | null}], repaired: "
       "[{place, how}], not_repaired: [{place, why}],\n"
-      "  deleted: [{place, bytes}], not_deleted: [{place, bytes, why}], error?: {code, message}}");
+      "  deleted: [{place, bytes}], not_deleted: [{place, bytes, why}], tiers: [{path, newest_step "
+      "| null, free_bytes | null,\n"
+      "  behind: {checkpoints, bytes}, absent: {checkpoints, bytes}}], error?: {code, message}}");
   return {verb, [arguments](Console& console) { return run_doctor(*arguments, console); }};
 }
 
