@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/fail_point.h"
 #include "cli/test_run.h"
 #include "restore/run_fixture.h"
 
@@ -99,6 +100,45 @@ TEST_F(FlushVerbTest, ATierWithoutARunHasNothing) {
   const Answer answer = call_json({"tiers", run_.text(), far_});
   EXPECT_EQ(answer.code, 0) << answer.err;
   EXPECT_EQ(answer.json()["checkpoints"][0]["states"], (json{"committed", "-"}));
+}
+
+TEST_F(FlushVerbTest, GcLeavesWhatATierWaitsFor) {
+  ASSERT_EQ(call({"flush", run_.text(), far_, "--every", "2"}).code, 0);
+  const std::vector<std::string> gc = {"gc", run_.text(), "--keep-last", "1", "--tier", far_};
+  const Answer answer = call_json(gc);
+  EXPECT_EQ(answer.code, 0) << answer.err;
+  EXPECT_EQ(answer.json()["removed"].size(), 1U);
+  EXPECT_EQ(answer.json()["waiting_for_tier"].size(), 1U);
+  EXPECT_EQ(steps(call_json({"ls", run_.text()}), "checkpoints"), (std::vector<int>{3, 1}));
+  EXPECT_TRUE(call(gc).says("a tier waits for it"));
+  // Step 1 was never meant for it.
+  EXPECT_EQ(call({"gc", run_.text(), "--keep-last", "1", "--tier-every", "2", "--tier", far_}).code,
+            0);
+  EXPECT_EQ(steps(call_json({"ls", run_.text()}), "checkpoints"), std::vector<int>{3});
+}
+
+TEST_F(FlushVerbTest, GcDeletesNothingForATierThatHasNothingOrAnotherRun) {
+  EXPECT_EQ(call({"gc", run_.text(), "--keep-last", "1", "--tier", far_}).code, 0);
+  RunFixture other;
+  EXPECT_NE(call({"gc", run_.text(), "--keep-last", "1", "--tier", other.text()}).code, 0);
+  EXPECT_EQ(steps(call_json({"ls", run_.text()}), "checkpoints"), (std::vector<int>{3, 2, 1}));
+}
+
+// Its process may have died before its last sync: a power cut would take it back.
+TEST_F(FlushVerbTest, GcDoesNotCountACopyThatCantBeSynced) {
+  ASSERT_EQ(call({"flush", run_.text(), far_}).code, 0);
+  const std::vector<std::string> gc = {"gc", run_.text(), "--keep-last", "1", "--tier", far_};
+  ASSERT_TRUE(fail_points::arm("tier.settled=error"));
+  const Answer answer = call_json(gc);
+  fail_points::disarm();
+  EXPECT_EQ(answer.json()["removed"].size() + answer.json()["waiting_for_tier"].size(), 2U);
+  EXPECT_GE(answer.json()["waiting_for_tier"].size(), 1U);
+  EXPECT_EQ(call_json(gc).json()["waiting_for_tier"].size(), 0U);
+}
+
+// As before there were tiers: nothing in a run tells of them.
+TEST_F(FlushVerbTest, GcThatIsGivenNoTierDeletesByTheRulesAlone) {
+  EXPECT_EQ(call_json({"gc", run_.text(), "--keep-last", "1"}).json()["removed"].size(), 2U);
 }
 
 }  // namespace

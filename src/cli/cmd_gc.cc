@@ -12,8 +12,11 @@
 #include "cli/console.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
+#include "cli/tier_listing.h"
 #include "manifest/history.h"
 #include "manifest/retention.h"
+#include "storage/vfs_tier_store.h"
+#include "tiering/flush_plan.h"
 
 namespace deepfreeze {
 namespace {
@@ -23,6 +26,8 @@ struct GcArguments {
   std::size_t keep_last = 0;     // 0: not given
   std::uint64_t keep_every = 0;  // 0: no such rule
   std::string keep_best;
+  std::vector<std::string> tiers;
+  std::uint64_t tier_every = 0;  // 0: all steps
   bool dry_run = false;
 };
 
@@ -109,6 +114,33 @@ Result<Rules> rules_of(const GcArguments& arguments, const OpenedRun& run) {
                           run.path));
 }
 
+// The given tiers as they are now. A copy counts only if its name would survive a power cut.
+Result<std::vector<TierSeen>> look_at_tiers(const GcArguments& arguments, const OpenedRun& run) {
+  std::vector<TierSeen> tiers;
+  for (const std::string& path : arguments.tiers) {
+    DF_TRY(ListedTier tier, list_tier(path, run.listing.run, run.path));
+    if (tier.vfs) {
+      VfsTierStore store(std::move(tier.vfs));
+      std::erase_if(tier.listing.attempts, [&](const AttemptState& attempt) {
+        return is_committed_in(run.listing, attempt.name) &&
+               !store.settle(attempt_dir_name(attempt.name));
+      });
+    }
+    tiers.push_back({.every = {},
+                     .keep = {},
+                     .listing = std::make_shared<RunListing>(std::move(tier.listing))});
+    if (arguments.tier_every > 0) tiers.back().every = arguments.tier_every;
+  }
+  return tiers;
+}
+
+// The attempts of the run that one of the tiers lacks, and no tier before it has.
+std::vector<AttemptName> held_for(const std::vector<TierSeen>& tiers, const RunListing& near) {
+  std::vector<TierSeen> all = {{{}, {}, std::make_shared<RunListing>(near)}};
+  all.insert(all.end(), tiers.begin(), tiers.end());
+  return held_on(all, 0);
+}
+
 std::string recorded_text(const Keep& keep) {
   std::vector<std::string> rules;
   if (keep.last) rules.push_back(fmt::format("the newest {}", *keep.last));
@@ -126,7 +158,12 @@ void write_best(JsonWriter& json, const Keep::Best& best) {
               "count", best.count);
 }
 
-void print_report_json(const OpenedRun& run, const Rules& rules, const GarbageReport& report,
+struct GcOutcome {
+  const GarbageReport& report;
+  const std::vector<AttemptName>& waiting;  // for a tier
+};
+
+void print_report_json(const OpenedRun& run, const Rules& rules, const GcOutcome& outcome,
                        bool dry_run, Console& console) {
   JsonWriter document = json_document("gc", run);
   document.members("dry_run", dry_run);
@@ -140,11 +177,17 @@ void print_report_json(const OpenedRun& run, const Rules& rules, const GarbageRe
     json.value(attempt_dir_name(name));
   };
   document.members("keep_recorded", rules.recorded, "removed",
-                   json_array(report.removed, write_name), "bytes_freed", report.bytes_freed);
+                   json_array(outcome.report.removed, write_name), "bytes_freed",
+                   outcome.report.bytes_freed, "waiting_for_tier",
+                   json_array(outcome.waiting, write_name));
   print_json(console.out, std::move(document));
 }
 
-void print_report(const GarbageReport& report, bool dry_run, Console& console) {
+void print_report(const GarbageReport& report, const std::vector<AttemptName>& waiting,
+                  bool dry_run, Console& console) {
+  for (const AttemptName& name : waiting) {
+    fmt::print(console.out, "kept {}: a tier waits for it\n", attempt_dir_name(name));
+  }
   for (const AttemptName& name : report.removed) {
     fmt::print(console.out, "{} {}\n", dry_run ? "would remove" : "removed",
                attempt_dir_name(name));
@@ -158,14 +201,23 @@ Result<ExitCode> run_gc(const GcArguments& arguments, Console& console) {
   DF_TRY(const Rules rules, rules_of(arguments, run));
   // With the recorded rule, gc deletes no more than the run's own process does when it collects.
   const EarlierLines earlier = rules.recorded ? EarlierLines::kStay : EarlierLines::kGo;
+  DF_TRY(const std::vector<TierSeen> tiers, look_at_tiers(arguments, run));
+  std::vector<AttemptName> waiting;
+  const auto held = [&](const RunListing& listing) {
+    const std::vector<AttemptName> names = held_for(tiers, listing);
+    waiting = expired(listing, rules.keep, earlier);
+    std::erase_if(waiting, [&](const AttemptName& name) { return !is_among(names, name); });
+    return names;
+  };
   DF_TRY(const GarbageReport report,
-         collect_garbage(*run.vfs, rules.keep, {.dry_run = arguments.dry_run, .earlier = earlier}));
+         collect_garbage(*run.vfs, rules.keep,
+                         {.dry_run = arguments.dry_run, .earlier = earlier, .held = held}));
   if (!console.json) {
     if (rules.recorded) fmt::print(console.out, "{}\n", readable(recorded_text(rules.keep)));
-    print_report(report, arguments.dry_run, console);
+    print_report(report, waiting, arguments.dry_run, console);
     return kExitGood;
   }
-  print_report_json(run, rules, report, arguments.dry_run, console);
+  print_report_json(run, rules, {report, waiting}, arguments.dry_run, console);
   return kExitGood;
 }
 
@@ -180,13 +232,19 @@ Command add_gc(Program& program) {
   verb.value("--keep-every", arguments->keep_every, "And steps that are a multiple of K")
       .positive();
   verb.value("--keep-best", arguments->keep_best, "And the best: METRIC:min|max[:COUNT]");
+  verb.values("--tier", arguments->tiers,
+              "Directories of farther tiers, nearest first: what they wait for stays");
+  verb.value("--tier-every", arguments->tier_every,
+             "They wait only for steps that are a multiple of K")
+      .positive();
   verb.flag("--dry-run", arguments->dry_run, "Only say which checkpoints would be deleted");
   verb.footer(
       "Without rules, the rules of the process that claimed the run last apply; checkpoints of\n"
       "an earlier line then stay, as they do beside that process. The newest checkpoint, one\n"
-      "with a fault and one in flight are never deleted.\n"
+      "with a fault and one in flight are never deleted. The run does not record its tiers:\n"
+      "without --tier a checkpoint goes although a farther tier still waits for it.\n"
       "--json: {run, dry_run, keep: {last | null, every | null, best: {metric, better, count} |\n"
-      "  null}, keep_recorded, removed: [directory], bytes_freed}");
+      "  null}, keep_recorded, removed: [directory], bytes_freed, waiting_for_tier: [directory]}");
   return {verb, [arguments](Console& console) { return run_gc(*arguments, console); }};
 }
 

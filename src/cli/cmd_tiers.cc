@@ -9,6 +9,7 @@
 #include "cli/console.h"
 #include "cli/output.h"
 #include "cli/run_ref.h"
+#include "cli/tier_listing.h"
 #include "manifest/history.h"
 #include "tiering/flush_plan.h"
 #include "tiering/merged_run.h"
@@ -33,18 +34,9 @@ Result<SeenTiers> look(const TiersArguments& arguments) {
   seen.paths.push_back(run.path);
   seen.listings.push_back(std::move(run.listing));
   for (const std::string& path : arguments.tiers) {
-    auto tier = open_run(path);
-    if (!tier && tier.error().code() != ErrorCode::kNotFound) {
-      return std::unexpected(tier.error());
-    }
-    RunListing listing = tier ? std::move(tier->listing) : RunListing{};
-    if (tier && listing.run.run_id != seen.listings.front().run.run_id) {
-      return fail(ErrorCode::kMismatch,
-                  fmt::format("{} holds run {}, and {} is run {}", path, listing.run.run_id,
-                              seen.paths.front(), seen.listings.front().run.run_id));
-    }
+    DF_TRY(ListedTier tier, list_tier(path, seen.listings.front().run, seen.paths.front()));
     seen.paths.push_back(path);
-    seen.listings.push_back(std::move(listing));
+    seen.listings.push_back(std::move(tier.listing));
   }
   return seen;
 }
