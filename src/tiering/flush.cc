@@ -65,7 +65,9 @@ Status put_manifest(const Manifest& manifest, const std::string& text, TierStore
   if (put || put.error().code() != ErrorCode::kExists) return put;
   DF_TRY(const std::string there, read_file(to.view(), path, kManifestBytesMax));
   if (there == text) return {};
-  if (decode_manifest(there)) {
+  // One of another step or run is no outcome of this attempt.
+  const AttemptName name{manifest.point.step, manifest.point.attempt_id};
+  if (read_manifest(to.view(), name, manifest.run_id)) {
     return fail(ErrorCode::kCorrupt,
                 fmt::format("{} has another outcome already", to.view().path_of(path)));
   }

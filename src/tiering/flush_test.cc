@@ -345,6 +345,16 @@ TEST_F(FlushTest, RotOnTheTierIsReplaced) {
   EXPECT_TRUE(has_committed(far_, saved));
 }
 
+TEST_F(FlushTest, AManifestOfAnotherStepOnTheTierIsReplaced) {
+  const Manifest first = run_.save(1);
+  const Manifest second = run_.save(2);
+  ASSERT_EQ(text_of(flush_to(near_, second, store_)), "");
+  far_.plant(path_in_run(second, kManifestFile),
+             near_.contents(path_in_run(first, kManifestFile)).value());
+  EXPECT_EQ(text_of(flush_to(near_, second, store_)), "");
+  EXPECT_TRUE(has_committed(far_, second));
+}
+
 TEST_F(FlushTest, ADeletedAttemptIsGone) {
   const Manifest saved = run_.save(1);
   run_.save(2);
