@@ -6,10 +6,27 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "manifest/commit.h"
+#include "manifest/record_file.h"
 #include "tiering/copy_file.h"
 #include "tiering/flusher.h"
 
 namespace deepfreeze {
+namespace {
+
+// All its files are there, and nobody deletes them: a deletion renames the manifest first, and ends
+// without files.
+bool has_lost_its_manifest(Vfs& near, const AttemptState& attempt, const Manifest& manifest) {
+  if (!attempt.undecided()) return false;
+  const auto entries = near.list(attempt_dir_name(attempt.name));
+  if (!entries || has_name(*entries, kManifestFile) || has_name(*entries, kDeletedManifestFile)) {
+    return false;
+  }
+  return std::ranges::all_of(manifest.files, [&](const ManifestFile& file) {
+    return has_sealed_file(near, manifest, file);
+  });
+}
+
+}  // namespace
 
 void Flusher::mend(Mend wanted) {
   const std::lock_guard lock(mutex_);
@@ -79,18 +96,22 @@ Status Flusher::mend_one(const Mend& wanted, Vfs& near) {
   return bad.settle(attempt_dir_name(name));
 }
 
-// Manifests that do not verify on the first tier, and do on this one. Its bytes are those that the
-// bad one should have: a manifest is made once, and copied.
+// Manifests that do not verify on the first tier, or are lost there, and verify on this one. Its
+// bytes are those that should be there: a manifest is made once, and copied.
 void Flusher::mend_manifests(const Round& round, const RunListing& there) {
   VfsTierStore near_store(*round.near);
   for (const AttemptState& attempt : round.listing->attempts) {
-    if (!attempt.fault || !is_committed_in(there, attempt.name)) continue;
+    const auto good = std::ranges::find(there.attempts, attempt.name, &AttemptState::name);
+    if (good == there.attempts.end() || !good->committed()) continue;
+    if (!attempt.fault && !has_lost_its_manifest(*round.near, attempt, *good->manifest)) continue;
     const std::string directory = attempt_dir_name(attempt.name);
     const std::string path = directory + "/" + std::string(kManifestFile);
     const auto text =
         read_file(workers_[round.number]->tier.store->view(), path, kManifestBytesMax);
     if (!text) continue;
-    const Status put = put_text(near_store, path, *text, IfTaken::kReplace);
+    const IfTaken if_taken = attempt.fault ? IfTaken::kReplace : IfTaken::kRefuse;
+    const Status put = put_text(near_store, path, *text, if_taken);
+    if (!put && put.error().code() == ErrorCode::kExists) continue;  // decided meanwhile
     const Status mended = put ? near_store.settle(directory) : put;
     if (mended) {
       log_note("mended " + round.near->path_of(path) + " from another tier");

@@ -567,6 +567,28 @@ TEST_F(FlusherTest, AManifestThatRotsOnTheFirstTierIsMended) {
   EXPECT_TRUE(has_committed(near_, saved));
 }
 
+TEST_F(FlusherTest, AManifestThatIsLostOnTheFirstTierIsMended) {
+  const Manifest saved = run_.save(1, 2);
+  const std::string text = near_.contents(path_in_run(saved, kManifestFile)).value();
+  const auto flusher = start(several(far(disk_)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  ASSERT_TRUE(near_.remove_file(path_in_run(saved, kManifestFile)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(near_.contents(path_in_run(saved, kManifestFile)), text);
+}
+
+// A deletion ends without files.
+TEST_F(FlusherTest, AManifestIsNotMendedIntoADeletion) {
+  const Manifest saved = run_.save(1, 2);
+  run_.save(2);
+  const auto flusher = start(several(far(disk_)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  ASSERT_TRUE(near_.remove_file(path_in_run(saved, kManifestFile)));
+  ASSERT_TRUE(near_.remove_file(path_in_run(saved, saved.files[1].name)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_FALSE(near_.contents(path_in_run(saved, kManifestFile)));
+}
+
 TEST_F(FlusherTest, ADeletedAttemptIsNotMendedBackIntoBeing) {
   const Manifest saved = run_.save(1);
   run_.save(2);
