@@ -221,6 +221,18 @@ RUNS = (
         r"reshard from three places: .*",
     ),
     Run(
+        "tier_faults",
+        "a file of the newest step damaged on one of three tiers, and on all of them",
+        (PYTHON, "-m", "tests.e2e.tier_faults", "--faults", "4000"),
+        r"tier faults: .*",
+    ),
+    Run(
+        "tier_outage",
+        "a farther tier away for ten minutes, and four times for 30 s, while each step is saved",
+        (PYTHON, "-m", "tests.faults.tier_outage", "--seconds", "600"),
+        r"outage: .*|LEFT OUT.*",
+    ),
+    Run(
         "audit",
         "bits that flip in one rank's copy of the state",
         ("build/release/src/api/api_test", "--gtest_filter=*NamesAFlippedBit*"),

@@ -48,6 +48,10 @@ ALL = (
            r"(\d+) (?:(?:some |some buffered |some journal |read )?errors"
            r"|(?:long )?stall(?: of one who waits)?|slow(?: for one who waits)?|lying),"),
     Trials("no harm", "memory", "processes killed for want of memory", r"memory: (\d+)"),
+    Trials("tiers", "tier_faults", "files of the newest step damaged on one of three tiers",
+           r"(\d+) faults on one tier"),
+    Trials("tiers", "tier_faults", "the same damage on all three tiers",
+           r"(\d+) faults on all tiers"),
     Trials("replicas", "audit", "flipped bits", r"audit: (\d+) of"),
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from . import block_device, block_disk, disk_stalls, trainer
+from . import block_device, block_disk, disk_stalls, far_place, tier_outage, trainer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -92,6 +92,30 @@ def test_a_machine_without_what_a_disk_takes_is_left_out(
     )
     monkeypatch.setattr(block_disk, "PROGRAMS", ("sh", "nbdfuse-2"))
     assert block_disk.missing() == "not installed: nbdfuse-2"
+
+
+def test_a_farther_tier_that_is_away() -> None:
+    found = found_by("tests.faults.tier_outage", "--seconds", "1")
+    assert found["faults"] == []
+    assert [outage["way"] for outage in found["outages"]] == list(far_place.WAYS)
+    assert found["ended"]["left_out"] > 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({}, ""),
+        ({"during": [{"attempts": 26}]}, "26 checkpoints"),
+        ({"order": [7, 8, 9]}, "newest first"),
+        ({"order": [9]}, "only [9]"),
+        ({"warnings": 2}, "2 warnings"),
+    ],
+)
+def test_what_an_outage_must_not_do_is_a_fault(changed: dict[str, Any], fault: str) -> None:
+    fine = {"during": [{"attempts": 25}], "order": [9, 8, 7], "warnings": 1}
+    found = list(tier_outage.faults_of(tier_outage.Outage("moved", **{**fine, **changed})))
+    assert [each for each in found if fault in each] == found
+    assert bool(found) == bool(fault)
 
 
 def test_the_kernel_kills_for_want_of_memory() -> None:
