@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lab.faults.disk import EXT4, MNT_DETACH, Disk, MissingError, call, fill, libc
 
-from .block_disk import NotHereError, have_mounts_of_our_own
+from .block_disk import NotHereError
 
 DISK_BYTES = 96 << 20
 MS_RDONLY, MS_REMOUNT = 1, 32
@@ -20,15 +20,14 @@ BUSY_SECONDS_MAX = 30.0  # a file that is being written keeps its disk from bein
 
 
 class FarPlace:
-    """ext4 in memory, in a mount namespace of this process and its children. Once in a process."""
+    """ext4 in memory, mounted at `place`. NotHereError if that is not permitted."""
 
     def __init__(self, place: Path) -> None:
-        self._mounted = place / "disk"
+        self._mounted = place
         self._mounted.mkdir()
         self.path = self._mounted / "run"
         self._away = self._mounted / "away"
         self._ballast = self._mounted / "ballast"
-        have_mounts_of_our_own()
         try:
             self._disk = Disk(EXT4, self._mounted, DISK_BYTES)
             self._disk.make()

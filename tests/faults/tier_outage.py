@@ -3,7 +3,8 @@
 Its disk is unmounted, and for shorter times moved away, replaced by a file, read-only, full; then
 it comes back. Meanwhile no save fails, one warning is logged, and the nearer tier holds no more
 checkpoints than the rules of both name. Afterwards the newest goes first, and all that waited
-arrives. Exit status 1 otherwise. The times of save() before, during and after are printed.
+arrives. Exit status 1 otherwise. The times of save() are printed, beside those of a control: the
+same training at the same time, whose tier is never away.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import IO, Any
 
 from tests.e2e.command import conclude, make_parser, scratch
 
-from .block_disk import NotHereError
+from .block_disk import NotHereError, have_mounts_of_our_own
 from .far_place import WAYS, FarPlace
 from .saving_each_step import KEPT_FAR, KEPT_NEAR
 from .trainer import EndedError
@@ -46,7 +47,7 @@ Line = dict[str, Any]  # what the trainer says of a step
 class Trainer:
     """saving_each_step in a process of its own; its lines are kept by a thread."""
 
-    def __init__(self, near: Path, far: Path, errors: IO[bytes]) -> None:
+    def __init__(self, near: Path, far: Path, errors: IO[bytes] | int) -> None:
         command = [sys.executable, "-m", "tests.faults.saving_each_step", str(near), str(far)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -124,6 +125,7 @@ class Found:
     before: list[Line] = field(default_factory=list)
     after: list[Line] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
+    control: list[Line] = field(default_factory=list)
     ended: Line = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
@@ -208,8 +210,14 @@ def prove(seconds: float, place: Path) -> Found:
     """NotHereError if this machine has no such disk."""
     found = Found()
     log = place / "log"
-    with FarPlace(place) as far, log.open("wb") as errors:
-        with Trainer(place / "near", far.path, errors) as trainer:
+    have_mounts_of_our_own()
+    with FarPlace(place / "disk") as far, FarPlace(place / "other") as steady:
+        with (
+            log.open("wb") as errors,
+            Trainer(place / "near", far.path, errors) as trainer,
+            Trainer(place / "control", steady.path, subprocess.DEVNULL) as control,
+        ):
+            control.wait_until(lambda line: bool(line["committed"] > KEPT_FAR), "it begins")
             trainer.wait_until(lambda line: bool(line["committed"] > KEPT_FAR), "it begins")
             found.before = trainer.take(seconds / QUIET)
             for number, way in enumerate(WAYS):
@@ -219,6 +227,7 @@ def prove(seconds: float, place: Path) -> Found:
                 found.faults += [f"{way}: {fault}" for fault in faults_of(outage)]
             found.after = trainer.take(seconds / QUIET)
             found.ended = trainer.end()
+            found.control = list(control.lines)
         found.faults += faults_at_end(found)
         found.faults += different_copies(place / "near", far)
         if found.faults:
@@ -246,13 +255,19 @@ def quantile(stalls: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def times_of(name: str, lines: Sequence[Line], normal_p99: float) -> str:
+def times_of(name: str, lines: Sequence[Line], control: Sequence[Line]) -> str:
+    """Those of the control at the same time stand in brackets."""
+    begin, end = lines[0]["saved_ns"], lines[-1]["saved_ns"]
+    normal = [line["stall"] for line in control if begin <= line["saved_ns"] <= end] or [0.0]
     stalls = [line["stall"] for line in lines]
-    above = sum(stall > normal_p99 for stall in stalls) / len(stalls)
+    above = sum(stall > quantile(normal, 0.99) for stall in stalls) / len(stalls)
+    both = [
+        f"{what} {1e3 * quantile(stalls, share):.2f} ({1e3 * quantile(normal, share):.2f}) ms"
+        for what, share in (("median", 0.5), ("p99", 0.99), ("longest", 1.0))
+    ]
     return (
-        f"outage: save() {name}: {len(stalls)} calls, median {1e3 * quantile(stalls, 0.5):.2f} ms, "
-        f"p99 {1e3 * quantile(stalls, 0.99):.2f} ms, longest {1e3 * max(stalls):.1f} ms, "
-        f"{100 * above:.1f} % above the normal p99"
+        f"outage: save() {name}: {len(stalls)} calls, {', '.join(both)}, "
+        f"{100 * above:.1f} % above the p99 of the control"
     )
 
 
@@ -261,10 +276,11 @@ def most(what: str, outage: Outage) -> int:
 
 
 def report_of(found: Found) -> str:
-    normal = quantile([line["stall"] for line in [*found.before, *found.after]], 0.99)
-    lines = [times_of("before", found.before, normal)]
+    lines = [times_of("before", found.before, found.control)]
     for one in found.outages:
-        lines.append(times_of(f"while {one.way} for {one.seconds:.0f} s", one.during, normal))
+        lines.append(
+            times_of(f"while {one.way} for {one.seconds:.0f} s", one.during, found.control)
+        )
         lines.append(
             f"outage: {one.way}: at most {most('attempts', one)} checkpoints "
             f"({most('bytes', one) / MIB:.0f} MiB) near, "
@@ -272,7 +288,7 @@ def report_of(found: Found) -> str:
             f"{one.caught_up_seconds:.1f} s to the last of {len(one.order)} that waited, "
             "the newest first"
         )
-    lines.append(times_of("after", found.after, normal))
+    lines.append(times_of("after", found.after, found.control))
     return "\n".join(lines)
 
 
