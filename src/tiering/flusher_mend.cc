@@ -14,13 +14,11 @@ namespace deepfreeze {
 namespace {
 
 // All its files are there, and nobody deletes them: a deletion renames the manifest first, and ends
-// without files.
+// without files. A listing that came during that rename may have missed both names.
 bool has_lost_its_manifest(Vfs& near, const AttemptState& attempt, const Manifest& manifest) {
   if (!attempt.undecided()) return false;
   const auto entries = near.list(attempt_dir_name(attempt.name));
-  if (!entries || has_name(*entries, kManifestFile) || has_name(*entries, kDeletedManifestFile)) {
-    return false;
-  }
+  if (!entries || has_name(*entries, kDeletedManifestFile)) return false;
   return std::ranges::all_of(manifest.files, [&](const ManifestFile& file) {
     return has_sealed_file(near, manifest, file);
   });

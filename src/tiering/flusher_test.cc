@@ -578,7 +578,7 @@ TEST_F(FlusherTest, AManifestThatIsLostOnTheFirstTierIsMended) {
 }
 
 // A deletion ends without files.
-TEST_F(FlusherTest, AManifestIsNotMendedIntoADeletion) {
+TEST_F(FlusherTest, AManifestIsNotPutBackWithoutItsFiles) {
   const Manifest saved = run_.save(1, 2);
   run_.save(2);
   const auto flusher = start(several(far(disk_)));
@@ -587,6 +587,51 @@ TEST_F(FlusherTest, AManifestIsNotMendedIntoADeletion) {
   ASSERT_TRUE(near_.remove_file(path_in_run(saved, saved.files[1].name)));
   ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
   EXPECT_FALSE(near_.contents(path_in_run(saved, kManifestFile)));
+}
+
+// The first listing of each look misses both names of a manifest that is just being renamed; the
+// next one may fail.
+class RenamingVfs final : public PassingVfs {
+ public:
+  enum class Next : std::uint8_t { kIsWhole, kFails };
+  RenamingVfs(Vfs& disk, std::string directory, Next next)
+      : PassingVfs(disk), directory_(std::move(directory)), next_(next) {}
+  Result<std::vector<DirEntry>> list(std::string_view name) override {
+    const bool is_next = name == directory_ && has_missed_;
+    if (is_next && next_ == Next::kFails) return fail(ErrorCode::kIo, "it can't be listed");
+    auto entries = PassingVfs::list(name);
+    if (entries && name == directory_ && !std::exchange(has_missed_, true)) {
+      std::erase_if(*entries,
+                    [](const DirEntry& entry) { return entry.name == kDeletedManifestFile; });
+    }
+    return entries;
+  }
+
+ private:
+  const std::string directory_;
+  const Next next_;
+  bool has_missed_ = false;
+};
+
+TEST_F(FlusherTest, AManifestIsNotPutBackBesideTheMarkOfADeletion) {
+  using Next = RenamingVfs::Next;
+  const Manifest saved = run_.save(1, 2);
+  run_.save(2);
+  const std::string directory = attempt_dir_name(name_of(saved));
+  std::atomic<Next> next = Next::kIsWhole;
+  Flusher::Settings one = settings(several(far(disk_)));
+  one.open_near = [&]() -> Result<std::unique_ptr<Vfs>> {
+    return std::make_unique<RenamingVfs>(near_, directory, next.load());
+  };
+  const auto flusher = Flusher::start(std::move(one));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  ASSERT_TRUE(near_.rename_no_replace(path_in_run(saved, kManifestFile),
+                                      directory + "/" + std::string(kDeletedManifestFile)));
+  for (const Next each : {Next::kIsWhole, Next::kFails}) {
+    next = each;
+    ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+    EXPECT_FALSE(near_.contents(path_in_run(saved, kManifestFile)));
+  }
 }
 
 TEST_F(FlusherTest, ADeletedAttemptIsNotMendedBackIntoBeing) {
