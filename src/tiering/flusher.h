@@ -135,6 +135,8 @@ class Flusher {
     FarTier tier;
     RateLimit rate;
     std::vector<AttemptName> settled;  // its own thread's: their names on the tier are durable
+    bool is_near_told = false;         // its own thread's: a deletion that fails is told of once
+    bool is_far_told = false;
 
     // The rest is guarded by mutex_.
     TierReport report;

@@ -1,6 +1,7 @@
 // Flusher's deletions, on the first tier and on its own, and the attempts that others may not
 // delete.
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 #include "manifest/claims.h"
@@ -40,8 +41,9 @@ void Flusher::collect_near(const Round& round) {
     return names;
   };
   const auto collected = collect_garbage(*round.near, settings_.near_keep, {.held = held});
+  const bool is_told = std::exchange(workers_[round.number]->is_near_told, !collected);
   if (collected) return note_deleted(collected->removed);
-  log_warning("old checkpoints stay: " + collected.error().message());
+  if (!is_told) log_warning("old checkpoints stay: " + collected.error().message());
 }
 
 bool Flusher::is_there_now(std::size_t number, const AttemptName& name) const {
@@ -63,7 +65,7 @@ void Flusher::collect_far(const Round& round) {
   };
   const auto collected =
       collect_garbage(worker.tier.store->view(), worker.tier.keep, {.held = held});
-  if (collected) return;
+  if (std::exchange(worker.is_far_told, !collected) || collected) return;
   log_warning("old checkpoints stay on " + worker.tier.place + ": " + collected.error().message());
 }
 

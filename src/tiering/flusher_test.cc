@@ -526,6 +526,55 @@ TEST_F(FlusherTest, AFullTierIsTidied) {
   EXPECT_EQ(steps_on(disk_), Steps{5});
 }
 
+// Deletes nothing, as a file system that was made read-only.
+class KeepingVfs final : public PassingVfs {
+ public:
+  using PassingVfs::PassingVfs;
+  Status rename_no_replace(std::string_view from, std::string_view to) override {
+    if (keeps && to.ends_with(kDeletedManifestFile)) {
+      return fail(ErrorCode::kIo, "nothing is deleted here");
+    }
+    return PassingVfs::rename_no_replace(from, to);
+  }
+  std::atomic<bool> keeps{true};
+};
+
+TEST_F(FlusherTest, ATierThatDeletesNothingIsToldOnce) {
+  KeepingVfs keeping(disk_);
+  generation_ = 1;
+  for (std::uint64_t step = 1; step <= 2; ++step) {
+    run_.save(step);
+    ASSERT_EQ(text_of(start(several(far(disk_)))->drain(kDeadline)), "");
+  }
+  const auto flusher = start(several(far(keeping, {.last = 1, .every = {}, .best = {}})));
+  for (int tries = 0; tries < 3; ++tries) ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(logged("old checkpoints stay"), 1U);
+  keeping.keeps = false;
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(disk_), Steps{2});
+  keeping.keeps = true;
+  run_.save(3);
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(logged("old checkpoints stay"), 2U);  // anew
+}
+
+TEST_F(FlusherTest, AFirstTierThatDeletesNothingIsToldOnce) {
+  KeepingVfs keeping(near_);
+  near_keep_ = {.last = 1, .every = {}, .best = {}};
+  generation_ = 1;
+  for (std::uint64_t step = 1; step <= 2; ++step) run_.save(step);
+  Flusher::Settings one = settings(several(far(disk_)));
+  one.open_near = [&]() -> Result<std::unique_ptr<Vfs>> {
+    return std::make_unique<PassingVfs>(static_cast<Vfs&>(keeping));  // and no copy of it
+  };
+  const auto flusher = Flusher::start(std::move(one));
+  for (int tries = 0; tries < 3; ++tries) ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(logged("old checkpoints stay"), 1U);
+  keeping.keeps = false;
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(near_), Steps{2});
+}
+
 TEST_F(FlusherTest, WhatAFlushHasBegunAndNobodyWantsIsRemoved) {
   const Manifest first = run_.save(1);
   VfsTierStore store(disk_);

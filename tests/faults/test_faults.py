@@ -109,6 +109,7 @@ def test_a_farther_tier_that_is_away() -> None:
         ({"order": [7, 8, 9]}, "newest first"),
         ({"order": [9]}, "only [9]"),
         ({"warnings": 2}, "2 warnings"),
+        ({"warnings_of_deletions": 2}, "2 of deletions"),
     ],
 )
 def test_what_an_outage_must_not_do_is_a_fault(changed: dict[str, Any], fault: str) -> None:

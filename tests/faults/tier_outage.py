@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +40,8 @@ ATTEMPTS_MORE = 3
 # A training that goes on pushes the others out of the tier's rule meanwhile.
 ARRIVED_LEAST = 2
 CLOCK_NS = 20_000_000  # by which the time of a file may be behind
+# Of copies, and of deletions.
+WARNINGS = ("checkpoints wait to be copied to", "old checkpoints stay on")
 MIB = 1 << 20
 
 Line = dict[str, Any]  # what the trainer says of a step
@@ -113,6 +116,7 @@ class Outage:
     first_seconds: float = 0.0  # from its return to the first commit, and to the last of those
     caught_up_seconds: float = 0.0
     warnings: int = 0
+    warnings_of_deletions: int = 0  # one if it went away between a commit and the deletion after it
 
     def figures(self) -> dict[str, Any]:
         return {**vars(self), "during": len(self.during)}
@@ -131,11 +135,12 @@ class Found:
 
 
 def go_through(
-    trainer: Trainer, far: FarPlace, way: str, seconds: float, warnings: Callable[[], int]
+    trainer: Trainer, far: FarPlace, way: str, seconds: float, warned: Callable[[str], int]
 ) -> Outage:
     leave, come_back = WAYS[way]
     outage = Outage(way)
-    warned, failures = warnings(), trainer.lines[-1]["failures"]
+    before = [warned(each) for each in WARNINGS]
+    failures = trainer.lines[-1]["failures"]
     began, first = time.monotonic(), len(trainer.lines)
     leave(far)
     trainer.wait_until(lambda line: is_away(line, failures, far), f"it fails: {way}")
@@ -146,7 +151,8 @@ def go_through(
     come_back(far)
     commits = watch_the_return(trainer, far, returned_ns)
     note_order(outage, trainer.lines, commits, returned_ns)
-    outage.warnings = warnings() - warned
+    waiting, kept = [warned(each) - old for each, old in zip(WARNINGS, before, strict=True)]
+    outage.warnings, outage.warnings_of_deletions = waiting, kept
     return outage
 
 
@@ -191,8 +197,8 @@ def faults_of(outage: Outage) -> Iterator[str]:
         yield f"not the newest first: {outage.order}"
     if len(outage.order) < ARRIVED_LEAST:
         yield f"of those that waited only {outage.order} arrived"
-    if outage.warnings != 1:
-        yield f"{outage.warnings} warnings"
+    if outage.warnings != 1 or outage.warnings_of_deletions > 1:
+        yield f"{outage.warnings} warnings, {outage.warnings_of_deletions} of deletions"
 
 
 def faults_at_end(found: Found) -> Iterator[str]:
@@ -222,7 +228,7 @@ def prove(seconds: float, place: Path) -> Found:
             found.before = trainer.take(seconds / QUIET)
             for number, way in enumerate(WAYS):
                 lasts = seconds / SHORTER if number else seconds
-                outage = go_through(trainer, far, way, lasts, lambda: warnings_in(log))
+                outage = go_through(trainer, far, way, lasts, partial(warnings_in, log))
                 found.outages.append(outage)
                 found.faults += [f"{way}: {fault}" for fault in faults_of(outage)]
             found.after = trainer.take(seconds / QUIET)
@@ -235,8 +241,8 @@ def prove(seconds: float, place: Path) -> Found:
     return found
 
 
-def warnings_in(log: Path) -> int:
-    return log.read_text().count("deepfreeze: warning:")
+def warnings_in(log: Path, text: str) -> int:
+    return log.read_text().count(f"deepfreeze: warning: {text}")
 
 
 def different_copies(near: Path, far: FarPlace) -> list[str]:
