@@ -1,6 +1,7 @@
 """Files of checkpoints: synced, deleted, kept out of memory. Imports no framework."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
@@ -9,6 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
+
+def agent_place(run: Path) -> Path:
+    """For the agent of all runs beside that one, with a short name: sockets have 107 bytes."""
+    name = hashlib.sha256(str(run.resolve().parent).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"df-agent-{name}"
 
 
 def sync_directory(path: Path) -> None:

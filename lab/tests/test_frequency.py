@@ -92,7 +92,7 @@ def test_torch_trains_with_every_writer(tmp_path: Path) -> None:
     load = Load("pytorch", "tiny", ((2,),), 4, 1, 5.0, settle_seconds=0.0)
     found = rows_of(case(plan, load, (2,), 0), Environments(), tmp_path, plan)
     saved = [check(one) for one in found if one["interval"] == 2]
-    assert {one["status"] for one in found} == {OK}, found
+    assert [one for one in found if one["status"] != OK] == []
     assert {one["writer"] for one in saved} == set(WRITERS["pytorch"])
     assert sorted(str(one["writer"]) for one in found if one["interval"] == frequency.OFF) == [
         "none", "none", "none-in-backward", "none-in-backward",

@@ -4,6 +4,7 @@ A saver is made for one segment of training and closed after it. What its record
 complete after settle().
 """
 
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any, ClassVar
 from torch.optim import Optimizer
 
 import deepfreeze as df
+from lab.measure.files import agent_place
 
 KEEP_LAST = 2  # checkpoints; peers delete older ones too
 FLUSH_RATE = "200MB/s"  # to the second tier
@@ -233,18 +235,15 @@ class WindowAgent(WindowTier):
     name = "df-agent"
     title = "DeepFreeze window, a second tier and an agent"
 
-    @property
-    def agent_directory(self) -> Path:
-        return self.directory.with_name("agent")
-
     def options(self) -> dict[str, Any]:
-        return {**super().options(), "agent": str(self.agent_directory)}
+        return {**super().options(), "agent": str(agent_place(self.directory))}
 
     def close(self) -> None:
         super().close()
-        command = [sys.executable, "-m", "deepfreeze", "agent", "--drain"]
-        command += ["--directory", str(self.agent_directory)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        place = agent_place(self.directory)
+        command = [sys.executable, "-m", "deepfreeze", "agent", "--drain", "--directory"]
+        subprocess.run([*command, str(place)], check=True, stdout=subprocess.DEVNULL)
+        shutil.rmtree(place)
 
 
 class AfterUpdate(Window):

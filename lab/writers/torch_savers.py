@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, asy
 from torch.nn import Parameter
 
 import deepfreeze as df
-from lab.measure.files import sync_directory
+from lab.measure.files import agent_place, sync_directory
 from lab.writers.saver import ArraySaver, DeepFreezeSaver, Pending
 from lab.writers.values import Array
 
@@ -53,7 +53,7 @@ class DeepFreezeAgent(DeepFreeze):
     """With an agent beside the run."""
 
     def agent_of(self, directory: Path) -> str:
-        return str(directory.with_name("agent"))
+        return str(agent_place(directory))
 
     def save(self, directory: Path, step: int) -> Pending:
         assert self.checkpointer is not None

@@ -1,5 +1,6 @@
 """Every fault for every saver, one after the other. What can't be run has its reason instead."""
 
+import shutil
 import subprocess
 import tempfile
 import time
@@ -16,6 +17,7 @@ from lab.faults.disk import EXT4, XFS, FileSystem, MissingError, keep_mounts_to_
 from lab.faults.nursery import HungError, Nursery, NurseryError
 from lab.faults.state import Judge, layout
 from lab.faults.subject import Subject, Trial, Trials
+from lab.measure.files import agent_place
 from lab.writers.menu import WITH_AGENT, Entry
 from lab.writers.values import Values
 
@@ -141,6 +143,7 @@ class Campaign:
             with tempfile.TemporaryDirectory(prefix="run-", dir=self.place) as place:
                 subject = Subject(entry, nursery, judge, random, Path(place))
                 self._collect(result, fault, subject)
+                shutil.rmtree(agent_place(subject.place / "run"), ignore_errors=True)
         counts = Counter(trial.outcome for trial in result.trials)
         shown = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
         why = result.error or (f"LEFT OUT: {result.left_out}" if result.left_out else "")
