@@ -343,6 +343,22 @@ CheckpointInfo candidate(Checkpointer& run, std::uint64_t step) {
   return *found;
 }
 
+TEST_F(EngineTest, ARunThatTookThePlaceOfAnotherIsRead) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  {
+    auto other = Checkpointer::open(root_ / "other", {});
+    ASSERT_TRUE(other);
+    save_durably(*other, 5);
+  }
+  fs::rename(run_dir(), root_ / "away");
+  fs::rename(root_ / "other", run_dir());
+  const auto found = run.candidates();
+  ASSERT_TRUE(found) << found.error().message();
+  ASSERT_EQ(found->size(), 1U);
+  EXPECT_EQ(found->front().step, 5U);
+}
+
 TEST_F(EngineTest, RestoringWhileAnotherProcessSavesDoesNotFenceIt) {
   Checkpointer trainer = open();
   save_durably(trainer, 1);

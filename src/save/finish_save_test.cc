@@ -389,6 +389,9 @@ TEST(Handover, FactsThatMakeNoSenseAreRefused) {
   EXPECT_NE(refused(R"({"files":[{"header_bytes":4096,"begin":2,"end":1}])" + rest)
                 .find("ends before it begins"),
             std::string::npos);
+  EXPECT_NE(refused(R"({"files":[{"header_bytes":1099511627776,"begin":1,"end":2}])" + rest)
+                .find("header is too long"),
+            std::string::npos);
 }
 
 // Power goes while the save is finished: the checkpoint is there whole, or it is not there.

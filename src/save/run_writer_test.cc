@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "manifest/commit.h"
+#include "save/restored_points.h"
 #include "support/code_of.h"
 #include "support/sim_disk.h"
 
@@ -33,6 +34,10 @@ class RunWriterTest : public testing::Test {
 
   SimDisk disk_;
 };
+
+TEST(RestoredPoints, ARunThatWasNotRestoredHasNone) {
+  EXPECT_FALSE(restored_point("0123456789abcdef").has_value());
+}
 
 TEST_F(RunWriterTest, WhatIsPreparedAfterARollbackDoesNotUndoIt) {
   RunWriter writer = open();
