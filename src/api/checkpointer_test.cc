@@ -343,16 +343,39 @@ CheckpointInfo candidate(Checkpointer& run, std::uint64_t step) {
   return *found;
 }
 
+// Another run, with a checkpoint of that step, takes the place of the open one.
+void replace_run(const fs::path& place, std::uint64_t step) {
+  const fs::path other = place.parent_path() / "other";
+  {
+    auto run = Checkpointer::open(other, {});
+    ASSERT_TRUE(run);
+    save_durably(*run, step);
+  }
+  fs::rename(place, place.parent_path() / "away");
+  fs::rename(other, place);
+}
+
+TEST_F(EngineTest, NothingIsSavedIntoARunThatTookThePlaceOfAnother) {
+  Checkpointer run = open();
+  save_durably(run, 1);
+  ASSERT_TRUE(run.continue_from(candidate(run, 1)));
+  save_durably(run, 2);  // of generation 2: the other run's first would be no obstacle
+  replace_run(run_dir(), 5);
+  const Status refused = save(run, 6).wait(Level::kDurable, kDeadline);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), ErrorCode::kFenced);
+  EXPECT_NE(refused.error().message().find("another run"), std::string::npos);
+  EXPECT_EQ(steps_of(run_dir()), std::vector<std::uint64_t>{5});
+  State restored;
+  ASSERT_TRUE(restore_newest(run, restored.targets()));
+  EXPECT_EQ(restored, state_at(5));
+  save_durably(run, 6);
+}
+
 TEST_F(EngineTest, ARunThatTookThePlaceOfAnotherIsRead) {
   Checkpointer run = open();
   save_durably(run, 1);
-  {
-    auto other = Checkpointer::open(root_ / "other", {});
-    ASSERT_TRUE(other);
-    save_durably(*other, 5);
-  }
-  fs::rename(run_dir(), root_ / "away");
-  fs::rename(root_ / "other", run_dir());
+  replace_run(run_dir(), 5);
   const auto found = run.candidates();
   ASSERT_TRUE(found) << found.error().message();
   ASSERT_EQ(found->size(), 1U);
