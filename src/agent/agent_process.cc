@@ -1,12 +1,12 @@
 #include "agent/agent_process.h"
 
 #include <sched.h>
-#include <sys/resource.h>
 
 #include <cstring>
 #include <tuple>
 
 #include "base/log.h"
+#include "base/named_threads.h"
 #include "base/try.h"
 #include "ipc/background.h"
 
@@ -15,10 +15,8 @@ namespace {
 
 constexpr const char* kLogFile = "agent.log";
 
-// Training comes first; and an agent that a pinned trainer has started shall not share its core.
-void step_aside() {
-  constexpr int kNice = 10;
-  std::ignore = ::setpriority(PRIO_PROCESS, 0, kNice);
+// An agent that a pinned trainer has started shall not share its core.
+void leave_the_trainers_cores() {
   cpu_set_t all;
   std::memset(&all, 0xff, sizeof(all));  // the kernel takes those that it may use
   std::ignore = ::sched_setaffinity(0, sizeof(all), &all);
@@ -56,6 +54,7 @@ Status start_agent_in_background(AgentServerSettings settings) {
   const auto serve_on = [&]() -> Status {
     if (!server) return {};
     step_aside();
+    leave_the_trainers_cores();
     const Status served = serve(*server, signals.get());
     server.reset();  // the process ends without unwinding
     return served;

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <system_error>
+#include <tuple>
 
 #include "base/log.h"
 
@@ -16,6 +19,12 @@ void enter_own_thread(const std::string& name) {
   ::sigfillset(&blocked);
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) ::sigdelset(&blocked, own);
   ::pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+}
+
+void step_aside() {
+  constexpr int kNice = 10;
+  // Of the thread alone, on Linux.
+  std::ignore = ::setpriority(PRIO_PROCESS, 0, std::max(kNice, ::getpriority(PRIO_PROCESS, 0)));
 }
 
 std::vector<std::jthread> start_threads(std::size_t count, const std::string& name,

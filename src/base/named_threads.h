@@ -15,6 +15,10 @@ namespace deepfreeze {
 // EFBIG and does not end the program.
 void enter_own_thread(const std::string& name);
 
+// Lets training go first: from here on the calling thread, and those that it starts, have a
+// niceness of 10 at least. Their cores stay those that the user has chosen.
+void step_aside();
+
 // Starts threads named `name` (15 characters at most) that each run `body`; the vector's destructor
 // joins them. If the system refuses some of them, the vector is shorter than `count` and a warning
 // is logged: the caller must be able to do the work alone. `body` must not throw.

@@ -97,6 +97,7 @@ bool Flusher::await_work(Worker& worker) {
 
 void Flusher::work(std::size_t number) {
   enter_own_thread("df-flush");
+  step_aside();
   while (await_work(*workers_[number])) {
     const std::uint64_t wakes = wakes_of(number);
     note_pass(number, wakes, try_pass(number));

@@ -1,6 +1,7 @@
 #include "tiering/flusher.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cerrno>
 #include <thread>
@@ -492,6 +493,27 @@ TEST_F(FlusherTest, AFlushThatComesLateDeletesNoCommittedCopy) {
   EXPECT_EQ(late.error().code(), ErrorCode::kGone);
   EXPECT_TRUE(has_committed(disk_, saved));
   EXPECT_EQ(broken_tier(disk_, run_.run_id()), "");
+}
+
+// Notes the niceness of the threads that use it.
+class NiceVfs final : public PassingVfs {
+ public:
+  using PassingVfs::PassingVfs;
+  Result<std::vector<DirEntry>> list(std::string_view name) override {
+    nice = ::getpriority(PRIO_PROCESS, 0);
+    return PassingVfs::list(name);
+  }
+  std::atomic<int> nice{0};
+};
+
+TEST_F(FlusherTest, TrainingGoesFirst) {
+  NiceVfs tier(disk_);
+  const int own = ::getpriority(PRIO_PROCESS, 0);
+  run_.save(1);
+  const auto flusher = start(several(far(tier)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(tier.nice.load(), std::max(own, 10));
+  EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), own);
 }
 
 TEST_F(FlusherTest, ATierThatIsOverIsLookedAtAgainAfterAClaim) {
