@@ -42,6 +42,7 @@ QUESTIONS = {
     "window-resnet50-every-step": "What does a save after every step cost ResNet-50?",
     "window-resnet50-every-4th": "And a save at every 4th step?",
     "window-resnet50-torch-save": "And beside `torch.save` with a sync?",
+    "window-tiers": "What do a second tier and an agent add?",
     "window-others-every-step": "What does a save after every step cost other networks?",
     "storage-big": "What do a save and a restore cost by themselves, of large states?",
     "growth": "How do these costs grow with bytes and with the number of tensors?",

@@ -226,6 +226,7 @@ TEST_F(EngineTest, AClosedOneRefusesEveryCall) {
   expect_refused(run.continue_from(info));
   expect_refused(run.save({.step = 2, .tensors = state.table()}));
   expect_refused(run.begin_capture(state.table()));
+  expect_refused(run.drain(kDeadline));
 }
 
 TEST_F(EngineTest, PrewarmDoesNotTakeTheMemoryOfASaveInFlight) {

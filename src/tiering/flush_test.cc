@@ -79,6 +79,16 @@ TEST_F(FlushTest, AFileOfAnotherStepIsRefused) {
   EXPECT_EQ(broken_tier(far_, run_.run_id()), "");
 }
 
+TEST_F(FlushTest, AFileThatIsLongerThanItsManifestSaysIsRefused) {
+  const Manifest saved = run_.save(1);
+  const std::string path = path_in_run(saved, saved.files.front().name);
+  near_.plant(path, near_.contents(path).value() + std::string(kPageBytes, '\0'));
+  const Status flushed = flush_to(near_, saved, store_);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kCorrupt);
+  EXPECT_NE(flushed.error().message().find("the manifest says"), std::string::npos);
+}
+
 // Of the same attempt, and sound by itself: only the manifest tells.
 TEST_F(FlushTest, AFileInThePlaceOfItsNeighbourIsRefused) {
   const Manifest saved = run_.save(1, 2);
