@@ -90,7 +90,7 @@ void look_at_tiers(const DoctorArguments& arguments, const Console& console, Vis
     if (tier.listing) nearer.push_back(*tier.listing);
     visit.complaints.insert(visit.complaints.end(), tier.complaints.begin(), tier.complaints.end());
   }
-  std::ranges::stable_sort(visit.complaints, {}, &Complaint::weight);
+  visit.complaints = heaviest_first(visit.complaints);
 }
 
 // Reports the changes even if the run can't be read any more.

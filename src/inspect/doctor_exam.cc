@@ -65,7 +65,8 @@ void add_faults(const OpenedRun& run, const AttemptState& attempt, const ExamSet
   }
 }
 
-// Complaints of one weight keep the order of the survey.
+}  // namespace
+
 std::vector<Complaint> heaviest_first(const std::vector<Complaint>& complaints) {
   std::vector<Complaint> sorted;
   for (const Weight weight : {Weight::kFault, Weight::kDebris, Weight::kNote}) {
@@ -74,8 +75,6 @@ std::vector<Complaint> heaviest_first(const std::vector<Complaint>& complaints) 
   }
   return sorted;
 }
-
-}  // namespace
 
 std::vector<Complaint> remembered_faults(const std::vector<LastReading>& readings) {
   std::vector<Complaint> complaints;

@@ -32,6 +32,9 @@ struct Complaint {
   std::vector<std::string> tensors = {};
 };
 
+// Those of one weight keep their order.
+[[nodiscard]] std::vector<Complaint> heaviest_first(const std::vector<Complaint>& complaints);
+
 struct ExamSettings {
   bool read_all = false;  // all data too, not only names, records and headers
 };
