@@ -66,8 +66,9 @@ Status put_manifest(const Manifest& manifest, const std::string& text, TierStore
   DF_TRY(const std::string there, read_file(to.view(), path, kManifestBytesMax));
   if (there == text) return {};
   // One of another step or run is no outcome of this attempt.
-  const AttemptName name{manifest.point.step, manifest.point.attempt_id};
-  if (read_manifest(to.view(), name, manifest.run_id)) {
+  const auto other = decode_manifest(there);
+  if (other && other->run_id == manifest.run_id && other->point.step == manifest.point.step &&
+      other->point.attempt_id == manifest.point.attempt_id) {
     return fail(ErrorCode::kCorrupt,
                 fmt::format("{} has another outcome already", to.view().path_of(path)));
   }

@@ -365,6 +365,39 @@ TEST_F(FlushTest, AManifestOfAnotherStepOnTheTierIsReplaced) {
   EXPECT_TRUE(has_committed(far_, second));
 }
 
+// One read of a file fails.
+class UnreadableOnceVfs final : public PassingVfs {
+ public:
+  UnreadableOnceVfs(Vfs& disk, std::string file, int read)
+      : PassingVfs(disk), file_(std::move(file)), left_(read) {}
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    if (name == file_ && --left_ == 0) return fail(ErrorCode::kIo, "it can't be read now");
+    return PassingVfs::open_read(name, access);
+  }
+
+ private:
+  const std::string file_;
+  int left_;
+};
+
+TEST_F(FlushTest, AnotherOutcomeOfTheAttemptStaysThoughItCantBeRead) {
+  constexpr int kReadsMax = 4;
+  const Manifest saved = run_.save(1);
+  const std::string path = path_in_run(saved, kManifestFile);
+  Manifest aborted = saved;
+  aborted.outcome = Outcome::kAborted;
+  aborted.files.clear();
+  const std::string outcome = encode_manifest(aborted);
+  ASSERT_EQ(text_of(flush_to(near_, saved, store_)), "");
+  far_.plant(path, outcome);
+  for (int read = 0; read <= kReadsMax; ++read) {  // 0: none fails
+    UnreadableOnceVfs disk(far_, path, read);
+    VfsTierStore store(disk);
+    EXPECT_FALSE(flush_to(near_, saved, store));
+    EXPECT_EQ(far_.contents(path), outcome) << "read " << read;
+  }
+}
+
 TEST_F(FlushTest, ADeletedAttemptIsGone) {
   const Manifest saved = run_.save(1);
   run_.save(2);
