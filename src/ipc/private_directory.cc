@@ -31,7 +31,10 @@ std::filesystem::path default_agent_directory() {
   if (const char* runtime = variable("XDG_RUNTIME_DIR")) {
     return std::filesystem::path(runtime) / "deepfreeze";
   }
-  return std::filesystem::temp_directory_path() / fmt::format("deepfreeze-{}", ::geteuid());
+  std::error_code failed;  // $TMPDIR may name a directory of an earlier job
+  auto temporary = std::filesystem::temp_directory_path(failed);
+  if (failed) temporary = "/tmp";
+  return temporary / fmt::format("deepfreeze-{}", ::geteuid());
 }
 
 Status make_private_directory(const std::filesystem::path& path) {

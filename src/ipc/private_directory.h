@@ -9,7 +9,7 @@
 namespace deepfreeze {
 
 // $DEEPFREEZE_AGENT_DIR; else $XDG_RUNTIME_DIR/deepfreeze; else deepfreeze-<uid> in the directory
-// for temporary files ($TMPDIR).
+// for temporary files ($TMPDIR if it is there, or /tmp).
 [[nodiscard]] std::filesystem::path default_agent_directory();
 
 // Makes it with mode 0700, or accepts it as it is. kUnsupported if it is a link, or belongs to

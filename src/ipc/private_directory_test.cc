@@ -51,6 +51,9 @@ TEST(PrivateDirectory, TheEnvironmentChoosesIt) {
   const ScopedDir dir;
   const std::string own = "deepfreeze-" + std::to_string(::geteuid());
   EXPECT_EQ(default_agent_directory(), std::filesystem::temp_directory_path() / own);
+  ::setenv("TMPDIR", (dir.path() / "of-an-earlier-job").c_str(), 1);
+  EXPECT_EQ(default_agent_directory(), std::filesystem::path("/tmp") / own);
+  ::unsetenv("TMPDIR");
   ::setenv("XDG_RUNTIME_DIR", dir.path().c_str(), 1);
   EXPECT_EQ(default_agent_directory(), dir.path() / "deepfreeze");
   const auto elsewhere = dir.path() / "elsewhere";
