@@ -9,14 +9,11 @@
 #include "base/fail_point.h"
 #include "manifest/commit.h"
 #include "manifest/retention.h"
-#include "support/passing_vfs.h"
+#include "tiering/flusher_fixture.h"
 #include "tiering/merged_run.h"
-#include "tiering/tiers_fixture.h"
 
 namespace deepfreeze {
 namespace {
-
-constexpr std::chrono::seconds kDeadline{60};  // for waits that must not hang
 
 // A tier that can be switched off: every call of its then fails.
 class SwitchedVfs final : public PassingVfs {
@@ -71,96 +68,6 @@ class SwitchedVfs final : public PassingVfs {
   std::atomic<std::uint64_t> stuck_step_{0};
   std::atomic<bool>* is_gone_ = nullptr;
 };
-
-class FlusherTest : public testing::Test {
- protected:
-  FlusherTest() {
-    set_log_sink([this](std::string_view line) {
-      const std::lock_guard lock(log_mutex_);
-      log_.emplace_back(line);
-    });
-  }
-  ~FlusherTest() override { set_log_sink({}); }
-
-  FarTier far(Vfs& vfs, Keep keep = {}, std::optional<std::uint64_t> every = {}) {
-    return {.place = "far",
-            .store = std::make_unique<VfsTierStore>(vfs),
-            .every = every,
-            .keep = std::move(keep)};
-  }
-  Flusher::Settings settings(std::vector<FarTier> tiers) {
-    return {.open_near = [this]() -> Result<std::unique_ptr<Vfs>> {
-              return std::make_unique<PassingVfs>(near_);
-            },
-            .near_keep = near_keep_,
-            .tiers = std::move(tiers),
-            .generation = [this] { return generation_.load(); },
-            .awaited =
-                [this](std::size_t tier) {
-                  const std::lock_guard lock(log_mutex_);
-                  return tier == 0 ? awaited_ : std::vector<AttemptName>();
-                },
-            .tell =
-                [this](const AttemptName& name, std::size_t, Flusher::Fate fate, std::string_view) {
-                  const std::lock_guard lock(log_mutex_);
-                  (fate == Flusher::Fate::kCommitted ? arrived_ : left_out_).push_back(name.step);
-                  std::erase(awaited_, name);
-                }};
-  }
-  std::shared_ptr<Flusher> start(std::vector<FarTier> tiers) {
-    return Flusher::start(settings(std::move(tiers)));
-  }
-  Manifest save_awaited(std::uint64_t step) {
-    const Manifest saved = run_.save(step);
-    const std::lock_guard lock(log_mutex_);
-    awaited_.push_back(name_of(saved));
-    return saved;
-  }
-  template <class... Tiers>
-  std::vector<FarTier> several(Tiers... tiers) {
-    std::vector<FarTier> all;
-    (all.push_back(std::move(tiers)), ...);
-    return all;
-  }
-  std::vector<std::uint64_t> arrived() {
-    const std::lock_guard lock(log_mutex_);
-    return arrived_;
-  }
-  std::vector<std::uint64_t> left_out() {
-    const std::lock_guard lock(log_mutex_);
-    return left_out_;
-  }
-  std::size_t logged(std::string_view part) {
-    const std::lock_guard lock(log_mutex_);
-    return static_cast<std::size_t>(std::ranges::count_if(
-        log_, [&](const std::string& line) { return line.find(part) != std::string::npos; }));
-  }
-  static std::vector<std::uint64_t> steps_on(Vfs& tier) {
-    std::vector<std::uint64_t> steps;
-    const RunListing listing = read_run(tier).value();
-    for (const AttemptState& attempt : listing.attempts) {
-      if (attempt.committed()) steps.push_back(attempt.name.step);
-    }
-    return steps;
-  }
-
-  SimDisk near_;
-  SimDisk disk_;
-  NearRun run_{near_};
-
- private:
-  std::mutex log_mutex_;
-  std::vector<std::string> log_;
-  std::vector<std::uint64_t> arrived_;
-  std::vector<std::uint64_t> left_out_;
-  std::vector<AttemptName> awaited_;
-
- protected:
-  Keep near_keep_;
-  std::atomic<std::uint64_t> generation_{0};
-};
-
-using Steps = std::vector<std::uint64_t>;
 
 TEST_F(FlusherTest, WhatLiesOnTheNearTierArrivesNewestFirst) {
   for (std::uint64_t step = 1; step <= 3; ++step) save_awaited(step);
@@ -292,22 +199,6 @@ TEST_F(FlusherTest, ACopyThatDoesNotVerifyHoldsUpNoOther) {
   EXPECT_EQ(drained.error().code(), ErrorCode::kCorrupt) << drained.error().message();
   EXPECT_EQ(steps_on(disk_), Steps{1});
   EXPECT_EQ(logged("does not verify"), 1U);
-}
-
-TEST_F(FlusherTest, ABadCopyIsMendedFromTheNextTier) {
-  const Manifest saved = run_.save(1, 2);
-  const auto flusher = start(several(far(disk_)));
-  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  for (const bool on_far : {false, true}) {
-    SimDisk& disk = on_far ? disk_ : near_;
-    ASSERT_TRUE(
-        disk.flip_bit(path_in_run(saved, saved.files[1].name), 8 * (saved.files[1].bytes - 10)));
-    ASSERT_NE(broken_tier(disk, run_.run_id()), "");
-    flusher->mend({.manifest = saved, .file = saved.files[1], .bad = on_far ? 1U : 0U});
-    EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
-    EXPECT_EQ(broken_tier(disk, run_.run_id()), "");
-  }
-  EXPECT_EQ(logged("mended"), 2U);
 }
 
 TEST_F(FlusherTest, ATierThatIsContinuedElsewhereIsLeftAlone) {
@@ -627,108 +518,6 @@ TEST_F(FlusherTest, StepsThatItsRulesLeaveOutAreTold) {
   ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
   EXPECT_EQ(arrived(), (Steps{4, 3}));
   EXPECT_EQ(left_out(), (Steps{1, 2}));
-}
-
-TEST_F(FlusherTest, AManifestThatRotsOnTheFirstTierIsMended) {
-  const Manifest saved = run_.save(1);
-  const auto flusher = start(several(far(disk_)));
-  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  ASSERT_TRUE(near_.flip_bit(path_in_run(saved, kManifestFile), 99));
-  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  EXPECT_TRUE(has_committed(near_, saved));
-}
-
-TEST_F(FlusherTest, AManifestThatIsLostOnTheFirstTierIsMended) {
-  const Manifest saved = run_.save(1, 2);
-  const std::string text = near_.contents(path_in_run(saved, kManifestFile)).value();
-  const auto flusher = start(several(far(disk_)));
-  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  ASSERT_TRUE(near_.remove_file(path_in_run(saved, kManifestFile)));
-  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  EXPECT_EQ(near_.contents(path_in_run(saved, kManifestFile)), text);
-}
-
-// A deletion ends without files.
-TEST_F(FlusherTest, AManifestIsNotPutBackWithoutItsFiles) {
-  const Manifest saved = run_.save(1, 2);
-  run_.save(2);
-  const auto flusher = start(several(far(disk_)));
-  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  ASSERT_TRUE(near_.remove_file(path_in_run(saved, kManifestFile)));
-  ASSERT_TRUE(near_.remove_file(path_in_run(saved, saved.files[1].name)));
-  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  EXPECT_FALSE(near_.contents(path_in_run(saved, kManifestFile)));
-}
-
-// The first listing of each look misses both names of a manifest that is just being renamed; the
-// next one may fail.
-class RenamingVfs final : public PassingVfs {
- public:
-  enum class Next : std::uint8_t { kIsWhole, kFails };
-  RenamingVfs(Vfs& disk, std::string directory, Next next)
-      : PassingVfs(disk), directory_(std::move(directory)), next_(next) {}
-  Result<std::vector<DirEntry>> list(std::string_view name) override {
-    const bool is_next = name == directory_ && has_missed_;
-    if (is_next && next_ == Next::kFails) return fail(ErrorCode::kIo, "it can't be listed");
-    auto entries = PassingVfs::list(name);
-    if (entries && name == directory_ && !std::exchange(has_missed_, true)) {
-      std::erase_if(*entries,
-                    [](const DirEntry& entry) { return entry.name == kDeletedManifestFile; });
-    }
-    return entries;
-  }
-
- private:
-  const std::string directory_;
-  const Next next_;
-  bool has_missed_ = false;
-};
-
-TEST_F(FlusherTest, AManifestIsNotPutBackBesideTheMarkOfADeletion) {
-  using Next = RenamingVfs::Next;
-  const Manifest saved = run_.save(1, 2);
-  run_.save(2);
-  const std::string directory = attempt_dir_name(name_of(saved));
-  std::atomic<Next> next = Next::kIsWhole;
-  Flusher::Settings one = settings(several(far(disk_)));
-  one.open_near = [&]() -> Result<std::unique_ptr<Vfs>> {
-    return std::make_unique<RenamingVfs>(near_, directory, next.load());
-  };
-  const auto flusher = Flusher::start(std::move(one));
-  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  ASSERT_TRUE(near_.rename_no_replace(path_in_run(saved, kManifestFile),
-                                      directory + "/" + std::string(kDeletedManifestFile)));
-  for (const Next each : {Next::kIsWhole, Next::kFails}) {
-    next = each;
-    ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-    EXPECT_FALSE(near_.contents(path_in_run(saved, kManifestFile)));
-  }
-}
-
-TEST_F(FlusherTest, ADeletedAttemptIsNotMendedBackIntoBeing) {
-  const Manifest saved = run_.save(1);
-  run_.save(2);
-  const auto flusher = start(several(far(disk_)));
-  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  ASSERT_TRUE(remove_attempt(near_, name_of(saved)));
-  flusher->mend({.manifest = saved, .file = saved.files[0], .bad = 0});
-  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
-  EXPECT_FALSE(near_.contents(path_in_run(saved, saved.files[0].name)));
-}
-
-TEST_F(FlusherTest, AGoodCopyInBetweenServesIfTheNearestIsBad) {
-  const Manifest saved = run_.save(1);
-  SimDisk second;
-  {
-    const auto one = start(several(far(disk_)));
-    ASSERT_EQ(text_of(one->drain(kDeadline)), "");
-    one->stop();
-  }
-  ASSERT_TRUE(
-      near_.flip_bit(path_in_run(saved, saved.files[0].name), 8 * (saved.files[0].bytes - 10)));
-  const auto both = start(several(far(disk_), far(second)));
-  EXPECT_EQ(text_of(both->drain(kDeadline)), "");
-  EXPECT_EQ(steps_on(second), Steps{1});
 }
 
 TEST_F(FlusherTest, StopEndsASlowCopyAtOnce) {
