@@ -302,9 +302,11 @@ Status Checkpointer::Impl::take_room(const SaveRequest& request) {
   const auto patience =
       waits ? std::min(options.busy_wait_max, kWaitMax) : std::chrono::milliseconds{0};
   const auto deadline = Monotonic::now() + patience;
-  std::uint64_t bytes = 0;
-  for (const Tensor& tensor : request.tensors) bytes += tensor.data.size();
-  DF_TRY_VOID(room.await(*vfs, bytes, [this] { return in_flight(); }, deadline));
+  if (room.is_bounded()) {
+    std::uint64_t bytes = 0;
+    for (const Tensor& tensor : request.tensors) bytes += tensor.data.size();
+    DF_TRY_VOID(room.await(*vfs, bytes, [this] { return in_flight(); }, deadline));
+  }
   if (take_arena(deadline)) return {};
   return fail(ErrorCode::kBusy, "the save before it did not finish in time");
 }

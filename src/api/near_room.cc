@@ -25,7 +25,7 @@ Status check_bytes_max(const Options& options) {
               "Without tiers, and a rule in keep, there are none: give both, or no bytes_max");
 }
 
-// A run that can't be listed has room: the save itself will tell what is wrong.
+// A run that can't be listed has room: the save itself will tell the reason.
 std::optional<NearRoom::Need> NearRoom::unmet(Vfs& near, std::uint64_t bytes,
                                               const InFlight& in_flight) const {
   const std::optional<SaveBytes> other = in_flight();  // first: it may be committed meanwhile
@@ -51,7 +51,7 @@ Status NearRoom::refuse(const Need& need, Vfs& near) {
 
 Status NearRoom::await(Vfs& near, std::uint64_t bytes, const InFlight& in_flight,
                        Monotonic::time_point deadline) {
-  if (!bytes_max_ || !flusher_) return {};
+  if (!is_bounded()) return {};
   std::chrono::milliseconds pause = kLookPauseMin;
   while (flusher_->is_behind()) {
     const std::optional<Need> need = unmet(near, bytes, in_flight);

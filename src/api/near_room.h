@@ -29,6 +29,9 @@ class NearRoom {
   NearRoom(std::optional<std::uint64_t> bytes_max, std::shared_ptr<Flusher> flusher)
       : bytes_max_(bytes_max), flusher_(std::move(flusher)) {}
 
+  // Otherwise there is always room, and await() need not be called.
+  [[nodiscard]] bool is_bounded() const { return bytes_max_.has_value() && flusher_ != nullptr; }
+
   // Waits for room for `bytes` until `deadline`, but not for tiers that all fail. kBusy: there is
   // none; the first time in a row this is logged. Lists the directory while a tier is behind.
   using InFlight = std::function<std::optional<SaveBytes>()>;

@@ -16,12 +16,6 @@
 namespace deepfreeze {
 namespace {
 
-std::uint64_t total_bytes(const Manifest& manifest) {
-  std::uint64_t bytes = 0;
-  for (const ManifestFile& file : manifest.files) bytes += file.bytes;
-  return bytes;
-}
-
 // The run and the committed manifest that `info` names, read anew, on each tier that has it.
 struct Located {
   std::vector<std::unique_ptr<Vfs>> tiers;  // nearest first
@@ -81,7 +75,7 @@ CheckpointInfo describe(Vfs& vfs, const Manifest& manifest) {
           .save_index = point.save_index,
           .attempt_id = point.attempt_id,
           .wall_micros = manifest.annotations.wall_micros,
-          .bytes = total_bytes(manifest),
+          .bytes = stored_bytes(manifest),
           .world_size = manifest.world_size,
           .path = vfs.path_of(attempt_dir_name({point.step, point.attempt_id})),
           .metrics = manifest.annotations.metrics,

@@ -180,6 +180,12 @@ Result<GenerationRecord> decode_generation(std::string_view text) {
   return within("generation record", generation_of(text));
 }
 
+std::uint64_t stored_bytes(const Manifest& manifest) {
+  std::uint64_t sum = 0;
+  for (const ManifestFile& file : manifest.files) sum += file.bytes;
+  return sum;
+}
+
 std::string encode_manifest(const Manifest& manifest) {
   JsonWriter json = begin_record("manifest", manifest.run_id);
   json.members("outcome", manifest.outcome == Outcome::kCommitted ? "committed" : "aborted");

@@ -68,6 +68,8 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
+[[nodiscard]] std::uint64_t stored_bytes(const Manifest& manifest);  // of all its files
+
 [[nodiscard]] std::string encode_run(const RunRecord& record);
 [[nodiscard]] Result<RunRecord> decode_run(std::string_view text);
 [[nodiscard]] std::string encode_generation(const GenerationRecord& record);

@@ -12,15 +12,6 @@
 namespace deepfreeze {
 namespace {
 
-Complaint complaint_of(const DoctorWords& words, std::string place, std::string detail) {
-  return {.kind = words.kind,
-          .weight = words.weight,
-          .place = std::move(place),
-          .detail = std::move(detail),
-          .means = words.means,
-          .remedy = std::string(words.remedy)};
-}
-
 // Whether --repair would get so far as to read the data.
 std::string repair_outlook(const OpenedRun& run, const AttemptName& name) {
   const auto plan = plan_repair(*run.vfs, run.listing, name);

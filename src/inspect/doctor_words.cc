@@ -69,6 +69,15 @@ constexpr DoctorWords kRememberedFault{
 
 }  // namespace
 
+Complaint complaint_of(const DoctorWords& words, std::string place, std::string detail) {
+  return {.kind = words.kind,
+          .weight = words.weight,
+          .place = std::move(place),
+          .detail = std::move(detail),
+          .means = words.means,
+          .remedy = std::string(words.remedy)};
+}
+
 const DoctorWords& words_for(OddityKind kind) {
   switch (kind) {
     case OddityKind::kRunFileMissing:

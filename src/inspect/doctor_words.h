@@ -14,6 +14,9 @@ struct DoctorWords {
   std::string_view remedy;
 };
 
+[[nodiscard]] Complaint complaint_of(const DoctorWords& words, std::string place,
+                                     std::string detail);
+
 [[nodiscard]] const DoctorWords& words_for(OddityKind kind);
 [[nodiscard]] const DoctorWords& words_for_damaged_checkpoint();
 [[nodiscard]] const DoctorWords& words_for_unread_checkpoint();

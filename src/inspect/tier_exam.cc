@@ -52,15 +52,6 @@ constexpr DoctorWords kCopyDiffers{
     "tier_copy_differs", kFault, "one of the two was changed after its commit",
     "verify --deep on both; delete the directory of the bad one, then flush or fetch"};
 
-Complaint tier_complaint(const DoctorWords& words, std::string place, std::string detail = {}) {
-  return {.kind = words.kind,
-          .weight = words.weight,
-          .place = std::move(place),
-          .detail = std::move(detail),
-          .means = words.means,
-          .remedy = std::string(words.remedy)};
-}
-
 void reword(Complaint& complaint, const DoctorWords& words) {
   complaint.kind = words.kind;
   complaint.weight = words.weight;
@@ -110,9 +101,9 @@ void complain_of_missing(TierState& state) {
   const std::string newest =
       state.newest_step ? fmt::format("step {}", *state.newest_step) : "none";
   Complaint complaint =
-      tier_complaint(state.newest_step ? kTierBehind : kTierEmpty, state.path,
-                     fmt::format("{} checkpoints are not there; the newest there is {}",
-                                 state.behind.count, newest));
+      complaint_of(state.newest_step ? kTierBehind : kTierEmpty, state.path,
+                   fmt::format("{} checkpoints are not there; the newest there is {}",
+                               state.behind.count, newest));
   complaint.bytes = state.behind.bytes;
   state.complaints.push_back(std::move(complaint));
 }
@@ -124,9 +115,9 @@ void look_at_space(const std::vector<RunListing>& nearer, TierState& state) {
   const std::uint64_t needed = stored_bytes(all.front());
   if (*state.free_bytes >= needed) return;
   state.complaints.push_back(
-      tier_complaint(kTierFull, state.path,
-                     fmt::format("{} bytes are free, and the newest checkpoint has {}",
-                                 *state.free_bytes, needed)));
+      complaint_of(kTierFull, state.path,
+                   fmt::format("{} bytes are free, and the newest checkpoint has {}",
+                               *state.free_bytes, needed)));
 }
 
 void compare_copies(const std::vector<RunListing>& nearer, TierState& state) {
@@ -137,7 +128,7 @@ void compare_copies(const std::vector<RunListing>& nearer, TierState& state) {
       if (other == listing.attempts.end() || !other->committed() || *other->manifest == manifest) {
         continue;
       }
-      state.complaints.push_back(tier_complaint(
+      state.complaints.push_back(complaint_of(
           kCopyDiffers, state.path + "/" + attempt_dir_name(name_of(manifest)),
           fmt::format("its manifest lists {} bytes, and that of a nearer copy {}, or other files",
                       stored_bytes(manifest), stored_bytes(*other->manifest))));
@@ -150,7 +141,7 @@ void look_inside_tier(OpenedRun tier, const std::vector<RunListing>& nearer,
                       const ExamSettings& settings, const Watch& watch, TierState& state) {
   const auto found = survey_run(*tier.vfs, tier.listing);
   if (!found) {
-    state.complaints.push_back(tier_complaint(kTierUnread, state.path, found.error().message()));
+    state.complaints.push_back(complaint_of(kTierUnread, state.path, found.error().message()));
     return;
   }
   for (Complaint& complaint : examine(tier, *found, settings, watch)) {
@@ -172,7 +163,7 @@ TierState examine_tier(const OpenedRun& run, const std::vector<RunListing>& near
                        const ExamSettings& settings, const Watch& watch) {
   TierState state{.path = place.path, .free_bytes = place.free_bytes};
   const auto complain = [&](const DoctorWords& words, const std::string& detail) {
-    state.complaints.push_back(tier_complaint(words, state.path, detail));
+    state.complaints.push_back(complaint_of(words, state.path, detail));
   };
   if (!place.vfs) {
     complain(kTierUnreachable, place.vfs.error().message());

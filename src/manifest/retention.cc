@@ -96,9 +96,7 @@ std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep
 std::uint64_t manifest_bytes(const RunListing& listing, const AttemptName& name) {
   const auto found = std::ranges::find(listing.attempts, name, &AttemptState::name);
   if (found == listing.attempts.end() || !found->manifest) return 0;
-  std::uint64_t bytes = 0;
-  for (const ManifestFile& file : found->manifest->files) bytes += file.bytes;
-  return bytes;
+  return stored_bytes(*found->manifest);
 }
 
 }  // namespace

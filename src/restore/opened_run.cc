@@ -13,10 +13,4 @@ Result<OpenedRun> open_run(const std::string& path) {
   return OpenedRun{.path = path, .vfs = std::move(vfs), .listing = std::move(listing)};
 }
 
-std::uint64_t stored_bytes(const Manifest& manifest) {
-  std::uint64_t sum = 0;
-  for (const ManifestFile& file : manifest.files) sum += file.bytes;
-  return sum;
-}
-
 }  // namespace deepfreeze

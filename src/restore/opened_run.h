@@ -18,6 +18,4 @@ struct OpenedRun {
 // kNotFound if there is no run; the message says so.
 [[nodiscard]] Result<OpenedRun> open_run(const std::string& path);
 
-[[nodiscard]] std::uint64_t stored_bytes(const Manifest& manifest);  // of all its files
-
 }  // namespace deepfreeze

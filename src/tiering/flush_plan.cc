@@ -36,12 +36,6 @@ RunListing with_all_meant(std::span<const TierSeen> nearer, const TierSeen& tier
   return all;
 }
 
-std::uint64_t bytes_of(const Manifest& manifest) {
-  std::uint64_t bytes = 0;
-  for (const ManifestFile& file : manifest.files) bytes += file.bytes;
-  return bytes;
-}
-
 }  // namespace
 
 bool has_rule(const Keep& keep) { return keep.last || keep.every || keep.best; }
@@ -93,7 +87,7 @@ NearUse near_use(const RunListing& near, const Keep& keep, std::span<const Attem
   const std::vector<AttemptName> released = expired(near, keep);
   NearUse use;
   for (const Manifest& manifest : newest_first(near)) {
-    const std::uint64_t bytes = bytes_of(manifest);
+    const std::uint64_t bytes = stored_bytes(manifest);
     if (use.bytes == 0) use.newest_bytes = bytes;
     use.bytes += bytes;
     const AttemptName name = name_of(manifest);
