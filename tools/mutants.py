@@ -232,7 +232,7 @@ def main(arguments: list[str]) -> int:
         for verdict in examine(wanted, programs, options.jobs):
             show(verdict)
             verdicts.append(verdict)
-    finally:  # an interrupted run keeps what it found out, and --again tries the rest
+    finally:  # an interrupted run keeps its verdicts, and --again tries the rest
         if options.json is not None:
             write(options.json, [*known, *verdicts])
     unnoticed = [verdict for verdict in verdicts if not verdict.noticed_by]

@@ -245,7 +245,7 @@ def test_a_captured_save_outlives_its_process_with_an_agent(
 ) -> None:
     figures = smoke[0]
     assert outcomes_of(figures, "df-agent", CAPTURED) == {state.KEPT: QUICK.kills}
-    # Whoever waits for the save has nothing to lose, and without an agent nobody goes on with it.
+    # A saver that waits has nothing to lose, and without an agent nobody goes on with the save.
     assert outcomes_of(figures, "torch-save", CAPTURED) == {state.KEPT: QUICK.kills}
     assert set(outcomes_of(figures, "df", CAPTURED)) <= {state.KEPT, state.LOST}
     (row,) = (one for one in figures["rows"] if one["saver"] == "df-agent")

@@ -40,7 +40,7 @@ struct TierSeen {
 // has them.
 [[nodiscard]] std::vector<AttemptName> held_on(std::span<const TierSeen> tiers, std::size_t number);
 
-// What committed attempts take on the first tier. `held` are those that a farther tier waits for.
+// The space of committed attempts on the first tier. `held`: those that a farther tier waits for.
 struct NearUse {
   std::uint64_t bytes = 0;
   std::uint64_t held_bytes = 0;    // of those that the first tier's rules let go, and that are held

@@ -23,7 +23,7 @@ FLIPPED, MISSING, CUT, OTHER = "bit flipped", "missing", "cut off", "another ste
 SECONDS = 60.0  # for waits that must not hang
 
 Files: TypeAlias = dict[str, bytes]  # by path within a tier
-Damage: TypeAlias = tuple[str, str]  # of which part, and of what kind
+Damage: TypeAlias = tuple[str, str]  # its part and its kind
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Result:
 
 
 def restore(tiers: list[Path], wanted: int) -> tuple[df.RestoreReport | None, list[str]]:
-    """The report, and what is wrong with the values. Returns when the tiers are mended."""
+    """The report, and the faults of the values. Returns when the tiers are mended."""
     state = other_state()
     with opened(*tiers) as ckpt:
         step = ckpt.restore(state)
@@ -122,7 +122,7 @@ def broken_by_all(master: Master, fault: Fault, _: int, place: Path) -> list[str
 
 
 def reason(master: Master, fault: Fault) -> list[str]:
-    """Parts of what the report must say: the file, and the fault in it."""
+    """Parts of the report's reason: the file, and the fault in it."""
     if fault.part == "manifest":
         other = "it is of attempt" if fault.kind == OTHER else "manifest: "
         return [master.manifest, other]

@@ -35,7 +35,7 @@ class FarPlace:
             raise NotHereError(str(cause)) from cause
 
     def unmount(self) -> None:
-        """Those who have it open keep it, as with a lazy unmount."""
+        """Processes that have it open keep it, as with a lazy unmount."""
         call("unmount", libc.umount2(os.fsencode(self._mounted), MNT_DETACH))
 
     def mount(self) -> None:
@@ -73,7 +73,7 @@ class FarPlace:
         fill(self._ballast, -DISK_BYTES)
 
     def stay_full(self) -> None:
-        """Takes what has become free; nothing if it is not full on purpose."""
+        """Takes the space that has become free; nothing if it is not full on purpose."""
         if self._ballast.exists():
             self.fill()
 

@@ -32,8 +32,8 @@ from .trainer import EndedError
 MODULE = "tests.faults.tier_outage"
 SHORTER = 20  # outages of the other ways take this part of the first one's time
 QUIET = 10  # so does the time without an outage, before and after
-SECONDS_MAX = 120.0  # for whatever must happen at all
-# The longest save(), whatever its tiers do: a few milliseconds, and a busy machine.
+SECONDS_MAX = 120.0  # for each event that must happen at all
+# The longest save(), in any state of its tiers: a few milliseconds, and a busy machine.
 SAVE_SECONDS_MAX = 1.0
 # Beside those that rules name: the one that is being saved, the one that is being deleted.
 ATTEMPTS_MORE = 3
@@ -44,7 +44,7 @@ CLOCK_NS = 20_000_000  # by which the time of a file may be behind
 WARNINGS = ("checkpoints wait to be copied to", "old checkpoints stay on")
 MIB = 1 << 20
 
-Line = dict[str, Any]  # what the trainer says of a step
+Line = dict[str, Any]  # the trainer's report of a step
 
 
 class Trainer:

@@ -180,7 +180,7 @@ TIERED = ("df-tier", "df-agent")
 
 
 def levels(study: Study) -> Iterator[Finding]:
-    """What a second tier, and an agent with it, add to the run time."""
+    """The run time that a second tier adds, and that an agent adds to it."""
     found = split(measured(study, "frequency"), "framework", "workload", "interval")
     for (_, workload, interval), groups in found.items():
         there = {group.text("writer"): group for group in groups}
