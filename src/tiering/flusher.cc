@@ -121,21 +121,21 @@ void Flusher::note_pass(std::size_t number, std::uint64_t wakes, const Status& d
   {
     const std::lock_guard lock(mutex_);
     TierReport& report = worker.report;
-    report.copying.reset();
+    const auto copied = std::exchange(report.copying, std::nullopt);
     report.bytes_sent = 0;
     worker.progressed = Monotonic::now();
     if (done) {
-      report.error.reset();
-      report.is_over = false;
-      worker.pause = kFlushPauseMin;
+      worker.failed_copy.reset();
+      worker.recover();
       worker.has_work = worker.wakes != wakes;
     } else if (done.error().code() == ErrorCode::kGone) {  // the next look does without it
       worker.next_try = Monotonic::now() + kFlushPauseMin;
     } else if (done.error().code() != ErrorCode::kCancelled) {
       const bool is_over = is_final(done.error());
-      is_news = !report.error || (is_over && !report.is_over);
+      is_news = !std::exchange(worker.is_told, true) || (is_over && !report.is_over);
       report.is_over = is_over;
       report.error = done.error();
+      worker.failed_copy = copied;
       ++report.failures;
       worker.next_try = Monotonic::now() + worker.pause;
       worker.pause = std::min(2 * worker.pause, kFlushPauseMax);
@@ -217,8 +217,9 @@ Status Flusher::pass(std::size_t number) {
   while (!is_stopping()) {
     DF_TRY(Round round, begin_round(number));
     if (number == 0) mend_all(*round.near);
-    DF_TRY_VOID(look(round));
-    const std::vector<Manifest> waiting = due(round);
+    const Status looked = look(round);
+    const std::vector<Manifest> waiting = due(round);  // counted while the tier is away, too
+    DF_TRY_VOID(looked);
     tell_awaited(round, waiting);
     const Status brought = bring_all(round, waiting);
     collect(round);  // after a failure, too: it may have been for want of space
@@ -243,12 +244,15 @@ Status Flusher::look_only(const Round& round, std::size_t number) {
 
 std::vector<Manifest> Flusher::due(const Round& round) const {
   std::vector<Manifest> waiting = waiting_for(seen(round.listing), round.number + 1);
-  const std::lock_guard lock(mutex_);
-  TierReport& report = workers_[round.number]->report;
-  std::erase_if(report.unreadable, [&](const AttemptName& name) {
+  const auto is_gone = [&](const AttemptName& name) {
     return std::ranges::none_of(
         waiting, [&](const Manifest& manifest) { return name_of(manifest) == name; });
-  });
+  };
+  const std::lock_guard lock(mutex_);
+  Worker& worker = *workers_[round.number];
+  TierReport& report = worker.report;
+  std::erase_if(report.unreadable, is_gone);
+  if (worker.failed_copy && is_gone(*worker.failed_copy)) worker.failed_copy.reset();
   std::erase_if(waiting, [&](const Manifest& manifest) {
     return is_among(report.unreadable, name_of(manifest));
   });
@@ -338,6 +342,7 @@ void Flusher::note_brought(std::size_t number, const Manifest& manifest) {
   worker.listing = std::move(listing);
   worker.report.copying.reset();
   ++worker.report.committed;
+  worker.recover();
   for (std::size_t farther = number + 1; farther < workers_.size(); ++farther) {
     workers_[farther]->give_work();
   }

@@ -146,9 +146,18 @@ class Flusher {
     Monotonic::time_point next_try{};
     Monotonic::time_point progressed = Monotonic::now();  // bytes, or the end of a pass
     std::chrono::milliseconds pause = kFlushPauseMin;
+    std::optional<AttemptName> failed_copy = {};  // that waits, and failed last
+    bool is_told = false;                         // the user, of this absence of the tier
     bool has_ended = false;
     std::thread thread;
 
+    // Something went well. A pass may take as long as training goes on, so its end is not awaited.
+    void recover() {
+      report.error.reset();
+      report.is_over = false;
+      pause = kFlushPauseMin;
+      if (!failed_copy) is_told = false;
+    }
     void give_work() {
       if (!has_work) progressed = Monotonic::now();  // an idle tier is not a failing one
       has_work = true;

@@ -115,6 +115,63 @@ TEST_F(FlusherTest, ATierThatIsDownIsToldOnceAndCaughtUpLater) {
   EXPECT_EQ(flusher->held(read_run(near_).value()).size(), 1U);
 }
 
+// A training that saves as fast as the tier copies never lets a pass come to its end.
+TEST_F(FlusherTest, ATierThatIsBackIsNotFailingThoughStepsStillWait) {
+  SwitchedVfs switched(disk_);
+  switched.turn(false);
+  const AttemptName oldest = name_of(run_.save(1));
+  for (std::uint64_t step = 2; step <= 3; ++step) run_.save(step);
+  const auto flusher = start(several(far(switched)));
+  ASSERT_FALSE(flusher->drain(std::chrono::milliseconds(400)));
+  EXPECT_FALSE(is_among(flusher->held(read_run(near_).value()), oldest));
+  EXPECT_EQ(flusher->reports().front().waiting, 3U);
+  ASSERT_TRUE(flusher->reports().front().error);
+  switched.stick_at(2);
+  switched.turn(true);
+  while (flusher->reports().front().committed == 0) std::this_thread::yield();
+  EXPECT_FALSE(flusher->reports().front().error);
+  EXPECT_TRUE(is_among(flusher->held(read_run(near_).value()), oldest));
+  switched.turn(false);
+  switched.stick_at(0);
+  ASSERT_FALSE(flusher->drain(std::chrono::milliseconds(400)));
+  EXPECT_EQ(logged("the tier is down"), 2U);  // another outage
+  switched.turn(true);
+  EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
+}
+
+// The tier takes no directory for one step.
+class PickyVfs final : public PassingVfs {
+ public:
+  using PassingVfs::PassingVfs;
+  Status make_dir(std::string_view name) override {
+    if (parse_attempt_dir_name(name)->step != refused_step) return PassingVfs::make_dir(name);
+    return fail(ErrorCode::kIo, "it refuses the step");
+  }
+  std::atomic<std::uint64_t> refused_step{1};
+};
+
+TEST_F(FlusherTest, AStepThatFailsAgainAndAgainIsToldOnceThoughOthersArrive) {
+  PickyVfs picky(disk_);
+  const AttemptName refused = name_of(run_.save(1));
+  const auto flusher = start(several(far(picky)));
+  for (std::uint64_t step = 2; step <= 4; ++step) {
+    ASSERT_FALSE(flusher->drain(std::chrono::milliseconds(300)));
+    run_.save(step);
+    flusher->wake();
+  }
+  ASSERT_FALSE(flusher->drain(std::chrono::milliseconds(300)));
+  EXPECT_EQ(steps_on(disk_), (Steps{2, 3, 4}));
+  EXPECT_TRUE(flusher->reports().front().error);
+  EXPECT_EQ(logged("it refuses the step"), 1U);
+  // Once it is deleted, the next failure is another one.
+  ASSERT_TRUE(remove_attempt(near_, refused));
+  picky.refused_step = 5;
+  for (std::uint64_t step = 5; step <= 6; ++step) run_.save(step);
+  ASSERT_FALSE(flusher->drain(std::chrono::milliseconds(300)));
+  EXPECT_EQ(steps_on(disk_), (Steps{2, 3, 4, 6}));
+  EXPECT_EQ(logged("it refuses the step"), 2U);
+}
+
 TEST_F(FlusherTest, ADrainThatGivesUpDoesNotWaitForATierThatIsDown) {
   SwitchedVfs switched(disk_);
   switched.turn(false);
