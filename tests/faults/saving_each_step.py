@@ -1,6 +1,6 @@
 """A training that saves at each step, and tells of each: `python -m tests.faults.saving_each_step`.
 
-For tier_outage. It ends, as a training does, when its standard input does.
+For tier_outage. It ends when its standard input does, and pauses when it is told to.
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ import deepfreeze as df
 
 KEPT_NEAR = 2
 KEPT_FAR = 20
-STEP_SECONDS = 0.05
+STEP_SECONDS = 0.05  # at least
+PACE_SECONDS_MAX = 10.0
+END, HOLD, NOTHING = b"", b"h", b"nothing"
+HELD_FOR = 3  # checkpoints that arrive
 WIDTH = 256
 CLOSE_SECONDS = 60.0
 
 
-def is_told_to_end() -> bool:
-    return bool(select.select([sys.stdin], [], [], 0)[0])
+def told() -> bytes:
+    """END, HOLD, or nothing yet."""
+    if not select.select([sys.stdin], [], [], 0)[0]:
+        return NOTHING
+    return os.read(sys.stdin.fileno(), 1)
 
 
 def attempts_in(run: Path) -> int:
@@ -43,6 +49,27 @@ def bytes_in(run: Path) -> int:
     return found
 
 
+def let_the_tier_follow(ckpt: df.Checkpointer, committed: int) -> None:
+    """While the tier is there, a step lasts until two more checkpoints have arrived, or all have.
+
+    Otherwise a disk that is slower than the training would never get an older one.
+    """
+    until = time.monotonic() + PACE_SECONDS_MAX
+    while time.monotonic() < until:
+        (status,) = ckpt.tier_status()
+        if status.error is not None or status.waiting <= 1 or status.committed >= committed + 2:
+            return
+        time.sleep(0.005)
+
+
+def wait_for_arrivals(ckpt: df.Checkpointer) -> None:
+    """The order in which they arrive is to be told, also if the next steps come quicker."""
+    until = time.monotonic() + CLOSE_SECONDS
+    arrived = ckpt.tier_status()[0].committed + HELD_FOR
+    while ckpt.tier_status()[0].committed < arrived and time.monotonic() < until:
+        time.sleep(0.005)
+
+
 def train(near: Path, far: Path) -> None:
     torch.manual_seed(1)
     torch.set_num_threads(1)
@@ -52,7 +79,9 @@ def train(near: Path, far: Path) -> None:
     tier = df.tier(far, keep=df.keep(last=KEPT_FAR), close_seconds=CLOSE_SECONDS)
     with df.Checkpointer(near, keep=df.keep(last=KEPT_NEAR), tiers=[tier]) as ckpt:
         step = 0
-        while not is_told_to_end():
+        while (word := told()) != END:
+            if word == HOLD:
+                wait_for_arrivals(ckpt)
             step += 1
             until = time.monotonic() + STEP_SECONDS
             optimizer.zero_grad()
@@ -76,6 +105,7 @@ def train(near: Path, far: Path) -> None:
             }
             print(json.dumps(said), flush=True)
             time.sleep(max(0.0, until - time.monotonic()))
+            let_the_tier_follow(ckpt, status.committed)
         ckpt.wait()
         ckpt.drain(CLOSE_SECONDS)
         (status,) = ckpt.tier_status()

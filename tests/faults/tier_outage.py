@@ -3,8 +3,9 @@
 Its disk is unmounted, and for shorter times moved away, replaced by a file, read-only, full; then
 it comes back. Meanwhile no save fails, one warning is logged, and the nearer tier holds no more
 checkpoints than the rules of both name. Afterwards the newest goes first, and all that waited
-arrives. Exit status 1 otherwise. The times of save() are printed, beside those of a control: the
-same training at the same time, whose tier is never away.
+arrives. The training pauses once the tier is back, until three checkpoints have arrived: so their
+order can be told on a slow machine, too. Exit status 1 otherwise. The times of save() are printed,
+beside those of a control: the same training at the same time, whose tier is never away.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.e2e.command import conclude, make_parser, scratch
 
 from .block_disk import NotHereError, have_mounts_of_our_own
 from .far_place import WAYS, FarPlace
-from .saving_each_step import KEPT_FAR, KEPT_NEAR
+from .saving_each_step import HOLD, KEPT_FAR, KEPT_NEAR
 from .trainer import EndedError
 
 MODULE = "tests.faults.tier_outage"
@@ -85,6 +86,12 @@ class Trainer:
         time.sleep(seconds)
         self.wait_until(lambda _: len(self.lines) >= first + steps, f"{steps} steps")
         return self.lines[first:]
+
+    def hold(self) -> None:
+        """It makes no steps until a few checkpoints have arrived at the tier."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(HOLD.decode())
+        self._process.stdin.flush()
 
     def end(self) -> Line:
         assert self._process.stdin is not None
@@ -147,6 +154,7 @@ def go_through(
     trainer.take(max(0.0, seconds - (time.monotonic() - began)))
     outage.seconds = time.monotonic() - began
     outage.during = trainer.lines[first:]
+    trainer.hold()
     returned_ns = time.time_ns() - CLOCK_NS
     come_back(far)
     commits = watch_the_return(trainer, far, returned_ns)
