@@ -41,10 +41,11 @@ class Table:
             tuple[str, str, Sequence[int], str, int, tuple[Sequence[int], Sequence[int]] | None]
         ],
     ) -> None: ...
-    def place(
-        self, addresses: Sequence[int], guards: Sequence[int], devices: Sequence[int]
-    ) -> None:
-        """`devices`: -1 is host memory, else the ordinal of a CUDA device."""
+    def place(self, places: Sequence[tuple[int, int, int, int]]) -> None:
+        """Some entries' numbers, addresses, guards and devices.
+
+        The device -1 is host memory; others are the ordinals of CUDA devices.
+        """
 
 class Target:
     """A contiguous buffer to fill, of the host or of a CUDA device."""
@@ -264,9 +265,49 @@ class RollCall:
     def answer(self, tensors: list[Any]) -> list[Any] | None:
         """Their storages, if all tensors are unchanged."""
 
+class Modules:
+    """A tree of torch's modules, by the objects that it is made of."""
+
+    def __init__(self, modules: list[Any], methods: list[str]) -> None:
+        """All modules, each once and the outermost first, as modules() gives them.
+
+        `methods`: those that give a module's state, unless its own attributes hide them.
+        """
+    def kinds_if_same(self, module: Any) -> set[type] | None:
+        """The types of all modules; None if they consist of other objects than before."""
+    def values_if_same(
+        self, module: Any, places: Sequence[int]
+    ) -> tuple[list[Any], set[type]] | None:
+        """The values at places, counted through each module's parameters, buffers and modules, and
+        the types of all modules. None as above, and if hooks or own attributes change the state."""
+
 class Contents:
     """Which keys of some dicts refer to which objects."""
 
     def __init__(self, dicts: list[dict[Any, Any]]) -> None: ...
     def are_in(self, dicts: list[dict[Any, Any]]) -> bool:
         """Whether these have the same keys, in the same order, for the same objects by identity."""
+
+# These follow what guards own. They keep numbers, and refer to no object.
+
+class Versions:
+    """Version counters and addresses of tensors."""
+
+    def record(self, tensors: list[Any]) -> None: ...
+    def again(self, tensors: list[Any]) -> Versions:
+        """The present record of as many tensors, which have not moved."""
+    def changed(self, tensors: list[Any]) -> list[int]:
+        """The places of tensors that were written or moved since record()."""
+    def recorded(self) -> list[tuple[int, int]]: ...
+
+class Placed:
+    """Values by identity: as tensors of a list, where they are in it, else by their address."""
+
+    def __init__(self, values: list[Any], tensors: list[Any]) -> None: ...
+    def places(self) -> list[int]:
+        """Each value's place among the tensors; -1 if it is not one of them."""
+    def are(self, values: list[Any], tensors: list[Any]) -> bool:
+        """Whether these values are in the same places, and otherwise the same objects."""
+
+def differing(one: list[Any], other: list[Any]) -> list[int]:
+    """The places at which two lists of one length have different objects."""

@@ -284,8 +284,8 @@ class Checkpointer(Described, Tiered):
     def _captured(self, state: object) -> tuple[Capture, _core.Table, dict[int, Watch]]:
         with paused_gc():
             capture = walk(state, self._memo, self._ranks.rank if self._ranks else None)
-            watches = self._lazy.watch(capture)
-            table = table_of(capture.own_entries(), self._memo)
+            watches, kept = self._lazy.watch(capture)
+            table = table_of(capture.own_entries(), self._memo, kept and capture.follows_table)
             return capture, table, watches
 
     @alone(refused=True)

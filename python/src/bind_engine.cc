@@ -84,21 +84,21 @@ Tensor unplaced_tensor(Form form) {
 // The tensors to save, kept from one save to the next: usually only places and guards change.
 class Table {
  public:
+  // A tensor's number, address, guard and device.
+  using PlaceForm = std::tuple<std::size_t, std::uintptr_t, std::uint32_t, std::int32_t>;
+
   explicit Table(std::vector<Form> forms) {
     tensors.reserve(forms.size());
     for (Form& form : forms) tensors.push_back(unplaced_tensor(std::move(form)));
   }
 
-  void place(const std::vector<std::uintptr_t>& addresses, const std::vector<std::uint32_t>& guards,
-             const std::vector<std::int32_t>& devices) {
-    const std::size_t count = tensors.size();
-    if (addresses.size() != count || guards.size() != count || devices.size() != count) {
-      raise(invalid("a table needs an address, a guard and a device for each of its tensors"));
-    }
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      tensors[i].data = {reinterpret_cast<const std::byte*>(addresses[i]), tensors[i].data.size()};
-      tensors[i].guard = guards[i];
-      tensors[i].device = devices[i];
+  void place(const std::vector<PlaceForm>& places) {
+    for (const auto& [index, address, guard, device] : places) {
+      if (index >= tensors.size()) raise(invalid("a table has no tensor of that number"));
+      Tensor& tensor = tensors[index];
+      tensor.data = {reinterpret_cast<const std::byte*>(address), tensor.data.size()};
+      tensor.guard = guard;
+      tensor.device = device;
     }
   }
 
@@ -354,7 +354,7 @@ void bind_engine(nb::module_& module) {
   bind_handle(module);
   nb::class_<Table>(module, "Table")
       .def(nb::init<std::vector<Form>>(), "forms"_a)
-      .def("place", &Table::place, "addresses"_a, "guards"_a, "devices"_a);
+      .def("place", &Table::place, "places"_a);
   nb::class_<Checkpointer> engine(module, "Engine");
   bind_agreement(engine);
   bind_tiers(module, engine);

@@ -3,13 +3,16 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "contents.h"
 #include "dlpack_exchange.h"
 #include "errors.h"
+#include "python_calls.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -18,58 +21,16 @@ namespace deepfreeze::python {
 namespace {
 
 // Attributes of tensors, interned once; they live as long as the interpreter.
-struct Names {
+struct TensorNames {
   PyObject* dtype = PyUnicode_InternFromString("dtype");
   PyObject* layout = PyUnicode_InternFromString("layout");
   PyObject* device = PyUnicode_InternFromString("device");
   PyObject* is_cpu = PyUnicode_InternFromString("is_cpu");
 };
 
-const Names& names() {
-  static const Names found;
+const TensorNames& tensor_names() {
+  static const TensorNames found;
   return found;
-}
-
-nb::object checked(PyObject* made) {
-  if (made == nullptr) nb::raise_python_error();
-  return nb::steal(made);
-}
-
-nb::object attribute(nb::handle object, PyObject* name) {
-  return checked(PyObject_GetAttr(object.ptr(), name));
-}
-
-// `method`: as its class has it, which spares looking it up for each of thousands.
-nb::object call(const nb::object& method, nb::handle object) {
-  PyObject* self = object.ptr();
-  return checked(PyObject_Vectorcall(method.ptr(), &self, 1, nullptr));
-}
-
-bool truth(const nb::object& value) { return value.ptr() == Py_True; }
-
-std::uint64_t number(const nb::object& value) {
-  const std::uint64_t found = PyLong_AsUnsignedLongLong(value.ptr());
-  if (found == static_cast<std::uint64_t>(-1) && PyErr_Occurred() != nullptr) {
-    nb::raise_python_error();
-  }
-  return found;
-}
-
-bool equal(nb::handle one, nb::handle other) {
-  const int same = PyObject_RichCompareBool(one.ptr(), other.ptr(), Py_EQ);
-  if (same < 0) nb::raise_python_error();
-  return same == 1;
-}
-
-// An exception from an attribute counts as a "no": the tensor may have no memory, for instance.
-template <class Question>
-bool holds(Question question) {
-  try {
-    return question();
-  } catch (nb::python_error& error) {
-    if (!error.matches(PyExc_Exception)) throw;
-    return false;
-  }
 }
 
 // The type and device of each tensor; no tensor's memory is accessed.
@@ -98,20 +59,20 @@ class TensorKinds {
   };
 
   static Kind kind_of(nb::handle tensor) {
-    const bool on_host = truth(attribute(tensor, names().is_cpu));
+    const bool on_host = truth(attribute(tensor, tensor_names().is_cpu));
     return {.type = nb::borrow(tensor.type()),
-            .dtype = attribute(tensor, names().dtype),
-            .layout = attribute(tensor, names().layout),
-            .device = on_host ? nb::none() : attribute(tensor, names().device)};
+            .dtype = attribute(tensor, tensor_names().dtype),
+            .layout = attribute(tensor, tensor_names().layout),
+            .device = on_host ? nb::none() : attribute(tensor, tensor_names().device)};
   }
 
   static bool matches(const Kind& kind, nb::handle tensor) {
     if (!tensor.type().is(kind.type)) return false;
-    const bool on_host = truth(attribute(tensor, names().is_cpu));
-    return attribute(tensor, names().dtype).is(kind.dtype) &&
-           attribute(tensor, names().layout).is(kind.layout) &&
+    const bool on_host = truth(attribute(tensor, tensor_names().is_cpu));
+    return attribute(tensor, tensor_names().dtype).is(kind.dtype) &&
+           attribute(tensor, tensor_names().layout).is(kind.layout) &&
            (on_host ? kind.device.is_none()
-                    : equal(attribute(tensor, names().device), kind.device));
+                    : equal(attribute(tensor, tensor_names().device), kind.device));
   }
 
   std::vector<Kind> kinds_;
@@ -120,11 +81,16 @@ class TensorKinds {
 // The place and form of each tensor's elements in host memory. A tensor that still matches has not
 // changed its kind either.
 class RollCall {
+  static constexpr std::size_t kObjectsAhead = 12;
+  static constexpr std::size_t kPlacesAhead = 8;
+  static constexpr std::size_t kLineBytes = 64;
+  static constexpr std::size_t kLinesOfPart = 3;
+
  public:
   explicit RollCall(const nb::list& tensors)
       : tensor_(nb::module_::import_("torch").attr("Tensor")),
         nbytes_(nb::module_::import_("torch").attr("UntypedStorage").attr("nbytes")) {
-    for (const nb::handle tensor : tensors) places_.push_back(place_of(tensor));
+    for (const nb::handle tensor : tensors) note(tensor);
   }
 
   // Returns the tensors' storages if all lie in their old places, else none.
@@ -133,6 +99,7 @@ class RollCall {
     const bool all = holds([&] {
       if (tensors.size() != places_.size()) return false;
       for (std::size_t i = 0; i < places_.size(); ++i) {
+        fetch_ahead(tensors, i);
         const nb::handle tensor = tensors[i];
         if (!tensor.type().is(places_[i].type) || !lies_at(places_[i], tensor)) return false;
         nb::object storage = call(tensor_.untyped_storage, tensor);
@@ -156,15 +123,37 @@ class RollCall {
     const DLPackExchange* exchange;
     nb::object is_neg, is_conj, untyped_storage;
   };
-  struct Place {
+  struct Place {      // one cache line
     nb::handle type;  // torch's own, which outlive this
     const void* data = nullptr;
+    std::uint64_t storage_bytes = 0;
+    std::array<const char*, 2> parts{};  // the tensor and its storage, in C++: only to be fetched
     DLDevice device{};
     DLDataType dtype{};
-    std::uint64_t storage_bytes = 0;
-    std::vector<std::int64_t> steps;  // shape, then strides
-    bool is_lazy = false;             // a negation or conjugate that is not carried out yet
+    std::uint32_t steps = 0;  // where its shape and then its strides begin
+    std::int32_t ndim = 0;
+    bool is_lazy = false;  // a negation or conjugate that is not carried out yet
   };
+
+  // A state's tensors are cold after a step of training, and lie all over the memory.
+  void fetch_ahead(const nb::list& tensors, std::size_t i) const {
+    if (i + kObjectsAhead < places_.size()) {
+      __builtin_prefetch(nb::handle(tensors[i + kObjectsAhead]).ptr());
+    }
+    if (i + kPlacesAhead < places_.size()) {
+      for (const char* part : places_[i + kPlacesAhead].parts) {
+        for (std::size_t line = 0; line < kLinesOfPart; ++line) {
+          __builtin_prefetch(part + line * kLineBytes);
+        }
+      }
+    }
+  }
+
+  // torch's own attribute for it; null where it has none.
+  static const char* address_in_cpp(nb::handle object) {
+    if (PyObject_HasAttrString(object.ptr(), "_cdata") == 0) return nullptr;
+    return reinterpret_cast<const char*>(number(object.attr("_cdata")));
+  }
 
   [[nodiscard]] DLTensor look_at(nb::handle tensor) const {
     DLTensor found{};
@@ -177,23 +166,28 @@ class RollCall {
            (dtype.code == kDLComplex && truth(call(tensor_.is_conj, tensor)));
   }
 
-  [[nodiscard]] Place place_of(nb::handle tensor) const {
+  void note(nb::handle tensor) {
     const DLTensor found = look_at(tensor);
-    Place place{
-        .type = tensor.type(), .data = found.data, .device = found.device, .dtype = found.dtype};
-    place.steps.assign(found.shape, found.shape + found.ndim);
-    place.steps.insert(place.steps.end(), found.strides, found.strides + found.ndim);
-    place.storage_bytes = number(call(nbytes_, call(tensor_.untyped_storage, tensor)));
-    place.is_lazy = is_lazy(tensor, found.dtype);
-    return place;
+    const nb::object storage = call(tensor_.untyped_storage, tensor);
+    places_.push_back({.type = tensor.type(),
+                       .data = found.data,
+                       .storage_bytes = number(call(nbytes_, storage)),
+                       .parts = {address_in_cpp(tensor), address_in_cpp(storage)},
+                       .device = found.device,
+                       .dtype = found.dtype,
+                       .steps = static_cast<std::uint32_t>(steps_.size()),
+                       .ndim = found.ndim,
+                       .is_lazy = is_lazy(tensor, found.dtype)});
+    steps_.insert(steps_.end(), found.shape, found.shape + found.ndim);
+    steps_.insert(steps_.end(), found.strides, found.strides + found.ndim);
   }
 
   [[nodiscard]] bool lies_at(const Place& place, nb::handle tensor) const {
     const DLTensor found = look_at(tensor);
-    const std::span steps(place.steps);
-    const auto ndim = static_cast<std::size_t>(found.ndim);
+    if (found.ndim != place.ndim) return false;
+    const auto ndim = static_cast<std::size_t>(place.ndim);
+    const auto steps = std::span(steps_).subspan(place.steps, 2 * ndim);
     return found.data == place.data && found.device == place.device && found.dtype == place.dtype &&
-           2 * ndim == steps.size() &&
            std::ranges::equal(std::span(found.shape, ndim), steps.first(ndim)) &&
            std::ranges::equal(std::span(found.strides, ndim), steps.last(ndim)) &&
            is_lazy(tensor, found.dtype) == place.is_lazy;
@@ -202,69 +196,26 @@ class RollCall {
   Methods tensor_;
   nb::object nbytes_;
   std::vector<Place> places_;
+  std::vector<std::int64_t> steps_;
 };
 
-// The contents of several dicts: which keys map to which objects, by identity.
-class Contents {
+// Several dicts, as Contents knows them.
+class DictContents {
  public:
-  explicit Contents(const nb::list& dicts) {
-    for (const nb::handle each : dicts) add(each);
+  explicit DictContents(const nb::list& dicts) {
+    for (const nb::handle each : dicts) contents_.add(each);
   }
 
-  // Whether these dicts have the same keys, in the same order, for the same values. A new object
-  // with the address of an old one passes: it is in the old one's place.
   [[nodiscard]] bool are_in(const nb::list& dicts) const {
-    if (!is_known_ || dicts.size() != sizes_.size()) return false;
-    std::size_t begin = 0;
-    for (std::size_t i = 0; i < sizes_.size(); ++i) {
-      if (!is_in(dicts[i], begin, sizes_[i])) return false;
-      begin += sizes_[i];
+    if (dicts.size() != contents_.dict_count()) return false;
+    for (std::size_t i = 0; i < dicts.size(); ++i) {
+      if (!contents_.is_in(dicts[i], i)) return false;
     }
     return true;
   }
 
  private:
-  void add(nb::handle dict) {
-    PyObject* key = nullptr;
-    PyObject* value = nullptr;
-    Py_ssize_t at = 0;
-    std::size_t count = 0;
-    for (; PyDict_Next(dict.ptr(), &at, &key, &value) != 0; ++count) {
-      if (!PyUnicode_CheckExact(key)) {  // it may compare as it likes, and is not ours to keep
-        is_known_ = false;
-        return;
-      }
-      keys_.push_back(nb::borrow(key));
-      values_.push_back(value);
-    }
-    sizes_.push_back(count);
-  }
-
-  [[nodiscard]] bool is_in(nb::handle dict, std::size_t begin, std::size_t count) const {
-    // The order of another kind of dict may not be that in which it is walked here.
-    if (!PyDict_CheckExact(dict.ptr()) ||
-        static_cast<std::size_t>(PyDict_Size(dict.ptr())) != count) {
-      return false;
-    }
-    PyObject* key = nullptr;
-    PyObject* value = nullptr;
-    Py_ssize_t at = 0;
-    for (std::size_t i = begin; PyDict_Next(dict.ptr(), &at, &key, &value) != 0; ++i) {
-      if (value != values_[i] || !is_key(keys_[i], key)) return false;
-    }
-    return true;
-  }
-
-  // Nothing of Python's may run while a dict is walked, so only strings are compared by value.
-  static bool is_key(nb::handle known, PyObject* key) {
-    if (known.ptr() == key) return true;
-    return PyUnicode_CheckExact(key) != 0 && PyUnicode_Compare(known.ptr(), key) == 0;
-  }
-
-  bool is_known_ = true;  // strings are its keys
-  std::vector<std::size_t> sizes_;
-  std::vector<nb::object> keys_;
-  std::vector<PyObject*> values_;  // compared, never looked at: they may be gone
+  Contents contents_;
 };
 
 }  // namespace
@@ -276,9 +227,9 @@ void bind_recall(nb::module_& module) {
   nb::class_<RollCall>(module, "RollCall")
       .def(nb::init<const nb::list&>(), "tensors"_a)
       .def("answer", &RollCall::answer, "tensors"_a);
-  nb::class_<Contents>(module, "Contents")
+  nb::class_<DictContents>(module, "Contents")
       .def(nb::init<const nb::list&>(), "dicts"_a)
-      .def("are_in", &Contents::are_in, "dicts"_a);
+      .def("are_in", &DictContents::are_in, "dicts"_a);
 }
 
 }  // namespace deepfreeze::python

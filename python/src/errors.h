@@ -44,6 +44,8 @@ void bind_errors(nanobind::module_& module);
 void bind_best(nanobind::module_& module);
 void bind_checkpoint(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
+void bind_modules(nanobind::module_& module);
 void bind_recall(nanobind::module_& module);
+void bind_watch(nanobind::module_& module);
 
 }  // namespace deepfreeze::python

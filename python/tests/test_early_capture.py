@@ -237,7 +237,7 @@ def test_a_native_handle_that_nobody_has_fails_its_save(run: Path) -> None:
     data = bytearray(os.urandom(1 << 20))
     view = torch.frombuffer(data, dtype=torch.uint8)
     table = _core.Table([("x", "U8", (len(data),), "", len(data), None)])
-    table.place([view.data_ptr()], [1], [-1])
+    table.place([(0, view.data_ptr(), 1, -1)])
     engine = _core.Engine(str(run), profile="latency")
     for step in (1, 2):
         handle = engine.save(step, table, "", {}, {}, {}, confirm=True)
@@ -304,7 +304,7 @@ def test_a_fence_waits_while_another_thread_compares() -> None:
             return super().changed()
 
     weight = torch.randn(4)
-    watch = Slow([("w", weight)])
+    watch = Slow(["w"], [weight])
     window = Window(None, {1: watch}, lambda *_: None)  # type: ignore[arg-type]
     torn: list[str] = []
     comparing = threading.Thread(target=lambda: torn.extend(window.finish()))

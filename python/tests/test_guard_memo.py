@@ -62,14 +62,14 @@ class Attached:
         for entry in capture.entries:
             entry.device = self.device
         found = self.ask(capture)
-        searches, memo = self.searches, self.guards._memo
-        self.guards._memo = None
+        searches, memo, kept = self.searches, self.guards._memo, self.guards._kept
+        self.guards._memo = self.guards._kept = None
         assert self.ask(capture) == found
-        self.searches, self.guards._memo = searches, memo
+        self.searches, self.guards._memo, self.guards._kept = searches, memo, kept
         return found
 
     def ask(self, capture: Capture) -> Answer:
-        watches = self.guards.watch(capture.entries, capture.tensors)
+        watches, _ = self.guards.watch(capture)
         guards = {entry.key: entry.guard for entry in capture.entries}
         watched = {
             number: list(zip(watch._keys, map(id, watch._tensors), strict=True))
@@ -222,6 +222,7 @@ def test_more_than_the_guard_stands_before_has_none(attached: Attached) -> None:
 def test_on_a_device_it_depends_on_whether_hooks_run(attached: Attached) -> None:
     """An update that is replayed from a graph runs none, and so has no fence."""
     attached.device = 0
+    attached.memo = Memo()  # a tensor that goes to a device makes a new entry
     for captured, guard in ((None, 0), (False, 1), (True, 0)):
         if captured is not None:
             attached.guards.note_hook(1, captured)

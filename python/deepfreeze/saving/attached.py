@@ -125,10 +125,15 @@ class LazyCapture:
         self.discard_early()
         self._guards.remove(target)
 
-    def watch(self, capture: Capture) -> dict[int, Watch]:
-        """Gives entries their guards: guarded entries are captured after save() has returned."""
-        self._devices = {entry.device for entry in capture.entries if entry.device != HOST}
-        return self._guards.watch(capture.entries, capture.tensors)
+    def watch(self, capture: Capture) -> tuple[dict[int, Watch], bool]:
+        """Gives entries their guards: guarded entries are captured after save() has returned.
+
+        The tensors to watch, and whether all entries of the capture before have kept their guards.
+        """
+        watches, kept = self._guards.watch(capture)
+        if not kept:
+            self._devices = {entry.device for entry in capture.entries if entry.device != HOST}
+        return watches, kept
 
     @property
     def is_on_devices(self) -> bool:

@@ -18,7 +18,7 @@ from deepfreeze.frameworks.in_use.adapters import adapters_in_use, environment_o
 from deepfreeze.frameworks.in_use.held_objects import HeldObjects, encode_holder
 from deepfreeze.frameworks.in_use.rng import RNG
 from deepfreeze.frameworks.stateful import may_hold, stateful_node
-from deepfreeze.state.contracts import Adapter
+from deepfreeze.state.contracts import Adapter, Block
 from deepfreeze.state.encoder import Encoder
 from deepfreeze.state.entry import Entry
 from deepfreeze.state.memo import Memo
@@ -43,7 +43,12 @@ class Capture:
         self.state = state
         self.memo = Memo() if memo is None else memo
         self.entries: list[Entry] = []
-        self.tensors: list[Sequence[Any]] = []  # each entry's tensors of the framework
+        self._tensors: list[Sequence[Any]] = []  # of each entry outside of the block
+        # Whether the table has the places of the capture before, from which a block is kept.
+        self.follows_table = self.memo.is_placed
+        self.memo.is_placed = False
+        self.block: Block | None = None
+        self.block_begin = 0  # the place of its first entry
         # The owners of that memory, in one flat list: the collector has to visit it.
         self.owners: list[object] = []
         self.keys = KeyTable(rank)
@@ -73,6 +78,21 @@ class Capture:
         self.environment = environment_of(self._adapters)
         # These refer back here: with them only the cyclic collector could free the state.
         del self._encoder, self.direct, self._adapters, self._remembering, self._held
+
+    @property
+    def tensors(self) -> list[Sequence[Any]]:
+        """Each entry's tensors of the framework."""
+        if self.block is None:
+            return self._tensors
+        before, behind = self._tensors[: self.block_begin], self._tensors[self.block_begin :]
+        return [*before, *self.block.tensors_of_entries(), *behind]
+
+    def others(self) -> list[Entry]:
+        """The entries outside of the block."""
+        if self.block is None:
+            return self.entries
+        end = self.block_begin + len(self.block.entries)
+        return self.entries[: self.block_begin] + self.entries[end:]
 
     def own_entries(self) -> list[Entry]:
         """The entries that this rank stores, alone or with others."""
@@ -137,7 +157,13 @@ class Capture:
         self.entries.append(entry)
         self.owners += owners
         self.owners += tensors
-        self.tensors.append(tensors)
+        self._tensors.append(tensors)
+
+    def add_block(self, block: Block) -> None:
+        """Adds many entries, whose owners are added already. One block at most for a capture."""
+        assert self.block is None, "a capture has one block"
+        self.block, self.block_begin = block, len(self.entries)
+        self.entries += block.entries
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
         """The node of a dict that an adapter remembers from the last walk."""
@@ -174,26 +200,29 @@ def walk(state: object, memo: Memo | None = None, rank: int | None = None) -> Ca
         raise make_error(code, f"capture: {cause!r}") from cause
 
 
-def table_of(entries: list[Entry], memo: Memo) -> _core.Table:
-    """The entries, as the engine takes them; the last table again if the entries are alike."""
+def table_of(entries: list[Entry], memo: Memo, kept: bool = False) -> _core.Table:
+    """The entries, as the engine takes them; the last table again if the entries are alike.
+
+    `kept`: the entries that were in the last table, too, have kept their places and guards.
+    """
     table, last = memo.table, memo.entries
-    if table is None or len(entries) != len(last) or not all(map(_are_alike, entries, last)):
+    new = _core.differing(entries, last) if len(entries) == len(last) else None
+    if table is None or new is None or not all(_are_alike(entries[n], last[n]) for n in new):
         table = _core.Table(
             [(e.key, e.dtype, e.shape, e.logical_dtype, e.bytes, e.box) for e in entries]
         )
-    table.place(
-        [e.address for e in entries], [e.guard for e in entries], [e.device for e in entries]
-    )
-    memo.table, memo.entries = table, entries
+        new = None
+    places = range(len(entries)) if new is None or not kept else new
+    table.place([(n, e.address, e.guard, e.device) for n in places for e in (entries[n],)])
+    memo.table, memo.entries, memo.is_placed = table, entries, True
     return table
 
 
 def _are_alike(one: Entry, other: Entry) -> bool:
     """Whether two entries differ in their place and guard at most."""
-    return one is other or (
-        (one.key, one.dtype, one.shape, one.logical_dtype, one.bytes, one.box)
-        == (other.key, other.dtype, other.shape, other.logical_dtype, other.bytes, other.box)
-    )
+    return (one.key, one.dtype, one.shape, one.logical_dtype, one.bytes, one.box) == (
+        other.key, other.dtype, other.shape, other.logical_dtype, other.bytes, other.box,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -11,50 +11,82 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, TypeAlias
 
+from deepfreeze import _core
+from deepfreeze.saving.capture import Capture
 from deepfreeze.state.contracts import Guard, Mode, RollCall
 from deepfreeze.state.entry import HOST, Entry
 
 LAZY_BYTES_MIN = 64 * 1024  # of host memory; less is copied before save() returns
 
 Pairs: TypeAlias = list[tuple[str, Any]]  # keys of entries, with tensors to watch for them
+# The numbers of the guards, whether hooks run at the updates of each, and the keys that are eager.
+Conditions: TypeAlias = tuple[list[int], dict[int, bool], frozenset[str]]
+
+
+def is_worth_a_guard(entry: Entry) -> bool:
+    """Whether it takes longer to copy than to watch.
+
+    On a device even a small copy would hold up the work that follows save().
+    """
+    return entry.bytes >= LAZY_BYTES_MIN or (entry.device != HOST and not entry.is_held)
 
 
 class Watch:
     """Tensors of one guard, and their version counters and addresses when they were recorded."""
 
-    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
-        """Watches tensors, each for the entry with its key."""
-        self._keys = [key for key, _ in pairs]
-        self._tensors = [tensor for _, tensor in pairs]
-        self.record()
+    def __init__(
+        self, keys: list[str], tensors: list[Any], versions: _core.Versions | None = None
+    ) -> None:
+        """Watches tensors, each for the entry with its key. `versions`: record() again if None."""
+        self._keys = keys
+        self._tensors = tensors
+        self._versions = versions or _core.Versions()
+        if versions is None:
+            self.record()
 
     def record(self) -> None:
         """Records the present versions and addresses for the capture."""
-        self._versions, self._places = self._now()
-
-    def _now(self) -> tuple[list[int], list[int]]:
-        tensors = self._tensors
-        return [each._version for each in tensors], [each.data_ptr() for each in tensors]
+        self._versions.record(self._tensors)
 
     def changed(self) -> list[str]:
         """The keys of tensors that were written or moved since record()."""
         try:
-            versions, places = self._now()
+            places = self._versions.changed(self._tensors)
         except Exception:  # swapped with a tensor without memory: counts as a change
             return list(dict.fromkeys(self._keys))
-        if versions == self._versions and places == self._places:
-            return []
-        found = zip(versions, places, strict=True)
-        before = zip(self._versions, self._places, strict=True)
-        return [key for key, a, b in zip(self._keys, found, before, strict=True) if a != b]
+        return [self._keys[place] for place in places]
 
     def same_as(self, other: Watch) -> bool:
         """Whether both watch the same tensors, and found the same versions and addresses."""
         return self._found() == other._found()
 
+    def kept_in(self, tensors: list[Any]) -> KeptWatch | None:
+        """The memo of this watch; None unless all its tensors are in the list."""
+        places = _core.Placed(self._tensors, tensors).places()
+        return None if -1 in places else KeptWatch(self._keys, places, self._versions)
+
     def _found(self) -> set[tuple[str, int, int]]:
         """As a set, since a first walk may find a tensor and its detach(): both are one here."""
-        return set(zip(self._keys, self._versions, self._places, strict=True))
+        recorded = zip(self._keys, self._versions.recorded(), strict=True)
+        return {(key, *version) for key, version in recorded}
+
+
+@dataclass(frozen=True)
+class KeptWatch:
+    """A watch without its tensors: these have places in the list of a block."""
+
+    keys: list[str]
+    places: list[int]
+    versions: _core.Versions  # with the tensors' addresses
+
+    def of(self, tensors: list[Any]) -> Watch:
+        """The watch, if the tensors in the list have not moved."""
+        watched = [tensors[place] for place in self.places]
+        return Watch(self.keys, watched, self.versions.again(watched))
+
+
+def _watch_of(pairs: Pairs) -> Watch:
+    return Watch([key for key, _ in pairs], [tensor for _, tensor in pairs])
 
 
 @dataclass(frozen=True)
@@ -79,7 +111,8 @@ class Guards:
     _all: list[Guard] = field(default_factory=list)
     _numbers: int = 0
     _held: int = 0  # the number for held entries, once there are some: they need no fence
-    _memo: GuardMemo | None = None  # of the last save
+    _memo: GuardMemo | None = None  # of the last save that examined
+    _kept: KeptMemo | None = None  # the same, for a capture with the same entries
 
     def __iter__(self) -> Iterator[Guard]:
         return iter(self._all)
@@ -100,26 +133,25 @@ class Guards:
             guard.detach()
             self._all.remove(guard)
             self._hooked.pop(guard.number, None)
-        self._memo = None
+        self._memo = self._kept = None
 
     def note_hook(self, number: int, captured: bool) -> None:
         """Notes that a hook runs before an update, which may be captured into a graph."""
         self._hooked[number] = self._hooked.get(number, True) and not captured
 
-    def watch(self, entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]) -> dict[int, Watch]:
+    def watch(self, capture: Capture) -> tuple[dict[int, Watch], bool]:
         """Gives entries their guards; returns the tensors to watch for each guard until all is
-        copied.
-
-        `tensors`: for each entry, the tensors whose memory it is.
-        """
+        copied, and whether every entry of a kept block has kept its guard, too."""
+        conditions = self._conditions()
+        known = None if self._kept is None else self._kept.again(capture, conditions, self._all)
+        if known is not None:
+            return known, True
         held: list[Entry] = []
         worth: list[Entry] = []  # a guard
         own: list[Sequence[Any]] = []
-        for entry, each in zip(entries, tensors, strict=True):
+        for entry, each in zip(capture.entries, capture.tensors, strict=True):
             entry.guard = 0
-            # A small entry costs less to copy at once than to watch. On a device even a small copy
-            # would hold up the work that follows save().
-            if entry.bytes < LAZY_BYTES_MIN and (entry.is_held or entry.device == HOST):
+            if not is_worth_a_guard(entry):
                 continue
             if entry.is_held:
                 held.append(entry)
@@ -129,19 +161,21 @@ class Guards:
         watched = self._watch_held(held) if held else {}
         if self._all:
             watched |= self._watch_guarded(worth, own)
-        return {number: Watch(pairs) for number, pairs in watched.items()}
+        watches = {number: _watch_of(pairs) for number, pairs in watched.items()}
+        self._kept = KeptMemo.of(capture, conditions, self._all, watches)
+        return watches, False
+
+    def _conditions(self) -> Conditions:
+        numbers = [guard.number for guard in self._all]
+        return numbers, dict(self._hooked), frozenset(self.eager)
 
     def _watch_guarded(
         self, entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]
     ) -> dict[int, Pairs]:
         """As in the last save, if nothing has changed."""
         owned = [guard.owned() for guard in self._all]
-        numbers = [guard.number for guard in self._all]
         asked = Asked(
-            numbers,
-            dict(self._hooked),
-            frozenset(self.eager),
-            [(entry.key, entry.address, entry.bytes) for entry in entries],
+            self._conditions(), [(entry.key, entry.address, entry.bytes) for entry in entries]
         )
         known = None if self._memo is None else self._memo.again(asked, owned, entries, tensors)
         if known is not None:
@@ -201,10 +235,67 @@ class Found:
 class Asked:
     """The inputs of the answer, except those that the guards' roll calls see."""
 
-    guards: list[int]
-    hooked: dict[int, bool]
-    eager: frozenset[str]
+    conditions: Conditions
     entries: list[tuple[str, int, int]]  # their keys, addresses and sizes
+
+
+@dataclass(frozen=True)
+class KeptMemo:
+    """One answer of Guards.watch(), for captures that keep the block of entries.
+
+    All depends on objects by identity. A tensor of the block is unchanged, as the block is kept.
+    """
+
+    block: list[Entry]  # this list itself
+    conditions: Conditions
+    placed: list[_core.Placed]  # what each guard depends on
+    watched: dict[int, KeptWatch]
+
+    @classmethod
+    def of(
+        cls,
+        capture: Capture,
+        conditions: Conditions,
+        guards: Sequence[Guard],
+        watches: dict[int, Watch],
+    ) -> KeptMemo | None:
+        """The memo of an answer; None if the next one may depend on more than identities."""
+        block = capture.block
+        if block is None or any(map(is_worth_a_guard, capture.others())):
+            return None
+        objects = [guard.objects() for guard in guards]
+        placed = [_core.Placed(each, block.tensors) for each in objects if each is not None]
+        if len(placed) < len(objects):
+            return None
+        for guard, each, at in zip(guards, objects, placed, strict=True):
+            for value, place in zip(each or (), at.places(), strict=True):
+                if place < 0 and guard.is_tensor(value):
+                    return None  # it can move, and nobody has looked at it
+        watched: dict[int, KeptWatch] = {}
+        for number, watch in watches.items():
+            kept = watch.kept_in(block.tensors)
+            if kept is None:
+                return None
+            watched[number] = kept
+        return cls(block.entries, conditions, placed, watched)
+
+    def again(
+        self, capture: Capture, conditions: Conditions, guards: Sequence[Guard]
+    ) -> dict[int, Watch] | None:
+        """The watches, if all is as it was; the entries have their guards already."""
+        block = capture.block
+        if block is None or not block.kept or block.entries is not self.block:
+            return None
+        if conditions != self.conditions or any(map(is_worth_a_guard, capture.others())):
+            return None
+        for guard, placed in zip(guards, self.placed, strict=True):
+            objects = guard.objects()
+            if objects is None or not placed.are(objects, block.tensors):
+                return None
+        try:
+            return {number: watch.of(block.tensors) for number, watch in self.watched.items()}
+        except Exception:  # one that was made in inference mode counts no versions
+            return None
 
 
 @dataclass(frozen=True)

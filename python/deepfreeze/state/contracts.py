@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from deepfreeze.base.names import KeyFilter, KeyTable
@@ -26,6 +27,22 @@ class UnknownTypeError(MismatchError):
     """A registered type is stored that this program has not registered."""
 
 
+@dataclass(frozen=True)
+class Block:
+    """Entries that an adapter adds at once, and the tensors of its framework that they store."""
+
+    entries: list[Entry]
+    tensors: list[Any]
+    members: list[list[int]] | None  # each entry's, by their places; None: one each
+    kept: bool  # it is the same list as in the capture before, with the same entries, unchanged
+
+    def tensors_of_entries(self) -> list[Sequence[Any]]:
+        """Each entry's tensors."""
+        if self.members is None:
+            return [*zip(self.tensors)]
+        return [[self.tensors[place] for place in places] for places in self.members]
+
+
 class Sink(Protocol):
     """The walk of a save, as adapters see it: it takes nodes and entries."""
 
@@ -42,8 +59,11 @@ class Sink(Protocol):
         """The keys that entries have so far."""
 
     entries: list[Entry]
-    tensors: list[Sequence[Any]]  # each entry's tensors of the framework
     owners: list[object]  # keep the entries' memory alive
+
+    @property
+    def tensors(self) -> list[Sequence[Any]]:
+        """Each entry's tensors of the framework."""
 
     def encode(self, value: object, path: str) -> Node:
         """The node of a value that belongs to an object of the state."""
@@ -56,6 +76,9 @@ class Sink(Protocol):
 
     def add(self, entry: Entry, owners: Iterable[object], tensors: Sequence[Any] = ()) -> None:
         """Adds one entry; `owners` and `tensors` keep its memory alive."""
+
+    def add_block(self, block: Block) -> None:
+        """Adds many entries, whose owners are added already. One block at most for a capture."""
 
 
 class Source(Protocol):
@@ -245,6 +268,17 @@ class Guard(ABC):
     def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
         """Tells later whether owned() is unchanged; None if it has to be examined each time."""
         return None
+
+    def objects(self) -> list[Any] | None:
+        """All objects that its answers depend on, in a constant order; None if they can't be told.
+
+        Those that are tensors can move, or be parts of others: is_tensor().
+        """
+        return None
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether one of objects() is a tensor."""
+        return False
 
     @abstractmethod
     def can_watch(self, value: Any) -> bool:

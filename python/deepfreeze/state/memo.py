@@ -20,3 +20,5 @@ class Memo:
         self.held: dict[tuple[int, int], Any] = {}
         self.table: _core.Table | None = None
         self.entries: list[Entry] = []  # of that table
+        # Whether the last walk's entries are in it, with their places.
+        self.is_placed = False

@@ -39,13 +39,19 @@ class OptimizerGuard(Guard):
             self._hooks.append(self._optimizer.register_step_post_hook(Hook(after, number)))
 
     def owned(self) -> list[Any]:
-        owned: list[Any] = []
+        return _locals(self._values())
+
+    def _values(self) -> list[Any]:
+        values: list[Any] = []
         for group in self._optimizer.param_groups:
-            owned += group["params"]
+            values += group["params"]
         for state in self._optimizer.state.values():
             if isinstance(state, dict):
-                owned += state.values()
-        return _locals(owned)
+                values += state.values()
+        return values
+
+    def objects(self) -> list[Any] | None:
+        return self._values() + self._names()
 
     def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
         places = roll_call(_tensors_in(owned))
@@ -58,6 +64,9 @@ class OptimizerGuard(Guard):
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
+
+    def is_tensor(self, value: Any) -> bool:
+        return isinstance(value, Tensor)
 
     def follower_of(self, tensor: Tensor) -> Tensor | None:
         # A fused update bumps the version of the step count, and of nothing else.
@@ -83,12 +92,18 @@ class ModuleGuard(Guard):
     def owned(self) -> list[Any]:
         return _locals(self._module.parameters())
 
+    def objects(self) -> list[Any] | None:
+        return list(self._module.parameters())
+
     def roll_call(self, owned: Sequence[Any]) -> RollCall | None:
         places = roll_call(_tensors_in(owned))
         return None if places is None else _RollCall(owned, list, places)
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)
+
+    def is_tensor(self, value: Any) -> bool:
+        return isinstance(value, Tensor)
 
     def detach(self) -> None:
         """Does nothing: it has no hooks."""

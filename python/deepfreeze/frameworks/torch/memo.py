@@ -17,7 +17,7 @@ from deepfreeze import _core
 from deepfreeze.base.names import Owner
 from deepfreeze.frameworks.torch.recall import Seen, roll_call
 from deepfreeze.frameworks.torch.tensors import Pending, host_copy
-from deepfreeze.state.contracts import Sink
+from deepfreeze.state.contracts import Block, Sink
 from deepfreeze.state.entry import Entry
 from deepfreeze.state.tree import Node
 
@@ -62,7 +62,9 @@ class TensorMemo:
         self._places: list[int] = []  # their last addresses
         self._moved: list[int] = []  # numbers of the tensors that no recall answered for
         self._roll: _core.RollCall | None = None  # of these tensors
-        self._all_alone = False  # each has made the entry of its own number
+        # For each entry its tensors, by number; None if each has made the entry of its own number.
+        self._members: list[list[int]] | None = None
+        self._copied: list[int] = []  # for each entry from a copy on the host, a tensor of it
         self._entries: list[Entry] = []
         self._keys_before: frozenset[str] = frozenset()  # taken before by other adapters
         self._owners: dict[str, Owner] = {}  # of places at which ranks differ
@@ -108,8 +110,16 @@ class TensorMemo:
         self._forms = [*map(_form_of, seen.tensors)]
         self._places = [item.low for item in waiting]
         self._await(seen)
-        self._all_alone = all(each.alone for each in self._known)  # an entry each, in their order
+        self._note_members()
         self._settle()
+
+    def _note_members(self) -> None:
+        self._copied = [*{e.entry: n for n, e in enumerate(self._known) if e.copied}.values()]
+        self._members = None
+        if not all(each.alone for each in self._known):
+            self._members = [[] for _ in self._entries]
+            for number, each in enumerate(self._known):
+                self._members[each.entry].append(number)
 
     def _forget(self) -> None:
         self._known = []
@@ -130,12 +140,10 @@ class TensorMemo:
             return False
         if capture.keys.taken() != self._keys_before or capture.keys.owners != self._owners:
             return False
-        if not self._all_answer(seen) and not self._is_alike(seen):
+        all_answer = self._all_answer(seen)
+        if not all_answer and not self._is_alike(seen):
             return False
-        if self._all_alone:
-            self._add_entries_alone(seen, capture)
-        else:
-            self._add_entries(seen, capture)
+        self._add_entries(seen, capture, kept=all_answer or not seen.moved)
         return True
 
     def _all_answer(self, seen: Seen) -> bool:
@@ -200,34 +208,22 @@ class TensorMemo:
             return True
         return index < len(self._lows) and self._lows[index] < high
 
-    def _add_entries_alone(self, seen: Seen, capture: Sink) -> None:
+    def _add_entries(self, seen: Seen, capture: Sink, kept: bool) -> None:
         for place in seen.moved:  # all other nodes were filled in when they were stored
-            entry = self._entries[place]
-            seen.nodes[place]["k"] = entry.key
-            entry.address = self._places[place]
-        capture.entries += self._entries
-        capture.owners += seen.storages
-        capture.owners += seen.tensors
-        capture.tensors += zip(seen.tensors)
-
-    def _add_entries(self, seen: Seen, capture: Sink) -> None:
-        tensors: list[list[torch.Tensor]] = [[] for _ in self._entries]
-        made = [replace(entry) for entry in self._entries]
-        for node, tensor, low, each in zip(
-            seen.nodes, seen.tensors, self._places, self._known, strict=True
-        ):
+            each, node = self._known[place], seen.nodes[place]
             node["k"] = each.key
             if each.view is not None:
                 node["view"] = each.view
-            tensors[each.entry].append(tensor)
             if each.alone:
-                made[each.entry].address = low
+                self._entries[each.entry].address = self._places[place]
         # Storages too: a tensor may be given another storage while its bytes are copied.
         capture.owners += seen.storages
         capture.owners += seen.tensors
-        for entry in {each.entry for each in self._known if each.copied}:
-            host = host_copy(tensors[entry][0].detach())
-            made[entry].address = host.data_ptr()
+        for place in self._copied:
+            host = host_copy(seen.tensors[place].detach())
+            index = self._known[place].entry
+            self._entries[index] = replace(self._entries[index], address=host.data_ptr())
             capture.owners.append(host)
-        capture.entries += made
-        capture.tensors += tensors
+        capture.add_block(
+            Block(self._entries, seen.tensors, self._members, kept and not self._copied)
+        )

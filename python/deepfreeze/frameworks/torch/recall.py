@@ -9,7 +9,6 @@ them. Objects with methods or hooks of their own are never recalled: these may g
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field
@@ -91,31 +90,23 @@ class Seen:
 class Structure:
     """Which modules and tensors a module is made of, and their names."""
 
-    def __init__(self, module: nn.Module) -> None:
-        modules = list(module.modules())
-        self._modules = [weakref.ref(each) for each in modules]
-        self._contents = _core.Contents(_dicts_of(modules))
+    def __init__(self, modules: list[nn.Module]) -> None:
+        """`modules`: all modules of one, which comes first."""
+        self._modules = _core.Modules(modules, list(_STATE_METHODS))
 
-    def modules(self) -> list[nn.Module]:
-        """Its live modules, each once, the module itself first."""
-        return [each for ref in self._modules if (each := ref()) is not None]
+    def kinds_in(self, module: nn.Module) -> set[type] | None:
+        """The types of all its modules; None if it does not consist of the same objects."""
+        return self._modules.kinds_if_same(module)
 
-    def holds(self, module: nn.Module) -> bool:
-        """Whether the module still consists of the same objects."""
-        modules = self.modules()
-        return (
-            len(modules) == len(self._modules)
-            and modules[0] is module
-            and self._contents.are_in(_dicts_of(modules))
-        )
-
-    def values(self) -> list[Any]:
-        """All parameters, buffers and modules in it, in a constant order."""
-        return [*_values(_dicts_of(self.modules()))]
+    def values_in(self, module: nn.Module, places: list[int]) -> list[Any] | None:
+        """The values at places among _values_of(); None if its state_dict() may give others."""
+        found = self._modules.values_if_same(module, places)
+        return found[0] if found and _use_torchs_methods(found[1]) else None
 
 
-def _dicts_of(modules: list[nn.Module]) -> list[dict[str, Any]]:
-    return [each for m in modules for each in (m._parameters, m._buffers, m._modules)]
+def _values_of(modules: list[nn.Module]) -> list[Any]:
+    """All parameters, buffers and modules that some modules have, in the order of a Structure."""
+    return [*_values([each for m in modules for each in (m._parameters, m._buffers, m._modules)])]
 
 
 class _Tensors:
@@ -171,11 +162,10 @@ class ModuleRecall(_OfTensors):
     """One module that gives its state by torch's own methods, and all of it in tensors."""
 
     def __init__(
-        self, structure: Structure, node: Node, live: list[torch.Tensor], seen: Seen
+        self, modules: list[nn.Module], node: Node, live: list[torch.Tensor], seen: Seen
     ) -> None:
-        self._structure = structure
-        self._hidden = [set(m._non_persistent_buffers_set) for m in structure.modules()]
-        place_of = {id(value): place for place, value in enumerate(structure.values())}
+        self._structure = Structure(modules)
+        place_of = {id(value): place for place, value in enumerate(_values_of(modules))}
         self._places = [place_of[id(tensor)] for tensor in live]
         self._node = node
         self._tensors = _Tensors(live, seen.nodes, seen.paths)
@@ -183,12 +173,12 @@ class ModuleRecall(_OfTensors):
     @classmethod
     def of(cls, module: nn.Module, node: Node, seen: Seen) -> ModuleRecall | None:
         """The recall of a module with its `node` and `seen`; None if the next walk may differ."""
-        structure = Structure(module)
-        if not _gives_its_tensors(structure.modules()):
+        modules = list(module.modules())
+        if not _give_their_tensors(modules):
             return None
         live = list(module.state_dict(keep_vars=True).values())
         nodes = list(node["v"].values())
-        held = {*map(id, structure.values())}
+        held = {*map(id, _values_of(modules))}
         if not held.issuperset(map(id, live)):  # a submodule is hidden from modules()
             return None
         same = len(live) == len(seen) == len(nodes) and all(
@@ -197,29 +187,27 @@ class ModuleRecall(_OfTensors):
                 live, nodes, seen.nodes, seen.tensors, strict=True
             )
         )
-        return cls(structure, node, live, seen) if same else None
+        return cls(modules, node, live, seen) if same else None
 
     def again(self, module: nn.Module) -> tuple[ModuleRecall, Node, Seen] | None:
         """The recall for the next save, the node, and the tensors; None if it needs a walk."""
-        if not self._structure.holds(module):
-            return None
-        modules = self._structure.modules()
-        if not _gives_its_tensors(modules):
-            return None
-        if [m._non_persistent_buffers_set for m in modules] != self._hidden:
-            return None
-        values = self._structure.values()
-        found = self._tensors.again([values[place] for place in self._places])
+        live = self._structure.values_in(module, self._places)
+        found = None if live is None else self._tensors.again(live)
         return found and (self._with(found[0]), self._node, found[1])
 
 
-def _gives_its_tensors(modules: list[nn.Module]) -> bool:
-    """Whether only torch's own methods make up the state_dict()."""
+def _use_torchs_methods(kinds: set[type]) -> bool:
+    """Whether these types of modules have torch's own methods for state_dict()."""
     return all(
         getattr(kind, name) is method and method.__module__ == nn.Module.__module__
-        for kind in {type(module) for module in modules}
+        for kind in kinds
         for name, method in _TORCHS_OWN.items()
-    ) and not any(
+    )
+
+
+def _give_their_tensors(modules: list[nn.Module]) -> bool:
+    """Whether only torch's own methods make up the state_dict()."""
+    return _use_torchs_methods({*map(type, modules)}) and not any(
         m._state_dict_hooks
         or m._state_dict_pre_hooks
         or not vars(m).keys().isdisjoint(_STATE_METHODS)
@@ -315,21 +303,27 @@ class Recalls:
         """The walk is over: forgets the one before."""
         self._last = None
 
-    def _structure(self, module: nn.Module) -> Structure:
-        """The module's structure: the same object while the module is unchanged."""
+    def _structure(self, module: nn.Module) -> tuple[Structure, set[type]]:
+        """The module's structure, the same object while the module is unchanged, and its types."""
         known = self._last._structures.get(id(module)) if self._last else None
-        if known is None or not known.holds(module):
-            known = Structure(module)
+        kinds = None if known is None else known.kinds_in(module)
+        if known is None or kinds is None:
+            modules = list(module.modules())
+            known, kinds = Structure(modules), {*map(type, modules)}
         self._structures[id(module)] = known
-        return known
+        return known, kinds
 
     def parameter_names(self, state: object) -> ParameterNames:
         """The names of parameters in the modules of a state."""
         if self._names is None:
             found = list(modules_in(state, ()))
-            self._places = [(keys, self._structure(module)) for keys, module in found]
+            known_kinds = [self._structure(module) for _, module in found]
+            self._places = [
+                (keys, known) for (keys, _), (known, _) in zip(found, known_kinds, strict=True)
+            ]
+            kinds = set().union(*(each for _, each in known_kinds))
             last = self._last
-            if last and last._places == self._places and _are_named_by_torch(self._places):
+            if last and last._places == self._places and _are_named_by_torch(kinds):
                 known = last._names
                 self._names = known if known is not None and known.hold_in(state) else None
             self._names = self._names or ParameterNames(found)
@@ -354,8 +348,7 @@ class Recalls:
             self._dicts[at] = recall
 
 
-def _are_named_by_torch(places: list[tuple[tuple[str, ...], Structure]]) -> bool:
-    kinds = {type(module) for _, structure in places for module in structure.modules()}
+def _are_named_by_torch(kinds: set[type]) -> bool:
     return all(
         getattr(kind, name) is method for kind in kinds for name, method in _TORCHS_NAMING.items()
     )

@@ -253,10 +253,8 @@ def _store(
     key, owner = capture.keys.take_owned(path)
     entry, placed = entry_of(tensor, key, box)
     entry.is_anothers = owner is Owner.ANOTHER
-    capture.entries.append(entry)
-    capture.tensors.append((tensor,))
     # Keeps the storage too: a tensor may be given another one while its bytes are copied.
-    capture.owners += [placed, placed.untyped_storage(), *more_owners, tensor]
+    capture.add(entry, [placed, placed.untyped_storage(), *more_owners], (tensor,))
     return key
 
 

@@ -1,0 +1,158 @@
+// Recognises a tree of torch's modules by the objects that it is made of.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <cstddef>
+#include <unordered_set>
+#include <vector>
+
+#include "contents.h"
+#include "errors.h"
+#include "python_calls.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace deepfreeze::python {
+namespace {
+
+constexpr std::size_t kDicts = 3;  // of a module: parameters, buffers, modules
+
+struct ModuleNames {
+  std::array<PyObject*, kDicts> dicts = {PyUnicode_InternFromString("_parameters"),
+                                         PyUnicode_InternFromString("_buffers"),
+                                         PyUnicode_InternFromString("_modules")};
+  std::array<PyObject*, 2> hooks = {PyUnicode_InternFromString("_state_dict_hooks"),
+                                    PyUnicode_InternFromString("_state_dict_pre_hooks")};
+  PyObject* left_out = PyUnicode_InternFromString("_non_persistent_buffers_set");
+};
+
+// Interned once; they live as long as the interpreter.
+const ModuleNames& module_names() {
+  static const ModuleNames found;
+  return found;
+}
+
+// A module's attributes, without running any code of its class.
+nb::object own_attributes(PyObject* module) {
+  return checked(PyObject_GenericGetDict(module, nullptr));
+}
+
+// Borrowed; null if it has none of that name.
+PyObject* find(const nb::object& attributes, PyObject* name) {
+  PyObject* found = PyDict_GetItemWithError(attributes.ptr(), name);
+  if (found == nullptr && PyErr_Occurred() != nullptr) nb::raise_python_error();
+  return found;
+}
+
+nb::object copy_of_set(PyObject* set) {
+  return set == nullptr ? nb::none() : checked(PyFrozenSet_New(set));
+}
+
+// A module and all modules in it, each once, in the order in which modules() gives them.
+class Modules {
+ public:
+  // `methods`: names of those that give a module's state, unless its own attributes hide them.
+  Modules(const nb::list& modules, const nb::list& methods) {
+    for (const nb::handle name : methods) methods_.push_back(nb::borrow(name));
+    std::unordered_set<PyObject*> reached;
+    for (const nb::handle each : modules) add(each, reached);
+  }
+
+  // The types of all modules, if they consist of the same objects as before; else None.
+  [[nodiscard]] nb::object kinds_if_same(nb::handle root) const {
+    nb::set kinds;
+    return holds([&] { return are_same(root, kinds, false); }) ? nb::object(kinds) : nb::none();
+  }
+
+  // The values at some places, counted through each module's parameters, buffers and modules, and
+  // the types of all modules. None as above, or if anything but methods of the types makes up the
+  // state: a hook, an attribute in a method's place, or other buffers that are left out.
+  [[nodiscard]] nb::object values_if_same(nb::handle root,
+                                          const std::vector<std::size_t>& places) const {
+    nb::list values;
+    nb::set kinds;
+    const bool same = holds([&] {
+      if (!are_same(root, kinds, true)) return false;
+      for (const std::size_t place : places) values.append(nb::handle(contents_.values()[place]));
+      return true;
+    });
+    return same ? nb::object(nb::make_tuple(values, kinds)) : nb::none();
+  }
+
+ private:
+  struct Module {
+    PyObject* object;  // these two are compared only: they may be gone
+    PyTypeObject* type;
+    nb::object left_out;  // names of buffers that are no state; None: it has no such set
+  };
+
+  // `reached`: modules that an earlier one has. Only they are sure to be alive when it is their
+  // turn.
+  void add(nb::handle module, std::unordered_set<PyObject*>& reached) {
+    const bool is_reached = modules_.empty() || reached.contains(module.ptr());
+    const nb::object attributes = is_reached ? own_attributes(module.ptr()) : nb::dict();
+    for (PyObject* name : module_names().dicts) {
+      PyObject* dict = find(attributes, name);
+      contents_.add(dict == nullptr ? Py_None : dict);  // None is no dict, so nothing is known
+    }
+    PyObject* children = find(attributes, module_names().dicts.back());
+    if (contents_.is_known()) {
+      for (const nb::handle child : nb::borrow<nb::dict>(children).values()) {
+        reached.insert(child.ptr());
+      }
+    }
+    modules_.push_back({.object = module.ptr(),
+                        .type = Py_TYPE(module.ptr()),
+                        .left_out = copy_of_set(find(attributes, module_names().left_out))});
+  }
+
+  // No code of Python's runs between the look at a module's dict and that at the modules in it.
+  [[nodiscard]] bool are_same(nb::handle root, nb::set& kinds, bool plainly) const {
+    if (modules_.empty() || modules_.front().object != root.ptr()) return false;
+    for (std::size_t i = 0; i < modules_.size(); ++i) {
+      const Module& known = modules_[i];
+      if (Py_TYPE(known.object) != known.type) return false;
+      const nb::object attributes = own_attributes(known.object);
+      for (std::size_t d = 0; d < kDicts; ++d) {
+        PyObject* dict = find(attributes, module_names().dicts[d]);
+        if (dict == nullptr || !contents_.is_in(dict, i * kDicts + d)) return false;
+      }
+      if (plainly && !is_plain(known, attributes)) return false;
+      if (i == 0 || modules_[i - 1].type != known.type) {
+        kinds.add(nb::handle(reinterpret_cast<PyObject*>(known.type)));
+      }
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool is_plain(const Module& known, const nb::object& attributes) const {
+    for (PyObject* name : module_names().hooks) {
+      PyObject* hooks = find(attributes, name);
+      if (hooks == nullptr || PyDict_Check(hooks) == 0 || PyDict_Size(hooks) != 0) return false;
+    }
+    for (const nb::object& method : methods_) {
+      if (find(attributes, method.ptr()) != nullptr) return false;
+    }
+    PyObject* left_out = find(attributes, module_names().left_out);
+    if (left_out == nullptr || PySet_Check(left_out) == 0 || known.left_out.is_none()) return false;
+    if (PySet_Size(left_out) != PySet_Size(known.left_out.ptr())) return false;
+    return PySet_Size(left_out) == 0 || equal(left_out, known.left_out);
+  }
+
+  std::vector<nb::object> methods_;
+  std::vector<Module> modules_;
+  Contents contents_;
+};
+
+}  // namespace
+
+void bind_modules(nb::module_& module) {
+  nb::class_<Modules>(module, "Modules")
+      .def(nb::init<const nb::list&, const nb::list&>(), "modules"_a, "methods"_a)
+      .def("kinds_if_same", &Modules::kinds_if_same, "module"_a)
+      .def("values_if_same", &Modules::values_if_same, "module"_a, "places"_a);
+}
+
+}  // namespace deepfreeze::python
