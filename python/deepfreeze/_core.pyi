@@ -285,8 +285,8 @@ class Contents:
     """Which keys of some dicts refer to which objects."""
 
     def __init__(self, dicts: list[dict[Any, Any]]) -> None: ...
-    def are_in(self, dicts: list[dict[Any, Any]]) -> bool:
-        """Whether these have the same keys, in the same order, for the same objects by identity."""
+    def values_if_in(self, dicts: list[dict[Any, Any]]) -> list[Any] | None:
+        """All their values; None unless the same keys refer to the same objects, in that order."""
 
 # These follow what guards own. They keep numbers, and refer to no object.
 

@@ -206,12 +206,15 @@ class DictContents {
     for (const nb::handle each : dicts) contents_.add(each);
   }
 
-  [[nodiscard]] bool are_in(const nb::list& dicts) const {
-    if (dicts.size() != contents_.dict_count()) return false;
+  // The values of all dicts, one after the other; None unless they have the same contents.
+  [[nodiscard]] nb::object values_if_in(const nb::list& dicts) const {
+    if (dicts.size() != contents_.dict_count()) return nb::none();
     for (std::size_t i = 0; i < dicts.size(); ++i) {
-      if (!contents_.is_in(dicts[i], i)) return false;
+      if (!contents_.is_in(dicts[i], i)) return nb::none();
     }
-    return true;
+    nb::list values;
+    for (PyObject* each : contents_.values()) values.append(nb::handle(each));
+    return values;
   }
 
  private:
@@ -229,7 +232,7 @@ void bind_recall(nb::module_& module) {
       .def("answer", &RollCall::answer, "tensors"_a);
   nb::class_<DictContents>(module, "Contents")
       .def(nb::init<const nb::list&>(), "dicts"_a)
-      .def("are_in", &DictContents::are_in, "dicts"_a);
+      .def("values_if_in", &DictContents::values_if_in, "dicts"_a);
 }
 
 }  // namespace deepfreeze::python

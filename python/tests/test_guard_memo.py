@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from deepfreeze.saving.capture import Capture, walk
-from deepfreeze.saving.guards import Guards, _Finder
+from deepfreeze.saving.guards import LAZY_BYTES_MIN, Guards, _Finder
 from deepfreeze.state.entry import HOST
 from deepfreeze.state.memo import Memo
 
@@ -271,3 +271,34 @@ def test_a_tensor_beside_the_guards_own_is_watched_too(attached: Attached) -> No
         assert ("net.0.weight", id(beside["0.weight"])) in watched[1]
         assert ("net.0.weight", id(attached.net[0].weight)) in watched[1]
     assert attached.searches == 0
+
+
+def test_a_parameter_that_its_optimizer_lets_go_has_no_guard(attached: Attached) -> None:
+    """The state is as it was, and nothing of it has moved."""
+    optimizer = torch.optim.SGD(attached.net.parameters())
+    attached.guards.remove(attached.optimizer)
+    attached.attach(optimizer)
+    attached.state = {"net": attached.net}
+    attached.settle()
+    assert attached.watch()[0]["net.1.weight"] == 2
+    del optimizer.param_groups[0]["params"][2]
+    assert attached.watch()[0]["net.1.weight"] == 0
+
+
+def test_a_value_beside_the_tensors_that_has_grown_is_looked_at(attached: Attached) -> None:
+    attached.state["blob"] = bytes(5000)
+    attached.settle()
+    assert attached.searches == 0
+    attached.state["blob"] = bytes(LAZY_BYTES_MIN)
+    attached.watch()
+    assert attached.searches > 0
+
+
+def test_a_tensor_that_is_not_saved_may_come_to_lie_in_one_that_is(attached: Attached) -> None:
+    """Then two optimizers write it, and a fence before one is too late for the other."""
+    other = nn.Parameter(torch.ones(WIDE, WIDE))
+    attached.attach(torch.optim.SGD([other]))
+    attached.settle()
+    assert attached.watch()[0]["net.0.weight"] == 1
+    other.data = attached.net[0].weight.data
+    assert attached.watch()[0]["net.0.weight"] == 0

@@ -261,7 +261,7 @@ class KeptMemo:
     ) -> KeptMemo | None:
         """The memo of an answer; None if the next one may depend on more than identities."""
         block = capture.block
-        if block is None or any(map(is_worth_a_guard, capture.others())):
+        if block is None:
             return None
         objects = [guard.objects() for guard in guards]
         placed = [_core.Placed(each, block.tensors) for each in objects if each is not None]

@@ -244,14 +244,10 @@ class OptimizerRecall(_OfTensors):
         self, optimizer: Optimizer, named: Named
     ) -> tuple[OptimizerRecall, Node, Seen] | None:
         """The recall for the next save, the node, and the tensors; None if it needs a walk."""
-        states = list(optimizer.state.values())
-        if (
-            named is not self._named
-            or [*map(id, optimizer.state)] != self._owners
-            or not self._contents.are_in(states)
-        ):
+        if named is not self._named or [*map(id, optimizer.state)] != self._owners:
             return None
-        found = self._tensors.again([*_values(states)])
+        live = self._contents.values_if_in(list(optimizer.state.values()))
+        found = None if live is None else self._tensors.again(live)
         return found and (self._with(found[0]), self._node, found[1])
 
 
