@@ -34,7 +34,9 @@ class Block:
     entries: list[Entry]
     tensors: list[Any]
     members: list[list[int]] | None  # each entry's, by their places; None: one each
-    kept: bool  # it is the same list as in the capture before, with the same entries, unchanged
+    # It is the same list as in the capture before, and no tensor has moved. Entries are unchanged,
+    # or new objects, if they are copies on the host.
+    kept: bool
 
     def tensors_of_entries(self) -> list[Sequence[Any]]:
         """Each entry's tensors."""

@@ -224,6 +224,4 @@ class TensorMemo:
             index = self._known[place].entry
             self._entries[index] = replace(self._entries[index], address=host.data_ptr())
             capture.owners.append(host)
-        capture.add_block(
-            Block(self._entries, seen.tensors, self._members, kept and not self._copied)
-        )
+        capture.add_block(Block(self._entries, seen.tensors, self._members, kept))
