@@ -208,11 +208,11 @@ class DictContents {
 
   // The values of all dicts, one after the other; None unless they have the same contents.
   [[nodiscard]] nb::object values_if_in(const nb::list& dicts) const {
+    nb::list values;  // made first: it may wake the collector, which may run code of Python's
     if (dicts.size() != contents_.dict_count()) return nb::none();
     for (std::size_t i = 0; i < dicts.size(); ++i) {
       if (!contents_.is_in(dicts[i], i)) return nb::none();
     }
-    nb::list values;
     for (PyObject* each : contents_.values()) values.append(nb::handle(each));
     return values;
   }

@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import deepfreeze as df
+from deepfreeze import _core
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.torch import recall as torch_recall
 from deepfreeze.frameworks.torch.recall import ModuleRecall, OptimizerRecall
@@ -101,6 +102,12 @@ def hide_buffer(state: State) -> None:
     state["net"][1]._non_persistent_buffers_set ^= {"running_mean"}
 
 
+def hide_another_buffer(state: State) -> None:
+    names = state["net"][1]._non_persistent_buffers_set
+    hidden = "running_var" if "running_mean" in names else "running_mean"
+    state["net"][1]._non_persistent_buffers_set = {hidden}
+
+
 def no_buffer(state: State) -> None:
     state["net"]._buffers.pop("extra", None)
 
@@ -158,6 +165,20 @@ def extra_state(state: State) -> None:
 def other_class(state: State) -> None:
     if isinstance(state["net"][2], nn.Sequential):
         state["net"][2].__class__ = type("Renamed", (nn.Sequential,), {})
+
+
+class OwnSaving(nn.Sequential):
+    """Its class gives more than torch's would."""
+
+    def _save_to_state_dict(self, found: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(found, prefix, keep_vars)
+        found[prefix + "more"] = torch.ones(2)
+
+
+def class_with_own_saving(state: State) -> None:
+    inner = state["net"][2]
+    if type(inner) in (nn.Sequential, OwnSaving):
+        inner.__class__ = OwnSaving if type(inner) is nn.Sequential else nn.Sequential
 
 
 def parametrize(state: State) -> None:
@@ -376,6 +397,7 @@ CHANGES: list[Callable[[State], None]] = [
     new_weight, new_data, other_dtype, other_layout, fewer_rows, no_bias, buffer, hidden_buffer,
     hide_buffer, no_buffer, tie, submodule, shared_submodule, swap_submodules, rename_submodule,
     reorder_names, hook, own_state_dict, own_saving, extra_state, other_class, parametrize,
+    hide_another_buffer, class_with_own_saving,
     wrap, unwrap, namesake, no_namesake, deeper, rename_module, param_group, regroup,
     replace_in_group, learning_rate, tensor_rate, forget, new_moment, new_key, nested,
     share_data, negated, reinterpreted, flattened, transposed, transposed_square, conjugated,
@@ -779,3 +801,21 @@ def test_a_walk_lets_the_state_go_without_the_collector() -> None:
         assert left() is None
     finally:
         gc.enable()
+
+
+def test_modules_that_no_other_has_are_not_known() -> None:
+    """Nothing but a module that has it tells whether it is alive."""
+    outer, inner, stranger = nn.Sequential(nn.Linear(1, 1)), nn.Linear(1, 1), nn.Linear(1, 1)
+    outer.append(inner)
+    assert _core.Modules([outer, outer[0], inner], []).kinds_if_same(outer) is not None
+    assert _core.Modules([outer, stranger, inner], []).kinds_if_same(outer) is None
+    assert _core.Modules([outer, inner, outer[0]], []).kinds_if_same(inner) is None
+
+
+def test_a_method_that_one_class_gets_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class within the module, and not the module's own."""
+    state, memo = start(14), Memo()
+    for _ in range(3):
+        expect_the_same(state, memo, [])
+    monkeypatch.setattr(nn.BatchNorm1d, "get_extra_state", lambda _: {"more": 1})
+    expect_the_same(state, memo, ["a method of BatchNorm1d"])
