@@ -20,7 +20,6 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import deepfreeze as df
-from deepfreeze import _core
 from deepfreeze.errors import EncodeError
 from deepfreeze.frameworks.torch import recall as torch_recall
 from deepfreeze.frameworks.torch.recall import ModuleRecall, OptimizerRecall
@@ -168,8 +167,6 @@ def other_class(state: State) -> None:
 
 
 class OwnSaving(nn.Sequential):
-    """Its class gives more than torch's would."""
-
     def _save_to_state_dict(self, found: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(found, prefix, keep_vars)
         found[prefix + "more"] = torch.ones(2)
@@ -801,21 +798,3 @@ def test_a_walk_lets_the_state_go_without_the_collector() -> None:
         assert left() is None
     finally:
         gc.enable()
-
-
-def test_modules_that_no_other_has_are_not_known() -> None:
-    """Nothing but a module that has it tells whether it is alive."""
-    outer, inner, stranger = nn.Sequential(nn.Linear(1, 1)), nn.Linear(1, 1), nn.Linear(1, 1)
-    outer.append(inner)
-    assert _core.Modules([outer, outer[0], inner], []).kinds_if_same(outer) is not None
-    assert _core.Modules([outer, stranger, inner], []).kinds_if_same(outer) is None
-    assert _core.Modules([outer, inner, outer[0]], []).kinds_if_same(inner) is None
-
-
-def test_a_method_that_one_class_gets_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class within the module, and not the module's own."""
-    state, memo = start(14), Memo()
-    for _ in range(3):
-        expect_the_same(state, memo, [])
-    monkeypatch.setattr(nn.BatchNorm1d, "get_extra_state", lambda _: {"more": 1})
-    expect_the_same(state, memo, ["a method of BatchNorm1d"])
