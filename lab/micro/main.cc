@@ -50,6 +50,7 @@ void add_all(const Suite& suite) {
   add_header(suite);
   add_commit(suite);
   add_records(suite);
+  add_save(suite);
   add_shares(suite);
   add_queue(suite);
 }

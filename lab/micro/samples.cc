@@ -91,20 +91,16 @@ class ResNet50 {
 };
 
 std::string tree_of(const Specs& specs) {
-  std::string tree = R"({"epoch":3)";
+  std::string tree = R"({"epoch":3,"state":{"empty":null)";
   for (const TensorSpec& spec : specs) {
     tree += fmt::format(R"(,"{0}":{{"$":"tensor","k":"{0}"}})", spec.key);
   }
-  return tree + '}';
+  return tree + "}}";
 }
 
 std::uint64_t bytes_of(const TensorSpec& spec) { return spec_bytes(spec).value(); }
 
-}  // namespace
-
-Sample sample_of(std::size_t tensor_count) {
-  const Specs specs =
-      tensor_count == kResNet50Tensors ? ResNet50().with_adam() : small_specs(tensor_count);
+Sample sample_of(const Specs& specs) {
   std::uint64_t bytes = 0;
   for (const TensorSpec& spec : specs) bytes += bytes_of(spec);
   Sample sample{.memory = std::vector(bytes, kFilling), .request = {.step = 1}};
@@ -115,6 +111,22 @@ Sample sample_of(std::size_t tensor_count) {
   }
   sample.request.objects = tree_of(specs);
   return sample;
+}
+
+}  // namespace
+
+Sample sample_of(std::size_t tensor_count) {
+  return sample_of(tensor_count == kResNet50Tensors ? ResNet50().with_adam()
+                                                    : small_specs(tensor_count));
+}
+
+Sample equal_sample(std::size_t tensor_count, std::uint64_t bytes_of_each) {
+  Specs specs;
+  for (std::size_t i = 0; i < tensor_count; ++i) {
+    add(specs, fmt::format("optimizer.state.layer{}.block.{}.exp_avg_sq", i / 100, i),
+        {bytes_of_each / sizeof(float)});
+  }
+  return sample_of(specs);
 }
 
 Identity sample_identity() {

@@ -21,6 +21,9 @@ inline constexpr std::size_t kResNet50Tensors = 803;
 // bytes in turn, so that the cost of each tensor shows.
 [[nodiscard]] Sample sample_of(std::size_t tensor_count);
 
+// Tensors of one size.
+[[nodiscard]] Sample equal_sample(std::size_t tensor_count, std::uint64_t bytes_of_each);
+
 [[nodiscard]] Identity sample_identity();
 
 }  // namespace deepfreeze

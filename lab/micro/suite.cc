@@ -11,6 +11,12 @@ void Suite::add_threaded(const std::string& name, const std::vector<std::int64_t
   registered(name, sizes, body).UseRealTime();
 }
 
+void Suite::add_manual(const std::string& name, const std::vector<std::int64_t>& sizes,
+                       Body body) const {
+  constexpr std::int64_t kIterations = 50;  // the time outside may be many times as long
+  registered(name, sizes, body).UseManualTime()->Iterations(kIterations);
+}
+
 benchmark::internal::Benchmark& Suite::registered(const std::string& name,
                                                   const std::vector<std::int64_t>& sizes,
                                                   Body body) const {

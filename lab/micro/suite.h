@@ -23,6 +23,8 @@ class Suite {
   // Rates are by wall time: other threads share the work, or are waited for.
   void add_threaded(const std::string& name, const std::vector<std::int64_t>& sizes,
                     Body body) const;
+  // The body measures the time of each iteration.
+  void add_manual(const std::string& name, const std::vector<std::int64_t>& sizes, Body body) const;
 
  private:
   benchmark::internal::Benchmark& registered(const std::string& name,
@@ -39,6 +41,7 @@ void add_header(const Suite& suite);
 void add_plan(const Suite& suite);
 void add_queue(const Suite& suite);
 void add_records(const Suite& suite);
+void add_save(const Suite& suite);
 void add_shares(const Suite& suite);
 
 // Called once, after the loop.
