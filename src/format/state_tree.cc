@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/hex.h"
 #include "base/try.h"
 #include "base/utf8.h"
 #include "codec/crc32c.h"
+#include "format/tree_memo.h"
 #include "format/tree_walker.h"
 
 namespace deepfreeze {
@@ -14,12 +17,12 @@ namespace {
 constexpr std::size_t kShownBytesMax = 200;    // of a string
 constexpr std::size_t kShownHexBytesMax = 32;  // of bytes
 
-Status walk(std::string_view tree, std::vector<TreeLeaf>* leaves,
-            std::vector<TreeObject>* objects) {
+template <class... Arguments>
+Status walk(std::string_view tree, Arguments&&... arguments) {
   if (tree.size() > kTreeBytesMax) {
     return fail(ErrorCode::kCorrupt, fmt::format("state tree: {} bytes are too many", tree.size()));
   }
-  const Status walked = TreeWalker(tree, leaves, objects).walk();
+  const Status walked = TreeWalker(tree, std::forward<Arguments>(arguments)...).walk();
   if (!walked) return std::unexpected(walked.error().within("state tree"));
   return {};
 }
@@ -31,6 +34,13 @@ std::string crc_text(std::string_view text) {
 }  // namespace
 
 Status check_tree(std::string_view tree) { return walk(tree, nullptr, nullptr); }
+
+Status check_tree(std::string_view tree, TreeMemo& memo) {
+  memo.begin(tree);
+  DF_TRY_VOID(walk(tree, memo));
+  memo.end();
+  return {};
+}
 
 Result<std::vector<TreeLeaf>> walk_tree(std::string_view tree, std::vector<TreeObject>* objects) {
   std::vector<TreeLeaf> leaves;

@@ -10,6 +10,8 @@
 
 namespace deepfreeze {
 
+class TreeMemo;
+
 inline constexpr std::size_t kTreeDepthMax = 512;
 inline constexpr std::size_t kTreeBytesMax = 256 * 1024 * 1024;
 inline constexpr std::size_t kTreeListBytesMax = 512 * 1024 * 1024;  // bounds the result of
@@ -36,6 +38,8 @@ struct TreeObject {
 
 // kCorrupt: not strict JSON, an unknown tag, or a member missing.
 [[nodiscard]] Status check_tree(std::string_view tree);
+// check_tree(), faster if `memo` knows a valid tree much like it. A valid tree is remembered.
+[[nodiscard]] Status check_tree(std::string_view tree, TreeMemo& memo);
 // Lists the leaves in the order of the text. Also kCorrupt if the list would exceed
 // kTreeListBytesMax.
 [[nodiscard]] Result<std::vector<TreeLeaf>> walk_tree(std::string_view tree,

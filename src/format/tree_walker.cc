@@ -19,8 +19,23 @@ Status TreeWalker::walk() {
 }
 
 void TreeWalker::node() {
-  using enum JsonReader::Kind;
   const JsonReader::Kind kind = reader_.peek();
+  const bool is_container = kind == JsonReader::Kind::kObject || kind == JsonReader::Kind::kArray;
+  // Keys are walked for their leaves.
+  if (memo_ != nullptr && leaves_ == nullptr && is_container) return known_or_new(kind);
+  new_node(kind);
+}
+
+void TreeWalker::known_or_new(JsonReader::Kind kind) {
+  const std::size_t depth = reader_.depth();
+  if (const std::size_t bytes = memo_->skip(reader_.at(), depth)) return reader_.skip(bytes);
+  const TreeMemo::Entered entered = memo_->enter(reader_.at(), depth);
+  new_node(kind);
+  memo_->leave(entered, reader_.at());
+}
+
+void TreeWalker::new_node(JsonReader::Kind kind) {
+  using enum JsonReader::Kind;
   switch (kind) {
     case kObject:
       return object();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "format/state_tree.h"
+#include "format/tree_memo.h"
 #include "format/tree_tags.h"
 #include "json/json_reader.h"
 
@@ -17,12 +18,17 @@ class TreeWalker {
   // `leaves` may be null: then the tree is only checked. `objects` may be: they are not listed.
   TreeWalker(std::string_view tree, std::vector<TreeLeaf>* leaves, std::vector<TreeObject>* objects)
       : reader_(tree, kTreeDepthMax), leaves_(leaves), objects_(objects) {}
+  // Only checks; `memo` may know parts of the tree, and learns it.
+  TreeWalker(std::string_view tree, TreeMemo& memo)
+      : reader_(tree, kTreeDepthMax), leaves_(nullptr), objects_(nullptr), memo_(&memo) {}
 
   [[nodiscard]] Status walk();
 
  private:
   // Recursion is bounded: the reader refuses deep nesting.
   void node();
+  void known_or_new(JsonReader::Kind kind);
+  void new_node(JsonReader::Kind kind);
   void number();
   void object();
   void tagged();
@@ -42,6 +48,7 @@ class TreeWalker {
   JsonReader reader_;
   std::vector<TreeLeaf>* leaves_;
   std::vector<TreeObject>* objects_;
+  TreeMemo* memo_ = nullptr;
   std::string path_;
   bool in_key_ = false;  // of a dict: only whether a path is empty counts there
   std::size_t listed_bytes_ = 0;

@@ -41,6 +41,12 @@ class JsonReader {
   void read_word();                              // true, false or null
   void skip_value();                             // checked like any other
 
+  // The place of the next byte, and how many objects and arrays are open. For a caller that knows
+  // the value which begins there: skip() goes behind it.
+  [[nodiscard]] std::size_t at() const { return at_; }
+  [[nodiscard]] std::size_t depth() const { return frames_.size(); }
+  void skip(std::size_t bytes) { at_ += bytes; }
+
   // Lets the caller refuse the value that it just read.
   void refuse(std::string_view cause);
   [[nodiscard]] bool ok() const { return !error_; }

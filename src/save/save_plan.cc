@@ -13,9 +13,9 @@
 namespace deepfreeze {
 namespace {
 
-Status check_objects(const std::string& objects) {
+Status check_objects(const std::string& objects, TreeMemo& memo) {
   if (objects.empty()) return {};
-  const Status checked = check_tree(objects);
+  const Status checked = check_tree(objects, memo);
   if (checked) return {};
   return fail(ErrorCode::kEncode, checked.error().within("objects").message());
 }
@@ -213,7 +213,7 @@ Status SavePlanner::take_shares(std::span<const Share> shares, const AuditPlan& 
 Status SavePlanner::accept_tree(const std::string& objects) {
   if (tree_ && tree_->tree == objects) return {};
   tree_.reset();
-  DF_TRY_VOID(check_objects(objects));
+  DF_TRY_VOID(check_objects(objects, tree_memo_));
   DF_TRY(TreeText tree, write_tree(objects, budget_));
   tree_ = std::make_shared<const TreeText>(std::move(tree));
   return {};

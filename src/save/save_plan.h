@@ -10,6 +10,7 @@
 #include "arena/image.h"
 #include "deepfreeze/checkpointer.h"
 #include "format/header_parts.h"
+#include "format/tree_memo.h"
 #include "pipeline/part_writer.h"
 #include "plan/audit.h"
 #include "plan/share.h"
@@ -106,6 +107,7 @@ class SavePlanner {
   std::vector<std::uint64_t> bytes_;        // of specs_
   std::shared_ptr<const TablePlan> table_;  // null without shares; saves in flight share them
   std::shared_ptr<const TreeText> tree_;
+  TreeMemo tree_memo_;
 };
 
 }  // namespace deepfreeze
