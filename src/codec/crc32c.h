@@ -13,4 +13,10 @@ namespace deepfreeze {
 // The checksum of A followed by B, from that of A.
 [[nodiscard]] std::uint32_t crc32c_extend(std::uint32_t crc, std::span<const std::byte> bytes);
 
+inline constexpr std::size_t kCrcLineBytes = 64;
+
+// The checksum of each of these lines, which lie apart; side by side, and so several times faster
+// than one after the other. `sums` has room for as many.
+void crc32c_of_lines(std::span<const std::byte* const> lines, std::span<std::uint32_t> sums);
+
 }  // namespace deepfreeze

@@ -28,6 +28,20 @@ TEST(Crc32c, ExtendingGivesTheWhole) {
   }
 }
 
+TEST(Crc32c, OfLinesIsThatOfEach) {
+  std::array<std::byte, 1'000> memory{};
+  for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i * i + i / 7);
+  std::array<const std::byte*, 16> lines{};
+  for (std::size_t i = 0; i < lines.size(); ++i) lines[i] = &memory[i * 53];  // not aligned
+  for (std::size_t count = 0; count <= lines.size(); ++count) {
+    std::array<std::uint32_t, 16> sums{};
+    crc32c_of_lines(std::span(lines).first(count), sums);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      EXPECT_EQ(sums[i], i < count ? crc32c({lines[i], kCrcLineBytes}) : 0U);
+    }
+  }
+}
+
 TEST(Crc32c, ChangesWithEveryBit) {
   std::array<std::byte, 64> bytes{};
   const std::uint32_t clean = crc32c(bytes);

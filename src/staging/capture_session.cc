@@ -164,9 +164,7 @@ void CaptureSession::State::count_unread() {
 void CaptureSession::State::release(std::uint32_t number) {
   Group& group = *groups[number];
   if (group.released.load(std::memory_order_relaxed)) return;
-  if (number != kUnguarded) {
-    for (const std::size_t item : group.items) witness.record(item, spec.items[item]);
-  }
+  if (number != kUnguarded) witness.record(spec.items, group.items);
   group.released.store(true, std::memory_order_release);  // shows sources and witness
   if (!devices) return;
   const Status recorded = spec.paranoid ? record_devices(number) : Status();

@@ -30,9 +30,17 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// The first line of the k-th of `count` parts of a range.
+// The first line of the k-th of `count` parts of a range. Most items have the constant's number of
+// parts, and then no division is left.
 std::uint64_t part_begin(const LineRange& range, std::uint64_t k, std::uint64_t count) {
+  if (count == kWitnessLines) return range.begin + range.size() * k / kWitnessLines;
   return range.begin + range.size() * k / count;
+}
+
+// One of `count` numbers, as even as by a division (Lemire 2019).
+std::uint64_t scaled(std::uint64_t random, std::uint64_t count) {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>((Wide{random} * count) >> 64);
 }
 
 std::span<const std::byte> bytes_of(std::span<const std::byte> data, std::uint64_t data_offset,
@@ -49,7 +57,8 @@ std::uint64_t Witness::line(std::size_t index, const CaptureItem& item, std::uin
   const LineRange range = lines_inside(item.offset, item.source.size());
   const std::uint64_t begin = part_begin(range, k, strata(range));
   const std::uint64_t end = part_begin(range, k + 1, strata(range));
-  return begin + mixed(settings_.seed ^ mixed(index * kWitnessLines + k)) % (end - begin);
+  const std::uint64_t random = mixed(settings_.seed ^ mixed(index * kWitnessLines + k));
+  return begin + scaled(random, end - begin);
 }
 
 // From an offset in the item to the end of the block, or of the item.
@@ -87,20 +96,33 @@ Status Witness::record(std::size_t index, const CaptureItem& item, const Read& r
   return {};
 }
 
-void Witness::record(std::size_t index, const CaptureItem& item) {
-  Record& record = records_[index];
-  record.recorded = true;
-  if (every_byte_counts(item)) {
-    record.pieces = piece_sums(item);
-    return;
+Witness::Lines Witness::find_lines(std::size_t index, const CaptureItem& item) const {
+  Lines lines;
+  if (every_byte_counts(item)) return lines;
+  lines.count = strata(lines_inside(item.offset, item.source.size()));
+  for (std::uint64_t k = 0; k < lines.count; ++k) {
+    lines.at[k] = bytes_of(item.source, item.offset, line(index, item, k)).data();
+    __builtin_prefetch(lines.at[k]);
   }
-  const std::uint64_t count = strata(lines_inside(item.offset, item.source.size()));
-  std::array<std::span<const std::byte>, kWitnessLines> lines;
-  for (std::uint64_t k = 0; k < count; ++k) {
-    lines[k] = bytes_of(item.source, item.offset, line(index, item, k));
-    __builtin_prefetch(lines[k].data());  // they lie far apart: fetch them side by side
+  return lines;
+}
+
+// The lines lie far apart: those of the next item are fetched while one item's are summed.
+void Witness::record(std::span<const CaptureItem> items, std::span<const std::size_t> members) {
+  if (members.empty()) return;
+  Lines next = find_lines(members.front(), items[members.front()]);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const std::size_t index = members[i];
+    const Lines lines = next;
+    if (i + 1 < members.size()) next = find_lines(members[i + 1], items[members[i + 1]]);
+    Record& record = records_[index];
+    record.recorded = true;
+    if (lines.count == 0) {
+      record.pieces = piece_sums(items[index]);
+    } else {
+      crc32c_of_lines(std::span(lines.at).first(lines.count), record.lines);
+    }
   }
-  for (std::uint64_t k = 0; k < count; ++k) record.lines[k] = crc32c(lines[k]);
 }
 
 bool Witness::lines_match(const CaptureItem& item, const CapturePiece& piece,

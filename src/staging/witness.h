@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "arena/capture_item.h"
+#include "codec/crc32c.h"
 #include "deepfreeze/result.h"
 
 namespace deepfreeze {
 
 inline constexpr std::uint64_t kWitnessLines = 16;  // of each tensor, one in each 16th of it
-inline constexpr std::uint64_t kLineBytes = 64;
+inline constexpr std::uint64_t kLineBytes = kCrcLineBytes;
 
 struct WitnessSettings {
   std::uint64_t seed = 0;         // which lines: another choice at every save
@@ -29,8 +30,8 @@ class Witness {
  public:
   Witness(std::size_t item_count, WitnessSettings settings);
 
-  // Reads the lines, or all, of the item as it is now.
-  void record(std::size_t index, const CaptureItem& item);
+  // Reads the lines, or all, of these of the items as they are now.
+  void record(std::span<const CaptureItem> items, std::span<const std::size_t> members);
   // Records every byte of an item that only `read` can read; `read` hands the bytes on to `take`.
   using Take = std::function<void(std::span<const std::byte> bytes)>;
   using Read = std::function<Status(std::span<const std::byte> source, const Take& take)>;
@@ -49,6 +50,12 @@ class Witness {
     std::vector<std::uint32_t> pieces;  // one sum per block, instead of lines, if every byte counts
     bool recorded = false;
   };
+  // The lines of an item, in the order of its parts. They are on their way to the cache.
+  struct Lines {
+    std::array<const std::byte*, kWitnessLines> at{};
+    std::size_t count = 0;  // 0: every byte counts
+  };
+  [[nodiscard]] Lines find_lines(std::size_t index, const CaptureItem& item) const;
   [[nodiscard]] bool every_byte_counts(const CaptureItem& item) const;
   [[nodiscard]] std::uint64_t piece_bytes(const CaptureItem& item, std::uint64_t at) const;
   [[nodiscard]] std::vector<std::uint32_t> piece_sums(const CaptureItem& item) const;

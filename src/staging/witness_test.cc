@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -22,7 +24,7 @@ std::vector<std::byte> random_bytes(std::size_t count, std::uint64_t seed) {
 
 Witness witness_of(const CaptureItem& item, WitnessSettings settings) {
   Witness witness(1, settings);
-  witness.record(0, item);
+  witness.record(std::span(&item, 1), std::array{std::size_t{0}});
   return witness;
 }
 
@@ -170,7 +172,9 @@ TEST(Witness, OfItemsOfOneSizeChoosesUnrelatedLines) {
   std::set<std::uint64_t> first_lines;
   Witness witness(20, {.seed = 5, .block_bytes = kBlock});
   const CaptureItem item = {.source = memory, .offset = 0, .guard = 1};
-  for (std::size_t index = 0; index < 20; ++index) witness.record(index, item);
+  std::vector<std::size_t> all(20);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  witness.record(std::vector(all.size(), item), all);
   for (std::size_t index = 0; index < 20; ++index) {
     for (std::size_t at = 0; at < memory.size(); at += kLineBytes) {
       memory[at] = std::byte{1};
