@@ -10,6 +10,11 @@
 namespace deepfreeze {
 namespace {
 
+// The operations that more than one function names in its errors.
+constexpr std::string_view kEnter = "use the device";
+constexpr std::string_view kOrder = "order a stream";
+constexpr std::string_view kCopyToHost = "copy to the host";
+
 cuda::Stream stream_of(std::uintptr_t handle) { return reinterpret_cast<cuda::Stream>(handle); }
 std::uintptr_t handle_of(cuda::Stream stream) { return reinterpret_cast<std::uintptr_t>(stream); }
 
@@ -48,7 +53,7 @@ class CudaDevice::Current {
 template <class Call>
 Status CudaDevice::in_context(std::string_view what, const Call& call) const {
   const Current current(*this);
-  DF_TRY_VOID(check(current.code(), "use the device"));
+  DF_TRY_VOID(check(current.code(), kEnter));
   return check(call(), what);
 }
 
@@ -110,7 +115,7 @@ Status CudaDevice::start() {
   DF_TRY_VOID(check(driver_.primary_context_retain(&context, device_), "open the device"));
   context_ = context;
   const Current current(*this);
-  DF_TRY_VOID(check(current.code(), "use the device"));
+  DF_TRY_VOID(check(current.code(), kEnter));
   int least = 0;  // the lowest priority: training goes first
   int greatest = 0;
   DF_TRY_VOID(check(driver_.stream_priority_range(&least, &greatest), "make a stream"));
@@ -139,28 +144,37 @@ Status CudaDevice::check(cuda::Code code, std::string_view call) const {
   return std::unexpected(failed.error().within(fmt::format("CUDA device {}", ordinal_)));
 }
 
-Result<bool> CudaDevice::is_captured(std::uintptr_t theirs) const {
+Result<bool> CudaDevice::is_in_graph(cuda::Stream stream) const {
   int status = cuda::kCaptureStatusNone;
-  DF_TRY_VOID(in_context("ask a stream",
-                         [&] { return driver_.stream_is_capturing(stream_of(theirs), &status); }));
+  DF_TRY_VOID(check(driver_.stream_is_capturing(stream, &status), "ask a stream"));
   return status != cuda::kCaptureStatusNone;
 }
 
+Result<bool> CudaDevice::is_captured(std::uintptr_t theirs) const {
+  const Current current(*this);
+  DF_TRY_VOID(check(current.code(), kEnter));
+  return is_in_graph(stream_of(theirs));
+}
+
 Status CudaDevice::follow(std::uintptr_t theirs) {
-  DF_TRY(const bool is_in_graph, is_captured(theirs));
-  if (is_in_graph) {
+  const Current current(*this);
+  DF_TRY_VOID(check(current.code(), kEnter));
+  DF_TRY(const bool is_graphs, is_in_graph(stream_of(theirs)));
+  if (is_graphs) {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("CUDA device {}: the stream is being captured into a graph; save "
                             "outside of it",
                             ordinal_));
   }
-  DF_TRY(const CudaEvent reached, mark_stream(stream_of(theirs)));
-  for (const cuda::Stream ours : streams_) DF_TRY_VOID(hold_back(handle_of(ours), reached));
+  DF_TRY(const CudaEvent reached, mark(stream_of(theirs)));
+  for (const cuda::Stream ours : streams_) {
+    DF_TRY_VOID(check(driver_.stream_wait_event(ours, reached.event_, 0), kOrder));
+  }
   return {};
 }
 
 Status CudaDevice::hold_back(std::uintptr_t theirs, const CudaEvent& event) {
-  return in_context("order a stream",
+  return in_context(kOrder,
                     [&] { return driver_.stream_wait_event(stream_of(theirs), event.event_, 0); });
 }
 
@@ -180,7 +194,7 @@ Status CudaDevice::wait() const {
 
 Status CudaDevice::copy_to_host(std::span<const std::byte> from, std::span<std::byte> into,
                                 std::size_t lane) {
-  return in_context("copy to the host", [&] {
+  return in_context(kCopyToHost, [&] {
     return driver_.copy_to_host(into.data(), pointer_of(from), from.size(), streams_[lane]);
   });
 }
@@ -191,14 +205,24 @@ Status CudaDevice::copy_to_device(std::span<const std::byte> from, std::span<std
   });
 }
 
-Result<CudaEvent> CudaDevice::mark(std::size_t lane) { return mark_stream(streams_[lane]); }
+// Enters the context once for all of them: entering it takes as many calls as four copies.
+Result<CudaEvent> CudaDevice::copy_to_host(std::span<const HostCopy> copies, std::size_t lane) {
+  const Current current(*this);
+  DF_TRY_VOID(check(current.code(), kEnter));
+  for (const HostCopy& copy : copies) {
+    DF_TRY_VOID(check(driver_.copy_to_host(copy.into.data(), pointer_of(copy.from),
+                                           copy.from.size(), streams_[lane]),
+                      kCopyToHost));
+  }
+  return mark(streams_[lane]);
+}
 
-Result<CudaEvent> CudaDevice::mark_stream(cuda::Stream stream) {
+Result<CudaEvent> CudaDevice::mark(cuda::Stream stream) {
   constexpr unsigned kFlags = cuda::kEventBlockingSync | cuda::kEventDisableTiming;
   cuda::Event event = nullptr;
-  DF_TRY_VOID(in_context("make an event", [&] { return driver_.event_create(&event, kFlags); }));
+  DF_TRY_VOID(check(driver_.event_create(&event, kFlags), "make an event"));
   CudaEvent made(shared_from_this(), event);
-  DF_TRY_VOID(in_context("record an event", [&] { return driver_.event_record(event, stream); }));
+  DF_TRY_VOID(check(driver_.event_record(event, stream), "record an event"));
   return made;
 }
 

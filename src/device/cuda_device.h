@@ -18,6 +18,12 @@ namespace deepfreeze {
 
 class CudaDevice;
 
+// From a device's memory into the host's, as many bytes.
+struct HostCopy {
+  std::span<const std::byte> from;
+  std::span<std::byte> into;
+};
+
 // A point in a stream. Belongs to a device, which it keeps open.
 class CudaEvent {
  public:
@@ -92,8 +98,8 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   [[nodiscard]] Status copy_to_host(std::span<const std::byte> from, std::span<std::byte> into,
                                     std::size_t lane = 0);
   [[nodiscard]] Status copy_to_device(std::span<const std::byte> from, std::span<std::byte> into);
-  // An event after the work given to that lane so far.
-  [[nodiscard]] Result<CudaEvent> mark(std::size_t lane = 0);
+  // Queues copies on that lane, and an event behind them. After an error some may be under way.
+  [[nodiscard]] Result<CudaEvent> copy_to_host(std::span<const HostCopy> copies, std::size_t lane);
 
   [[nodiscard]] Result<PinnedMemory> pin(std::span<std::byte> memory);
 
@@ -102,7 +108,9 @@ class CudaDevice : public std::enable_shared_from_this<CudaDevice> {
   friend class PinnedMemory;
   class Current;
   [[nodiscard]] Status start();
-  [[nodiscard]] Result<CudaEvent> mark_stream(cuda::Stream stream);
+  // These two in the device's context.
+  [[nodiscard]] Result<bool> is_in_graph(cuda::Stream stream) const;
+  [[nodiscard]] Result<CudaEvent> mark(cuda::Stream stream);
   // `call` returns a code of the driver; `what` names the failed operation for the message.
   template <class Call>
   [[nodiscard]] Status in_context(std::string_view what, const Call& call) const;

@@ -110,13 +110,13 @@ void DeviceCapture::enqueue_batch(std::size_t index) {
 }
 
 Status DeviceCapture::copy(const DeviceBatch& batch, CudaEvent& copied) {
-  CudaDevice& device = *devices_.at(batch.device);
+  copies_.clear();
   for (const CapturePiece& part : batch.parts) {
     const CaptureItem& item = items_[part.item];
-    const auto source = item.source.subspan(part.offset - item.offset, part.bytes);
-    DF_TRY_VOID(device.copy_to_host(source, image_.at(part.offset, part.bytes), batch.lane));
+    copies_.push_back({.from = item.source.subspan(part.offset - item.offset, part.bytes),
+                       .into = image_.at(part.offset, part.bytes)});
   }
-  DF_TRY(copied, device.mark(batch.lane));
+  DF_TRY(copied, devices_.at(batch.device)->copy_to_host(copies_, batch.lane));
   return {};
 }
 

@@ -92,6 +92,7 @@ class DeviceCapture {
   const CaptureDevices& devices_;
   const DeviceCaptureCalls calls_;
   const DevicePlan plan_;
+  std::vector<HostCopy> copies_;  // of one batch; by the one thread that gives it to its device
 
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;

@@ -313,7 +313,7 @@ TEST_F(DeviceCaptureTest, WithoutItsOwnContextNothingIsDoneInAnother) {
   for (const auto& call : std::vector<std::function<Status()>>{
            [&] { return (*device)->follow(0); }, [&] { return (*device)->wait_for(0); },
            [&]() -> Status {
-             DF_TRY(const CudaEvent marked, (*device)->mark());
+             DF_TRY(const CudaEvent copied, (*device)->copy_to_host({}, 0));
              return {};
            }}) {
     fake_driver::fail_call("cuCtxPushCurrent_v2", 1, 999);
