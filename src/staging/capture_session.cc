@@ -24,6 +24,7 @@
 #include "base/try.h"
 #include "device/cuda_reader.h"
 #include "staging/block_ledger.h"
+#include "staging/capture_groups.h"
 #include "staging/copy_lane.h"
 #include "staging/copy_slot.h"
 #include "staging/slab_gate.h"
@@ -39,48 +40,6 @@ constexpr std::uint64_t kPiecesPerClaim = 16;
 constexpr std::uint64_t kBackgroundPieces = 1;
 
 constexpr std::chrono::microseconds kTakeOverInterval{200};
-
-struct Group {
-  std::vector<std::size_t> items;        // of host memory
-  std::atomic<std::uint64_t> unread{0};  // pieces whose source may still be read
-  std::atomic<bool> released{false};
-};
-
-bool lies_inside(const CaptureItem& item, std::uint64_t end) {
-  return item.offset <= end && item.source.size() <= end - item.offset;
-}
-
-std::vector<std::unique_ptr<Group>> make_groups(const CaptureSpec& spec) {
-  std::uint32_t count = 1;
-  for (const CaptureItem& item : spec.items) count = std::max(count, item.guard + 1);
-  std::vector<std::unique_ptr<Group>> groups(count);
-  for (auto& group : groups) group = std::make_unique<Group>();
-  for (std::size_t i = 0; i < spec.items.size(); ++i) {
-    if (!lies_inside(spec.items[i], spec.image.end())) continue;
-    if (spec.items[i].device != kHostMemory) continue;
-    groups[spec.items[i].guard]->items.push_back(i);
-  }
-  return groups;
-}
-
-std::vector<std::unique_ptr<CopyLane>> make_lanes(
-    const CaptureSpec& spec, const std::vector<std::unique_ptr<Group>>& groups) {
-  std::vector<std::unique_ptr<CopyLane>> lanes;
-  const auto add = [&](std::vector<std::size_t> items) {
-    lanes.push_back(std::make_unique<CopyLane>(spec.items, std::move(items), spec.block_bytes));
-  };
-  std::vector<std::size_t> all;
-  for (const auto& group : groups) {
-    if (!spec.image.is_ring()) {
-      add(group->items);
-    } else {
-      all.insert(all.end(), group->items.begin(), group->items.end());
-    }
-  }
-  std::ranges::sort(all);  // items are in file order
-  if (spec.image.is_ring()) add(std::move(all));
-  return lanes;
-}
 
 }  // namespace
 
@@ -133,7 +92,7 @@ struct CaptureSession::State {
   void finish_empty();
 
   CaptureSpec spec;  // the sources of items: bind()
-  std::vector<std::unique_ptr<Group>> groups;
+  std::vector<std::unique_ptr<CaptureGroup>> groups;
   std::vector<std::unique_ptr<CopyLane>> lanes;  // by group; one in ring mode
   BlockLedger ledger;
   Witness witness;
@@ -162,7 +121,7 @@ void CaptureSession::State::count_unread() {
 }
 
 void CaptureSession::State::release(std::uint32_t number) {
-  Group& group = *groups[number];
+  CaptureGroup& group = *groups[number];
   if (group.released.load(std::memory_order_relaxed)) return;
   if (number != kUnguarded) witness.record(spec.items, group.items);
   group.released.store(true, std::memory_order_release);  // shows sources and witness
