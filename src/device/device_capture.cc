@@ -14,6 +14,12 @@ bool is_named(std::int32_t device, std::span<const DeviceStream> streams) {
   return std::ranges::find(streams, device, &DeviceStream::device) != streams.end();
 }
 
+std::uint64_t bytes_of(const DeviceBatch& batch) {
+  std::uint64_t bytes = 0;
+  for (const CapturePiece& part : batch.parts) bytes += part.bytes;
+  return bytes;
+}
+
 // An error's text may find no memory; this one's needs none.
 template <class Call>
 Status without_throwing(const Call& call) {
@@ -47,9 +53,8 @@ DeviceCapture::DeviceCapture(std::span<const CaptureItem> items, Image image,
       plan_(plan_batches(items, image_, group_count)),
       batches_(plan_.batches.size()),
       released_(group_count),
-      to_arrive_(plan_.batches.size()) {
-  queue_.all.reserve(batches_.size());
-  in_flight_.all.reserve(batches_.size());
+      to_hand_on_(plan_.batches.size()) {
+  for (Line* line : {&queue_, &in_flight_, &landed_}) line->all.reserve(batches_.size());
 }
 
 void DeviceCapture::release(std::uint32_t group) {
@@ -123,41 +128,65 @@ Status DeviceCapture::copy(const DeviceBatch& batch, CudaEvent& copied) {
 void DeviceCapture::skip(std::size_t index) {
   {
     const std::lock_guard lock(mutex_);
-    batches_[index].phase = Phase::kArrived;
-    --to_arrive_;
+    batches_[index].phase = Phase::kLanded;
+    --to_hand_on_;
     changed_.notify_all();
   }
   calls_.over(1);
 }
 
-std::optional<std::size_t> DeviceCapture::next_to_arrive(bool wait) {
+// Batches in flight come first: whoever waits for the last of them must not wait for checksums.
+std::optional<DeviceCapture::Arrival> DeviceCapture::next_arrival(bool wait) {
   std::unique_lock lock(mutex_);
-  if (wait) changed_.wait(lock, [this] { return !in_flight_.is_empty() || to_arrive_ == 0; });
-  if (in_flight_.is_empty()) return std::nullopt;
-  const std::size_t index = in_flight_.take();
-  if (--to_arrive_ == 0) changed_.notify_all();
-  return index;
+  const auto can_await = [this] { return !is_awaiting_ && !in_flight_.is_empty(); };
+  if (wait) {
+    changed_.wait(lock, [&] { return can_await() || !landed_.is_empty() || to_hand_on_ == 0; });
+  }
+  if (can_await()) {
+    is_awaiting_ = true;
+    return Arrival{.batch = in_flight_.take(), .is_awaited = true};
+  }
+  if (landed_.is_empty()) return std::nullopt;
+  const std::size_t index = landed_.take();
+  if (--to_hand_on_ == 0) changed_.notify_all();
+  return Arrival{.batch = index};
 }
 
 bool DeviceCapture::arrive(bool wait) {
-  const auto index = next_to_arrive(wait);
-  if (!index) return false;
-  const Status arrived = without_throwing([&] { return batches_[*index].copied.wait(); });
-  if (!arrived) {  // as after a failed copy
+  const auto next = next_arrival(wait);
+  if (!next) return false;
+  next->is_awaited ? await_landing(next->batch) : hand_on(next->batch);
+  return true;
+}
+
+void DeviceCapture::await_landing(std::size_t index) {
+  const Status landed = without_throwing([&] { return batches_[index].copied.wait(); });
+  if (!landed) {  // as after a failed copy
     std::ignore =
-        without_throwing([&] { return devices_.at(plan_.batches[*index].device)->wait(); });
-    fail_with(arrived.error());
+        without_throwing([&] { return devices_.at(plan_.batches[index].device)->wait(); });
+    fail_with(landed.error());
   }
   bool is_wanted = false;
   {
     const std::lock_guard lock(mutex_);
-    batches_[*index].phase = Phase::kArrived;
     is_wanted = !is_stopped_;
-    changed_.notify_all();
   }
-  if (is_wanted) std::ranges::for_each(plan_.batches[*index].parts, calls_.arrived);
+  if (is_wanted) calls_.landed(bytes_of(plan_.batches[index]));
+  const std::lock_guard lock(mutex_);
+  batches_[index].phase = Phase::kLanded;
+  landed_.all.push_back(index);
+  is_awaiting_ = false;
+  changed_.notify_all();
+}
+
+void DeviceCapture::hand_on(std::size_t index) {
+  bool is_wanted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_wanted = !is_stopped_;
+  }
+  if (is_wanted) std::ranges::for_each(plan_.batches[index].parts, calls_.arrived);
   calls_.over(1);
-  return true;
 }
 
 bool DeviceCapture::was_fenced() {
@@ -179,11 +208,11 @@ void DeviceCapture::fence(std::int32_t device, std::size_t last,
   const Phase& phase = batches_[last].phase;
   if (phase == Phase::kNotReleased) return;
   changed_.wait(lock, [&] { return phase >= Phase::kEnqueued; });
-  if (phase == Phase::kArrived) return;
+  if (phase == Phase::kLanded) return;
   lock.unlock();
   if (hold_back(device, last, streams)) return;
   lock.lock();
-  changed_.wait(lock, [&] { return phase == Phase::kArrived; });
+  changed_.wait(lock, [&] { return phase == Phase::kLanded; });
 }
 
 // Returns false if the caller has to wait. A stream that is being captured into a graph must not be
@@ -222,11 +251,11 @@ void DeviceCapture::stop() {
     is_stopped_ = true;
     for (State& batch : batches_) {
       if (batch.phase >= Phase::kUnderWay) continue;
-      batch.phase = Phase::kArrived;
+      batch.phase = Phase::kLanded;
       ++skipped;
     }
     queue_.taken = queue_.all.size();
-    to_arrive_ -= skipped;
+    to_hand_on_ -= skipped;
     changed_.notify_all();
   }
   if (skipped > 0) calls_.over(skipped);

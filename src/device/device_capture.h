@@ -29,7 +29,8 @@ using CaptureDevices = std::map<std::int32_t, std::shared_ptr<CudaDevice>>;
 // The functions that it calls, from any of its threads. None may wait for the capture.
 struct DeviceCaptureCalls {
   std::function<bool(std::uint64_t slab)> wait_for_place;  // in a ring; false: copy nothing
-  std::function<void(const CapturePiece& part)> arrived;   // its bytes are in the image
+  std::function<void(std::uint64_t bytes)> landed;         // a batch is in the image
+  std::function<void(const CapturePiece& part)> arrived;   // one part of it; the batch has landed
   std::function<void(std::uint64_t count)> over;           // batches that touch nothing any more
   std::function<void(const Error& error)> failed;          // once; nothing more is copied
 };
@@ -69,8 +70,8 @@ class DeviceCapture {
   void cancel();
 
  private:
-  // In this order. A batch that is skipped goes to kArrived, from any phase before kEnqueued.
-  enum class Phase : std::uint8_t { kNotReleased, kQueued, kUnderWay, kEnqueued, kArrived };
+  // In this order. A batch that is skipped goes to kLanded, from any phase before kEnqueued.
+  enum class Phase : std::uint8_t { kNotReleased, kQueued, kUnderWay, kEnqueued, kLanded };
   struct State {
     Phase phase = Phase::kNotReleased;
     CudaEvent copied;  // from kEnqueued on, and then nobody changes it
@@ -82,7 +83,14 @@ class DeviceCapture {
   [[nodiscard]] Status copy(const DeviceBatch& batch, CudaEvent& copied);
   void skip(std::size_t index);
   void stop();
-  [[nodiscard]] std::optional<std::size_t> next_to_arrive(bool wait);
+  // What a thread that serves the device does next with which batch.
+  struct Arrival {
+    std::size_t batch = 0;
+    bool is_awaited = false;  // until it has landed; else it is handed on
+  };
+  [[nodiscard]] std::optional<Arrival> next_arrival(bool wait);
+  void await_landing(std::size_t index);
+  void hand_on(std::size_t index);
   void fence(std::int32_t device, std::size_t last, std::span<const DeviceStream> streams);
   [[nodiscard]] bool hold_back(std::int32_t device, std::size_t last,
                                std::span<const DeviceStream> streams);
@@ -108,8 +116,10 @@ class DeviceCapture {
   };
   Line queue_;
   Line in_flight_;
-  std::uint64_t to_arrive_ = 0;  // neither skipped nor taken by arrive()
+  Line landed_;
+  std::uint64_t to_hand_on_ = 0;  // batches, neither skipped nor taken to be handed on
   bool is_enqueuing_ = false;
+  bool is_awaiting_ = false;  // a thread waits for a batch in flight
   bool was_fenced_ = false;
   bool is_stopped_ = false;
   bool has_failed_ = false;

@@ -220,6 +220,7 @@ Result<CaptureSpec> Capturer::capture_spec(const SavePlan& plan) {
                      .block_bytes = kBlockBytes,
                      .items = plan.items,
                      .on_slab = {},
+                     .on_copied = {},
                      .on_done = {},
                      .on_error = {},
                      .devices = std::move(devices),

@@ -24,7 +24,8 @@ auto with_memory(const Error& error, const Use& use) {
 CaptureSpec LiveCapture::with_callbacks(CaptureSpec spec, const std::shared_ptr<Parts>& parts) {
   // The queue has room for every slab once, so no copier ever waits here.
   spec.on_slab = [parts](std::size_t slab) { parts->slabs.push(slab); };
-  spec.on_done = [parts] { parts->copied(); };
+  spec.on_copied = [parts] { parts->copied(); };
+  spec.on_done = [parts] { parts->checksummed(); };
   spec.on_error = [parts](const Error& error) { parts->failed(error); };
   return spec;
 }
@@ -38,9 +39,19 @@ void LiveCapture::Parts::copied() {
   {
     const std::lock_guard lock(mutex);
     is_copied = true;
-    told = std::exchange(owner, nullptr);
+    told = owner;
   }
   if (told) told->copied();
+}
+
+void LiveCapture::Parts::checksummed() {
+  std::shared_ptr<CaptureOwner> told;
+  {
+    const std::lock_guard lock(mutex);
+    is_checksummed = true;
+    told = std::exchange(owner, nullptr);
+  }
+  if (told) told->checksummed();
 }
 
 void LiveCapture::Parts::failed(const Error& cause) {
@@ -55,16 +66,18 @@ void LiveCapture::Parts::failed(const Error& cause) {
 
 void LiveCapture::belongs_to(std::shared_ptr<CaptureOwner> owner) {
   std::optional<Error> known;
+  bool is_copied = false;
+  bool is_checksummed = false;
   {
     const std::lock_guard lock(parts_->mutex);
     known = parts_->error;
-    if (!known && !parts_->is_copied) {
-      parts_->owner = std::move(owner);
-      return;
-    }
+    is_copied = parts_->is_copied;
+    is_checksummed = parts_->is_checksummed;
+    if (!known && !is_checksummed) parts_->owner = owner;
   }
   if (known) return owner->capture_failed(*known);
-  owner->copied();
+  if (is_copied) owner->copied();
+  if (is_checksummed) owner->checksummed();
 }
 
 bool LiveCapture::has_failed() const {

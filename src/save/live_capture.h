@@ -17,15 +17,18 @@ namespace deepfreeze {
 class CaptureOwner {
  public:
   virtual ~CaptureOwner() = default;
-  // All is copied; called on the thread that copied the last piece.
+  // All is copied, and no source is read any more; called on the thread that copied the last piece.
   virtual void copied() = 0;
+  // All blocks have their checksums, and all slabs were announced; on the thread that did the last.
+  // It may come before copied() has returned.
+  virtual void checksummed() = 0;
   // A device has failed.
   virtual void capture_failed(const Error& error) = 0;
 };
 
 class LiveCapture {
  public:
-  // `spec` without on_slab, on_done and on_error: they are set here.
+  // `spec` without its callbacks: they are set here.
   explicit LiveCapture(CaptureSpec spec);
 
   [[nodiscard]] CaptureSession& session() { return session_; }
@@ -38,8 +41,8 @@ class LiveCapture {
   [[nodiscard]] std::optional<std::size_t> next_slab() { return parts_->slabs.pop(); }
   void end_slabs() { parts_->slabs.close(); }
 
-  // One function of `owner` is called, once; at once if the capture has ended already. Then, or by
-  // cancel(), it is let go: it may own this.
+  // `owner` is told that all is copied and that all is checksummed, or that the capture has failed;
+  // at once what has happened already. At the end, or by cancel(), it is let go: it may own this.
   void belongs_to(std::shared_ptr<CaptureOwner> owner);
   [[nodiscard]] bool has_failed() const;
 
@@ -51,11 +54,13 @@ class LiveCapture {
   struct Parts {
     explicit Parts(std::size_t slab_count) : slabs(slab_count) {}
     void copied();
+    void checksummed();
     void failed(const Error& error);
     BoundedQueue<std::size_t> slabs;
     std::mutex mutex;                     // guards all below
     std::shared_ptr<CaptureOwner> owner;  // from belongs_to() until the capture has ended
     bool is_copied = false;
+    bool is_checksummed = false;
     std::optional<Error> error;
   };
   [[nodiscard]] static CaptureSpec with_callbacks(CaptureSpec spec,

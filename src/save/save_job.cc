@@ -51,8 +51,7 @@ SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings se
       handle_(std::move(handle)),
       audit_(plan_, image_),
       header_crcs_(plan_.file_count()),
-      non_finite_(plan_.file_count()),
-      is_handed_over_(settings.handover == nullptr) {
+      non_finite_(plan_.file_count()) {
   if (plan_.has_ranges()) scan_.emplace(*plan_.table, image_);
 }
 
@@ -70,26 +69,50 @@ void SaveJob::captured(std::vector<std::string> torn) {
     handle_->tore(torn);
     return capture_failed(torn_error(torn));
   }
-  bool is_handed_over = false;
+  bool is_whole = false;
+  bool is_last = false;
   {
     const std::lock_guard lock(mutex_);
     if (settled_) return;
     settled_ = true;
-    const auto crcs = capture_->session().block_crcs();
-    block_crcs_.assign(crcs.begin(), crcs.end());
-    is_handed_over = is_handed_over_;
+    is_whole = is_checksummed_;
+    is_last = is_finishable();
   }
-  if (is_handed_over) {
-    announce_captured();
+  if (settings_.handover == nullptr) {
+    handle_->reach(Level::kCaptured);
   } else {
-    handle_->copied();  // the worker announces it once it has handed the save over
+    handle_->copied();  // it is captured once another process can finish it
   }
-  capture_->end_slabs();
+  if (is_last) hand_on_captured();
+  if (is_whole) capture_->end_slabs();
 }
 
-// A save is captured only when it outlives this process.
-void SaveJob::announce_captured() {
-  if (settings_.handover != nullptr) {
+// The caller may still be comparing then: captured() may come later.
+void SaveJob::checksummed() {
+  bool is_settled = false;
+  bool is_last = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto crcs = capture_->session().block_crcs();
+    block_crcs_.assign(crcs.begin(), crcs.end());
+    is_checksummed_ = true;
+    is_settled = settled_;
+    is_last = is_finishable();
+  }
+  if (is_last) hand_on_captured();
+  if (is_settled) capture_->end_slabs();
+}
+
+// Whether all that another process needs is there. Several calls make it so, each under the lock:
+// the last of them sees it.
+bool SaveJob::is_finishable() const {
+  return settings_.handover != nullptr && settled_ && !capture_error_ && is_checksummed_ &&
+         is_handed_over_;
+}
+
+// With an agent a save is captured only when it outlives this process.
+void SaveJob::hand_on_captured() {
+  {
     const std::lock_guard lock(handover_mutex_);
     const Status told = ends_handover_ ? Status{} : settings_.handover->captured(block_crcs_);
     if (!told) log_warning(told.error().message());
@@ -103,13 +126,13 @@ void SaveJob::hand_over() {
   if (settings_.handover == nullptr) return;
   const Status planned = settings_.handover->plan(plan_, settings_.commit_wait_max);
   if (!planned) log_warning(planned.error().message());
-  bool is_captured = false;
+  bool is_last = false;
   {
     const std::lock_guard lock(mutex_);
     is_handed_over_ = true;
-    is_captured = settled_ && !capture_error_;
+    is_last = is_finishable();
   }
-  if (is_captured) announce_captured();
+  if (is_last) hand_on_captured();
 }
 
 // From here on nobody else may finish the save, even if a copier's thread announces it later.

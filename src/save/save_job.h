@@ -45,6 +45,7 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
 
   // Once all is copied: it is captured, or waits for its caller's confirmation. Any thread.
   void copied() override;
+  void checksummed() override;
   [[nodiscard]] bool awaits_confirmation() const { return settings_.confirm; }
 
   // Call once all is copied and compared: `torn` are the keys that the caller's own check found,
@@ -65,7 +66,8 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
 
  private:
   void hand_over();
-  void announce_captured();
+  void hand_on_captured();
+  [[nodiscard]] bool is_finishable() const;
   void end_handover();
   [[nodiscard]] Status write_and_seal();
   [[nodiscard]] Status write_part();
@@ -94,10 +96,11 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   bool is_committing_ = false;              // the same
   std::vector<std::uint32_t> header_crcs_;  // by file, each from final_header() on
   std::vector<std::uint64_t> non_finite_;   // the same, of values
-  std::vector<std::uint32_t> block_crcs_;   // written by captured(), read after the slabs' end
+  std::vector<std::uint32_t> block_crcs_;   // written by checksummed(), read after the slabs' end
 
-  std::mutex mutex_;  // guards the next three
+  std::mutex mutex_;  // guards the next four
   bool settled_ = false;
+  bool is_checksummed_ = false;
   bool is_handed_over_ = false;  // or nobody else is to finish it
   std::optional<Error> capture_error_;
 

@@ -4,10 +4,13 @@
 //   2. Copy:   the piece goes to its place in the image, in ring mode once that place is free.
 //   3. Read:   it is taken off its group's count of unread pieces; the last one wakes the fences.
 //   4. Witness: the copy is compared with the record that release() made.
-//   5. Ledger: the thread that completes a block, slab or session then does the work that is due
+//   5. Copied: the thread that brings the last bytes says so.
+//   6. Ledger: the thread that completes a block, slab or session then does the work that is due
 //              (BlockLedger).
 // No lock is taken before a group or the session is complete, except for the ring's gate.
-// Pieces on devices reach step 4 another way: DeviceCapture.
+// Pieces on devices reach step 5 another way, batch by batch: DeviceCapture. Step 6 is then for
+// threads that have no batch to wait for. A witness of theirs (paranoid), or a ring, has to have
+// step 6 first: steps 4 and 6 of a part follow each other, and step 5 comes at the end.
 #include "staging/capture_session.h"
 
 #include <algorithm>
@@ -60,6 +63,7 @@ struct CaptureSession::State {
     devices.emplace(spec.items, spec.image, static_cast<std::uint32_t>(groups.size()), spec.devices,
                     device_calls());
     pieces_left.fetch_add(devices->batch_count(), std::memory_order_relaxed);
+    pieces_lacking.store(pieces_left.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
 
   void count_unread();
@@ -69,6 +73,13 @@ struct CaptureSession::State {
   void follow(std::span<const DeviceStream> streams);
   void part_arrived(const CapturePiece& part);
   void piece_arrived(const CapturePiece& piece, BlockCrc crc);
+  void compare(const CapturePiece& piece);
+  void enter(const CapturePiece& piece, BlockCrc crc);
+  void landed(std::uint64_t bytes);
+  // Whether "copied" is said before all blocks have their checksums.
+  [[nodiscard]] bool says_copied_early() const {
+    return devices && !spec.image.is_ring() && !spec.paranoid;
+  }
   bool copy_claim(std::size_t lane, std::uint64_t count, bool in_background);
   void copy_all(bool in_background);
   void copy_all_in_background();
@@ -102,6 +113,7 @@ struct CaptureSession::State {
   std::optional<DeviceCapture> devices;
   std::atomic<std::uint64_t> background_calls{0};  // not answered yet
   std::atomic<std::uint64_t> pieces_left{0};       // neither copied nor skipped yet
+  std::atomic<std::uint64_t> pieces_lacking{0};    // not in the image yet; with devices
   std::atomic<bool> cancelled{false};
   std::atomic<bool> empty_is_done{false};
   std::atomic<std::uint64_t> copy_nanos{0};  // for display
@@ -155,6 +167,7 @@ void CaptureSession::State::follow(std::span<const DeviceStream> streams) {
 
 DeviceCaptureCalls CaptureSession::State::device_calls() {
   return {.wait_for_place = [this](std::uint64_t slab) { return gate.wait(slab); },
+          .landed = [this](std::uint64_t bytes) { landed(bytes); },
           .arrived = [this](const CapturePiece& part) { part_arrived(part); },
           .over = [this](std::uint64_t count) { count_as_over(count); },
           .failed =
@@ -230,14 +243,33 @@ void CaptureSession::State::copy_piece(const CapturePiece& piece, bool in_backgr
   count_as_over();
 }
 
-// Steps 4 and 5.
+// Steps 4 to 6.
 void CaptureSession::State::piece_arrived(const CapturePiece& piece, BlockCrc crc) {
+  compare(piece);
+  landed(piece.bytes);
+  enter(piece, crc);
+}
+
+// Step 4.
+void CaptureSession::State::compare(const CapturePiece& piece) {
   const auto copied = spec.image.at(piece.offset, piece.bytes);
-  if (!witness.matches(spec.items[piece.item], piece, copied)) {
-    torn[piece.item].store(true, std::memory_order_relaxed);  // the ledger orders it
-  }
-  copied_bytes.fetch_add(piece.bytes, std::memory_order_relaxed);
-  if (ledger.arrived(piece.offset / spec.block_bytes, piece.bytes, crc)) spec.on_done();
+  if (witness.matches(spec.items[piece.item], piece, copied)) return;
+  torn[piece.item].store(true, std::memory_order_relaxed);  // landed() and the ledger order it
+}
+
+// Step 5. acq_rel: release hands over this thread's copies, and what it found torn; acquire gives
+// the last caller those of all others.
+void CaptureSession::State::landed(std::uint64_t bytes) {
+  copied_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  if (!says_copied_early()) return;
+  if (pieces_lacking.fetch_sub(1, std::memory_order_acq_rel) == 1) spec.on_copied();
+}
+
+// Step 6.
+void CaptureSession::State::enter(const CapturePiece& piece, BlockCrc crc) {
+  if (!ledger.arrived(piece.offset / spec.block_bytes, piece.bytes, crc)) return;
+  if (!says_copied_early()) spec.on_copied();
+  spec.on_done();
 }
 
 // Cuts the part that a device has copied at the block boundaries.
@@ -245,7 +277,9 @@ void CaptureSession::State::part_arrived(const CapturePiece& part) {
   const std::uint64_t end = part.offset + part.bytes;
   for (std::uint64_t at = part.offset; at < end;) {
     const std::uint64_t next = std::min(end, (at / spec.block_bytes + 1) * spec.block_bytes);
-    piece_arrived({.item = part.item, .offset = at, .bytes = next - at}, std::nullopt);
+    const CapturePiece piece = {.item = part.item, .offset = at, .bytes = next - at};
+    if (spec.paranoid) compare(piece);
+    enter(piece, std::nullopt);
     at = next;
   }
 }
@@ -295,7 +329,9 @@ void CaptureSession::State::take_over() {
 // For a session without pieces, in which no piece triggers on_done.
 void CaptureSession::State::finish_empty() {
   if (cancelled.load(std::memory_order_acquire)) return;
-  if (!empty_is_done.exchange(true, std::memory_order_acq_rel)) spec.on_done();
+  if (empty_is_done.exchange(true, std::memory_order_acq_rel)) return;
+  spec.on_copied();
+  spec.on_done();
 }
 
 void CaptureSession::State::fence(std::uint32_t number) {

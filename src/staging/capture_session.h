@@ -32,7 +32,11 @@ struct CaptureSpec {
   // Called once per slab, in no order, by the thread that completed it. Must neither throw nor
   // block long.
   std::function<void(std::size_t slab)> on_slab;
-  // Called once, by the thread that completed the last slab, after all else; not after cancel()
+  // Called once, by the thread that brought the last bytes, when all of them are in the image, all
+  // sources were read, and torn items are known; not after cancel() has returned. Blocks from
+  // devices may have no checksum yet. Must neither cancel the session nor wait for it.
+  std::function<void()> on_copied = [] {};
+  // Called once, by the thread that completed the last slab, after all slabs; not after cancel()
   // has returned. Must neither cancel the session nor wait for it.
   std::function<void()> on_done = [] {};
   // Called once, by any thread, if a device fails; then the session is cancelled. Must neither
@@ -96,7 +100,8 @@ class CaptureSession {
 
   // All bytes copied, all blocks checksummed, all slabs announced.
   [[nodiscard]] bool done() const;
-  // Done and said so by on_done, or cancelled and neither sources nor image are touched any more.
+  // Done and said so by on_copied and on_done, or cancelled and neither sources nor image are
+  // touched any more.
   [[nodiscard]] bool finished() const;
   void wait() const;
 
@@ -107,9 +112,8 @@ class CaptureSession {
   // devices: sources there may have changed once a fence has let their streams pass.
   [[nodiscard]] bool unchanged() const;
 
-  // Valid once done.
-  [[nodiscard]] std::span<const std::uint32_t> block_crcs() const;
-  [[nodiscard]] std::vector<std::size_t> torn_items() const;
+  [[nodiscard]] std::span<const std::uint32_t> block_crcs() const;  // valid once done
+  [[nodiscard]] std::vector<std::size_t> torn_items() const;        // valid from on_copied on
   [[nodiscard]] CaptureTimes times() const;
 
  private:

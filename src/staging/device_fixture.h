@@ -58,6 +58,7 @@ class DeviceCaptureTest : public FakeDeviceTest {
                                  .block_bytes = kBlock,
                                  .items = items_,
                                  .on_slab = [this](std::size_t slab) { take(slab); },
+                                 .on_copied = [this] { ++times_copied_; },
                                  .on_done = [this] { is_done_ = true; },
                                  .on_error = [this](const Error& error) { note(error); },
                                  .devices = used,
@@ -89,6 +90,7 @@ class DeviceCaptureTest : public FakeDeviceTest {
     items_.clear();
     tensors_.clear();
     end_ = 0;
+    times_copied_ = 0;
     is_done_ = false;
     errors_.clear();
   }
@@ -104,6 +106,7 @@ class DeviceCaptureTest : public FakeDeviceTest {
 
   void expect_captured(std::byte value) {
     session_->wait();
+    EXPECT_EQ(times_copied_, 1);
     EXPECT_TRUE(is_done_);
     EXPECT_TRUE(errors().empty());
     EXPECT_EQ(fake_driver::unpinned_copies(), 0);
@@ -125,6 +128,7 @@ class DeviceCaptureTest : public FakeDeviceTest {
   std::vector<CaptureItem> items_;
   std::optional<CaptureSession> session_;
   std::optional<CudaDevices> devices_;
+  std::atomic<int> times_copied_{0};
   std::atomic<bool> is_done_{false};
   std::atomic<bool> frees_slabs_{true};
   std::atomic<int> taken_slabs_{0};
