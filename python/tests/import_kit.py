@@ -17,6 +17,7 @@ import torch.distributed.checkpoint as dcp
 
 import deepfreeze as df
 from deepfreeze.__main__ import main
+from tests.support import warm_python
 
 # The dtypes that torch has; safetensors' other dtypes are written by hand.
 DTYPES = (
@@ -148,9 +149,9 @@ def replace_item(
 def in_two_processes(program: str, *arguments: object) -> None:
     """Runs a program as ranks 0 and 1."""
     ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(rank), *map(str, arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        warm_python.start(
+            [sys.executable, "-c", program, str(rank), *map(str, arguments)], warm_python.RANKS,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
         for rank in range(2)
     ]  # fmt: skip

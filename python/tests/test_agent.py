@@ -18,6 +18,7 @@ import torch
 
 import deepfreeze as df
 from deepfreeze.base import program
+from tests.support import warm_python
 
 SECONDS = 60.0  # for waits that must not hang
 
@@ -85,9 +86,7 @@ def train(run: Path, agent: Path, fail: str, program: str = TRAINER) -> list[int
     """The steps that it has called captured."""
     command = [sys.executable, "-c", program, str(run), str(agent)]
     environment = {**os.environ, "DEEPFREEZE_FAIL": fail}
-    done = subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, text=True, check=False, timeout=SECONDS
-    )
+    done = warm_python.run(command, env=environment, stdout=subprocess.PIPE, timeout=SECONDS)
     assert done.returncode == -signal.SIGKILL
     return [int(line) for line in done.stdout.split()]
 
@@ -199,9 +198,7 @@ def test_without_an_agent_a_captured_save_is_lost(tmp_path: Path, agent: Path) -
     end(agent)
     command = [sys.executable, "-c", TRAINER.replace("agent=agent", "agent=None")]
     environment = {**os.environ, "DEEPFREEZE_FAIL": "part.created=sleep:60000@2"}
-    subprocess.run(
-        [*command, str(tmp_path / "run"), ""], env=environment, check=False, timeout=SECONDS
-    )
+    warm_python.run([*command, str(tmp_path / "run"), ""], env=environment, timeout=SECONDS)
     assert restored(tmp_path / "run", None) == (1, 1.0)
 
 

@@ -12,13 +12,12 @@ import torch
 from testkit import save
 
 import deepfreeze as df
+from tests.support import warm_python
 
 
 def python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    return warm_python.run(command, capture_output=True, timeout=300)
 
 
 def steps_of(run: Path) -> list[int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support import warm_python
 
 from .fail_points import fail_points_of_one
 from .ways import ways_of
@@ -23,7 +24,7 @@ def tally(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     directory = tmp_path_factory.mktemp("kills")
     command = [sys.executable, "-m", "tests.chaos.kills", "--json", "--quick"]
     command += ["--directory", str(directory)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = warm_python.run(command, cwd=ROOT, capture_output=True)
     print(done.stderr)
     assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -50,7 +51,7 @@ def test_a_wrong_byte_and_an_early_acknowledgement_are_found(lie: str, tmp_path:
     """Negative controls: faults that the trainer is given."""
     command = [sys.executable, "-m", "tests.chaos.kills", "--json", "--quick", "--lie", lie]
     command += ["--directory", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = warm_python.run(command, cwd=ROOT, capture_output=True)
     assert done.returncode == 1, done.stderr
     words = {"byte": "wrong bytes", "early": "was acknowledged"}
     assert words[lie] in json.loads(done.stdout)["faults"][0]

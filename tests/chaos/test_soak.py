@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support import warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 8
@@ -21,7 +22,7 @@ def soak(directory: Path, seconds: float, *more: str) -> dict[str, Any]:
     """Its figures; the seed and the last events are printed."""
     command = [sys.executable, "-m", "tests.chaos.soak", "--json", *more]
     command += ["--minutes", str(seconds / 60), "--directory", str(directory)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = warm_python.run(command, cwd=ROOT, capture_output=True)
     print(done.stderr)
     assert done.stdout, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout)

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support import warm_python
+
 
 def make_parser(module: str, description: str | None) -> argparse.ArgumentParser:
     """With the options of every proof."""
@@ -50,7 +52,7 @@ def in_own_process(
     for name, value in part.items():
         command += [f"--{name}", str(value)]
     environment = {**os.environ, "DEEPFREEZE_FAIL": fail_points, **more}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    done = warm_python.run(command, env=environment, stdout=subprocess.PIPE)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command[1:])}: exit status {done.returncode}")
     return json.loads(done.stdout)

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 import deepfreeze as df
+from tests.support import warm_python
 
 from .deadlock_cases import STEPS, WIDTH, digest_of
 
@@ -46,8 +47,8 @@ class Done:
 def run_case(case: str, run: Path, mode: str = "window", fail: str = LATE) -> Done:
     """Fails if the time limit is over, with the stacks of all threads."""
     command = [sys.executable, "-m", "tests.e2e.deadlock_cases", case, str(run), "--mode", mode]
-    child = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "DEEPFREEZE_FAIL": fail}, text=True,
+    child = warm_python.start(
+        command, cwd=ROOT, env={**os.environ, "DEEPFREEZE_FAIL": fail},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     try:

@@ -6,12 +6,13 @@ The full proof: `python -m tests.e2e.resume_identity --runs 100`.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support import warm_python
 
 from .resume_identity import RUNS_THAT_SPREAD
 from .resume_identity import Tally as Mode
@@ -28,7 +29,7 @@ def tallies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tally]:
     """The results by mode, from a process of its own: it forks, and this one may have threads."""
     command = [sys.executable, "-m", "tests.e2e.resume_identity", "--json", "--runs", str(RUNS)]
     command += ["--directory", str(tmp_path_factory.mktemp("resume"))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = warm_python.run(command, cwd=ROOT, capture_output=True, serves=True)
     print(done.stderr)
     assert done.stdout, done.stderr
     return {each["mode"]: each for each in json.loads(done.stdout)["modes"]}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support import warm_python
 
 from .soak import MODES
 
@@ -20,7 +21,7 @@ def soak_of(mode: str, directory: Path, *more: str) -> tuple[dict[str, Any], lis
     """The figures of one mode, and the faults."""
     command = [sys.executable, "-m", "tests.e2e.soak", "--json", "--mode", mode, *more]
     command += ["--saves", str(SAVES[mode]), "--directory", str(directory)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = warm_python.run(command, cwd=ROOT, capture_output=True)
     print(done.stderr)
     assert done.stdout, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)

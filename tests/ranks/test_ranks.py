@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.fail_points import fail_points_of_ranks
+from tests.support import warm_python
 
 from .cases import CASES
 from .rank_faults import POINTS
@@ -24,9 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def proof(name: str, place: Path, *options: str) -> dict[str, Any]:
     """In a process of its own: it forks, and this one may have threads."""
     command = [sys.executable, "-m", f"tests.ranks.{name}", "--json", "--directory", str(place)]
-    done = subprocess.run(
-        [*command, *options], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command += options
+    done = warm_python.run(command, warm_python.RANKS, cwd=ROOT, capture_output=True)
     print(done.stderr)
     assert done.stdout, done.stderr
     figures = json.loads(done.stdout)
@@ -89,7 +89,8 @@ assert all(one.status == 0 for one in job.wait(120))
 
 
 def test_what_a_mesh_of_eight_saved_loads_without_torch(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", SAVE_BY_EIGHT, str(tmp_path)], cwd=ROOT, check=True)
+    command = [sys.executable, "-c", SAVE_BY_EIGHT, str(tmp_path)]
+    warm_python.run(command, warm_python.RANKS, cwd=ROOT, check=True)
     command = [sys.executable, "-c", IN_ONE_PROCESS, str(tmp_path / "near" / "meshed-8")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "'embedding': (301, 1024)" in done.stdout
