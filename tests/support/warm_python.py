@@ -1,8 +1,8 @@
 """Programs in Python that begin with their imports done: `run()` and `start()` for subprocess's.
 
-torch takes an interpreter two seconds, and a fork milliseconds. A server per set of modules has
-imported them and used nothing of them; warm_server.py forks each program from it. The program is a
-child of the caller, as a fresh one: it has the caller's signals, exit statuses and groups.
+torch takes an interpreter two seconds, and a fork milliseconds. A server for each set of modules
+has imported them and used nothing of them; warm_server.py forks programs from it. They are children
+of the caller, as fresh ones: with exit statuses, signals and groups.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ TORCH = ("torch", "torch._dynamo")
 RANKS = (*TORCH, "torch.distributed", "torch.distributed.fsdp", "torch.distributed.tensor")
 ORDER_BYTES_MAX = 1 << 17
 PR_SET_CHILD_SUBREAPER = 36
-# Libraries read such variables once; a program for which they differ must be a fresh one.
+# Libraries read such variables once: programs for which they differ have different servers.
 READ_AT_START = ("PYTHON", "LD_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCH", "PYTORCH_", "CUDA_",
                  "JAX_", "XLA_", "TF_", "KERAS_", "LANG", "LC_", "MALLOC_", "GLIBC_")  # fmt: skip
 
 
 class WarmError(Exception):
-    """A server has ended, or does not start programs of this kind."""
+    """A program of this kind, or in this directory, is not started; or a server has ended."""
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,21 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
 class Server:
     """The caller's end of one, which ends when this is closed."""
 
-    def __init__(
-        self, ours: socket.socket, environment: Mapping[str, str],
-        process: subprocess.Popen[bytes] | None = None,
-    ) -> None:  # fmt: skip
-        self.environment = dict(environment)
+    def __init__(self, ours: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         self._ours = ours
         self._process = process
         self._alone = threading.Lock()  # an answer belongs to the order before it
 
     @classmethod
-    def begun(cls, modules: Sequence[str]) -> Server:
+    def begun(cls, modules: Sequence[str], environment: Mapping[str, str]) -> Server:
         ours, theirs = socket_pair()
         command = [sys.executable, "-m", "tests.support.warm_server", str(theirs.fileno())]
         process = subprocess.Popen(
-            [*command, *modules], cwd=ROOT, pass_fds=[theirs.fileno()],
+            [*command, *modules], cwd=ROOT, env=environment, pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         theirs.close()
-        return cls(ours, os.environ, process)
+        return cls(ours, process)
 
     def start(self, order: Order, descriptors: Sequence[int]) -> int:
         """The number of a new process, which is a child of this one."""
@@ -87,21 +83,27 @@ class Server:
         return int(answer)
 
 
-_servers: dict[tuple[str, ...], Server] = {}
+Key = tuple[tuple[str, ...], frozenset[tuple[str, str]]]
+_servers: dict[Key, Server] = {}
 os.register_at_fork(after_in_child=_servers.clear)  # they are the parent's
 
 
-def inherit(modules: Sequence[str], server: Server) -> None:
+def inherit(modules: Sequence[str], environment: Mapping[str, str], server: Server) -> None:
     """For programs that start others."""
-    _servers[tuple(modules)] = server
+    _servers[_key(modules, environment)] = server
 
 
-def server_for(modules: Sequence[str]) -> Server:
+def server_for(modules: Sequence[str], environment: Mapping[str, str]) -> Server:
     """The one of this process, begun at its first use; it ends with this process."""
-    key = tuple(modules)
+    key = _key(modules, environment)
     if key not in _servers:
-        _servers[key] = Server.begun(key)
+        _servers[key] = Server.begun(modules, environment)
     return _servers[key]
+
+
+def _key(modules: Sequence[str], environment: Mapping[str, str]) -> Key:
+    read = (pair for pair in environment.items() if pair[0].startswith(READ_AT_START))
+    return tuple(modules), frozenset(read)
 
 
 class Program(subprocess.Popen[str]):
@@ -125,10 +127,11 @@ class Program(subprocess.Popen[str]):
             raise WarmError(f"not for {args}")
         words = [os.fspath(word) for word in args[1:]]
         directory = os.path.abspath(os.fsdecode(cwd or "."))  # type: ignore[arg-type]
-        order = Order(words, directory, dict(env or os.environ), new_session, self._serves)
+        environment = dict(env or os.environ)
+        order = Order(words, directory, environment, new_session, self._serves)
         given = (pipes[0], pipes[3], pipes[5])
         own = [number if fd == -1 else fd for number, fd in enumerate(given)]
-        self.pid = server_for(self._modules).start(order, own)
+        self.pid = server_for(self._modules, environment).start(order, own)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
@@ -138,13 +141,10 @@ def start(
     modules: Sequence[str] = TORCH,
     *,
     serves: bool = False,
-    env: Mapping[str, str] | None = None,
     **options: Any,
 ) -> subprocess.Popen[str]:
-    """`command` is [sys.executable, "-m" or "-c", ...]; its texts are str."""
-    if _is_servable(modules, env or os.environ):
-        return Program(command, modules, serves, env=env, **options)
-    return subprocess.Popen(command, env=env, text=True, **options)
+    """`command` is [sys.executable, "-m" or "-c", ...]; what it reads and writes is text."""
+    return Program(command, modules, serves, **options)
 
 
 def run(
@@ -169,16 +169,6 @@ def run(
     if check:
         done.check_returncode()
     return done
-
-
-def _is_servable(modules: Sequence[str], environment: Mapping[str, str]) -> bool:
-    server = _servers.get(tuple(modules))
-    began_with = server.environment if server else os.environ
-    return _read_at_start(environment) == _read_at_start(began_with)
-
-
-def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in environment.items() if name.startswith(READ_AT_START)}
 
 
 def _adopt(orphans: bool) -> None:

@@ -75,12 +75,12 @@ def take_over(order: Order, descriptors: Sequence[int], orders: socket.socket) -
         numpy.random.seed()  # as at its import; Python's own generator does this by itself
 
 
-def next_server(modules: Sequence[str], started_with: dict[str, str]) -> socket.socket | None:
+def next_server(modules: Sequence[str], environment: dict[str, str]) -> socket.socket | None:
     """In a forked server, as unused as this process is: its orders. In the program: None."""
     ours, theirs = socket_pair()
     if os.fork() != 0:
         theirs.close()
-        warm_python.inherit(modules, Server(ours, started_with))
+        warm_python.inherit(modules, environment, Server(ours))
         return None
     ours.close()
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -106,7 +106,7 @@ def execute(words: Sequence[str]) -> None:
 
 
 def main(number: str, *modules: str) -> None:
-    started_with = dict(os.environ)
+    environment = dict(os.environ)
     orders: socket.socket | None = socket.socket(fileno=int(number))
     for module in modules:
         importlib.import_module(module)
@@ -115,7 +115,7 @@ def main(number: str, *modules: str) -> None:
     while orders is not None:
         order, descriptors = serve(orders)
         take_over(order, descriptors, orders)
-        orders = next_server(modules, started_with) if order.serves else None
+        orders = next_server(modules, environment) if order.serves else None
     execute(order.words)
 
 
