@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.e2e.command import announce_seed, conclude, make_parser, scratch
+from tests.support import warm_python
 
-from .training import FRAMEWORKS, SEED, STEPS, Options, Training, make
+from .training import FRAMEWORKS, IMPORTS, SEED, STEPS, Options, Training, make, variables_of
 
 MODULE = "tests.frameworks.conformance"
-SLOW_COPIER = "capture.background=sleep:20"
+SLOW = {"DEEPFREEZE_FAIL": "capture.background=sleep:20"}
 HALF = STEPS // 2
 LARGE_BYTES = 64 * 1024
 OTHER_SEED = 77  # of a process that restores: everything that is drawn must come from the run
@@ -183,7 +184,10 @@ class Child:
             "--seed",
             str(seed),
         ]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        environment = {**os.environ, **variables_of(framework)}
+        self._process = warm_python.start(
+            command, IMPORTS.get(framework, ()), env=environment, stdout=subprocess.PIPE
+        )
 
     def killed_after(self, seconds: float) -> bool:
         """Kills it so long after it begins to restore; False if it was over before."""
@@ -211,8 +215,8 @@ def train(framework: str, run: Path, seed: int) -> int:
 
 def with_slow_copier() -> None:
     """Starts this process anew: fail points are armed when the package is loaded."""
-    if os.environ.get("DEEPFREEZE_FAIL") != SLOW_COPIER:
-        environment = {**os.environ, "DEEPFREEZE_FAIL": SLOW_COPIER}
+    environment = {**os.environ, **SLOW}
+    if os.environ != environment:
         os.execve(sys.executable, [sys.executable, "-m", MODULE, *sys.argv[1:]], environment)
 
 

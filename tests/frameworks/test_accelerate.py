@@ -31,10 +31,12 @@ def alone() -> Iterator[None]:
 
 def test_the_example(tmp_path: Path) -> None:
     example = example_of("accelerate")
-    run_python(example, tmp_path)
+    run_python(example, tmp_path, trainer="accelerate")
     with df.Checkpointer(tmp_path / "runs" / "accelerate") as ckpt:
         assert ckpt.steps() == [7, 8]
-    told = run_python(example + "\nprint('from', ckpt.last_restore.step)\n", tmp_path)
+    told = run_python(
+        example + "\nprint('from', ckpt.last_restore.step)\n", tmp_path, trainer="accelerate"
+    )
     assert "from 8" in told
 
 
@@ -205,7 +207,7 @@ Path(f"rank-{accelerator.process_index}").write_text(sha256(net.state_dict(), op
 
 def test_two_ranks_resume_bit_for_bit(tmp_path: Path) -> None:
     def job(run: str, until: int, seed: int) -> list[str]:
-        run_python(RANKS, tmp_path, run, str(until), str(seed), ranks=2)
+        run_python(RANKS, tmp_path, run, str(until), str(seed), trainer="accelerate", ranks=2)
         return [(tmp_path / f"rank-{rank}").read_text() for rank in range(2)]
 
     undisturbed = job("", 8, 3)

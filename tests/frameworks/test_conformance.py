@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from .conformance import MODULE
-from .training import FRAMEWORKS, missing
+from tests.support import warm_python
+
+from .conformance import MODULE, SLOW
+from .training import FRAMEWORKS, IMPORTS, missing, variables_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,8 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_every_case(framework: str) -> None:
     if reason := missing(framework):
         pytest.skip(reason)
-    command = [sys.executable, "-m", MODULE, framework, "--kills", "1"]
-    done = subprocess.run(
-        command, cwd=ROOT, timeout=600, capture_output=True, text=True, check=False
-    )
+    done = warm_python.run(
+        [sys.executable, "-m", MODULE, framework, "--kills", "1"],
+        IMPORTS.get(framework, ()),
+        cwd=ROOT, env={**os.environ, **variables_of(framework), **SLOW},
+        timeout=600, capture_output=True, serves=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

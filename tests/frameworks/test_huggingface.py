@@ -70,9 +70,13 @@ def assert_same(one: Any, other: Any) -> None:
 
 def test_the_example(tmp_path: Path) -> None:
     example = example_of("huggingface")
-    run_python(example, tmp_path)
+    run_python(example, tmp_path, trainer="huggingface")
     assert steps_in(tmp_path / "runs" / "gpt2") == [8, 10]
-    told = run_python(example + "\nprint('from', trainer.checkpointer.last_restore.step)", tmp_path)
+    told = run_python(
+        example + "\nprint('from', trainer.checkpointer.last_restore.step)",
+        tmp_path,
+        trainer="huggingface",
+    )
     assert "from 10" in told
 
 
@@ -210,7 +214,16 @@ Path(f"rank-{dist.get_rank()}").write_text(digest)
 
 def test_two_ranks_resume_bit_for_bit(tmp_path: Path) -> None:
     def job(how: str, steps: int, seed: int = 3) -> list[str]:
-        run_python(RANKS, tmp_path, str(tmp_path), how, str(steps), str(seed), ranks=2)
+        run_python(
+            RANKS,
+            tmp_path,
+            str(tmp_path),
+            how,
+            str(steps),
+            str(seed),
+            trainer="huggingface",
+            ranks=2,
+        )
         return [(tmp_path / f"rank-{rank}").read_text() for rank in range(2)]
 
     undisturbed = job("whole", 5)

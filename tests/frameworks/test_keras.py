@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import deepfreeze as df
+from lab.experiments import keras_resume
 from tests.frameworks.keras_kit import BACKEND, alike_on_all, keras, only_on
+from tests.frameworks.training import IMPORTS
+from tests.support import warm_python
 
 ROOT = Path(__file__).resolve().parents[2]
 EPOCHS, BATCHES, BATCH = 3, 4, 8
@@ -374,17 +377,24 @@ def test_the_example_of_its_page_runs(tmp_path: Path) -> None:
     example = page.split("```python\n")[1].split("```")[0]
     command = [sys.executable, "-c", example]
     for _ in range(2):  # the second time nothing is left to train
-        subprocess.run(command, cwd=tmp_path, check=True)
+        warm_python.run(command, IMPORTS[f"keras_{BACKEND}"], cwd=tmp_path, check=True)
     with df.Checkpointer(tmp_path / "runs/keras") as ckpt:
         assert ckpt.latest() is not None
 
 
 @only_on("tensorflow", "its four formats are compared there")
-def test_keras_own_formats_lose_the_seeds_of_dropout(tmp_path: Path) -> None:
+def test_keras_own_formats_lose_the_seeds_of_dropout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(command: list[str], *, env: dict[str, str], **_: Any) -> Any:
+        return warm_python.run(command, IMPORTS["keras_tensorflow"], env=env, capture_output=True)
+
     out = tmp_path / "result.json"
     ours, theirs = "DeepFreezeCallback, within an epoch", ".keras"  # all: lab/results
-    command = [sys.executable, "-m", "lab.experiments.keras_resume", "--json", str(out)]
-    subprocess.run([*command, "--formats", ours, theirs], cwd=ROOT, check=True)
+    monkeypatch.setattr(keras_resume, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(sys, "argv", ["", "--json", str(out), "--formats", ours, theirs])
+    monkeypatch.chdir(ROOT)
+    assert keras_resume.main() == 0
     assert json.loads(out.read_text()) == {
         ours: {"without dropout": "bit-identical", "with dropout": "bit-identical"},
         theirs: {"without dropout": "bit-identical", "with dropout": "other weights"},

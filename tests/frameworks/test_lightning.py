@@ -44,11 +44,13 @@ def steps_in(run: Path) -> list[int]:
 
 def test_the_example(tmp_path: Path) -> None:
     example = example_of("lightning")
-    run_python(example, tmp_path)
+    run_python(example, tmp_path, trainer="lightning")
     assert steps_in(tmp_path / "runs" / "lightning") == [12, 14, 16]
     assert steps_in(tmp_path / "ckpts" / "deepfreeze") == [4, 8, 12, 16]
     told = run_python(
-        example + "\nprint('from', freeze.checkpointer.last_restore.step)\n", tmp_path
+        example + "\nprint('from', freeze.checkpointer.last_restore.step)\n",
+        tmp_path,
+        trainer="lightning",
     )
     assert "from 16" in told
 
@@ -178,7 +180,7 @@ Path(f"rank-{trainer.global_rank}").write_text(parts.digest())
 
 def test_two_ranks_resume_bit_for_bit(tmp_path: Path) -> None:
     def job(run: str, steps: int, seed: int) -> list[str]:
-        run_python(RANKS, tmp_path, run, str(steps), str(seed), ranks=2)
+        run_python(RANKS, tmp_path, run, str(steps), str(seed), trainer="lightning", ranks=2)
         return [(tmp_path / f"rank-{rank}").read_text() for rank in range(2)]
 
     undisturbed = job("", 8, SEED)

@@ -27,6 +27,22 @@ FRAMEWORKS = {
     "huggingface": "transformers",
     "accelerate": "accelerate",
 }
+# The modules that take a training's process its first seconds.
+TORCH = ("torch", "torch._dynamo")
+IMPORTS = {
+    "torch": TORCH,
+    "torch_device": TORCH,
+    "torch_cuda": TORCH,
+    "jax": ("jax", "optax"),
+    "flax": ("jax", "optax", "flax.nnx"),
+    "tensorflow": ("tensorflow",),
+    "keras_tensorflow": ("tensorflow", "keras"),
+    "keras_torch": (*TORCH, "keras"),
+    "keras_jax": ("jax", "keras"),
+    "lightning": (*TORCH, "lightning.pytorch"),
+    "huggingface": (*TORCH, "transformers.trainer"),
+    "accelerate": (*TORCH, "accelerate"),
+}
 SEED = 20  # of data and their order: the same in every process
 
 
@@ -67,6 +83,13 @@ class Training(Protocol):
 
     def close(self) -> None:
         """Waits for saves in flight."""
+
+
+def variables_of(framework: str) -> dict[str, str]:
+    """Those that its modules read at their import."""
+    backend = framework.removeprefix("keras_")
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    return quiet if backend == framework else {"KERAS_BACKEND": backend, **quiet}
 
 
 def missing(framework: str) -> str:

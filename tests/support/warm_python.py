@@ -7,6 +7,7 @@ of the caller, as fresh ones: with exit statuses, signals and groups.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import os
@@ -82,10 +83,21 @@ class Server:
             raise WarmError(answer.decode() or "the server has ended")
         return int(answer)
 
+    def close(self) -> None:
+        self._ours.close()
+        if self._process is not None:
+            self._process.wait()
+
 
 Key = tuple[tuple[str, ...], frozenset[tuple[str, str]]]
 _servers: dict[Key, Server] = {}
 os.register_at_fork(after_in_child=_servers.clear)  # they are the parent's
+
+
+@atexit.register
+def _close_all() -> None:
+    for server in _servers.values():
+        server.close()
 
 
 def inherit(modules: Sequence[str], environment: Mapping[str, str], server: Server) -> None:
@@ -94,7 +106,7 @@ def inherit(modules: Sequence[str], environment: Mapping[str, str], server: Serv
 
 
 def server_for(modules: Sequence[str], environment: Mapping[str, str]) -> Server:
-    """The one of this process, begun at its first use; it ends with this process."""
+    """The one of this process, begun at its first use."""
     key = _key(modules, environment)
     if key not in _servers:
         _servers[key] = Server.begun(modules, environment)

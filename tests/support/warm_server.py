@@ -97,11 +97,10 @@ def execute(words: Sequence[str]) -> None:
     vars(main)["__builtins__"] = builtins
     sys.modules["__main__"] = main
     sys.argv = [option, *rest]
+    sys.path[0] = os.getcwd() if option == "-m" else ""
     if option == "-m":
-        sys.path[0] = os.getcwd()
         runpy._run_module_as_main(text)  # type: ignore[attr-defined]
     else:
-        sys.path[0] = ""
         exec(compile(text, "<string>", "exec"), vars(main))
 
 
