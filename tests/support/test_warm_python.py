@@ -100,10 +100,10 @@ def test_its_end_is_that_of_an_interpreter(call: Any, end: str, code: int) -> No
 
 
 def test_its_group_is_killed_and_it_is_waited_for(call: Any) -> None:
-    program = "import os, time\nos.fork()\nprint(1, flush=True)\ntime.sleep(600)"
+    program = "import os, time\nos.fork()\nos.write(1, b'1\\n')\ntime.sleep(600)"
     start = subprocess.Popen[str] if call is executed else warm_python.Program
-    options = {"text": True} if call is executed else {"modules": MODULES, "serves": False}
-    options |= {"stdout": subprocess.PIPE, "start_new_session": True}
+    options = {} if call is executed else {"modules": MODULES, "serves": False}
+    options |= {"text": True, "stdout": subprocess.PIPE, "start_new_session": True}
     with start(python("-c", program), **options) as process:
         try:
             assert [process.stdout.readline(), process.stdout.readline()] == ["1\n", "1\n"]
@@ -142,6 +142,27 @@ def test_variables_that_an_interpreter_reads_once_count(call: Any) -> None:
         own = executed(python("-c", "print(hash('x'))"), env=environment, stdout=-1).stdout
         done = call(python("-c", program, own), env=environment, stdout=subprocess.PIPE)
         assert done.stdout == "True\n"
+
+
+def test_a_program_sees_the_mounts_of_its_starter(tmp_path: Path) -> None:
+    outer = f"""
+import os, subprocess, sys
+from lab.faults.disk import MissingError, keep_mounts_to_ourselves
+from tests.support import warm_python
+command = [sys.executable, "-c", "import os; print(os.path.ismount({str(tmp_path)!r}))"]
+def call(): return warm_python.run(command, {MODULES}, stdout=subprocess.PIPE).stdout.strip()
+before = call()
+try:
+    keep_mounts_to_ourselves()
+    subprocess.run(["mount", "-t", "tmpfs", "none", {str(tmp_path)!r}], check=True)
+except (MissingError, subprocess.CalledProcessError):
+    sys.exit(77)
+print(before, call())
+"""
+    done = executed(python("-c", outer), cwd=warm_python.ROOT, stdout=subprocess.PIPE)
+    if done.returncode == 77:
+        pytest.skip("LEFT OUT: mounts are not permitted")
+    assert done.stdout == "False True\n"
 
 
 def test_orphans_of_others_are_not_kept() -> None:

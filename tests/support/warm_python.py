@@ -89,7 +89,7 @@ class Server:
             self._process.wait()
 
 
-Key = tuple[tuple[str, ...], frozenset[tuple[str, str]]]
+Key = tuple[tuple[str, ...], frozenset[tuple[str, str]], str]
 _servers: dict[Key, Server] = {}
 os.register_at_fork(after_in_child=_servers.clear)  # they are the parent's
 
@@ -114,11 +114,12 @@ def server_for(modules: Sequence[str], environment: Mapping[str, str]) -> Server
 
 
 def _key(modules: Sequence[str], environment: Mapping[str, str]) -> Key:
+    """A server has the mounts that its starter had."""
     read = (pair for pair in environment.items() if pair[0].startswith(READ_AT_START))
-    return tuple(modules), frozenset(read)
+    return tuple(modules), frozenset(read), os.readlink("/proc/self/ns/mnt")
 
 
-class Program(subprocess.Popen[str]):
+class Program(subprocess.Popen[Any]):
     """A Popen whose process is forked instead of executed."""
 
     def __init__(
@@ -126,7 +127,7 @@ class Program(subprocess.Popen[str]):
     ) -> None:
         self._modules = modules
         self._serves = serves
-        super().__init__(command, text=True, **options)
+        super().__init__(command, **options)
 
     def _execute_child(
         self, args: Sequence[str], executable: object, preexec_fn: object, close_fds: bool,
@@ -156,7 +157,7 @@ def start(
     **options: Any,
 ) -> subprocess.Popen[str]:
     """`command` is [sys.executable, "-m" or "-c", ...]; what it reads and writes is text."""
-    return Program(command, modules, serves, **options)
+    return Program(command, modules, serves, text=True, **options)
 
 
 def run(
