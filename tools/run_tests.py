@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -114,7 +115,7 @@ JAX_CACHE = {
 }
 
 
-LONGEST = ("test_conformance", "test_exchange")  # they begin first
+LONGEST = ("test_conformance", "test_keras", "test_exchange")  # they begin first
 
 
 def run_frameworks() -> Outcome:
@@ -153,6 +154,12 @@ def describe(outcome: Outcome) -> str:
     return ", ".join(parts)
 
 
+def cpu_seconds() -> float:
+    """That of all processes that have been waited for: it does not depend on the others' load."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def make_ahead(names: list[str]) -> None:
     """The other frameworks are downloaded beside the compilers; `run_frameworks` waits for them.
 
@@ -174,10 +181,10 @@ def main(names: list[str]) -> int:
             lines.append(f"  {name:<14} not run")
             continue
         print(f"test: {name}", flush=True)
-        start = time.monotonic()
+        start, cpu_before = time.monotonic(), cpu_seconds()
         outcome = stage()
-        seconds = time.monotonic() - start
-        lines.append(f"  {name:<14} {seconds:5.0f} s  {describe(outcome)}")
+        seconds, cpu = time.monotonic() - start, cpu_seconds() - cpu_before
+        lines.append(f"  {name:<14} {seconds:5.0f} s  {cpu:5.0f} s of CPU  {describe(outcome)}")
         total.add(outcome)
     print("\n".join(["", "summary", *lines]))
     for why, times in sorted(total.reasons.items()):
