@@ -9,6 +9,12 @@ import pytest
 import run_tests
 from run_tests import Outcome
 
+
+@pytest.fixture(autouse=True)
+def nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_tests, "make_ahead", lambda _: None)
+
+
 CASES = """<testsuite tests="5">
   <testcase name="good"/>
   <testcase name="fails"><failure message="1 != 2"/></testcase>
