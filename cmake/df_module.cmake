@@ -47,6 +47,8 @@ function(df_test name)
     GTest::gtest_main)
   # A quarter of the time to compile; the code under test, in its library, keeps its own level.
   target_compile_options(${name} PRIVATE -O0)
+  # Templates are instantiated once for each source that the compiler sees: all are one.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 0)
   df_precompile(${name} test <algorithm> <chrono> <expected> <filesystem> <fmt/format.h> <fstream>
     <functional> <gtest/gtest.h> <map> <memory> <mutex> <nlohmann/json.hpp> <optional> <random>
     <span> <string> <thread> <vector>)

@@ -19,10 +19,10 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::uint64_t kMiB = 1024 * 1024;
+constexpr std::uint64_t kScrubRateUnit = 1024 * 1024;
 constexpr std::uint64_t kRateDefault = 64;
-constexpr std::uint64_t kRateMax = 1'000'000;  // MiB per second; nothing reads that fast
-constexpr std::uint64_t kSecondsMax = 1'000'000'000;
+constexpr std::uint64_t kScrubRateMax = 1'000'000;  // MiB per second; nothing reads that fast
+constexpr std::uint64_t kScrubSecondsMax = 1'000'000'000;
 
 struct ScrubArguments {
   std::vector<std::string> runs;
@@ -53,7 +53,7 @@ struct ScrubReport {
 ScrubReport scrub(const ScrubArguments& arguments, const Console& console) {
   ScrubReport report;
   const auto start = Monotonic::now();
-  RateLimit limit(arguments.rate * kMiB);
+  RateLimit limit(arguments.rate * kScrubRateUnit);
   ScrubLimits limits;
   if (arguments.seconds_max > 0) limits.time_max = std::chrono::seconds(arguments.seconds_max);
   report.notes =
@@ -123,10 +123,10 @@ Command add_scrub(Program& program) {
   verb.values("RUN", arguments->runs, "The runs' directories").required();
   verb.value("--rate", arguments->rate, "MiB per second at most; 0 for no limit")
       .default_in_help()
-      .between(0, kRateMax);
+      .between(0, kScrubRateMax);
   verb.value("--max-seconds", arguments->seconds_max,
              "Begin no checkpoint after this many seconds, except the first")
-      .between(1, kSecondsMax);
+      .between(1, kScrubSecondsMax);
   verb.footer(
       "Begins with the checkpoint that was not read for longest, or not since it was written;\n"
       "scrub.json in each run records the readings, so a pass that was stopped is continued.\n"

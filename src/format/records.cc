@@ -21,7 +21,7 @@ Result<T> within(std::string_view record, Result<T> decoded) {
   return std::unexpected(decoded.error().within(record));
 }
 
-void write_file(JsonWriter& json, const ManifestFile& file) {
+void write_manifest_file(JsonWriter& json, const ManifestFile& file) {
   json.object("name", file.name, "bytes", whole(file.bytes), "header_crc", hex32(file.header_crc));
 }
 
@@ -193,7 +193,7 @@ std::string encode_manifest(const Manifest& manifest) {
   json.members("world_size", manifest.world_size, "integrity", manifest.integrity);
   json.key("annotations");
   write_annotations(json, manifest.annotations);
-  json.members("files", json_array(manifest.files, write_file));
+  json.members("files", json_array(manifest.files, write_manifest_file));
   if (manifest.non_finite) json.members("non_finite", whole(*manifest.non_finite));
   if (!manifest.diverged.empty()) {
     json.members("diverged", json_array(manifest.diverged, write_divergence));

@@ -83,7 +83,11 @@ def test_a_module_is_found_from_its_directory(call: Any, tmp_path: Path) -> None
         ("raise RuntimeError('stop')", 1),
         ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
         ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
-        ("os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
+        (
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "os.kill(os.getpid(), signal.SIGINT)",
+            -signal.SIGINT,
+        ),
         ("os.abort()", -signal.SIGABRT),
         ("os._exit(3)", 3),
     ],
