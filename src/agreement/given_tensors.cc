@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "agreement/spec_message.h"
+#include "base/message.h"
 #include "base/try.h"
 #include "ranks/collective.h"
-#include "ranks/message.h"
 #include "tensor/region.h"
 
 namespace deepfreeze {

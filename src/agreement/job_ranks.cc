@@ -5,9 +5,9 @@
 
 #include <array>
 
+#include "base/message.h"
 #include "base/try.h"
 #include "ranks/collective.h"
-#include "ranks/message.h"
 
 namespace deepfreeze {
 namespace {

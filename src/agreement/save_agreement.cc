@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "agreement/given_tensors.h"
+#include "base/message.h"
 #include "base/try.h"
 #include "plan/share_plan.h"
 #include "ranks/collective.h"
-#include "ranks/message.h"
 
 namespace deepfreeze {
 namespace {

@@ -7,10 +7,10 @@
 #include "agreement/given_tensors.h"
 #include "agreement/job_ranks.h"
 #include "agreement/spec_message.h"
+#include "base/message.h"
 #include "base/try.h"
 #include "plan/layouts.h"
 #include "ranks/collective.h"
-#include "ranks/message.h"
 #include "support/code_of.h"
 #include "support/thread_ranks.h"
 

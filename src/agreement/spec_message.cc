@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/message.h"
 #include "base/try.h"
-#include "ranks/message.h"
 #include "tensor/tensor_table.h"
 
 namespace deepfreeze {

@@ -4,8 +4,8 @@
 
 #include <utility>
 
+#include "base/message.h"
 #include "base/try.h"
-#include "ranks/message.h"
 
 namespace deepfreeze {
 namespace {

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <tuple>
 
+#include "base/message.h"
 #include "base/try.h"
-#include "ranks/message.h"
 #include "ranks/ranks_in_step.h"
 #include "support/code_of.h"
 #include "support/thread_ranks.h"

@@ -1,4 +1,4 @@
-#include "ranks/message.h"
+#include "base/message.h"
 
 #include <utility>
 

@@ -1,4 +1,5 @@
-// Messages between ranks, as bytes: numbers and texts one after the other. For one thread.
+// Messages between the processes of a job, as bytes: numbers and texts one after the other. For one
+// thread.
 #pragma once
 
 #include <concepts>
