@@ -8,7 +8,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::array<FuzzTarget, 12> kTargets = {{{"header", fuzz_header},
+constexpr std::array<FuzzTarget, 13> kTargets = {{{"header", fuzz_header},
                                                   {"header_round_trip", fuzz_header_round_trip},
                                                   {"export", fuzz_export},
                                                   {"manifest", fuzz_manifest},
@@ -17,6 +17,7 @@ constexpr std::array<FuzzTarget, 12> kTargets = {{{"header", fuzz_header},
                                                   {"scrub", fuzz_scrub},
                                                   {"json", fuzz_json},
                                                   {"tree", fuzz_tree},
+                                                  {"link", fuzz_link},
                                                   {"small_parsers", fuzz_small_parsers},
                                                   {"run", fuzz_run},
                                                   {"attempt", fuzz_attempt}}};

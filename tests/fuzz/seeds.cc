@@ -9,6 +9,7 @@
 #include "format/header_fixture.h"
 #include "format/scrub_record.h"
 #include "fuzz/corpus_text.h"
+#include "link/frame.h"
 
 namespace deepfreeze {
 namespace {
@@ -176,6 +177,38 @@ Inputs trees() {
           R"({"":{"a.b":1,"%~":2}})"};
 }
 
+// A message of each kind, alone and one after the other, and frames that break off.
+Inputs link_frames() {
+  const LinkAttempt attempt{.step = 7, .attempt_id = 0xaa};
+  const Error error(ErrorCode::kNoSpace, "full", 28);
+  const std::vector<LinkMessage> messages = {
+      LinkHello{.run = "0123456789abcdef", .rank = 8},
+      LinkPart{.attempt = attempt, .file = "f", .bytes = 9, .header = std::string(200, 'h')},
+      LinkSealed{.attempt = attempt, .files = {{"a", 1}, {"b", 2}}},
+      LinkFailed{.attempt = attempt, .error = error},
+      LinkDecided{.attempt = attempt, .manifest = "{}"},
+      LinkAsk{.attempt = attempt},
+      LinkUnknown{.attempt = attempt},
+      LinkGone{.attempt = attempt},
+      LinkRead{.number = 1, .attempt = attempt, .file = "f", .offset = 2, .size = 3},
+      LinkBytes{.number = 1, .bytes = "abc"},
+      LinkError{.number = 1, .error = error},
+      LinkPing{}};
+  Inputs inputs;
+  std::string all;
+  for (const LinkMessage& message : messages) {
+    inputs.push_back(to_frames(encode(message).value(), 64));
+    inputs.push_back(encode(message)->bytes);
+    all += inputs[inputs.size() - 2];
+  }
+  inputs.push_back(all);
+  inputs.push_back(all.substr(0, all.size() / 2));
+  inputs.push_back(std::string("\x41\0\0\0\x0a", 5));        // longer than a frame may be
+  inputs.push_back(std::string("\x01\0\0\0\x8a", 5) + "a");  // goes on, and is not full
+  inputs.push_back(std::string("\xff\xff\xff\xff\xff", 5));
+  return inputs;
+}
+
 Inputs small_texts() {
   return {attempt_dir_name(kGoodAttempt),
           attempt_dir_name({~0ULL, ~0ULL}),
@@ -208,6 +241,7 @@ Inputs own_seeds(std::string_view target) {
   if (target == "scrub") return scrub_memories();
   if (target == "json") return json_texts();
   if (target == "tree") return trees();
+  if (target == "link") return link_frames();
   if (target == "small_parsers") return small_texts();
   if (target == "run") return run_seeds();
   if (target == "attempt") return attempt_seeds();
