@@ -64,6 +64,14 @@ GenerationRecord golden_generation() {
           .wall_micros = 1'700'000'000'000'000};
 }
 
+// A job whose nodes have near tiers of their own.
+GenerationRecord golden_generation_of_a_node() {
+  GenerationRecord record = golden_generation();
+  record.generation = 4;
+  record.node = 0x00d15c00d15c00d1;
+  return record;
+}
+
 RunRecord golden_run() {
   return {.run_id = small_header().identity.run_id,
           .parent = small_header().annotations.parent,
@@ -83,6 +91,7 @@ TEST(GoldenFiles, AreWrittenByteForByte) {
       {kShard, shard_file()},
       {"deepfreeze.json", encode_run(golden_run())},
       {"generation-00000003.json", encode_generation(golden_generation())},
+      {"generation-00000004.json", encode_generation(golden_generation_of_a_node())},
       {"manifest.json", encode_manifest(golden_manifest())}};
   for (const auto& [name, text] : files) {
     std::ofstream(testing::TempDir() + "/" + name, std::ios::binary) << text;
@@ -103,6 +112,7 @@ TEST(GoldenFiles, AreReadAsTheyWereMeant) {
   }
   EXPECT_EQ(decode_run(golden("deepfreeze.json")), golden_run());
   EXPECT_EQ(decode_generation(golden("generation-00000003.json")), golden_generation());
+  EXPECT_EQ(decode_generation(golden("generation-00000004.json")), golden_generation_of_a_node());
   EXPECT_EQ(decode_manifest(golden("manifest.json")), golden_manifest());
 }
 

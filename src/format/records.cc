@@ -84,6 +84,9 @@ Result<GenerationRecord> generation_of(std::string_view text) {
   if (const JsonValue* point = object.find("resumed_from")) {
     DF_TRY(record.resumed_from, point_of(*point));
   }
+  if (object.find("node") != nullptr) {
+    DF_TRY(record.node, get_hex64(object, "node"));
+  }
   // A hint for readers: rules of a later version must not cost the claim, which fences.
   if (auto keep = keep_of(object)) record.keep = *std::move(keep);
   return record;
@@ -173,6 +176,7 @@ std::string encode_generation(const GenerationRecord& record) {
     json.key("keep");
     write_keep(json, record.keep);
   }
+  if (record.node) json.members("node", hex64(*record.node));
   return sealed(std::move(json));
 }
 

@@ -37,6 +37,9 @@ struct GenerationRecord {
   std::optional<Point> resumed_from;  // empty: from scratch
   std::int64_t wall_micros = 0;
   Keep keep;  // the claimant's rules; empty if it keeps everything
+  // The digits of the directory that decides the attempts of this generation, if nodes have near
+  // tiers of their own (decision 0026); empty: each directory decides for itself.
+  std::optional<std::uint64_t> node = {};
   bool operator==(const GenerationRecord&) const = default;
 };
 
