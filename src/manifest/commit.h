@@ -52,7 +52,7 @@ struct CommitRequest {
 // directory sync is kIo with "outcome unknown" in its message, and nothing is aborted.
 [[nodiscard]] Result<Manifest> commit_attempt(Vfs& vfs, const CommitRequest& request);
 
-struct CheckedParts;  // manifest/sealed_parts.h
+struct CheckedParts;  // manifest/parts_check.h
 // The manifest that step 6 publishes. Any process that makes it from the same files makes the same
 // bytes.
 [[nodiscard]] Manifest committed_manifest(const CommitRequest& request, CheckedParts checked);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
+#include <numeric>
 #include <string>
 #include <tuple>
 
@@ -13,9 +13,7 @@
 #include "base/polling.h"
 #include "base/try.h"
 #include "manifest/record_file.h"
-#include "manifest/replica_audit.h"
 #include "manifest/run_directory.h"
-#include "tensor/region.h"
 
 namespace deepfreeze {
 namespace {
@@ -66,12 +64,20 @@ Result<std::vector<PartName>> list_undecided(Vfs& vfs, const CommitRequest& requ
   return parts_among(vfs, request, entries);
 }
 
-// The first missing rank, or missing file of a rank; empty if none is missing. `parts` is sorted;
-// `next` is then the index of the first superfluous part.
-std::optional<PartName> first_missing(std::span<const PartName> parts, std::uint32_t world_size,
-                                      std::size_t& next) {
+using Ranks = std::span<const std::uint32_t>;
+
+std::vector<std::uint32_t> all_ranks(std::uint32_t world_size) {
+  std::vector<std::uint32_t> ranks(world_size);
+  std::iota(ranks.begin(), ranks.end(), 0U);
+  return ranks;
+}
+
+// The first missing rank, or missing file of a rank; empty if none is missing. `parts` is sorted
+// and, like `ranks`, ascending; `next` is then the index of the first superfluous part.
+std::optional<PartName> first_missing(std::span<const PartName> parts, Ranks ranks,
+                                      std::uint32_t world_size, std::size_t& next) {
   next = 0;
-  for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+  for (const std::uint32_t rank : ranks) {
     std::uint32_t file_count = 1;  // until its first file tells
     for (std::uint32_t file = 0; file < file_count; ++file, ++next) {
       const PartName wanted{rank, world_size, file, file_count};
@@ -84,42 +90,13 @@ std::optional<PartName> first_missing(std::span<const PartName> parts, std::uint
 }
 
 // kIncomplete: one is missing. kMismatch: there is one too many.
-Status check_complete(std::span<const PartName> parts, std::uint32_t world_size) {
+Status check_complete(std::span<const PartName> parts, Ranks ranks, std::uint32_t world_size) {
   std::size_t known = 0;
-  const auto missing = first_missing(parts, world_size, known);
+  const auto missing = first_missing(parts, ranks, world_size, known);
   if (missing) return fail(ErrorCode::kIncomplete, sealed_file_name(*missing) + " is missing");
   if (known == parts.size()) return {};
   return fail(ErrorCode::kMismatch, sealed_file_name(parts[known]) + " is one file too many");
 }
-
-Status check_identity(const Identity& found, const Identity& wanted, const PartName& part) {
-  Identity expected = wanted;
-  expected.part = part;
-  if (found == expected) return {};
-  return fail(ErrorCode::kMismatch,
-              fmt::format("it is {} of run {}, {}, generation {}, save {}",
-                          sealed_file_name(found.part), found.run_id,
-                          attempt_dir_name(attempt_of(found)), found.generation, found.save_index));
-}
-
-// The specs that all files store, by key.
-class StoredKeys {
- public:
-  void add(const TensorSpec& spec) { seen_[spec.key].push_back(spec); }
-
-  [[nodiscard]] Status check() const {
-    for (const auto& [key, specs] : seen_) {
-      std::vector<const TensorSpec*> stored;
-      for (const TensorSpec& spec : specs) stored.push_back(&spec);
-      const auto fault = fault_of_boxes(stored);
-      if (fault) return fail(ErrorCode::kMismatch, fmt::format("tensor {}: {}", key, *fault));
-    }
-    return {};
-  }
-
- private:
-  std::map<std::string, std::vector<TensorSpec>, std::less<>> seen_;
-};
 
 // Reads from the device rather than the page cache, if the file system can.
 Status read_back(Vfs& vfs, std::string_view path, const OwnPart& own, std::span<std::byte> into) {
@@ -149,11 +126,6 @@ Result<ManifestFile> check_own(Vfs& vfs, const std::string& directory, const Par
   return ManifestFile{sealed_file_name(name), own.file_bytes, own.header_crc};
 }
 
-using Count = std::optional<std::uint64_t>;
-
-// The total is known only if every part has counted.
-void add_count(Count& sum, Count more) { sum = sum && more ? Count(*sum + *more) : std::nullopt; }
-
 Result<CheckedParts> check_all_own(Vfs& vfs, const CommitRequest& request,
                                    std::span<const PartName> parts) {
   const std::string directory = directory_of(request);
@@ -169,21 +141,17 @@ Result<CheckedParts> check_all_own(Vfs& vfs, const CommitRequest& request,
 
 }  // namespace
 
-AttemptName attempt_of(const Identity& identity) { return {identity.step, identity.attempt_id}; }
-
 Result<PartHeader> read_part_header(Vfs& vfs, std::string_view path) {
   DF_TRY(const auto file, vfs.open_read(path, Access::kBuffered));
-  PartHeader part;
-  DF_TRY(part.file_bytes, file->size());
+  DF_TRY(const std::uint64_t file_bytes, file->size());
   std::array<std::byte, 8> first8{};
   DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), first8));
-  const auto header_bytes = header_size(first8, part.file_bytes);
+  const auto header_bytes = header_size(first8, file_bytes);
   if (!header_bytes) return std::unexpected(header_bytes.error().within(vfs.path_of(path)));
   std::vector<std::byte> bytes(*header_bytes);  // within kHeaderBytesMax and the file
   DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), bytes));
-  auto header = decode_header(bytes, part.file_bytes, part.crc);
-  if (!header) return std::unexpected(header.error().within(vfs.path_of(path)));
-  part.header = std::move(*header);
+  auto part = decode_part_header(bytes, file_bytes);
+  if (!part) return std::unexpected(part.error().within(vfs.path_of(path)));
   return part;
 }
 
@@ -212,10 +180,17 @@ std::optional<Error> reported_failure(Vfs& vfs, const AttemptName& name) {
 }
 
 Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request) {
+  return wait_for_parts(vfs, request, all_ranks(request.world_size));
+}
+
+Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request, Ranks ranks) {
   Polling polling(request.deadline);
   while (true) {
     DF_TRY(std::vector<PartName> parts, list_undecided(vfs, request));
-    const Status complete = check_complete(parts, request.world_size);
+    std::erase_if(parts, [ranks](const PartName& part) {
+      return !std::ranges::binary_search(ranks, part.rank);
+    });
+    const Status complete = check_complete(parts, ranks, request.world_size);
     if (complete) return parts;
     if (complete.error().code() != ErrorCode::kIncomplete) {
       return std::unexpected(complete.error());
@@ -229,7 +204,7 @@ Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& requ
 Result<std::vector<PartName>> present_parts(Vfs& vfs, const CommitRequest& request) {
   DF_TRY(const std::vector<DirEntry> entries, vfs.list(directory_of(request)));
   DF_TRY(std::vector<PartName> parts, parts_among(vfs, request, entries));
-  DF_TRY_VOID(check_complete(parts, request.world_size));
+  DF_TRY_VOID(check_complete(parts, all_ranks(request.world_size), request.world_size));
   return parts;
 }
 
@@ -239,24 +214,16 @@ Result<CheckedParts> check_parts(Vfs& vfs, const CommitRequest& request,
     return check_all_own(vfs, request, parts);
   }
   const std::string directory = directory_of(request);
-  CheckedParts checked{.files = {}, .annotations = {}, .non_finite = 0};
-  StoredKeys keys;
-  ReplicaAudit audit;
+  PartsCheck check(request.identity);
   for (const PartName& name : parts) {
     const std::string path = join_name(directory, sealed_file_name(name));
-    DF_TRY(PartHeader part, read_part_header(vfs, path));
-    const Status own = check_identity(part.header.identity, request.identity, name);
-    if (!own) return std::unexpected(own.error().within("check " + vfs.path_of(path)));
-    checked.files.push_back({sealed_file_name(name), part.file_bytes, part.crc});
-    add_count(checked.non_finite, non_finite_values(part.header));
-    if (name.rank == 0 && name.file == 0) checked.annotations = part.header.annotations;
-    for (const ShardEntry& entry : part.header.entries) keys.add(entry.spec);
-    audit.add(name.rank, part.header.audit);
+    DF_TRY(const PartHeader part, read_part_header(vfs, path));
+    const Status added = check.add(name, part);
+    if (!added) return std::unexpected(added.error().within("check " + vfs.path_of(path)));
   }
-  checked.diverged = audit.divergences();
-  const Status once = keys.check();
-  if (!once) return std::unexpected(once.error().within("check " + vfs.path_of(directory)));
-  return checked;
+  auto checked = check.finish();
+  if (checked) return checked;
+  return std::unexpected(checked.error().within("check " + vfs.path_of(directory)));
 }
 
 }  // namespace deepfreeze

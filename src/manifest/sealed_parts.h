@@ -8,16 +8,9 @@
 #include <vector>
 
 #include "manifest/commit.h"
+#include "manifest/parts_check.h"
 
 namespace deepfreeze {
-
-[[nodiscard]] AttemptName attempt_of(const Identity& identity);
-
-struct PartHeader {
-  ShardHeader header;
-  std::uint64_t file_bytes = 0;
-  std::uint32_t crc = 0;
-};
 
 // Size, CRC and structure of the header are checked, the data is not read.
 [[nodiscard]] Result<PartHeader> read_part_header(Vfs& vfs, std::string_view path);
@@ -33,16 +26,13 @@ struct PartHeader {
 // attempt has an outcome already. kMismatch: a part of another world size is there, or one too
 // many.
 [[nodiscard]] Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request);
+// Waits for the parts of these ranks alone (ascending), and returns them: those of one node. Parts
+// of other ranks may be there, too.
+[[nodiscard]] Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request,
+                                                           std::span<const std::uint32_t> ranks);
 
 // Checks the parts likewise, but without waiting, and whatever outcome is recorded.
 [[nodiscard]] Result<std::vector<PartName>> present_parts(Vfs& vfs, const CommitRequest& request);
-
-struct CheckedParts {
-  std::vector<ManifestFile> files;
-  Annotations annotations;                       // of rank 0's first part
-  std::optional<std::uint64_t> non_finite = {};  // of all parts; absent if one has not counted
-  std::vector<Divergence> diverged = {};
-};
 
 // kCorrupt, kMismatch: a header does not verify, is of another attempt, or stores a key that
 // another part stores too and that is not a disjoint box.
