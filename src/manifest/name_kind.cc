@@ -5,6 +5,7 @@
 
 #include "base/hex.h"
 #include "format/names.h"
+#include "format/node_record.h"
 #include "format/scrub_record.h"
 #include "manifest/run_directory.h"
 
@@ -36,9 +37,10 @@ NameKind kind_in_run(const DirEntry& entry) {
   }
   if (name == kRunFile) return NameKind::kRunRecord;
   if (name == kScrubFile) return NameKind::kScrubMemory;
+  if (name == kNodeFile) return NameKind::kNodeMarker;
   if (parse_generation_file_name(name)) return NameKind::kClaim;
   if (has_nonce(name, "deepfreeze.bad-", ".json")) return NameKind::kKeptRunRecord;
-  for (const std::string_view stem : {"deepfreeze.", "generation.", "scrub."}) {
+  for (const std::string_view stem : {"deepfreeze.", "generation.", "scrub.", "node."}) {
     if (has_nonce(name, stem, ".tmp")) return NameKind::kTemporary;
   }
   return NameKind::kForeign;

@@ -12,6 +12,7 @@ enum class NameKind : std::uint8_t {
   kKeptRunRecord,  // deepfreeze.bad-<nonce>.json
   kClaim,
   kScrubMemory,
+  kNodeMarker,
   kAttempt,
   kManifest,
   kDeletedManifest,
