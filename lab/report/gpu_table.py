@@ -23,6 +23,7 @@ HEADINGS = (
 )
 GB = 1e9
 TORN_HEADINGS = ("saver", "trials", "torn", "failed", "first error")
+STALL_HEADINGS = ("workload", "saves", "p50", "p99", "worst", "captured", "durable", "first error")
 RESUME_HEADINGS = ("workload", "steps", "resumed from", "last loss", "bit for bit the same")
 
 
@@ -140,4 +141,18 @@ def resume(rows: list[Row]) -> Iterator[str]:
         yield line_of([row["workload"], *numbers, said])
 
 
-SECTIONS = {"window": window, "torn": torn, "resume": resume}
+def stall(rows: list[Row]) -> Iterator[str]:
+    yield from grid(STALL_HEADINGS, ())
+    for row in of_kind(rows, "stall"):
+        error = short(next(iter(row["errors"]), "-"))
+        if "call" not in row:
+            yield line_of([row["title"], str(row["saves"]), *["-"] * 5, error])
+            continue
+        call = [f"{row['call'][what]:,.2f} ms" for what in ("p50", "p99", "worst")]
+        later = [f"{row[what]['p50']:,.2f} ms" for what in ("captured", "durable")]
+        yield line_of([row["title"], str(row["saves"]), *call, *later, error])
+    yield ""
+    yield from (target(f"{one['workload']}: ", one) for one in of_kind(rows, "target"))
+
+
+SECTIONS = {"window": window, "stall": stall, "torn": torn, "resume": resume}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lab.experiments.gpu import __main__ as program
-from lab.experiments.gpu import resume, torn, window
+from lab.experiments.gpu import resume, stall, torn, window
 from lab.measure import devices
 from lab.measure.devices import Budget, Lines, OutOfTime, Peaks, Row, Taken, of_kind, read
 from lab.measure.loop import Experiment, Segment
@@ -107,9 +107,10 @@ def test_all_parts_share_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert run(tmp_path, "--minutes", "10") == 1
     minutes = [float(words[words.index("--minutes") + 1]) for words in commands]
     assert [words[:4] for words in commands] == [
-        [sys.executable, "-m", "lab.experiments.gpu", part] for part in ("resume", "torn", "window")
+        [sys.executable, "-m", "lab.experiments.gpu", part]
+        for part in ("resume", "torn", "stall", "window")
     ]
-    assert minutes == [pytest.approx(share, abs=0.1) for share in (2, 4, 10)]  # none took any
+    assert minutes == [pytest.approx(share, abs=0.1) for share in (2, 4, 2, 10)]  # none took any
 
 
 def test_a_part_that_takes_too_long_is_told_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,3 +291,28 @@ def test_a_training_that_can_not_be_resumed_is_shown_with_the_reason(tmp_path: P
     assert run(tmp_path, "resume", "--minutes", "0") == 1
     (row,) = of_kind(written(tmp_path, "resume"), "resume")
     assert (row["same"], row["error"]) == (False, "the time was over")
+
+
+def test_the_stall_of_many_saves_has_its_spread(tmp_path: Path) -> None:
+    assert run(tmp_path, "stall", "--times", "3") == 0
+    (row,) = of_kind(written(tmp_path, "stall"), "stall")
+    assert (row["saves"], row["errors"]) == (3, [])
+    for what in ("call", "captured", "durable"):
+        assert 0 < row[what]["p50"] <= row[what]["p99"] <= row[what]["worst"]
+    assert row["call"]["p50"] <= row["durable"]["p50"]
+    assert "## stall" in (tmp_path / "results/gpu.md").read_text()
+
+
+def test_few_saves_have_no_p99() -> None:
+    row = {"workload": "w", "call": stall.summary([0.001] * 99 + [0.004])}
+    few, many = stall.targets({**row, "saves": 100}), stall.targets({**row, "saves": 500})
+    assert [one["measured"] for one in few] == [pytest.approx(1.0), None]
+    assert [one["met"] for one in few] == [True, False]
+    assert [one["met"] for one in many] == [True, True]
+    assert stall.targets({"workload": "w", "saves": 0})[0]["met"] is False
+
+
+def test_without_time_no_stall_is_measured(tmp_path: Path) -> None:
+    assert run(tmp_path, "stall", "--times", "3", "--minutes", "0") == 1
+    (row,) = of_kind(written(tmp_path, "stall"), "stall")
+    assert row["saves"] == 0

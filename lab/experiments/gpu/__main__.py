@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from lab.experiments.everything import QUICK_RESULTS, RESULTS
-from lab.experiments.gpu import resume, torn, window
+from lab.experiments.gpu import resume, stall, torn, window
 from lab.measure import devices, machine
 from lab.measure.devices import Budget, Lines, read
 from lab.measure.files import scratch
@@ -35,8 +35,12 @@ from lab.report.bench_page import gpu_page
 from lab.writers.loop_gpu import SAVERS
 
 PROGRAM = "lab.experiments.gpu"
-RUNS = {"resume": resume.run, "torn": torn.run, "window": window.run}
-SHARES = {"resume": 0.2, "torn": 0.4}  # of the time that is left, at most; the window has the rest
+RUNS = {"resume": resume.run, "torn": torn.run, "stall": stall.run, "window": window.run}
+SHARES = {
+    "resume": 0.2,
+    "torn": 0.4,
+    "stall": 0.2,
+}  # of the time that is left, at most; the window has the rest
 NO_DEVICE = 2
 END_SECONDS = 60  # after the time is over a part is told to end,
 KILL_SECONDS = 300  # and killed so long after that: what it has in flight may be 16 GB
@@ -54,7 +58,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--savers", nargs="+", choices=savers, help="of the window; default: all")
     parser.add_argument("--every", type=intervals, help="default: 16,4,1; quick: 2")
     parser.add_argument("--rounds", type=positive, help="at most; default: 3; quick: 2")
-    parser.add_argument("--times", type=positive, help="trials of torn; default: 1000; quick: 3")
+    parser.add_argument(
+        "--times", type=positive, help="trials of torn, saves of stall; default: 1000; quick: 3"
+    )
     parser.add_argument(
         "--peer-times", type=positive, help="the same of the peer; default: as many"
     )
