@@ -42,8 +42,11 @@ def made(framework: str, options: Options) -> Iterator[Training]:
 class Cases:
     """The cases of one framework, in one directory."""
 
-    def __init__(self, framework: str, place: Path, kills: int, seed: int) -> None:
+    def __init__(
+        self, framework: str, place: Path, kills: int, seed: int, forks_all: bool = False
+    ) -> None:
         self.framework = framework
+        self.forks_all = forks_all
         self.place = place
         self.kills = kills
         self.random = random.Random(seed)
@@ -160,7 +163,8 @@ class Cases:
         first = Child(self.framework, run, SEED)
         killed = first.killed_after(self.random.uniform(0, 1.5 * self.seconds))
         resumes = any(run.glob("step-*/manifest.json"))
-        second = Child(self.framework, run, OTHER_SEED if resumes else SEED)
+        seed = OTHER_SEED if resumes else SEED
+        second = Child(self.framework, run, seed, is_forked=self.forks_all)
         return killed, second.digest()
 
 
@@ -173,7 +177,8 @@ CASES: dict[str, Callable[[Cases], Iterator[str]]] = {
 class Child:
     """A process that resumes a run, or begins it, and trains to the end."""
 
-    def __init__(self, framework: str, run: Path, seed: int) -> None:
+    def __init__(self, framework: str, run: Path, seed: int, is_forked: bool = True) -> None:
+        """A process that is not forked orders sets by a hash seed of its own."""
         command = [
             sys.executable,
             "-m",
@@ -185,9 +190,14 @@ class Child:
             str(seed),
         ]
         environment = {**os.environ, **variables_of(framework)}
-        self._process = warm_python.start(
-            command, IMPORTS.get(framework, ()), env=environment, stdout=subprocess.PIPE
-        )
+        if is_forked:
+            self._process = warm_python.start(
+                command, IMPORTS.get(framework, ()), env=environment, stdout=subprocess.PIPE
+            )
+        else:
+            self._process = subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, text=True
+            )
 
     def killed_after(self, seconds: float) -> bool:
         """Kills it so long after it begins to restore; False if it was over before."""
@@ -225,6 +235,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("framework", choices=FRAMEWORKS)
     parser.add_argument("--case", choices=CASES, help="default: all of them")
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--fork-all", action="store_true", help="what resumes is not fresh either")
     parser.add_argument("--train", type=Path, metavar="RUN", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -237,7 +248,7 @@ def main() -> int:
     seed = announce_seed(options)
     found: dict[str, list[str]] = {}
     with scratch(options, "frameworks") as place:
-        cases = Cases(options.framework, Path(place), options.kills, seed)
+        cases = Cases(options.framework, Path(place), options.kills, seed, options.fork_all)
         for name in [options.case] if options.case else CASES:
             found[name] = list(CASES[name](cases))
     faults = [f"{name}: {fault}" for name, own in found.items() for fault in own]
