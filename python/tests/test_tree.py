@@ -1,5 +1,6 @@
 import contextlib
 import enum
+import itertools
 import json
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
@@ -276,3 +277,22 @@ def test_a_registered_type_goes_through_its_functions(ckpt: df.Checkpointer) -> 
     assert same(loaded, state)
     with pytest.raises(ValueError, match="already stands for"):
         df.register_type(Listy, "test.colour", list, Listy)
+
+
+def test_a_place_is_only_passed_over_if_nothing_in_it_is_chosen() -> None:
+    """Every path and pattern of few letters, wildcards at each place."""
+    names = ["a", "b", "ab"]
+    paths = [".".join(each) for n in (1, 2, 3) for each in itertools.product(names, repeat=n)]
+    parts = ["a", "b", "a*", "?", "[ab]", "*b", "a[b]"]
+    patterns = [".".join(each) for n in (1, 2, 3) for each in itertools.product(parts, repeat=n)]
+    passed_over = 0
+    for pattern in [*patterns, "*", "a.*", "*.b", "a.", ""]:
+        keys = KeyFilter([pattern])
+        chosen = [path for path in paths if keys.wants_whole(path)]
+        for path in paths:
+            if any(each == path or each.startswith(f"{path}.") for each in chosen):
+                assert keys.may_want_within(path), (pattern, path)
+            passed_over += not keys.may_want_within(path)
+    assert passed_over > len(patterns)
+    assert KeyFilter(None).may_want_within("a")
+    assert not KeyFilter([]).may_want_within("a")

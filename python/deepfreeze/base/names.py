@@ -126,6 +126,9 @@ class KeyTable:
         return key, owner
 
 
+_WILD = re.compile(r"[*?[]")
+
+
 def chooses(pattern: str, path: str) -> bool:
     """Whether a shell pattern chooses the place called `path`, or a place that contains it."""
     return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
@@ -138,6 +141,7 @@ class KeyFilter:
         if isinstance(patterns, str):
             raise TypeError("keys: a list of patterns, not a string")
         self._patterns = None if patterns is None else tuple(patterns)
+        self._beginnings = tuple(_WILD.split(each, 1)[0] for each in self._patterns or ())
         self.chooses_all = patterns is None
 
     def wants(self, path: str) -> bool:
@@ -145,6 +149,14 @@ class KeyFilter:
         if self._patterns is None:
             return True
         return any(chooses(pattern, path) for pattern in self._patterns)
+
+    def may_want_within(self, path: str) -> bool:
+        """False only if neither the place nor any place in it is chosen; as strings tell, fast."""
+        within = f"{path}."
+        return self._patterns is None or any(
+            within.startswith(beginning) or beginning.startswith(within)
+            for beginning in self._beginnings
+        )
 
     def wants_whole(self, path: str) -> bool:
         """Like wants(), for an object that is restored whole: "sched.*" means all of "sched"."""

@@ -328,22 +328,26 @@ def load_tree(info: _core.CheckpointInfo, keys: KeyFilter, *, shows: bool = Fals
         plan.release()
 
 
-def _tree_of(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Any:
-    """The state tree that the rank saved; rank 0's if that rank did not exist."""
+def _text_of(checkpoint: _core.OpenCheckpoint, rank: int) -> str:
     text = checkpoint.objects(rank if rank < checkpoint.info.world_size else 0)
     if not text:
         raise CheckpointError(
             f"step {checkpoint.info.step} holds no state tree: it was not saved from Python",
             code="unsupported",
         )
-    return loads(text)
+    return text
+
+
+def _tree_of(checkpoint: _core.OpenCheckpoint, rank: int) -> Any:
+    """The state tree that the rank saved; rank 0's if that rank did not exist."""
+    return loads(_text_of(checkpoint, rank))
 
 
 def _tree_of_all(checkpoint: _core.OpenCheckpoint, rank: int = 0) -> Merged:
     """That tree, and the names that only other ranks saved: they may be this rank's now."""
-    texts = map(checkpoint.objects, range(checkpoint.info.world_size))
-    others = [loads(text) for text in dict.fromkeys(texts) if text]
-    return Merged(_tree_of(checkpoint, rank), others)
+    own = _text_of(checkpoint, rank)
+    texts = dict.fromkeys(map(checkpoint.objects, range(checkpoint.info.world_size)))
+    return Merged(loads(own), [loads(text) for text in texts if text and text != own])
 
 
 @contextmanager

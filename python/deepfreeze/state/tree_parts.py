@@ -20,6 +20,8 @@ def pruned(node: Node, path: str, keys: KeyFilter) -> Node:
 
 
 def _prune(node: Node, path: str, keys: KeyFilter) -> Node:
+    if path and not keys.may_want_within(path):
+        return _DROPPED
     if keys.wants_whole(path) and path:
         return node
     if tag_of(node) == "object":
