@@ -18,6 +18,7 @@ from deepfreeze import _core
 from deepfreeze.base.names import KeyFilter, chooses, shown
 from deepfreeze.base.progress import watched
 from deepfreeze.errors import CheckpointError, CorruptError, MismatchError
+from deepfreeze.saving.capture import paused_gc
 from deepfreeze.state.contracts import Adapter, Form, UnknownTypeError
 from deepfreeze.state.dtypes import BY_STORED, logical_form, stored_bytes
 from deepfreeze.state.entry import Buffer, Place, sharing_conflicts
@@ -332,8 +333,18 @@ class Plan:
 
     def read(self, *, verify: bool) -> None:
         """Reads all that the plan needs."""
+        with paused_gc():
+            size = self.bytes
+            targets, touches = self._targets()
+        for touch in touches:
+            touch()
+        assert self._checkpoint is not None  # not released
+        with watched(self.label, size) as counter:
+            self._checkpoint.read(targets, verify, *counter)
+
+    def _targets(self) -> tuple[list[_core.Target], list[Callable[[], object]]]:
+        """The memory to read into, and the calls that tell frameworks of it."""
         targets, touches = [], []
-        size = self.bytes
         for key in self._places.keys() | self._fresh:
             home = self._home_of(key)
             if home is None:
@@ -353,11 +364,7 @@ class Plan:
                         home.stream,
                     )
                 )
-        for touch in touches:
-            touch()
-        assert self._checkpoint is not None  # not released
-        with watched(self.label, size) as counter:
-            self._checkpoint.read(targets, verify, *counter)
+        return targets, touches
 
     def _box_of(self, key: str, box: Box) -> Box:
         """The box of the stored elements; dtypes stored as others have one dimension more."""

@@ -165,14 +165,15 @@ class Restorer:
         plan: RestorePlan | None = None
         try:
             with together(self._engine, f"reading attempt {info.attempt_id}"):
-                checkpoint = _core.open_checkpoint(info)
-                plan = self._plan(checkpoint)
-                self._match(checkpoint, plan)
-                if plan.missing and checkpoint.info.world_size > 1:
+                with paused_gc():
+                    checkpoint = _core.open_checkpoint(info)
                     plan = self._plan(checkpoint)
-                    self._match(checkpoint, plan, of_all=True)
-                plan.check()
-                self._check_covers(plan)
+                    self._match(checkpoint, plan)
+                    if plan.missing and checkpoint.info.world_size > 1:
+                        plan = self._plan(checkpoint)
+                        self._match(checkpoint, plan, of_all=True)
+                    plan.check()
+                    self._check_covers(plan)
                 plan.read(verify=self._verify)
                 self._look_at_tiers(checkpoint)
             with together(self._engine, f"applying attempt {info.attempt_id}"):
@@ -254,14 +255,13 @@ class Restorer:
         self, checkpoint: _core.OpenCheckpoint, plan: RestorePlan, *, of_all: bool = False
     ) -> None:
         try:
-            with paused_gc():
-                if of_all:
-                    merged = _tree_of_all(checkpoint, self._rank)
-                    plan.optional = merged.added
-                    tree = merged.tree
-                else:
-                    tree = _tree_of(checkpoint, self._rank)
-                plan.match_state(tree)
+            if of_all:
+                merged = _tree_of_all(checkpoint, self._rank)
+                plan.optional = merged.added
+                tree = merged.tree
+            else:
+                tree = _tree_of(checkpoint, self._rank)
+            plan.match_state(tree)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as cause:
             # The tree verified, so it is not damaged, and an older checkpoint would be no better.
             raise CheckpointError(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from deepfreeze.state.tree import Node
 
@@ -36,8 +36,7 @@ class Entry:
     device: int = HOST  # the ordinal of the CUDA device that its bytes lie on
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The shape and strides of an array in memory, in bytes."""
 
     shape: tuple[int, ...]
@@ -66,7 +65,7 @@ class Layout:
         return self.shape == other.shape and all(a == b for n, a, b in steps if n > 1)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)  # a restore makes one for each tensor
 class Place:
     """Live memory that a stored entry fills."""
 

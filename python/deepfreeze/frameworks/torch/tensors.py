@@ -120,7 +120,7 @@ def is_special(tensor: torch.Tensor) -> bool:
 def layout_of(tensor: torch.Tensor) -> Layout:
     """The layout of the tensor's elements, in bytes."""
     item = tensor.element_size()
-    return Layout(tuple(tensor.shape), tuple(step * item for step in tensor.stride()), item)
+    return Layout(tuple(tensor.shape), tuple([step * item for step in tensor.stride()]), item)
 
 
 def _span(tensor: torch.Tensor) -> int:
@@ -351,7 +351,7 @@ def _place_of(node: Node, live: torch.Tensor, path: str, plan: Filler) -> Place 
         live=layout,
         stored=layout if whole else Layout.stored(view, layout.shape, layout.item_bytes),
         offset=int(view["offset"]) * live.element_size() if view else 0,
-        device=str(live.device),
+        device="cpu" if live.is_cpu else str(live.device),
         ordinal=HOST if ordinal is None else ordinal,
         stream=0 if ordinal in (None, HOST) else torch_device.stream_of(ordinal),
         touch=lambda: torch.autograd.graph.increment_version(live),
