@@ -5,7 +5,6 @@
 
 #include "base/hex.h"
 #include "format/names.h"
-#include "format/node_record.h"
 #include "format/scrub_record.h"
 #include "manifest/run_directory.h"
 
@@ -37,10 +36,9 @@ NameKind kind_in_run(const DirEntry& entry) {
   }
   if (name == kRunFile) return NameKind::kRunRecord;
   if (name == kScrubFile) return NameKind::kScrubMemory;
-  if (name == kNodeFile) return NameKind::kNodeMarker;
   if (parse_generation_file_name(name)) return NameKind::kClaim;
   if (has_nonce(name, "deepfreeze.bad-", ".json")) return NameKind::kKeptRunRecord;
-  for (const std::string_view stem : {"deepfreeze.", "generation.", "scrub.", "node."}) {
+  for (const std::string_view stem : {"deepfreeze.", "generation.", "scrub."}) {
     if (has_nonce(name, stem, ".tmp")) return NameKind::kTemporary;
   }
   return NameKind::kForeign;

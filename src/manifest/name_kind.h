@@ -12,7 +12,6 @@ enum class NameKind : std::uint8_t {
   kKeptRunRecord,  // deepfreeze.bad-<nonce>.json
   kClaim,
   kScrubMemory,
-  kNodeMarker,
   kAttempt,
   kManifest,
   kDeletedManifest,

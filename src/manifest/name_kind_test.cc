@@ -18,7 +18,7 @@ const std::string kPartName = "rank-00000-of-00001-0-of-1";
 
 // Whatever is taken for a temporary file is deleted one day.
 TEST(NameKind, OfRecordsBeforeTheyHaveTheirNames) {
-  for (const char* stem : {"deepfreeze.", "generation.", "scrub.", "node."}) {
+  for (const char* stem : {"deepfreeze.", "generation.", "scrub."}) {
     EXPECT_EQ(in_run(stem + kNonce + ".tmp"), NameKind::kTemporary) << stem;
     for (const char* ending : {".sav", ".tmp~", ".tm", "", "xtmp"}) {
       EXPECT_EQ(in_run(stem + kNonce + ending), NameKind::kForeign) << stem << ending;
@@ -32,12 +32,6 @@ TEST(NameKind, OfRecordsBeforeTheyHaveTheirNames) {
   EXPECT_EQ(in_attempt("rank." + kNonce + ".tmp"), NameKind::kTemporary);
   EXPECT_EQ(in_attempt("manifest." + kNonce + ".sav"), NameKind::kForeign);
   EXPECT_EQ(in_attempt("manifesto" + kNonce + ".tmp"), NameKind::kForeign);
-}
-
-TEST(NameKind, OfANodesMarker) {
-  EXPECT_EQ(in_run("node.json"), NameKind::kNodeMarker);
-  EXPECT_EQ(in_run("node.jsox"), NameKind::kForeign);
-  EXPECT_EQ(in_attempt("node.json"), NameKind::kForeign);
 }
 
 TEST(NameKind, OfRecordsThatWereKept) {
