@@ -273,13 +273,20 @@ class Modules:
 
         `methods`: those that give a module's state, unless its own attributes hide them.
         """
+    def places_of(self, values: list[Any]) -> list[int] | None:
+        """Where these values are, counted through each module's parameters, buffers and modules.
+
+        None if one is not there.
+        """
     def kinds_if_same(self, module: Any) -> set[type] | None:
         """The types of all modules; None if they consist of other objects than before."""
     def values_if_same(
         self, module: Any, places: Sequence[int]
     ) -> tuple[list[Any], set[type]] | None:
-        """The values at places, counted through each module's parameters, buffers and modules, and
-        the types of all modules. None as above, and if hooks or own attributes change the state."""
+        """The values at places_of(), and the types of all modules.
+
+        None as above, and if hooks or own attributes change the state.
+        """
 
 class Contents:
     """Which keys of some dicts refer to which objects."""
@@ -291,13 +298,13 @@ class Contents:
 # These follow what guards own. They keep numbers, and refer to no object.
 
 class Versions:
-    """Version counters and addresses of tensors."""
+    """Version counters and addresses of tensors, as they are now; it never changes."""
 
-    def record(self, tensors: list[Any]) -> None: ...
+    def __init__(self, tensors: list[Any]) -> None: ...
     def again(self, tensors: list[Any]) -> Versions:
         """The present record of as many tensors, which have not moved."""
     def changed(self, tensors: list[Any]) -> list[int]:
-        """The places of tensors that were written or moved since record()."""
+        """The places of tensors that were written or moved since then."""
     def recorded(self) -> list[tuple[int, int]]: ...
 
 class Placed:

@@ -285,7 +285,7 @@ class Checkpointer(Described, Tiered):
         with paused_gc():
             capture = walk(state, self._memo, self._ranks.rank if self._ranks else None)
             watches, kept = self._lazy.watch(capture)
-            table = table_of(capture.own_entries(), self._memo, kept and capture.follows_table)
+            table = table_of(capture.own_entries(), self._memo, kept)
             return capture, table, watches
 
     @alone(refused=True)

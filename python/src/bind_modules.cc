@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -40,7 +41,7 @@ nb::object own_attributes(PyObject* module) {
 }
 
 // Borrowed; null if it has none of that name.
-PyObject* find(const nb::object& attributes, PyObject* name) {
+PyObject* attribute_named(const nb::object& attributes, PyObject* name) {
   PyObject* found = PyDict_GetItemWithError(attributes.ptr(), name);
   if (found == nullptr && PyErr_Occurred() != nullptr) nb::raise_python_error();
   return found;
@@ -53,29 +54,60 @@ nb::object copy_of_set(PyObject* set) {
 // A module and all modules in it, each once, in the order in which modules() gives them.
 class Modules {
  public:
-  // `methods`: names of those that give a module's state, unless its own attributes hide them.
+  // `methods`: names of what gives a module's state, unless its own attributes hide it.
   Modules(const nb::list& modules, const nb::list& methods) {
     for (const nb::handle name : methods) methods_.push_back(nb::borrow(name));
     std::unordered_set<PyObject*> reached;
     for (const nb::handle each : modules) add(each, reached);
   }
 
-  // The types of all modules, if they consist of the same objects as before; else None.
-  [[nodiscard]] nb::object kinds_if_same(nb::handle root) const {
-    nb::set kinds;
-    return holds([&] { return are_same(root, kinds, false); }) ? nb::object(kinds) : nb::none();
+  // Where values are, counted through each module's parameters, buffers and modules. None if one of
+  // them is not there.
+  [[nodiscard]] nb::object places_of(const nb::list& values) const {
+    std::unordered_map<PyObject*, std::size_t> places;
+    for (std::size_t i = 0; i < contents_.values().size(); ++i) {
+      places.emplace(contents_.values()[i], i);
+    }
+    nb::list found;
+    for (const nb::handle value : values) {
+      const auto place = places.find(value.ptr());
+      if (place == places.end()) return nb::none();
+      found.append(place->second);
+    }
+    return found;
   }
 
-  // The values at some places, counted through each module's parameters, buffers and modules, and
-  // the types of all modules. None as above, or if anything but methods of the types makes up the
-  // state: a hook, an attribute in a method's place, or other buffers that are left out.
+  // The types of all modules, if they consist of the same objects as before; else None.
+  [[nodiscard]] nb::object kinds_if_same(nb::handle root) const {
+    nb::object kinds = nb::none();
+    const bool same = holds([&] {
+      Live live;
+      if (!look_at(root, live)) return false;
+      kinds = set_of(live.types);
+      return true;
+    });
+    return same ? kinds : nb::none();
+  }
+
+  // The values at some places_of(), and the types of all modules. None as above, or if anything but
+  // methods of the types makes up the state: a hook, an attribute in a method's place, or other
+  // buffers that are left out.
   [[nodiscard]] nb::object values_if_same(nb::handle root,
                                           const std::vector<std::size_t>& places) const {
     nb::list values;
-    nb::set kinds;
+    nb::object kinds = nb::none();
     const bool same = holds([&] {
-      if (!are_same(root, kinds, true)) return false;
-      for (const std::size_t place : places) values.append(nb::handle(contents_.values()[place]));
+      Live live{.plainly = true};
+      if (!look_at(root, live)) return false;
+      for (const std::size_t place : places) {
+        if (place >= contents_.values().size()) return false;
+        values.append(nb::handle(contents_.values()[place]));
+      }
+      // From here on code of Python's may run.
+      for (std::size_t i = 0; i < modules_.size(); ++i) {
+        if (!equal(live.left_out[i], modules_[i].left_out)) return false;
+      }
+      kinds = set_of(live.types);
       return true;
     });
     return same ? nb::object(nb::make_tuple(values, kinds)) : nb::none();
@@ -94,51 +126,67 @@ class Modules {
     const bool is_reached = modules_.empty() || reached.contains(module.ptr());
     const nb::object attributes = is_reached ? own_attributes(module.ptr()) : nb::dict();
     for (PyObject* name : module_names().dicts) {
-      PyObject* dict = find(attributes, name);
+      PyObject* dict = attribute_named(attributes, name);
       contents_.add(dict == nullptr ? Py_None : dict);  // None is no dict, so nothing is known
     }
-    PyObject* children = find(attributes, module_names().dicts.back());
+    PyObject* children = attribute_named(attributes, module_names().dicts.back());
     if (contents_.is_known()) {
       for (const nb::handle child : nb::borrow<nb::dict>(children).values()) {
         reached.insert(child.ptr());
       }
     }
-    modules_.push_back({.object = module.ptr(),
-                        .type = Py_TYPE(module.ptr()),
-                        .left_out = copy_of_set(find(attributes, module_names().left_out))});
+    modules_.push_back(
+        {.object = module.ptr(),
+         .type = Py_TYPE(module.ptr()),
+         .left_out = copy_of_set(attribute_named(attributes, module_names().left_out))});
   }
 
-  // No code of Python's runs between the look at a module's dict and that at the modules in it.
-  [[nodiscard]] bool are_same(nb::handle root, nb::set& kinds, bool plainly) const {
+  // What a look at the modules finds, to be asked about when all of them were looked at.
+  struct Live {
+    bool plainly = false;              // nothing but methods of the types may make up the state
+    std::vector<nb::object> types;     // each at least once
+    std::vector<nb::object> left_out;  // of each module, if plainly
+  };
+
+  // Runs no code of Python's, so that modules in a dict that was compared are alive.
+  [[nodiscard]] bool look_at(nb::handle root, Live& live) const {
     if (modules_.empty() || modules_.front().object != root.ptr()) return false;
     for (std::size_t i = 0; i < modules_.size(); ++i) {
       const Module& known = modules_[i];
       if (Py_TYPE(known.object) != known.type) return false;
       const nb::object attributes = own_attributes(known.object);
       for (std::size_t d = 0; d < kDicts; ++d) {
-        PyObject* dict = find(attributes, module_names().dicts[d]);
+        PyObject* dict = attribute_named(attributes, module_names().dicts[d]);
         if (dict == nullptr || !contents_.is_in(dict, i * kDicts + d)) return false;
       }
-      if (plainly && !is_plain(known, attributes)) return false;
+      if (live.plainly && !is_plain(known, attributes, live)) return false;
       if (i == 0 || modules_[i - 1].type != known.type) {
-        kinds.add(nb::handle(reinterpret_cast<PyObject*>(known.type)));
+        live.types.push_back(nb::borrow(reinterpret_cast<PyObject*>(known.type)));
       }
     }
     return true;
   }
 
-  [[nodiscard]] bool is_plain(const Module& known, const nb::object& attributes) const {
+  [[nodiscard]] bool is_plain(const Module& known, const nb::object& attributes, Live& live) const {
     for (PyObject* name : module_names().hooks) {
-      PyObject* hooks = find(attributes, name);
+      PyObject* hooks = attribute_named(attributes, name);
       if (hooks == nullptr || PyDict_Check(hooks) == 0 || PyDict_Size(hooks) != 0) return false;
     }
     for (const nb::object& method : methods_) {
-      if (find(attributes, method.ptr()) != nullptr) return false;
+      if (attribute_named(attributes, method.ptr()) != nullptr) return false;
     }
-    PyObject* left_out = find(attributes, module_names().left_out);
+    PyObject* left_out = attribute_named(attributes, module_names().left_out);
     if (left_out == nullptr || PySet_Check(left_out) == 0 || known.left_out.is_none()) return false;
     if (PySet_Size(left_out) != PySet_Size(known.left_out.ptr())) return false;
-    return PySet_Size(left_out) == 0 || equal(left_out, known.left_out);
+    live.left_out.push_back(nb::borrow(left_out));
+    return true;
+  }
+
+  // Asks each type, whose own type may say what it likes.
+  static nb::object set_of(const std::vector<nb::object>& types) {
+    nb::set found;
+    for (const nb::object& type : types) found.add(type);
+    return found;
   }
 
   std::vector<nb::object> methods_;
@@ -151,6 +199,7 @@ class Modules {
 void bind_modules(nb::module_& module) {
   nb::class_<Modules>(module, "Modules")
       .def(nb::init<const nb::list&, const nb::list&>(), "modules"_a, "methods"_a)
+      .def("places_of", &Modules::places_of, "values"_a)
       .def("kinds_if_same", &Modules::kinds_if_same, "module"_a)
       .def("values_if_same", &Modules::values_if_same, "module"_a, "places"_a);
 }

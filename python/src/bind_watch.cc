@@ -36,7 +36,8 @@ nb::object call_method(nb::handle object, PyObject* name) {
 // references. Raises what a tensor without them raises.
 class Versions {
  public:
-  void record(const nb::list& tensors) { recorded_ = now(tensors); }
+  Versions() = default;
+  explicit Versions(const nb::list& tensors) : recorded_(now(tensors)) {}
 
   // The record of the same number of tensors, of which somebody knows that they have not moved.
   [[nodiscard]] Versions again(const nb::list& tensors) const {
@@ -48,7 +49,7 @@ class Versions {
     return next;
   }
 
-  // The places of tensors that were written or moved since record().
+  // The places of tensors that were written or moved since then.
   [[nodiscard]] nb::list changed(const nb::list& tensors) const {
     const std::vector<Version> found = now(tensors);
     nb::list places;
@@ -144,8 +145,7 @@ nb::list differing(const nb::list& one, const nb::list& other) {
 
 void bind_watch(nb::module_& module) {
   nb::class_<Versions>(module, "Versions")
-      .def(nb::init<>())
-      .def("record", &Versions::record, "tensors"_a)
+      .def(nb::init<const nb::list&>(), "tensors"_a)
       .def("again", &Versions::again, "tensors"_a)
       .def("changed", &Versions::changed, "tensors"_a)
       .def("recorded", &Versions::recorded);

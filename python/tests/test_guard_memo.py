@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from deepfreeze.saving.capture import Capture, walk
+from deepfreeze.saving.capture import Capture, table_of, walk
 from deepfreeze.saving.guards import LAZY_BYTES_MIN, Guards, _Finder
 from deepfreeze.state.entry import HOST
 from deepfreeze.state.memo import Memo
@@ -66,6 +66,7 @@ class Attached:
         self.guards._memo = self.guards._kept = None
         assert self.ask(capture) == found
         self.searches, self.guards._memo, self.guards._kept = searches, memo, kept
+        table_of(capture.own_entries(), self.memo)
         return found
 
     def ask(self, capture: Capture) -> Answer:

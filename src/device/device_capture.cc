@@ -169,11 +169,12 @@ void DeviceCapture::await_landing(std::size_t index) {
   bool is_wanted = false;
   {
     const std::lock_guard lock(mutex_);
+    batches_[index].phase = Phase::kLanded;  // before the call, for which no fence should wait
+    changed_.notify_all();
     is_wanted = !is_stopped_;
   }
   if (is_wanted) calls_.landed(bytes_of(plan_.batches[index]));
   const std::lock_guard lock(mutex_);
-  batches_[index].phase = Phase::kLanded;
   landed_.all.push_back(index);
   is_awaiting_ = false;
   changed_.notify_all();

@@ -473,7 +473,7 @@ std::span<const std::uint32_t> CaptureSession::block_crcs() const {
 std::vector<std::size_t> CaptureSession::torn_items() const {
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < state_->torn.size(); ++i) {
-    if (state_->torn[i].load(std::memory_order_relaxed)) found.push_back(i);  // after done
+    if (state_->torn[i].load(std::memory_order_relaxed)) found.push_back(i);  // from on_copied on
   }
   return found;
 }

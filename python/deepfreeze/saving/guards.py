@@ -37,16 +37,14 @@ class Watch:
     def __init__(
         self, keys: list[str], tensors: list[Any], versions: _core.Versions | None = None
     ) -> None:
-        """Watches tensors, each for the entry with its key. `versions`: record() again if None."""
+        """Watches tensors, each for the entry with its key. `versions`: those of now, if known."""
         self._keys = keys
         self._tensors = tensors
-        self._versions = versions or _core.Versions()
-        if versions is None:
-            self.record()
+        self._versions = versions or _core.Versions(tensors)
 
     def record(self) -> None:
         """Records the present versions and addresses for the capture."""
-        self._versions.record(self._tensors)
+        self._versions = _core.Versions(self._tensors)
 
     def changed(self) -> list[str]:
         """The keys of tensors that were written or moved since record()."""
@@ -143,9 +141,12 @@ class Guards:
         """Gives entries their guards; returns the tensors to watch for each guard until all is
         copied, and whether every entry of a kept block has kept its guard, too."""
         conditions = self._conditions()
-        known = None if self._kept is None else self._kept.again(capture, conditions, self._all)
-        if known is not None:
-            return known, True
+        kept, self._kept = self._kept, None  # an error must not leave an answer for other entries
+        if kept is not None and capture.follows_table:
+            known = kept.again(capture, conditions, self._all)
+            if known is not None:
+                self._kept = kept
+                return known, True
         held: list[Entry] = []
         worth: list[Entry] = []  # a guard
         own: list[Sequence[Any]] = []
@@ -185,6 +186,8 @@ class Guards:
         notes: list[Found | None] = []
         for entry, own in zip(entries, tensors, strict=True):
             found = None if entry.key in self.eager else finder.find(entry, own)
+            if found is not None and not all(map(_counts_versions, own)):
+                found = None  # a change could not be told
             # On a device a fence must be known to come in time; for modules the user calls fence().
             if found is None or not (
                 entry.device == HOST
@@ -314,8 +317,10 @@ class GuardMemo:
         tensors: Sequence[Sequence[Any]],
     ) -> dict[int, Pairs] | None:
         """Gives entries their last guards and returns the watches; None if they must be found."""
-        same = asked == self.asked and all(
-            roll.holds(each) for roll, each in zip(self.rolls, owned, strict=True)
+        same = (
+            asked == self.asked
+            and all(roll.holds(each) for roll, each in zip(self.rolls, owned, strict=True))
+            and all(map(_counts_versions, chain(*tensors)))
         )
         return self._watched(owned, entries, tensors) if same else None
 
@@ -332,6 +337,12 @@ class GuardMemo:
             pairs = watched.setdefault(found.guard, [])
             add_pairs(pairs, entry.key, pool[found.tensor], own, follower)
         return watched
+
+
+def _counts_versions(tensor: Any) -> bool:
+    """Whether a change of it can be told: one that torch made in inference mode counts none."""
+    asked = getattr(tensor, "is_inference", None)
+    return asked is None or not asked()
 
 
 def add_pairs(pairs: Pairs, key: str, tensor: Any, own: Sequence[Any], follower: Any) -> None:

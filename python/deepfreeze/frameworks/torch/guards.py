@@ -60,7 +60,8 @@ class OptimizerGuard(Guard):
     def _names(self) -> list[object]:
         """The owner of each state, and the names of its values: followers depend on these."""
         states = self._optimizer.state
-        return [*states, *chain.from_iterable(filter(_is_dict, states.values()))]
+        dicts = [*filter(_is_dict, states.values())]
+        return [*states, *map(len, dicts), *chain.from_iterable(dicts)]
 
     def can_watch(self, value: Any) -> bool:
         return is_watchable(value)

@@ -24,6 +24,7 @@ from deepfreeze import _core
 from deepfreeze.frameworks.torch.optimizers import Named, ParameterNames, modules_in
 from deepfreeze.state.tree import Node
 
+_VERSION = "_version"  # of the layout of a module's state
 _STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
 _TORCHS_OWN = {name: getattr(nn.Module, name) for name in _STATE_METHODS}
 _NAMING_METHODS = ("named_parameters", "named_modules")
@@ -92,16 +93,23 @@ class Structure:
 
     def __init__(self, modules: list[nn.Module]) -> None:
         """`modules`: all modules of one, which comes first."""
-        self._modules = _core.Modules(modules, list(_STATE_METHODS))
+        self._modules = _core.Modules(modules, [*_STATE_METHODS, _VERSION])
 
     def kinds_in(self, module: nn.Module) -> set[type] | None:
         """The types of all its modules; None if it does not consist of the same objects."""
         return self._modules.kinds_if_same(module)
 
-    def values_in(self, module: nn.Module, places: list[int]) -> list[Any] | None:
-        """The values at places among _values_of(); None if its state_dict() may give others."""
+    def places_of(self, values: list[Any]) -> list[int] | None:
+        """Where values are, for values_in(); None if one is not there."""
+        return self._modules.places_of(values)
+
+    def values_in(self, module: nn.Module, places: list[int]) -> tuple[list[Any], set[type]] | None:
+        """The values at places_of(), and the modules' types.
+
+        None if its state_dict() may give other values.
+        """
         found = self._modules.values_if_same(module, places)
-        return found[0] if found and _use_torchs_methods(found[1]) else None
+        return found if found and _use_torchs_methods(found[1]) else None
 
 
 def _values_of(modules: list[nn.Module]) -> list[Any]:
@@ -162,11 +170,12 @@ class ModuleRecall(_OfTensors):
     """One module that gives its state by torch's own methods, and all of it in tensors."""
 
     def __init__(
-        self, modules: list[nn.Module], node: Node, live: list[torch.Tensor], seen: Seen
-    ) -> None:
-        self._structure = Structure(modules)
-        place_of = {id(value): place for place, value in enumerate(_values_of(modules))}
-        self._places = [place_of[id(tensor)] for tensor in live]
+        self, structure: Structure, places: list[int], versions: dict[int, object],
+        node: Node, live: list[torch.Tensor], seen: Seen,
+    ) -> None:  # fmt: skip
+        self._structure = structure
+        self._places = places
+        self._versions = versions  # of the types, which the modules keep alive
         self._node = node
         self._tensors = _Tensors(live, seen.nodes, seen.paths)
 
@@ -187,13 +196,23 @@ class ModuleRecall(_OfTensors):
                 live, nodes, seen.nodes, seen.tensors, strict=True
             )
         )
-        return cls(modules, node, live, seen) if same else None
+        structure = Structure(modules)
+        places = structure.places_of(live) if same else None
+        versions = _versions_of({*map(type, modules)})
+        return None if places is None else cls(structure, places, versions, node, live, seen)
 
     def again(self, module: nn.Module) -> tuple[ModuleRecall, Node, Seen] | None:
         """The recall for the next save, the node, and the tensors; None if it needs a walk."""
         live = self._structure.values_in(module, self._places)
-        found = None if live is None else self._tensors.again(live)
+        if live is None or _versions_of(live[1]) != self._versions:
+            return None
+        found = self._tensors.again(live[0])
         return found and (self._with(found[0]), self._node, found[1])
+
+
+def _versions_of(kinds: set[type]) -> dict[int, object]:
+    """The versions of the layouts of these types' states, which the node names."""
+    return {id(kind): getattr(kind, _VERSION, None) for kind in kinds}
 
 
 def _use_torchs_methods(kinds: set[type]) -> bool:
@@ -210,7 +229,7 @@ def _give_their_tensors(modules: list[nn.Module]) -> bool:
     return _use_torchs_methods({*map(type, modules)}) and not any(
         m._state_dict_hooks
         or m._state_dict_pre_hooks
-        or not vars(m).keys().isdisjoint(_STATE_METHODS)
+        or not vars(m).keys().isdisjoint((*_STATE_METHODS, _VERSION))
         for m in modules
     )
 
