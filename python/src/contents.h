@@ -25,7 +25,7 @@ class Contents {
     }
   }
 
-  // Whether all of them are dicts of Python's own, with strings as keys.
+  // Whether all that was added are dicts of Python's own, with strings as keys.
   [[nodiscard]] bool is_known() const { return is_known_; }
   [[nodiscard]] std::size_t dict_count() const { return begins_.size(); }
 

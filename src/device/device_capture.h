@@ -83,7 +83,7 @@ class DeviceCapture {
   [[nodiscard]] Status copy(const DeviceBatch& batch, CudaEvent& copied);
   void skip(std::size_t index);
   void stop();
-  // What a thread that serves the device does next with which batch.
+  // The next work of a thread that serves the device, and the batch that it is for.
   struct Arrival {
     std::size_t batch = 0;
     bool is_awaited = false;  // until it has landed; else it is handed on

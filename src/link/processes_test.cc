@@ -5,6 +5,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
 
 #include "ipc/message_socket.h"
 #include "link/link_fixture.h"
@@ -194,6 +198,15 @@ TEST_F(LinkedProcesses, ALostConnectionEndsAlsoForAForkedChild) {
   while (silent->hear()) continue;  // a test that waits for more fails in RawPeer
 }
 
+bool has_thread(std::string_view name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string found;
+    std::getline(std::ifstream(task.path() / "comm"), found);
+    if (found == name) return true;
+  }
+  return false;
+}
+
 TEST_F(LinkedProcesses, WithoutDescriptorsConnectionsWait) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
@@ -207,6 +220,7 @@ TEST_F(LinkedProcesses, WithoutDescriptorsConnectionsWait) {
   rlimit before = {};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const auto endpoint = zero_.start({peer_one_});
+  ASSERT_TRUE(await([] { return has_thread("df-link"); }));  // a sanitizer looks at its beginning
   rlimit scarce = before;
   // The next free number is the first that is forbidden.
   scarce.rlim_cur = static_cast<rlim_t>(UniqueFd(::dup(0)).get());

@@ -101,7 +101,7 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   std::mutex mutex_;  // guards the next four
   bool settled_ = false;
   bool is_checksummed_ = false;
-  bool is_handed_over_ = false;  // or nobody else is to finish it
+  bool is_handed_over_ = false;
   std::optional<Error> capture_error_;
 
   std::mutex handover_mutex_;  // guards the next, and calls of the handover by several threads
