@@ -447,7 +447,8 @@ def test_another_version_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_torch_beside_it_changes_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes arrays along with its tensors then."""
-    monkeypatch.setenv("DEEPFREEZE_FAIL", conformance.SLOW_COPIER)
+    for name, value in conformance.SLOW.items():
+        monkeypatch.setenv(name, value)
     program = f"import torch, runpy; runpy.run_module({conformance.MODULE!r}, run_name='__main__')"
     command = [sys.executable, "-c", program, "chainer", "--case", case]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
