@@ -299,7 +299,6 @@ def test_the_stall_of_many_saves_has_its_spread(tmp_path: Path) -> None:
     assert (row["saves"], row["errors"]) == (3, [])
     for what in ("call", "captured", "durable"):
         assert 0 < row[what]["p50"] <= row[what]["p99"] <= row[what]["worst"]
-    assert row["call"]["p50"] <= row["durable"]["p50"]
     assert "## stall" in (tmp_path / "results/gpu.md").read_text()
 
 
