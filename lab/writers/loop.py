@@ -126,6 +126,12 @@ class DeepFreezeSaver(Saver):
         self.records.append(record)
         if handle is not None:
             self.handles.append((record, handle))
+            began = time.perf_counter() - call_seconds
+
+            def durable(_: object) -> None:
+                record.durable_seconds = time.perf_counter() - began
+
+            handle.local.add_done_callback(durable)
 
     def drain(self) -> None:
         self.checkpointer.wait()
@@ -135,7 +141,8 @@ class DeepFreezeSaver(Saver):
             status = handle.status()
             record.fence_reported_seconds = status.fence_seconds
             record.committed = status.local  # on the first tier; without others that is durable
-            record.durable_seconds = status.local_seconds if status.local else None
+            if not status.local:
+                record.durable_seconds = None
             record.error = "" if status.error is None else str(status.error)
 
     def newest(self) -> Path | None:
