@@ -1,5 +1,5 @@
 // The part of save() that the training thread waits for, if names, types and shapes are those of
-// the save before and every tensor is guarded: what is left when nothing has to be copied at once.
+// the save before and every tensor is guarded, so that nothing has to be copied at once.
 #include <unistd.h>
 
 #include <cstdlib>

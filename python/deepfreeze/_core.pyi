@@ -274,7 +274,7 @@ class Modules:
         `methods`: those that give a module's state, unless its own attributes hide them.
         """
     def places_of(self, values: list[Any]) -> list[int] | None:
-        """Where these values are, counted through each module's parameters, buffers and modules.
+        """The places of these values, counted through each module's parameters, buffers and modules.
 
         None if one is not there.
         """
@@ -295,7 +295,7 @@ class Contents:
     def values_if_in(self, dicts: list[dict[Any, Any]]) -> list[Any] | None:
         """All their values; None unless the same keys refer to the same objects, in that order."""
 
-# These follow what guards own. They keep numbers, and refer to no object.
+# These follow the tensors that guards own. They keep numbers, and refer to no object.
 
 class Versions:
     """Version counters and addresses of tensors, as they are now; it never changes."""
@@ -308,7 +308,7 @@ class Versions:
     def recorded(self) -> list[tuple[int, int]]: ...
 
 class Placed:
-    """Values by identity: as tensors of a list, where they are in it, else by their address."""
+    """Values by identity: tensors of a list by their place in it, others by their address."""
 
     def __init__(self, values: list[Any], tensors: list[Any]) -> None: ...
     def places(self) -> list[int]:

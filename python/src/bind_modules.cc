@@ -54,15 +54,16 @@ nb::object copy_of_set(PyObject* set) {
 // A module and all modules in it, each once, in the order in which modules() gives them.
 class Modules {
  public:
-  // `methods`: names of what gives a module's state, unless its own attributes hide it.
+  // `methods`: names of class attributes that decide a module's state, unless the module has an
+  // attribute of that name itself.
   Modules(const nb::list& modules, const nb::list& methods) {
     for (const nb::handle name : methods) methods_.push_back(nb::borrow(name));
     std::unordered_set<PyObject*> reached;
     for (const nb::handle each : modules) add(each, reached);
   }
 
-  // Where values are, counted through each module's parameters, buffers and modules. None if one of
-  // them is not there.
+  // The places of values, counted through each module's parameters, buffers and modules. None if one
+  // of the values is not there.
   [[nodiscard]] nb::object places_of(const nb::list& values) const {
     std::unordered_map<PyObject*, std::size_t> places;
     for (std::size_t i = 0; i < contents_.values().size(); ++i) {
@@ -141,7 +142,7 @@ class Modules {
          .left_out = copy_of_set(attribute_named(attributes, module_names().left_out))});
   }
 
-  // What a look at the modules finds, to be asked about when all of them were looked at.
+  // Objects that a look at the modules finds. Their own code may run once all modules are seen.
   struct Live {
     bool plainly = false;              // nothing but methods of the types may make up the state
     std::vector<nb::object> types;     // each at least once
@@ -182,7 +183,7 @@ class Modules {
     return true;
   }
 
-  // Asks each type, whose own type may say what it likes.
+  // Calls each type's __hash__(), which a metaclass may define.
   static nb::object set_of(const std::vector<nb::object>& types) {
     nb::set found;
     for (const nb::object& type : types) found.add(type);

@@ -149,7 +149,7 @@ class RollCall {
     }
   }
 
-  // torch's own attribute for it; null where it has none.
+  // By torch's own attribute for it; null if it has none.
   static const char* address_in_cpp(nb::handle object) {
     if (PyObject_HasAttrString(object.ptr(), "_cdata") == 0) return nullptr;
     return reinterpret_cast<const char*>(number(object.attr("_cdata")));

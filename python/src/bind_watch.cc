@@ -33,7 +33,7 @@ nb::object call_method(nb::handle object, PyObject* name) {
 }
 
 // Versions and addresses of tensors. It refers to no tensor, so that Python's collector sees all
-// references. Raises what a tensor without them raises.
+// references. Raises the exception of a tensor that has none.
 class Versions {
  public:
   Versions() = default;

@@ -1,4 +1,4 @@
-"""What a save stores is what a walk that remembers nothing finds, whatever changed in between.
+"""A save stores the bytes that a walk without a memo finds, after any change of the state.
 
 Saves of an unchanged state keep entries, guards and the engine's table from the save before.
 """
@@ -68,7 +68,7 @@ def count_anew(state: dict[str, Any]) -> None:
 
 
 def as_found(state: dict[str, Any]) -> dict[str, bytes] | str:
-    """What a walk that remembers nothing finds, or its error."""
+    """The bytes of each entry by a walk without a memo, or its error."""
     count_anew(state)
     try:
         capture = walk(state)
@@ -78,7 +78,7 @@ def as_found(state: dict[str, Any]) -> dict[str, bytes] | str:
 
 
 def save(ckpt: df.Checkpointer, step: int, state: dict[str, Any]) -> dict[str, bytes] | str:
-    """What is stored, or the error."""
+    """The stored bytes of each entry, or the error."""
     try:
         handle = ckpt.save(step, state)
     except EncodeError as error:

@@ -1,4 +1,4 @@
-"""States that a save must not take for those of the save before: what a review found."""
+"""States that a save must not take for those of the save before. A review found these cases."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_class_that_runs_code_while_modules_are_compared(ckpt: df.Checkpointer
 
 
 class Showing(nn.Module):
-    """Its class says what its buffers are."""
+    """Its class has a property that gives its buffers."""
 
     def __init__(self) -> None:
         super().__init__()

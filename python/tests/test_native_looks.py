@@ -1,4 +1,4 @@
-"""The native comparisons of a state with an earlier one: what each depends on, by itself."""
+"""The native comparisons of a state with an earlier one, each by itself."""
 
 from __future__ import annotations
 

@@ -135,7 +135,8 @@ void DeviceCapture::skip(std::size_t index) {
   calls_.over(1);
 }
 
-// Batches in flight come first: whoever waits for the last of them must not wait for checksums.
+// Batches in flight come first: a thread that waits for the last of them must not wait for
+// checksums.
 std::optional<DeviceCapture::Arrival> DeviceCapture::next_arrival(bool wait) {
   std::unique_lock lock(mutex_);
   const auto can_await = [this] { return !is_awaiting_ && !in_flight_.is_empty(); };

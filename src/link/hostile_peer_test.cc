@@ -113,7 +113,7 @@ TEST_F(HostilePeer, ThatBeginsWithoutHelloIsRefused) {
   EXPECT_EQ(state_of(*scene.endpoint, 1).count, 0U);
 }
 
-// A frame's head, whatever follows.
+// A frame's head; other bytes may follow.
 std::string head(std::uint32_t length, std::uint8_t kind) {
   std::string text;
   for (int i = 0; i < 4; ++i) text += static_cast<char>(length >> 8 * i & 0xff);
@@ -250,7 +250,7 @@ TEST_F(HostilePeer, ThatNeverAnswersADialerTimesOut) {
   EXPECT_TRUE(error.message().contains("greet: no answer in 300 ms")) << error.message();
 }
 
-// A listening socket whose queue is full: the kernel answers nobody.
+// A listening socket with a full queue: the kernel answers no connection.
 struct DeadEnd {
   DeadEnd() {
     EXPECT_EQ(::listen(socket.get(), 0), 0);

@@ -1,4 +1,4 @@
-// Nodes of a test on the loopback, and a peer that says whatever a test wants.
+// Nodes of a test on the loopback, and a peer that sends the bytes of a test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -129,7 +129,7 @@ class NoBrokenPipe {
   sigset_t before_ = {};
 };
 
-// A process that speaks TLS, and says what a test wants.
+// A process that speaks TLS, and sends the bytes of a test.
 class RawPeer {
  public:
   RawPeer(const TlsIdentity& identity, UniqueFd socket, TlsStream::Role role)

@@ -1,4 +1,4 @@
-// What a save says of itself while its blocks have no checksums yet, as those from a device.
+// The levels that a save reports while its blocks have no checksums yet, as those from a device.
 #include "save/save_job.h"
 
 #include <gtest/gtest.h>
@@ -104,7 +104,7 @@ TEST_P(ConfirmedSave, ItsChecksumsMayComeBeforeTheConfirmation) {
   if (GetParam()) await(HandoverState::kPlanned);
   copy_all();
   EXPECT_TRUE(handle_.wait_copied(kDeadline));
-  EXPECT_FALSE(handle_.wait(Level::kCaptured, milliseconds(100)));  // whatever the worker does
+  EXPECT_FALSE(handle_.wait(Level::kCaptured, milliseconds(100)));  // at any progress of the worker
   job_->captured({});
   EXPECT_TRUE(handle_.wait(Level::kCaptured, kDeadline));
   expect_committed();

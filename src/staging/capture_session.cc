@@ -257,7 +257,7 @@ void CaptureSession::State::compare(const CapturePiece& piece) {
   torn[piece.item].store(true, std::memory_order_relaxed);  // landed() and the ledger order it
 }
 
-// Step 5. acq_rel: release hands over this thread's copies, and what it found torn; acquire gives
+// Step 5. acq_rel: release hands over this thread's copies and its torn items; acquire gives
 // the last caller those of all others.
 void CaptureSession::State::landed(std::uint64_t bytes) {
   copied_bytes.fetch_add(bytes, std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// When a capture from devices says that all is copied, and what it costs in calls of the driver.
+// The moment at which a capture from devices reports all as copied, and its calls of the driver.
 #include <sched.h>
 
 #include <thread>

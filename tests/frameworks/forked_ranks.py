@@ -1,6 +1,6 @@
 """torchrun, whose ranks are forked: `python -m tests.frameworks.forked_ranks RANKS SCRIPT ...`.
 
-They have what this process has imported; executed ones would import it again. A forked rank also
+They share this process's imports; executed ranks would import all again. A forked rank also
 ends without the end of an interpreter, in which a thread of gloo may abort it (torch 2.13).
 """
 

@@ -156,7 +156,7 @@ def start(
     serves: bool = False,
     **options: Any,
 ) -> subprocess.Popen[str]:
-    """`command` is [sys.executable, "-m" or "-c", ...]; what it reads and writes is text."""
+    """`command` is [sys.executable, "-m" or "-c", ...]; its streams are text."""
     return Program(command, modules, serves, text=True, **options)
 
 

@@ -1,7 +1,7 @@
-"""What save() takes of the training's thread in many saves, one after each step.
+"""The time that the training's thread spends in save(): many saves, one after each step.
 
-Each is waited for until it is durable, so that none waits for the one before: what is left is the
-look at the state, and the orders for the copies. The first saves are not counted.
+The program waits for each save until it is durable, so that no save waits for the one before. The
+rest is the look at the state, and the orders for the copies. The first saves are not counted.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from lab.networks import gpu_workloads as models
 from lab.writers.loop_gpu import DeepFreeze
 
 WORKLOAD = "resnet152"  # 2,333 tensors with Adam
-FIRST = 4  # saves in which there is more to look at
+FIRST = 4  # saves that have more to look at
 P50_MS_TARGET, P99_MS_TARGET = 2.0, 5.0
 SAVES_FOR_P99 = 500
 ERRORS_KEPT = 4
@@ -49,7 +49,7 @@ def summary(values: list[float]) -> dict[str, float]:
 
 
 def targets(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """What save() may take; a p99 is only told of many saves."""
+    """The bounds of the time in save(); only many saves have a p99."""
     call, enough = row.get("call", {}), row["saves"] >= SAVES_FOR_P99
     found = [
         judged("save() in ms, p50", call.get("p50"), "<=", P50_MS_TARGET),

@@ -251,7 +251,7 @@ class KeptMemo:
 
     block: list[Entry]  # this list itself
     conditions: Conditions
-    placed: list[_core.Placed]  # what each guard depends on
+    placed: list[_core.Placed]  # the objects that each guard depends on
     watched: dict[int, KeptWatch]
 
     @classmethod

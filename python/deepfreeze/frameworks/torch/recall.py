@@ -100,7 +100,7 @@ class Structure:
         return self._modules.kinds_if_same(module)
 
     def places_of(self, values: list[Any]) -> list[int] | None:
-        """Where values are, for values_in(); None if one is not there."""
+        """The places of values, for values_in(); None if one of them is not there."""
         return self._modules.places_of(values)
 
     def values_in(self, module: nn.Module, places: list[int]) -> tuple[list[Any], set[type]] | None:
