@@ -53,6 +53,7 @@ DeviceCapture::DeviceCapture(std::span<const CaptureItem> items, Image image,
       plan_(plan_batches(items, image_, group_count)),
       batches_(plan_.batches.size()),
       released_(group_count),
+      to_land_(plan_.batches.size()),
       to_hand_on_(plan_.batches.size()) {
   for (Line* line : {&queue_, &in_flight_, &landed_}) line->all.reserve(batches_.size());
 }
@@ -129,6 +130,7 @@ void DeviceCapture::skip(std::size_t index) {
   {
     const std::lock_guard lock(mutex_);
     batches_[index].phase = Phase::kLanded;
+    --to_land_;
     --to_hand_on_;
     changed_.notify_all();
   }
@@ -171,6 +173,7 @@ void DeviceCapture::await_landing(std::size_t index) {
   {
     const std::lock_guard lock(mutex_);
     batches_[index].phase = Phase::kLanded;  // before the call, for which no fence should wait
+    --to_land_;
     changed_.notify_all();
     is_wanted = !is_stopped_;
   }
@@ -237,6 +240,7 @@ void DeviceCapture::fail_with(const Error& error) {
   bool is_first = false;
   {
     const std::lock_guard lock(mutex_);
+    if (to_land_ == 0) return;
     is_first = !std::exchange(has_failed_, true);
   }
   stop();
@@ -257,6 +261,7 @@ void DeviceCapture::stop() {
       ++skipped;
     }
     queue_.taken = queue_.all.size();
+    to_land_ -= skipped;
     to_hand_on_ -= skipped;
     changed_.notify_all();
   }

@@ -46,7 +46,7 @@ class DeviceCapture {
 
   // In a ring nothing is copied before all groups are released.
   void release(std::uint32_t group);
-  // Ends the capture as if a copy had failed.
+  // Ends the capture as if a copy had failed, unless all have landed: nothing is left to fail then.
   void fail_with(const Error& error);
 
   // Gives the released batches to the devices. Waits for places in a ring, but never for copies.
@@ -55,8 +55,8 @@ class DeviceCapture {
   // Gives at most as many batches as the group has, from the group released first. Does nothing in
   // a ring, in which a place may have to be waited for.
   void enqueue(std::uint32_t group);
-  // Waits for the oldest batch that no thread waits for, and hands it on. False if there will be no
-  // more; without `wait` also if there is none yet.
+  // Does one step: waits for the oldest batch in flight, if no thread does, or else hands on one
+  // that has landed. False if there will be no more; without `wait` also if there is none yet.
   bool arrive(bool wait);
 
   // Orders later work of the streams after the group's copies. The caller waits itself if a stream
@@ -117,6 +117,7 @@ class DeviceCapture {
   Line queue_;
   Line in_flight_;
   Line landed_;
+  std::uint64_t to_land_ = 0;     // batches, neither skipped nor landed
   std::uint64_t to_hand_on_ = 0;  // batches, neither skipped nor taken to be handed on
   bool is_enqueuing_ = false;
   bool is_awaiting_ = false;  // a thread waits for a batch in flight

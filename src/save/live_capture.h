@@ -19,8 +19,8 @@ class CaptureOwner {
   virtual ~CaptureOwner() = default;
   // All is copied, and no source is read any more; called on the thread that copied the last piece.
   virtual void copied() = 0;
-  // All blocks have their checksums, and all slabs were announced; on the thread that did the last.
-  // It may come before copied() has returned.
+  // All blocks have their checksums, and all slabs were announced; on the thread that made the last
+  // one. It may come before copied() has returned.
   virtual void checksummed() = 0;
   // A device has failed.
   virtual void capture_failed(const Error& error) = 0;
@@ -42,7 +42,8 @@ class LiveCapture {
   void end_slabs() { parts_->slabs.close(); }
 
   // `owner` is told that all is copied and that all is checksummed, or that the capture has failed;
-  // at once what has happened already. At the end, or by cancel(), it is let go: it may own this.
+  // Events that came before this call are told at once. At the end, or by cancel(), it is let go:
+  // it may own this.
   void belongs_to(std::shared_ptr<CaptureOwner> owner);
   [[nodiscard]] bool has_failed() const;
 

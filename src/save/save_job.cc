@@ -73,8 +73,8 @@ void SaveJob::captured(std::vector<std::string> torn) {
   bool is_last = false;
   {
     const std::lock_guard lock(mutex_);
-    if (settled_) return;
-    settled_ = true;
+    if (is_decided_) return;
+    is_decided_ = true;
     is_whole = is_checksummed_;
     is_last = is_finishable();
   }
@@ -89,24 +89,24 @@ void SaveJob::captured(std::vector<std::string> torn) {
 
 // The caller may still be comparing then: captured() may come later.
 void SaveJob::checksummed() {
-  bool is_settled = false;
+  bool is_decided = false;
   bool is_last = false;
   {
     const std::lock_guard lock(mutex_);
     const auto crcs = capture_->session().block_crcs();
     block_crcs_.assign(crcs.begin(), crcs.end());
     is_checksummed_ = true;
-    is_settled = settled_;
+    is_decided = is_decided_;
     is_last = is_finishable();
   }
   if (is_last) hand_on_captured();
-  if (is_settled) capture_->end_slabs();
+  if (is_decided) capture_->end_slabs();
 }
 
-// Whether all that another process needs is there. Several calls make it so, each under the lock:
-// the last of them sees it.
+// Whether the data that another process needs is complete. Several calls complete it, each under
+// the lock: the last of them sees it.
 bool SaveJob::is_finishable() const {
-  return settings_.handover != nullptr && settled_ && !capture_error_ && is_checksummed_ &&
+  return settings_.handover != nullptr && is_decided_ && !capture_error_ && is_checksummed_ &&
          is_handed_over_;
 }
 
@@ -146,9 +146,9 @@ void SaveJob::end_handover() {
 void SaveJob::capture_failed(const Error& error) {
   {
     const std::lock_guard lock(mutex_);
-    if (settled_) return;
+    if (is_decided_) return;
     capture_error_ = error;  // first: it may find no memory, and then another may come
-    settled_ = true;
+    is_decided_ = true;
   }
   capture_->end_slabs();
 }

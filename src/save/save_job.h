@@ -43,7 +43,8 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   [[nodiscard]] std::uint64_t generation() const { return plan_.identity.generation; }
   [[nodiscard]] const std::shared_ptr<SaveHandle::State>& handle() const { return handle_; }
 
-  // Once all is copied: it is captured, or waits for its caller's confirmation. Any thread.
+  // Once all is copied: it is captured, or waits for its caller's confirmation or, with an agent,
+  // for its checksums. Any thread.
   void copied() override;
   void checksummed() override;
   [[nodiscard]] bool awaits_confirmation() const { return settings_.confirm; }
@@ -96,10 +97,10 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   bool is_committing_ = false;              // the same
   std::vector<std::uint32_t> header_crcs_;  // by file, each from final_header() on
   std::vector<std::uint64_t> non_finite_;   // the same, of values
-  std::vector<std::uint32_t> block_crcs_;   // written by checksummed(), read after the slabs' end
+  std::vector<std::uint32_t> block_crcs_;   // written by checksummed(), read behind it
 
   std::mutex mutex_;  // guards the next four
-  bool settled_ = false;
+  bool is_decided_ = false;
   bool is_checksummed_ = false;
   bool is_handed_over_ = false;
   std::optional<Error> capture_error_;

@@ -112,7 +112,7 @@ TEST_P(ConfirmedSave, ItsChecksumsMayComeBeforeTheConfirmation) {
 
 INSTANTIATE_TEST_SUITE_P(WithAnAgent, ConfirmedSave, testing::Bool());
 
-TEST_F(SaveJobTest, WhatIsFoundTornBeforeTheChecksumsFailsTheSave) {
+TEST_F(SaveJobTest, ATornItemFailsTheSaveBeforeItsChecksums) {
   begin(false, true);
   job_->copied();
   job_->captured({"a"});

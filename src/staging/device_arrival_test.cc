@@ -72,7 +72,7 @@ TEST_F(DeviceArrivals, OneThreadWaitsAndTheOthersHandOn) {
 }
 
 // A thread that has nothing to do is woken by the one that waits for the batch.
-TEST_F(DeviceArrivals, WhatLandsIsHandedOnByWhoeverIsFree) {
+TEST_F(DeviceArrivals, ABatchThatLandsIsHandedOnByAFreeThread) {
   add(kBatch, kFirst);
   open();
   fake_driver::hold();
@@ -107,7 +107,7 @@ TEST_P(DeviceAndHost, CopiedIsSaidWhenBothAre) {
 INSTANTIATE_TEST_SUITE_P(HostFirst, DeviceAndHost, testing::Bool());
 
 // The witness of a paranoid session compares while it hands on.
-TEST_F(DeviceArrivals, WhatIsComparedIsCopiedOnlyThen) {
+TEST_F(DeviceArrivals, AComparedBatchIsCopiedOnlyThen) {
   add(2 * kBatch, kFirst);
   open(0, true);
   give_all();
@@ -117,6 +117,36 @@ TEST_F(DeviceArrivals, WhatIsComparedIsCopiedOnlyThen) {
   }
   EXPECT_EQ(times_copied_, 1);
   expect_captured(kBefore);
+}
+
+// As when a save takes over a capture that began early: its streams may be refused, and no copy is
+// left that they could order.
+TEST_F(DeviceArrivals, AfterTheLastLandingNoErrorEndsIt) {
+  add(2 * kBatch, kFirst);
+  open();
+  give_all();
+  for (int batch = 0; batch < 2; ++batch) EXPECT_TRUE(session_->arrive(true));
+  EXPECT_EQ(times_copied_, 1);
+  fake_driver::fail_call("cuStreamIsCapturing", 1, 2);
+  session_->release_all(Streams{{0, fake_driver::make_stream(0)}});
+  EXPECT_TRUE(errors().empty());
+  while (session_->arrive(true)) {
+  }
+  expect_captured(kBefore);
+}
+
+TEST_F(DeviceArrivals, BeforeTheLastLandingAnErrorEndsIt) {
+  add(2 * kBatch, kFirst);
+  open();
+  give_all();
+  EXPECT_TRUE(session_->arrive(true));
+  fake_driver::fail_call("cuStreamIsCapturing", 1, 2);
+  session_->release_all(Streams{{0, fake_driver::make_stream(0)}});
+  EXPECT_EQ(errors().size(), 1U);
+  while (session_->arrive(true)) {
+  }
+  EXPECT_EQ(times_copied_, 0);
+  EXPECT_FALSE(is_done_);
 }
 
 TEST_F(DeviceArrivals, AfterACancelNobodyIsTold) {
