@@ -11,9 +11,9 @@ void TreeMemo::begin(std::string_view tree) {
 }
 
 void TreeMemo::end() {
-  text_ = checked_;
   std::swap(known_, containers_);
   if (known_.size() > kContainersMax) known_.clear();
+  text_ = known_.empty() ? std::string_view() : checked_;
 }
 
 std::size_t TreeMemo::skip(std::size_t at, std::size_t depth) {
