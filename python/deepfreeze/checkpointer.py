@@ -282,7 +282,7 @@ class Checkpointer(Described, Tiered):
         return handle
 
     def _captured(self, state: object) -> tuple[Capture, _core.Table, dict[int, Watch]]:
-        with paused_gc():
+        with paused_gc():  # from the walk to the table
             capture = walk(state, self._memo, self._ranks.rank if self._ranks else None)
             watches, kept = self._lazy.watch(capture)
             table = table_of(capture.own_entries(), self._memo, kept)

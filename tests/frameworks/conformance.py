@@ -235,7 +235,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("framework", choices=FRAMEWORKS)
     parser.add_argument("--case", choices=CASES, help="default: all of them")
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--fork-all", action="store_true", help="the process that resumes is forked, too")
+    parser.add_argument("--fork-all", action="store_true", help="fork the resumed one, too")
     parser.add_argument("--train", type=Path, metavar="RUN", help=argparse.SUPPRESS)
     return parser.parse_args()
 

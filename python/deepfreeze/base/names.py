@@ -151,7 +151,7 @@ class KeyFilter:
         return any(chooses(pattern, path) for pattern in self._patterns)
 
     def may_want_within(self, path: str) -> bool:
-        """False only if neither the place nor any place in it is chosen. Compares beginnings alone."""
+        """False only if nothing at or below the place is chosen. Compares beginnings alone."""
         within = f"{path}."
         return self._patterns is None or any(
             within.startswith(beginning) or beginning.startswith(within)
