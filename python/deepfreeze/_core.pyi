@@ -273,17 +273,12 @@ class Modules:
 
         `methods`: those that give a module's state, unless its own attributes hide them.
         """
-    def places_of(self, values: list[Any]) -> list[int] | None:
-        """The places of these values, counted through each module's parameters, buffers and modules.
-
-        None if one is not there.
-        """
+    def choose(self, values: list[Any]) -> bool:
+        """Chooses the values that values_if_same() gives; False if the modules lack one of them."""
     def kinds_if_same(self, module: Any) -> set[type] | None:
         """The types of all modules; None if they consist of other objects than before."""
-    def values_if_same(
-        self, module: Any, places: Sequence[int]
-    ) -> tuple[list[Any], set[type]] | None:
-        """The values at places_of(), and the types of all modules.
+    def values_if_same(self, module: Any) -> tuple[list[Any], set[type]] | None:
+        """The values in the chosen places, and the types of all modules.
 
         None as above, and if hooks or own attributes change the state.
         """
@@ -298,7 +293,7 @@ class Contents:
 # These follow the tensors that guards own. They keep numbers, and refer to no object.
 
 class Versions:
-    """Version counters and addresses of tensors, as they are now; it never changes."""
+    """Version counters and addresses of tensors, as they were when it was made."""
 
     def __init__(self, tensors: list[Any]) -> None: ...
     def again(self, tensors: list[Any]) -> Versions:

@@ -1,6 +1,5 @@
 // Recognises a tree of torch's modules by the objects that it is made of.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/vector.h>
 
 #include <array>
 #include <cstddef>
@@ -62,20 +61,19 @@ class Modules {
     for (const nb::handle each : modules) add(each, reached);
   }
 
-  // The places of values, counted through each module's parameters, buffers and modules. None if one
-  // of the values is not there.
-  [[nodiscard]] nb::object places_of(const nb::list& values) const {
+  // Chooses the values that values_if_same() gives. False if the modules lack one of them.
+  [[nodiscard]] bool choose(const nb::list& values) {
     std::unordered_map<PyObject*, std::size_t> places;
     for (std::size_t i = 0; i < contents_.values().size(); ++i) {
       places.emplace(contents_.values()[i], i);
     }
-    nb::list found;
+    chosen_.clear();
     for (const nb::handle value : values) {
       const auto place = places.find(value.ptr());
-      if (place == places.end()) return nb::none();
-      found.append(place->second);
+      if (place == places.end()) return false;
+      chosen_.push_back(place->second);
     }
-    return found;
+    return true;
   }
 
   // The types of all modules, if they consist of the same objects as before; else None.
@@ -90,20 +88,16 @@ class Modules {
     return same ? kinds : nb::none();
   }
 
-  // The values at some places_of(), and the types of all modules. None as above, or if anything but
-  // methods of the types makes up the state: a hook, an attribute in a method's place, or other
+  // The values in the chosen places, and the types of all modules. None as above, or if anything
+  // but methods of the types makes up the state: a hook, an attribute in a method's place, or other
   // buffers that are left out.
-  [[nodiscard]] nb::object values_if_same(nb::handle root,
-                                          const std::vector<std::size_t>& places) const {
+  [[nodiscard]] nb::object values_if_same(nb::handle root) const {
     nb::list values;
     nb::object kinds = nb::none();
     const bool same = holds([&] {
       Live live{.plainly = true};
       if (!look_at(root, live)) return false;
-      for (const std::size_t place : places) {
-        if (place >= contents_.values().size()) return false;
-        values.append(nb::handle(contents_.values()[place]));
-      }
+      for (const std::size_t place : chosen_) values.append(nb::handle(contents_.values()[place]));
       // From here on code of Python's may run.
       for (std::size_t i = 0; i < modules_.size(); ++i) {
         if (!equal(live.left_out[i], modules_[i].left_out)) return false;
@@ -149,7 +143,8 @@ class Modules {
     std::vector<nb::object> left_out;  // of each module, if plainly
   };
 
-  // Runs no code of Python's, so that modules in a dict that was compared are alive.
+  // Runs no code of Python's, so that modules in a dict that was compared are alive. The callers
+  // pause the collector, which Python 3.11 may wake for the dict of a module's attributes.
   [[nodiscard]] bool look_at(nb::handle root, Live& live) const {
     if (modules_.empty() || modules_.front().object != root.ptr()) return false;
     for (std::size_t i = 0; i < modules_.size(); ++i) {
@@ -192,6 +187,7 @@ class Modules {
 
   std::vector<nb::object> methods_;
   std::vector<Module> modules_;
+  std::vector<std::size_t> chosen_;  // places among the values of contents_
   Contents contents_;
 };
 
@@ -200,9 +196,9 @@ class Modules {
 void bind_modules(nb::module_& module) {
   nb::class_<Modules>(module, "Modules")
       .def(nb::init<const nb::list&, const nb::list&>(), "modules"_a, "methods"_a)
-      .def("places_of", &Modules::places_of, "values"_a)
+      .def("choose", &Modules::choose, "values"_a)
       .def("kinds_if_same", &Modules::kinds_if_same, "module"_a)
-      .def("values_if_same", &Modules::values_if_same, "module"_a, "places"_a);
+      .def("values_if_same", &Modules::values_if_same, "module"_a);
 }
 
 }  // namespace deepfreeze::python

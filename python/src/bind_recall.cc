@@ -130,7 +130,7 @@ class RollCall {
     std::array<const char*, 2> parts{};  // the tensor and its storage, in C++: only to be fetched
     DLDevice device{};
     DLDataType dtype{};
-    std::uint32_t steps = 0;  // where its shape and then its strides begin
+    std::uint32_t steps = 0;  // index of its shape, which its strides follow
     std::int32_t ndim = 0;
     bool is_lazy = false;  // a negation or conjugate that is not carried out yet
   };

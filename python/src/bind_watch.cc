@@ -36,13 +36,12 @@ nb::object call_method(nb::handle object, PyObject* name) {
 // references. Raises the exception of a tensor that has none.
 class Versions {
  public:
-  Versions() = default;
   explicit Versions(const nb::list& tensors) : recorded_(now(tensors)) {}
 
-  // The record of the same number of tensors, of which somebody knows that they have not moved.
+  // The record of as many tensors, which the caller knows to be unmoved.
   [[nodiscard]] Versions again(const nb::list& tensors) const {
-    Versions next;
-    next.recorded_ = recorded_;
+    if (tensors.size() != recorded_.size()) throw nb::value_error("another number of tensors");
+    Versions next(*this);
     for (std::size_t i = 0; i < next.recorded_.size(); ++i) {
       next.recorded_[i].number = number(attribute(tensors[i], watch_names().version));
     }
@@ -134,6 +133,7 @@ class Placed {
 
 // The places at which two lists of one length have different objects.
 nb::list differing(const nb::list& one, const nb::list& other) {
+  if (one.size() != other.size()) throw nb::value_error("lists of different lengths");
   nb::list places;
   for (std::size_t i = 0; i < one.size(); ++i) {
     if (!nb::handle(one[i]).is(nb::handle(other[i]))) places.append(i);

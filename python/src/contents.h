@@ -19,7 +19,8 @@ class Contents {
     // Another kind of dict may have another order than that in which it is walked here.
     is_known_ = is_known_ && PyDict_CheckExact(dict.ptr()) != 0;
     while (is_known_ && PyDict_Next(dict.ptr(), &at, &key, &value) != 0) {
-      is_known_ = PyUnicode_CheckExact(key) != 0;  // else it may compare as it likes
+      is_known_ = PyUnicode_CheckExact(key) != 0;  // another may compare as it likes
+      if (!is_known_) return;                      // and may refer to this: nobody would collect it
       keys_.push_back(nanobind::borrow(key));
       values_.push_back(value);
     }

@@ -16,7 +16,7 @@ inline nanobind::object attribute(nanobind::handle object, PyObject* name) {
   return checked(PyObject_GetAttr(object.ptr(), name));
 }
 
-// `method`: as its class has it, which spares looking it up for each of thousands.
+// `method`: the function of its class, so that thousands of calls need one look-up.
 inline nanobind::object call(const nanobind::object& method, nanobind::handle object) {
   PyObject* self = object.ptr();
   return checked(PyObject_Vectorcall(method.ptr(), &self, 1, nullptr));

@@ -303,3 +303,16 @@ def test_a_tensor_that_is_not_saved_may_come_to_lie_in_one_that_is(attached: Att
     assert attached.watch()[0]["net.0.weight"] == 1
     other.data = attached.net[0].weight.data
     assert attached.watch()[0]["net.0.weight"] == 0
+
+
+def test_an_alias_in_the_place_of_a_tensor_counts_for_itself(attached: Attached) -> None:
+    """The tensor was there twice. Its .data counts versions apart."""
+    tensor = torch.zeros(WIDE, WIDE)
+    attached.guards.remove(attached.optimizer)
+    attached.attach(torch.optim.SGD([tensor]))
+    attached.state = {"a": tensor, "b": tensor}
+    attached.settle()
+    assert [len(pairs) for pairs in attached.watch()[1].values()] == [1]
+    attached.state["b"] = tensor.data
+    for _ in range(3):
+        assert [len(pairs) for pairs in attached.watch()[1].values()] == [2]

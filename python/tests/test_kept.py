@@ -132,7 +132,7 @@ def with_errors_passed(work: Callable[[], None]) -> None:
         return
 
 
-def test_most_saves_of_a_training_keep_what_was_found(tmp_path: Path, kept: list[bool]) -> None:
+def test_most_saves_of_a_training_keep_their_guards(tmp_path: Path, kept: list[bool]) -> None:
     state = start(1)
     state.pop("counting", None)
     with df.Checkpointer(tmp_path, keep=df.keep(last=1)) as ckpt:
@@ -147,7 +147,7 @@ def test_most_saves_of_a_training_keep_what_was_found(tmp_path: Path, kept: list
 def test_a_save_that_fails_leaves_no_table_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its walk has noted where tensors have moved, and the engine's table has not."""
+    """Its walk has noted the tensors' new addresses, and the engine's table has not."""
     net = nn.Linear(8, 8)
     optim = torch.optim.Adam(net.parameters())
     state: dict[str, Any] = {"net": net, "optim": optim}

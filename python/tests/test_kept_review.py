@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import deepfreeze as df
+from deepfreeze.frameworks.torch.recall import _are_named_by_torch
 from deepfreeze.saving import guards
 from deepfreeze.saving.attached import LazyCapture
 from deepfreeze.saving.capture import walk
@@ -199,3 +200,28 @@ def test_an_inference_tensor_in_guarded_memory_is_copied_at_once(ckpt: df.Checkp
         found = save(ckpt, step, {"net": net, "alias": alias})
     assert found == {"net.weight": 0}
     ckpt.close()
+
+
+class Counted(nn.Linear):
+    """Its version is another one each time."""
+
+    asked = 0
+
+    @property
+    def _version(self) -> int:  # type: ignore[override]
+        return self.asked
+
+
+def test_a_version_that_a_property_gives_is_asked_for() -> None:
+    net, memo = nn.Sequential(Counted(4, 4)), Memo()
+    for number in range(2, 6):
+        Counted.asked = number
+        assert walk({"net": net}, memo).text == walk({"net": net}).text
+
+
+def test_parameters_that_a_class_shows_are_named_anew() -> None:
+    class Shows(nn.Module):
+        _parameters = property(lambda _: {})  # type: ignore[assignment]
+
+    assert _are_named_by_torch({nn.Linear, nn.Sequential})
+    assert not _are_named_by_torch({nn.Linear, Shows})

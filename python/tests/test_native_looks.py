@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from test_recall import expect_the_same, start
@@ -41,6 +43,25 @@ def test_contents_are_those_of_all_dicts() -> None:
     assert contents.values_if_in([{"a": one}, {"b": other, "c": other}]) is None
     numbered = {1: one}  # a key that is no string may compare as it likes
     assert _core.Contents([numbered]).values_if_in([numbered]) is None
+
+
+def test_contents_keep_no_key_that_may_refer_to_them() -> None:
+    class Key:
+        """Of a dict."""
+
+    key = Key()
+    contents, seen = _core.Contents([{key: 1}]), weakref.ref(key)
+    del key
+    assert seen() is None
+    assert contents.values_if_in([{"a": 1}]) is None
+
+
+def test_records_of_other_lengths_are_refused() -> None:
+    versions = _core.Versions([torch.zeros(1), torch.zeros(1)])
+    with pytest.raises(ValueError, match="another number of tensors"):
+        versions.again([torch.zeros(1)])
+    with pytest.raises(ValueError, match="different lengths"):
+        _core.differing([1], [])
 
 
 def test_values_are_compared_with_their_place_or_by_address() -> None:

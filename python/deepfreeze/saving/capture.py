@@ -18,7 +18,7 @@ from deepfreeze.frameworks.in_use.adapters import adapters_in_use, environment_o
 from deepfreeze.frameworks.in_use.held_objects import HeldObjects, encode_holder
 from deepfreeze.frameworks.in_use.rng import RNG
 from deepfreeze.frameworks.stateful import may_hold, stateful_node
-from deepfreeze.state.contracts import Adapter, Block
+from deepfreeze.state.contracts import Adapter, Series
 from deepfreeze.state.encoder import Encoder
 from deepfreeze.state.entry import Entry
 from deepfreeze.state.memo import Memo
@@ -43,12 +43,12 @@ class Capture:
         self.state = state
         self.memo = Memo() if memo is None else memo
         self.entries: list[Entry] = []
-        self._tensors: list[Sequence[Any]] = []  # of each entry outside of the block
-        # Whether the table has the places of the capture before, from which a block is kept.
+        self._tensors: list[Sequence[Any]] = []  # of each entry outside of the series
+        # Whether the table has the places of the capture before, from which a series is kept.
         self.follows_table = self.memo.is_placed
         self.memo.is_placed = False
-        self.block: Block | None = None
-        self.block_begin = 0  # the place of its first entry
+        self.series: Series | None = None
+        self.series_begin = 0  # the place of its first entry
         # The owners of that memory, in one flat list: the collector has to visit it.
         self.owners: list[object] = []
         self.keys = KeyTable(rank)
@@ -82,17 +82,17 @@ class Capture:
     @property
     def tensors(self) -> list[Sequence[Any]]:
         """Each entry's tensors of the framework."""
-        if self.block is None:
+        if self.series is None:
             return self._tensors
-        before, behind = self._tensors[: self.block_begin], self._tensors[self.block_begin :]
-        return [*before, *self.block.tensors_of_entries(), *behind]
+        before, behind = self._tensors[: self.series_begin], self._tensors[self.series_begin :]
+        return [*before, *self.series.tensors_of_entries(), *behind]
 
     def others(self) -> list[Entry]:
-        """The entries outside of the block."""
-        if self.block is None:
+        """The entries outside of the series."""
+        if self.series is None:
             return self.entries
-        end = self.block_begin + len(self.block.entries)
-        return self.entries[: self.block_begin] + self.entries[end:]
+        end = self.series_begin + len(self.series.entries)
+        return self.entries[: self.series_begin] + self.entries[end:]
 
     def own_entries(self) -> list[Entry]:
         """The entries that this rank stores, alone or with others."""
@@ -159,11 +159,11 @@ class Capture:
         self.owners += tensors
         self._tensors.append(tensors)
 
-    def add_block(self, block: Block) -> None:
-        """Adds many entries, whose owners are added already. One block at most for a capture."""
-        assert self.block is None, "a capture has one block"
-        self.block, self.block_begin = block, len(self.entries)
-        self.entries += block.entries
+    def add_series(self, series: Series) -> None:
+        """Adds many entries, whose owners are added already. One series at most for a capture."""
+        assert self.series is None, "a capture has one series"
+        self.series, self.series_begin = series, len(self.entries)
+        self.entries += series.entries
 
     def recall(self, mapping: dict[Any, Any], path: str) -> Node | None:
         """The node of a dict that an adapter remembers from the last walk."""
@@ -189,7 +189,8 @@ def walk(state: object, memo: Memo | None = None, rank: int | None = None) -> Ca
     `memo` comes from the last walk by the same checkpointer; `rank` is None without other ranks.
     """
     try:
-        return Capture(state, memo, rank)
+        with paused_gc():
+            return Capture(state, memo, rank)
     except EncodeError as error:
         if isinstance(error.__cause__, MemoryError):
             raise NoSpaceError(str(error)) from error

@@ -71,7 +71,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class KeptWatch:
-    """A watch without its tensors: these have places in the list of a block."""
+    """A watch without its tensors: these have places in the list of a series."""
 
     keys: list[str]
     places: list[int]
@@ -139,7 +139,7 @@ class Guards:
 
     def watch(self, capture: Capture) -> tuple[dict[int, Watch], bool]:
         """Gives entries their guards; returns the tensors to watch for each guard until all is
-        copied, and whether every entry of a kept block has kept its guard, too."""
+        copied, and whether every entry of a kept series has kept its guard, too."""
         conditions = self._conditions()
         kept, self._kept = self._kept, None  # an error must not leave an answer for other entries
         if kept is not None and capture.follows_table:
@@ -185,6 +185,7 @@ class Guards:
         watched: dict[int, Pairs] = {}
         notes: list[Found | None] = []
         for entry, own in zip(entries, tensors, strict=True):
+            entry.guard = 0  # the memo may have given it one
             found = None if entry.key in self.eager else finder.find(entry, own)
             if found is not None and not all(map(_counts_versions, own)):
                 found = None  # a change could not be told
@@ -244,14 +245,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class KeptMemo:
-    """One answer of Guards.watch(), for captures that keep the block of entries.
+    """One answer of Guards.watch(), for captures that keep the series of entries.
 
-    All depends on objects by identity. A tensor of the block is unchanged, as the block is kept.
+    All depends on objects by identity. A tensor of the series is unchanged, as the series is kept.
     """
 
-    block: list[Entry]  # this list itself
+    series: list[Entry]  # this list itself
     conditions: Conditions
     placed: list[_core.Placed]  # the objects that each guard depends on
+    twins: _core.Placed  # tensors that are in the series twice: an alias may take the place of one
     watched: dict[int, KeptWatch]
 
     @classmethod
@@ -263,41 +265,46 @@ class KeptMemo:
         watches: dict[int, Watch],
     ) -> KeptMemo | None:
         """The memo of an answer; None if the next one may depend on more than identities."""
-        block = capture.block
-        if block is None:
+        series = capture.series
+        if series is None:
             return None
-        objects = [guard.objects() for guard in guards]
-        placed = [_core.Placed(each, block.tensors) for each in objects if each is not None]
-        if len(placed) < len(objects):
-            return None
-        for guard, each, at in zip(guards, objects, placed, strict=True):
-            for value, place in zip(each or (), at.places(), strict=True):
+        placed: list[_core.Placed] = []
+        for guard in guards:
+            objects = guard.objects()
+            if objects is None:
+                return None
+            at = _core.Placed(objects, series.tensors)
+            for value, place in zip(objects, at.places(), strict=True):
                 if place < 0 and guard.is_tensor(value):
                     return None  # it can move, and nobody has looked at it
+            placed.append(at)
         watched: dict[int, KeptWatch] = {}
         for number, watch in watches.items():
-            kept = watch.kept_in(block.tensors)
+            kept = watch.kept_in(series.tensors)
             if kept is None:
                 return None
             watched[number] = kept
-        return cls(block.entries, conditions, placed, watched)
+        twins = _core.Placed(series.tensors, series.tensors)
+        return cls(series.entries, conditions, placed, twins, watched)
 
     def again(
         self, capture: Capture, conditions: Conditions, guards: Sequence[Guard]
     ) -> dict[int, Watch] | None:
         """The watches, if all is as it was; the entries have their guards already."""
-        block = capture.block
-        if block is None or not block.kept or block.entries is not self.block:
+        series = capture.series
+        if series is None or not series.kept or series.entries is not self.series:
             return None
         if conditions != self.conditions or any(map(is_worth_a_guard, capture.others())):
             return None
+        if not self.twins.are(series.tensors, series.tensors):
+            return None
         for guard, placed in zip(guards, self.placed, strict=True):
             objects = guard.objects()
-            if objects is None or not placed.are(objects, block.tensors):
+            if objects is None or not placed.are(objects, series.tensors):
                 return None
         try:
-            return {number: watch.of(block.tensors) for number, watch in self.watched.items()}
-        except Exception:  # one that was made in inference mode counts no versions
+            return {number: watch.of(series.tensors) for number, watch in self.watched.items()}
+        except Exception:  # a tensor made in inference mode counts no versions
             return None
 
 
@@ -317,12 +324,13 @@ class GuardMemo:
         tensors: Sequence[Sequence[Any]],
     ) -> dict[int, Pairs] | None:
         """Gives entries their last guards and returns the watches; None if they must be found."""
-        same = (
-            asked == self.asked
-            and all(roll.holds(each) for roll, each in zip(self.rolls, owned, strict=True))
-            and all(map(_counts_versions, chain(*tensors)))
-        )
-        return self._watched(owned, entries, tensors) if same else None
+        if asked != self.asked or not all(
+            roll.holds(each) for roll, each in zip(self.rolls, owned, strict=True)
+        ):
+            return None
+        watched = self._watched(owned, entries, tensors)
+        counted = all(_counts_versions(each) for pairs in watched.values() for _, each in pairs)
+        return watched if counted else None
 
     def _watched(
         self, owned: list[list[Any]], entries: Sequence[Entry], tensors: Sequence[Sequence[Any]]
@@ -340,7 +348,7 @@ class GuardMemo:
 
 
 def _counts_versions(tensor: Any) -> bool:
-    """Whether a change of it can be told: one that torch made in inference mode counts none."""
+    """Whether a change of it can be told: a tensor made in inference mode counts none."""
     asked = getattr(tensor, "is_inference", None)
     return asked is None or not asked()
 

@@ -28,7 +28,7 @@ class UnknownTypeError(MismatchError):
 
 
 @dataclass(frozen=True)
-class Block:
+class Series:
     """Entries that an adapter adds at once, and the tensors of its framework that they store."""
 
     entries: list[Entry]
@@ -63,10 +63,6 @@ class Sink(Protocol):
     entries: list[Entry]
     owners: list[object]  # keep the entries' memory alive
 
-    @property
-    def tensors(self) -> list[Sequence[Any]]:
-        """Each entry's tensors of the framework."""
-
     def encode(self, value: object, path: str) -> Node:
         """The node of a value that belongs to an object of the state."""
 
@@ -79,8 +75,8 @@ class Sink(Protocol):
     def add(self, entry: Entry, owners: Iterable[object], tensors: Sequence[Any] = ()) -> None:
         """Adds one entry; `owners` and `tensors` keep its memory alive."""
 
-    def add_block(self, block: Block) -> None:
-        """Adds many entries, whose owners are added already. One block at most for a capture."""
+    def add_series(self, series: Series) -> None:
+        """Adds many entries, whose owners are added already. One series at most for a capture."""
 
 
 class Source(Protocol):

@@ -17,7 +17,7 @@ from deepfreeze import _core
 from deepfreeze.base.names import Owner
 from deepfreeze.frameworks.torch.recall import Seen, roll_call
 from deepfreeze.frameworks.torch.tensors import Pending, host_copy
-from deepfreeze.state.contracts import Block, Sink
+from deepfreeze.state.contracts import Series, Sink
 from deepfreeze.state.entry import Entry
 from deepfreeze.state.tree import Node
 
@@ -224,4 +224,4 @@ class TensorMemo:
             index = self._known[place].entry
             self._entries[index] = replace(self._entries[index], address=host.data_ptr())
             capture.owners.append(host)
-        capture.add_block(Block(self._entries, seen.tensors, self._members, kept))
+        capture.add_series(Series(self._entries, seen.tensors, self._members, kept))

@@ -29,6 +29,7 @@ _STATE_METHODS = ("state_dict", "_save_to_state_dict", "get_extra_state")
 _TORCHS_OWN = {name: getattr(nn.Module, name) for name in _STATE_METHODS}
 _NAMING_METHODS = ("named_parameters", "named_modules")
 _TORCHS_NAMING = {name: getattr(nn.Module, name) for name in _NAMING_METHODS}
+_DICTS = ("_parameters", "_buffers", "_modules")
 _KINDS = (torch.Tensor, nn.Parameter)  # no subclasses: a recall does not know their additions
 
 
@@ -99,22 +100,17 @@ class Structure:
         """The types of all its modules; None if it does not consist of the same objects."""
         return self._modules.kinds_if_same(module)
 
-    def places_of(self, values: list[Any]) -> list[int] | None:
-        """The places of values, for values_in(); None if one of them is not there."""
-        return self._modules.places_of(values)
+    def choose(self, values: list[Any]) -> bool:
+        """Chooses the values that values_in() gives; False if the modules lack one of them."""
+        return self._modules.choose(values)
 
-    def values_in(self, module: nn.Module, places: list[int]) -> tuple[list[Any], set[type]] | None:
-        """The values at places_of(), and the modules' types.
+    def values_in(self, module: nn.Module) -> tuple[list[Any], set[type]] | None:
+        """The values in the chosen places, and the modules' types.
 
         None if its state_dict() may give other values.
         """
-        found = self._modules.values_if_same(module, places)
+        found = self._modules.values_if_same(module)
         return found if found and _use_torchs_methods(found[1]) else None
-
-
-def _values_of(modules: list[nn.Module]) -> list[Any]:
-    """All parameters, buffers and modules that some modules have, in the order of a Structure."""
-    return [*_values([each for m in modules for each in (m._parameters, m._buffers, m._modules)])]
 
 
 class _Tensors:
@@ -170,11 +166,10 @@ class ModuleRecall(_OfTensors):
     """One module that gives its state by torch's own methods, and all of it in tensors."""
 
     def __init__(
-        self, structure: Structure, places: list[int], versions: dict[int, object],
-        node: Node, live: list[torch.Tensor], seen: Seen,
+        self, structure: Structure, versions: dict[int, object], node: Node,
+        live: list[torch.Tensor], seen: Seen,
     ) -> None:  # fmt: skip
         self._structure = structure
-        self._places = places
         self._versions = versions  # of the types, which the modules keep alive
         self._node = node
         self._tensors = _Tensors(live, seen.nodes, seen.paths)
@@ -187,23 +182,21 @@ class ModuleRecall(_OfTensors):
             return None
         live = list(module.state_dict(keep_vars=True).values())
         nodes = list(node["v"].values())
-        held = {*map(id, _values_of(modules))}
-        if not held.issuperset(map(id, live)):  # a submodule is hidden from modules()
-            return None
         same = len(live) == len(seen) == len(nodes) and all(
             type(tensor) in _KINDS and tensor.data_ptr() == alias.data_ptr() and child is inner
             for tensor, child, inner, alias in zip(
                 live, nodes, seen.nodes, seen.tensors, strict=True
             )
         )
-        structure = Structure(modules)
-        places = structure.places_of(live) if same else None
-        versions = _versions_of({*map(type, modules)})
-        return None if places is None else cls(structure, places, versions, node, live, seen)
+        structure, versions = Structure(modules), _versions_of({*map(type, modules)})
+        if not same or not all(type(each) in (int, type(None)) for each in versions.values()):
+            return None  # a property may give another version the next time
+        known = structure.choose(live)  # not so if a submodule is hidden from modules()
+        return cls(structure, versions, node, live, seen) if known else None
 
     def again(self, module: nn.Module) -> tuple[ModuleRecall, Node, Seen] | None:
         """The recall for the next save, the node, and the tensors; None if it needs a walk."""
-        live = self._structure.values_in(module, self._places)
+        live = self._structure.values_in(module)
         if live is None or _versions_of(live[1]) != self._versions:
             return None
         found = self._tensors.again(live[0])
@@ -364,6 +357,7 @@ class Recalls:
 
 
 def _are_named_by_torch(kinds: set[type]) -> bool:
+    """Whether torch's own methods name their parameters, from dicts of the modules' own."""
     return all(
         getattr(kind, name) is method for kind in kinds for name, method in _TORCHS_NAMING.items()
-    )
+    ) and not any(hasattr(kind, name) for kind in kinds for name in _DICTS)
