@@ -215,7 +215,7 @@ void Connection::begin_tls(Monotonic::time_point now) {
 bool Connection::admit(std::string_view key) {
   const auto rank = self_.rank_of(key);
   if (is_dialed_) return rank == rank_;
-  rank_ = rank;
+  admitted_ = rank;
   return rank.has_value();
 }
 
@@ -228,6 +228,7 @@ void Connection::shake_hands(Monotonic::time_point now) {
   }
   handshake_waits_ = *waits;
   if (*waits != Waits::kNot) return;
+  if (!is_dialed_) rank_ = admitted_;  // only now the private key is proved, too
   phase_ = Phase::kGreeting;
   queue(frames_of(self_.hello));
   advance(0, now);

@@ -119,6 +119,7 @@ class Connection {
   const std::string place_;
   bool is_dialed_ = false;
   std::optional<std::uint32_t> rank_;
+  std::optional<std::uint32_t> admitted_;  // of the public key that it has shown
   Phase phase_ = Phase::kHandshake;
   Monotonic::time_point deadline_;  // of every phase but kUp
   std::optional<Error> error_;

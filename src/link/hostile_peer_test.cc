@@ -298,6 +298,49 @@ TEST_F(HostilePeer, ThatDoesNotTakeLastWordsDelaysCloseUpToABound) {
   EXPECT_EQ(code_of(scene.endpoint->send(1, LinkAsk{})), ErrorCode::kCancelled);
 }
 
+// A public key is known to many. This identity has that of another process and a private key of its
+// own. The bytes of a private key hold both, and nobody compares them.
+TlsIdentity with_public_key_of(const TlsIdentity& other) {
+  constexpr std::size_t kPointBytes = 65;
+  std::string key = TlsIdentity::make()->private_key().value();
+  key.replace(key.size() - kPointBytes, kPointBytes,
+              other.public_key().substr(kPublicKeyBytes - kPointBytes));
+  TlsIdentity identity = TlsIdentity::take_over(key).value();
+  EXPECT_EQ(identity.public_key(), other.public_key());
+  return identity;
+}
+
+TEST_F(HostilePeer, WithAPublicKeyAloneIsRefusedLikeAnyStranger) {
+  Scene scene;
+  const TlsIdentity thief = with_public_key_of(scene.one.identity);
+  const auto try_it = [&] {
+    RawPeer peer(thief, connected_to(scene.zero.address), TlsStream::Role::kDials);
+    if (peer.shake_hands() && peer.say_hello(1)) std::ignore = peer.hear();
+    EXPECT_FALSE(peer.error().empty());
+  };
+  try_it();
+  EXPECT_TRUE(await([&] { return scene.endpoint->refusals().count == 1; }));
+  EXPECT_FALSE(state_of(*scene.endpoint, 1).error) << "it is not rank 1";
+  const auto peer = scene.greeted_peer();
+  try_it();
+  EXPECT_TRUE(await([&] { return scene.endpoint->refusals().count == 2; }));
+  const LinkState state = state_of(*scene.endpoint, 1);
+  EXPECT_TRUE(state.is_up);
+  EXPECT_EQ(state.count, 1U);
+  EXPECT_FALSE(state.error);
+}
+
+TEST_F(HostilePeer, WithAPublicKeyAloneIsNotTheOneThatWasDialed) {
+  Node zero(0);
+  Node one(1);
+  zero.identity = with_public_key_of(zero.identity);
+  const auto thief = zero.start({one.awaited()});
+  const auto dialing = one.start({zero.dialed()});
+  const Error error = await_error(*dialing, 0);
+  EXPECT_TRUE(error.message().contains("bad signature")) << error.message();
+  EXPECT_EQ(state_of(*dialing, 0).count, 0U);
+}
+
 // A side without any certificate, and one that knows TLS 1.2 alone.
 std::string refusal_of_odd_client(const LinkAddress& address, bool is_old) {
   constexpr long kVersion12 = 0x0303;

@@ -39,7 +39,7 @@ struct LinkEvent {
   std::optional<LinkMessage> message = {};
 };
 
-// Connections of processes that did not show the key of any rank.
+// Connections of processes that did not prove the key of any rank.
 struct LinkRefusals {
   std::uint64_t count = 0;
   std::optional<Error> last = {};
