@@ -233,36 +233,6 @@ TEST_F(EndpointTest, TwoSidesThatDialEachOtherHaveOneLink) {
   }
 }
 
-TEST_F(EndpointTest, LastWordsArrive) {
-  Node zero(0);
-  Node one(1);
-  const auto listening = zero.start({one.awaited()});
-  auto dialing = one.start({zero.dialed()});
-  ASSERT_TRUE(await_up(*dialing, 0));
-  // Unread bytes on the side that closes must not take its last words back.
-  ASSERT_TRUE(await_up(*listening, 1));
-  for (int i = 0; i < 8; ++i) {
-    ASSERT_TRUE(listening->send(1, bytes_message(1, std::string(1 << 20, 'u'))));
-  }
-  for (std::uint64_t i = 1; i <= 8; ++i) {
-    ASSERT_TRUE(dialing->send(0, bytes_message(i, std::string(1 << 20, 'w'))));
-  }
-  dialing->close(kLong);
-  for (std::uint64_t i = 1; i <= 8; ++i) ASSERT_EQ(next_number(*listening), i);
-}
-
-TEST_F(EndpointTest, CloseEndsReceiversAndAllCalls) {
-  Node zero(0);
-  const auto endpoint = zero.start({});
-  std::jthread receiver(
-      [&] { EXPECT_EQ(code_of(endpoint->receive(std::chrono::hours(1))), ErrorCode::kCancelled); });
-  endpoint->close();
-  receiver.join();
-  endpoint->close();
-  EXPECT_EQ(code_of(endpoint->receive(kLong)), ErrorCode::kCancelled);
-  EXPECT_EQ(code_of(endpoint->send(0, LinkAsk{})), ErrorCode::kCancelled);
-}
-
 TEST_F(EndpointTest, RefusesSettingsThatCannotWork) {
   Node zero(0);
   Node one(1);

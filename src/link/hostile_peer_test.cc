@@ -167,27 +167,6 @@ TEST_F(HostilePeer, ThatConnectsAgainTakesTheDeadConnectionsPlace) {
   EXPECT_EQ(next_number(*scene.endpoint), 6U);
 }
 
-TEST_F(HostilePeer, UnknownOnesAreBoundedAndKeepNobodyOut) {
-  Scene scene({.greet = kSoon});
-  const std::size_t before = open_files();
-  std::vector<UniqueFd> silent;
-  constexpr std::size_t kMany = 3 * kUnknownMax;
-  for (std::size_t i = 0; i < kMany; ++i) silent.push_back(connected_to(scene.zero.address));
-  std::size_t most = 0;
-  RawPeer peer(scene.one.identity, connected_to(scene.zero.address), TlsStream::Role::kDials);
-  std::jthread talk([&] {
-    ASSERT_TRUE(peer.shake_hands()) << peer.error();
-    ASSERT_TRUE(peer.say_hello(1));
-  });
-  ASSERT_TRUE(await([&] {
-    most = std::max(most, open_files() - before - kMany - 1);
-    return state_of(*scene.endpoint, 1).is_up;
-  }));
-  talk.join();
-  EXPECT_LE(most, kUnknownMax + 1);  // and the file of open_files() itself
-  EXPECT_GE(most, kUnknownMax / 2);
-}
-
 TEST_F(HostilePeer, ThatDoesNotReadIsBusyAtABound) {
   Scene scene;
   const auto peer = scene.greeted_peer();

@@ -1,0 +1,33 @@
+// More connections than an endpoint takes at a time.
+#include "link/link_fixture.h"
+
+namespace deepfreeze::link_test {
+namespace {
+
+using CrowdOfConnections = LinkTest;
+
+TEST_F(CrowdOfConnections, ThatAreUnknownIsBoundedAndKeepsNobodyOut) {
+  Node zero(0);
+  Node one(1);
+  const auto endpoint = zero.start({one.awaited()}, {.greet = std::chrono::milliseconds(300)});
+  const std::size_t before = open_files();
+  std::vector<UniqueFd> silent;
+  constexpr std::size_t kMany = 3 * kUnknownMax;
+  for (std::size_t i = 0; i < kMany; ++i) silent.push_back(connected_to(zero.address));
+  std::size_t most = 0;
+  RawPeer peer(one.identity, connected_to(zero.address), TlsStream::Role::kDials);
+  std::jthread talk([&] {
+    ASSERT_TRUE(peer.shake_hands()) << peer.error();
+    ASSERT_TRUE(peer.say_hello(1));
+  });
+  ASSERT_TRUE(await([&] {
+    most = std::max(most, open_files() - before - kMany - 1);
+    return state_of(*endpoint, 1).is_up;
+  }));
+  talk.join();
+  EXPECT_LE(most, kUnknownMax + 1);  // and the file of open_files() itself
+  EXPECT_GE(most, kUnknownMax / 2);
+}
+
+}  // namespace
+}  // namespace deepfreeze::link_test
