@@ -25,6 +25,25 @@ TEST_F(ClosingEndpoint, SaysItsLastWords) {
   for (std::uint64_t i = 1; i <= 8; ++i) ASSERT_EQ(next_number(*listening), i);
 }
 
+TEST_F(ClosingEndpoint, DoesNotWaitForOneThatCloses) {
+  Node zero(0);
+  Node one(1);
+  const auto left = zero.start({one.awaited()});
+  const auto right = one.start({zero.dialed()});
+  ASSERT_TRUE(await_up(*left, 1));
+  ASSERT_TRUE(await_up(*right, 0));
+  // Each side takes one of them and reads no more: the others are far more than the sockets hold.
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(left->send(1, bytes_message(i, std::string(kInboxBytesMax, 'l'))));
+    ASSERT_TRUE(right->send(0, bytes_message(i, std::string(kInboxBytesMax, 'r'))));
+  }
+  const auto begun = Monotonic::now();
+  std::jthread other([&] { left->close(kLong); });
+  right->close(kLong);
+  other.join();
+  EXPECT_LT(Monotonic::now() - begun, kLong);
+}
+
 TEST_F(ClosingEndpoint, EndsReceiversAndAllCalls) {
   Node zero(0);
   const auto endpoint = zero.start({});

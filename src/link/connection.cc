@@ -4,7 +4,8 @@
 //   3. Each side says hello. Both now know that the other one accepts them.
 //   4. Messages go both ways, and pings if there are none.
 //   5. A side that leaves says why, says that no more will come, and reads on until the other one
-//      has closed, too: a socket that is closed with unread bytes would take the reason back.
+//      has closed, too: a socket that is closed with unread bytes would take the reason back. It
+//      reads from the beginning: if both leave, neither may wait until the other one reads.
 #include "link/connection.h"
 
 #include <fmt/format.h>
@@ -91,7 +92,8 @@ short Connection::events() const {
     case Phase::kHandshake:
       return event_for(handshake_waits_);
     case Phase::kLeaving:
-      return has_said_end_ ? POLLIN : event_for(write_waits_);
+      return static_cast<short>((has_closed_ ? 0 : POLLIN) |
+                                (has_said_end_ ? 0 : event_for(write_waits_)));
     case Phase::kOver:
       return 0;
     default:
@@ -320,16 +322,18 @@ Status Connection::greet(const LinkPayload& payload) {
 void Connection::go_on_leaving(Monotonic::time_point now) {
   if (!has_said_end_) {
     if (stream_ && !flush(now)) stream_.reset();
-    if (stream_ && !outgoing_.empty()) return;
-    if (stream_) stream_->say_end();
-    ::shutdown(socket_.get(), SHUT_WR);
-    has_said_end_ = true;
+    if (!stream_ || outgoing_.empty()) {
+      if (stream_) stream_->say_end();
+      ::shutdown(socket_.get(), SHUT_WR);
+      has_said_end_ = true;
+    }
   }
   std::array<char, TlsStream::kRecordBytes> ignored;
   for (std::size_t i = 0; i < kRecordsMax; ++i) {
     const ssize_t bytes = ::recv(socket_.get(), ignored.data(), ignored.size(), 0);
     if (bytes > 0 || (bytes < 0 && errno == EINTR)) continue;
-    if (bytes == 0 || errno != EAGAIN) phase_ = Phase::kOver;
+    if (bytes == 0) has_closed_ = true;  // it may still read
+    if (bytes == 0 ? has_said_end_ : errno != EAGAIN) phase_ = Phase::kOver;
     return;
   }
 }

@@ -137,6 +137,7 @@ class Connection {
   bool has_been_up_ = false;
   bool is_end_told_ = false;
   bool has_said_end_ = false;
+  bool has_closed_ = false;  // the other side, while this one leaves
   Monotonic::time_point heard_;
   Monotonic::time_point sent_;
 };

@@ -147,6 +147,20 @@ TEST_F(HostilePeer, ThatSendsGarbageIsToldAndLost) {
   }
 }
 
+TEST_F(HostilePeer, ThatHasClosedItsHalfHearsAllThatItWasSent) {
+  Scene scene({.leave = kLong});
+  const auto peer = scene.greeted_peer();
+  // More than the sockets hold: the reason comes long after the end of the peer's half.
+  ASSERT_TRUE(scene.endpoint->send(1, bytes_message(5, std::string(32 << 20, 'l'))));
+  ASSERT_TRUE(peer->say(head(0, 0)));
+  ASSERT_EQ(::shutdown(peer->socket().get(), SHUT_WR), 0);
+  EXPECT_TRUE(await([&] { return !state_of(*scene.endpoint, 1).is_up; }));
+  const auto message = peer->hear();
+  ASSERT_TRUE(message) << peer->error();
+  EXPECT_EQ(std::get<LinkBytes>(*message).bytes.size(), 32U << 20);
+  EXPECT_TRUE(peer->hear_refusal().contains("a frame of unknown kind 0"));
+}
+
 TEST_F(HostilePeer, ThatSaysWhyItEndsTheLinkIsQuoted) {
   Scene scene;
   const auto peer = scene.greeted_peer();
