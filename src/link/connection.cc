@@ -155,7 +155,6 @@ void Connection::tick(Monotonic::time_point now) {
 
 void Connection::set_up(Monotonic::time_point now) {
   phase_ = Phase::kUp;
-  has_been_up_ = true;
   heard_ = now;
 }
 

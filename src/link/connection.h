@@ -65,7 +65,6 @@ class Connection {
 
   [[nodiscard]] Phase phase() const { return phase_; }
   [[nodiscard]] bool is_dialed() const { return is_dialed_; }
-  [[nodiscard]] bool has_been_up() const { return has_been_up_; }
   // Dialed, or proved by its key.
   [[nodiscard]] std::optional<std::uint32_t> rank() const { return rank_; }
   // Why it is leaving or over. It names the other side.
@@ -134,7 +133,6 @@ class Connection {
   std::size_t sent_of_front_ = 0;
   std::size_t unsent_bytes_ = 0;
   bool may_read_ = true;
-  bool has_been_up_ = false;
   bool is_end_told_ = false;
   bool has_said_end_ = false;
   bool has_closed_ = false;  // the other side, while this one leaves

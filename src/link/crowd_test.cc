@@ -12,7 +12,7 @@ TEST_F(CrowdOfConnections, ThatAreUnknownIsBoundedAndKeepsNobodyOut) {
   const auto endpoint = zero.start({one.awaited()}, {.greet = std::chrono::milliseconds(300)});
   const std::size_t before = open_files();
   std::vector<UniqueFd> silent;
-  constexpr std::size_t kMany = 3 * kUnknownMax;
+  constexpr std::size_t kMany = 3 * kNotUpMax;
   for (std::size_t i = 0; i < kMany; ++i) silent.push_back(connected_to(zero.address));
   std::size_t most = 0;
   RawPeer peer(one.identity, connected_to(zero.address), TlsStream::Role::kDials);
@@ -25,8 +25,22 @@ TEST_F(CrowdOfConnections, ThatAreUnknownIsBoundedAndKeepsNobodyOut) {
     return state_of(*endpoint, 1).is_up;
   }));
   talk.join();
-  EXPECT_LE(most, kUnknownMax + 1);  // and the file of open_files() itself
-  EXPECT_GE(most, kUnknownMax / 2);
+  EXPECT_LE(most, kNotUpMax + 1);  // and the file of open_files() itself
+  EXPECT_GE(most, kNotUpMax / 2);
+}
+
+TEST_F(CrowdOfConnections, ThatOnePeerHasMadeIsBounded) {
+  Node zero(0);
+  Node one(1);
+  const auto endpoint = zero.start({one.awaited()});
+  const std::size_t before = open_files();
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  std::size_t most = 0;
+  while (peers.size() < kNotUpMax + 16) {  // each takes the place of the one before, which stays
+    peers.push_back(greeted(one, zero.address));
+    most = std::max(most, open_files() - before - peers.size());
+  }
+  EXPECT_LE(most, kNotUpMax + 1);  // and the one that is up
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ int poll_timeout(Monotonic::time_point next) {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(next - now).count());
 }
 
-bool is_unknown(const Connection& connection) {
-  return !connection.is_dialed() && !connection.has_been_up();
+bool is_bounded(const std::unique_ptr<Connection>& connection) {
+  return !connection->is_dialed() && connection->phase() != Phase::kUp;
 }
 
 // The errors of all addresses, with the codes of the last one tried.
@@ -134,9 +134,7 @@ void LinkLoop::wait() {
 
 bool LinkLoop::may_accept() const {
   if (end_ || !shared_.listener.valid() || now_ < accept_again_) return false;
-  const auto unknown = std::ranges::count_if(
-      connections_, [](const auto& connection) { return is_unknown(*connection); });
-  return static_cast<std::size_t>(unknown) < kUnknownMax;
+  return static_cast<std::size_t>(std::ranges::count_if(connections_, is_bounded)) < kNotUpMax;
 }
 
 void LinkLoop::accept_all() {

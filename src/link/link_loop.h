@@ -15,8 +15,8 @@
 
 namespace deepfreeze {
 
-// Connections that others have made and whose hello has not come.
-inline constexpr std::size_t kUnknownMax = 64;
+// Connections that others have made and that carry no link: not yet, or not any more.
+inline constexpr std::size_t kNotUpMax = 64;
 
 // Another process of the job.
 struct LinkPeer {
