@@ -25,9 +25,10 @@ namespace {
 
 using Waits = TlsStream::Waits;
 
-constexpr std::size_t kRecordsMax = 64;           // read or written in one advance()
-constexpr std::size_t kHelloBytesMax = 4 * 1024;  // of a process that has not said hello
-constexpr std::uint64_t kOfTheLink = 0;           // the number of an error that ends the link
+constexpr std::size_t kRecordsMax = 64;                   // read or written in one advance()
+constexpr std::size_t kHelloBytesMax = 4 * 1024;          // of a process that has not said hello
+constexpr std::chrono::milliseconds kGivesWayAfter{200};  // a handshake, if others wait
+constexpr std::uint64_t kOfTheLink = 0;  // the number of an error that ends the link
 
 short event_for(Waits waits) {
   if (waits == Waits::kToWrite) return POLLOUT;
@@ -53,6 +54,7 @@ Connection::Connection(const LinkSelf& self, UniqueFd socket, std::string place,
     : self_(self),
       socket_(std::move(socket)),
       place_(std::move(place)),
+      begun_(now),
       deadline_(now + self.times.greet),
       reader_({.message_bytes = kHelloBytesMax}),
       heard_(now),
@@ -110,6 +112,16 @@ Monotonic::time_point Connection::next_tick() const {
   const auto ping = outgoing_.empty() ? sent_ + self_.times.ping : Monotonic::time_point::max();
   const auto silence = may_read_ ? heard_ + self_.times.silence : Monotonic::time_point::max();
   return std::min(ping, silence);
+}
+
+Monotonic::time_point Connection::gives_way_at() const {
+  const bool may_give = phase_ == Phase::kHandshake && !is_dialed_;
+  return may_give ? begun_ + kGivesWayAfter : Monotonic::time_point::max();
+}
+
+void Connection::give_way() {
+  end(Error(ErrorCode::kTimeout,
+            fmt::format("greet: no answer in {} ms, and others wait", kGivesWayAfter.count())));
 }
 
 void Connection::advance(short ready, Monotonic::time_point now) {

@@ -70,6 +70,11 @@ class Connection {
   // Why it is leaving or over. It names the other side.
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
 
+  // From then on it loses its place to a connection that waits: it has not finished its handshake
+  // in the time that an honest process needs. Never, if the handshake is over.
+  [[nodiscard]] Monotonic::time_point gives_way_at() const;
+  void give_way();
+
   // For poll().
   [[nodiscard]] int fd() const { return socket_.get(); }
   [[nodiscard]] short events() const;
@@ -120,6 +125,7 @@ class Connection {
   std::optional<std::uint32_t> rank_;
   std::optional<std::uint32_t> admitted_;  // of the public key that it has shown
   Phase phase_ = Phase::kHandshake;
+  const Monotonic::time_point begun_;
   Monotonic::time_point deadline_;  // of every phase but kUp
   std::optional<Error> error_;
 

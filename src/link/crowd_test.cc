@@ -6,14 +6,17 @@ namespace {
 
 using CrowdOfConnections = LinkTest;
 
-TEST_F(CrowdOfConnections, ThatAreUnknownIsBoundedAndKeepsNobodyOut) {
+TEST_F(CrowdOfConnections, ThatAreSilentIsBoundedAndKeepsNobodyOut) {
   Node zero(0);
   Node one(1);
-  const auto endpoint = zero.start({one.awaited()}, {.greet = std::chrono::milliseconds(300)});
+  const auto endpoint = zero.start({one.awaited()}, {.greet = std::chrono::hours(1)});
   const std::size_t before = open_files();
   std::vector<UniqueFd> silent;
   constexpr std::size_t kMany = 3 * kNotUpMax;
+  const auto begun = Monotonic::now();
   for (std::size_t i = 0; i < kMany; ++i) silent.push_back(connected_to(zero.address));
+  ASSERT_TRUE(await([&] { return endpoint->refusals().count > 0; }));
+  EXPECT_GE(Monotonic::now() - begun, std::chrono::milliseconds(200)) << "it had its time";
   std::size_t most = 0;
   RawPeer peer(one.identity, connected_to(zero.address), TlsStream::Role::kDials);
   std::jthread talk([&] {
@@ -25,8 +28,11 @@ TEST_F(CrowdOfConnections, ThatAreUnknownIsBoundedAndKeepsNobodyOut) {
     return state_of(*endpoint, 1).is_up;
   }));
   talk.join();
-  EXPECT_LE(most, kNotUpMax + 1);  // and the file of open_files() itself
+  EXPECT_LE(most, kNotUpMax + 1);  // and the one that is up
   EXPECT_GE(most, kNotUpMax / 2);
+  const LinkRefusals refusals = endpoint->refusals();
+  EXPECT_GE(refusals.count, kMany + 1 - kNotUpMax);
+  EXPECT_TRUE(refusals.last->message().contains("in 200 ms, and others wait"));
 }
 
 TEST_F(CrowdOfConnections, ThatOnePeerHasMadeIsBounded) {

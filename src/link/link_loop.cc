@@ -112,6 +112,10 @@ Monotonic::time_point LinkLoop::next_time() const {
   for (const auto& [rank, peer] : peers_) {
     if (is_due(peer)) next = std::min(next, peer.next_try);
   }
+  if (!end_ && is_full()) {
+    const auto room = room_at();
+    if (room > now_) next = std::min(next, room);  // else the listener is polled already
+  }
   return accept_again_ > now_ ? std::min(next, accept_again_) : next;
 }
 
@@ -134,11 +138,34 @@ void LinkLoop::wait() {
 
 bool LinkLoop::may_accept() const {
   if (end_ || !shared_.listener.valid() || now_ < accept_again_) return false;
-  return static_cast<std::size_t>(std::ranges::count_if(connections_, is_bounded)) < kNotUpMax;
+  return !is_full() || room_at() <= now_;
+}
+
+bool LinkLoop::is_full() const {
+  return static_cast<std::size_t>(std::ranges::count_if(connections_, is_bounded)) >= kNotUpMax;
+}
+
+// When the oldest connection without a handshake gives way to another one.
+Monotonic::time_point LinkLoop::room_at() const {
+  auto first = Monotonic::time_point::max();
+  for (const auto& connection : connections_) first = std::min(first, connection->gives_way_at());
+  return first;
+}
+
+void LinkLoop::make_room() {
+  const auto oldest = std::ranges::min_element(
+      connections_, {}, [](const auto& connection) { return connection->gives_way_at(); });
+  (*oldest)->give_way();
+  settle(**oldest);
+  connections_.erase(oldest);
 }
 
 void LinkLoop::accept_all() {
   while (is_acceptable_ && may_accept()) {
+    if (is_full()) {
+      make_room();
+      is_acceptable_ = false;  // for one that is known to wait
+    }
     UniqueFd socket(
         ::accept4(shared_.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {

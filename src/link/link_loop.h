@@ -69,6 +69,9 @@ class LinkLoop {
   void note_failed_dial(const Connection& connection, Peer& peer);
   void note_lost(const Connection& connection, Peer& peer);
   void remove_ended();
+  void make_room();
+  [[nodiscard]] bool is_full() const;
+  [[nodiscard]] Monotonic::time_point room_at() const;
   [[nodiscard]] bool may_accept() const;
   [[nodiscard]] bool is_due(const Peer& peer) const;
 
