@@ -56,8 +56,8 @@ class Endpoint {
   // connections queue if nobody accepts them. kNotFound if there is none.
   [[nodiscard]] Result<UniqueFd> share_listener() const;
 
-  // Gives peers so long to take the messages that were sent; ends at once if none is under way.
-  // Receivers return. Later calls, and the destructor's, do nothing.
+  // Gives peers so long to take the messages that were sent, and to close, too; ends at once if
+  // there is no link. Receivers return. Later calls, and the destructor's, do nothing.
   void close(std::chrono::milliseconds patience = kLinkCloseMax);
 
  private:

@@ -287,7 +287,9 @@ TEST_F(HostilePeer, ThatDoesNotTakeLastWordsDelaysCloseUpToABound) {
   Scene scene;
   const auto peer = scene.greeted_peer();
   ASSERT_TRUE(scene.endpoint->send(1, bytes_message(1, std::string(32 << 20, 'l'))));
+  const std::size_t before = open_files();
   scene.endpoint->close(kSoon);
+  EXPECT_EQ(open_files(), before - 1) << "its connection is over";
   EXPECT_EQ(code_of(scene.endpoint->send(1, LinkAsk{})), ErrorCode::kCancelled);
 }
 

@@ -54,7 +54,7 @@ void LinkLoop::run() {
   while (true) {
     now_ = Monotonic::now();
     exchange_mail();
-    if (end_ && (connections_.empty() || now_ >= *end_)) return;
+    if (end_ && (connections_.empty() || now_ >= *end_)) break;
     dial_all();
     wait();
     now_ = Monotonic::now();
@@ -62,6 +62,7 @@ void LinkLoop::run() {
     accept_all();
     remove_ended();
   }
+  connections_.clear();  // the others must see the end, even if this endpoint lives on
 }
 
 void LinkLoop::exchange_mail() {
