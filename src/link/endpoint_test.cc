@@ -77,7 +77,7 @@ TEST_F(EndpointTest, AListenerRefusesAKeyThatIsNobodys) {
   const auto listening = zero.start({one.awaited()});
   const auto dialing = stranger.start({zero.dialed()});
   const Error error = await_error(*dialing, 0);
-  EXPECT_EQ(error.code(), ErrorCode::kFenced);
+  EXPECT_EQ(error.code(), ErrorCode::kMismatch);
   EXPECT_TRUE(error.message().contains("rank 0 at 127.0.0.1")) << error.message();
   EXPECT_TRUE(error.message().contains("does not accept this process's key")) << error.message();
   ASSERT_TRUE(await([&] { return listening->refusals().count > 0; }));

@@ -1,11 +1,13 @@
-// Machines without OpenSSL, or with another library under its name. Each case has its own process,
-// because the library is looked for once.
+// Machines without OpenSSL, with another library under its name, or with one that refuses. Each
+// case has its own process, because the library is looked for once.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 
 #include "link/tls_identity.h"
+#include "support/scoped_dir.h"
 
 namespace deepfreeze {
 namespace {
@@ -37,6 +39,22 @@ TEST(NoTlsLibraryDeathTest, AnEmptyNameIsNone) {
         std::_Exit(TlsIdentity::make() ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");
+}
+
+TEST(NoTlsLibraryDeathTest, OneWhoseConfigurationRefusesTheKeyIsNamed) {
+  const ScopedDir folder;
+  const auto path = folder.path() / "openssl.cnf";
+  std::ofstream(path) << "openssl_conf = all\n[all]\nproviders = providers\n"
+                         "[providers]\nbase = base\n[base]\nactivate = 1\n";  // has no curves
+  EXPECT_EXIT(
+      {
+        ::setenv("OPENSSL_CONF", path.c_str(), 1);
+        const auto made = TlsIdentity::make();
+        if (!made) std::cerr << made.error().message();
+        const bool is_refused = !made && made.error().code() == ErrorCode::kUnsupported;
+        std::_Exit(is_refused ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "make a key: ");
 }
 
 }  // namespace

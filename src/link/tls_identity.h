@@ -18,7 +18,7 @@ inline constexpr std::size_t kPublicKeyBytes = 91;
 
 class TlsIdentity {
  public:
-  // A key that nobody else has. kUnsupported without OpenSSL.
+  // A key that nobody else has. kUnsupported without OpenSSL, or if it refuses such a key.
   [[nodiscard]] static Result<TlsIdentity> make();
   // The identity of a process that is gone, from its private_key(). kInvalidArgument.
   [[nodiscard]] static Result<TlsIdentity> take_over(std::string_view private_key);

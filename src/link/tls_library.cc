@@ -107,7 +107,7 @@ Failure take_failure(const Library& library) {
 }
 
 Error failed(const Library& library, std::string_view call) {
-  return {ErrorCode::kInternal, fmt::format("{}: {}", call, take_failure(library).text)};
+  return {ErrorCode::kUnsupported, fmt::format("{}: {}", call, take_failure(library).text)};
 }
 
 }  // namespace deepfreeze::tls

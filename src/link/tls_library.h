@@ -121,6 +121,7 @@ struct Failure {
   std::string text;
 };
 [[nodiscard]] Failure take_failure(const Library& library);
+// kUnsupported: the library refuses the call, as its configuration can make it do.
 [[nodiscard]] Error failed(const Library& library, std::string_view call);
 
 template <class Object, void (*Library::*kFree)(Object*)>

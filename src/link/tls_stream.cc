@@ -159,7 +159,7 @@ Error TlsStream::refused(std::string_view call) {
   switch (failure.reason) {
     case kAlertBadCertificate:
     case kAlertCertificateRequired:
-      return {ErrorCode::kFenced, "it does not accept this process's key"};
+      return {ErrorCode::kMismatch, "it does not accept this process's key"};
     case kUnexpectedEnd:
       return {ErrorCode::kIo, fmt::format("{}: the other side has closed the connection", call)};
     default:

@@ -58,8 +58,8 @@ class TlsStream {
   TlsStream(const TlsStream&) = delete;
   TlsStream& operator=(const TlsStream&) = delete;
 
-  // After an error no further call but the destructor. kMismatch: this side does not accept the
-  // other's key; kFenced: the other way round; kIo: all else.
+  // After an error no further call but the destructor. kMismatch: one side does not accept the
+  // other's key, and the message says which; kIo: all else.
   [[nodiscard]] Result<Waits> handshake();
   // One record at most. If it waits, the next call has the same bytes, or more.
   [[nodiscard]] Result<Step> write(std::string_view bytes);
