@@ -81,7 +81,9 @@ Result<Library> load() {
   DF_TRY_VOID(find_certificates(library, found));
   DF_TRY_VOID(find_contexts(library, found));
   DF_TRY_VOID(find_sessions(library, found));
-  // A handler at exit would free the library's state below a thread that still uses it.
+  // A handler at exit would free the library's state below a thread that still uses it. There is
+  // one if the program has initialised the library itself; then endpoints must be closed before
+  // exit.
   if (found.init(kInitNoAtExit, nullptr) != 1) {
     return library.unavailable(failed(found, "OPENSSL_init_ssl").message());
   }

@@ -97,7 +97,7 @@ int TlsStream::verify(tls::CertificateChain* chain, void* library_of) {
 }
 
 Result<TlsStream::Waits> TlsStream::handshake() {
-  library_.clear_errors();
+  begin_call();
   const int returned = library_.handshake(session_.get());
   if (returned == 1) return Waits::kNot;
   DF_TRY(const Step step, outcome(returned, "handshake"));
@@ -106,7 +106,7 @@ Result<TlsStream::Waits> TlsStream::handshake() {
 }
 
 Result<TlsStream::Step> TlsStream::write(std::string_view bytes) {
-  library_.clear_errors();
+  begin_call();
   if (bytes_under_key_ >= key_bytes_max_ && !is_write_under_way_) {
     // The message that tells the other side goes with the next record.
     if (library_.update_key(session_.get(), tls::kOwnKeyOnly) != 1) {
@@ -123,7 +123,7 @@ Result<TlsStream::Step> TlsStream::write(std::string_view bytes) {
 }
 
 Result<TlsStream::Step> TlsStream::read(std::span<char> into) {
-  library_.clear_errors();
+  begin_call();
   const int size = static_cast<int>(std::min<std::size_t>(into.size(), INT_MAX));
   const int returned = library_.read(session_.get(), into.data(), size);
   if (returned > 0) return Step{.bytes = static_cast<std::size_t>(returned)};
@@ -134,6 +134,11 @@ void TlsStream::say_end() {
   library_.clear_errors();
   std::ignore = library_.shutdown(session_.get());
   library_.clear_errors();
+}
+
+void TlsStream::begin_call() const {
+  library_.clear_errors();
+  errno = 0;
 }
 
 Result<TlsStream::Step> TlsStream::outcome(int returned, std::string_view call) {

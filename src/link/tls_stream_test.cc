@@ -162,6 +162,17 @@ TEST_F(TlsPair, GoesOnAfterAnyPartOfAWrite) {
   EXPECT_TRUE(read == bytes);
 }
 
+TEST_F(TlsPair, AnErrnoOfThePastIsNotItsOwn) {
+  make_streams();
+  admits_[1] = false;
+  ASSERT_TRUE(shake_hands()[1]);
+  // OpenSSL makes no call of the system after an error, and says that one has failed.
+  errno = ENOSPC;
+  const auto again = streams_[1]->handshake();
+  ASSERT_EQ(code_of(again), ErrorCode::kIo);
+  EXPECT_EQ(again.error().os_errno(), 0) << again.error().message();
+}
+
 TEST_F(TlsPair, SaysItsEnd) {
   make_streams();
   ASSERT_FALSE(shake_hands()[0]);
