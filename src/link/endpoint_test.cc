@@ -1,6 +1,9 @@
 // Two endpoints, or one and a process that does not keep to the protocol.
 #include "link/endpoint.h"
 
+#include <latch>
+
+#include "base/log.h"
 #include "link/link_fixture.h"
 #include "support/code_of.h"
 
@@ -231,6 +234,52 @@ TEST_F(EndpointTest, TwoSidesThatDialEachOtherHaveOneLink) {
       return event && event->message;
     }));
   }
+}
+
+// The link's thread waits where it says that it has refused a connection, until release().
+class HeldThread {
+ public:
+  HeldThread() {
+    set_log_sink([this](std::string_view /*line*/) {
+      held_.count_down();
+      released_.wait();
+    });
+  }
+  HeldThread(const HeldThread&) = delete;
+  HeldThread& operator=(const HeldThread&) = delete;
+  ~HeldThread() { set_log_sink({}); }
+
+  void hold(const LinkAddress& address) {
+    connected_to(address);  // and closed
+    held_.wait();
+  }
+  void release() { released_.count_down(); }
+
+ private:
+  std::latch held_{1};
+  std::latch released_{1};
+};
+
+TEST_F(EndpointTest, PrefersAnyConnectionToOneThatTimesOutInTheSameMoment) {
+  constexpr std::chrono::milliseconds kSilence{1'000};
+  HeldThread thread;
+  Node zero(0);
+  Node one(1);  // its own connections win against those of rank 0
+  const auto endpoint = one.start({zero.dialed()}, {.silence = kSilence});
+  RawPeer silent(zero.identity, accepted_from(zero.listener), TlsStream::Role::kAccepts);
+  ASSERT_TRUE(silent.shake_hands());
+  ASSERT_TRUE(silent.say_hello(0));
+  ASSERT_TRUE(await_up(*endpoint, 0));
+  RawPeer second(zero.identity, connected_to(one.address), TlsStream::Role::kDials);
+  ASSERT_TRUE(second.shake_hands());
+  ASSERT_TRUE(second.hear());  // the hello: that side has only to decide
+  thread.hold(one.address);
+  EXPECT_TRUE(second.say_hello(0));
+  std::this_thread::sleep_for(kSilence);
+  thread.release();
+  ASSERT_TRUE(await_up(*endpoint, 0, 2));
+  ASSERT_TRUE(second.say_message(bytes_message(6, "")));
+  EXPECT_EQ(next_number(*endpoint), 6U);
 }
 
 TEST_F(EndpointTest, RefusesSettingsThatCannotWork) {

@@ -108,6 +108,12 @@ inline UniqueFd connected_to(const LinkAddress& address) {
   return socket;
 }
 
+inline UniqueFd accepted_from(const UniqueFd& listener) {
+  pollfd file = {.fd = listener.get(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&file, 1, 20'000), 1);
+  return UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+
 // While it lives, this thread gets no SIGPIPE, not even later.
 class NoBrokenPipe {
  public:

@@ -207,7 +207,8 @@ void LinkLoop::settle(Connection& connection) {
 // rank has dialed. If one side has dialed both, the older one is dead: it would not dial else.
 void LinkLoop::decide(Connection& connection, Peer& peer) {
   const bool is_mine = connection.is_dialed();
-  if (peer.up == nullptr) return bring_up(connection, peer);
+  // One that has timed out in this round is there until the round's end.
+  if (peer.up == nullptr || peer.up->phase() != Phase::kUp) return bring_up(connection, peer);
   const bool is_mine_higher = shared_.self.hello.rank > *connection.rank();
   const bool holds = peer.up->is_dialed() == is_mine || is_mine == is_mine_higher;
   Connection& loser = holds ? *std::exchange(peer.up, nullptr) : connection;
