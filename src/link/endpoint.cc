@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <set>
 #include <thread>
 #include <tuple>
 
@@ -23,12 +24,17 @@ std::unexpected<Error> invalid(std::string text) {
   return fail(ErrorCode::kInvalidArgument, std::move(text));
 }
 
+std::unexpected<Error> no_address(std::uint32_t rank) {
+  return invalid(fmt::format("rank {} can't be dialed: no address is known", rank));
+}
+
 Result<Keys> keys_of(const Endpoint::Settings& settings) {
   Keys keys;
-  std::map<std::uint32_t, bool> ranks = {{settings.rank, true}};
+  std::set<std::uint32_t> ranks = {settings.rank};
   for (const LinkPeer& peer : settings.peers) {
+    if (peer.is_dialed && peer.addresses.empty()) return no_address(peer.rank);
     if (!is_public_key(peer.key)) return invalid(fmt::format("rank {} has no key", peer.rank));
-    if (!ranks.emplace(peer.rank, true).second) {
+    if (!ranks.insert(peer.rank).second) {
       return invalid(fmt::format("there are two processes of rank {}", peer.rank));
     }
     const auto [other, is_new] = keys.emplace(peer.key, peer.rank);
@@ -66,6 +72,14 @@ std::vector<std::uint32_t> ranks_of(const std::vector<LinkPeer>& peers) {
   return ranks;
 }
 
+std::set<std::uint32_t> ranks_with_address(const std::vector<LinkPeer>& peers) {
+  std::set<std::uint32_t> ranks;
+  for (const LinkPeer& peer : peers) {
+    if (!peer.addresses.empty()) ranks.insert(peer.rank);
+  }
+  return ranks;
+}
+
 }  // namespace
 
 struct Endpoint::Impl {
@@ -77,6 +91,7 @@ struct Endpoint::Impl {
              .rank_of = [this](std::string_view key) { return rank_of(key); }},
         listener(std::move(settings.listener)),
         wake_up(std::move(wakes)),
+        with_address(ranks_with_address(settings.peers)),
         mailbox(ranks_of(settings.peers)),
         loop({.self = self, .listener = listener, .wake_up = wake_up, .mailbox = mailbox},
              settings.peers) {}
@@ -91,6 +106,7 @@ struct Endpoint::Impl {
   const LinkSelf self;
   const UniqueFd listener;
   const WakeUp wake_up;
+  const std::set<std::uint32_t> with_address;
   Mailbox mailbox;
   LinkLoop loop;                      // the thread's
   std::vector<std::jthread> threads;  // one, until close()
@@ -152,6 +168,7 @@ LinkRefusals Endpoint::refusals() const {
 
 Status Endpoint::dial(std::uint32_t rank) {
   DF_TRY_VOID(check_owner());
+  if (!impl_->with_address.contains(rank)) return no_address(rank);
   DF_TRY_VOID(impl_->mailbox.want_dialed(rank));
   impl_->wake_up.notify();
   return {};

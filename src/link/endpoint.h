@@ -34,7 +34,8 @@ class Endpoint {
     std::vector<LinkPeer> peers = {};
     LinkTimes times = {};
   };
-  // kUnsupported without OpenSSL; kInvalidArgument for peers of one rank or key, or without a key.
+  // kUnsupported without OpenSSL; kInvalidArgument for peers of one rank or key, without a
+  // key, or dialed without an address.
   [[nodiscard]] static Result<std::unique_ptr<Endpoint>> start(const TlsIdentity& identity,
                                                                Settings settings);
   struct Impl;
@@ -50,7 +51,8 @@ class Endpoint {
   [[nodiscard]] Result<LinkEvent> receive(std::chrono::milliseconds timeout);
   [[nodiscard]] std::vector<LinkState> states() const;  // by rank
   [[nodiscard]] LinkRefusals refusals() const;
-  // From here on keeps a link with this peer, too.
+  // From here on keeps a link with this peer, too. kInvalidArgument: it has no address;
+  // kCancelled: after close().
   [[nodiscard]] Status dial(std::uint32_t rank);
   // A copy of the listening socket for another process: while it is open the port stays, and
   // connections queue if nobody accepts them. kNotFound if there is none.

@@ -205,11 +205,14 @@ TEST_F(EndpointTest, DialsOnRequest) {
   LinkPeer peer = zero.dialed();
   peer.is_dialed = false;
   const auto listening = zero.start({one.awaited()});
+  EXPECT_EQ(code_of(listening->dial(1)), ErrorCode::kInvalidArgument) << "it has no address";
   const auto dialing = one.start({peer});
   EXPECT_EQ(code_of(dialing->dial(7)), ErrorCode::kInvalidArgument);
   EXPECT_EQ(state_of(*dialing, 0).count, 0U);
   ASSERT_TRUE(dialing->dial(0));
   EXPECT_TRUE(await_up(*dialing, 0));
+  dialing->close();
+  EXPECT_EQ(code_of(dialing->dial(0)), ErrorCode::kCancelled);
 }
 
 TEST_F(EndpointTest, TwoSidesThatDialEachOtherHaveOneLink) {
@@ -293,6 +296,9 @@ TEST_F(EndpointTest, RefusesSettingsThatCannotWork) {
   EXPECT_EQ(start({{.rank = 1, .key = "short"}}), ErrorCode::kInvalidArgument);
   EXPECT_EQ(start({one.awaited(), {.rank = 2, .key = one.identity.public_key()}}),
             ErrorCode::kInvalidArgument);
+  LinkPeer nowhere = one.awaited();
+  nowhere.is_dialed = true;
+  EXPECT_EQ(start({nowhere}), ErrorCode::kInvalidArgument);
   UniqueFd no_listener(::socket(AF_INET, SOCK_STREAM, 0));
   EXPECT_EQ(
       code_of(Endpoint::start(zero.identity, {.run = kRun, .listener = std::move(no_listener)})),

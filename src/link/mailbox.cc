@@ -80,6 +80,7 @@ LinkRefusals Mailbox::refusals() const {
 
 Status Mailbox::want_dialed(std::uint32_t rank) {
   const std::lock_guard lock(mutex_);
+  if (end_) return closed();
   if (!boxes_.contains(rank)) return no_such(rank);
   // The thread takes them at once, so that this stays short.
   if (std::ranges::find(dials_, rank) == dials_.end()) dials_.push_back(rank);

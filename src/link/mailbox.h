@@ -60,7 +60,7 @@ class Mailbox {
   [[nodiscard]] Result<Taken> take(std::chrono::milliseconds timeout);
   [[nodiscard]] std::vector<LinkState> states() const;
   [[nodiscard]] LinkRefusals refusals() const;
-  // kInvalidArgument: no such rank.
+  // kInvalidArgument: no such rank; kCancelled after close().
   [[nodiscard]] Status want_dialed(std::uint32_t rank);
   void close(Monotonic::time_point deadline);
 

@@ -125,6 +125,7 @@ TEST(Mailbox, TakesAndGivesNothingOnceItIsClosed) {
   EXPECT_EQ(mailbox.exchange({}).end, deadline);
   EXPECT_EQ(code_of(mailbox.take(kNow)), ErrorCode::kCancelled);
   EXPECT_EQ(code_of(mailbox.post(3, "a")), ErrorCode::kCancelled);
+  EXPECT_EQ(code_of(mailbox.want_dialed(3)), ErrorCode::kCancelled);
 }
 
 }  // namespace
