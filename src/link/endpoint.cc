@@ -14,6 +14,7 @@
 
 #include "base/named_threads.h"
 #include "base/try.h"
+#include "link/frame.h"
 
 namespace deepfreeze {
 namespace {
@@ -143,6 +144,8 @@ Status Endpoint::check_owner() const {
 Status Endpoint::send(std::uint32_t rank, const LinkMessage& message) {
   DF_TRY_VOID(check_owner());
   if (is_own(message)) return invalid("the message is one of the endpoint's own");
+  // Before a long message is copied: a frame at least must have a place.
+  DF_TRY_VOID(impl_->mailbox.may_post(rank, kFrameHeadBytes));
   DF_TRY(const LinkPayload payload, encode(message));
   DF_TRY_VOID(impl_->mailbox.post(rank, to_frames(payload)));
   impl_->wake_up.notify();

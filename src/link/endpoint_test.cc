@@ -314,6 +314,8 @@ TEST_F(EndpointTest, SendsNoMessageThatIsItsOwn) {
   EXPECT_EQ(code_of(listening->send(1, LinkError{})), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(listening->send(3, LinkAsk{})), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(listening->send(1, LinkAsk{})), ErrorCode::kNotFound);
+  const LinkPart not_writable{.file = ".."};
+  EXPECT_EQ(code_of(listening->send(1, not_writable)), ErrorCode::kNotFound) << "asked first";
 }
 
 }  // namespace

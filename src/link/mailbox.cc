@@ -36,17 +36,28 @@ Mailbox::Mailbox(std::span<const std::uint32_t> ranks) {
 
 Status Mailbox::post(std::uint32_t rank, std::string frames) {
   const std::lock_guard lock(mutex_);
+  DF_TRY_VOID(check_post(rank, frames.size()));
+  Box& box = boxes_.at(rank);
+  box.outbox_bytes += frames.size();
+  box.outbox.push_back(std::move(frames));
+  return {};
+}
+
+Status Mailbox::may_post(std::uint32_t rank, std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  return check_post(rank, bytes);
+}
+
+Status Mailbox::check_post(std::uint32_t rank, std::size_t bytes) const {
   if (end_) return closed();
   const auto found = boxes_.find(rank);
   if (found == boxes_.end()) return no_such(rank);
-  Box& box = found->second;
+  const Box& box = found->second;
   if (!box.state.is_up) return fail(ErrorCode::kNotFound, link_words(box.state));
-  if (box.outbox_bytes > 0 && box.outbox_bytes + frames.size() > kOutboxBytesMax) {
+  if (box.outbox_bytes > 0 && box.outbox_bytes + bytes > kOutboxBytesMax) {
     return fail(ErrorCode::kBusy,
                 fmt::format("rank {} has not taken {} bytes yet", rank, box.outbox_bytes));
   }
-  box.outbox_bytes += frames.size();
-  box.outbox.push_back(std::move(frames));
   return {};
 }
 

@@ -52,6 +52,8 @@ class Mailbox {
   // kInvalidArgument: no such rank; kNotFound: no link, and why; kBusy: too much waits already;
   // kCancelled after close().
   [[nodiscard]] Status post(std::uint32_t rank, std::string frames);
+  // Whether post() would take a message of so many bytes now.
+  [[nodiscard]] Status may_post(std::uint32_t rank, std::size_t bytes) const;
   struct Taken {
     LinkEvent event;
     bool makes_room = false;  // the thread may read that link again
@@ -93,6 +95,8 @@ class Mailbox {
     bool has_news = false;  // a change of the state waits in the inbox
   };
   void tell(Box& box);
+  // With the lock held.
+  [[nodiscard]] Status check_post(std::uint32_t rank, std::size_t bytes) const;
 
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable arrived_;

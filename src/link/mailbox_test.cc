@@ -51,12 +51,15 @@ TEST(Mailbox, BoundsWhatALinkHasNotSent) {
   const std::string most(kOutboxBytesMax, 'x');
   EXPECT_TRUE(mailbox.post(3, most + "x")) << "a message alone may be longer";
   EXPECT_EQ(code_of(mailbox.post(3, "y")), ErrorCode::kBusy);
+  EXPECT_EQ(code_of(mailbox.may_post(3, 1)), ErrorCode::kBusy);
   std::array<Mailbox::Traffic, 1> link = {{{.rank = 3, .unsent_bytes = 0}}};
   std::ignore = mailbox.exchange(link);
   EXPECT_EQ(link[0].outgoing.size(), 1U);
   EXPECT_EQ(code_of(mailbox.post(3, "y")), ErrorCode::kBusy) << "the connection has it now";
   link[0] = {.rank = 3, .unsent_bytes = kOutboxBytesMax - 1};
   std::ignore = mailbox.exchange(link);
+  EXPECT_TRUE(mailbox.may_post(3, 1));
+  EXPECT_EQ(code_of(mailbox.may_post(3, 2)), ErrorCode::kBusy);
   EXPECT_TRUE(mailbox.post(3, "y"));
   EXPECT_EQ(code_of(mailbox.post(3, "z")), ErrorCode::kBusy);
 }
