@@ -18,8 +18,10 @@
 
 namespace deepfreeze {
 
-// For each link. One message more may wait if it is the only one.
+// Both are for each link. A message alone may be longer than the first bound.
 inline constexpr std::size_t kOutboxBytesMax = 2 * kLinkMessageBytesMax;
+// The thread reads while fewer bytes wait, so one more message of kLinkMessageBytesMax, or the
+// short ones that it reads together, may come on top.
 inline constexpr std::size_t kInboxBytesMax = 16 * 1024 * 1024;
 
 // The link with one other process.
