@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -15,7 +16,7 @@ namespace {
 
 using Phase = Connection::Phase;
 
-constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::chrono::milliseconds kScarcePause{100};  // descriptors or memory are scarce
 constexpr std::chrono::milliseconds kPollMax = std::chrono::hours(1);
 
 int poll_timeout(Monotonic::time_point next) {
@@ -129,7 +130,10 @@ void LinkLoop::wait() {
   for (const auto& connection : connections_) {
     files.push_back({.fd = connection->fd(), .events = connection->events(), .revents = 0});
   }
-  const bool is_told = ::poll(files.data(), files.size(), poll_timeout(next_time())) > 0;
+  const int told = ::poll(files.data(), files.size(), poll_timeout(next_time()));
+  // A lower limit of descriptors makes it fail at once, again and again.
+  if (told < 0 && errno != EINTR) std::this_thread::sleep_for(kScarcePause);
+  const bool is_told = told > 0;
   if (is_told && files[0].revents != 0) shared_.wake_up.clear();
   is_acceptable_ = is_told && files[1].revents != 0;
   ready_.clear();
@@ -175,7 +179,7 @@ void LinkLoop::accept_all() {
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     // Too few descriptors, or less memory than the kernel needs: poll() would return at once.
-    if (errno != EAGAIN) accept_again_ = now_ + kAcceptPause;
+    if (errno != EAGAIN) accept_again_ = now_ + kScarcePause;
     return;
   }
 }

@@ -235,6 +235,38 @@ TEST_F(LinkedProcesses, WithoutDescriptorsConnectionsWait) {
   EXPECT_TRUE(await_up(*endpoint, 1));
 }
 
+std::chrono::microseconds processor_time() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return std::chrono::seconds(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         std::chrono::microseconds(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+TEST_F(LinkedProcesses, WithoutPollTheirThreadsRest) {
+  constexpr std::chrono::milliseconds kWhile{500};
+  const LinkTimes times{.ping = std::chrono::milliseconds(20)};  // both threads wake up often
+  const auto zero = zero_.start({peer_one_}, times);
+  const auto one = one_.start({peer_zero_}, times);
+  ASSERT_TRUE(await_up(*zero, 1));
+  ASSERT_TRUE(await_up(*one, 0));
+  ASSERT_TRUE(zero->receive(kLong)) << "it is up";
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;  // poll() with more descriptors fails
+  const int limited = ::setrlimit(RLIMIT_NOFILE, &none);
+  const auto used_before = processor_time();
+  const auto event = zero->receive(kWhile);
+  const auto used = processor_time() - used_before;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_EQ(limited, 0);
+  EXPECT_EQ(code_of(event), ErrorCode::kTimeout);
+  EXPECT_LT(used, kWhile / 2);
+  ASSERT_TRUE(one->send(0, bytes_message(4, "")));
+  EXPECT_EQ(next_number(*zero), 4U);
+  EXPECT_EQ(state_of(*zero, 1).count, 1U);
+}
+
 TEST_F(LinkedProcesses, ClosingEndsTheConnectionAlsoForAForkedChild) {
   auto zero = zero_.start({peer_one_});
   const auto one = one_.start({peer_zero_}, {.silence = std::chrono::hours(1)});
