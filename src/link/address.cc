@@ -76,6 +76,7 @@ Result<LinkAddress> LinkAddress::parse(std::string_view text) {
   };
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) return invalid();
+  if (text.contains('\0')) return invalid();  // getaddrinfo() would read up to there
   std::string host(text.substr(0, colon));
   const std::string port(text.substr(colon + 1));
   const bool has_brackets = host.starts_with('[') && host.ends_with(']');

@@ -27,6 +27,8 @@ TEST(LinkAddress, OfAnotherFormIsInvalid) {
     const auto address = LinkAddress::parse(text);
     EXPECT_EQ(code_of(address), ErrorCode::kInvalidArgument) << text;
   }
+  const std::string cut("127.0.0.1\0.example:5000", 23);
+  EXPECT_EQ(code_of(LinkAddress::parse(cut)), ErrorCode::kInvalidArgument);
 }
 
 TEST(LinkAddress, OfAListenerHasThePortOfTheKernel) {
