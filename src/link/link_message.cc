@@ -19,7 +19,7 @@ bool is_name(std::string_view name) {
 }
 
 // Every put() and take() below names the members of a message in the order of their bytes. take()
-// is false if a value is one that no put() writes.
+// is false if a value is one that no put() writes; has_names() looks at names.
 
 void put(MessageWriter& to, const LinkAttempt& attempt) {
   to.number(attempt.step).number(attempt.attempt_id);
@@ -57,7 +57,7 @@ bool take(MessageReader& from, LinkPart& part) {
   part.file = from.text();
   part.bytes = from.number<std::uint64_t>();
   part.header = from.text();
-  return is_name(part.file);
+  return true;
 }
 
 void put(MessageWriter& to, const LinkSealed& sealed) {
@@ -75,7 +75,7 @@ bool take(MessageReader& from, LinkSealed& sealed) {
     file.name = from.text();
     file.header_crc = from.number<std::uint32_t>();
   }
-  return std::ranges::all_of(sealed.files, is_name, &LinkSealed::File::name);
+  return true;
 }
 
 void put(MessageWriter& to, const LinkFailed& failed) {
@@ -120,7 +120,7 @@ bool take(MessageReader& from, LinkRead& read) {
   read.file = from.text();
   read.offset = from.number<std::uint64_t>();
   read.size = from.number<std::uint64_t>();
-  return is_name(read.file);
+  return true;
 }
 
 void put(MessageWriter& to, const LinkBytes& bytes) { to.number(bytes.number).text(bytes.bytes); }
@@ -142,6 +142,7 @@ bool take(MessageReader& from, LinkError& error) {
 void put(MessageWriter& /*to*/, const LinkPing& /*ping*/) {}
 bool take(MessageReader& /*from*/, LinkPing& /*ping*/) { return true; }
 
+// Whether all names of files are such, and not too many.
 bool has_names(const LinkMessage& message) {
   if (const auto* part = std::get_if<LinkPart>(&message)) return is_name(part->file);
   if (const auto* read = std::get_if<LinkRead>(&message)) return is_name(read->file);
@@ -159,8 +160,10 @@ Result<LinkMessage> decode_one_of(const LinkPayload& payload) {
     if (payload.kind != kIndex + 1) return decode_one_of<kIndex + 1>(payload);
     std::variant_alternative_t<kIndex, LinkMessage> message;
     MessageReader from(payload.bytes);
-    const bool is_valid = take(from, message);
-    if (is_valid && from.end()) return LinkMessage(std::move(message));
+    if (take(from, message) && from.end()) {
+      LinkMessage whole(std::move(message));
+      if (has_names(whole)) return whole;
+    }
     return fail(ErrorCode::kCorrupt,
                 fmt::format("a message of kind {} and {} bytes does not have the expected form",
                             payload.kind, payload.bytes.size()));

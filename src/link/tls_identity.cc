@@ -21,16 +21,6 @@ constexpr std::size_t kPrivateKeyBytesMax = 4096;
 constexpr long kVersion3 = 2;
 constexpr long kYear = 365L * 24 * 3600;
 
-// The bytes that OpenSSL writes for an object; empty if it can't.
-template <class Object>
-std::string bytes_of(int (*write)(const Object*, unsigned char**), const Object* object) {
-  const int bytes = write(object, nullptr);
-  if (bytes <= 0) return {};
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  auto* into = reinterpret_cast<unsigned char*>(text.data());
-  return write(object, &into) == bytes ? text : std::string();
-}
-
 bool fill(const Library& library, tls::Certificate* certificate, tls::Key* key) {
   constexpr unsigned char kName[] = "deepfreeze";
   constexpr int kNameBytes = sizeof(kName) - 1;
@@ -75,7 +65,7 @@ Result<TlsIdentity> TlsIdentity::take_over(std::string_view private_key) {
 
 Result<TlsIdentity> TlsIdentity::of(tls::OwnedKey key) {
   DF_TRY(const Library* library, tls::library());
-  std::string public_key = bytes_of(library->public_bytes, key.get());
+  std::string public_key = tls::bytes_of(library->public_bytes, key.get());
   if (!is_public_key(public_key)) {
     return fail(ErrorCode::kInvalidArgument, "the key is not one of the curve P-256");
   }
@@ -88,7 +78,7 @@ Result<TlsIdentity> TlsIdentity::of(tls::OwnedKey key) {
 
 Result<std::string> TlsIdentity::private_key() const {
   DF_TRY(const Library* library, tls::library());
-  std::string bytes = bytes_of(library->private_bytes, key_.get());
+  std::string bytes = tls::bytes_of(library->private_bytes, key_.get());
   if (bytes.empty()) return std::unexpected(tls::failed(*library, "write a private key"));
   return bytes;
 }

@@ -42,8 +42,7 @@ inline constexpr int kCertificateRejected = 28;          // X509_V_ERR_CERT_REJE
 inline constexpr int kTextAscii = 0x1001;                // MBSTRING_ASC
 inline constexpr int kOwnKeyOnly = 0;                    // SSL_KEY_UPDATE_NOT_REQUESTED
 
-// Results of session_error().
-inline constexpr int kErrorOfLibrary = 1;
+// Results of session_error(); any other one is an error of the library.
 inline constexpr int kWantsRead = 2;
 inline constexpr int kWantsWrite = 3;
 inline constexpr int kErrorOfSystem = 5;
@@ -123,6 +122,16 @@ struct Failure {
 [[nodiscard]] Failure take_failure(const Library& library);
 // kUnsupported: the library refuses the call, as its configuration can make it do.
 [[nodiscard]] Error failed(const Library& library, std::string_view call);
+
+// The bytes that OpenSSL writes for an object; empty if it can't.
+template <class Object>
+std::string bytes_of(int (*write)(const Object*, unsigned char**), const Object* object) {
+  const int bytes = write(object, nullptr);
+  if (bytes <= 0) return {};
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  auto* into = reinterpret_cast<unsigned char*>(text.data());
+  return write(object, &into) == bytes ? text : std::string();
+}
 
 template <class Object, void (*Library::*kFree)(Object*)>
 struct Freeing {

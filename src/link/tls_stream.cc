@@ -42,11 +42,7 @@ bool set_up(const Library& library, tls::Context* context, const TlsIdentity& id
 std::string public_key_of(const Library& library, const tls::CertificateChain* chain) {
   const tls::Certificate* leaf = library.chain_leaf(chain);
   const tls::CertificateKey* key = leaf != nullptr ? library.key_of(leaf) : nullptr;
-  const int bytes = key != nullptr ? library.key_bytes(key, nullptr) : 0;
-  if (bytes != static_cast<int>(kPublicKeyBytes)) return {};
-  std::string text(kPublicKeyBytes, '\0');
-  auto* into = reinterpret_cast<unsigned char*>(text.data());
-  return library.key_bytes(key, &into) == bytes ? text : std::string();
+  return key != nullptr ? tls::bytes_of(library.key_bytes, key) : std::string();
 }
 
 }  // namespace
