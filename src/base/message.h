@@ -33,9 +33,9 @@ class MessageWriter {
   std::string bytes_;
 };
 
-// The bytes come from a process of the same job, which runs the same program: a message of another
-// form means that a rank is out of step. From there on everything reads as 0 or empty, and end() is
-// the error.
+// The bytes come from a process of the same job, which runs the same program or, on a link, has
+// proved its key; the link checks its version. A message of another form means that a rank is out
+// of step. From there on everything reads as 0 or empty, and end() is the error.
 class MessageReader {
  public:
   explicit MessageReader(std::string_view bytes) : left_(bytes) {}

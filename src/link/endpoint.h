@@ -6,9 +6,9 @@
 // not sent yet are dropped, and sent ones may have been taken or not. A caller that waits for an
 // answer sends again once the link has come up (LinkState::count).
 //
-// Functions are for any thread and never wait for the network, except close(), which its owner
-// calls. In a forked child every function fails, and the destructor does nothing: the sockets go on
-// in the parent.
+// Functions are for any thread; close() is for the owner. Only receive() and close() wait. In a
+// forked child every function fails or returns nothing, and the destructor does nothing: the
+// sockets go on in the parent.
 #pragma once
 
 #include <chrono>

@@ -98,7 +98,8 @@ struct LinkPayload {
 
 // kInvalidArgument for more than kLinkMessageBytesMax bytes, or a name that no file can have.
 [[nodiscard]] Result<LinkPayload> encode(const LinkMessage& message);
-// kCorrupt for anything else than encode() writes.
+// kCorrupt for anything else than encode() writes; but an error's unknown code and long text are
+// changed, not refused.
 [[nodiscard]] Result<LinkMessage> decode(const LinkPayload& payload);
 
 }  // namespace deepfreeze
