@@ -43,7 +43,7 @@ class LinkAddress {
 [[nodiscard]] Result<UniqueFd> listen_everywhere();
 
 // The addresses at which others may reach a port of this machine, of one interface or of all that
-// are up; none of the loopback, unless it is named.
+// are up. Addresses of the loopback are among them only if its interface is named.
 [[nodiscard]] Result<std::vector<LinkAddress>> own_addresses(std::uint16_t port,
                                                              std::string_view interface = {});
 

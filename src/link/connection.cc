@@ -197,7 +197,7 @@ void Connection::queue(std::string frames) {
 }
 
 void Connection::set_may_read(bool may_read, Monotonic::time_point now) {
-  if (may_read && !may_read_) heard_ = now;  // it may have spoken, and nobody has listened
+  if (may_read && !may_read_) heard_ = now;  // it may have spoken while nobody listened
   may_read_ = may_read;
 }
 

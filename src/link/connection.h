@@ -85,7 +85,8 @@ class Connection {
   void advance(short ready, Monotonic::time_point now);
   void tick(Monotonic::time_point now);  // deadlines and pings
   void set_up(Monotonic::time_point now);
-  // With a reason, which the other side is told; without, in good order. Over at `until`.
+  // The other side is told the reason, if there is one. The connection is over at `until` at the
+  // latest.
   void leave(const std::optional<Error>& why, Monotonic::time_point now,
              Monotonic::time_point until);
   // True once, after the connection has begun to leave, or is over.

@@ -272,7 +272,8 @@ TEST_F(HostilePeer, CloseWhileConnectingEndsAtOnce) {
   Node two(2);
   LinkPeer unreachable = zero.dialed();
   unreachable.addresses = {nowhere.address};
-  // One that does not connect, one that does not shake hands, and one that waits for its next try.
+  // A peer that does not connect, one that does not shake hands, and one that waits for its next
+  // try.
   const LinkTimes times{.connect = std::chrono::hours(1), .greet = std::chrono::hours(1)};
   LinkPeer mute = two.dialed();
   Node three(3);

@@ -214,7 +214,7 @@ class RawPeer {
   std::string error_;
 };
 
-// One that has connected to a node, and said hello.
+// A peer that has connected to a node, and said hello.
 inline std::unique_ptr<RawPeer> greeted(const Node& self, const LinkAddress& address) {
   auto peer =
       std::make_unique<RawPeer>(self.identity, connected_to(address), TlsStream::Role::kDials);

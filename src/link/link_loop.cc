@@ -208,7 +208,8 @@ void LinkLoop::settle(Connection& connection) {
 }
 
 // Both sides may connect at once, and must then keep the same connection: the one that the higher
-// rank has dialed. If one side has dialed both, the older one is dead: it would not dial else.
+// rank has dialed. If one side has dialed both, the older one is dead: that side would not have
+// dialed again otherwise.
 void LinkLoop::decide(Connection& connection, Peer& peer) {
   const bool is_mine = connection.is_dialed();
   // One that has timed out in this round is there until the round's end.

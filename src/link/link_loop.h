@@ -23,8 +23,8 @@ struct LinkPeer {
   std::uint32_t rank = 0;
   std::string key;  // TlsIdentity::public_key()
   std::vector<LinkAddress> addresses = {};
-  // The addresses are tried in turn, again and again, while there is no link. Else that process
-  // connects, or Endpoint::dial() begins it.
+  // The addresses are tried in turn, again and again, while there is no link. If not dialed, the
+  // other process connects, or Endpoint::dial() begins.
   bool is_dialed = false;
 };
 

@@ -76,8 +76,9 @@ class Mailbox {
     bool may_read = true;                   // answer
   };
   struct Orders {
-    std::vector<std::uint32_t> dials = {};          // asked for since the last time
-    std::optional<Monotonic::time_point> end = {};  // when the thread must have ended, if it must
+    std::vector<std::uint32_t> dials = {};  // asked for since the last time
+    // When the thread must have ended; empty while nobody has closed.
+    std::optional<Monotonic::time_point> end = {};
   };
   // Empties the outboxes of links that are up.
   [[nodiscard]] Orders exchange(std::span<Traffic> links);

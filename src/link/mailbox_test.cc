@@ -45,7 +45,7 @@ TEST(Mailbox, BoundsMessagesWithoutBytes) {
   EXPECT_LT(messages_until_full(mailbox, 3, 0), 100'000U);
 }
 
-TEST(Mailbox, BoundsWhatALinkHasNotSent) {
+TEST(Mailbox, BoundsBytesThatALinkHasNotSent) {
   Mailbox mailbox(kRanks);
   mailbox.note_up(3);
   const std::string most(kOutboxBytesMax, 'x');
@@ -64,7 +64,7 @@ TEST(Mailbox, BoundsWhatALinkHasNotSent) {
   EXPECT_EQ(code_of(mailbox.post(3, "z")), ErrorCode::kBusy);
 }
 
-TEST(Mailbox, DropsWhatWasForALostLink) {
+TEST(Mailbox, DropsMessagesForALostLink) {
   Mailbox mailbox(kRanks);
   EXPECT_EQ(code_of(mailbox.post(3, "a")), ErrorCode::kNotFound);
   mailbox.note_up(3);

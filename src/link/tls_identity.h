@@ -12,8 +12,8 @@ namespace deepfreeze {
 
 inline constexpr std::size_t kPublicKeyBytes = 91;
 
-// Whether it is a public key of curve P-256 as public_key() writes it; not whether its point is on
-// the curve.
+// Whether it is a public key of curve P-256 as public_key() writes it. The point is not checked
+// here.
 [[nodiscard]] bool is_public_key(std::string_view bytes);
 
 class TlsIdentity {

@@ -114,13 +114,14 @@ struct Library {
 // library is libssl.so.3, or the one that DEEPFREEZE_SSL_LIBRARY names, with its own libcrypto.
 [[nodiscard]] Result<const Library*> library();
 
-// The oldest error of this thread, in the library's words; takes all of them. `call` comes first.
+// The oldest error of this thread, in the library's words; empties the queue of errors.
 struct Failure {
   int reason = 0;  // ERR_GET_REASON; 0: none is known
   std::string text;
 };
 [[nodiscard]] Failure take_failure(const Library& library);
-// kUnsupported: the library refuses the call, as its configuration can make it do.
+// The same as an error that begins with `call`. kUnsupported: the library refuses the call, as its
+// configuration can make it do.
 [[nodiscard]] Error failed(const Library& library, std::string_view call);
 
 // The bytes that OpenSSL writes for an object; empty if it can't.

@@ -37,7 +37,8 @@ class TlsContext {
 class TlsStream {
  public:
   enum class Role : std::uint8_t { kDials, kAccepts };
-  enum class Waits : std::uint8_t { kNot, kToRead, kToWrite };  // until the socket can be …
+  // Until the socket can be read, or written.
+  enum class Waits : std::uint8_t { kNot, kToRead, kToWrite };
   struct Step {
     std::size_t bytes = 0;  // moved; 0 if it waits
     Waits waits = Waits::kNot;

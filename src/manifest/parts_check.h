@@ -33,7 +33,7 @@ struct CheckedParts {
   std::vector<Divergence> diverged = {};
 };
 
-// Absent if one is.
+// The sum is absent as soon as either number is.
 void add_count(std::optional<std::uint64_t>& sum, std::optional<std::uint64_t> more);
 
 class PartsCheck {
