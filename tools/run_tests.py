@@ -93,7 +93,8 @@ def run_ctest(preset: str) -> Outcome:
     if build.main([preset]) != 0:
         return broken()
     report = BUILD / f"ctest-{preset}.xml"
-    jobs = build.environment()["CMAKE_BUILD_PARALLEL_LEVEL"]
+    # Two for each core: many of these tests wait for a disk.
+    jobs = str(2 * int(build.environment()["CMAKE_BUILD_PARALLEL_LEVEL"]))
     command = ["ctest", "--preset", preset, "--no-tests=error", "-j", jobs]
     return run_reporting([*command, "--output-junit", str(report)], report)
 

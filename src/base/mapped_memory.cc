@@ -6,9 +6,15 @@
 #include <cstring>
 #include <string>
 
+#include "base/checked_math.h"
 #include "base/try.h"
 
 namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kPageBytes = 4096;
+
+}  // namespace
 
 Result<MappedMemory> MappedMemory::allocate(std::size_t bytes) {
   MappedMemory memory;
@@ -28,8 +34,10 @@ Result<MappedMemory> MappedMemory::allocate(std::size_t bytes) {
   return memory;
 }
 
+// The kernel unmaps whole pages. ThreadSanitizer has to be told of them, too: else it remembers the
+// accesses to part of a page, and takes them for a race once others get this address.
 MappedMemory::~MappedMemory() {
-  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+  if (!bytes_.empty()) ::munmap(bytes_.data(), round_up(bytes_.size(), kPageBytes));
 }
 
 }  // namespace deepfreeze

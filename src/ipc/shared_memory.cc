@@ -112,7 +112,7 @@ Status SharedMemory::populate() {
 }
 
 SharedMemory::~SharedMemory() {
-  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+  if (!bytes_.empty()) ::munmap(bytes_.data(), round_up(bytes_.size(), kPage));
 }
 
 }  // namespace deepfreeze
