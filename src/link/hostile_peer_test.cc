@@ -182,7 +182,7 @@ TEST_F(HostilePeer, ThatConnectsAgainTakesTheDeadConnectionsPlace) {
 }
 
 TEST_F(HostilePeer, ThatDoesNotReadIsBusyAtABound) {
-  Scene scene;
+  Scene scene({.silence = std::chrono::hours(1)});
   const auto peer = scene.greeted_peer();
   const std::string much(8 << 20, 'b');
   std::size_t sent = 0;

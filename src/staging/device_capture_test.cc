@@ -387,6 +387,7 @@ INSTANTIATE_TEST_SUITE_P(Calls, FailedCall,
 TEST_F(DeviceCaptureTest, ADeviceThatDiesEndsTheCapture) {
   add(40 * kSlab, kFirst);
   open();
+  fake_driver::hold();  // else all may have landed by then, and nothing would be left to fail
   begin({});
   fake_driver::die(700);
   session_->fence(kFirst);
