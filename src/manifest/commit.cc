@@ -56,47 +56,60 @@ Manifest outcome_of(const CommitRequest& request, Outcome outcome) {
 // that file before it publishes "aborted", so the rename fails. If "aborted" came and went before
 // the first listing, files are missing in the second. One listing would not do: it does not show a
 // single moment.
-Status check_not_given_up(Vfs& vfs, const Manifest& manifest) {
-  if (manifest.outcome == Outcome::kAborted) return {};  // it vouches for no file
-  const std::string directory = attempt_dir_name(name_of(manifest.point));
+Status check_not_given_up(Vfs& vfs, const Point& point, std::span<const ManifestFile> files) {
+  if (files.empty()) return {};  // it is aborted, and vouches for no file
+  const std::string directory = attempt_dir_name(name_of(point));
   DF_TRY(std::vector<DirEntry> entries, vfs.list(directory));
   if (has_name(entries, kManifestFile)) return fail(ErrorCode::kExists, "it has an outcome");
   DF_TRY(entries, vfs.list(directory));
   std::ranges::sort(entries, {}, &DirEntry::name);
-  for (const ManifestFile& file : manifest.files) {
+  for (const ManifestFile& file : files) {
     if (std::ranges::binary_search(entries, file.name, {}, &DirEntry::name)) continue;
-    DF_TRY_VOID(check_not_fenced(vfs, manifest.point.generation));
+    DF_TRY_VOID(check_not_fenced(vfs, point.generation));
     return fail(ErrorCode::kCancelled,
                 fmt::format("{} has been given up: {} is gone", directory, file.name));
   }
   return {};
 }
 
+// A record of an outcome, and the files in this directory that it vouches for.
+struct NewOutcome {
+  const Manifest& manifest;
+  std::string_view text;
+  std::span<const ManifestFile> here;
+};
+
 // Step 6 up to the rename; returns the record that now has the name. Not durable yet.
-Result<Manifest> place_outcome(Vfs& vfs, const Manifest& manifest, const RecordFailPoints& points) {
-  const AttemptName name = name_of(manifest.point);
+Result<Manifest> place_outcome(Vfs& vfs, const NewOutcome& outcome,
+                               const RecordFailPoints& points) {
+  const AttemptName name = name_of(outcome.manifest.point);
   const std::string directory = attempt_dir_name(name);
-  const std::string text = encode_manifest(manifest);
-  const Status placed =
-      place_record(vfs, {.directory = directory, .name = kManifestFile, .text = text}, points,
-                   [&] { return check_not_given_up(vfs, manifest); });
-  if (placed) return manifest;
+  const Status placed = place_record(
+      vfs, {.directory = directory, .name = kManifestFile, .text = outcome.text}, points,
+      [&] { return check_not_given_up(vfs, outcome.manifest.point, outcome.here); });
+  if (placed) return outcome.manifest;
   if (placed.error().code() != ErrorCode::kExists) return std::unexpected(placed.error());
-  return read_manifest(vfs, name, manifest.run_id);
+  return read_manifest(vfs, name, outcome.manifest.run_id);
 }
 
-// Steps 5 and 6, up to the rename.
-Result<Manifest> place_commit(Vfs& vfs, const CommitRequest& request) {
-  const auto parts = wait_for_parts(vfs, request);
-  if (!parts) {
-    if (parts.error().code() != ErrorCode::kExists) return std::unexpected(parts.error());
+// Step 5 of an attempt that has all its files in this directory.
+Result<CheckedParts> check_all_parts(Vfs& vfs, const CommitRequest& request) {
+  DF_TRY(const std::vector<PartName> parts, wait_for_parts(vfs, request));
+  return check_parts(vfs, request, parts);
+}
+
+// Step 6, up to the rename.
+Result<Manifest> place_commit(Vfs& vfs, const CommitRequest& request, Result<CheckedParts> checked,
+                              std::span<const ManifestFile> here) {
+  if (!checked) {
+    if (checked.error().code() != ErrorCode::kExists) return std::unexpected(checked.error());
     return read_manifest(vfs, name_of(point_of(request.identity)), request.identity.run_id);
   }
-  DF_TRY(CheckedParts checked, check_parts(vfs, request, *parts));
   DF_FAIL_POINT("commit.parts_checked");
   DF_TRY_VOID(check_not_fenced(vfs, request.identity.generation));
-  const Manifest manifest = committed_manifest(request, std::move(checked));
-  return place_outcome(vfs, manifest, kCommitFailPoints);
+  const Manifest manifest = committed_manifest(request, *std::move(checked));
+  return place_outcome(vfs, {.manifest = manifest, .text = encode_manifest(manifest), .here = here},
+                       kCommitFailPoints);
 }
 
 // As far as we know, no manifest exists. If "aborted" cannot be written because the disk is full,
@@ -117,8 +130,9 @@ Result<Manifest> accept(Vfs& vfs, const Manifest& manifest) {
               attempt_dir_name(name_of(manifest.point)) + " has been given up: it is aborted");
 }
 
-Result<Manifest> commit(Vfs& vfs, const CommitRequest& request) {
-  const auto placed = place_commit(vfs, request);
+Result<Manifest> conclude(Vfs& vfs, const CommitRequest& request, Result<CheckedParts> checked,
+                          std::span<const ManifestFile> here) {
+  const auto placed = place_commit(vfs, request, std::move(checked), here);
   if (!placed) return give_up(vfs, request, placed.error());
   const std::string directory = attempt_dir_name(name_of(placed->point));
   const Status settled = settle_record(vfs, directory, kCommitFailPoints);
@@ -169,17 +183,41 @@ Manifest committed_manifest(const CommitRequest& request, CheckedParts checked) 
   return manifest;
 }
 
-Result<Manifest> commit_attempt(Vfs& vfs, const CommitRequest& request) {
-  auto committed = commit(vfs, request);
+Result<Manifest> conclude_attempt(Vfs& vfs, const CommitRequest& request,
+                                  Result<CheckedParts> checked,
+                                  std::span<const ManifestFile> here) {
+  auto committed = conclude(vfs, request, std::move(checked), here);
   if (committed) return committed;
   return std::unexpected(
       committed.error().within(fmt::format("commit step {}", request.identity.step)));
 }
 
+Result<Manifest> commit_attempt(Vfs& vfs, const CommitRequest& request) {
+  Result<CheckedParts> checked = check_all_parts(vfs, request);
+  const auto here = checked ? checked->files : std::vector<ManifestFile>();
+  return conclude_attempt(vfs, request, std::move(checked), here);
+}
+
 Result<Manifest> abort_attempt(Vfs& vfs, const Manifest& aborted) {
-  DF_TRY(Manifest outcome, place_outcome(vfs, aborted, kAbortFailPoints));
+  DF_TRY(Manifest outcome,
+         place_outcome(vfs, {.manifest = aborted, .text = encode_manifest(aborted), .here = {}},
+                       kAbortFailPoints));
   DF_TRY_VOID(settle_record(vfs, attempt_dir_name(name_of(aborted.point)), kAbortFailPoints));
   return outcome;
+}
+
+Status place_decided(Vfs& vfs, const DecidedOutcome& decided) {
+  const Manifest& manifest = decided.manifest;
+  const bool commits = manifest.outcome == Outcome::kCommitted;
+  const RecordFailPoints& points = commits ? kCommitFailPoints : kAbortFailPoints;
+  DF_TRY(const Manifest placed,
+         place_outcome(vfs, {.manifest = manifest, .text = decided.text, .here = decided.here},
+                       points));
+  const std::string directory = attempt_dir_name(name_of(manifest.point));
+  DF_TRY_VOID(settle_record(vfs, directory, points));
+  // Records of one abort may differ: who finds no header knows no generation.
+  if (placed == manifest || (!commits && placed.outcome == Outcome::kAborted)) return {};
+  return fail(ErrorCode::kMismatch, vfs.path_of(directory) + " has another outcome already");
 }
 
 }  // namespace deepfreeze

@@ -53,6 +53,24 @@ struct CommitRequest {
 [[nodiscard]] Result<Manifest> commit_attempt(Vfs& vfs, const CommitRequest& request);
 
 struct CheckedParts;  // manifest/parts_check.h
+// Step 6 for a rank 0 that did step 5 elsewhere: `checked` is its outcome for all files of the
+// attempt, and `here` those that lie in this directory. Ends like commit_attempt(): an error of
+// step 5 gives the attempt up; with kExists, the outcome that is there already is taken.
+[[nodiscard]] Result<Manifest> conclude_attempt(Vfs& vfs, const CommitRequest& request,
+                                                Result<CheckedParts> checked,
+                                                std::span<const ManifestFile> here);
+
+// An outcome that another directory has decided (decision 0026).
+struct DecidedOutcome {
+  Manifest manifest;
+  std::string text;                // the bytes that it was read from
+  std::vector<ManifestFile> here;  // the files of this directory that a committed one vouches for
+};
+// Gives this directory's attempt that outcome, as the same bytes and durably; one that is there
+// already is made durable. kCancelled: one of the files is gone. kMismatch: another outcome is
+// there.
+[[nodiscard]] Status place_decided(Vfs& vfs, const DecidedOutcome& decided);
+
 // The manifest that step 6 publishes. Any process that makes it from the same files makes the same
 // bytes.
 [[nodiscard]] Manifest committed_manifest(const CommitRequest& request, CheckedParts checked);

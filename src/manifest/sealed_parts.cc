@@ -89,15 +89,6 @@ std::optional<PartName> first_missing(std::span<const PartName> parts, Ranks ran
   return std::nullopt;
 }
 
-// kIncomplete: one is missing. kMismatch: there is one too many.
-Status check_complete(std::span<const PartName> parts, Ranks ranks, std::uint32_t world_size) {
-  std::size_t known = 0;
-  const auto missing = first_missing(parts, ranks, world_size, known);
-  if (missing) return fail(ErrorCode::kIncomplete, sealed_file_name(*missing) + " is missing");
-  if (known == parts.size()) return {};
-  return fail(ErrorCode::kMismatch, sealed_file_name(parts[known]) + " is one file too many");
-}
-
 // Reads from the device rather than the page cache, if the file system can.
 Status read_back(Vfs& vfs, std::string_view path, const OwnPart& own, std::span<std::byte> into) {
   DF_TRY(const auto file, vfs.open_read(path, Access::kDirect));
@@ -141,16 +132,22 @@ Result<CheckedParts> check_all_own(Vfs& vfs, const CommitRequest& request,
 
 }  // namespace
 
-Result<PartHeader> read_part_header(Vfs& vfs, std::string_view path) {
+Result<HeaderBytes> read_header_bytes(Vfs& vfs, std::string_view path) {
   DF_TRY(const auto file, vfs.open_read(path, Access::kBuffered));
-  DF_TRY(const std::uint64_t file_bytes, file->size());
+  HeaderBytes header;
+  DF_TRY(header.file_bytes, file->size());
   std::array<std::byte, 8> first8{};
   DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), first8));
-  const auto header_bytes = header_size(first8, file_bytes);
+  const auto header_bytes = header_size(first8, header.file_bytes);
   if (!header_bytes) return std::unexpected(header_bytes.error().within(vfs.path_of(path)));
-  std::vector<std::byte> bytes(*header_bytes);  // within kHeaderBytesMax and the file
-  DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), bytes));
-  auto part = decode_part_header(bytes, file_bytes);
+  header.bytes.resize(*header_bytes);  // within kHeaderBytesMax and the file
+  DF_TRY_VOID(read_exactly(*file, vfs.path_of(path), header.bytes));
+  return header;
+}
+
+Result<PartHeader> read_part_header(Vfs& vfs, std::string_view path) {
+  DF_TRY(const HeaderBytes header, read_header_bytes(vfs, path));
+  auto part = decode_part_header(header.bytes, header.file_bytes);
   if (!part) return std::unexpected(part.error().within(vfs.path_of(path)));
   return part;
 }
@@ -177,6 +174,14 @@ std::optional<Error> reported_failure(Vfs& vfs, const AttemptName& name) {
     }
   }
   return std::nullopt;
+}
+
+Status check_complete(std::span<const PartName> parts, Ranks ranks, std::uint32_t world_size) {
+  std::size_t known = 0;
+  const auto missing = first_missing(parts, ranks, world_size, known);
+  if (missing) return fail(ErrorCode::kIncomplete, sealed_file_name(*missing) + " is missing");
+  if (known == parts.size()) return {};
+  return fail(ErrorCode::kMismatch, sealed_file_name(parts[known]) + " is one file too many");
 }
 
 Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request) {

@@ -12,6 +12,14 @@
 
 namespace deepfreeze {
 
+// A file's header as its bytes.
+struct HeaderBytes {
+  std::vector<std::byte> bytes;
+  std::uint64_t file_bytes = 0;
+};
+// Their size is checked, and nothing else.
+[[nodiscard]] Result<HeaderBytes> read_header_bytes(Vfs& vfs, std::string_view path);
+
 // Size, CRC and structure of the header are checked, the data is not read.
 [[nodiscard]] Result<PartHeader> read_part_header(Vfs& vfs, std::string_view path);
 
@@ -30,6 +38,11 @@ namespace deepfreeze {
 // of other ranks may be there, too.
 [[nodiscard]] Result<std::vector<PartName>> wait_for_parts(Vfs& vfs, const CommitRequest& request,
                                                            std::span<const std::uint32_t> ranks);
+
+// kIncomplete: a part of one of these ranks (ascending) is missing. kMismatch: there is one too
+// many. `parts` is in the order of (rank, file).
+[[nodiscard]] Status check_complete(std::span<const PartName> parts,
+                                    std::span<const std::uint32_t> ranks, std::uint32_t world_size);
 
 // Checks the parts likewise, but without waiting, and whatever outcome is recorded.
 [[nodiscard]] Result<std::vector<PartName>> present_parts(Vfs& vfs, const CommitRequest& request);
