@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/try.h"
 
 namespace deepfreeze {
 namespace {

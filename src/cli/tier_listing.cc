@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/try.h"
 #include "restore/opened_run.h"
 
 namespace deepfreeze {
