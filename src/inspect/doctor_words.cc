@@ -24,6 +24,17 @@ constexpr DoctorWords kClaimUnread{
     "claim_unread", kFault,
     "it may be whole; until it is read, this generation is taken to have passed all older steps",
     "find out why it could not be read, then look again"};
+constexpr DoctorWords kClaimVoid{"claim_void", kNote,
+                                 "a claim of a number that two jobs took; the other one holds",
+                                 "delete it by hand once nobody needs it"};
+constexpr DoctorWords kNodeDamaged{
+    "node_damaged", kFault,
+    "this directory decides nothing that a claim gives to a node, and deletes nothing in doubt",
+    "bring it back from a copy of this directory; its digits must stay the same"};
+constexpr DoctorWords kNodeUnread{"node_unread", kFault,
+                                  "it may be whole; until it is read, this directory decides "
+                                  "nothing that a claim gives to a node",
+                                  "find out why it could not be read, then look again"};
 constexpr DoctorWords kManifestDamaged{"manifest_damaged", kFault,
                                        "the checkpoint can't be restored from",
                                        "--repair publishes it anew, if all its data verifies"};
@@ -46,6 +57,11 @@ constexpr DoctorWords kFenced{"fenced", kDebris,
                               "claims the run aborts it, and the next gc then deletes it"};
 constexpr DoctorWords kUndecided{"undecided", kNote, "in flight, or left by a process that died",
                                  "leave it: the next process that claims the run decides it"};
+constexpr DoctorWords kInDoubt{
+    "in_doubt", kNote,
+    "sealed on this node; another node's directory decides whether it is committed",
+    "leave it: the next process that claims the run with that node brings the outcome; without it, "
+    "gc deletes it once newer checkpoints are enough by the rules"};
 constexpr DoctorWords kRankFailed{"rank_failed", kNote, "this rank gave up, and said why",
                                   "it is deleted with its attempt"};
 constexpr DoctorWords kUnlisted{"unlisted", kNote, "the checkpoint's manifest does not list it",
@@ -66,6 +82,10 @@ constexpr DoctorWords kRememberedFault{
     "fault_when_last_read", kFault, "the last full reading of this checkpoint found a fault in it",
     "read it again with --verify, which names the file; verify --deep and scrub remember the "
     "result"};
+
+constexpr DoctorWords kElsewhere{
+    "on_other_nodes", kNote, "the other files of this checkpoint are on other nodes",
+    "nothing: each node keeps its own; a rank whose only file is lost looks the same"};
 
 }  // namespace
 
@@ -108,6 +128,14 @@ const DoctorWords& words_for(OddityKind kind) {
       return kFenced;
     case OddityKind::kUndecided:
       return kUndecided;
+    case OddityKind::kInDoubt:
+      return kInDoubt;
+    case OddityKind::kClaimVoid:
+      return kClaimVoid;
+    case OddityKind::kNodeDamaged:
+      return kNodeDamaged;
+    case OddityKind::kNodeUnread:
+      return kNodeUnread;
     case OddityKind::kRankFailed:
       return kRankFailed;
     case OddityKind::kUnlisted:
@@ -122,6 +150,7 @@ const DoctorWords& words_for(OddityKind kind) {
 
 const DoctorWords& words_for_damaged_checkpoint() { return kCheckpointDamaged; }
 const DoctorWords& words_for_unread_checkpoint() { return kCheckpointUnread; }
+const DoctorWords& words_for_files_elsewhere() { return kElsewhere; }
 const DoctorWords& words_for_remembered_fault() { return kRememberedFault; }
 
 }  // namespace deepfreeze

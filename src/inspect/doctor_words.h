@@ -21,5 +21,6 @@ struct DoctorWords {
 [[nodiscard]] const DoctorWords& words_for_damaged_checkpoint();
 [[nodiscard]] const DoctorWords& words_for_unread_checkpoint();
 [[nodiscard]] const DoctorWords& words_for_remembered_fault();
+[[nodiscard]] const DoctorWords& words_for_files_elsewhere();
 
 }  // namespace deepfreeze

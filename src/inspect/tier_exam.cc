@@ -68,6 +68,7 @@ bool is_in_one_of(const std::vector<RunListing>& listings, const AttemptName& na
 Complaint seen_from_run(Complaint complaint, const std::vector<RunListing>& nearer,
                         const std::string& path) {
   if (complaint.kind == words_for(OddityKind::kUndecided).kind ||
+      complaint.kind == words_for(OddityKind::kInDoubt).kind ||
       complaint.kind == words_for(OddityKind::kFenced).kind) {
     const auto name = parse_attempt_dir_name(complaint.place);
     reword(complaint, name && is_in_one_of(nearer, *name) ? kCopyBegun : kCopyOrphan);

@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "manifest/commit.h"
 #include "manifest/history.h"
+#include "manifest/in_doubt.h"
 #include "manifest/record_file.h"
 #include "manifest/sealed_parts.h"
 
@@ -60,6 +61,10 @@ Result<bool> abort_one(Vfs& vfs, const RunListing& listing, const AttemptName& n
                        std::uint64_t generation) {
   const std::optional<Identity> identity = find_identity(vfs, name);
   if (identity && identity->generation >= generation) return false;
+  // After the caller's claim: a node that has sealed nothing by now will see the claim before it
+  // reports its files.
+  DF_TRY(const auto doubt, find_doubt(vfs, {listing.claims, listing.node}, name));
+  if (doubt) return false;
   const auto outcome = abort_attempt(vfs, aborted_manifest(listing.run.run_id, name, identity));
   if (outcome) return outcome->outcome == Outcome::kAborted;
   if (outcome.error().code() == ErrorCode::kNotFound) return false;  // deleted meanwhile
@@ -127,8 +132,12 @@ Result<std::optional<Identity>> fenced_identity(Vfs& vfs, const std::string& run
                                                 const AttemptName& name) {
   std::optional<Identity> identity = find_identity(vfs, name);
   if (!identity || identity->run_id != run_id) return std::nullopt;
-  DF_TRY(const std::uint64_t highest, highest_claim(vfs));
-  if (identity->generation >= highest) return std::nullopt;
+  DF_TRY(const Deciders here, read_deciders(vfs));
+  if (here.claims.empty() || identity->generation >= here.claims.back().generation) {
+    return std::nullopt;
+  }
+  DF_TRY(const auto doubt, find_doubt(vfs, {here.claims, here.node}, name));
+  if (doubt) return std::nullopt;
   return identity;
 }
 

@@ -30,13 +30,14 @@ struct ClaimView {
 [[nodiscard]] Status check_not_fenced(Vfs& vfs, std::uint64_t generation);
 
 // Gives every undecided attempt of an older generation the outcome "aborted" (an attempt without a
-// readable header counts as older). Returns how many. Only for the claimant of `generation`, before
-// its own first attempt; kFenced if there is a newer claim.
+// readable header counts as older), except those in doubt (in_doubt.h). Returns how many. Only for
+// the claimant of `generation`, before its own first attempt; kFenced if there is a newer claim.
 [[nodiscard]] Result<std::size_t> abort_undecided(Vfs& vfs, const RunListing& listing,
                                                   std::uint64_t generation);
 
 // The identity of an undecided attempt, if a claim above its generation exists and it can therefore
-// never be committed. Empty if the attempt may be in flight, or if no header of it can be read.
+// never be committed. Empty if the attempt may be in flight, if another directory decides it
+// (in_doubt.h), or if no header of it can be read.
 [[nodiscard]] Result<std::optional<Identity>> fenced_identity(Vfs& vfs, const std::string& run_id,
                                                               const AttemptName& name);
 

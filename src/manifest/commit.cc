@@ -198,6 +198,11 @@ Result<Manifest> commit_attempt(Vfs& vfs, const CommitRequest& request) {
   return conclude_attempt(vfs, request, std::move(checked), here);
 }
 
+Manifest aborted_outcome(const Identity& identity) {
+  return outcome_of({.identity = identity, .world_size = identity.part.world_size, .own = {}},
+                    Outcome::kAborted);
+}
+
 Result<Manifest> abort_attempt(Vfs& vfs, const Manifest& aborted) {
   DF_TRY(Manifest outcome,
          place_outcome(vfs, {.manifest = aborted, .text = encode_manifest(aborted), .here = {}},

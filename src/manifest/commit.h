@@ -75,6 +75,7 @@ struct DecidedOutcome {
 // bytes.
 [[nodiscard]] Manifest committed_manifest(const CommitRequest& request, CheckedParts checked);
 
+[[nodiscard]] Manifest aborted_outcome(const Identity& identity);
 // Publishes "aborted", unless an outcome exists: then that one is returned.
 [[nodiscard]] Result<Manifest> abort_attempt(Vfs& vfs, const Manifest& aborted);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "manifest/run_directory.h"
@@ -38,6 +39,26 @@ class ListingMaker {
   }
   ListingMaker& undecided(std::uint64_t step) {
     listing_.attempts.push_back({.name = {step, step}, .manifest = {}, .fault = {}});
+    return *this;
+  }
+  // Sealed here, and decided by another directory; this one has digits of its own.
+  ListingMaker& in_doubt(std::uint64_t generation, std::uint64_t step) {
+    const Point point = make_point(generation, step);
+    AttemptState state{.name = {step, point.attempt_id}, .manifest = {}, .fault = {}};
+    state.has_sealed = true;
+    state.doubt = Doubt{.identity = Identity{.run_id = {},
+                                             .attempt_id = point.attempt_id,
+                                             .generation = generation,
+                                             .step = step,
+                                             .save_index = step,
+                                             .part = {}},
+                        .node = 0xa};
+    listing_.attempts.push_back(std::move(state));
+    listing_.node = NodeMarker{.record = NodeRecord{.node = 0xb, .host = "h"}};
+    return *this;
+  }
+  ListingMaker& without_digits() {
+    listing_.node.reset();
     return *this;
   }
   ListingMaker& bad(std::uint64_t step) {

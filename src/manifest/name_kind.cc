@@ -5,6 +5,7 @@
 
 #include "base/hex.h"
 #include "format/names.h"
+#include "format/node_record.h"
 #include "format/scrub_record.h"
 #include "manifest/run_directory.h"
 
@@ -18,6 +19,14 @@ bool has_nonce(std::string_view name, std::string_view before, std::string_view 
   name.remove_prefix(before.size());
   name.remove_suffix(after.size());
   return parse_hex64(name).has_value();
+}
+
+// As a claim's name, with a mark before its end.
+bool is_void_claim(std::string_view name) {
+  const std::size_t mark = name.find(".void-");
+  if (mark == std::string_view::npos) return false;
+  const std::string claim = std::string(name.substr(0, mark)) + ".json";
+  return parse_generation_file_name(claim) && has_nonce(name.substr(mark), ".void-", ".json");
 }
 
 // As a sealed part's name, but for how it ends.
@@ -36,9 +45,11 @@ NameKind kind_in_run(const DirEntry& entry) {
   }
   if (name == kRunFile) return NameKind::kRunRecord;
   if (name == kScrubFile) return NameKind::kScrubMemory;
+  if (name == kNodeFile) return NameKind::kNodeMarker;
   if (parse_generation_file_name(name)) return NameKind::kClaim;
+  if (is_void_claim(name)) return NameKind::kVoidClaim;
   if (has_nonce(name, "deepfreeze.bad-", ".json")) return NameKind::kKeptRunRecord;
-  for (const std::string_view stem : {"deepfreeze.", "generation.", "scrub."}) {
+  for (const std::string_view stem : {"deepfreeze.", "generation.", "scrub.", "node."}) {
     if (has_nonce(name, stem, ".tmp")) return NameKind::kTemporary;
   }
   return NameKind::kForeign;

@@ -11,7 +11,9 @@ enum class NameKind : std::uint8_t {
   kRunRecord,
   kKeptRunRecord,  // deepfreeze.bad-<nonce>.json
   kClaim,
+  kVoidClaim,  // generation-<g>.void-<nonce>.json: another record of that number holds
   kScrubMemory,
+  kNodeMarker,
   kAttempt,
   kManifest,
   kDeletedManifest,

@@ -18,7 +18,7 @@ const std::string kPartName = "rank-00000-of-00001-0-of-1";
 
 // Whatever is taken for a temporary file is deleted one day.
 TEST(NameKind, OfRecordsBeforeTheyHaveTheirNames) {
-  for (const char* stem : {"deepfreeze.", "generation.", "scrub."}) {
+  for (const char* stem : {"deepfreeze.", "generation.", "scrub.", "node."}) {
     EXPECT_EQ(in_run(stem + kNonce + ".tmp"), NameKind::kTemporary) << stem;
     for (const char* ending : {".sav", ".tmp~", ".tm", "", "xtmp"}) {
       EXPECT_EQ(in_run(stem + kNonce + ending), NameKind::kForeign) << stem << ending;
@@ -32,6 +32,25 @@ TEST(NameKind, OfRecordsBeforeTheyHaveTheirNames) {
   EXPECT_EQ(in_attempt("rank." + kNonce + ".tmp"), NameKind::kTemporary);
   EXPECT_EQ(in_attempt("manifest." + kNonce + ".sav"), NameKind::kForeign);
   EXPECT_EQ(in_attempt("manifesto" + kNonce + ".tmp"), NameKind::kForeign);
+}
+
+TEST(NameKind, OfANodesMarker) {
+  EXPECT_EQ(in_run("node.json"), NameKind::kNodeMarker);
+  EXPECT_EQ(in_run("node.jsox"), NameKind::kForeign);
+  EXPECT_EQ(in_attempt("node.json"), NameKind::kForeign);
+}
+
+// It must not take its number: the record that holds has the claim's name.
+TEST(NameKind, OfAClaimThatLost) {
+  const std::string claim = "generation-00000005";
+  EXPECT_EQ(in_run(claim + ".void-" + kNonce + ".json"), NameKind::kVoidClaim);
+  EXPECT_EQ(in_run(claim + ".json"), NameKind::kClaim);
+  EXPECT_EQ(parse_generation_file_name(claim + ".void-" + kNonce + ".json"), std::nullopt);
+  for (const char* ending : {".void-.json", ".void-0123456789abcdef.jsox", ".void+", ".void"}) {
+    EXPECT_EQ(in_run(claim + ending), NameKind::kForeign) << ending;
+  }
+  EXPECT_EQ(in_run("generation-5.void-" + kNonce + ".json"), NameKind::kForeign);
+  EXPECT_EQ(in_attempt(claim + ".void-" + kNonce + ".json"), NameKind::kForeign);
 }
 
 TEST(NameKind, OfRecordsThatWereKept) {

@@ -93,6 +93,41 @@ std::vector<AttemptName> expired_committed(const RunListing& listing, const Keep
   return names;
 }
 
+// An attempt in doubt as if it were committed. Its metrics are in another node's file.
+Manifest as_committed(const Identity& identity) {
+  Manifest manifest = aborted_outcome(identity);
+  manifest.outcome = Outcome::kCommitted;
+  return manifest;
+}
+
+// Whether the rules would let the attempt go if it were committed. Others that are in doubt don't
+// count.
+bool would_go(const RunListing& listing, const AttemptState& attempt, const Keep& keep,
+              EarlierLines earlier) {
+  const Manifest manifest = as_committed(*attempt.doubt->identity);
+  // Nobody here knows whether it is among the best.
+  if (keep.best && on_current_line(listing, manifest.point)) return false;
+  RunListing as_if = listing;
+  std::ranges::find(as_if.attempts, attempt.name, &AttemptState::name)->manifest = manifest;
+  const std::vector<AttemptName> gone = expired_committed(as_if, keep, earlier);
+  return std::ranges::find(gone, attempt.name) != gone.end();
+}
+
+// Only older generations: the present one may still get its answers. A directory without
+// digits of its own, such as a farther tier, gives nothing in doubt up.
+std::vector<AttemptName> expired_in_doubt(const RunListing& listing, const Keep& keep,
+                                          EarlierLines earlier) {
+  std::vector<AttemptName> names;
+  if (!listing.node || !listing.node->record) return names;
+  const std::uint64_t highest = highest_generation(listing);
+  for (const AttemptState& attempt : listing.attempts) {
+    if (!attempt.doubt || !attempt.doubt->identity) continue;
+    if (attempt.doubt->identity->generation >= highest) continue;
+    if (would_go(listing, attempt, keep, earlier)) names.push_back(attempt.name);
+  }
+  return names;
+}
+
 std::uint64_t manifest_bytes(const RunListing& listing, const AttemptName& name) {
   const auto found = std::ranges::find(listing.attempts, name, &AttemptState::name);
   if (found == listing.attempts.end() || !found->manifest) return 0;
@@ -108,6 +143,7 @@ std::vector<AttemptName> expired(const RunListing& listing, const Keep& keep,
     if (attempt.manifest && !attempt.committed()) names.push_back(attempt.name);
   }
   std::ranges::copy(expired_committed(listing, keep, earlier), std::back_inserter(names));
+  std::ranges::copy(expired_in_doubt(listing, keep, earlier), std::back_inserter(names));
   return names;
 }
 
@@ -169,6 +205,38 @@ std::vector<AttemptName> to_delete(const RunListing& listing, const Keep& keep,
   return names;
 }
 
+// Moves the attempts in doubt out of `names`.
+std::vector<AttemptState> take_in_doubt(const RunListing& listing,
+                                        std::vector<AttemptName>& names) {
+  std::vector<AttemptState> taken;
+  for (const AttemptState& attempt : listing.attempts) {
+    if (attempt.doubt && std::erase(names, attempt.name) > 0) taken.push_back(attempt);
+  }
+  return taken;
+}
+
+// Aborted first, so that no answer is placed beside files that go. False if an answer was faster,
+// or another collector.
+Result<bool> remove_in_doubt(Vfs& vfs, const AttemptState& attempt) {
+  const auto outcome = abort_attempt(vfs, aborted_outcome(*attempt.doubt->identity));
+  if (!outcome && outcome.error().code() == ErrorCode::kNotFound) return false;
+  if (!outcome) return std::unexpected(outcome.error());
+  if (outcome->outcome == Outcome::kCommitted) return false;
+  DF_TRY_VOID(remove_attempt(vfs, attempt.name));
+  return true;
+}
+
+// Attempts in doubt come last: an "aborted" needs room. `names` keeps only those that went.
+Status remove_all(Vfs& vfs, const RunListing& listing, std::vector<AttemptName>& names) {
+  const std::vector<AttemptState> in_doubt = take_in_doubt(listing, names);
+  if (!names.empty()) DF_TRY_VOID(remove_attempts(vfs, names));
+  for (const AttemptState& attempt : in_doubt) {
+    DF_TRY(const bool is_gone, remove_in_doubt(vfs, attempt));
+    if (is_gone) names.push_back(attempt.name);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, const Collection& how) {
@@ -180,7 +248,7 @@ Result<GarbageReport> collect_garbage(Vfs& vfs, const Keep& keep, const Collecti
     // Another collector has gone further than this listing: the rest is for it.
     if (!settled && settled.error().code() == ErrorCode::kNotFound) return report;
     DF_TRY_VOID(settled);
-    DF_TRY_VOID(remove_attempts(vfs, names));
+    DF_TRY_VOID(remove_all(vfs, listing, names));
   }
   for (const AttemptName& name : names) report.bytes_freed += manifest_bytes(listing, name);
   report.removed = std::move(names);

@@ -11,7 +11,8 @@
 
 namespace deepfreeze {
 
-// Attempts to delete: aborted ones always, then committed ones, oldest first.
+// Attempts to delete: aborted ones always, then committed ones, oldest first, then those in doubt
+// (in_doubt.h) of older generations that would go if they were committed. These push out nothing.
 // The newest checkpoint and the newest of the current line are never deleted; no committed one is
 // if `keep` sets no rule. keep.last (1 if it is not set) counts steps of the current line only;
 // abandoned steps go once so many newer ones of the line exist. keep.every and keep.best keep more
@@ -31,9 +32,9 @@ enum class EarlierLines : std::uint8_t { kStay, kGo };
 // that remain are made durable first.
 [[nodiscard]] Status delete_checkpoint(Vfs& vfs, const AttemptName& name);
 
-// Reads the run, deletes expired attempts and finishes deletions that were interrupted. Attempts
-// with a fault, and undecided ones, are left alone. Safe beside other collectors and readers. The
-// first error ends it.
+// Reads the run, deletes expired attempts and finishes deletions that were interrupted. An attempt
+// in doubt is aborted first. Attempts with a fault, and other undecided ones, are left alone. Safe
+// beside other collectors and readers. The first error ends it.
 struct Collection {
   bool dry_run = false;  // only reports
   EarlierLines earlier = EarlierLines::kStay;

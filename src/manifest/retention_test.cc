@@ -8,7 +8,9 @@
 
 #include "crash/attempt_maker.h"
 #include "manifest/claims.h"
+#include "manifest/in_doubt.h"
 #include "manifest/listing_maker.h"
+#include "manifest/two_nodes.h"
 #include "support/sim_disk.h"
 
 namespace deepfreeze {
@@ -191,6 +193,74 @@ TEST(Retention, AnAbandonedStepIsNotTheLastFiniteOne) {
   EXPECT_EQ(ids_of(expired(run.listing(), last(1))), ids(1, 2, 2));
 }
 
+// Steps 1 to 3 of generation 1, the third in doubt, and so many of generation 2, from step 2 on.
+ListingMaker left_in_doubt(std::uint64_t steps) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 1, 2).in_doubt(1, 3).claim(2, make_point(1, 2));
+  return steps == 0 ? run : run.commit(2, 3, 2 + steps);
+}
+
+TEST(Retention, InDoubtAndOldGoesWhenItWouldIfItWereCommitted) {
+  constexpr std::uint64_t kIt = 10003;
+  ListingMaker on_line;
+  on_line.claim(1, {}).commit(1, 1, 2).in_doubt(1, 3).claim(2, make_point(1, 4)).commit(2, 5, 6);
+  ListingMaker present;
+  present.claim(1, {}).commit(1, 1, 2).in_doubt(1, 3).commit(1, 4, 6);
+  const std::vector<Case> cases = {
+      {"no rule", left_in_doubt(3), {}, {}},
+      {"no newer one yet", left_in_doubt(0), last(1), {10001}},
+      {"abandoned, one newer", left_in_doubt(1), last(1), {10001, 10002, kIt}},
+      {"abandoned, too few newer", left_in_doubt(1), last(2), {10001}},
+      {"abandoned: every keeps it not",
+       left_in_doubt(1),
+       {.last = {}, .every = 3, .best = {}},
+       {10001, 10002, kIt}},
+      {"on the line: last", on_line, last(2), {10001, 10002, kIt}},
+      {"on the line: too few newer", on_line, last(3), {10001}},
+      {"on the line: every", on_line, {.last = 1, .every = 3, .best = {}}, {10001, 10002, 20005}},
+      {"of the present generation", present, last(1), {10001, 10002, 10004, 10005}},
+      {"in a directory without digits",
+       left_in_doubt(3).without_digits(),
+       last(1),
+       {10001, 10002, 20003, 20004}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(ids_of(expired(c.run.listing(), c.keep)), c.expected) << c.name;
+  }
+}
+
+TEST(Retention, InDoubtItCountsForNothingElse) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 1, 2).in_doubt(1, 3).in_doubt(1, 4).claim(2, make_point(1, 4));
+  EXPECT_EQ(ids_of(expired(run.listing(), last(1))), ids(1, 1, 1)) << "2 is the newest";
+  EXPECT_EQ(ids_of(expired(run.listing(), last(2))), ids(1, 1, 0)) << "nor towards last";
+  run.commit(2, 5);
+  EXPECT_EQ(ids_of(expired(run.listing(), last(2))), ids(1, 1, 1)) << "each for itself";
+  run.commit(2, 6);
+  EXPECT_EQ(ids_of(expired(run.listing(), last(2))), ids(1, 1, 4));
+}
+
+TEST(Retention, InDoubtInAnEarlierLineStaysUnlessThatIsToGo) {
+  ListingMaker run;
+  run.claim(1, {}).in_doubt(1, 3).claim(2, {}).commit(2, 1, 2);
+  EXPECT_EQ(ids_of(expired(run.listing(), last(1))), ids(2, 1, 1));
+  EXPECT_EQ(ids_of(expired(run.listing(), last(1), EarlierLines::kGo)),
+            (std::vector<std::uint64_t>{20001, 10003}));
+}
+
+// Its metrics are in rank 0's file, on another node.
+TEST(Retention, InDoubtItMayBeAmongTheBest) {
+  ListingMaker run;
+  run.claim(1, {}).commit(1, 1).metric("loss", 1).in_doubt(1, 2).claim(2, make_point(1, 2));
+  run.commit(2, 3).metric("loss", 5).commit(2, 4).metric("loss", 6);
+  EXPECT_EQ(ids_of(expired(run.listing(), best(Keep::Better::kMin, 1))), ids(2, 3, 3));
+  ListingMaker left;
+  left.claim(1, {}).commit(1, 1).metric("loss", 1).in_doubt(1, 2).claim(2, make_point(1, 1));
+  left.commit(2, 2).metric("loss", 5);
+  EXPECT_EQ(ids_of(expired(left.listing(), best(Keep::Better::kMin, 1))), ids(1, 2, 2))
+      << "an abandoned one is never best";
+}
+
 // A run of generation 1 with steps 1 to `steps`; attempt id = step.
 std::string make_run(SimDisk& disk, std::uint64_t steps) {
   const auto run = create_or_open_run(disk, {});
@@ -259,6 +329,95 @@ TEST(CollectGarbage, FinishesWhatAnotherOneBegan) {
   EXPECT_EQ(ids_of(report->removed), std::vector<std::uint64_t>{1});
   EXPECT_FALSE(disk.contents(directory + "/manifest.deleted.json").has_value());
   EXPECT_TRUE(read_run(disk)->half_deleted.empty());
+}
+
+// One that nobody will decide: its node is lost. The next job has saved on both nodes.
+class CollectInDoubt : public testing::Test {
+ protected:
+  CollectInDoubt() {
+    nodes_.claim();
+    nodes_.seal(3, 1);
+    left_ = nodes_.identity(3, 1);
+    nodes_.claim(TwoNodes::kDecider, Point{1, 2, 2, 2});
+    nodes_.seal(4);
+    nodes_.other.plant(TwoNodes::manifest_of(4), nodes_.committed_text(4));
+  }
+  RunListing listing() { return read_run(nodes_.other).value(); }
+  // Or gone, but for an empty directory: what is left of its files never passes for undecided.
+  bool is_left_whole_or_aborted(SimDisk& disk) const {
+    const RunListing found = read_run(disk).value();
+    const AttemptState& first = found.attempts.front();
+    return first.name.step == 4 || !first.undecided() || first.doubt || !first.has_sealed;
+  }
+
+  TwoNodes nodes_;
+  Identity left_;
+};
+
+TEST_F(CollectInDoubt, ItIsAbortedBeforeItsFilesGo) {
+  SimDisk& disk = nodes_.other;
+  const auto told = collect_garbage(disk, last(1), {.dry_run = true});
+  ASSERT_TRUE(told);
+  EXPECT_EQ(ids_of(told->removed), std::vector<std::uint64_t>{3});
+  EXPECT_TRUE(listing().attempts.at(0).doubt);
+  const auto before = disk.clone();
+  const auto report = collect_garbage(disk, last(1));
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_EQ(ids_of(report->removed), std::vector<std::uint64_t>{3});
+  ASSERT_EQ(listing().attempts.size(), 1U);
+  for (std::size_t index = before->operation_count(); index < disk.operation_count(); ++index) {
+    const auto cut = before->clone();
+    cut->crash_at(index);
+    std::ignore = collect_garbage(*cut, last(1));
+    for (const auto& image : cut->crash_images(200, index)) {
+      EXPECT_TRUE(is_left_whole_or_aborted(*image)) << image->label();
+      EXPECT_TRUE(collect_garbage(*image, last(1))) << image->label();
+      EXPECT_FALSE(read_run(*image)->attempts.front().doubt) << image->label();
+    }
+  }
+}
+
+TEST_F(CollectInDoubt, AnAnswerThatCameFirstStands) {
+  const RunListing before = listing();
+  const auto keeps = [&](const RunListing&) {
+    const Manifest committed = [&] {
+      SimDisk whole;
+      EXPECT_TRUE(begin_attempt(whole, name_of(left_)));
+      for (const std::uint32_t rank : {0U, 1U}) {
+        Identity own = left_;
+        own.part.rank = rank;
+        EXPECT_TRUE(write_and_seal(whole, own));
+      }
+      return commit_attempt(whole, make_request(left_)).value();
+    }();
+    EXPECT_TRUE(
+        place_answer(nodes_.other, {left_, TwoNodes::kDecider}, encode_manifest(committed)));
+    return std::vector<AttemptName>();
+  };
+  const auto report = collect_garbage(nodes_.other, last(1), {.held = keeps});
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_TRUE(report->removed.empty());
+  EXPECT_TRUE(listing().attempts.at(0).committed());
+}
+
+TEST_F(CollectInDoubt, OneThatAnotherCollectorDeletedIsNoError) {
+  const auto deletes = [&](const RunListing&) {
+    EXPECT_TRUE(abort_attempt(nodes_.other, aborted_outcome(left_)));
+    EXPECT_TRUE(remove_attempt(nodes_.other, name_of(left_)));
+    return std::vector<AttemptName>();
+  };
+  const auto report = collect_garbage(nodes_.other, last(1), {.held = deletes});
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_TRUE(report->removed.empty());
+}
+
+TEST_F(CollectInDoubt, WithoutRoomForTheWordAbortedItStays) {
+  nodes_.other.set_bytes_free(0);
+  EXPECT_FALSE(collect_garbage(nodes_.other, last(1)));
+  EXPECT_TRUE(listing().attempts.at(0).doubt);
+  nodes_.other.set_bytes_free(1 << 20);
+  EXPECT_TRUE(collect_garbage(nodes_.other, last(1)));
+  EXPECT_EQ(listing().attempts.size(), 1U);
 }
 
 TEST(DeleteCheckpoint, DeletesNothingWhereTheNewestThatRemainsCantBeMadeDurable) {

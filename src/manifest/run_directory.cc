@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/try.h"
+#include "manifest/in_doubt.h"
 #include "manifest/record_file.h"
 #include "manifest/run_file.h"
 #include "manifest/run_records.h"
@@ -57,6 +58,14 @@ void mark_foreign(Vfs& vfs, RunListing& listing) {
   }
 }
 
+void mark_in_doubt(Vfs& vfs, RunListing& listing) {
+  for (AttemptState& attempt : listing.attempts) {
+    if (!attempt.undecided() || !attempt.has_sealed) continue;
+    auto doubt = find_doubt(vfs, {listing.claims, listing.node}, attempt.name);
+    attempt.doubt = doubt ? std::move(*doubt) : std::optional(Doubt{});
+  }
+}
+
 }  // namespace
 
 Result<RunListing> read_run(Vfs& vfs) {
@@ -72,8 +81,10 @@ Result<RunListing> read_run(Vfs& vfs) {
                      .run_rebuilt = lost,
                      .attempts = std::move(records.attempts),
                      .half_deleted = std::move(records.half_deleted),
-                     .claims = std::move(records.claims)};
+                     .claims = std::move(records.claims),
+                     .node = std::move(records.node)};
   mark_foreign(vfs, listing);
+  mark_in_doubt(vfs, listing);
   return listing;
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "format/node_record.h"
 #include "format/records.h"
 #include "storage/vfs.h"
 
@@ -20,6 +21,13 @@ inline constexpr std::uint64_t kManifestBytesMax = 64 << 20;
 // the next collector finishes them.
 inline constexpr std::string_view kDeletedManifestFile = "manifest.deleted.json";
 
+// An attempt is in doubt if it has no outcome here, has a sealed file, and another directory
+// decides it (decision 0026). It is undecided for everybody; in_doubt.h.
+struct Doubt {
+  std::optional<Identity> identity;   // in a header of it; empty if none can be read
+  std::optional<std::uint64_t> node;  // that decides it; empty if no claim here tells
+};
+
 // The known facts about one attempt directory.
 struct AttemptState {
   AttemptName name;
@@ -27,7 +35,9 @@ struct AttemptState {
   std::optional<Manifest> manifest;
   // Set if manifest.json exists and does not verify, or contradicts its directory.
   std::optional<Error> fault;
-  // Neither: not decided yet.
+  bool has_sealed = false;  // a file with its final name
+  std::optional<Doubt> doubt = {};
+  // No manifest and no fault: not decided yet.
   [[nodiscard]] bool committed() const {
     return manifest.has_value() && manifest->outcome == Outcome::kCommitted;
   }
@@ -39,6 +49,11 @@ struct Claim {
   std::optional<GenerationRecord> record;  // empty if the file does not verify (still a claim)
 };
 
+// node.json, which a near directory of a node has.
+struct NodeMarker {
+  std::optional<NodeRecord> record;  // empty if it does not verify or can't be read
+};
+
 // The result of listing a run once.
 struct RunListing {
   RunRecord run;
@@ -46,6 +61,7 @@ struct RunListing {
   std::vector<AttemptState> attempts;     // by (step, attempt id)
   std::vector<AttemptName> half_deleted;  // in no list above; collect_garbage finishes them
   std::vector<Claim> claims;              // by generation
+  std::optional<NodeMarker> node = {};
 };
 
 // kNotFound: neither deepfreeze.json nor an attempt nor a claim ("not a DeepFreeze run directory").

@@ -372,5 +372,14 @@ TEST_F(RunDirectory, RefusesARunThatANewerVersionHasClaimed) {
   EXPECT_EQ(listing.error().code(), ErrorCode::kUnsupported);
 }
 
+TEST_F(RunDirectory, RefusesARunInADirectoryThatANewerVersionHasMadeANodes) {
+  make_run();
+  const std::string node = encode_node({.node = 7, .host = "h"});
+  disk_.plant(kNodeFile, with_body(node, R"("format_version":1)", R"("format_version":2)"));
+  const auto listing = read_run(disk_);
+  ASSERT_FALSE(listing.has_value());
+  EXPECT_EQ(listing.error().code(), ErrorCode::kUnsupported);
+}
+
 }  // namespace
 }  // namespace deepfreeze

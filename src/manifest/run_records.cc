@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/try.h"
+#include "manifest/node_marker.h"
 #include "manifest/record_file.h"
 
 namespace deepfreeze {
@@ -12,6 +13,7 @@ namespace {
 struct RootNames {
   std::vector<AttemptName> attempts;
   std::vector<std::uint64_t> generations;
+  bool has_node = false;  // node.json
 };
 
 struct Pass {
@@ -31,11 +33,19 @@ Result<RootNames> list_root(Vfs& vfs) {
       names.attempts.push_back(*attempt);
     } else if (const auto generation = parse_generation_file_name(entry.name)) {
       names.generations.push_back(*generation);
+    } else if (entry.name == kNodeFile) {
+      names.has_node = true;
     }
   }
   std::ranges::sort(names.attempts, by_step);
   std::ranges::sort(names.generations);
   return names;
+}
+
+bool has_sealed_part(const std::vector<DirEntry>& entries) {
+  return std::ranges::any_of(entries, [](const DirEntry& entry) {
+    return parse_sealed_file_name(entry.name).has_value();
+  });
 }
 
 // Only a deletion makes an attempt or its manifest go away.
@@ -51,6 +61,7 @@ Status add_attempt(Vfs& vfs, const AttemptName& name, Pass& pass) {
     return {};
   }
   AttemptState state{.name = name, .manifest = {}, .fault = {}};
+  state.has_sealed = has_sealed_part(*entries);
   if (has_name(*entries, kManifestFile)) {
     auto manifest = read_manifest(vfs, name, "");
     if (manifest) {
@@ -90,11 +101,17 @@ Result<std::vector<Claim>> read_claims(Vfs& vfs, const RootNames& names) {
   return claims;
 }
 
+Result<std::optional<NodeMarker>> read_node_marker(Vfs& vfs, const RootNames& names) {
+  if (!names.has_node) return std::nullopt;
+  return find_node_marker(vfs);
+}
+
 Result<Pass> read_once(Vfs& vfs) {
   DF_TRY(const RootNames names, list_root(vfs));
   Pass pass;
   for (const AttemptName& name : names.attempts) DF_TRY_VOID(add_attempt(vfs, name, pass));
   DF_TRY(pass.records.claims, read_claims(vfs, names));
+  DF_TRY(pass.records.node, read_node_marker(vfs, names));
   return pass;
 }
 
@@ -103,6 +120,14 @@ Result<Pass> read_once(Vfs& vfs) {
 Result<std::vector<Claim>> read_claims(Vfs& vfs) {
   DF_TRY(const RootNames names, list_root(vfs));
   return read_claims(vfs, names);
+}
+
+Result<Deciders> read_deciders(Vfs& vfs) {
+  DF_TRY(const RootNames names, list_root(vfs));
+  Deciders deciders;
+  DF_TRY(deciders.claims, read_claims(vfs, names));
+  DF_TRY(deciders.node, read_node_marker(vfs, names));
+  return deciders;
 }
 
 Result<RunRecords> read_records(Vfs& vfs) {

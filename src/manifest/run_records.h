@@ -12,6 +12,7 @@ struct RunRecords {
   std::vector<AttemptState> attempts;  // by (step, attempt id)
   std::vector<AttemptName> half_deleted;
   std::vector<Claim> claims;  // by generation
+  std::optional<NodeMarker> node = {};
 };
 
 // Reads the records of one moment: if another process deletes an attempt meanwhile, the root is
@@ -22,5 +23,12 @@ inline constexpr int kReadPassesMax = 10;
 
 // The claims alone, by generation.
 [[nodiscard]] Result<std::vector<Claim>> read_claims(Vfs& vfs);
+
+// The records that tell which directory decides an attempt.
+struct Deciders {
+  std::vector<Claim> claims;  // by generation
+  std::optional<NodeMarker> node;
+};
+[[nodiscard]] Result<Deciders> read_deciders(Vfs& vfs);
 
 }  // namespace deepfreeze

@@ -10,7 +10,9 @@
 #include "base/try.h"
 #include "manifest/claims.h"
 #include "manifest/commit.h"
+#include "manifest/in_doubt.h"
 #include "manifest/name_kind.h"
+#include "manifest/node_marker.h"
 #include "manifest/record_file.h"
 #include "manifest/run_file.h"
 
@@ -45,6 +47,7 @@ class Survey {
 
   Result<std::vector<Oddity>> take() {
     look_at_run_file();
+    look_at_node_file();
     DF_TRY_VOID(look_at_root());
     for (const Claim& claim : listing_.claims) look_at_claim(claim);
     for (const AttemptState& attempt : listing_.attempts) DF_TRY_VOID(look_at_attempt(attempt));
@@ -54,6 +57,7 @@ class Survey {
 
  private:
   void look_at_run_file();
+  void look_at_node_file();
   void look_at_claim(const Claim& claim);
   [[nodiscard]] bool is_own_claim(std::string_view text, std::uint64_t generation) const;
   Status look_at_root();
@@ -95,6 +99,15 @@ void Survey::look_at_run_file() {
   add(kind, std::string(kRunFile)).detail = found.error().message();
 }
 
+void Survey::look_at_node_file() {
+  if (!listing_.node || listing_.node->record) return;
+  const auto found = read_node(vfs_);
+  if (found) return;  // only a moment ago it could not be read
+  const bool is_damaged = found.error().code() == ErrorCode::kCorrupt;
+  add(is_damaged ? OddityKind::kNodeDamaged : OddityKind::kNodeUnread, std::string(kNodeFile))
+      .detail = found.error().message();
+}
+
 void Survey::look_at_claim(const Claim& claim) {
   if (claim.record) return;
   const std::string name = generation_file_name(claim.generation);
@@ -121,6 +134,9 @@ Status Survey::look_at_root() {
     if (kind == NameKind::kKeptRunRecord) {
       add(OddityKind::kRunFileKept, entry.name).bytes = file_bytes(vfs_, entry.name);
     }
+    if (kind == NameKind::kVoidClaim) {
+      add(OddityKind::kClaimVoid, entry.name).bytes = file_bytes(vfs_, entry.name);
+    }
   }
   return {};
 }
@@ -142,6 +158,10 @@ Status Survey::look_at_attempt(const AttemptState& attempt) {
 }
 
 Status Survey::look_at_state(const AttemptState& attempt, std::uint64_t bytes) {
+  if (attempt.doubt) {
+    add_attempt(OddityKind::kInDoubt, attempt.name, bytes, describe(*attempt.doubt));
+    return {};
+  }
   if (attempt.undecided()) return look_at_undecided(attempt.name, bytes);
   if (attempt.fault) {
     const bool damaged = attempt.fault->code() == ErrorCode::kCorrupt;

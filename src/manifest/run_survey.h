@@ -18,6 +18,9 @@ enum class OddityKind : std::uint8_t {
   kRunFileKept,      // a bad one that was replaced
   kClaimDamaged,     // or of another run
   kClaimUnread,      // as above
+  kClaimVoid,        // another record of that number holds
+  kNodeDamaged,      // node.json
+  kNodeUnread,       // as above
   kManifestDamaged,  // or of another attempt or run
   kManifestUnread,   // as above, or its directory could not be listed
   kManifestKept,     // a bad one that was replaced
@@ -26,6 +29,7 @@ enum class OddityKind : std::uint8_t {
   kAborted,
   kFenced,      // undecided, and of a generation above which there is a claim
   kUndecided,   // in flight, or of a process that died
+  kInDoubt,     // undecided, and another directory decides it
   kRankFailed,  // the first few of an attempt, then how many more
   kUnlisted,    // ours by its name, and the manifest of its checkpoint does not list it
   kForeign,

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "crash/attempt_maker.h"
 #include "manifest/claims.h"
+#include "manifest/two_nodes.h"
 #include "support/code_of.h"
 #include "support/sim_disk.h"
 
@@ -92,6 +93,25 @@ TEST_F(RunSurvey, AClaimOfAnotherRunIsDamaged) {
   disk_.plant(name, encode_generation({.run_id = "0123456789abcdef", .generation = 2}));
   EXPECT_EQ(kinds_of(survey_run(disk_, *read_run(disk_)).value()),
             std::set{OddityKind::kClaimDamaged});
+}
+
+TEST_F(RunSurvey, ANodesRecordsAreToldByTheirState) {
+  TwoNodes nodes;
+  nodes.claim();
+  nodes.seal(3, 1);
+  nodes.other.plant("generation-00000001.void-0123456789abcdef.json", "lost");
+  const auto found = [&](SimDisk& disk) {
+    return kinds_of(survey_run(disk, *read_run(disk)).value());
+  };
+  using enum OddityKind;
+  EXPECT_EQ(found(nodes.other), (std::set<OddityKind>{kClaimVoid, kInDoubt}));
+  nodes.claim();
+  EXPECT_EQ(found(nodes.other), (std::set<OddityKind>{kClaimVoid, kInDoubt})) << "and fenced";
+  nodes.other.plant(kNodeFile, "damaged");
+  EXPECT_EQ(found(nodes.other), (std::set<OddityKind>{kClaimVoid, kInDoubt, kNodeDamaged}));
+  ASSERT_TRUE(nodes.other.remove_file(kNodeFile));
+  ASSERT_TRUE(nodes.other.make_dir(kNodeFile));
+  EXPECT_TRUE(found(nodes.other).contains(kNodeUnread));
 }
 
 }  // namespace

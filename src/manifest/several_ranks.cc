@@ -9,24 +9,13 @@
 #include "base/polling.h"
 #include "base/try.h"
 #include "manifest/commit.h"
+#include "manifest/in_doubt.h"
 #include "manifest/record_file.h"
 #include "manifest/run_directory.h"
 #include "manifest/sealed_parts.h"
 
 namespace deepfreeze {
 namespace {
-
-Manifest aborted(const Identity& identity) {
-  Manifest manifest;
-  manifest.outcome = Outcome::kAborted;
-  manifest.run_id = identity.run_id;
-  manifest.point = {.generation = identity.generation,
-                    .step = identity.step,
-                    .save_index = identity.save_index,
-                    .attempt_id = identity.attempt_id};
-  manifest.world_size = identity.part.world_size;
-  return manifest;
-}
 
 Error given_up(Vfs& vfs, const Identity& identity) {
   const AttemptName name = attempt_of(identity);
@@ -83,9 +72,17 @@ std::string as_sealed(std::string name) {
   return name.substr(0, name.size() - kUnsealed.size()) + ".safetensors";
 }
 
+// Another directory decides the attempt, or may do so, and no outcome has come from it.
+bool is_in_doubt(Vfs& vfs, const Identity& own) {
+  const auto here = read_deciders(vfs);
+  if (here && !doubt_about({here->claims, here->node}, own)) return false;
+  const auto manifest = published(vfs, own);
+  return !manifest || !*manifest;
+}
+
 // For ranks that do not commit: once their files have their final names, rank 0 may publish them.
 bool is_surely_aborted(Vfs& vfs, const Identity& own) {
-  const auto outcome = abort_attempt(vfs, aborted(own));
+  const auto outcome = abort_attempt(vfs, aborted_outcome(own));
   return outcome && outcome->outcome == Outcome::kAborted;
 }
 
@@ -116,7 +113,7 @@ Result<Manifest> await_outcome(Vfs& vfs, const Identity& identity,
 }
 
 void give_attempt_up(Vfs& vfs, const Identity& own) {
-  const auto outcome = abort_attempt(vfs, aborted(own));
+  const auto outcome = abort_attempt(vfs, aborted_outcome(own));
   if (outcome || outcome.error().code() != ErrorCode::kNoSpace) return;
   std::ignore = remove_attempt(vfs, attempt_of(own));
 }
@@ -133,7 +130,13 @@ void remove_own_files(Vfs& vfs, const Identity& own) {
 
 bool withdraw(Vfs& vfs, const Identity& own, const Error& error) {
   const bool commits = own.part.rank == 0;
-  if (!commits && has_sealed_files(vfs, own) && !is_surely_aborted(vfs, own)) return false;
+  if (!commits && has_sealed_files(vfs, own)) {
+    if (is_in_doubt(vfs, own)) {
+      report_failed_part(vfs, attempt_of(own), own.part, error);
+      return false;
+    }
+    if (!is_surely_aborted(vfs, own)) return false;
+  }
   remove_own_files(vfs, own);
   report_failed_part(vfs, attempt_of(own), own.part, error);
   if (commits) give_attempt_up(vfs, own);

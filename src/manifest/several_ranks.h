@@ -24,6 +24,8 @@ namespace deepfreeze {
 // error to the other ranks; rank 0 gives the attempt up. If the files have their final names
 // already, the attempt is aborted first; if it turns out to be committed, or this can't be found
 // out, they stay. Best effort: a rank that does not see the report waits for its deadline.
+// If another directory decides the attempt (in_doubt.h), the files stay, and the error is reported
+// beside them.
 // `own.part` is its first file. A directory that is gone is not made again: it was aborted and
 // deleted, and a new one would pass for undecided.
 // Returns true if the attempt is surely over; otherwise it may be published, or is already.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <thread>
 
 #include "base/fail_point.h"
@@ -9,6 +10,7 @@
 #include "crash/attempt_maker.h"
 #include "manifest/claims.h"
 #include "manifest/sealed_parts.h"
+#include "manifest/two_nodes.h"
 #include "support/code_of.h"
 #include "support/sim_disk.h"
 
@@ -174,6 +176,58 @@ TEST_F(SeveralRanks, SealedFilesGoOnlyFromAnAttemptThatIsAborted) {
   EXPECT_TRUE(
       withdraw(disk_, identity(1), Error(ErrorCode::kIo, "the sync of the directory failed")));
   EXPECT_EQ(code_of(commit()), ErrorCode::kCancelled);
+}
+
+// Rank 0's directory may have committed it: nobody here can know.
+TEST_F(SeveralRanks, WhatAnotherDirectoryDecidesIsNotAbortedHere) {
+  TwoNodes nodes;
+  nodes.claim();
+  nodes.seal(3, 1);
+  const Identity own = nodes.identity(3, 1);
+  const Error error(ErrorCode::kIo, "the sync of the directory failed");
+  EXPECT_FALSE(withdraw(nodes.other, own, error)) << "outcome unknown";
+  EXPECT_TRUE(read_run(nodes.other)->attempts.at(0).doubt);
+  EXPECT_EQ(reported_failure(nodes.other, kAttempt)->code(), ErrorCode::kIncomplete);
+  EXPECT_TRUE(verify_part(nodes.other, kDirectory + "/" + sealed_file_name(own.part)));
+}
+
+TEST_F(SeveralRanks, WhatAnotherDirectoryHasDecidedIsKnownHere) {
+  for (const Outcome outcome : {Outcome::kCommitted, Outcome::kAborted}) {
+    TwoNodes nodes;
+    nodes.claim();
+    nodes.seal(3, 1);
+    const Identity own = nodes.identity(3, 1);
+    const bool is_aborted = outcome == Outcome::kAborted;
+    nodes.other.plant(TwoNodes::manifest_of(3),
+                      is_aborted ? encode_manifest(aborted_outcome(own)) : nodes.committed_text(3));
+    EXPECT_EQ(withdraw(nodes.other, own, Error(ErrorCode::kIo, "late")), is_aborted);
+    EXPECT_EQ(reported_failure(nodes.other, kAttempt).has_value(), is_aborted);
+    const auto file = nodes.other.contents(kDirectory + "/" + sealed_file_name(own.part));
+    EXPECT_EQ(file.has_value(), !is_aborted);
+  }
+}
+
+TEST_F(SeveralRanks, TheDirectoryThatDecidesAbortsAsEver) {
+  TwoNodes nodes;
+  nodes.claim(TwoNodes::kOther);
+  nodes.seal(3, 1);
+  EXPECT_TRUE(withdraw(nodes.other, nodes.identity(3, 1), Error(ErrorCode::kIo, "late")));
+  EXPECT_EQ(read_run(nodes.other)->attempts.at(0).manifest->outcome, Outcome::kAborted);
+}
+
+TEST_F(SeveralRanks, WhoCantReadTheClaimsAbortsNothingOfANode) {
+  TwoNodes nodes;
+  nodes.claim();
+  nodes.seal(3, 1);
+  const Identity own = nodes.identity(3, 1);
+  const auto counted = nodes.other.clone();
+  std::ignore = withdraw(*counted, own, Error(ErrorCode::kIo, "late"));
+  for (std::size_t index = 0; index < counted->read_count(); ++index) {
+    const auto disk = nodes.other.clone();
+    disk->fail_read_at(index, EIO);
+    EXPECT_FALSE(withdraw(*disk, own, Error(ErrorCode::kIo, "late"))) << index;
+    EXPECT_TRUE(read_run(*disk)->attempts.at(0).undecided()) << index;
+  }
 }
 
 TEST_F(SeveralRanks, UnsealedFilesAreTakenToo) {
