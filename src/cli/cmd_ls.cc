@@ -14,6 +14,8 @@
 #include "cli/output.h"
 #include "cli/run_ref.h"
 #include "manifest/history.h"
+#include "manifest/in_doubt.h"
+#include "manifest/node_files.h"
 #include "manifest/ranking.h"
 
 namespace deepfreeze {
@@ -44,6 +46,8 @@ std::optional<Point> best_point(const RunListing& listing, const std::vector<Man
 struct Flags {
   std::string place;  // in the run's history
   bool best = false;  // by the run's own rule
+  // Set if the checkpoint has files on other nodes, too.
+  std::optional<NodeFiles> node_files = {};
 };
 
 // The newest committed one is "newest"; other committed ones are plain unless abandoned.
@@ -59,10 +63,12 @@ std::string remark_on(const AttemptState& attempt, const Flags& flags) {
   const auto add = [&text](bool is_so, std::string_view remark) {
     if (is_so) text += fmt::format("{}{}", text.empty() ? "" : ", ", remark);
   };
+  if (attempt.doubt) return describe(*attempt.doubt);
   if (!attempt.manifest) return text;
   add(flags.best, "best");
   add(attempt.manifest->non_finite.value_or(0) > 0, "not finite");
   add(!attempt.manifest->diverged.empty(), "ranks differ");
+  if (flags.node_files) add(true, files_here(*flags.node_files, *attempt.manifest));
   return text;
 }
 
@@ -84,7 +90,15 @@ void write_attempt(JsonWriter& json, const AttemptState& attempt, const Flags& f
   json.members("step", attempt.name.step, "attempt", hex64(attempt.name.attempt_id), "directory",
                attempt_dir_name(attempt.name), "state", state_of(attempt), "flag", flags.place);
   if (attempt.fault) json.members("fault", attempt.fault->message());
+  if (attempt.doubt) {
+    const auto& node = attempt.doubt->node;
+    json.members("in_doubt", describe(*attempt.doubt), "deciding_node",
+                 node ? std::optional(hex64(*node)) : std::nullopt);
+  }
   if (attempt.manifest) write_manifest_members(json, *attempt.manifest, flags.best);
+  if (flags.node_files) {
+    json.members("files", attempt.manifest->files.size(), "files_here", flags.node_files->here);
+  }
   json.end_object();
 }
 
@@ -139,6 +153,15 @@ void print_attempts(Console& console, const std::vector<AttemptState>& attempts,
              metrics.names.size() + metrics.left_out);
 }
 
+// Empty if all its files are to be here, or if it was deleted meanwhile.
+std::optional<NodeFiles> files_on_node(const OpenedRun& run, const AttemptState& attempt) {
+  if (!attempt.committed() || !is_of_several_nodes(run.listing, *attempt.manifest))
+    return std::nullopt;
+  auto own = list_node_files(*run.vfs, *attempt.manifest);
+  if (!own || own->elsewhere == 0) return std::nullopt;
+  return std::move(*own);
+}
+
 void print_table(Console& console, const std::vector<AttemptState>& attempts,
                  const std::vector<Flags>& flags) {
   std::vector<std::string> remarks;
@@ -167,7 +190,9 @@ Result<ExitCode> run_ls(const std::string& text, Console& console) {
   std::vector<Flags> flags;
   for (const AttemptState& attempt : attempts) {
     const bool is_best = best && attempt.committed() && attempt.manifest->point == *best;
-    flags.push_back({.place = place_of(run.listing, attempt, newest), .best = is_best});
+    flags.push_back({.place = place_of(run.listing, attempt, newest),
+                     .best = is_best,
+                     .node_files = files_on_node(run, attempt)});
   }
   if (!console.json) {
     print_table(console, attempts, flags);
@@ -191,7 +216,8 @@ Command add_ls(Program& program) {
   verb.footer(
       "--json: {run: {path, id}, checkpoints: [{step, attempt, directory, state, flag, fault?,\n"
       "  generation, save, bytes, world_size, time_micros, best, metrics, tags,\n"
-      "  non_finite?, diverged?: [{tensor, ranks}]}]}");
+      "  non_finite?, diverged?: [{tensor, ranks}], in_doubt?, deciding_node?: digits | null,\n"
+      "  files?, files_here?}]}: the last two if other files are on other nodes");
   return {verb, [run](Console& console) { return run_ls(*run, console); }};
 }
 

@@ -13,6 +13,7 @@
 #include "cli/run_ref.h"
 #include "inspect/checkup.h"
 #include "inspect/last_readings.h"
+#include "manifest/node_files.h"
 #include "restore/device_reader.h"
 
 namespace deepfreeze {
@@ -35,7 +36,11 @@ Result<Findings> check_run(const OpenedRun& run, const RunRef& ref, const CheckS
   if (!ref.at) check_records(run.listing, findings);
   for (const AttemptState& attempt : run.listing.attempts) {
     if (step && attempt.name.step != *step) continue;
-    DF_TRY(const Verdict verdict, check_attempt(*run.vfs, attempt, settings, watch, findings));
+    CheckSettings own = settings;
+    // A single step must be whole.
+    own.is_of_several_nodes =
+        !ref.at && attempt.committed() && is_of_several_nodes(run.listing, *attempt.manifest);
+    DF_TRY(const Verdict verdict, check_attempt(*run.vfs, attempt, own, watch, findings));
     readings.emplace_back(attempt.name, verdict);
   }
   if (step && findings.attempts.empty()) {

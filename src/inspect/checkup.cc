@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/try.h"
+#include "manifest/in_doubt.h"
+#include "manifest/node_files.h"
 #include "manifest/run_survey.h"
 
 namespace deepfreeze {
@@ -17,16 +19,27 @@ Result<std::vector<Fault>> verify_watched(Vfs& vfs, const Manifest& manifest,
   const std::string label = fmt::format("{} step {}", settings.verb, manifest.point.step);
   return verify_attempt(vfs, manifest,
                         {.check_tree = settings.deep,
+                         .one_node_only = settings.is_of_several_nodes,
                          .thread_count = settings.thread_count,
                          .on_progress = watch(label, stored_bytes(manifest))});
 }
 
+Result<NodeFiles> files_to_read(Vfs& vfs, const Manifest& manifest, bool is_of_several_nodes) {
+  if (!is_of_several_nodes) return NodeFiles{.manifest = manifest};
+  auto own = list_node_files(vfs, manifest);
+  if (own || own.error().code() != ErrorCode::kNotFound) return own;
+  return fail(ErrorCode::kGone, own.error().message());
+}
+
 // Fills in the facts about a committed attempt. kGone: it was removed meanwhile.
-Status read_committed(Vfs& vfs, const Manifest& manifest, const CheckSettings& settings,
+Status read_committed(Vfs& vfs, const Manifest& manifest, CheckSettings settings,
                       const Watch& watch, Finding& finding) {
   finding.point = manifest.point;
-  finding.bytes = stored_bytes(manifest);
-  DF_TRY(finding.faults, verify_watched(vfs, manifest, settings, watch));
+  DF_TRY(const NodeFiles own, files_to_read(vfs, manifest, settings.is_of_several_nodes));
+  settings.is_of_several_nodes = own.elsewhere > 0;
+  finding.files_elsewhere = own.elsewhere;
+  finding.bytes = stored_bytes(own.manifest);
+  DF_TRY(finding.faults, verify_watched(vfs, own.manifest, settings, watch));
   if (!settings.deep) return {};
   auto unlisted = unlisted_names(vfs, manifest);
   if (unlisted) {
@@ -55,6 +68,11 @@ std::size_t Findings::bad_count() const {
 Result<Verdict> check_attempt(Vfs& vfs, const AttemptState& attempt, const CheckSettings& settings,
                               const Watch& watch, Findings& findings) {
   Finding finding{.directory = attempt_dir_name(attempt.name), .point = {}};
+  if (attempt.doubt) {
+    findings.notes.push_back(finding.directory + ": " + describe(*attempt.doubt) +
+                             "; deepfreeze doctor says what to do");
+    return Verdict::kNothing;
+  }
   if (attempt.undecided()) {
     findings.notes.push_back(finding.directory + ": no outcome yet; half-written or in progress");
     return Verdict::kNothing;
@@ -68,6 +86,11 @@ Result<Verdict> check_attempt(Vfs& vfs, const AttemptState& attempt, const Check
       return Verdict::kNothing;
     }
     if (!read) return std::unexpected(read.error().within(finding.directory));
+    if (finding.files_elsewhere > 0) {
+      findings.notes.push_back(
+          fmt::format("{}: {} of {} files are on other nodes, and were not read", finding.directory,
+                      finding.files_elsewhere, attempt.manifest->files.size()));
+    }
   } else {
     return Verdict::kNothing;  // aborted: it promises nothing
   }

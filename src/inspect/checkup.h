@@ -17,6 +17,7 @@ struct Finding {
   std::string directory;
   std::optional<Point> point;
   std::uint64_t bytes = 0;
+  std::size_t files_elsewhere = 0;  // on other nodes: they were not read
   std::vector<Fault> faults;
   std::vector<std::string> unlisted;  // --deep: names that its manifest does not list
 };
@@ -32,6 +33,8 @@ struct Findings {
 
 struct CheckSettings {
   bool deep = false;  // state trees and unlisted files too
+  bool is_of_several_nodes =
+      false;  // other nodes may have files of the attempt: missing ones are no fault
   std::size_t thread_count = kReadThreads;
   std::string_view verb = "verify";  // for the progress bar
 };

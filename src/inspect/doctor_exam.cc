@@ -7,6 +7,7 @@
 
 #include "inspect/doctor_words.h"
 #include "inspect/text.h"
+#include "manifest/node_files.h"
 #include "restore/repair_manifest.h"
 
 namespace deepfreeze {
@@ -16,7 +17,9 @@ namespace {
 std::string repair_outlook(const OpenedRun& run, const AttemptName& name) {
   const auto plan = plan_repair(*run.vfs, run.listing, name);
   if (plan) return std::string(words_for(OddityKind::kManifestDamaged).remedy);
-  return "it can't be repaired: " + plan.error().message();
+  const std::string_view copy =
+      run.listing.node ? "; the directories of the other nodes have the same manifest" : "";
+  return fmt::format("it can't be repaired: {}{}", plan.error().message(), copy);
 }
 
 Complaint complaint_of(const OpenedRun& run, const Oddity& oddity) {
@@ -29,19 +32,35 @@ Complaint complaint_of(const OpenedRun& run, const Oddity& oddity) {
 }
 
 Result<std::vector<Fault>> faults_of(const OpenedRun& run, const Manifest& manifest,
-                                     const ExamSettings& settings, const Watch& watch) {
-  if (!settings.read_all) return verify_headers(*run.vfs, manifest);
+                                     bool one_node_only, const ExamSettings& settings,
+                                     const Watch& watch) {
+  if (!settings.read_all) return verify_headers(*run.vfs, manifest, one_node_only);
   const std::string label = fmt::format("verify step {}", manifest.point.step);
   return verify_attempt(*run.vfs, manifest,
                         {.check_tree = true,
+                         .one_node_only = one_node_only,
                          .thread_count = kReadThreads,
                          .on_progress = watch(label, stored_bytes(manifest))});
+}
+
+// All of it if the checkpoint is this directory's alone; if its own can't be listed, its files are
+// missed.
+NodeFiles node_files_here(const OpenedRun& run, const Manifest& manifest) {
+  if (is_of_several_nodes(run.listing, manifest)) {
+    if (auto own = list_node_files(*run.vfs, manifest)) return std::move(*own);
+  }
+  return {.manifest = manifest};
 }
 
 void add_faults(const OpenedRun& run, const AttemptState& attempt, const ExamSettings& settings,
                 const Watch& watch, std::vector<Complaint>& complaints) {
   const std::string directory = attempt_dir_name(attempt.name);
-  const auto faults = faults_of(run, *attempt.manifest, settings, watch);
+  const NodeFiles own = node_files_here(run, *attempt.manifest);
+  if (own.elsewhere > 0) {
+    complaints.push_back(
+        complaint_of(words_for_files_elsewhere(), directory, files_here(own, *attempt.manifest)));
+  }
+  const auto faults = faults_of(run, own.manifest, own.elsewhere > 0, settings, watch);
   if (!faults && faults.error().code() == ErrorCode::kGone) return;  // deleted meanwhile
   if (!faults) {
     complaints.push_back(

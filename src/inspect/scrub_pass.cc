@@ -8,6 +8,7 @@
 
 #include "base/try.h"
 #include "inspect/text.h"
+#include "manifest/node_files.h"
 #include "restore/device_reader.h"
 
 namespace deepfreeze {
@@ -21,6 +22,7 @@ struct Turn {
   AttemptName name;
   std::int64_t last_micros = kNever;
   std::size_t place = 0;  // among those of one time
+  bool is_of_several_nodes = false;
 };
 
 bool is_checkpoint(const AttemptState& attempt) {
@@ -77,7 +79,12 @@ Status add_turns(ScrubbedRun& run, RateLimit& limit, std::vector<Turn>& turns) {
   recall(run, *device.reader, listing);
   for (const AttemptState& attempt : listing.attempts) {
     if (!is_checkpoint(attempt)) continue;
-    turns.push_back({&run, attempt.name, last_time(run, attempt), turns.size()});
+    turns.push_back({.run = &run,
+                     .name = attempt.name,
+                     .last_micros = last_time(run, attempt),
+                     .place = turns.size(),
+                     .is_of_several_nodes =
+                         attempt.committed() && is_of_several_nodes(listing, *attempt.manifest)});
   }
   note_cache(run, *device.reader);
   return {};
@@ -108,7 +115,9 @@ void remember(ScrubbedRun& run, Vfs& vfs, const AttemptName& name, Verdict verdi
 }
 
 // As it is now: it may have been deleted since the runs were listed.
-Result<Verdict> check_now(ScrubbedRun& run, Vfs& vfs, const AttemptName& name, const Watch& watch) {
+Result<Verdict> check_now(const Turn& turn, Vfs& vfs, const Watch& watch) {
+  ScrubbedRun& run = *turn.run;
+  const AttemptName& name = turn.name;
   auto manifest = read_manifest(vfs, name, run.run_id);
   AttemptState attempt{.name = name, .manifest = {}, .fault = {}};
   if (manifest) {
@@ -121,14 +130,17 @@ Result<Verdict> check_now(ScrubbedRun& run, Vfs& vfs, const AttemptName& name, c
   } else {
     attempt.fault = manifest.error();
   }
-  const CheckSettings settings{.deep = true, .thread_count = 1, .verb = "scrub"};
+  const CheckSettings settings{.deep = true,
+                               .is_of_several_nodes = turn.is_of_several_nodes,
+                               .thread_count = 1,
+                               .verb = "scrub"};
   return check_attempt(vfs, attempt, settings, watch, run.findings);
 }
 
 Result<Verdict> take(const Turn& turn, RateLimit& limit, const Watch& watch) {
   ScrubbedRun& run = *turn.run;
   DF_TRY(const auto device, open_device(run.path, limit));
-  const auto verdict = check_now(run, *device, turn.name, watch);
+  const auto verdict = check_now(turn, *device, watch);
   note_cache(run, *device);
   if (verdict) remember(run, *device, turn.name, *verdict);
   return verdict;

@@ -30,8 +30,9 @@ struct ReadTarget {
 class CudaDevices;
 
 struct ReadSettings {
-  bool verify = true;       // Snapshot::verify() always does
-  bool check_tree = false;  // verify_attempt() also decodes the state tree
+  bool verify = true;          // Snapshot::verify() always does
+  bool check_tree = false;     // verify_attempt() also decodes the state tree
+  bool one_node_only = false;  // verify_attempt(): the manifest lists one node's files alone
   std::size_t thread_count = 2;
   // The reading threads call it, never concurrently; the number never falls.
   std::function<void(std::uint64_t bytes_read)> on_progress;
@@ -142,6 +143,8 @@ class Snapshot {
 [[nodiscard]] Result<std::vector<Fault>> verify_attempt(Vfs& vfs, const Manifest& manifest,
                                                         const ReadSettings& settings);
 // Checks without reading the data: sizes, headers, and faults that only all headers together show.
-[[nodiscard]] Result<std::vector<Fault>> verify_headers(Vfs& vfs, const Manifest& manifest);
+// These are left out if `one_node_only`.
+[[nodiscard]] Result<std::vector<Fault>> verify_headers(Vfs& vfs, const Manifest& manifest,
+                                                        bool one_node_only = false);
 
 }  // namespace deepfreeze

@@ -161,13 +161,13 @@ Result<std::vector<Fault>> verify_attempt(Vfs& vfs, const Manifest& manifest,
   DF_TRY(OpenedFiles opened, open_files(vfs, manifest));
   DF_TRY(std::vector<Fault> faults, verify_files(vfs, manifest, opened.files, settings));
   faults.insert(faults.begin(), opened.faults.begin(), opened.faults.end());
-  if (!faults.empty()) return faults;
+  if (!faults.empty() || settings.one_node_only) return faults;
   return verify_whole(vfs, manifest, settings);
 }
 
-Result<std::vector<Fault>> verify_headers(Vfs& vfs, const Manifest& manifest) {
+Result<std::vector<Fault>> verify_headers(Vfs& vfs, const Manifest& manifest, bool one_node_only) {
   DF_TRY(OpenedFiles opened, open_files(vfs, manifest));
-  if (!opened.faults.empty()) return std::move(opened.faults);
+  if (!opened.faults.empty() || one_node_only) return std::move(opened.faults);
   return verify_whole(vfs, manifest, {});
 }
 
