@@ -173,6 +173,16 @@ Broken check_aborted(const Found& found) {
   return {};
 }
 
+Broken check_in_doubt(const Found& found) {
+  for (const AttemptName& name : found.promises.in_doubt) {
+    const AttemptState* attempt = find_attempt(found.listing, name);
+    if (attempt == nullptr || contains(found.promises.answered, name)) continue;
+    if (attempt->undecided() && (attempt->doubt || !attempt->has_sealed)) continue;
+    return "doubt: " + attempt_dir_name(name) + " has an outcome, or could get one here";
+  }
+  return {};
+}
+
 Result<RunListing> live_on(SimDisk& disk) {
   DF_TRY(const RunRecord run, create_or_open_run(disk, {}));
   DF_TRY(const RunListing before, read_run(disk));
@@ -206,6 +216,7 @@ std::optional<std::string> broken_invariant(SimDisk& disk, const Promises& promi
   if (auto broken = check_data(disk)) return broken;
   if (auto broken = check_sealed(found)) return broken;
   if (auto broken = check_removed(found)) return broken;
+  if (auto broken = check_in_doubt(found)) return broken;
   return check_aborted(found);
 }
 

@@ -17,6 +17,7 @@ namespace deepfreeze {
 //  data      a header that verifies, sealed or not, has data that verifies
 //  sealed    a part that was sealed is there and verifies, unless its removal began
 //  removed   a removed attempt is gone; one that is being removed can't pass for undecided
+//  doubt     an attempt that another directory decides has no outcome before its answer came
 //  aborted   an aborted attempt is never committed or undecided again
 [[nodiscard]] std::optional<std::string> broken_invariant(SimDisk& disk, const Promises& promises);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
@@ -14,6 +15,8 @@
 #include "manifest/claims.h"
 #include "manifest/commit.h"
 #include "manifest/history.h"
+#include "manifest/in_doubt.h"
+#include "manifest/record_file.h"
 #include "manifest/retention.h"
 #include "pipeline/write_engine.h"
 
@@ -102,6 +105,15 @@ Status write_files_by_engine(Vfs& vfs, std::span<const OwnFile> files) {
       [&](std::size_t file) -> Result<std::vector<std::byte>> { return files[file].header.bytes; });
 }
 
+constexpr std::uint64_t kOtherNode = 0xa1;
+
+// The manifest of the directory that decides, which has the same file here.
+Result<Manifest> decided_elsewhere(const Identity& identity, Outcome outcome) {
+  if (outcome == Outcome::kAborted) return aborted_outcome(identity);
+  SimDisk other;
+  return save_attempt(other, identity);
+}
+
 Status ordinary(RunLife& life) {
   DF_TRY_VOID(life.open());
   DF_TRY_VOID(life.claim());
@@ -177,6 +189,25 @@ Status rolled_back(RunLife& life) {
   return life.collect(2);
 }
 
+// After a job on this node alone, one on two nodes leaves two attempts in doubt. Its next job finds
+// out that one was committed, and leaves a third one, which stays.
+Status decided_by_another_node(RunLife& life) {
+  life.become_a_node();
+  DF_TRY_VOID(life.open());
+  DF_TRY_VOID(life.claim());
+  DF_TRY_VOID(life.save(1));
+  DF_TRY_VOID(life.claim_for_another_node());
+  DF_TRY_VOID(life.seal_in_doubt(2));
+  DF_TRY_VOID(life.seal_in_doubt(3));
+  DF_TRY_VOID(life.claim_for_another_node());
+  DF_TRY_VOID(life.abort_undecided_attempts());
+  DF_TRY_VOID(life.take_answers(std::array{Outcome::kCommitted, Outcome::kAborted}));
+  DF_TRY_VOID(life.seal_in_doubt(4));
+  DF_TRY_VOID(life.claim_for_another_node());
+  DF_TRY_VOID(life.abort_undecided_attempts());
+  return life.collect(1);
+}
+
 Status bad_run_file(RunLife& life) {
   DF_TRY_VOID(life.open());
   DF_TRY_VOID(life.claim());
@@ -233,7 +264,9 @@ Status RunLife::abort_undecided_attempts() {
   DF_TRY(const RunListing listing, read_run(disk_));
   DF_TRY_VOID(abort_undecided(disk_, listing, generation_));
   for (const AttemptState& attempt : listing.attempts) {
-    if (attempt.undecided()) promises_.aborted.push_back(attempt.name);
+    const bool is_in_doubt =
+        std::ranges::find(promises_.in_doubt, attempt.name) != promises_.in_doubt.end();
+    if (attempt.undecided() && !is_in_doubt) promises_.aborted.push_back(attempt.name);
   }
   return {};
 }
@@ -297,6 +330,65 @@ Status RunLife::seal_only(std::uint64_t step) {
   return write(identity);
 }
 
+void RunLife::become_a_node() {
+  disk_.plant(kNodeFile, encode_node({.node = 0xb2, .host = "host1"}));
+}
+
+// C1 and C2 of decision 0026, as the leader of this node does them.
+Status RunLife::claim_for_another_node() {
+  begin_phase("claim");
+  generation_ = 0;
+  DF_TRY(const RunListing listing, read_run(disk_));
+  GenerationRecord record{.run_id = run_id_, .generation = highest_generation(listing) + 1};
+  const auto committed = newest_first(listing);
+  if (!committed.empty()) record.resumed_from = committed.front().point;
+  record.node = kOtherNode;
+  constexpr RecordFailPoints kPoints = {"claim.written", "claim.renamed", "claim.synced"};
+  DF_TRY_VOID(place_record(disk_,
+                           {.directory = "",
+                            .name = generation_file_name(record.generation),
+                            .text = encode_generation(record)},
+                           kPoints));
+  DF_TRY_VOID(settle_record(disk_, "", kPoints));
+  generation_ = record.generation;
+  promise_run();
+  promises_.claims.push_back(record);
+  return {};
+}
+
+Status RunLife::seal_in_doubt(std::uint64_t step) {
+  begin_phase("seal in doubt");
+  const Identity identity = next_identity(step);
+  DF_TRY_VOID(begin_attempt(disk_, name_of(identity)));
+  promises_.in_doubt.push_back(name_of(identity));
+  return write(identity);
+}
+
+Status RunLife::take_answers(std::span<const Outcome> answers) {
+  begin_phase("take answers");
+  DF_TRY(const RunListing listing, read_run(disk_));
+  const std::vector<Question> asked = questions(listing);
+  if (asked.size() != answers.size()) {
+    return fail(ErrorCode::kInternal, std::string(kScenarioIsOver) + "an attempt was not read");
+  }
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const Identity& identity = asked[i].identity;
+    DF_TRY(const Manifest manifest, decided_elsewhere(identity, answers[i]));
+    promises_.answered.push_back(name_of(identity));
+    DF_TRY_VOID(place_answer(disk_, asked[i], encode_manifest(manifest)));
+    if (answers[i] == Outcome::kCommitted) {
+      promises_.committed.push_back(manifest.point);
+      continue;
+    }
+    promises_.aborted.push_back(name_of(identity));
+    begin_phase("collect");
+    promises_.removing.push_back(name_of(identity));
+    DF_TRY_VOID(remove_attempt(disk_, name_of(identity)));
+    promises_.removed.push_back(name_of(identity));
+  }
+  return {};
+}
+
 Status RunLife::write(const Identity& identity) {
   DF_TRY_VOID(write_and_seal(disk_, identity, write_part_by_engine));
   promises_.sealed.push_back(identity);
@@ -358,6 +450,7 @@ const std::vector<Scenario>& scenarios() {
       {"killed before the best was synced", killed_before_the_best_was_synced},
       {"rolled back", rolled_back},
       {"bad run file", bad_run_file},
+      {"decided by another node", decided_by_another_node},
   };
   return kScenarios;
 }

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +27,8 @@ struct Promises {
   std::vector<Identity> sealed;
   std::vector<Point> committed;
   std::vector<AttemptName> aborted;
+  std::vector<AttemptName> in_doubt;  // sealed here, and decided by another directory
+  std::vector<AttemptName> answered;  // not promised: an answer may have been placed
   std::vector<AttemptName> removing;  // not promised: their removal has begun
   std::vector<AttemptName> removed;
   bool keeps_best = false;           // by "loss", the smallest
@@ -50,6 +53,12 @@ class RunLife {
   [[nodiscard]] Status save_of_several_files(std::uint64_t step);
   [[nodiscard]] Status save_killed_at(std::uint64_t step, std::string_view fail_point);
   [[nodiscard]] Status seal_only(std::uint64_t step);
+  // A near directory of a node from now on; the claims name the other node, which decides.
+  void become_a_node();
+  [[nodiscard]] Status claim_for_another_node();
+  [[nodiscard]] Status seal_in_doubt(std::uint64_t step);
+  // The answers for all that is in doubt, oldest first; an attempt that is aborted is removed.
+  [[nodiscard]] Status take_answers(std::span<const Outcome> answers);
   [[nodiscard]] Status collect(std::size_t keep_last);
   [[nodiscard]] Status collect_but_best();  // and but the newest
   [[nodiscard]] Status collect_killed_at(std::size_t keep_last, std::string_view fail_point);
