@@ -152,6 +152,11 @@ Status Endpoint::send(std::uint32_t rank, const LinkMessage& message) {
   return {};
 }
 
+LinkUnsent Endpoint::unsent(std::uint32_t rank) const {
+  if (!check_owner()) return {};
+  return impl_->mailbox.unsent(rank);
+}
+
 Result<LinkEvent> Endpoint::receive(std::chrono::milliseconds timeout) {
   DF_TRY_VOID(check_owner());
   DF_TRY(Mailbox::Taken taken, impl_->mailbox.take(timeout));

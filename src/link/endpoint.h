@@ -47,6 +47,8 @@ class Endpoint {
   // For the peer's receive(). kNotFound: there is no link now, and why; kBusy: it has not taken
   // earlier messages; kCancelled: after close(). No hello, no ping, no error of number 0.
   [[nodiscard]] Status send(std::uint32_t rank, const LinkMessage& message);
+  // How much of that has not gone out yet: for a sender with bounds of its own.
+  [[nodiscard]] LinkUnsent unsent(std::uint32_t rank) const;
   // kTimeout; kCancelled once the endpoint is closed.
   [[nodiscard]] Result<LinkEvent> receive(std::chrono::milliseconds timeout);
   [[nodiscard]] std::vector<LinkState> states() const;  // by rank

@@ -37,7 +37,7 @@ TEST_F(EndpointTest, LongMessagesArriveWholeAndInOrder) {
   const auto listening = zero.start({one.awaited()});
   const auto dialing = one.start({zero.dialed()});
   ASSERT_TRUE(await_up(*dialing, 0));
-  const std::string most(kLinkMessageBytesMax - 16, 'm');
+  const std::string most(kLinkMessageBytesMax - 24, 'm');
   ASSERT_TRUE(dialing->send(0, bytes_message(1, most)));
   ASSERT_TRUE(dialing->send(0, bytes_message(2, std::string(3 << 20, 'x'))));
   ASSERT_TRUE(dialing->send(0, bytes_message(3, "")));

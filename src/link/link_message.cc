@@ -123,9 +123,12 @@ bool take(MessageReader& from, LinkRead& read) {
   return true;
 }
 
-void put(MessageWriter& to, const LinkBytes& bytes) { to.number(bytes.number).text(bytes.bytes); }
+void put(MessageWriter& to, const LinkBytes& bytes) {
+  to.number(bytes.number).number(bytes.file_bytes).text(bytes.bytes);
+}
 bool take(MessageReader& from, LinkBytes& bytes) {
   bytes.number = from.number<std::uint64_t>();
+  bytes.file_bytes = from.number<std::uint64_t>();
   bytes.bytes = from.text();
   return true;
 }

@@ -76,6 +76,7 @@ struct LinkRead {
 };
 struct LinkBytes {
   std::uint64_t number = 0;
+  std::uint64_t file_bytes = 0;  // of the whole file, so that a range of no bytes asks for it
   std::string bytes;
 };
 // The answer to a read that failed. In place of a hello: the reason why there will be no link.

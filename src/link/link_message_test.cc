@@ -20,7 +20,7 @@ std::vector<LinkMessage> samples() {
           LinkUnknown{.attempt = kAttempt},
           LinkGone{.attempt = kAttempt},
           LinkRead{.number = 3, .attempt = kAttempt, .file = "f", .offset = 1 << 20, .size = 4},
-          LinkBytes{.number = 3, .bytes = "abcd"},
+          LinkBytes{.number = 3, .file_bytes = 9, .bytes = "abcd"},
           LinkError{.number = 3, .error = Error(ErrorCode::kGone, "deleted")},
           LinkPing{}};
 }
@@ -47,6 +47,10 @@ TEST(LinkMessage, HasItsMembers) {
   EXPECT_EQ(range.file, "f");
   EXPECT_EQ(range.offset, 1U << 20);
   EXPECT_EQ(range.size, 4U);
+  const auto bytes = decode(*encode(samples()[9]));
+  EXPECT_EQ(std::get<LinkBytes>(*bytes).number, 3U);
+  EXPECT_EQ(std::get<LinkBytes>(*bytes).file_bytes, 9U);
+  EXPECT_EQ(std::get<LinkBytes>(*bytes).bytes, "abcd");
   const auto sealed = decode(*encode(samples()[2]));
   EXPECT_EQ(std::get<LinkSealed>(*sealed).files,
             (std::vector<LinkSealed::File>{{"a", 1}, {"b", 0xffffffff}}));
@@ -106,7 +110,7 @@ TEST(LinkMessage, WithANameThatNoFileCanHaveIsNotWritten) {
 }
 
 TEST(LinkMessage, WithMoreBytesThanALinkCarriesIsNotWritten) {
-  LinkBytes message{.bytes = std::string(kLinkMessageBytesMax - 16, 'x')};
+  LinkBytes message{.bytes = std::string(kLinkMessageBytesMax - 24, 'x')};
   EXPECT_TRUE(encode(message));
   message.bytes += 'x';
   EXPECT_EQ(code_of(encode(message)), ErrorCode::kInvalidArgument);

@@ -61,6 +61,16 @@ Status Mailbox::check_post(std::uint32_t rank, std::size_t bytes) const {
   return {};
 }
 
+LinkUnsent Mailbox::unsent(std::uint32_t rank) const {
+  const std::lock_guard lock(mutex_);
+  LinkUnsent unsent;
+  for (const auto& [other, box] : boxes_) {
+    unsent.of_all += box.outbox_bytes;
+    if (other == rank) unsent.of_rank = box.outbox_bytes;
+  }
+  return unsent;
+}
+
 Result<Mailbox::Taken> Mailbox::take(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   arrived_.wait_for(lock, timeout, [this] { return end_ || !inbox_.empty(); });

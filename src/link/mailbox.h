@@ -47,6 +47,12 @@ struct LinkRefusals {
   std::optional<Error> last = {};
 };
 
+// Bytes that post() took and that no connection has given to the kernel yet.
+struct LinkUnsent {
+  std::size_t of_rank = 0;
+  std::size_t of_all = 0;
+};
+
 class Mailbox {
  public:
   explicit Mailbox(std::span<const std::uint32_t> ranks);
@@ -56,6 +62,7 @@ class Mailbox {
   [[nodiscard]] Status post(std::uint32_t rank, std::string frames);
   // Whether post() would take a message of so many bytes now.
   [[nodiscard]] Status may_post(std::uint32_t rank, std::size_t bytes) const;
+  [[nodiscard]] LinkUnsent unsent(std::uint32_t rank) const;
   struct Taken {
     LinkEvent event;
     bool makes_room = false;  // the thread may read that link again

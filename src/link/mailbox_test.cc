@@ -52,6 +52,11 @@ TEST(Mailbox, BoundsBytesThatALinkHasNotSent) {
   EXPECT_TRUE(mailbox.post(3, most + "x")) << "a message alone may be longer";
   EXPECT_EQ(code_of(mailbox.post(3, "y")), ErrorCode::kBusy);
   EXPECT_EQ(code_of(mailbox.may_post(3, 1)), ErrorCode::kBusy);
+  mailbox.note_up(5);
+  EXPECT_TRUE(mailbox.post(5, "other"));
+  EXPECT_EQ(mailbox.unsent(3).of_rank, kOutboxBytesMax + 1);
+  EXPECT_EQ(mailbox.unsent(3).of_all, kOutboxBytesMax + 6);
+  EXPECT_EQ(mailbox.unsent(5).of_rank, 5U);
   std::array<Mailbox::Traffic, 1> link = {{{.rank = 3, .unsent_bytes = 0}}};
   std::ignore = mailbox.exchange(link);
   EXPECT_EQ(link[0].outgoing.size(), 1U);

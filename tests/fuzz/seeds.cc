@@ -191,7 +191,7 @@ Inputs link_frames() {
       LinkUnknown{.attempt = attempt},
       LinkGone{.attempt = attempt},
       LinkRead{.number = 1, .attempt = attempt, .file = "f", .offset = 2, .size = 3},
-      LinkBytes{.number = 1, .bytes = "abc"},
+      LinkBytes{.number = 1, .file_bytes = 4, .bytes = "abc"},
       LinkError{.number = 1, .error = error},
       LinkPing{}};
   Inputs inputs;
