@@ -48,6 +48,12 @@ Status check(const ReadPlan& plan) {
   return {};
 }
 
+// Not if the file was deleted on its node meanwhile, or reading was given up: other blocks would
+// have the same error, and the bytes may be good.
+bool is_of_blocks(const Error& error) {
+  return error.code() != ErrorCode::kGone && error.code() != ErrorCode::kCancelled;
+}
+
 // The results of all threads so far.
 class Progress {
  public:
@@ -85,11 +91,11 @@ class RunReader {
   RunReader(const ReadPlan& plan, File& file, Progress& progress, std::span<std::byte> buffer)
       : plan_(plan), file_(file), progress_(progress), buffer_(buffer) {}
 
-  // An error is a device's.
+  // An error is a device's, or says that the file is gone.
   [[nodiscard]] Status read(const ReadRun& run) {
     run_ = run.source;
     good_.assign(ceil_div(run_.size(), kBlockBytes), false);
-    fill();
+    DF_TRY_VOID(fill());
     Status scattered;
     for (const ReadPiece& piece : run.pieces) {
       if (scattered) scattered = scatter(piece);
@@ -100,8 +106,8 @@ class RunReader {
   }
 
  private:
-  void fill();
-  void fill_block(std::uint64_t index);
+  [[nodiscard]] Status fill();
+  [[nodiscard]] Status fill_block(std::uint64_t index);
   [[nodiscard]] Result<std::uint64_t> read_extent(Extent wanted);
   void judge(std::uint64_t index, std::uint64_t bytes_there);
   [[nodiscard]] Status scatter(const ReadPiece& piece);
@@ -129,24 +135,31 @@ class RunReader {
 };
 
 // Reads the run in one call; if that fails, block by block, so that a bad sector costs one block.
-void RunReader::fill() {
+Status RunReader::fill() {
   const auto count = read_extent(run_);
+  if (!count && !is_of_blocks(count.error())) return std::unexpected(count.error());
   for (std::uint64_t i = 0; i < good_.size(); ++i) {
     if (!count) {
-      fill_block(i);
+      DF_TRY_VOID(fill_block(i));
       continue;
     }
     const std::uint64_t begin = extent_of(i).begin - run_.begin;
     judge(i, *count - std::min(begin, *count));
   }
   if (count) progress_.add_bytes(*count);
+  return {};
 }
 
-void RunReader::fill_block(std::uint64_t index) {
+Status RunReader::fill_block(std::uint64_t index) {
   const auto count = read_extent(extent_of(index));
-  if (!count) return progress_.add_bad(first_block() + index, count.error().message());
-  judge(index, *count);
-  progress_.add_bytes(*count);
+  if (!count && !is_of_blocks(count.error())) return std::unexpected(count.error());
+  if (count) {
+    judge(index, *count);
+    progress_.add_bytes(*count);
+  } else {
+    progress_.add_bad(first_block() + index, count.error().message());
+  }
+  return {};
 }
 
 // Reads whole pages, as direct access requires; bytes after the extent are not counted.

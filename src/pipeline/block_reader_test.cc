@@ -246,30 +246,33 @@ TEST(ReadBlocks, ProgressGrowsToTheBytesRead) {
 // A device on which one sector can't be read.
 class BadSectorFile final : public PassingFile {
  public:
-  BadSectorFile(std::unique_ptr<File> file, std::uint64_t bad)
-      : PassingFile(std::move(file)), bad_(bad) {}
+  BadSectorFile(std::unique_ptr<File> file, std::uint64_t bad, ErrorCode code)
+      : PassingFile(std::move(file)), bad_(bad), code_(code) {}
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
     if (offset <= bad_ && bad_ < offset + into.size()) {
-      return std::unexpected(Error(ErrorCode::kIo, "read: Input/output error", EIO));
+      return std::unexpected(Error(code_, "read: Input/output error", EIO));
     }
     return file_->read_at(offset, into);
   }
 
  private:
   const std::uint64_t bad_;
+  const ErrorCode code_;
 };
 
 class BadSectorVfs final : public PassingVfs {
  public:
-  BadSectorVfs(SimDisk& disk, std::uint64_t bad) : PassingVfs(disk), bad_(bad) {}
+  BadSectorVfs(SimDisk& disk, std::uint64_t bad, ErrorCode code = ErrorCode::kIo)
+      : PassingVfs(disk), bad_(bad), code_(code) {}
   Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
     auto file = disk_.open_read(name, access);
     if (!file) return file;
-    return std::make_unique<BadSectorFile>(std::move(*file), bad_);
+    return std::make_unique<BadSectorFile>(std::move(*file), bad_, code_);
   }
 
  private:
   const std::uint64_t bad_;
+  const ErrorCode code_;
 };
 
 TEST(ReadBlocks, AnUnreadableSectorCostsItsBlockOnly) {
@@ -287,6 +290,20 @@ TEST(ReadBlocks, AnUnreadableSectorCostsItsBlockOnly) {
   EXPECT_TRUE(wanted.arrived(0, stored));
   EXPECT_TRUE(wanted.arrived(1, stored));
   EXPECT_EQ(outcome.bytes_read, stored.data.size() - kBlockBytes);
+}
+
+TEST(ReadBlocks, AnErrorThatSaysNothingOfABlockEndsTheRead) {
+  const Stored stored(6 * kBlockBytes + 10);
+  SimDisk disk;
+  disk.plant(kName, stored.file());
+  for (const ErrorCode code : {ErrorCode::kGone, ErrorCode::kCancelled}) {
+    BadSectorVfs vfs(disk, kHeader + 4 * kBlockBytes + 512, code);
+    Wanted wanted;
+    wanted.add({0, stored.data.size()});
+    const auto outcome = read_blocks(vfs, wanted.plan(stored));
+    ASSERT_FALSE(outcome);
+    EXPECT_EQ(outcome.error().code(), code);
+  }
 }
 
 TEST(ReadBlocks, AMissingFileIsAnError) {
