@@ -55,7 +55,8 @@ RemoteAsk::RemoteAsk(RemoteAsks& asks, std::uint32_t rank, LinkRead read)
 RemoteAsk::~RemoteAsk() { asks_.forget(*this); }
 
 Result<LinkBytes> RemoteAsk::finish() {
-  for (int asks = 1;; ++asks) {
+  const bool is_sent = link_ != 0;  // only this thread sends, which sets it
+  for (int asks = is_sent ? 1 : 0;; ++asks) {
     if (auto answer = asks_.await_answer(*this)) return *std::move(answer);
     if (asks == kAsksMax) break;
     DF_TRY_VOID(asks_.await_link(*this));

@@ -242,6 +242,66 @@ TEST_F(RemoteAsksTest, AsksAgainIfOneConnectionTakesThePlaceOfAnother) {
   EXPECT_EQ(*got.get(), "good");
 }
 
+TEST_F(RemoteAsksTest, AnotherPeersLinkDoesNotMatter) {
+  PlayedPeers scene;
+  const auto peer = scene.peer(scene.one);
+  auto got = scene.begin();
+  answer_open(*peer, 4);
+  const LinkRead read = heard_read(*peer);
+  auto other = scene.peer(scene.two);
+  other.reset();
+  ASSERT_TRUE(await([&] { return !state_of(*scene.reading.endpoint, 2).is_up; }));
+  other = scene.peer(scene.two);
+  ASSERT_TRUE(peer->say_message(answered(read, "good")));
+  EXPECT_EQ(*got.get(), "good");
+}
+
+// The dispatcher tells of a loss a little later than it happens.
+TEST_F(RemoteAsksTest, ALossThatIsNotKnownYetIsNoError) {
+  Node zero(0);
+  Node one(1);
+  const auto endpoint = zero.start({one.awaited()});
+  auto peer = greeted(one, zero.address);
+  ASSERT_TRUE(await_up(*endpoint, 1));
+  RemoteAsks asks(*endpoint, kNever);
+  peer.reset();
+  ASSERT_TRUE(await([&] { return !state_of(*endpoint, 1).is_up; }));
+  RemoteAsk ask(asks, 1, {.attempt = kAttempt, .file = sealed_file()});
+  auto got = std::async(std::launch::async, [&] { return ask.finish(); });
+  const auto dispatcher = LinkDispatcher::start(*endpoint, {.answers = &asks}).value();
+  peer = greeted(one, zero.address);
+  ASSERT_TRUE(peer->say_message(opened(heard_read(*peer), 9)));
+  EXPECT_EQ(got.get()->file_bytes, 9U);
+}
+
+TEST_F(RemoteAsksTest, AnswersToAReadThatHasFailedAreDropped) {
+  PlayedPeers scene;
+  const auto peer = scene.peer(scene.one);
+  const std::string whole = some_bytes(kAsksInFlight * kRangeBytesMax);
+  auto got = scene.begin();
+  answer_open(*peer, whole.size());
+  std::vector<LinkRead> asked;
+  for (std::size_t i = 0; i < kAsksInFlight; ++i) asked.push_back(heard_read(*peer));
+  ASSERT_TRUE(peer->say_message(
+      LinkError{.number = asked[0].number, .error = Error(ErrorCode::kIo, "bad sector")}));
+  EXPECT_EQ(code_of(got.get()), ErrorCode::kIo);
+  for (const LinkRead& read : asked) ASSERT_TRUE(peer->say_message(answered(read, whole)));
+  auto again = scene.begin();
+  answer_open(*peer, 0);
+  EXPECT_EQ(*again.get(), "");
+}
+
+TEST_F(RemoteAsksTest, APeerThatIsWantedLateIsWaitedForAllTheSame) {
+  constexpr auto kLink = 2s;
+  PlayedPeers scene({.link = kLink, .answer = kLong});
+  const auto since = state_of(*scene.reading.endpoint, 1).since;
+  ASSERT_TRUE(await([&] { return Monotonic::now() > since + kLink; }));
+  auto got = scene.begin();
+  const auto peer = scene.peer(scene.one);
+  answer_open(*peer, 0);
+  EXPECT_EQ(*got.get(), "");
+}
+
 TEST_F(RemoteAsksTest, WaitsForALinkThatIsNotUpYet) {
   PlayedPeers scene;
   auto got = scene.begin();

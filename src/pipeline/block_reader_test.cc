@@ -246,11 +246,14 @@ TEST(ReadBlocks, ProgressGrowsToTheBytesRead) {
 // A device on which one sector can't be read.
 class BadSectorFile final : public PassingFile {
  public:
-  BadSectorFile(std::unique_ptr<File> file, std::uint64_t bad, ErrorCode code)
-      : PassingFile(std::move(file)), bad_(bad), code_(code) {}
+  // `code` is that of the second read of it and all later ones, or of all.
+  BadSectorFile(std::unique_ptr<File> file, std::uint64_t bad, ErrorCode code, bool is_first)
+      : PassingFile(std::move(file)), bad_(bad), code_(code), has_failed_(is_first) {}
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
     if (offset <= bad_ && bad_ < offset + into.size()) {
-      return std::unexpected(Error(code_, "read: Input/output error", EIO));
+      const ErrorCode code = has_failed_ ? code_ : ErrorCode::kIo;
+      has_failed_ = true;
+      return std::unexpected(Error(code, "read: Input/output error", EIO));
     }
     return file_->read_at(offset, into);
   }
@@ -258,21 +261,24 @@ class BadSectorFile final : public PassingFile {
  private:
   const std::uint64_t bad_;
   const ErrorCode code_;
+  bool has_failed_;
 };
 
 class BadSectorVfs final : public PassingVfs {
  public:
-  BadSectorVfs(SimDisk& disk, std::uint64_t bad, ErrorCode code = ErrorCode::kIo)
-      : PassingVfs(disk), bad_(bad), code_(code) {}
+  BadSectorVfs(SimDisk& disk, std::uint64_t bad, ErrorCode code = ErrorCode::kIo,
+               bool is_first = false)
+      : PassingVfs(disk), bad_(bad), code_(code), is_first_(is_first) {}
   Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
     auto file = disk_.open_read(name, access);
     if (!file) return file;
-    return std::make_unique<BadSectorFile>(std::move(*file), bad_, code_);
+    return std::make_unique<BadSectorFile>(std::move(*file), bad_, code_, is_first_);
   }
 
  private:
   const std::uint64_t bad_;
   const ErrorCode code_;
+  const bool is_first_;
 };
 
 TEST(ReadBlocks, AnUnreadableSectorCostsItsBlockOnly) {
@@ -297,12 +303,14 @@ TEST(ReadBlocks, AnErrorThatSaysNothingOfABlockEndsTheRead) {
   SimDisk disk;
   disk.plant(kName, stored.file());
   for (const ErrorCode code : {ErrorCode::kGone, ErrorCode::kCancelled}) {
-    BadSectorVfs vfs(disk, kHeader + 4 * kBlockBytes + 512, code);
-    Wanted wanted;
-    wanted.add({0, stored.data.size()});
-    const auto outcome = read_blocks(vfs, wanted.plan(stored));
-    ASSERT_FALSE(outcome);
-    EXPECT_EQ(outcome.error().code(), code);
+    for (const bool is_first : {true, false}) {
+      BadSectorVfs vfs(disk, kHeader + 4 * kBlockBytes + 512, code, is_first);
+      Wanted wanted;
+      wanted.add({0, stored.data.size()});
+      const auto outcome = read_blocks(vfs, wanted.plan(stored));
+      ASSERT_FALSE(outcome);
+      EXPECT_EQ(outcome.error().code(), code);
+    }
   }
 }
 
