@@ -46,7 +46,7 @@ void FileServer::take(std::uint32_t rank, LinkMessage message) {
                                      fmt::format("{} reads wait already", kReadsWaitingMax))});
 }
 
-// A peer asks again over its new connection: what it asked for before comes first in the messages.
+// A peer asks again over its new connection, so that old reads are work for nothing.
 void FileServer::note(const LinkState& state) {
   const std::lock_guard lock(mutex_);
   waiting_.erase(state.rank);

@@ -21,7 +21,8 @@ class LinkTaker {
  public:
   virtual ~LinkTaker() = default;
   virtual void take(std::uint32_t rank, LinkMessage message) = 0;
-  // That link has come up or was lost. All messages of the connection before have been taken.
+  // That link has come up or was lost. A message of an earlier connection may still come, if its
+  // end and the next one's begin were told as one.
   virtual void note(const LinkState& state) = 0;
   // Nothing comes any more.
   virtual void end() = 0;

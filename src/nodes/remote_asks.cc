@@ -146,7 +146,7 @@ std::optional<Result<LinkBytes>> RemoteAsks::await_answer(RemoteAsk& ask) {
   const auto waits = [&ask] { return ask.state_ == RemoteAsk::State::kWaits; };
   ask.changed_.wait_until(lock, ask.deadline_, [&] { return !waits(); });
   if (waits()) {
-    peers_.at(ask.rank_).silent_until = Monotonic::now() + times_.answer;
+    peers_.at(ask.rank_).silent_until = Monotonic::now() + times_.pause;
     settle(ask, no_answer(ask.rank_, times_.answer));
   }
   return std::exchange(ask.answer_, std::nullopt);

@@ -24,9 +24,10 @@ inline constexpr int kAsksMax = 4;
 struct AskTimes {
   // A link that was lost longer ago, or is wanted for longer, is not waited for.
   std::chrono::milliseconds link{10'000};
-  // For an answer. A peer that lets it pass is not asked for as long again, unless it answers, or
-  // its link comes up anew.
   std::chrono::milliseconds answer{30'000};
+  // A peer that has let that pass is not asked for so long, unless it answers, or its link comes up
+  // anew.
+  std::chrono::milliseconds pause{30'000};
 };
 
 class RemoteAsks;
