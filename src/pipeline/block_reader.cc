@@ -137,7 +137,6 @@ class RunReader {
 // Reads the run in one call; if that fails, block by block, so that a bad sector costs one block.
 Status RunReader::fill() {
   const auto count = read_extent(run_);
-  if (!count && !is_of_blocks(count.error())) return std::unexpected(count.error());
   for (std::uint64_t i = 0; i < good_.size(); ++i) {
     if (!count) {
       DF_TRY_VOID(fill_block(i));
