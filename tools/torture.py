@@ -71,6 +71,13 @@ RUNS = (
         {"DEEPFREEZE_TIER_STATES": "1000000"},
     ),
     Run(
+        "nodes",
+        "jobs on two and three machines with disks of their own: deaths, power cuts, lost letters",
+        (f"{TESTS}/nodes/crash/nodes_crash_test", "--gtest_filter=*Random*"),
+        r"\d+ lives of jobs on several machines.*",
+        {"DEEPFREEZE_NODE_LIVES": "100000"},
+    ),
+    Run(
         "crash_asan",
         "power cuts and errors as above, under ASan and UBSan",
         ("build/asan/tests/crash/crash_test", "--gtest_filter=*Random*:*Error*"),

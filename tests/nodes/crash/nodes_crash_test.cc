@@ -1,0 +1,125 @@
+// Jobs on two and three machines with simulated disks: letters are lost, doubled and late,
+// processes die and machines lose power at any operation on a disk and at any letter, a job begins
+// while the processes of another live on. After each life the promises hold, and the next job
+// saves.
+//
+// DEEPFREEZE_NODE_LIVES says how many random lives there are in all; DEEPFREEZE_NODE_SEED replays
+// one.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "base/log.h"
+#include "nodes/crash/life.h"
+
+namespace deepfreeze::nodes_test {
+namespace {
+
+constexpr std::uint64_t kShards = 4;           // tests that run beside each other
+constexpr std::size_t kLives = DF_NODE_LIVES;  // fewer under a sanitizer
+constexpr std::size_t kStrikesMax = 3;
+constexpr std::size_t kEventsMax = 600;
+constexpr std::size_t kMutantLivesMax = 20'000;
+
+std::optional<std::uint64_t> number_from(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return std::nullopt;
+  return std::strtoull(text, nullptr, 10);
+}
+
+class NodesCrash : public testing::Test {
+ protected:
+  NodesCrash() {
+    set_log_sink([](std::string_view) {});
+  }
+  ~NodesCrash() override { set_log_sink({}); }
+};
+
+LifePlan random_plan(std::uint64_t seed, Mutant mutant = Mutant::kNone) {
+  std::mt19937_64 random(~seed);
+  LifePlan plan{.seed = seed, .machines = 2 + seed % 2, .strikes = {}, .mutant = mutant};
+  for (std::size_t count = random() % (kStrikesMax + 1); count > 0; --count) {
+    plan.strikes.push_back(
+        {.event = random() % kEventsMax, .blow = static_cast<Blow>(random() % 3)});
+  }
+  return plan;
+}
+
+// False if a promise was broken.
+bool lives_well(const LifePlan& plan, std::size_t* told = nullptr) {
+  Life life(plan);
+  const auto broken = life.live();
+  if (told != nullptr) *told += life.told();
+  if (!broken) return true;
+  ADD_FAILURE() << *broken << "\nDEEPFREEZE_NODE_SEED=" << plan.seed << "\n" << life.story();
+  return false;
+}
+
+class RandomNodes : public NodesCrash, public testing::WithParamInterface<std::uint64_t> {};
+
+TEST_P(RandomNodes, EveryPromiseHolds) {
+  if (const auto seed = number_from("DEEPFREEZE_NODE_SEED")) {
+    std::ignore = lives_well(random_plan(*seed));
+    return;
+  }
+  const std::size_t lives = number_from("DEEPFREEZE_NODE_LIVES").value_or(kLives) / kShards;
+  std::size_t told = 0;
+  for (std::size_t i = 0; i < lives && !HasFailure(); ++i) {
+    std::ignore = lives_well(random_plan(GetParam() + i * kShards), &told);
+  }
+  std::printf("%zu lives of jobs on several machines, %zu acknowledgements kept\n", lives, told);
+  EXPECT_GT(told, lives / 2);
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomNodes, testing::Range(std::uint64_t{1}, kShards + 1));
+
+// Every event of one job's save: an operation on a disk, a letter sent, a letter come.
+class EveryBlow : public NodesCrash, public testing::WithParamInterface<std::size_t> {};
+
+TEST_P(EveryBlow, AtEachEventKeepsEveryPromise) {
+  const LifePlan calm{.seed = 7, .machines = GetParam(), .strikes = {}, .is_random = false};
+  Life whole(calm);
+  ASSERT_EQ(whole.live(), std::nullopt) << whole.story();
+  for (std::size_t event = 0; event < whole.events(); ++event) {
+    for (const Blow blow : {Blow::kProcess, Blow::kAllProcesses, Blow::kPower}) {
+      LifePlan plan = calm;
+      plan.strikes = {{.event = event, .blow = blow}};
+      ASSERT_TRUE(lives_well(plan));
+    }
+  }
+  std::printf("%zu events, each with three blows\n", whole.events());
+}
+INSTANTIATE_TEST_SUITE_P(Machines, EveryBlow, testing::Values(2, 3));
+
+// Would the lives notice? Each step that is left out breaks a promise in one of them. The search
+// begins at a seed that lies close to such a life.
+struct MutantCase {
+  Mutant mutant;
+  std::uint64_t first_seed = 1;
+};
+
+class NodeMutant : public NodesCrash, public testing::WithParamInterface<MutantCase> {};
+
+TEST_P(NodeMutant, BreaksAPromise) {
+  const auto [mutant, usual] = GetParam();
+  const std::uint64_t first = number_from("DEEPFREEZE_NODE_SEED").value_or(usual);
+  for (std::uint64_t seed = first; seed < first + kMutantLivesMax; ++seed) {
+    Life life(random_plan(seed, mutant));
+    if (const auto broken = life.live()) {
+      std::printf("seed %zu, after %zu lives: %s\n", static_cast<std::size_t>(seed),
+                  static_cast<std::size_t>(seed - first + 1), broken->c_str());
+      return;
+    }
+  }
+  FAIL() << "no promise was broken in " << kMutantLivesMax << " lives";
+}
+INSTANTIATE_TEST_SUITE_P(Mutants, NodeMutant,
+                         testing::Values(MutantCase{Mutant::kNoLeaderSync, 10700},
+                                         MutantCase{Mutant::kFailedRankAborts, 1},
+                                         MutantCase{Mutant::kTimeoutAborts, 1},
+                                         MutantCase{Mutant::kAnswerBeforeSync, 15010},
+                                         MutantCase{Mutant::kOneRound, 6100},
+                                         MutantCase{Mutant::kAbortInDoubt, 1}));
+
+}  // namespace
+}  // namespace deepfreeze::nodes_test
