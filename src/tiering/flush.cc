@@ -2,10 +2,12 @@
 // its names, so that two flushers write the same.
 //
 //  1  The run's record and claims are there, by copy_history(): the caller has done it.
-//  2  Each file that is not there yet: blocks checked, whole, durable, named.
+//  2  Each file that is not there yet: blocks checked, whole, durable, named. Those of other nodes
+//     are theirs to bring.
 //  3  Settle the names: those of the files, those that another flusher gave and died over, and that
 //     of the attempt's directory.
-//  4  Nobody continues the run from the far tier; all files are still there.
+//  4  Nobody continues the run from the far tier; all files are still there. If some came from
+//     other nodes, their names are settled, too: their flusher may have died before it did.
 //  5  The manifest, without replacing; one that is there already must have the same bytes. Settle
 //     its name.
 //  6  The files and the nearer manifest are there still: a deletion may have come in between, and
@@ -89,9 +91,16 @@ bool is_deleted(Vfs& from, const Manifest& manifest) {
   return !record && record.error().code() == ErrorCode::kNotFound;
 }
 
-Status bring_files(Vfs& from, const Manifest& manifest, TierStore& to,
-                   const CopySettings& settings) {
+// Whether the file is another node's.
+bool is_elsewhere(Vfs& from, const Manifest& manifest, const ManifestFile& file) {
+  const auto own = from.open_read(path_in_run(manifest, file.name), Access::kBuffered);
+  return !own && own.error().code() == ErrorCode::kNotFound;
+}
+
+Status bring_files(Vfs& from, const Manifest& manifest, TierStore& to, const CopySettings& settings,
+                   FlushShare share) {
   for (const ManifestFile& file : manifest.files) {
+    if (share == FlushShare::kOfNode && is_elsewhere(from, manifest, file)) continue;
     DF_TRY_VOID(bring_file(from, manifest, file, to, settings));
     DF_FAIL_POINT("flush.file");
   }
@@ -101,11 +110,22 @@ Status bring_files(Vfs& from, const Manifest& manifest, TierStore& to,
   return {};
 }
 
+// Step 4, if other nodes bring files, too.
+Status await_others(Vfs& from, const Manifest& manifest, TierStore& to) {
+  const Status there = check_all_there(manifest, to.view());
+  if (there) return to.settle(directory_of(manifest));
+  if (there.error().code() != ErrorCode::kIncomplete) return there;
+  DF_TRY_VOID(read_own_manifest(from, manifest));  // else it was deleted
+  return fail(ErrorCode::kBusy,
+              "other nodes have not brought their files yet: " + there.error().message());
+}
+
 Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to, const CopySettings& settings,
-                   Vfs* near) {
+                   Vfs* near, FlushShare share) {
   DF_TRY(const std::string text, read_own_manifest(from, manifest));
-  DF_TRY_VOID(bring_files(from, manifest, to, settings));
+  DF_TRY_VOID(bring_files(from, manifest, to, settings, share));
   if (near != nullptr) DF_TRY_VOID(check_same_history(*near, to.view()));
+  if (share == FlushShare::kOfNode) DF_TRY_VOID(await_others(from, manifest, to));
   DF_TRY_VOID(check_all_there(manifest, to.view()));
   DF_TRY_VOID(read_own_manifest(from, manifest));
   DF_FAIL_POINT("flush.checked");
@@ -116,13 +136,15 @@ Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to, const Cop
 }
 
 // Nobody else completes or removes a copy that a flush has begun. A committed one stays, also if
-// another process committed it:
-// a deletion there goes by the tier's own rules.
-void remove_begun(const Manifest& manifest, TierStore& to) {
+// another process committed it: a deletion there goes by the tier's own rules. If other nodes have
+// a share, one process removes what was begun (flusher.h); but nobody leaves a manifest behind
+// whose files that process has removed meanwhile.
+void remove_begun(const Manifest& manifest, TierStore& to, FlushShare share) {
   const AttemptName name{manifest.point.step, manifest.point.attempt_id};
   const auto there = read_manifest(to.view(), name, manifest.run_id);
   if (there && check_all_there(manifest, to.view())) return;
-  if (!there && there.error().code() != ErrorCode::kNotFound) return;
+  if (!there && (share == FlushShare::kOfNode || there.error().code() != ErrorCode::kNotFound))
+    return;
   const Status removed = remove_attempt(to.view(), name);
   if (!removed) {
     log_warning(fmt::format("a copy of a deleted checkpoint stays in {}: {}",
@@ -133,15 +155,15 @@ void remove_begun(const Manifest& manifest, TierStore& to) {
 }  // namespace
 
 Status flush_attempt(Vfs& from, const Manifest& manifest, TierStore& to,
-                     const CopySettings& settings, Vfs* near) {
-  const Status flushed = flush_steps(from, manifest, to, settings, near);
+                     const CopySettings& settings, Vfs* near, FlushShare share) {
+  const Status flushed = flush_steps(from, manifest, to, settings, near, share);
   if (flushed) return {};
   const std::string what = fmt::format("flush step {} from {} to {}", manifest.point.step,
                                        from.path_of(""), to.view().path_of(""));
   if (!is_deleted(from, manifest) && flushed.error().code() != ErrorCode::kIncomplete) {
     return std::unexpected(flushed.error().within(what));
   }
-  remove_begun(manifest, to);
+  remove_begun(manifest, to, share);
   return fail(ErrorCode::kGone, what + ": it was deleted meanwhile");
 }
 

@@ -2,10 +2,16 @@
 // numbers the steps. Blocking; any thread.
 #pragma once
 
+#include <cstdint>
+
 #include "manifest/run_directory.h"
 #include "tiering/copy_file.h"
 
 namespace deepfreeze {
+
+// The files of an attempt that its nearest directory has: all, or those of one of the job's nodes,
+// whose others bring theirs (docs/decisions/0026).
+enum class FlushShare : std::uint8_t { kAll, kOfNode };
 
 // The attempt is committed on `to` once this returns success: every file is there, each block
 // verified on the way, and the manifest with the same bytes. Several processes may flush one
@@ -15,9 +21,11 @@ namespace deepfreeze {
 // one, whose process may have left this attempt behind. Null: somebody asks for this very attempt,
 // and it does not matter which process continues the run. kMismatch: `to` holds another run.
 // kCorrupt: the copy on `from` does not verify, or `to` has another outcome for the attempt. kGone:
-// it was deleted meanwhile, on either side; the copy that a flush has begun is then removed.
-// kCancelled: settings.stop.
+// it was deleted meanwhile, on either side; the copy that a flush has begun is then removed, unless
+// other nodes have a share in it. kBusy: all files of the node are there, durably, and some of
+// other nodes are not. kCancelled: settings.stop.
 [[nodiscard]] Status flush_attempt(Vfs& from, const Manifest& manifest, TierStore& to,
-                                   const CopySettings& settings, Vfs* near);
+                                   const CopySettings& settings, Vfs* near,
+                                   FlushShare share = FlushShare::kAll);
 
 }  // namespace deepfreeze

@@ -130,6 +130,9 @@ void Flusher::note_pass(std::size_t number, std::uint64_t wakes, const Status& d
       worker.has_work = worker.wakes != wakes;
     } else if (done.error().code() == ErrorCode::kGone) {  // the next look does without it
       worker.next_try = Monotonic::now() + kFlushPauseMin;
+    } else if (done.error().code() == ErrorCode::kBusy) {  // this node has done its share
+      worker.next_try = Monotonic::now() + std::min(worker.pause, kWatchPauseMax);
+      worker.pause = std::min(2 * worker.pause, kFlushPauseMax);
     } else if (done.error().code() != ErrorCode::kCancelled) {
       const bool is_over = is_final(done.error());
       is_news = !std::exchange(worker.is_told, true) || (is_over && !report.is_over);
@@ -386,8 +389,9 @@ Status Flusher::copy_from_nearest(const Round& round, const Manifest& manifest,
   for (std::size_t source = 0; source <= round.number; ++source) {
     if (!is_committed_in(*tiers[source].listing, name_of(manifest))) continue;
     Vfs& from = source == 0 ? *round.near : workers_[source - 1]->tier.store->view();
+    const FlushShare share = source == 0 ? settings_.share : FlushShare::kAll;
     const Status brought =
-        flush_attempt(from, manifest, *worker.tier.store, settings, round.near.get());
+        flush_attempt(from, manifest, *worker.tier.store, settings, round.near.get(), share);
     if (brought || is_final(brought.error()) || is_stopping()) return brought;
     last = brought.error();
     if (last->code() != ErrorCode::kCorrupt && last->code() != ErrorCode::kGone) passing = last;

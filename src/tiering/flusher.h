@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/rate_limit.h"
 #include "storage/vfs_tier_store.h"
+#include "tiering/flush.h"
 #include "tiering/flush_plan.h"
 
 namespace deepfreeze {
@@ -77,6 +78,10 @@ class Flusher {
     std::vector<FarTier> tiers = {};
     // False for a rank that does not commit: it copies and deletes nothing, and only looks.
     bool commits = true;
+    // The files that the first tier has of each attempt; and, if they are one node's, whether this
+    // process is the one that deletes on the other tiers for all nodes.
+    FlushShare share = FlushShare::kAll;
+    bool deletes_far = true;
     // The generation of this process's last commit; before one, 0, nothing is deleted anywhere.
     std::function<std::uint64_t()> generation = [] { return std::uint64_t{0}; };
     // The attempts that somebody waits for on tiers[tier], all committed on the first tier; and

@@ -54,7 +54,8 @@ bool Flusher::is_there_now(std::size_t number, const AttemptName& name) const {
 // another tier.
 void Flusher::collect_far(const Round& round) {
   Worker& worker = *workers_[round.number];
-  if (!has_rule(worker.tier.keep) || !may_delete(round)) return;
+  if (!settings_.deletes_far || !may_delete(round)) return;
+  if (!has_rule(worker.tier.keep) && settings_.share == FlushShare::kAll) return;
   const auto near = read_run(*round.near);
   if (!near) return;
   const auto there = copy_history(*near, *round.near, *worker.tier.store);

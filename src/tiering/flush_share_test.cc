@@ -1,0 +1,174 @@
+// Attempts whose files lie on several nodes, each of which brings its own.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <set>
+
+#include "manifest/commit.h"
+#include "manifest/remove_attempt.h"
+#include "support/code_of.h"
+#include "support/passing_vfs.h"
+#include "tiering/flusher.h"
+#include "tiering/tiers_fixture.h"
+
+namespace deepfreeze {
+namespace {
+
+constexpr std::size_t kShareImagesMax = 200;
+constexpr std::chrono::seconds kShareWait{20};
+
+class FlushShareTest : public testing::Test {
+ protected:
+  FlushShareTest() {
+    set_log_sink([](std::string_view) {});
+  }
+  ~FlushShareTest() override { set_log_sink({}); }
+
+  // The near directory of a node that has these files of the attempt.
+  [[nodiscard]] std::unique_ptr<SimDisk> node_with(const Manifest& manifest,
+                                                   const std::set<std::size_t>& files) const {
+    auto disk = whole_.clone();
+    for (std::size_t i = 0; i < manifest.files.size(); ++i) {
+      if (files.contains(i)) continue;
+      EXPECT_TRUE(disk->remove_file(path_in_run(manifest, manifest.files[i].name)));
+    }
+    return disk;
+  }
+  Status flush(SimDisk& node, const Manifest& manifest) { return flush(node, manifest, far_); }
+  static Status flush(SimDisk& node, const Manifest& manifest, Vfs& far) {
+    RateLimit unlimited(0);
+    const std::atomic<bool> never{false};
+    VfsTierStore store(far);
+    DF_TRY(const RunListing listing, read_run(node));
+    DF_TRY_VOID(copy_history(listing, node, store));
+    return flush_attempt(node, manifest, store, {.rate = unlimited, .stop = never}, &node,
+                         FlushShare::kOfNode);
+  }
+  [[nodiscard]] bool is_committed(SimDisk& far, const Manifest& manifest) const {
+    return read_manifest(far, name_of(manifest), run_.run_id()).has_value();
+  }
+
+  SimDisk whole_;
+  SimDisk far_;
+  NearRun run_{whole_};
+};
+
+TEST_F(FlushShareTest, TheLastNodeGivesTheManifest) {
+  const Manifest saved = run_.save(1, 3);
+  const auto a = node_with(saved, {0});
+  const auto b = node_with(saved, {1, 2});
+  const Status early = flush(*a, saved);
+  ASSERT_EQ(code_of(early), ErrorCode::kBusy);
+  EXPECT_TRUE(early.error().message().contains(saved.files[1].name)) << early.error().message();
+  EXPECT_FALSE(is_committed(far_, saved));
+  EXPECT_TRUE(far_.contents(path_in_run(saved, saved.files[0].name)));
+  EXPECT_EQ(far_.pending_count(), 0U) << "its own share is durable";
+  EXPECT_EQ(text_of(flush(*b, saved)), "");
+  EXPECT_TRUE(is_committed(far_, saved));
+  EXPECT_EQ(text_of(flush(*a, saved)), "") << "it is there";
+  EXPECT_EQ(broken_tier(far_, run_.run_id()), "");
+  EXPECT_EQ(far_.list_all(), whole_.list_all());
+}
+
+// A far tier on which another node gives its file the name right after this node has settled the
+// names; that node dies before it settles its own.
+class OvertakenTier final : public PassingVfs {
+ public:
+  OvertakenTier(Vfs& disk, std::string directory, std::string file)
+      : PassingVfs(disk), directory_(std::move(directory)), file_(std::move(file)) {}
+  static constexpr std::string_view kUnnamed = "/rank-00000-of-00001-0-of-2.tmp";
+
+  Status sync_dir(std::string_view name) override {
+    DF_TRY_VOID(PassingVfs::sync_dir(name));
+    if (name != directory_ || std::exchange(is_named_, true)) return {};
+    return PassingVfs::rename_no_replace(directory_ + std::string(kUnnamed), file_);
+  }
+
+ private:
+  const std::string directory_;
+  const std::string file_;
+  bool is_named_ = false;
+};
+
+// A cut of the far tier at each operation of the node that comes last.
+TEST_F(FlushShareTest, NoPowerCutLeavesAManifestWithoutItsFiles) {
+  const Manifest saved = run_.save(1, 2);
+  const auto b = node_with(saved, {1});
+  const std::string directory = attempt_dir_name(name_of(saved));
+  const std::string file = path_in_run(saved, saved.files[0].name);
+  ASSERT_EQ(code_of(flush(*b, saved)), ErrorCode::kBusy);
+  ASSERT_TRUE(far_.remove_file(path_in_run(saved, saved.files[1].name)));
+  ASSERT_TRUE(write_new_file(far_, directory + std::string(OvertakenTier::kUnnamed),
+                             whole_.contents(file).value()));
+  ASSERT_TRUE(far_.sync_dir(directory));
+  const auto finish = [&](SimDisk& disk) {
+    OvertakenTier tier(disk, directory, file);
+    return flush(*b, saved, tier);
+  };
+  const auto counted = far_.clone();
+  ASSERT_EQ(text_of(finish(*counted)), "");
+  for (std::size_t index = 0; index < counted->operation_count(); ++index) {  // a clone counts anew
+    const auto far = far_.clone();
+    far->crash_at(index);
+    std::ignore = finish(*far);
+    for (const auto& image : far->crash_images(kShareImagesMax, index)) {
+      EXPECT_EQ(broken_tier(*image, run_.run_id()), "") << index << ", " << image->label();
+    }
+  }
+}
+
+TEST_F(FlushShareTest, ABegunCopyIsLeftToRankZero) {
+  const Manifest saved = run_.save(1, 2);
+  const auto a = node_with(saved, {0});
+  ASSERT_EQ(code_of(flush(*a, saved)), ErrorCode::kBusy);
+  ASSERT_TRUE(remove_attempt(*a, name_of(saved)));
+  EXPECT_EQ(code_of(flush(*a, saved)), ErrorCode::kGone);
+  EXPECT_TRUE(far_.contents(path_in_run(saved, saved.files[0].name)));
+}
+
+class ShareFlusherTest : public FlushShareTest {
+ protected:
+  std::shared_ptr<Flusher> start(SimDisk& near, bool deletes_far) {
+    Flusher::Settings settings;
+    settings.open_near = [&near]() -> Result<std::unique_ptr<Vfs>> {
+      return std::make_unique<PassingVfs>(near);
+    };
+    FarTier tier{.place = "far", .store = std::make_unique<VfsTierStore>(far_)};
+    settings.tiers.push_back(std::move(tier));
+    settings.share = FlushShare::kOfNode;
+    settings.deletes_far = deletes_far;
+    settings.generation = [] { return std::uint64_t{1}; };
+    return Flusher::start(std::move(settings));
+  }
+};
+
+TEST_F(ShareFlusherTest, WaitingForOtherNodesIsNoFailure) {
+  const Manifest saved = run_.save(1, 2);
+  const auto a = node_with(saved, {0});
+  const auto b = node_with(saved, {1});
+  const auto first = start(*a, true);
+  EXPECT_EQ(code_of(first->drain(std::chrono::milliseconds(300))), ErrorCode::kTimeout);
+  EXPECT_EQ(first->reports()[0].failures, 0U);
+  EXPECT_FALSE(first->reports()[0].error);
+  EXPECT_EQ(first->reports()[0].waiting, 1U);
+  const auto second = start(*b, false);
+  EXPECT_EQ(text_of(second->drain(kShareWait)), "");
+  EXPECT_EQ(text_of(first->drain(kShareWait)), "");
+  EXPECT_TRUE(is_committed(far_, saved));
+}
+
+TEST_F(ShareFlusherTest, RankZeroAloneRemovesWhatNobodyWillComplete) {
+  const Manifest old = run_.save(1, 2);
+  const auto a = node_with(old, {0});
+  ASSERT_EQ(code_of(flush(*a, old)), ErrorCode::kBusy);
+  ASSERT_TRUE(remove_attempt(*a, name_of(old)));
+  const auto other = start(*a, false);
+  EXPECT_EQ(text_of(other->drain(kShareWait)), "");
+  EXPECT_TRUE(far_.contents(path_in_run(old, old.files[0].name)));
+  const auto deciding = start(*a, true);
+  EXPECT_EQ(text_of(deciding->drain(kShareWait)), "");
+  EXPECT_FALSE(far_.contents(path_in_run(old, old.files[0].name)));
+}
+
+}  // namespace
+}  // namespace deepfreeze
