@@ -294,6 +294,9 @@ class Checkpointer {
   // claimed or written, so that a run may be read while another process writes it. Collective: the
   // same list on all ranks.
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
+  // Opens one of them for reading, from all places that this job sees. Collective if nodes have
+  // near directories of their own (Options::near); what it returns then reads until close().
+  [[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info);
   // The best of the candidates; empty if there are none. Members absent from `by` are taken from
   // Options::keep, or else from recorded_keep(). Errors: best_of()'s. Collective.
   [[nodiscard]] Result<std::optional<CheckpointInfo>> best(const BestBy& by = {});

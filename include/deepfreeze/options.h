@@ -25,6 +25,11 @@ enum class OnBusy : std::uint8_t { kBlock, kSkip };
 // case.
 enum class Profile : std::uint8_t { kAuto, kLatency, kThroughput };
 
+// Whether all ranks see one directory at the run's path, or the ranks of each node see one that is
+// theirs, such as a local disk: then each node's files lie in its own, and the nodes agree on every
+// checkpoint. The second must be asked for, so that a forgotten mount stays an error.
+enum class Near : std::uint8_t { kShared, kNode };
+
 // Which checkpoints stay. No rule set: all of them.
 struct Keep {
   enum class Better : std::uint8_t { kMin, kMax };
@@ -76,10 +81,14 @@ struct Agent {
 };
 
 struct Options {
-  // The other ranks of the job; null: there are none. All open one directory that all of them see,
-  // with the same options, and then make the calls that are marked "collective" together: the same
-  // ones in the same order.
+  // The other ranks of the job; null: there are none. All open one directory that all of them see
+  // (but see `near`), with the same options, and then make the calls that are marked "collective"
+  // together: the same ones in the same order.
   std::shared_ptr<RankGroup> ranks;
+  Near near = Near::kShared;
+  // For Near::kNode: the network interface by which nodes reach each other, encrypted and with keys
+  // that are made at open(). Empty: all that are up but the loopback.
+  std::string link = {};
   Keep keep;
   // Nearest first. A checkpoint leaves the run's directory only when `keep` allows it and no tier
   // waits for it.

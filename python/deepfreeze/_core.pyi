@@ -166,6 +166,8 @@ class Engine:
         drain_wait_max_seconds: float = 600.0,
         # directory of its socket, "" for the usual one; command that starts one, none if empty
         agent: tuple[str, Sequence[str]] | None = None,
+        # each node has a directory of its own; interface of their links, "" for all that are up
+        nodes: str | None = None,
     ) -> None: ...
     # streams: pairs of a device and the stream that its work is given to
     def prewarm(self, table: Table, objects: str, streams: Sequence[tuple[int, int]] = ()) -> None:
@@ -193,6 +195,8 @@ class Engine:
         """The guard's tensors are final."""
     def discard_capture(self) -> None: ...
     def candidates(self) -> list[CheckpointInfo]: ...
+    def open_checkpoint(self, info: CheckpointInfo) -> OpenCheckpoint:
+        """Collective if each node has a directory of its own; it then reads until close()."""
     def continue_from(self, info: CheckpointInfo) -> None: ...
     def decline(self, code: str, message: str) -> None:
         """Instead of save() or prewarm(): these then fail on the other ranks. No effect alone."""

@@ -84,6 +84,8 @@ class Checkpointer(Described, Tiered):
         tiers: Sequence[Tier] = (),
         bytes_max: str | float | None = None,
         agent: str | os.PathLike[str] | None = None,
+        near: Literal["shared", "node"] = "shared",
+        link: str = "auto",
     ) -> None:
         """Opens the run in the directory `path`, which is created if it does not exist.
         every: When step() saves, from df.every(); the default is each step.
@@ -101,30 +103,28 @@ class Checkpointer(Described, Tiered):
         tiers: Farther places, nearest first, from df.tier(): "durable" is committed on the last.
         bytes_max: The room for checkpoints in `path` while a tier is behind, such as "500GB".
         agent: "auto": a process of its own finishes captured saves if this one is killed.
+        near, link: "node": each node has a `path` of its own; the interface between nodes.
         read_only: For restore() alone. Otherwise a directory that can't be written is refused.
         """
-        rules = self._keep = keep or Keep(None, None, None)
+        self._keep = keep or Keep(None, None, None)
         self._parent, self.path = absolute_parent(parent), absolute(path)
         self._owner, self._tiers = os.getpid(), [tier.path for tier in tiers]
         self._closed = self._ended = False  # no more calls; close() has come to its end
         self._textfile = textfile_of(self.path, prometheus_textfile)
         self._ranks = ranks_of_job() if ranks == "auto" else ranks
-        adapters_in_use()  # imports their modules now, so that the first save() need not
+        adapters_in_use()  # imports their modules now, not in the first save()
         self._engine = _core.Engine(
             os.fspath(self.path),
-            keep_last=rules.last,
-            keep_every=rules.every,
-            keep_best=rules.best,
+            **self._keep.form(),
             parent=self._parent,
             on_busy=on_busy,
             profile=profile,
             arena_bytes_max=arena_bytes_max,
             statistics=statistics,
             ranks=self._ranks,
-            commit_wait_max_seconds=commit_wait_seconds,
             audit_saves=audit_saves,
             read_only=read_only,
-            **beyond_this_process(tiers, agent, bytes_max),
+            **beyond_this_process(tiers, agent, bytes_max, near, link, commit_wait_seconds),
         )
         self._declining, self._strict_saves = declining(self._engine, self._ranks), strict_saves
         self._calls, self._memo, self._half_restored = Calls(), Memo(), HalfRestored()

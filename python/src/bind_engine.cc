@@ -152,8 +152,13 @@ Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::s
                          bool statistics, nb::object ranks, double commit_wait_max_seconds,
                          std::uint32_t audit_saves, bool read_only,
                          const std::vector<TierForm>& tiers, std::optional<std::uint64_t> bytes_max,
-                         double drain_wait_max_seconds, std::optional<AgentForm> agent) {
+                         double drain_wait_max_seconds, std::optional<AgentForm> agent,
+                         std::optional<std::string> nodes) {
   Options options;
+  if (nodes) {
+    options.near = Near::kNode;
+    options.link = *std::move(nodes);
+  }
   if (agent) {
     options.agent =
         Agent{.directory = std::move(agent->first), .command = std::move(agent->second)};
@@ -250,6 +255,21 @@ std::vector<std::pair<std::string, std::string>> tiers_of(const SaveStatus& stat
   std::vector<std::pair<std::string, std::string>> pairs;
   for (const TierProgress& tier : status.tiers) pairs.emplace_back(tier.path, name_of(tier.state));
   return pairs;
+}
+
+void bind_restoring(nb::class_<Checkpointer>& engine) {
+  engine
+      .def("candidates",
+           [](Checkpointer& self) { return without_gil([&self] { return self.candidates(); }); })
+      .def(
+          "open_checkpoint",
+          [](Checkpointer& self, const CheckpointInfo& info) {
+            return without_gil([&] { return self.open_checkpoint(info); });
+          },
+          "info"_a)
+      .def("continue_from", [](Checkpointer& self, const CheckpointInfo& info) {
+        unwrap(self.continue_from(info));
+      });
 }
 
 void bind_tiers(nb::module_& module, nb::class_<Checkpointer>& engine) {
@@ -357,6 +377,7 @@ void bind_engine(nb::module_& module) {
       .def("place", &Table::place, "places"_a);
   nb::class_<Checkpointer> engine(module, "Engine");
   bind_agreement(engine);
+  bind_restoring(engine);
   bind_tiers(module, engine);
   engine
       .def(
@@ -369,19 +390,21 @@ void bind_engine(nb::module_& module) {
              std::optional<std::size_t> arena_bytes_max, bool statistics, nb::object ranks,
              double commit_wait_max_seconds, std::uint32_t audit_saves, bool read_only,
              const std::vector<TierForm>& tiers, std::optional<std::uint64_t> bytes_max,
-             double drain_wait_max_seconds, std::optional<AgentForm> agent) {
-            new (self) Checkpointer(
-                open_engine(path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
-                            busy_wait_max_seconds, profile, arena_bytes_max, statistics,
-                            std::move(ranks), commit_wait_max_seconds, audit_saves, read_only,
-                            tiers, bytes_max, drain_wait_max_seconds, std::move(agent)));
+             double drain_wait_max_seconds, std::optional<AgentForm> agent,
+             std::optional<std::string> nodes) {
+            new (self) Checkpointer(open_engine(
+                path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
+                busy_wait_max_seconds, profile, arena_bytes_max, statistics, std::move(ranks),
+                commit_wait_max_seconds, audit_saves, read_only, tiers, bytes_max,
+                drain_wait_max_seconds, std::move(agent), std::move(nodes)));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
           "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0,
           "audit_saves"_a = 100, "read_only"_a = false, "tiers"_a = std::vector<TierForm>(),
-          "bytes_max"_a = nb::none(), "drain_wait_max_seconds"_a = 600.0, "agent"_a = nb::none())
+          "bytes_max"_a = nb::none(), "drain_wait_max_seconds"_a = 600.0, "agent"_a = nb::none(),
+          "nodes"_a = nb::none())
       .def("prewarm", &prewarm, "table"_a, "objects"_a, "streams"_a = no_streams)
       .def("save", &lend_and_save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a,
            "environment"_a, "confirm"_a = false, "streams"_a = no_streams)
@@ -411,10 +434,6 @@ void bind_engine(nb::module_& module) {
           "guard"_a, "streams"_a = no_streams, nb::call_guard<nb::gil_scoped_release>())
       .def("discard_capture", &Checkpointer::discard_capture,
            nb::call_guard<nb::gil_scoped_release>())
-      .def("candidates",
-           [](Checkpointer& self) { return without_gil([&self] { return self.candidates(); }); })
-      .def("continue_from",
-           [](Checkpointer& self, const CheckpointInfo& info) { unwrap(self.continue_from(info)); })
       .def("wait", &Checkpointer::wait, nb::call_guard<nb::gil_scoped_release>())
       .def("close", [](Checkpointer& self) { without_gil([&self] { return self.close(); }); });
 }

@@ -1,10 +1,8 @@
 #include "agreement/job_ranks.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
-
+#include "base/host_name.h"
 #include "base/message.h"
 #include "base/try.h"
 #include "ranks/collective.h"
@@ -14,9 +12,8 @@ namespace {
 
 // Ranks with the same name share a machine. A rank that can't read the name gets one of its own.
 std::string node_name(std::uint32_t rank) {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) == 0) return name.data();
-  return fmt::format("node of rank {}", rank);
+  const std::string host = host_name();
+  return host.empty() ? fmt::format("node of rank {}", rank) : host;
 }
 
 std::string encode(const std::vector<Point>& points) {
@@ -44,13 +41,14 @@ Result<std::vector<Point>> decode_points(std::string_view bytes) {
 }
 
 // Decides as the ranks would together; the error is that of the vote, or of the identity.
-Result<SaveVerdict> decide_alone(const SaveVote& own,
-                                 const std::function<Result<Identity>()>& make_identity) {
+Result<SaveVerdict> decide_alone(const SaveVote& own, const MakeIdentity& make_identity) {
   if (!own.ready) return std::unexpected(own.ready.error());
   SaveVerdict verdict;
   verdict.skip = own.is_busy;
   if (own.is_busy || !own.is_save) return verdict;
-  DF_TRY(verdict.identity, make_identity());
+  DF_TRY(const std::optional<Identity> identity, make_identity());
+  verdict.claim = !identity;
+  if (identity) verdict.identity = *identity;
   return verdict;
 }
 
@@ -65,8 +63,8 @@ Result<JobRanks> JobRanks::join(std::shared_ptr<RankGroup> group) {
               fmt::format("ranks: rank {} of {}", group->rank(), group->world_size()));
 }
 
-Result<SaveVerdict> JobRanks::agree_on_save(
-    const SaveVote& own, const std::function<Result<Identity>()>& make_identity) {
+Result<SaveVerdict> JobRanks::agree_on_save(const SaveVote& own,
+                                            const MakeIdentity& make_identity) {
   if (!group_) return decide_alone(own, make_identity);
   return deepfreeze::agree_on_save(*group_, own, make_identity);
 }

@@ -23,10 +23,11 @@ class JobRanks {
 
   [[nodiscard]] bool is_alone() const { return !group_; }
   [[nodiscard]] bool commits() const { return !group_ || group_->rank() == 0; }
+  [[nodiscard]] RankGroup* group() const { return group_.get(); }  // null: alone
 
   // All below are collective; see save_agreement.h, ranks/collective.h.
-  [[nodiscard]] Result<SaveVerdict> agree_on_save(
-      const SaveVote& own, const std::function<Result<Identity>()>& make_identity);
+  [[nodiscard]] Result<SaveVerdict> agree_on_save(const SaveVote& own,
+                                                  const MakeIdentity& make_identity);
   // Decides which rank writes and which compares which parts of the tensors that the planner has
   // accepted. `crcs` has one for each, or the reason why this rank has none, which is then every
   // rank's error.

@@ -36,7 +36,7 @@ Result<SaveVote> decode_vote(std::string_view bytes) {
 std::string encode(const SaveVerdict& verdict) {
   MessageWriter message;
   const Identity& identity = verdict.identity;
-  message.flag(verdict.skip).flag(verdict.share_anew).text(identity.run_id);
+  message.flag(verdict.skip).flag(verdict.claim).flag(verdict.share_anew).text(identity.run_id);
   message.number(identity.attempt_id).number(identity.generation).number(identity.step);
   return message.number(identity.save_index).take();
 }
@@ -45,6 +45,7 @@ Result<SaveVerdict> decode_verdict(std::string_view bytes) {
   MessageReader message(bytes);
   SaveVerdict verdict;
   verdict.skip = message.flag();
+  verdict.claim = message.flag();
   verdict.share_anew = message.flag();
   verdict.identity.run_id = message.text();
   verdict.identity.attempt_id = message.number<std::uint64_t>();
@@ -92,8 +93,7 @@ Status check_votes(const std::vector<SaveVote>& votes) {
   return {};
 }
 
-Result<SaveVerdict> judge(const std::vector<SaveVote>& votes,
-                          const std::function<Result<Identity>()>& make_identity) {
+Result<SaveVerdict> judge(const std::vector<SaveVote>& votes, const MakeIdentity& make_identity) {
   DF_TRY_VOID(check_votes(votes));
   SaveVerdict verdict;
   verdict.skip = std::ranges::any_of(votes, &SaveVote::is_busy);
@@ -102,7 +102,8 @@ Result<SaveVerdict> judge(const std::vector<SaveVote>& votes,
   if (!votes.front().is_save) return verdict;
   auto identity = make_identity();
   if (!identity) return std::unexpected(of_rank(identity.error(), 0));
-  verdict.identity = *std::move(identity);
+  verdict.claim = !identity->has_value();
+  if (!verdict.claim) verdict.identity = **std::move(identity);
   return verdict;
 }
 
@@ -155,7 +156,7 @@ Result<std::vector<std::string>> divide(const std::vector<std::string>& given,
 }  // namespace
 
 Result<SaveVerdict> agree_on_save(RankGroup& ranks, const SaveVote& own,
-                                  const std::function<Result<Identity>()>& make_identity) {
+                                  const MakeIdentity& make_identity) {
   DF_TRY(const std::string answer,
          ask_rank0(ranks, "save", encode(own),
                    [&](const std::vector<std::string>& given) -> Result<std::vector<std::string>> {

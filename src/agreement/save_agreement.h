@@ -28,15 +28,19 @@ struct SaveVote {
 // The answer to all votes.
 struct SaveVerdict {
   bool skip = false;
+  bool claim = false;       // there is no identity yet: all claim the run, and then vote again
   bool share_anew = false;  // the next step of all is share_out()
   Identity identity;        // with the caller's own rank; of a save only
 };
 
+// Of the next save; nothing if the nodes have to claim the run first.
+using MakeIdentity = std::function<Result<std::optional<Identity>>()>;
+
 // Collective. Rank 0 calls `make_identity` if all ranks are ready. An error is every rank's: that
 // of the first rank that is not ready; kMismatch if they save different steps, or into different
 // runs; or make_identity's.
-[[nodiscard]] Result<SaveVerdict> agree_on_save(
-    RankGroup& ranks, const SaveVote& own, const std::function<Result<Identity>()>& make_identity);
+[[nodiscard]] Result<SaveVerdict> agree_on_save(RankGroup& ranks, const SaveVote& own,
+                                                const MakeIdentity& make_identity);
 
 // The tensors that a rank has to share out.
 struct RankTensors {

@@ -26,9 +26,11 @@ Identity some_identity() {
   return {.run_id = "0123456789abcdef", .attempt_id = 5, .generation = 2, .step = 7};
 }
 
+using Made = Result<std::optional<Identity>>;
+
 // The verdict that each of three ranks hears if the last of them votes otherwise.
 std::vector<Result<SaveVerdict>> verdicts(const Change& change,
-                                          const Result<Identity>& identity = some_identity()) {
+                                          const Made& identity = some_identity()) {
   std::vector<Result<SaveVerdict>> heard(3);
   ThreadRanks(3).run([&](std::uint32_t rank, const Group& group) {
     SaveVote own = vote();
@@ -91,12 +93,21 @@ TEST(SaveAgreement, WhatKeepsRank0FromAnIdentityIsToldToAll) {
                   ErrorCode::kFenced, "rank 0: taken over");
 }
 
+TEST(SaveAgreement, AClaimThatIsDueIsEveryRanksToMake) {
+  for (const auto& verdict : verdicts([](SaveVote&) {}, std::nullopt)) {
+    ASSERT_TRUE(verdict);
+    EXPECT_TRUE(verdict->claim);
+    EXPECT_FALSE(verdict->skip);
+  }
+  for (const auto& verdict : verdicts([](SaveVote&) {})) EXPECT_FALSE(verdict->claim);
+}
+
 TEST(SaveAgreement, APrewarmNeedsNoIdentity) {
   std::atomic<int> made = 0;
   ThreadRanks(2).run([&](std::uint32_t, const Group& group) {
     SaveVote own = vote();
     own.is_save = false;
-    EXPECT_TRUE(agree_on_save(*group, own, [&]() -> Result<Identity> {
+    EXPECT_TRUE(agree_on_save(*group, own, [&]() -> Result<std::optional<Identity>> {
       ++made;
       return some_identity();
     }));

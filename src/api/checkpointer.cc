@@ -32,7 +32,18 @@ Status check_options(const Options& options) {
                 fmt::format("keep: the name of the metric has {} bytes, of at most {}",
                             keep.best->metric.size(), kMetricNameBytesMax));
   }
+  if (options.near == Near::kNode && options.read_only) {
+    return fail(ErrorCode::kUnsupported,
+                "near: a run on nodes with directories of their own can't be opened read-only yet: "
+                "open it to write, or open a farther tier by its own path");
+  }
   return check_bytes_max(options);
+}
+
+template <class T>
+Status status_of(const Result<T>& result) {
+  if (result) return {};
+  return std::unexpected(result.error());
 }
 
 // The options that ranks must have in common. A checkpoint is known to be finite only if all ranks
@@ -117,42 +128,71 @@ Status Checkpointer::check_usable(std::string_view operation) const {
 Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Options options) {
   DF_TRY(JobRanks ranks, JobRanks::join(options.ranks));
   const std::string_view subject = subject_of(options);
-  auto own = Impl::open(path, std::move(options), ranks);
-  const Status opened = own ? Status{} : std::unexpected(own.error());
-  DF_TRY_VOID(ranks.agree(subject, opened));
+  auto place = Impl::open_place(path, options);
+  std::optional<NodeMap> map;
+  if (options.near == Near::kNode) {
+    DF_TRY_VOID(ranks.agree(subject, status_of(place)));
+    DF_TRY(map, Impl::find_nodes(*place->vfs, options, ranks));
+  }
+  const std::string interface = options.link;
+  auto own = place ? Impl::open(*std::move(place), std::move(options), ranks, std::move(map))
+                   : std::unexpected(place.error());
+  DF_TRY_VOID(ranks.agree(subject, status_of(own)));
+  Impl& impl = **own;
+  if (impl.is_on_nodes()) {
+    DF_TRY(impl.nodes, NearNodes::open(*ranks.group(), *impl.map, *impl.vfs,
+                                       impl.writer.record().run_id, interface));
+  }
   return Checkpointer(*std::move(own));
 }
 
-Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
-    const std::filesystem::path& path, Options options, const JobRanks& ranks) {
+Result<Checkpointer::Impl::Place> Checkpointer::Impl::open_place(const std::filesystem::path& path,
+                                                                 Options& options) {
   DF_TRY_VOID(check_options(options));
   DF_TRY(const IoMode io_mode, io_mode_from_environment());
-  DF_TRY(auto write_engine,
+  Place place;
+  DF_TRY(place.write_engine,
          WriteEngine::open({.mode = io_mode, .writes_in_flight = options.write_threads}));
-  DF_TRY(const std::filesystem::path root, absolute_path(path));
+  DF_TRY(place.root, absolute_path(path));
   if (options.parent) {
     DF_TRY(const std::filesystem::path parent, absolute_path(options.parent->run));
     options.parent->run = parent.string();
   }
-  DF_TRY(std::vector<FarTier> tiers, open_tiers(root, options.tiers, options.read_only));
-  DF_TRY(auto vfs,
-         open_directory(first_with_run(root, tiers, options.read_only), options.read_only));
-  // Before anybody looks for the newest checkpoint.
-  auto agent = open_agent(options, root, ranks.commits(), tiers);
+  DF_TRY(place.tiers, open_tiers(place.root, options.tiers, options.read_only));
+  DF_TRY(place.vfs, open_directory(first_with_run(place.root, place.tiers, options.read_only),
+                                   options.read_only));
   if (!options.read_only) {  // by every rank: the first one to come would make another run
-    for (const FarTier& tier : tiers) DF_TRY_VOID(adopt_history(*vfs, tier.store->view()));
+    for (const FarTier& tier : place.tiers) {
+      DF_TRY_VOID(adopt_history(*place.vfs, tier.store->view()));
+    }
   }
+  return place;
+}
+
+Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(Place place, Options options,
+                                                                     const JobRanks& ranks,
+                                                                     std::optional<NodeMap> map) {
+  Vfs* const vfs = place.vfs.get();
+  const bool is_on_nodes = map && !map->is_one();
+  if (is_on_nodes && options.agent) {
+    log_warning("agent: not used for a run on several nodes yet");
+    options.agent.reset();
+  }
+  // Before anybody looks for the newest checkpoint.
+  auto agent = open_agent(options, place.root, ranks.commits(), place.tiers);
   DF_TRY(RunWriter writer, options.read_only ? RunWriter::open_to_read(*vfs)
                                              : RunWriter::open(*vfs, options.parent, options.keep));
+  if (map) writer.decides_as(map->nodes().front().digits);
   DF_TRY(auto trace_file, TraceFile::from_environment());
   try {
     Parts parts = {.ranks = ranks,
-                   .vfs = std::move(vfs),
-                   .tiers = std::move(tiers),
+                   .vfs = std::move(place.vfs),
+                   .tiers = std::move(place.tiers),
                    .writer = std::move(writer),
-                   .write_engine = std::move(write_engine),
+                   .write_engine = std::move(place.write_engine),
                    .trace_file = std::move(trace_file),
-                   .agent = std::move(agent)};
+                   .agent = std::move(agent),
+                   .map = std::move(map)};
     auto impl = std::make_unique<Impl>(std::move(parts), std::move(options));
     // A run whose directory is lost is the same run as long as a tier has its records.
     impl->writer.make_again_from([found = impl.get()] { return found->adopt(); });
@@ -161,7 +201,7 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(
     }
     return impl;
   } catch (const std::exception& cause) {  // std::system_error if no thread can be started
-    return std::unexpected(out_of_memory(cause).within("open " + root.string()));
+    return std::unexpected(out_of_memory(cause).within("open " + place.root.string()));
   }
 }
 
@@ -253,6 +293,13 @@ Result<std::vector<CheckpointInfo>> Checkpointer::candidates() {
   DF_TRY_VOID(check_usable("list candidates"));
   impl_->wait_idle();
   return impl_->candidates();
+}
+
+Result<OpenCheckpoint> Checkpointer::open_checkpoint(const CheckpointInfo& info) {
+  DF_TRY_VOID(check_usable("open " + info.path));
+  if (!impl_->nodes) return deepfreeze::open_checkpoint(info);
+  DF_TRY(auto others, impl_->nodes->files_of({info.step, info.attempt_id}));
+  return open_on_nodes(info, std::move(others), impl_->nodes);
 }
 
 Result<std::optional<CheckpointInfo>> Checkpointer::best(const BestBy& by) {

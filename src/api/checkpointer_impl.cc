@@ -23,8 +23,6 @@
 namespace deepfreeze {
 namespace {
 
-// Longer waits would overflow the clock that they are added to.
-constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
 constexpr std::chrono::milliseconds kLookMax = std::chrono::seconds(5);
 
 void note_sizes(const SavePlan& plan, SaveHandle::State& handle) {
@@ -34,35 +32,6 @@ void note_sizes(const SavePlan& plan, SaveHandle::State& handle) {
     const bool is_later = item.guard != kUnguarded || item.device != kHostMemory;
     if (is_later) handle.status.guarded_bytes += item.source.size();
   }
-}
-
-Status status_of(const Result<std::vector<CheckpointInfo>>& infos) {
-  if (infos) return {};
-  return std::unexpected(infos.error());
-}
-
-Result<std::vector<Point>> points_of(const Result<std::vector<CheckpointInfo>>& infos) {
-  if (!infos) return std::unexpected(infos.error());
-  std::vector<Point> points;
-  for (const CheckpointInfo& info : *infos) points.push_back(point_of(info));
-  return points;
-}
-
-// The checkpoints that rank 0 named, in its order.
-Result<std::vector<CheckpointInfo>> pick(std::vector<CheckpointInfo> infos,
-                                         const std::vector<Point>& points) {
-  std::vector<CheckpointInfo> picked;
-  for (const Point& point : points) {
-    const auto found = std::ranges::find(infos, point.attempt_id, &CheckpointInfo::attempt_id);
-    if (found == infos.end()) {
-      return fail(ErrorCode::kMismatch,
-                  fmt::format("rank 0 sees step {}, and this rank does not: the ranks need one "
-                              "directory that all see",
-                              point.step));
-    }
-    picked.push_back(std::move(*found));
-  }
-  return picked;
 }
 
 // Errors of the request, not of the machine: no handle is made for them.
@@ -114,7 +83,7 @@ void Checkpointer::Impl::run_job(SaveJob& job) {
   }
   note_end(committed, job.handle());
   if (!committed) watch->forget(job.attempt());
-  if (committed && ranks.commits()) {
+  if (committed && leads()) {
     watch->generation = job.generation();
     collect_or_warn(job);
   }
@@ -192,7 +161,9 @@ std::shared_ptr<Flusher> Checkpointer::Impl::start_flusher(std::vector<FarTier> 
   settings.open_near = [root = vfs->path_of("")] { return open_posix_vfs(root); };
   settings.near_keep = options.keep;
   settings.tiers = std::move(far);
-  settings.commits = ranks.commits();
+  settings.commits = leads();
+  settings.share = is_on_nodes() ? FlushShare::kOfNode : FlushShare::kAll;
+  settings.deletes_far = ranks.commits();
   settings.generation = [watch = watch] { return watch->generation.load(); };
   settings.awaited = [watch = watch](std::size_t tier) { return watch->awaited(tier); };
   settings.tell = [watch = watch](const AttemptName& name, std::size_t tier, Flusher::Fate fate,
@@ -253,7 +224,7 @@ std::vector<TierStatus> Checkpointer::Impl::tier_statuses() const {
 void Checkpointer::Impl::drain_or_warn() {
   if (!flusher) return;
   // Rank 0 copies; the others only look, and need not wait for as long.
-  const auto patience = ranks.commits() ? kWaitMax : kLookMax;
+  const auto patience = leads() ? kWaitMax : kLookMax;
   const Status drained =
       flusher->drain(std::min(options.drain_wait_max, patience), Flusher::OnFailure::kGiveUp);
   if (!drained) log_warning(drained.error().within("close").message());
@@ -328,8 +299,10 @@ SaveVote Checkpointer::Impl::prepare(const SaveRequest& request) {
 }
 
 Result<SaveVerdict> Checkpointer::Impl::agree_on_save(const SaveVote& own) {
-  return ranks.agree_on_save(
-      own, [&] { return writer.next_identity(own.step, [this] { settle_for_claim(); }); });
+  if (nodes) return agree_on_nodes(own);
+  return ranks.agree_on_save(own, [&]() -> Result<std::optional<Identity>> {
+    return writer.next_identity(own.step, [this] { settle_for_claim(); });
+  });
 }
 
 // The others wait for this rank's checksums: they must hear of whatever keeps it from having them.
@@ -378,7 +351,8 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
   const SaveJobSettings settings = {.write_engine = *write_engine,
                                     .commit_wait_max = std::min(options.commit_wait_max, kWaitMax),
                                     .confirm = confirm,
-                                    .handover = can_be_finished ? &agent->handover() : nullptr};
+                                    .handover = can_be_finished ? &agent->handover() : nullptr,
+                                    .commit_node = commit_node()};
   watch->expect({plan.identity.step, plan.identity.attempt_id}, handle);
   auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);
   handle->capturing(capture->session());
@@ -433,6 +407,10 @@ Result<std::optional<SaveHandle>> Checkpointer::Impl::withdrawn(
     const Identity& identity, const Error& error,
     const std::shared_ptr<SaveHandle::State>& handle) {
   if (!ranks.is_alone()) withdraw_unjoined(*vfs, identity, error);
+  if (nodes && leads()) {
+    wait_for_jobs();  // the worker takes letters, too
+    std::ignore = commit_node()(identity, error);
+  }
   leaves_aborted = true;
   return refused(error, handle);
 }
@@ -455,7 +433,8 @@ Status Checkpointer::Impl::prewarm(const SaveRequest& request) {
   }
   const ScopeExit free_arena([this] { capturer.free_arena(); });
   DF_TRY_VOID(capturer.prewarm(planner.plan_capture(request.tensors, save_index + 1)));
-  return ranks.commits() ? writer.prepare([this] { settle_for_claim(); }) : Status{};
+  if (nodes || !ranks.commits()) return {};  // nodes claim with the first save
+  return writer.prepare([this] { settle_for_claim(); });
 }
 
 // A handle for the caller, which notices when the caller has no copy left.
@@ -467,32 +446,6 @@ SaveHandle Checkpointer::Impl::handle_of(const std::shared_ptr<SaveHandle::State
         if (left && ::getpid() == owner) left->abandon();
       });
   return handle;
-}
-
-Result<std::vector<CheckpointInfo>> Checkpointer::Impl::own_candidates() {
-  DF_TRY_VOID(writer.find_directory());
-  DF_TRY_VOID(adopt());
-  DF_TRY(const TieredListing found, read_tiers(*vfs, far_views));
-  return describe_tiers(found, *vfs, far_views);
-}
-
-Result<CheckpointInfo> Checkpointer::Impl::best_of_own(const std::vector<CheckpointInfo>& infos,
-                                                       const BestBy& by) const {
-  if (options.keep.best) return best_of(infos, by, options.keep.best);
-  DF_TRY(const RunListing listing, read_run(*vfs));
-  return best_of(infos, by, recorded_keep(listing).value_or(Keep{}).best);
-}
-
-// Rank 0 looks before the others, and they take its order.
-Result<std::vector<CheckpointInfo>> Checkpointer::Impl::candidates() {
-  if (ranks.is_alone()) return own_candidates();
-  Result<std::vector<CheckpointInfo>> own;
-  if (ranks.commits()) own = own_candidates();
-  DF_TRY(const std::vector<Point> points, ranks.points_of_rank0(points_of(own)));
-  if (!ranks.commits()) own = own_candidates();
-  auto chosen = own ? pick(*std::move(own), points) : std::move(own);
-  DF_TRY_VOID(ranks.agree("candidates", status_of(chosen)));
-  return chosen;
 }
 
 }  // namespace deepfreeze

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,7 @@
 
 #include "agent/agent_link.h"
 #include "agreement/job_ranks.h"
+#include "api/near_nodes.h"
 #include "api/near_room.h"
 #include "api/tiers.h"
 #include "base/bounded_queue.h"
@@ -30,11 +32,20 @@ namespace deepfreeze {
 
 // One save may be writing while the next, captured, waits: the arena admits no third.
 inline constexpr std::size_t kJobsQueuedMax = 2;
+// Longer waits would overflow the clock that they are added to.
+inline constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(24 * 365);
 
 // The error for memory or threads that the system refuses.
 [[nodiscard]] Error out_of_memory(const std::exception& cause);
 
 struct Checkpointer::Impl {
+  // The places of a run, opened.
+  struct Place {
+    std::filesystem::path root;
+    std::unique_ptr<Vfs> vfs;
+    std::vector<FarTier> tiers;
+    std::unique_ptr<WriteEngine> write_engine;
+  };
   // The parts whose making can fail.
   struct Parts {
     JobRanks ranks;
@@ -44,12 +55,20 @@ struct Checkpointer::Impl {
     std::unique_ptr<WriteEngine> write_engine;
     std::unique_ptr<TraceFile> trace_file;
     std::unique_ptr<AgentLink> agent;
+    std::optional<NodeMap> map;
   };
-  [[nodiscard]] static Result<std::unique_ptr<Impl>> open(const std::filesystem::path& path,
-                                                          Options options, const JobRanks& ranks);
+  [[nodiscard]] static Result<Place> open_place(const std::filesystem::path& path,
+                                                Options& options);
+  // Collective: steps O1 to O3 of docs/decisions/0026.
+  [[nodiscard]] static Result<NodeMap> find_nodes(Vfs& vfs, const Options& options,
+                                                  const JobRanks& ranks);
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> open(Place place, Options options,
+                                                          const JobRanks& ranks,
+                                                          std::optional<NodeMap> map);
   Impl(Parts parts, Options chosen)
       : options(std::move(chosen)),
         ranks(std::move(parts.ranks)),
+        map(std::move(parts.map)),
         vfs(std::move(parts.vfs)),
         writer(std::move(parts.writer)),
         planner({.with_ranges = options.statistics}, !ranks.is_alone()),
@@ -59,7 +78,7 @@ struct Checkpointer::Impl {
         agent(std::move(parts.agent)),
         watch(std::make_shared<TierWatch>(options.tiers)),
         flusher(start_flusher(std::move(parts.tiers))),
-        room(options.bytes_max, ranks.commits() ? flusher : nullptr),
+        room(options.bytes_max, leads() ? flusher : nullptr),
         worker([this] { work(); }) {}
 
   ~Impl() { stop(); }
@@ -74,10 +93,15 @@ struct Checkpointer::Impl {
     const bool agent_goes_on = agent && agent->say_bye();
     if (!agent_goes_on) drain_or_warn();
     if (flusher) flusher->stop();
+    if (nodes) nodes->close();
     watch->end(agent_goes_on ? "the run was closed before it arrived; the agent goes on with it"
                              : "the run was closed before it arrived");
   }
 
+  // Whether this rank commits, copies and deletes in the directory that it sees.
+  [[nodiscard]] bool leads() const { return map ? map->leads() : ranks.commits(); }
+  [[nodiscard]] bool is_on_nodes() const { return map && !map->is_one(); }
+  [[nodiscard]] CommitNode commit_node();
   void work();
   void run_job(SaveJob& job);
   void collect_or_warn(const SaveJob& job);
@@ -99,6 +123,7 @@ struct Checkpointer::Impl {
   [[nodiscard]] Status take_room(const SaveRequest& request);
   [[nodiscard]] SaveVote prepare(const SaveRequest& request);
   [[nodiscard]] Result<SaveVerdict> agree_on_save(const SaveVote& own);
+  [[nodiscard]] Result<SaveVerdict> agree_on_nodes(const SaveVote& own);
   [[nodiscard]] Status share_out(const SaveRequest& request);
   [[nodiscard]] Result<SavePlan> make_plan(const SaveRequest& request, const SaveVerdict& verdict);
   [[nodiscard]] Result<std::shared_ptr<LiveCapture>> make_capture(
@@ -119,11 +144,14 @@ struct Checkpointer::Impl {
   void push(std::shared_ptr<SaveJob> job);
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
   [[nodiscard]] Result<std::vector<CheckpointInfo>> own_candidates();
+  [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates_on_nodes();
+  [[nodiscard]] Result<TieredListing> read_all();
   [[nodiscard]] Result<CheckpointInfo> best_of_own(const std::vector<CheckpointInfo>& infos,
                                                    const BestBy& by) const;
 
   const Options options;
   JobRanks ranks;
+  const std::optional<NodeMap> map;  // of Near::kNode
   const std::unique_ptr<Vfs> vfs;
   RunWriter writer;  // of the rank that commits; others have it for the run's record
   SavePlanner planner;
@@ -150,6 +178,7 @@ struct Checkpointer::Impl {
 
   BoundedQueue<std::shared_ptr<SaveJob>> jobs{kJobsQueuedMax};
   const std::shared_ptr<Flusher> flusher;  // null: there are no tiers to write
+  std::shared_ptr<NearNodes> nodes;        // null: all ranks see one directory
   NearRoom room;                           // of the rank that commits; others have it always
   std::thread worker;                      // last: it uses all above
 };

@@ -113,7 +113,7 @@ Status wait_for_streams(std::span<const RestoreTarget> targets, CudaDevices& dev
 }
 
 Status fill(Checkpointer& run, const CheckpointInfo& info, std::span<const RestoreTarget> targets) {
-  DF_TRY(const OpenCheckpoint opened, open_checkpoint(info));
+  DF_TRY(const OpenCheckpoint opened, run.open_checkpoint(info));
   DF_TRY_VOID(opened.read(targets));
   run.heal(info, opened.mended());
   return {};
@@ -181,6 +181,7 @@ Point point_of(const CheckpointInfo& info) {
 
 struct OpenCheckpoint::State {
   CheckpointInfo info;
+  std::shared_ptr<const void> keeper;  // of the tiers; may be null
   std::vector<std::unique_ptr<Vfs>> tiers;
   std::shared_ptr<const Snapshot> snapshot;  // borrows the tiers
 
@@ -271,13 +272,42 @@ Result<CheckpointInfo> best_of(std::span<const CheckpointInfo> infos, const Best
   return infos[place];
 }
 
-Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info) {
-  DF_TRY(Located located, locate(info));
+namespace {
+
+Result<OpenCheckpoint> open_located(const CheckpointInfo& info, Located located,
+                                    std::shared_ptr<const void> keeper) {
   auto state = std::make_shared<OpenCheckpoint::State>();
   state->info = info;
+  state->keeper = std::move(keeper);
   DF_TRY(state->snapshot, Snapshot::open(located.views(), located.manifest));
   state->tiers = std::move(located.tiers);
   return OpenCheckpoint(std::move(state));
+}
+
+// A node that has joined since has no directory of the attempt.
+Result<Located> locate_on_nodes(const CheckpointInfo& info, Vfs& others) {
+  auto located = locate(info);
+  if (located) return located;
+  auto manifest = read_manifest(others, {info.step, info.attempt_id}, "");
+  if (!manifest) return std::unexpected(as_gone(std::move(manifest).error()));
+  return Located{.tiers = {}, .manifest = *std::move(manifest)};
+}
+
+}  // namespace
+
+Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info) {
+  DF_TRY(Located located, locate(info));
+  return open_located(info, std::move(located), nullptr);
+}
+
+Result<OpenCheckpoint> open_on_nodes(const CheckpointInfo& info, std::unique_ptr<Vfs> others,
+                                     std::shared_ptr<const void> keeper) {
+  DF_TRY(Located located, locate_on_nodes(info, *others));
+  const std::string directory = attempt_dir_name({info.step, info.attempt_id});
+  const bool is_near =
+      !located.tiers.empty() && located.tiers.front()->path_of(directory) == info.path;
+  located.tiers.insert(located.tiers.begin() + (is_near ? 1 : 0), std::move(others));
+  return open_located(info, std::move(located), std::move(keeper));
 }
 
 Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info,

@@ -1,6 +1,7 @@
 // Committed checkpoints as the public interface shows them.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "api/tiers.h"
@@ -18,6 +19,11 @@ inline constexpr std::size_t kReadThreads = 4;  // reads in flight; two already 
 // The same for a run on several tiers.
 [[nodiscard]] std::vector<CheckpointInfo> describe_tiers(const TieredListing& found, Vfs& near,
                                                          std::span<Vfs* const> far);
+// As open_checkpoint(), with the checkpoint's files on other nodes, which count as nearer than the
+// tiers. `keeper` holds whatever `others` borrows.
+[[nodiscard]] Result<OpenCheckpoint> open_on_nodes(const CheckpointInfo& info,
+                                                   std::unique_ptr<Vfs> others,
+                                                   std::shared_ptr<const void> keeper);
 [[nodiscard]] Point point_of(const CheckpointInfo& info);
 
 // True for errors that make a restore fall back: the checkpoint is at fault, not the request, nor

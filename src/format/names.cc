@@ -100,6 +100,10 @@ std::optional<std::uint64_t> parse_generation_file_name(std::string_view text) {
   return generation;
 }
 
+std::string void_claim_name(std::uint64_t generation, std::uint64_t nonce) {
+  return fmt::format("generation-{:08}.void-{}.json", generation, hex64(nonce));
+}
+
 bool is_safe_name(std::string_view text) {
   if (text.empty() || text.size() > kNameBytesMax) return false;
   return text != "." && text != ".." && std::ranges::all_of(text, is_name_byte);

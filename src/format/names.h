@@ -38,6 +38,8 @@ struct PartName {
 // generation-00000002.json
 [[nodiscard]] std::string generation_file_name(std::uint64_t generation);
 [[nodiscard]] std::optional<std::uint64_t> parse_generation_file_name(std::string_view text);
+// generation-00000002.void-9f2c41d07a3be856.json: a claim that lost against another of its number.
+[[nodiscard]] std::string void_claim_name(std::uint64_t generation, std::uint64_t nonce);
 
 // A single path component of [A-Za-z0-9._-]{1,128}, not "." or "..".
 [[nodiscard]] bool is_safe_name(std::string_view text);

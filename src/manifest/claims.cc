@@ -74,15 +74,16 @@ Result<bool> abort_one(Vfs& vfs, const RunListing& listing, const AttemptName& n
 }  // namespace
 
 Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
-                                          std::optional<Point> resumed_from, const Keep& keep,
-                                          std::uint64_t claimant) {
+                                          std::optional<Point> resumed_from,
+                                          const ClaimDetails& details) {
   DF_TRY(const RunListing listing, read_run(vfs));
   GenerationRecord record{.run_id = run_id,
-                          .generation = highest_generation(listing),
-                          .claimant = claimant,
+                          .generation = std::max(highest_generation(listing), details.above),
+                          .claimant = details.claimant,
                           .resumed_from = resumed_from,
                           .wall_micros = wall_micros(),
-                          .keep = keep};
+                          .keep = details.keep,
+                          .node = details.node};
   // A claim is above the point that it goes on from, which may come from another place.
   if (resumed_from) record.generation = std::max(record.generation, resumed_from->generation);
   for (int tries = 0; tries < kClaimTriesMax; ++tries) {

@@ -10,13 +10,19 @@
 
 namespace deepfreeze {
 
+// What a claim says beside the point that it goes on from.
+struct ClaimDetails {
+  Keep keep = {};                          // recorded for readers that have no rules of their own
+  std::uint64_t claimant = random_id();    // tells the claims of one process from those of others
+  std::optional<std::uint64_t> node = {};  // GenerationRecord::node
+  std::uint64_t above = 0;                 // the highest number that other places have
+};
+
 // Claims highest + 1 durably (tmp, sync, rename without replacing, directory sync); a lost race
-// for a number tries the next, kClaimTriesMax times. `keep` is recorded for readers that have no
-// rules of their own; `claimant` tells the claims of one process from those of others.
+// for a number tries the next, kClaimTriesMax times.
 [[nodiscard]] Result<GenerationRecord> claim_generation(Vfs& vfs, const std::string& run_id,
                                                         std::optional<Point> resumed_from,
-                                                        const Keep& keep = {},
-                                                        std::uint64_t claimant = random_id());
+                                                        const ClaimDetails& details = {});
 inline constexpr int kClaimTriesMax = 100;
 
 // The present state of a claim of this process.

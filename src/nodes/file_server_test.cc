@@ -160,7 +160,8 @@ TEST_F(FileServerTest, ReadsOfALostLinkAreForgotten) {
     ASSERT_TRUE(peer->say_message(whole_read(number, 4)));
   }
   const auto busy = peer->hear();
-  ASSERT_TRUE(busy && std::holds_alternative<LinkError>(*busy)) << "all have their place";
+  ASSERT_TRUE(busy && std::holds_alternative<LinkError>(*busy));
+  EXPECT_EQ(std::get<LinkError>(*busy).number, kReadsWaitingMax + 6) << "the others have a place";
   disk.release();
   ASSERT_TRUE(await([&] { return disk.names().size() == 1 + kReadsWaitingMax; }));
 }

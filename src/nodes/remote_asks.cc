@@ -165,8 +165,7 @@ Status RemoteAsks::await_link(const RemoteAsk& ask) {
     if (Monotonic::now() >= deadline) return no_link(link);
     links_changed_.wait_until(lock, deadline);
   }
-  if (is_closed_) return closed();
-  return {};
+  return {};  // or closed: then the next send() says so
 }
 
 void RemoteAsks::take(std::uint32_t rank, LinkMessage message) {

@@ -320,8 +320,10 @@ TEST_F(RemoteAsksTest, WaitsForALinkThatIsNotUpYet) {
 
 TEST_F(RemoteAsksTest, ALinkThatIsLostAgainAndAgainIsGivenUp) {
   PlayedPeers scene;
+  // Not sent yet, so that this is no ask.
+  RemoteAsk ask(*scene.reading.asks, 1, {.attempt = kAttempt, .file = sealed_file()});
+  auto got = std::async(std::launch::async, [&ask] { return ask.finish(); });
   auto peer = scene.peer(scene.one);
-  auto got = scene.begin();
   for (int asks = 1; asks <= kAsksMax; ++asks) {
     std::ignore = heard_read(*peer);
     peer.reset();

@@ -103,7 +103,7 @@ RunFixture::~RunFixture() {
 }
 
 void RunFixture::claim(std::optional<Point> resumed_from, const Keep& keep) {
-  generation_ = must(claim_generation(*vfs_, run_id_, resumed_from, keep)).generation;
+  generation_ = must(claim_generation(*vfs_, run_id_, resumed_from, {.keep = keep})).generation;
 }
 
 void RunFixture::write_part(const FixtureSave& save, const Identity& identity) {

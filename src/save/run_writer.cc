@@ -128,6 +128,10 @@ Result<Identity> RunWriter::make_identity(std::uint64_t step, const Settle& sett
     settle();
     DF_TRY_VOID(claim(step));
   }
+  return issue(step);
+}
+
+Identity RunWriter::issue(std::uint64_t step) {
   stands_at_ = Point{.generation = claimed_->generation,
                      .step = step,
                      .save_index = ++save_index_,
@@ -141,6 +145,25 @@ Result<Identity> RunWriter::make_identity(std::uint64_t step, const Settle& sett
   identity.step = step;
   identity.save_index = stands_at_->save_index;
   return identity;
+}
+
+Result<std::optional<Identity>> RunWriter::identity_if_claimed(std::uint64_t step) {
+  if (fenced_) return std::unexpected(*fenced_);
+  auto issued = issue_if_claimed(step);
+  if (!issued && issued.error().code() == ErrorCode::kFenced) fenced_ = issued.error();
+  return issued;
+}
+
+Result<std::optional<Identity>> RunWriter::issue_if_claimed(std::uint64_t step) {
+  DF_TRY(const ClaimView view, look());
+  if (!view.stands) {
+    return fail(ErrorCode::kIo, fmt::format("{} was deleted or replaced while the run was open on "
+                                            "several nodes: open the run again",
+                                            vfs_->path_of("")));
+  }
+  if (must_claim(step)) return std::nullopt;
+  if (view.is_fenced) DF_TRY_VOID(check_not_fenced(*vfs_, claimed_->generation));
+  return issue(step);
 }
 
 // Whether the run is still as it was when it was opened or claimed. One look at the disk per save.
@@ -279,6 +302,11 @@ Status RunWriter::check_right(const RunListing& listing) {
 }
 
 Status RunWriter::claim(std::uint64_t step) {
+  DF_TRY(GenerationRecord claimed, begin_claim(step, {}));
+  return end_claim(std::move(claimed));
+}
+
+Result<GenerationRecord> RunWriter::begin_claim(std::uint64_t step, const Highest& others) {
   // No claim holds until all steps are done: a claim that failed may be on the disk, and fence the
   // last one.
   claimed_.reset();
@@ -289,9 +317,15 @@ Status RunWriter::claim(std::uint64_t step) {
   const std::optional<Point> resumed_from = start_in(before, step);
   warn_of_new_line(*vfs_, before, resumed_from);
   warn_of_lost_claims(before);
-  DF_TRY(GenerationRecord claimed,
-         claim_generation(*vfs_, record_.run_id, resumed_from, keep_, claimant_));
+  const ClaimDetails details{
+      .keep = keep_, .claimant = claimant_, .node = node_, .above = others.generation};
+  DF_TRY(GenerationRecord claimed, claim_generation(*vfs_, record_.run_id, resumed_from, details));
   known_ = std::max(known_.value_or(0), claimed.generation);
+  save_index_ = std::max(save_index_, others.save_index);
+  return claimed;
+}
+
+Status RunWriter::end_claim(GenerationRecord claimed) {
   // After the claim, so that it includes commits that a predecessor still made in between.
   DF_TRY(const RunListing listing, read_run(*vfs_));
   save_index_ = std::max(save_index_, last_save_index(listing));

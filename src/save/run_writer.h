@@ -64,6 +64,22 @@ class RunWriter {
   // on always, until continue_from().
   [[nodiscard]] Result<Identity> next_identity(std::uint64_t step, const Settle& settle = [] {});
 
+  // For a run on several nodes (docs/decisions/0026), whose ranks claim together: the claims name
+  // the directory that decides, by its digits.
+  void decides_as(std::uint64_t node) { node_ = node; }
+  // As next_identity(), but nothing if a claim is due: then begin_claim() here, the rounds of the
+  // nodes, end_claim() here, and once more. kIo: the directory was deleted or replaced.
+  [[nodiscard]] Result<std::optional<Identity>> identity_if_claimed(std::uint64_t step);
+  // Claims a generation in this directory, durably: one above `others`, which are the highest
+  // generation and save of any node.
+  struct Highest {
+    std::uint64_t generation = 0;
+    std::uint64_t save_index = 0;
+  };
+  [[nodiscard]] Result<GenerationRecord> begin_claim(std::uint64_t step, const Highest& others);
+  // Aborts the attempts that earlier processes left undecided here. The claim holds from here on.
+  [[nodiscard]] Status end_claim(GenerationRecord claimed);
+
  private:
   RunWriter(Vfs& vfs, RunRecord record, std::uint64_t save_index, Keep keep)
       : vfs_(&vfs),
@@ -73,6 +89,8 @@ class RunWriter {
         save_index_(save_index) {}
 
   [[nodiscard]] Result<Identity> make_identity(std::uint64_t step, const Settle& settle);
+  [[nodiscard]] Identity issue(std::uint64_t step);
+  [[nodiscard]] Result<std::optional<Identity>> issue_if_claimed(std::uint64_t step);
   [[nodiscard]] Status claim(std::uint64_t step);
   [[nodiscard]] Status check_right(const RunListing& listing);
   [[nodiscard]] Status follow_once(const std::string& run_id);
@@ -93,9 +111,10 @@ class RunWriter {
   std::optional<std::uint64_t> known_;
   std::optional<Error> fenced_;
   std::function<Status()> adopt_ = [] { return Status{}; };
-  Keep keep_;                       // recorded by each claim
-  std::uint64_t save_index_;        // of the newest save
-  std::optional<Point> stands_at_;  // the point issued or continued from last, if any
+  Keep keep_;                          // recorded by each claim
+  std::optional<std::uint64_t> node_;  // the same
+  std::uint64_t save_index_;           // of the newest save
+  std::optional<Point> stands_at_;     // the point issued or continued from last, if any
   std::optional<GenerationRecord> claimed_;
   bool claim_due_ = true;      // before the next save
   bool has_issued_ = false;    // since the last claim

@@ -46,7 +46,7 @@ SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings se
     : vfs_(vfs),
       plan_(std::move(plan)),
       image_(image),
-      settings_(settings),
+      settings_(std::move(settings)),
       capture_(std::move(capture)),
       handle_(std::move(handle)),
       audit_(plan_, image_),
@@ -266,17 +266,29 @@ Status SaveJob::push_slabs(PartWriter& writer) {
 
 Status SaveJob::commit() {
   const trace::Span span("commit");
-  const Identity& identity = plan_.identity;
-  const auto manifest =
-      identity.part.rank == 0
-          ? commit_attempt(vfs_, {.identity = identity,
-                                  .world_size = identity.part.world_size,
-                                  .deadline = settings_.commit_wait_max,
-                                  .own = own_parts()})
-          : await_outcome(vfs_, identity, kOutcomeWaits * settings_.commit_wait_max);
+  const auto manifest = await_commit();
   if (!manifest) return std::unexpected(manifest.error());
   if (!manifest->diverged.empty()) handle_->found_diverged(manifest->diverged);
   return {};
+}
+
+Result<Manifest> SaveJob::await_commit() {
+  const Identity& identity = plan_.identity;
+  if (settings_.commit_node) return settings_.commit_node(identity, {});
+  if (identity.part.rank != 0) {
+    return await_outcome(vfs_, identity, kOutcomeWaits * settings_.commit_wait_max);
+  }
+  return commit_attempt(vfs_, {.identity = identity,
+                               .world_size = identity.part.world_size,
+                               .deadline = settings_.commit_wait_max,
+                               .own = own_parts()});
+}
+
+// The other ranks of this node, and the other nodes, wait for an outcome.
+void SaveJob::report_to_nodes(const Error& error) {
+  if (settings_.commit_node) {
+    std::ignore = settings_.commit_node(plan_.identity, error);
+  }
 }
 
 std::vector<OwnPart> SaveJob::own_parts() const {
@@ -313,6 +325,7 @@ void SaveJob::give_up(const Error& error) {
     if (!removed) log_warning("a failed save left debris: " + removed.error().message());
   } else {
     is_over = withdraw_part(error);
+    report_to_nodes(error);
   }
   const Error told = is_over ? error : error.within("outcome unknown");
   handle_->fail(told.within(fmt::format("save step {}", plan_.identity.step)));

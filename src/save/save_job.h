@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,11 @@
 
 namespace deepfreeze {
 
+// Commits for one node of several, as their leader, or reports that its own part has failed
+// (nodes/commit_node.h).
+using CommitNode =
+    std::function<Result<Manifest>(const Identity& identity, std::optional<Error> failure)>;
+
 struct SaveJobSettings {
   WriteEngine& write_engine;
   std::chrono::milliseconds commit_wait_max{0};
@@ -31,6 +37,8 @@ struct SaveJobSettings {
   // By it another process can finish the save, once it is captured, if this one ends; null: none
   // can. For a save whose image lies in memory as a whole.
   Handover* handover = nullptr;
+  // Empty if all ranks see one directory; and for ranks that wait for their node's leader.
+  CommitNode commit_node = {};
 };
 
 class SaveJob final : public CaptureOwner, public UnconfirmedSave {
@@ -75,6 +83,8 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   [[nodiscard]] PartSpec part_spec();
   [[nodiscard]] Status push_slabs(PartWriter& writer);
   [[nodiscard]] Status commit();
+  [[nodiscard]] Result<Manifest> await_commit();
+  void report_to_nodes(const Error& error);
   [[nodiscard]] Result<std::vector<std::byte>> final_header(std::size_t file);
   [[nodiscard]] std::vector<OwnPart> own_parts() const;
   [[nodiscard]] bool is_alone() const { return plan_.identity.part.world_size == 1; }

@@ -137,7 +137,7 @@ class Way:
 
 TRAINING = ("claim.", "part.", "commit.", "remove.", "capture.", "handover.")
 WAYS = {
-    "new run": Way(nothing, ("run.", *TRAINING)),
+    "new run": Way(nothing, ("run.", "node.", *TRAINING)),
     "after a kill": Way(died_sealed, ("abort.", *TRAINING)),
     "failing disk": Way(
         three_steps, ("abort.", "remove."), also="commit.parts_checked=error:EIO@2"

@@ -101,7 +101,8 @@ class PowerCut : public testing::TestWithParam<FileSystem> {
 
   void save_three_steps() {
     auto opened =
-        Checkpointer::open(run(), {.keep = {.last = 1},
+        Checkpointer::open(run(), {.near = Near::kNode,
+                                   .keep = {.last = 1},
                                    .tiers = {{.path = far_of(run()), .keep = {.last = 2}}},
                                    .agent = no_agent()});
     ASSERT_TRUE(opened.has_value()) << opened.error().message();

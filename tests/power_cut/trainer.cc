@@ -30,6 +30,7 @@ constexpr int kReadyMilliseconds = 1'000;
   Options options;
   options.keep.last = 2;
   options.agent = no_agent();
+  options.near = Near::kNode;
   options.tiers = {{.path = far_of(plan.run), .keep = {.last = 2}}};
   auto run = Checkpointer::open(plan.run, options);
   if (!run) ::_exit(2);

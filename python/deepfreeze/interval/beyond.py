@@ -1,4 +1,4 @@
-"""Places beyond this process at which checkpoints go on: farther tiers, and an agent."""
+"""Places beyond this process at which checkpoints go on: nodes, farther tiers, and an agent."""
 
 from __future__ import annotations
 
@@ -18,23 +18,32 @@ _IDLE_SECONDS = 60
 class BeyondThisProcess(TypedDict):
     """The engine's own arguments for it."""
 
+    commit_wait_max_seconds: float
     tiers: list[TierForm]
     bytes_max: int | None
     drain_wait_max_seconds: float
     agent: tuple[str, list[str]] | None
+    nodes: str | None
 
 
 def beyond_this_process(
     tiers: Sequence[Tier],
     agent: str | os.PathLike[str] | None,
     bytes_max: str | float | None,
+    near: str,
+    link: str,
+    commit_wait_seconds: float,
 ) -> BeyondThisProcess:
     """Takes them as Checkpointer() does; `agent` is "auto", the directory of a socket, or None."""
+    if near not in ("shared", "node"):
+        raise ValueError(f'near: "shared" or "node", not {near!r}')
     return {
+        "commit_wait_max_seconds": commit_wait_seconds,
         "tiers": [tier.form() for tier in tiers],
         "bytes_max": bytes_max_of(bytes_max),
         "drain_wait_max_seconds": max((tier.close_seconds for tier in tiers), default=0.0),
         "agent": None if agent is None else _agent_form(agent),
+        "nodes": None if near == "shared" else "" if link == "auto" else link,
     }
 
 

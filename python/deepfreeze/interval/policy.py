@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypedDict
 
 from deepfreeze.interval.arithmetic import Target
 from deepfreeze.saving.handle import SaveHandle
@@ -20,6 +21,14 @@ class Every:
     target: Target | None = None
 
 
+class KeepForm(TypedDict):
+    """The engine's own arguments for it."""
+
+    keep_last: int | None
+    keep_every: int | None
+    keep_best: tuple[str, str, int] | None
+
+
 @dataclass(frozen=True)
 class Keep:
     """Which checkpoints stay once newer ones are durable. Without a rule all stay."""
@@ -27,6 +36,10 @@ class Keep:
     last: int | None
     every: int | None
     best: tuple[str, str, int] | None
+
+    def form(self) -> KeepForm:
+        """As the engine takes it."""
+        return {"keep_last": self.last, "keep_every": self.every, "keep_best": self.best}
 
     def __str__(self) -> str:
         rules = [

@@ -166,7 +166,7 @@ class Restorer:
         try:
             with together(self._engine, f"reading attempt {info.attempt_id}"):
                 with paused_gc():
-                    checkpoint = _core.open_checkpoint(info)
+                    checkpoint = self._engine.open_checkpoint(info)
                     plan = self._plan(checkpoint)
                     self._match(checkpoint, plan)
                     if plan.missing and checkpoint.info.world_size > 1:

@@ -1,0 +1,43 @@
+// The parts of a Checkpointer that other nodes take part in (docs/decisions/0026).
+#include <algorithm>
+
+#include "agreement/history_rounds.h"
+#include "api/checkpointer_impl.h"
+#include "base/host_name.h"
+#include "base/try.h"
+
+namespace deepfreeze {
+
+Result<NodeMap> Checkpointer::Impl::find_nodes(Vfs& vfs, const Options& options,
+                                               const JobRanks& ranks) {
+  DF_TRY(NodeMap map, NodeMap::find(ranks.group(), vfs, host_name()));
+  if (!map.is_one()) DF_TRY_VOID(share_history(*ranks.group(), map, vfs, options.parent));
+  return map;
+}
+
+// A claim needs all ranks, so they vote again after it.
+Result<SaveVerdict> Checkpointer::Impl::agree_on_nodes(const SaveVote& own) {
+  const MakeIdentity make_identity = [&]() -> Result<std::optional<Identity>> {
+    auto identity = writer.identity_if_claimed(own.step);
+    if (identity && *identity) nodes->begin(**identity);
+    return identity;
+  };
+  DF_TRY(const SaveVerdict verdict, ranks.agree_on_save(own, make_identity));
+  if (!verdict.claim) return verdict;
+  wait_for_jobs();
+  DF_TRY_VOID(nodes->claim(writer, own.step));
+  DF_TRY(const SaveVerdict claimed, ranks.agree_on_save(own, make_identity));
+  if (!claimed.claim) return claimed;
+  return fail(ErrorCode::kBusy, "the run's directory changes while it is being claimed");
+}
+
+CommitNode Checkpointer::Impl::commit_node() {
+  if (!nodes || !leads()) return {};
+  return [this](const Identity& identity, std::optional<Error> failure) {
+    return nodes->commit({.identity = identity,
+                          .commit_wait_max = std::min(options.commit_wait_max, kWaitMax),
+                          .failure = std::move(failure)});
+  };
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,152 @@
+#include "api/near_nodes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "agreement/attempt_rounds.h"
+#include "agreement/claim_rounds.h"
+#include "agreement/link_round.h"
+#include "base/try.h"
+#include "nodes/answered.h"
+#include "nodes/routed_files.h"
+#include "storage/posix_vfs.h"
+
+namespace deepfreeze {
+namespace {
+
+JobNodes job_nodes(const NodeMap& map) {
+  std::vector<std::vector<std::uint32_t>> nodes;
+  for (const JobNode& node : map.nodes()) nodes.push_back(node.ranks);
+  return JobNodes(std::move(nodes));
+}
+
+std::vector<AttemptName> committed_in(const RunListing& listing) {
+  std::vector<AttemptName> names;
+  for (const AttemptState& attempt : listing.attempts) {
+    if (attempt.committed()) names.push_back(attempt.name);
+  }
+  return names;
+}
+
+// From `known`, or read from the node that has it. Nothing: it was deleted meanwhile.
+Result<std::optional<AttemptState>> find_attempt(const std::vector<AttemptState>& known,
+                                                 const AttemptName& name, Vfs& files,
+                                                 const std::string& run) {
+  const auto found = std::ranges::find_if(known, [&](const AttemptState& attempt) {
+    return attempt.name == name && attempt.committed();
+  });
+  if (found != known.end()) return AttemptState{.name = name, .manifest = found->manifest};
+  auto manifest = read_manifest(files, name, run);
+  if (manifest) return AttemptState{.name = name, .manifest = *std::move(manifest)};
+  const ErrorCode code = manifest.error().code();
+  if (code == ErrorCode::kNotFound || code == ErrorCode::kGone) return std::nullopt;
+  if (code != ErrorCode::kCorrupt) return std::unexpected(manifest.error());
+  return AttemptState{.name = name, .manifest = {}, .fault = manifest.error()};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<NearNodes>> NearNodes::open(RankGroup& ranks, NodeMap map, Vfs& near,
+                                                   const std::string& run,
+                                                   const std::string& interface) {
+  DF_TRY(auto endpoint, open_links(ranks, map, run, interface));
+  auto nodes = std::make_shared<NearNodes>(ranks, std::move(map), near, std::move(endpoint));
+  DF_TRY_VOID(nodes->start());
+  return nodes;
+}
+
+NearNodes::NearNodes(RankGroup& ranks, NodeMap map, Vfs& near, std::unique_ptr<Endpoint> endpoint)
+    : ranks_(ranks),
+      map_(std::move(map)),
+      near_(near),
+      endpoint_(std::move(endpoint)),
+      letters_(*endpoint_),
+      ledger_(job_nodes(map_), ranks.rank()),
+      asks_(*endpoint_) {}
+
+// A directory that is replaced is opened anew for saving, and nobody else may use that Vfs then.
+Status NearNodes::start() {
+  if (map_.leads()) {
+    DF_TRY(auto served, open_posix_vfs(near_.path_of("")));
+    DF_TRY(server_, FileServer::start(*endpoint_, std::move(served)));
+  }
+  DF_TRY(dispatcher_,
+         LinkDispatcher::start(*endpoint_,
+                               {.reads = server_.get(), .answers = &asks_, .commits = &letters_}));
+  return {};
+}
+
+Result<Vfs*> NearNodes::files_on(const JobNode& node) {
+  const std::uint32_t leader = node.ranks.front();
+  const auto known = files_.find(leader);
+  if (known != files_.end()) return known->second.get();
+  DF_TRY(auto files, open_remote_files(asks_, {leader, place_of(node)}));
+  return files_.emplace(leader, std::move(files)).first->second.get();
+}
+
+// A manifest has the same bytes on every node.
+Result<std::vector<NearNodes::Other>> NearNodes::list_others(const Result<RunListing>& own) {
+  Result<std::vector<AttemptName>> names;
+  if (own) {
+    names = committed_in(*own);
+  } else {
+    names = std::unexpected(own.error());
+  }
+  DF_TRY(const auto all, share_attempts(ranks_, map_, names));
+  if (!own) return std::unexpected(own.error());
+  std::vector<Other> others;
+  std::vector<AttemptState> known = own->attempts;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const JobNode& node = map_.nodes()[i];
+    if (node == map_.own()) continue;
+    DF_TRY(Vfs* const files, files_on(node));
+    Other other{.files = files, .listing = {.run = own->run}};
+    for (const AttemptName& name : all[i]) {
+      DF_TRY(auto attempt, find_attempt(known, name, *files, own->run.run_id));
+      if (attempt) other.listing.attempts.push_back(*std::move(attempt));
+    }
+    known.insert(known.end(), other.listing.attempts.begin(), other.listing.attempts.end());
+    others.push_back(std::move(other));
+  }
+  return others;
+}
+
+Result<std::unique_ptr<Vfs>> NearNodes::files_of(const AttemptName& attempt) {
+  DF_TRY(const FilePlaces places, share_files(ranks_, map_, near_, attempt));
+  FileRoutes routes;
+  for (const auto& [file, leaders] : places) {
+    std::vector<Vfs*> nodes;
+    for (const JobNode& node : map_.nodes()) {
+      const bool has_it = std::ranges::find(leaders, node.ranks.front()) != leaders.end();
+      if (!has_it || node == map_.own()) continue;
+      DF_TRY(Vfs* const files, files_on(node));
+      nodes.push_back(files);
+    }
+    if (!nodes.empty()) routes.emplace(attempt_dir_name(attempt) + "/" + file, std::move(nodes));
+  }
+  return route_files(std::move(routes));
+}
+
+void NearNodes::close() {
+  asks_.close();
+  if (dispatcher_) dispatcher_->close();
+  if (server_) server_->close();
+}
+
+Status NearNodes::claim(RunWriter& writer, std::uint64_t step) {
+  DF_TRY(claim_, claim_on_nodes(ranks_, map_, near_, writer, step));
+  return {};
+}
+
+void NearNodes::begin(const Identity& identity) { ledger_.begin(link_attempt(identity)); }
+
+Result<Manifest> NearNodes::commit(const NodeSave& save) {
+  const Leader leader{near_, letters_, ledger_, claim_};
+  ask_about_doubts(leader);
+  auto outcome = commit_node(leader, save);
+  settle_doubts(leader);  // the answers have come meanwhile, or to the next save
+  return outcome;
+}
+
+}  // namespace deepfreeze

@@ -1,0 +1,75 @@
+// The other nodes of a job whose near directories are their own (docs/decisions/0026): links with
+// them, their part in each commit, and their files.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agreement/node_map.h"
+#include "manifest/run_directory.h"
+#include "nodes/commit_node.h"
+#include "nodes/file_server.h"
+#include "nodes/ledger.h"
+#include "nodes/letter_box.h"
+#include "nodes/link_dispatcher.h"
+#include "nodes/remote_files.h"
+#include "save/run_writer.h"
+#include "storage/vfs.h"
+
+namespace deepfreeze {
+
+// Owned by the Checkpointer. commit() is for its worker, all else for its caller's thread.
+class NearNodes {
+ public:
+  // Collective, for several nodes. `near` is this node's directory, and has the run's history.
+  [[nodiscard]] static Result<std::shared_ptr<NearNodes>> open(RankGroup& ranks, NodeMap map,
+                                                               Vfs& near, const std::string& run,
+                                                               const std::string& interface);
+  NearNodes(RankGroup& ranks, NodeMap map, Vfs& near, std::unique_ptr<Endpoint> endpoint);
+  NearNodes(const NearNodes&) = delete;
+  NearNodes& operator=(const NearNodes&) = delete;
+  ~NearNodes() { close(); }
+
+  [[nodiscard]] const NodeMap& map() const { return map_; }
+
+  // Collective: see claim_on_nodes(). No save may be under way.
+  [[nodiscard]] Status claim(RunWriter& writer, std::uint64_t step);
+  // On rank 0, before another rank knows the attempt.
+  void begin(const Identity& identity);
+  // Commits as this node's leader.
+  [[nodiscard]] Result<Manifest> commit(const NodeSave& save);
+
+  // Collective: the committed checkpoints of the other nodes, and the files that they are read by.
+  // `own`: the listing of this node's directory; an error is every rank's.
+  struct Other {
+    Vfs* files = nullptr;
+    RunListing listing;
+  };
+  [[nodiscard]] Result<std::vector<Other>> list_others(const Result<RunListing>& own);
+  // Collective: the files of a checkpoint on other nodes. It borrows this.
+  [[nodiscard]] Result<std::unique_ptr<Vfs>> files_of(const AttemptName& attempt);
+
+  void close();
+
+ private:
+  [[nodiscard]] Status start();
+  [[nodiscard]] Result<Vfs*> files_on(const JobNode& node);
+
+  RankGroup& ranks_;
+  const NodeMap map_;
+  Vfs& near_;
+  const std::unique_ptr<Endpoint> endpoint_;
+  LetterBox letters_;
+  Ledger ledger_;
+  RemoteAsks asks_;
+  GenerationRecord claim_;  // of the saves that follow; written while none is under way
+  std::map<std::uint32_t, std::unique_ptr<Vfs>>
+      files_;                           // of other nodes, by leader, once asked for
+  std::unique_ptr<FileServer> server_;  // of a leader
+  std::unique_ptr<LinkDispatcher> dispatcher_;
+};
+
+}  // namespace deepfreeze

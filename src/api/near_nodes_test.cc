@@ -1,0 +1,292 @@
+// Jobs whose nodes have near directories of their own: ranks are threads, nodes are directories.
+#include "api/near_nodes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "deepfreeze/deepfreeze.h"
+#include "support/code_of.h"
+#include "support/scoped_dir.h"
+#include "support/thread_ranks.h"
+
+namespace deepfreeze::near_nodes_test {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kWaitMax{60'000};  // for waits that must not hang
+constexpr std::uint64_t kWeights = 1 << 19;
+
+// A state that is equal on all ranks but for each rank's generator.
+struct State {
+  std::vector<float> weights = std::vector<float>(kWeights);
+  std::vector<std::uint64_t> generator = std::vector<std::uint64_t>(9);
+  bool operator==(const State&) const = default;
+};
+
+State state_at(std::uint64_t step, std::uint32_t rank) {
+  State state;
+  for (std::size_t i = 0; i < kWeights; ++i) {
+    state.weights[i] = static_cast<float>(step * 1'000'000 + i);
+  }
+  std::ranges::fill(state.generator, 100 * step + rank);
+  return state;
+}
+
+std::string generator_key(std::uint32_t rank) { return "@rank0000" + std::to_string(rank) + ".g"; }
+
+TensorTable table_of(const State& state, std::uint32_t rank) {
+  return {{.spec = {.key = "w", .dtype = DType::kF32, .shape = {kWeights / 1024, 1024}},
+           .data = std::as_bytes(std::span(state.weights))},
+          {.spec = {.key = generator_key(rank), .dtype = DType::kU64, .shape = {9}},
+           .data = std::as_bytes(std::span(state.generator))}};
+}
+
+std::vector<RestoreTarget> targets_of(State& state, std::uint32_t rank) {
+  return {{"w", std::as_writable_bytes(std::span(state.weights))},
+          {generator_key(rank), std::as_writable_bytes(std::span(state.generator))}};
+}
+
+class NearNodesTest : public testing::Test {
+ protected:
+  using Places = std::vector<std::string>;  // the directory of each rank
+  struct Rank {
+    std::uint32_t number;
+    std::shared_ptr<RankGroup> group;
+    Checkpointer& run;
+
+    void save(std::uint64_t step) const {
+      const Status saved = try_save(step);
+      EXPECT_TRUE(saved) << "rank " << number << ": " << saved.error().message();
+    }
+    [[nodiscard]] Status try_save(std::uint64_t step, Level level = Level::kLocal) const {
+      const State state = state_at(step, number);
+      auto handle = run.save({.step = step,
+                              .tensors = table_of(state, number),
+                              .objects = "[" + std::to_string(number) + "]"});
+      if (!handle) return std::unexpected(handle.error());
+      return (*handle)->wait(level, kWaitMax);
+    }
+    void expect(std::uint64_t step) const {
+      State state;
+      const auto restored = restore_newest(run, targets_of(state, number));
+      ASSERT_TRUE(restored) << "rank " << number << ": " << restored.error().message();
+      EXPECT_EQ(restored->restored.step, step);
+      EXPECT_TRUE(state == state_at(step, number)) << "rank " << number;
+    }
+    // Once all ranks are here.
+    void meet() const { ASSERT_TRUE(run.agree("meet", {})); }
+  };
+
+  NearNodesTest() {
+    set_log_sink([](std::string_view) {});
+  }
+  ~NearNodesTest() override {
+    fail_points::disarm();
+    set_log_sink({});
+  }
+
+  [[nodiscard]] fs::path path_of(const std::string& place) const { return root_.path() / place; }
+
+  [[nodiscard]] static Options options_of(const std::shared_ptr<RankGroup>& group) {
+    Options options;
+    options.ranks = group;
+    options.near = Near::kNode;
+    options.link = "lo";
+    options.commit_wait_max = milliseconds(20'000);
+    options.profile = Profile::kLatency;
+    return options;
+  }
+  using Body = std::function<void(const Rank&)>;
+  using Change = std::function<void(Options&)>;
+  static void unchanged(Options& /*options*/) {}
+  void run(const Places& places, const Body& body, const Change& change = unchanged) const {
+    ThreadRanks(static_cast<std::uint32_t>(places.size()))
+        .run([&](std::uint32_t rank, const std::shared_ptr<RankGroup>& group) {
+          Options options = options_of(group);
+          change(options);
+          auto opened = Checkpointer::open(path_of(places[rank]), std::move(options));
+          ASSERT_TRUE(opened) << "rank " << rank << ": " << opened.error().message();
+          body({rank, group, *opened});
+          ASSERT_TRUE(opened->agree("meet", {}));
+          ASSERT_TRUE(opened->close());
+        });
+  }
+
+  // One of the ranks finds that its tensor has changed while it was captured.
+  static Status save_torn(const Rank& rank, std::uint32_t failing, std::uint64_t step) {
+    const bool fails = rank.number == failing;
+    const State state = state_at(step, rank.number);
+    TensorTable table = table_of(state, rank.number);
+    if (fails) table.front().guard = 1;
+    auto handle =
+        rank.run.save({.step = step, .tensors = table, .objects = "[]", .confirm = fails});
+    if (!handle) return std::unexpected(handle.error());
+    if (fails) {
+      rank.run.fence(1);
+      EXPECT_TRUE((*handle)->wait_copied());
+      (*handle)->confirm({"w"});
+    }
+    return (*handle)->wait(Level::kLocal, kWaitMax);
+  }
+  // The ranks of whose files there are some.
+  [[nodiscard]] std::set<std::uint32_t> ranks_with_files(const std::string& place) const {
+    std::set<std::uint32_t> ranks;
+    for (const auto& entry : fs::recursive_directory_iterator(path_of(place))) {
+      const auto part = parse_sealed_file_name(entry.path().filename().string());
+      if (part) ranks.insert(part->rank);
+    }
+    return ranks;
+  }
+  [[nodiscard]] std::vector<std::uint64_t> steps_of(const std::string& place) const {
+    std::vector<std::uint64_t> steps;
+    const auto listed = list_checkpoints(path_of(place));
+    EXPECT_TRUE(listed) << listed.error().message();
+    for (const CheckpointInfo& info : *listed) {
+      EXPECT_EQ(info.fault, "");
+      steps.push_back(info.step);
+    }
+    return steps;
+  }
+  using Steps = std::vector<std::uint64_t>;
+
+ private:
+  ScopedDir root_;
+};
+
+TEST_F(NearNodesTest, EachNodeHasItsOwnFilesAndEveryManifest) {
+  run({"a", "b", "b"}, [](const Rank& rank) {
+    rank.save(1);
+    rank.save(2);
+  });
+  using Ranks = std::set<std::uint32_t>;
+  EXPECT_EQ(ranks_with_files("a"), Ranks{0});
+  EXPECT_EQ(ranks_with_files("b"), (Ranks{1, 2}));
+  for (const char* place : {"a", "b"}) EXPECT_EQ(steps_of(place), (Steps{2, 1}));
+}
+
+TEST_F(NearNodesTest, AJobGoesOnFromItsNodes) {
+  run({"a", "b", "b"}, [](const Rank& rank) { rank.save(1); });
+  run({"a", "b", "b"}, [](const Rank& rank) {
+    rank.expect(1);
+    rank.save(2);
+  });
+  // Rank 0 on another node than before, and other ranks there.
+  run({"b", "a", "a"}, [](const Rank& rank) {
+    rank.expect(2);
+    rank.save(3);
+  });
+  for (const char* place : {"a", "b"}) EXPECT_EQ(steps_of(place), (Steps{3, 2, 1}));
+}
+
+TEST_F(NearNodesTest, ANodeThatHasJoinedReadsFromTheOthers) {
+  run({"a", "b"}, [](const Rank& rank) { rank.save(1); });
+  run({"c", "a", "b", "d"}, [](const Rank& rank) {
+    if (rank.number < 2) return rank.expect(1);
+    State state;  // its generator is new
+    ASSERT_TRUE(restore_newest(rank.run, targets_of(state, 1)));
+    EXPECT_EQ(state.weights, state_at(1, 0).weights);
+  });
+}
+
+TEST_F(NearNodesTest, OldCheckpointsGoFromEveryNode) {
+  const auto keep = [](Options& options) { options.keep = {.last = 1}; };
+  run(
+      {"a", "b"},
+      [](const Rank& rank) {
+        for (const std::uint64_t step : {1U, 2U, 3U}) rank.save(step);
+      },
+      keep);
+  for (const char* place : {"a", "b"}) EXPECT_EQ(steps_of(place), Steps{3}) << place;
+}
+
+// Rank 2 leads no node.
+TEST_F(NearNodesTest, AFailureOnAnyNodeIsEveryRanks) {
+  for (const std::uint32_t failing : {0U, 1U, 2U}) {
+    SCOPED_TRACE("rank " + std::to_string(failing));
+    const std::uint64_t step = 10 * failing;
+    run({"a", "b", "b"}, [&](const Rank& rank) {
+      rank.save(step + 1);
+      const Status failed = save_torn(rank, failing, step + 2);
+      ASSERT_FALSE(failed);
+      EXPECT_FALSE(failed.error().message().contains("unknown")) << failed.error().message();
+      rank.save(step + 3);
+    });
+    for (const char* place : {"a", "b"}) {
+      EXPECT_EQ(steps_of(place).front(), step + 3);
+      EXPECT_EQ(steps_of(place).size(), 2 * (failing + 1)) << place;
+    }
+  }
+}
+
+TEST_F(NearNodesTest, FilesComeFromThisNodeAnotherOneAndAFartherTier) {
+  const std::string far = path_of("far").string();
+  const auto with_tier = [&](Options& options) { options.tiers = {{.path = far}}; };
+  run(
+      {"a", "b", "c", "d"},
+      [](const Rank& rank) {
+        EXPECT_TRUE(rank.try_save(1, Level::kDurable));
+        const Status durable = rank.try_save(2, Level::kDurable);
+        EXPECT_TRUE(durable) << durable.error().message();
+      },
+      with_tier);
+  EXPECT_EQ(steps_of("far"), (Steps{2, 1}));
+  EXPECT_EQ(ranks_with_files("far").size(), 4U);
+  // Two of the four nodes are left; one of them has lost its disk.
+  fs::remove_all(path_of("b"));
+  run({"a", "b"}, [](const Rank& rank) { rank.expect(2); }, with_tier);
+}
+
+TEST_F(NearNodesTest, AJobWhoseNodesAreAllLostGoesOnFromTheTier) {
+  const std::string far = path_of("far").string();
+  const auto with_tier = [&](Options& options) { options.tiers = {{.path = far}}; };
+  run(
+      {"a", "b"}, [](const Rank& rank) { EXPECT_TRUE(rank.try_save(1, Level::kDurable)); },
+      with_tier);
+  run(
+      {"c", "d", "d"},
+      [](const Rank& rank) {
+        if (rank.number < 2) rank.expect(1);
+        if (rank.number == 2) {
+          State state;
+          ASSERT_TRUE(restore_newest(rank.run, targets_of(state, 0)));
+        }
+        EXPECT_TRUE(rank.try_save(2, Level::kDurable));
+      },
+      with_tier);
+  EXPECT_EQ(steps_of("far"), (Steps{2, 1}));
+}
+
+TEST_F(NearNodesTest, WithoutATierALostNodesFilesAreMissedByName) {
+  run({"a", "b"}, [](const Rank& rank) { rank.save(1); });
+  fs::remove_all(path_of("b"));
+  run({"a", "b"}, [](const Rank& rank) {
+    State state;
+    const auto restored = restore_newest(rank.run, targets_of(state, rank.number));
+    ASSERT_EQ(code_of(restored), ErrorCode::kIncomplete);
+    EXPECT_TRUE(restored.error().message().contains("rank-00001")) << restored.error().message();
+  });
+}
+
+TEST_F(NearNodesTest, OneDirectoryIsOneNode) {
+  run({"a", "a"}, [](const Rank& rank) {
+    rank.save(1);
+    rank.expect(1);
+  });
+  ThreadRanks(2).run([&](std::uint32_t, const std::shared_ptr<RankGroup>& group) {
+    Options options = options_of(group);
+    options.near = Near::kShared;
+    EXPECT_TRUE(Checkpointer::open(path_of("a"), options)) << "the run is one like any other";
+  });
+}
+
+}  // namespace
+}  // namespace deepfreeze::near_nodes_test
