@@ -99,7 +99,9 @@ TEST_F(ClaimRounds, AHigherClaimOnAnyNodeIsEveryRanksError) {
     Vfs& vfs = rank.group.rank() == 1 ? overtaken : rank.vfs;
     const auto claimed = claim_on_nodes(rank.group, rank.nodes, vfs, writer, 2);
     EXPECT_EQ(code_of(claimed), ErrorCode::kFenced);
-    if (rank.group.rank() == 0) EXPECT_EQ(writer.identity_if_claimed(2), std::nullopt);
+    if (rank.group.rank() == 0) {
+      EXPECT_EQ(writer.identity_if_claimed(2), std::nullopt);
+    }
   });
 }
 
@@ -116,7 +118,8 @@ TEST_F(ClaimRounds, AClaimThatLostIsKeptUnderAnotherName) {
     EXPECT_EQ(listing.claims[2].generation, 3U);
   }
   std::size_t kept = 0;
-  for (const DirEntry& entry : vfs_of("a")->list("").value()) {
+  const std::vector<DirEntry> entries = vfs_of("a")->list("").value();
+  for (const DirEntry& entry : entries) {
     if (entry.name.starts_with("generation-00000002.void-")) ++kept;
   }
   EXPECT_EQ(kept, 1U);

@@ -31,9 +31,15 @@ TEST_F(LinkRound, LeadersAreLinkedWithRankZeroAndReachedByAll) {
     const std::uint32_t own = rank.group.rank();
     const std::size_t others[] = {3, 2, 2, 3};  // that it knows: not those of its own node
     EXPECT_EQ((*endpoint)->states().size(), others[own]);
-    if (own == 0) EXPECT_TRUE(await_up(**endpoint, 3));
-    if (own == 3) EXPECT_TRUE(await_up(**endpoint, 1));
-    if (own == 1) EXPECT_TRUE(await_up(**endpoint, 1));
+    if (own == 0) {
+      EXPECT_TRUE(await_up(**endpoint, 3));
+    }
+    if (own == 3) {
+      EXPECT_TRUE(await_up(**endpoint, 1));
+    }
+    if (own == 1) {
+      EXPECT_TRUE(await_up(**endpoint, 1));
+    }
     if (own == 2) {
       EXPECT_TRUE(await_up(**endpoint, 0)) << "it is no leader";
       ASSERT_TRUE((*endpoint)->dial(0));
