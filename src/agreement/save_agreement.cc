@@ -68,7 +68,7 @@ Status check_same(const SaveVote& vote, std::size_t rank, const SaveVote& first)
   if (vote.run_id == first.run_id) return {};
   return fail(ErrorCode::kMismatch,
               fmt::format("rank {} saves into run {}, rank 0 into run {}: they need one directory "
-                          "that all see",
+                          "that all see, or near=\"node\" if each node has its own",
                           rank, vote.run_id, first.run_id));
 }
 

@@ -33,7 +33,7 @@ Result<std::vector<CheckpointInfo>> pick(std::vector<CheckpointInfo> infos,
     if (found == infos.end()) {
       return fail(ErrorCode::kMismatch,
                   fmt::format("rank 0 sees step {}, and this rank does not: the ranks need one "
-                              "directory that all see",
+                              "directory that all see, or near=\"node\" if each node has its own",
                               point.step));
     }
     picked.push_back(std::move(*found));

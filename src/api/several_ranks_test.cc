@@ -569,7 +569,8 @@ TEST_F(SeveralRanksTest, RanksInDifferentDirectoriesAreToldSo) {
     const State state = state_at(1, rank);
     const auto saved = run->save({.step = 1, .tensors = table_of(state, rank)});
     ASSERT_EQ(code_of(saved), ErrorCode::kMismatch);
-    EXPECT_TRUE(saved.error().message().contains("one directory")) << saved.error().message();
+    EXPECT_TRUE(saved.error().message().contains("one directory that all see, or near=\"node\""))
+        << saved.error().message();
   });
 }
 
@@ -592,6 +593,7 @@ TEST_F(SeveralRanksTest, WhatOneRankDoesNotSeeNoneIsOffered) {
     ASSERT_EQ(code_of(offered), ErrorCode::kMismatch);
     EXPECT_TRUE(offered.error().message().contains("rank 1: rank 0 sees step 1"))
         << offered.error().message();
+    EXPECT_TRUE(offered.error().message().contains("near=\"node\"")) << offered.error().message();
   });
 }
 

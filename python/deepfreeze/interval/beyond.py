@@ -37,6 +37,8 @@ def beyond_this_process(
     """Takes them as Checkpointer() does; `agent` is "auto", the directory of a socket, or None."""
     if near not in ("shared", "node"):
         raise ValueError(f'near: "shared" or "node", not {near!r}')
+    if not link:
+        raise ValueError(f'link: "auto" or the name of a network interface, not {link!r}')
     return {
         "commit_wait_max_seconds": commit_wait_seconds,
         "tiers": [tier.form() for tier in tiers],
