@@ -1,7 +1,9 @@
 // Attempts whose files lie on several nodes, each of which brings its own.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
+#include <functional>
 #include <set>
 
 #include "manifest/commit.h"
@@ -129,11 +131,15 @@ TEST_F(FlushShareTest, ABegunCopyIsLeftToRankZero) {
 class ShareFlusherTest : public FlushShareTest {
  protected:
   std::shared_ptr<Flusher> start(SimDisk& near, bool deletes_far) {
+    return start([&near] { return std::make_unique<PassingVfs>(near); }, far_, deletes_far);
+  }
+  static std::shared_ptr<Flusher> start(std::function<std::unique_ptr<Vfs>()> open_near, Vfs& far,
+                                        bool deletes_far) {
     Flusher::Settings settings;
-    settings.open_near = [&near]() -> Result<std::unique_ptr<Vfs>> {
-      return std::make_unique<PassingVfs>(near);
+    settings.open_near = [open = std::move(open_near)]() -> Result<std::unique_ptr<Vfs>> {
+      return open();
     };
-    FarTier tier{.place = "far", .store = std::make_unique<VfsTierStore>(far_)};
+    FarTier tier{.place = "far", .store = std::make_unique<VfsTierStore>(far)};
     settings.tiers.push_back(std::move(tier));
     settings.share = FlushShare::kOfNode;
     settings.deletes_far = deletes_far;
@@ -168,6 +174,46 @@ TEST_F(ShareFlusherTest, RankZeroAloneRemovesWhatNobodyWillComplete) {
   const auto deciding = start(*a, true);
   EXPECT_EQ(text_of(deciding->drain(kShareWait)), "");
   EXPECT_FALSE(far_.contents(path_in_run(old, old.files[0].name)));
+}
+
+// Has no attempts until the other one, a tier, has been listed.
+class LateNear final : public PassingVfs {
+ public:
+  LateNear(Vfs& near, std::atomic<bool>& is_late) : PassingVfs(near), is_late_(is_late) {}
+  Result<std::vector<DirEntry>> list(std::string_view name) override {
+    DF_TRY(auto entries, PassingVfs::list(name));
+    if (is_late_) {
+      std::erase_if(entries, [](const DirEntry& entry) { return entry.name.starts_with("step-"); });
+    }
+    return entries;
+  }
+
+ private:
+  std::atomic<bool>& is_late_;
+};
+
+class ListedTier final : public PassingVfs {
+ public:
+  ListedTier(Vfs& far, std::atomic<bool>& is_late) : PassingVfs(far), is_late_(is_late) {}
+  Result<std::vector<DirEntry>> list(std::string_view name) override {
+    is_late_ = false;
+    return PassingVfs::list(name);
+  }
+
+ private:
+  std::atomic<bool>& is_late_;
+};
+
+TEST_F(ShareFlusherTest, RankZeroLeavesWhatAnotherNodeHasBegunMeanwhile) {
+  const Manifest saved = run_.save(1, 2);
+  const auto a = node_with(saved, {0});
+  const auto b = node_with(saved, {1});
+  ASSERT_EQ(code_of(flush(*b, saved)), ErrorCode::kBusy);
+  std::atomic<bool> is_late{true};
+  ListedTier far(far_, is_late);
+  const auto deciding = start([&] { return std::make_unique<LateNear>(*a, is_late); }, far, true);
+  EXPECT_EQ(text_of(deciding->drain(kShareWait)), "");
+  EXPECT_TRUE(far_.contents(path_in_run(saved, saved.files[1].name)));
 }
 
 }  // namespace

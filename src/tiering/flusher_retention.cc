@@ -70,10 +70,15 @@ void Flusher::collect_far(const Round& round) {
   log_warning("old checkpoints stay on " + worker.tier.place + ": " + collected.error().message());
 }
 
-// Copies that a flush has begun and nobody will complete: they would fill the tier.
+// Copies that a flush has begun and nobody will complete: they would fill the tier. The first tier
+// is listed after this one: other nodes begin to copy an attempt once it is committed there.
 void Flusher::remove_partial(const Round& round, const RunListing& there) {
+  if (std::ranges::none_of(there.attempts, &AttemptState::undecided)) return;
+  auto near = read_run(*round.near);
+  if (!near) return;
   Worker& worker = *workers_[round.number];
-  const std::vector<Manifest> waiting = waiting_for(seen(round.listing), round.number + 1);
+  const std::vector<Manifest> waiting =
+      waiting_for(seen(std::make_shared<RunListing>(*std::move(near))), round.number + 1);
   for (const AttemptState& attempt : there.attempts) {
     if (!attempt.undecided()) continue;
     const bool is_wanted = std::ranges::any_of(
