@@ -299,7 +299,7 @@ Result<OpenCheckpoint> Checkpointer::open_checkpoint(const CheckpointInfo& info)
   DF_TRY_VOID(check_usable("open " + info.path));
   if (!impl_->nodes) return deepfreeze::open_checkpoint(info);
   DF_TRY(auto others, impl_->nodes->files_of({info.step, info.attempt_id}));
-  return open_on_nodes(info, std::move(others), impl_->nodes);
+  return open_on_nodes(info, impl_->vfs->path_of(""), std::move(others), impl_->nodes);
 }
 
 Result<std::optional<CheckpointInfo>> Checkpointer::best(const BestBy& by) {

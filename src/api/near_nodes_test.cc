@@ -146,6 +146,15 @@ class NearNodesTest : public testing::Test {
     }
     return ranks;
   }
+  // How many there were.
+  [[nodiscard]] std::size_t forget_manifest(const std::string& place, std::uint64_t step) const {
+    std::size_t removed = 0;
+    for (const auto& entry : fs::directory_iterator(path_of(place))) {
+      const auto name = parse_attempt_dir_name(entry.path().filename().string());
+      if (name && name->step == step) removed += fs::remove(entry.path() / kManifestFile) ? 1 : 0;
+    }
+    return removed;
+  }
   [[nodiscard]] std::vector<std::uint64_t> steps_of(const std::string& place) const {
     std::vector<std::uint64_t> steps;
     const auto listed = list_checkpoints(path_of(place));
@@ -243,6 +252,25 @@ TEST_F(NearNodesTest, FilesComeFromThisNodeAnotherOneAndAFartherTier) {
   // Two of the four nodes are left; one of them has lost its disk.
   fs::remove_all(path_of("b"));
   run({"a", "b"}, [](const Rank& rank) { rank.expect(2); }, with_tier);
+  EXPECT_EQ(ranks_with_files("a"), std::set<std::uint32_t>{0}) << "a node keeps its own files";
+  EXPECT_EQ(ranks_with_files("b"), std::set<std::uint32_t>{});
+}
+
+// Its leader ended between the commit and the manifest on its own node. Rank 0 may have been told.
+TEST_F(NearNodesTest, FilesCountOnANodeThatHasNotHeardOfTheCommit) {
+  for (const Places& places : {Places{"a", "b", "b"}, Places{"b", "b", "a"}}) {
+    run({"a", "b", "b"}, [](const Rank& rank) {
+      rank.save(1);
+      rank.save(2);
+    });
+    ASSERT_EQ(forget_manifest("b", 2), 1U);
+    run(places, [](const Rank& rank) {
+      rank.expect(2);
+      rank.save(3);
+    });
+    EXPECT_EQ(steps_of("b"), (Steps{3, 2, 1}));
+    for (const char* place : {"a", "b"}) fs::remove_all(path_of(place));
+  }
 }
 
 TEST_F(NearNodesTest, AJobWhoseNodesAreAllLostGoesOnFromTheTier) {

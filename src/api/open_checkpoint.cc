@@ -183,6 +183,7 @@ struct OpenCheckpoint::State {
   CheckpointInfo info;
   std::shared_ptr<const void> keeper;  // of the tiers; may be null
   std::vector<std::unique_ptr<Vfs>> tiers;
+  std::size_t shares = 0;  // of the nearest tiers: they have the files of some ranks each
   std::shared_ptr<const Snapshot> snapshot;  // borrows the tiers
 
   [[nodiscard]] std::string path_on(std::size_t tier) const {
@@ -216,7 +217,9 @@ Status OpenCheckpoint::read(std::span<const RestoreTarget> targets, bool verify,
 std::vector<MendedFile> OpenCheckpoint::mended() const {
   std::vector<MendedFile> files;
   for (const MendedRead& mended : state_->snapshot->mended()) {
-    if (mended.is_gone) continue;
+    // Else a node would get the files of all others.
+    const bool is_other_nodes = mended.is_missing && mended.tier < state_->shares;
+    if (mended.is_gone || is_other_nodes) continue;
     files.push_back({mended.file, state_->path_on(mended.tier), mended.cause});
   }
   return files;
@@ -274,11 +277,12 @@ Result<CheckpointInfo> best_of(std::span<const CheckpointInfo> infos, const Best
 
 namespace {
 
-Result<OpenCheckpoint> open_located(const CheckpointInfo& info, Located located,
+Result<OpenCheckpoint> open_located(const CheckpointInfo& info, Located located, std::size_t shares,
                                     std::shared_ptr<const void> keeper) {
   auto state = std::make_shared<OpenCheckpoint::State>();
   state->info = info;
   state->keeper = std::move(keeper);
+  state->shares = shares;
   DF_TRY(state->snapshot, Snapshot::open(located.views(), located.manifest));
   state->tiers = std::move(located.tiers);
   return OpenCheckpoint(std::move(state));
@@ -297,17 +301,24 @@ Result<Located> locate_on_nodes(const CheckpointInfo& info, Vfs& others) {
 
 Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info) {
   DF_TRY(Located located, locate(info));
-  return open_located(info, std::move(located), nullptr);
+  return open_located(info, std::move(located), 0, nullptr);
 }
 
-Result<OpenCheckpoint> open_on_nodes(const CheckpointInfo& info, std::unique_ptr<Vfs> others,
+Result<OpenCheckpoint> open_on_nodes(const CheckpointInfo& info, const std::string& near,
+                                     std::unique_ptr<Vfs> others,
                                      std::shared_ptr<const void> keeper) {
   DF_TRY(Located located, locate_on_nodes(info, *others));
   const std::string directory = attempt_dir_name({info.step, info.attempt_id});
-  const bool is_near =
-      !located.tiers.empty() && located.tiers.front()->path_of(directory) == info.path;
-  located.tiers.insert(located.tiers.begin() + (is_near ? 1 : 0), std::move(others));
-  return open_located(info, std::move(located), std::move(keeper));
+  auto& tiers = located.tiers;
+  if (!tiers.empty() && tiers.front()->path_of(directory) == near + "/" + directory) {
+    tiers.insert(tiers.begin() + 1, std::move(others));
+  } else {
+    // Without a manifest this node can't tell a missing file from a deleted checkpoint: others can.
+    DF_TRY(auto own, open_posix_vfs(near));
+    tiers.insert(tiers.begin(), std::move(own));
+    tiers.insert(tiers.begin(), std::move(others));
+  }
+  return open_located(info, std::move(located), 2, std::move(keeper));
 }
 
 Result<std::vector<FaultInfo>> verify_checkpoint(const CheckpointInfo& info,

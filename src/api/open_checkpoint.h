@@ -20,8 +20,10 @@ inline constexpr std::size_t kReadThreads = 4;  // reads in flight; two already 
 [[nodiscard]] std::vector<CheckpointInfo> describe_tiers(const TieredListing& found, Vfs& near,
                                                          std::span<Vfs* const> far);
 // As open_checkpoint(), with the checkpoint's files on other nodes, which count as nearer than the
-// tiers. `keeper` holds whatever `others` borrows.
+// tiers. `near` is this node's directory: it may have files and not know the outcome. `keeper`
+// holds whatever `others` borrows.
 [[nodiscard]] Result<OpenCheckpoint> open_on_nodes(const CheckpointInfo& info,
+                                                   const std::string& near,
                                                    std::unique_ptr<Vfs> others,
                                                    std::shared_ptr<const void> keeper);
 [[nodiscard]] Point point_of(const CheckpointInfo& info);

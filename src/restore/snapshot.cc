@@ -180,7 +180,8 @@ Status Snapshot::open_file(const ManifestFile& file) {
     bad.push_back({.tier = tier,
                    .file = file.name,
                    .cause = error.message(),
-                   .is_gone = error.code() == ErrorCode::kGone});
+                   .is_gone = error.code() == ErrorCode::kGone,
+                   .is_missing = error.code() == ErrorCode::kIncomplete});
     if (!first) first = error;
   }
   return std::unexpected(*first);
@@ -326,7 +327,8 @@ Status Snapshot::read_file_pieces(std::size_t index, std::vector<ReadPiece> piec
     bad.push_back({.tier = tier,
                    .file = file.name,
                    .cause = error.message(),
-                   .is_gone = error.code() == ErrorCode::kGone});
+                   .is_gone = error.code() == ErrorCode::kGone,
+                   .is_missing = error.code() == ErrorCode::kIncomplete});
     if (outcome) plan.pieces = pieces_in(plan.pieces, outcome->bad_blocks);
     plan.on_progress = {};  // these bytes have been counted
   }

@@ -54,7 +54,8 @@ struct MendedRead {
   std::size_t tier = 0;  // the place of the bad copy, as given to Snapshot::open()
   std::string file;
   std::string cause;
-  bool is_gone = false;  // the tier has deleted the checkpoint meanwhile
+  bool is_gone = false;     // the tier has deleted the checkpoint meanwhile
+  bool is_missing = false;  // the tier has the checkpoint, without this file
 };
 
 struct ShardEntry;
