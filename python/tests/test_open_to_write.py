@@ -22,6 +22,13 @@ def stored(run: Path) -> None:
         save(ckpt, 1, {"n": 1})
 
 
+@pytest.mark.parametrize("link", [None, ""])
+def test_no_link_is_refused_by_name(tmp_path: Path, link: str) -> None:
+    with pytest.raises(ValueError, match="link"):
+        df.Checkpointer(tmp_path / "run", near="node", link=link)
+    assert not (tmp_path / "run").exists()
+
+
 @needs_root
 def test_who_may_not_write_is_told_at_open_and_may_restore() -> None:
     with shared_directory() as shared:

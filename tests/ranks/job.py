@@ -1,4 +1,4 @@
-"""A job of several ranks: forked children of a process that has imported torch, on loopback.
+"""A job of several ranks: forked children of a process that has imported torch.
 
 The parent imports, forks, kills and waits, nothing else: it must have started no threads.
 """
@@ -12,7 +12,7 @@ import select
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,15 @@ COLLECTIVE_SECONDS = 60.0  # of the job's own messages, after which a lost rank 
 PART_SECONDS = 2.0
 
 Work = Callable[[int, int, Say], object]  # rank, world size, a function that tells the parent
+
+
+@dataclass(frozen=True)
+class Place:
+    """The machine of a rank."""
+
+    interface: str = "lo"
+    address: str = "127.0.0.1"
+    enter: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,9 @@ class HungError(RuntimeError):
 class Job:
     """Its processes, from their start to their end. Only those are signalled."""
 
-    def __init__(self, world: int, work: Work) -> None:
+    def __init__(self, world: int, work: Work, places: Sequence[Place] = ()) -> None:
+        """Without `places` all ranks are here, on loopback."""
+        self._places = places or [Place()] * world
         self._meeting = tempfile.TemporaryDirectory(prefix="df-ranks-")
         self._pids: dict[int, int] = {}
         self._reports: list[int] = []
@@ -66,7 +77,8 @@ class Job:
 
     def _run(self, rank: int, world: int, work: Work, say: Say) -> None:
         faulthandler.register(signal.SIGUSR1, all_threads=True)
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        self._places[rank].enter()
+        os.environ["GLOO_SOCKET_IFNAME"] = self._places[rank].interface
         torch.set_num_threads(1)
         timeout = timedelta(seconds=COLLECTIVE_SECONDS)
         store = self._meet(rank, timeout)
@@ -91,14 +103,15 @@ class Job:
     def _meet(self, rank: int, timeout: timedelta) -> dist.Store:
         """As under torchrun, but on a port that the system chooses."""
         note = Path(self._meeting.name) / "port"
+        address = self._places[0].address
         if rank == 0:
-            store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timeout)
+            store = dist.TCPStore(address, 0, is_master=True, timeout=timeout)
             (written := note.with_suffix(".tmp")).write_text(str(store.port))
             written.rename(note)
             return store
         while not note.exists():
             time.sleep(0.01)
-        return dist.TCPStore("127.0.0.1", int(note.read_text()), is_master=False, timeout=timeout)
+        return dist.TCPStore(address, int(note.read_text()), is_master=False, timeout=timeout)
 
     def is_running(self, rank: int) -> bool:
         return not self._ends_by(rank, 0)

@@ -14,16 +14,17 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from tests.chaos.fail_points import fail_points_of_ranks
 from tests.e2e.command import announce_seed, conclude, make_parser, progress, scratch
 
-from .job import HungError, Job, RankEnded, Say
+from .job import HungError, Job, RankEnded, Say, Work
 
 WORLD = 3
 STEPS = 5
@@ -87,14 +88,27 @@ def values_at(step: int, rank: int) -> dict[str, Any]:
     return {"w": whole, "own": df.per_rank(own), "step": step}
 
 
-def train(run: Path, rank: int, steps: int, armed: str, say: Say) -> None:
+@dataclass(frozen=True)
+class Where:
+    """The machines of a job of WORLD ranks, and whether each has a near directory of its own."""
+
+    make_job: Callable[[Work], Job]
+    near: Literal["shared", "node"]
+
+
+HERE = Where(lambda work: Job(WORLD, work), "shared")
+
+
+def train(run: Path, rank: int, steps: int, armed: str, say: Say, where: Where) -> None:
     """Reports "from N", then each step that it was told is durable, and an error's name."""
     os.environ["DEEPFREEZE_FAIL"] = armed
     import deepfreeze as df  # arms the fail points of the environment
 
     ranks = df.TorchRanks(timeout_seconds=RANK_SECONDS)
     try:
-        with df.Checkpointer(run, ranks=ranks, commit_wait_seconds=RANK_SECONDS) as ckpt:
+        with df.Checkpointer(
+            run, ranks=ranks, commit_wait_seconds=RANK_SECONDS, near=where.near
+        ) as ckpt:
             state = values_at(0, rank)
             first = ckpt.restore(state) or 0
             say(f"from {first}\n{describe(state, rank)}")
@@ -129,8 +143,8 @@ def draw_fault(draw: random.Random) -> Fault:
     )
 
 
-def disturbed(tally: Tally, run: Path, fault: Fault) -> list[RankEnded]:
-    job = Job(WORLD, lambda r, _, say: train(run, r, STEPS, fault.armed(r), say))
+def disturbed(tally: Tally, run: Path, fault: Fault, where: Where) -> list[RankEnded]:
+    job = where.make_job(lambda r, _, say: train(run, r, STEPS, fault.armed(r), say, where))
     if fault.stops or not fault.point:
         time.sleep(fault.seconds)
         tally.stopped += fault.stops and job.is_running(fault.rank)
@@ -146,8 +160,8 @@ def lines(ended: list[RankEnded], word: str) -> list[str]:
     return [parts[-1] for parts in found if parts and parts[0] == word]
 
 
-def one_trial(tally: Tally, run: Path, fault: Fault) -> None:
-    ended = disturbed(tally, run, fault)
+def one_trial(tally: Tally, run: Path, fault: Fault, where: Where = HERE) -> None:
+    ended = disturbed(tally, run, fault, where)
     tally.trials += 1
     killed = any(one.killed for one in ended)
     tally.killed += killed
@@ -155,7 +169,7 @@ def one_trial(tally: Tally, run: Path, fault: Fault) -> None:
         tally.killed_at[fault.point] = tally.killed_at.get(fault.point, 0) + 1
     tally.came_to_nothing += all(one.report.endswith(f"durable {STEPS}\n") for one in ended)
     acknowledged = max((int(step) for step in lines(ended, "durable")), default=0)
-    again = Job(WORLD, lambda r, _, say: train(run, r, 1, "", say)).wait(END_SECONDS)
+    again = where.make_job(lambda r, _, say: train(run, r, 1, "", say, where)).wait(END_SECONDS)
     resumed = {int(step) for step in lines(again, "from")}
     if any(one.status not in (0, signal.SIGKILL) for one in [*ended, *again]):
         tally.faults.append(f"{fault}: a rank crashed: {ended} {again}")

@@ -1,0 +1,29 @@
+"""Nodes with near directories of their own: real processes, networks and mounts. Needs root."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import warm_python
+
+from .cases import CASES, FULL
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case not in FULL])
+def test_nodes(tmp_path: Path, case: str) -> None:
+    """In a process of its own, which has the namespaces: they go with it."""
+    command = [sys.executable, "-m", "tests.nodes.namespaces.cases", case, "--json"]
+    command += ["--directory", str(tmp_path)]
+    done = warm_python.run(command, warm_python.RANKS, cwd=ROOT, capture_output=True)
+    print(done.stderr)
+    assert done.stdout, done.stderr
+    figures = json.loads(done.stdout)
+    if figures["left_out"]:
+        pytest.skip(figures["left_out"])
+    assert figures["faults"] == []
