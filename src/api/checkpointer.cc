@@ -50,6 +50,10 @@ Status status_of(const Result<T>& result) {
 // have statistics.
 std::string_view subject_of(const Options& options) {
   if (options.read_only) return "open read-only";
+  if (options.near == Near::kNode) {
+    return options.statistics ? "open with near=\"node\" and statistics"
+                              : "open with near=\"node\"";
+  }
   return options.statistics ? "open with statistics" : "open";
 }
 

@@ -304,6 +304,16 @@ TEST_F(NearNodesTest, WithoutATierALostNodesFilesAreMissedByName) {
   });
 }
 
+TEST_F(NearNodesTest, AllRanksHaveNodesOrNone) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const std::shared_ptr<RankGroup>& group) {
+    Options options = options_of(group);
+    if (rank == 0) options.near = Near::kShared;
+    const auto run = Checkpointer::open(path_of("a"), std::move(options));
+    ASSERT_EQ(code_of(run), ErrorCode::kMismatch);
+    EXPECT_TRUE(run.error().message().contains("open with near=\"node\"")) << run.error().message();
+  });
+}
+
 TEST_F(NearNodesTest, OneDirectoryIsOneNode) {
   run({"a", "a"}, [](const Rank& rank) {
     rank.save(1);
