@@ -152,6 +152,8 @@ TEST_F(HostilePeer, ThatHasClosedItsHalfHearsAllThatItWasSent) {
   const auto peer = scene.greeted_peer();
   // More than the sockets hold: the reason comes long after the end of the peer's half.
   ASSERT_TRUE(scene.endpoint->send(1, bytes_message(5, std::string(32 << 20, 'l'))));
+  pollfd begun = {.fd = peer->socket().get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&begun, 1, 20'000), 1) << "a link that ends sends nothing that it had not begun";
   ASSERT_TRUE(peer->say(head(0, 0)));
   ASSERT_EQ(::shutdown(peer->socket().get(), SHUT_WR), 0);
   EXPECT_TRUE(await([&] { return !state_of(*scene.endpoint, 1).is_up; }));
