@@ -103,7 +103,7 @@ class Checkpointer(Described, Tiered):
         tiers: Farther places, nearest first, from df.tier(): "durable" is committed on the last.
         bytes_max: The room for checkpoints in `path` while a tier is behind, such as "500GB".
         agent: "auto": a process of its own finishes captured saves if this one is killed.
-        near, link: "node": each node has a `path` of its own; the interface between nodes.
+        near: "node": each node of the job has a `path` of its own. `link`: their interface.
         read_only: For restore() alone. Otherwise a directory that can't be written is refused.
         """
         self._keep = keep or Keep(None, None, None)
@@ -184,8 +184,9 @@ class Checkpointer(Described, Tiered):
     def prewarm(self, state: object) -> None:
         """Does the setup of the first save() of such a state now, so that the save takes no longer.
 
-        Takes and registers the memory, plans the file, claims the run. Saves nothing. Call it after
-        restore(), once the state has its full size: optimizers make theirs in their first step.
+        Takes and registers the memory, plans the file, claims the run (several nodes do that with
+        the first save). Saves nothing. Call it after restore(), once the state has its full size:
+        optimizers make theirs in their first step.
         Raises the errors that save() would, and CheckpointError if memory or disk space is refused.
         """
         with self._declining:

@@ -38,18 +38,19 @@ def before_opening(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], ob
     """Has an action done, once, between a list and the opening of a listed checkpoint."""
     due: list[Callable[[], object]] = []
 
-    def wrap(name: str) -> None:
-        real = getattr(_core, name)
+    def wrap(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
 
-        def opening(info: Any) -> Any:
+        def opening(*arguments: Any) -> Any:
             while due:
                 due.pop()()
-            return real(info)
+            return real(*arguments)
 
-        monkeypatch.setattr(_core, name, opening)
+        monkeypatch.setattr(owner, name, opening)
 
-    wrap("open_checkpoint")
-    wrap("verify_checkpoint")
+    wrap(_core, "open_checkpoint")
+    wrap(_core.Engine, "open_checkpoint")
+    wrap(_core, "verify_checkpoint")
     return due.append
 
 

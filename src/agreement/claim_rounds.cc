@@ -40,7 +40,14 @@ Status decide_own(Vfs& vfs, const GenerationRecord& claim,
     log_warning(fmt::format("{}: {} unfinished attempts of an earlier process were aborted",
                             vfs.path_of(""), aborted));
   }
-  for (const GenerationRecord& winner : winners) DF_TRY_VOID(take_place(vfs, winner));
+  for (const GenerationRecord& winner : winners) {
+    // Its process may have used it since the nodes compared their claims.
+    if (is_used(listing, winner.generation)) {
+      return fail(ErrorCode::kMismatch, fmt::format("{}: two processes have saved as generation {}",
+                                                    vfs.path_of(""), winner.generation));
+    }
+    DF_TRY_VOID(take_place(vfs, winner));
+  }
   return {};
 }
 

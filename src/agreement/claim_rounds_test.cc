@@ -6,6 +6,7 @@
 #include "agreement/history_rounds.h"
 #include "agreement/node_fixture.h"
 #include "base/try.h"
+#include "crash/attempt_maker.h"
 #include "manifest/claims.h"
 #include "manifest/commit.h"
 #include "manifest/name_kind.h"
@@ -123,6 +124,38 @@ TEST_F(ClaimRounds, AClaimThatLostIsKeptUnderAnotherName) {
     if (entry.name.starts_with("generation-00000002.void-")) ++kept;
   }
   EXPECT_EQ(kept, 1U);
+}
+
+// Its process seals a file right before the claim that fences it.
+class UsedNode final : public PassingVfs {
+ public:
+  UsedNode(Vfs& disk, Identity identity) : PassingVfs(disk), identity_(std::move(identity)) {}
+  Status rename_no_replace(std::string_view from, std::string_view to) override {
+    if (to == generation_file_name(3)) {
+      DF_TRY_VOID(begin_attempt(disk_, {identity_.step, identity_.attempt_id}));
+      DF_TRY_VOID(write_and_seal(disk_, identity_));
+    }
+    return PassingVfs::rename_no_replace(from, to);
+  }
+
+ private:
+  const Identity identity_;
+};
+
+TEST_F(ClaimRounds, AClaimThatIsUsedMeanwhileDoesNotLose) {
+  claim({"a", "b"}, 1);
+  const std::string run_id = listing_of("a").run.run_id;
+  // Of a node that is not in this job, so that its attempts are in doubt here.
+  ASSERT_TRUE(claim_generation(*vfs_of("a"), run_id, {}, {.claimant = 11, .node = 77}));
+  ASSERT_TRUE(claim_generation(*vfs_of("b"), run_id, {}, {.claimant = 22}));
+  run({"b", "a"}, [&](const Rank& rank) {
+    RunWriter writer = RunWriter::open(rank.vfs, {}).value();
+    UsedNode used(rank.vfs, make_identity(run_id, {2, 5, 5, 0xb5}, {0, 1, 0, 1}));
+    Vfs& vfs = rank.group.rank() == 1 ? static_cast<Vfs&>(used) : rank.vfs;
+    const auto claimed = claim_on_nodes(rank.group, rank.nodes, vfs, writer, 2);
+    EXPECT_EQ(code_of(claimed), ErrorCode::kMismatch);
+  });
+  EXPECT_EQ(listing_of("a").claims[1].record->claimant, 11U);
 }
 
 TEST_F(ClaimRounds, TheNextSaveIsNewerThanThoseOfAllNodes) {

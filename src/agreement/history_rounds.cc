@@ -90,15 +90,6 @@ Result<OwnPatch> decode_patch(std::string_view bytes) {
   return own;
 }
 
-// An attempt in doubt may be committed elsewhere.
-bool is_used(const RunListing& listing, std::uint64_t generation) {
-  return std::ranges::any_of(listing.attempts, [&](const AttemptState& attempt) {
-    if (attempt.committed()) return attempt.manifest->point.generation == generation;
-    return attempt.doubt && attempt.doubt->identity &&
-           attempt.doubt->identity->generation == generation;
-  });
-}
-
 NodeHistory history_of(const RunListing& listing) {
   NodeHistory history{.run = listing.run, .claims = {}, .unreadable = {}};
   for (const Claim& claim : listing.claims) {
@@ -174,6 +165,14 @@ Status apply(Vfs& vfs, const HistoryPatch& patch) {
 }
 
 }  // namespace
+
+bool is_used(const RunListing& listing, std::uint64_t generation) {
+  return std::ranges::any_of(listing.attempts, [&](const AttemptState& attempt) {
+    if (attempt.committed()) return attempt.manifest->point.generation == generation;
+    return attempt.doubt && attempt.doubt->identity &&
+           attempt.doubt->identity->generation == generation;
+  });
+}
 
 Status place_durably(Vfs& vfs, const std::string& name, const std::string& text) {
   VfsTierStore store(vfs);

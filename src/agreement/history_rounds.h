@@ -9,6 +9,7 @@
 #include "agreement/node_map.h"
 #include "deepfreeze/ranks.h"
 #include "format/records.h"
+#include "manifest/run_directory.h"
 #include "save/run_writer.h"
 #include "storage/vfs.h"
 
@@ -27,6 +28,10 @@ struct SharedHistory {
 // rank's; kMismatch: see merge_histories(). kFenced: a process of another job claims meanwhile.
 [[nodiscard]] Result<SharedHistory> share_history(RankGroup& ranks, const NodeMap& nodes, Vfs& vfs,
                                                   const std::optional<ParentPoint>& parent);
+
+// Whether an attempt of that generation is here, committed or in doubt: it may be committed
+// elsewhere.
+[[nodiscard]] bool is_used(const RunListing& listing, std::uint64_t generation);
 
 // Places a text under a new name, durably. kFenced if another text has the name.
 [[nodiscard]] Status place_durably(Vfs& vfs, const std::string& name, const std::string& text);

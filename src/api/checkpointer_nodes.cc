@@ -24,8 +24,11 @@ Result<SaveVerdict> Checkpointer::Impl::agree_on_nodes(const SaveVote& own) {
   };
   DF_TRY(const SaveVerdict verdict, ranks.agree_on_save(own, make_identity));
   if (!verdict.claim) return verdict;
-  wait_for_jobs();
-  DF_TRY_VOID(nodes->claim(writer, own.step));
+  settle_for_claim();  // the tiers' claims reach all nodes by the rounds
+  if (const Status claim = nodes->claim(writer, own.step); !claim) {
+    writer.note_failed_claim(claim.error());
+    return std::unexpected(claim.error());
+  }
   DF_TRY(const SaveVerdict claimed, ranks.agree_on_save(own, make_identity));
   if (!claimed.claim) return claimed;
   return fail(ErrorCode::kBusy, "the run's directory changes while it is being claimed");

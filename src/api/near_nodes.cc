@@ -1,5 +1,7 @@
 #include "api/near_nodes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -7,9 +9,11 @@
 #include "agreement/attempt_rounds.h"
 #include "agreement/claim_rounds.h"
 #include "agreement/link_round.h"
+#include "base/polling.h"
 #include "base/try.h"
 #include "nodes/answered.h"
 #include "nodes/routed_files.h"
+#include "ranks/collective.h"
 #include "storage/posix_vfs.h"
 
 namespace deepfreeze {
@@ -19,6 +23,11 @@ JobNodes job_nodes(const NodeMap& map) {
   std::vector<std::vector<std::uint32_t>> nodes;
   for (const JobNode& node : map.nodes()) nodes.push_back(node.ranks);
   return JobNodes(std::move(nodes));
+}
+
+bool is_leader(const NodeMap& map, std::uint32_t rank) {
+  return std::ranges::any_of(map.nodes(),
+                             [&](const JobNode& node) { return node.ranks.front() == rank; });
 }
 
 std::vector<AttemptName> committed_in(const RunListing& listing) {
@@ -51,8 +60,16 @@ Result<std::shared_ptr<NearNodes>> NearNodes::open(RankGroup& ranks, NodeMap map
                                                    const std::string& run,
                                                    const std::string& interface) {
   DF_TRY(auto endpoint, open_links(ranks, map, run, interface));
-  auto nodes = std::make_shared<NearNodes>(ranks, std::move(map), near, std::move(endpoint));
-  DF_TRY_VOID(nodes->start());
+  std::shared_ptr<NearNodes> nodes;
+  Status started;
+  try {
+    nodes = std::make_shared<NearNodes>(ranks, std::move(map), near, std::move(endpoint));
+    started = nodes->start();
+    if (started) started = nodes->await_links();
+  } catch (const std::exception& cause) {  // the others must hear of it
+    started = fail(ErrorCode::kNoSpace, fmt::format("memory is refused: {}", cause.what()));
+  }
+  DF_TRY_VOID(agree(&ranks, "start links", started));
   return nodes;
 }
 
@@ -75,6 +92,26 @@ Status NearNodes::start() {
          LinkDispatcher::start(*endpoint_,
                                {.reads = server_.get(), .answers = &asks_, .commits = &letters_}));
   return {};
+}
+
+// A closed port or a wrong interface would else be found by the first save, at its deadline.
+Status NearNodes::await_links() const {
+  if (!map_.leads()) return {};
+  Polling polling(kLinkUpMax);
+  std::optional<LinkState> missing;
+  do {
+    missing.reset();
+    for (const LinkState& state : endpoint_->states()) {
+      const bool is_needed = ranks_.rank() == 0 ? is_leader(map_, state.rank) : state.rank == 0;
+      if (is_needed && !state.is_up && !missing) missing = state;
+    }
+    if (!missing) return {};
+  } while (polling.again());
+  return fail(ErrorCode::kIo,
+              fmt::format("there is no link with rank {} after {} s{}{}. link chooses the network "
+                          "interface between the nodes",
+                          missing->rank, kLinkUpMax.count() / 1000, missing->error ? ": " : "",
+                          missing->error ? missing->error->message() : ""));
 }
 
 Result<Vfs*> NearNodes::files_on(const JobNode& node) {

@@ -2,6 +2,7 @@
 // them, their part in each commit, and their files.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,10 +22,14 @@
 
 namespace deepfreeze {
 
+// How long open() waits for the links between rank 0 and the leaders.
+inline constexpr std::chrono::milliseconds kLinkUpMax{10'000};
+
 // Owned by the Checkpointer. commit() is for its worker, all else for its caller's thread.
 class NearNodes {
  public:
-  // Collective, for several nodes. `near` is this node's directory, and has the run's history.
+  // Collective, for several nodes. `near` is this node's directory, and has the run's history. An
+  // error is every rank's: kIo if a leader has no link with rank 0 within kLinkUpMax.
   [[nodiscard]] static Result<std::shared_ptr<NearNodes>> open(RankGroup& ranks, NodeMap map,
                                                                Vfs& near, const std::string& run,
                                                                const std::string& interface);
@@ -56,6 +61,7 @@ class NearNodes {
 
  private:
   [[nodiscard]] Status start();
+  [[nodiscard]] Status await_links() const;
   [[nodiscard]] Result<Vfs*> files_on(const JobNode& node);
 
   RankGroup& ranks_;

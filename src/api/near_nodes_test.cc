@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "deepfreeze/deepfreeze.h"
@@ -291,6 +292,45 @@ TEST_F(NearNodesTest, AJobWhoseNodesAreAllLostGoesOnFromTheTier) {
       },
       with_tier);
   EXPECT_EQ(steps_of("far"), (Steps{2, 1}));
+}
+
+// Two jobs on different nodes, with one tier: the second has claimed and saved since the first has
+// opened the run.
+TEST_F(NearNodesTest, AClaimLooksAtTheTiers) {
+  const std::string far = path_of("far").string();
+  const auto with_tier = [&](Options& options) { options.tiers = {{.path = far}}; };
+  run(
+      {"a", "b"},
+      [&](const Rank& rank) {
+        if (rank.number == 0) {
+          run(
+              {"c", "d"},
+              [](const Rank& other) { EXPECT_TRUE(other.try_save(1, Level::kDurable)); },
+              with_tier);
+        }
+        rank.meet();
+        EXPECT_TRUE(rank.try_save(2, Level::kDurable));
+      },
+      with_tier);
+  run({"a", "b"}, [](const Rank& rank) { rank.expect(2); }, with_tier);
+}
+
+// Another job has claimed on a node that is not rank 0's.
+TEST_F(NearNodesTest, AFencedJobIsToldAtOnce) {
+  run({"a", "b", "b"}, [&](const Rank& rank) {
+    rank.save(1);
+    rank.meet();
+    if (rank.number == 0) run({"b"}, [](const Rank& other) { other.save(2); });
+    rank.meet();
+    const auto began = Monotonic::now();
+    for (const std::uint64_t step : {3U, 4U}) {
+      const Status fenced = rank.try_save(step);
+      ASSERT_FALSE(fenced);
+      const bool leads = rank.number < 2;  // the third hears that rank 0 has given it up
+      EXPECT_EQ(fenced.error().message().contains("fenced"), leads) << fenced.error().message();
+    }
+    EXPECT_LT(Monotonic::now() - began, milliseconds(20'000)) << "nobody waited for a report";
+  });
 }
 
 TEST_F(NearNodesTest, WithoutATierALostNodesFilesAreMissedByName) {

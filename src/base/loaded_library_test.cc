@@ -7,7 +7,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr const char* kVariable = "DEEPFREEZE_LIBRARY_OF_THE_TEST";
+constexpr const char* kVariable = "LIBRARY_OF_THE_TEST";
 constexpr const char* kPurpose = "cosines can't be told";
 
 class LoadedLibraryTest : public testing::Test {

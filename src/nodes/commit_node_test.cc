@@ -215,12 +215,33 @@ TEST_F(CommitNode, TellsTheFailureOfTheLeaderItself) {
   EXPECT_EQ(outcome_on(near_), Outcome::kAborted);
 }
 
+// Rank 0, whose directory may not have the other claim, must not wait for the report.
 TEST_F(CommitNode, DoesNotReportForAFencedClaim) {
   seal_all();
   far_.disk.plant(generation_file_name(2), "whatever it is");
   two_ = start(far_);
+  EXPECT_FALSE(two_->advance().has_value()) << "the other ranks of its node wait for the outcome";
+  EXPECT_EQ(far_.mail.sent.size(), 1U);
+  ASSERT_NE(sent_as<LinkFailed>(far_), nullptr);
+  EXPECT_EQ(sent_as<LinkFailed>(far_)->error.code(), ErrorCode::kFenced);
+  zero_ = start(near_);
+  deliver(far_, near_);
+  EXPECT_EQ(code_of_end(zero_->advance()), ErrorCode::kFenced);
+  deliver(near_, far_);
   EXPECT_EQ(code_of_end(two_->advance()), ErrorCode::kFenced);
-  EXPECT_TRUE(far_.mail.sent.empty());
+  EXPECT_EQ(outcome_on(far_), Outcome::kAborted);
+}
+
+// The disk has refused the attempt's directory: that nothing is there is no outcome.
+TEST_F(CommitNode, TellsOfAFailureBeforeItLooksForAnOutcome) {
+  ASSERT_TRUE(remove_attempt(far_.disk, {identity(2).step, identity(2).attempt_id}));
+  two_ = start(far_, Error(ErrorCode::kNoSpace, "full"));
+  far_.mail.is_down = true;
+  EXPECT_FALSE(two_->advance().has_value());
+  far_.mail.is_down = false;
+  EXPECT_EQ(code_of_end(two_->advance()), ErrorCode::kCancelled);
+  ASSERT_NE(sent_as<LinkFailed>(far_), nullptr);
+  EXPECT_EQ(sent_as<LinkFailed>(far_)->error.code(), ErrorCode::kNoSpace);
 }
 
 TEST_F(CommitNode, DoesNotReportWithoutItsClaim) {

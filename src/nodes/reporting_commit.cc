@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
+#include <utility>
+
 #include "base/try.h"
 #include "manifest/claims.h"
 #include "manifest/record_file.h"
@@ -29,7 +32,9 @@ ReportingCommit::ReportingCommit(const Leader& leader, NodeSave save)
 ReportingCommit::~ReportingCommit() { leader_.ledger.doubt(attempt_); }
 
 std::optional<Result<Manifest>> ReportingCommit::advance() {
-  if (auto answered = take_answer(leader_, attempt_)) return answered;
+  if (auto answered = take_answer(leader_, attempt_)) return with_own_failure(*std::move(answered));
+  // First: if the disk refused the attempt's directory, its absence is no outcome.
+  if (failure_ && sent_ == 0 && !send_report()) return std::nullopt;
   if (auto outcome = outcome_here()) return outcome;
   if (const auto renewals = leader_.ledger.renewals(0); renewals != renewals_) {
     renewals_ = renewals;
@@ -37,9 +42,16 @@ std::optional<Result<Manifest>> ReportingCommit::advance() {
   }
   if (files_.empty() && !failure_) find_parts();
   if (files_.empty() && !failure_) return std::nullopt;
-  const Status sent = send_report();
-  if (sent || sent.error().code() != ErrorCode::kFenced) return std::nullopt;  // else: tried again
-  return std::unexpected(sent.error());
+  std::ignore = send_report();  // else it is tried again
+  return std::nullopt;
+}
+
+// The other ranks are told that the attempt is aborted; this one knows that it has lost the run.
+Result<Manifest> ReportingCommit::with_own_failure(Result<Manifest> answered) const {
+  const bool is_aborted = !answered && answered.error().code() == ErrorCode::kCancelled;
+  const bool is_fenced = failure_ && failure_->code() == ErrorCode::kFenced;
+  if (is_aborted && is_fenced) return std::unexpected(*failure_);
+  return answered;
 }
 
 Result<Manifest> ReportingCommit::time_out() {
@@ -103,7 +115,7 @@ Status ReportingCommit::send_report() {
     const Status may = check_may_report();
     const ErrorCode code = may ? ErrorCode::kInternal : may.error().code();
     // An outcome that has come meanwhile is taken by the next look.
-    if (code == ErrorCode::kFenced || code == ErrorCode::kExists) return may;
+    if (code == ErrorCode::kExists) return may;
     if (!may) failure_ = may.error();
   }
   if (failure_) {

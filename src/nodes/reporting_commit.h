@@ -18,6 +18,7 @@ class ReportingCommit final : public NodeCommit {
 
  private:
   [[nodiscard]] std::optional<Result<Manifest>> outcome_here();
+  [[nodiscard]] Result<Manifest> with_own_failure(Result<Manifest> answered) const;
   void find_parts();
   [[nodiscard]] Status prepare(const std::vector<PartName>& parts);
   [[nodiscard]] Status check_may_report();

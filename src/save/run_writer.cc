@@ -339,6 +339,10 @@ Status RunWriter::end_claim(GenerationRecord claimed) {
   return {};
 }
 
+void RunWriter::note_failed_claim(const Error& error) {
+  if (error.code() == ErrorCode::kFenced) fenced_ = error;
+}
+
 // Otherwise aborted attempts would fill the disk of a run that keeps crashing.
 void RunWriter::remove_aborted() const {
   const auto collected = collect_garbage(*vfs_, Keep{});

@@ -79,6 +79,9 @@ class RunWriter {
   [[nodiscard]] Result<GenerationRecord> begin_claim(std::uint64_t step, const Highest& others);
   // Aborts the attempts that earlier processes left undecided here. The claim holds from here on.
   [[nodiscard]] Status end_claim(GenerationRecord claimed);
+  // The claim was not made on all nodes. If it is fenced, this process stays so, as after
+  // next_identity().
+  void note_failed_claim(const Error& error);
 
  private:
   RunWriter(Vfs& vfs, RunRecord record, std::uint64_t save_index, Keep keep)

@@ -203,6 +203,7 @@ void SaveJob::settle_failed(Error error) {
   bool is_over = is_alone() && !is_committing_;
   try {
     is_over = end_attempt(error);
+    report_to_nodes(error);
   } catch (const std::exception&) {
     // Memory is still refused: the attempt stays undecided until the next claim.
   }

@@ -130,11 +130,14 @@ TEST_F(FlushShareTest, ABegunCopyIsLeftToRankZero) {
 
 class ShareFlusherTest : public FlushShareTest {
  protected:
-  std::shared_ptr<Flusher> start(SimDisk& near, bool deletes_far) {
-    return start([&near] { return std::make_unique<PassingVfs>(near); }, far_, deletes_far);
+  std::shared_ptr<Flusher> start(SimDisk& near, bool deletes_far,
+                                 std::chrono::milliseconds share_wait_max = kStallMax) {
+    return start([&near] { return std::make_unique<PassingVfs>(near); }, far_, deletes_far,
+                 share_wait_max);
   }
   static std::shared_ptr<Flusher> start(std::function<std::unique_ptr<Vfs>()> open_near, Vfs& far,
-                                        bool deletes_far) {
+                                        bool deletes_far,
+                                        std::chrono::milliseconds share_wait_max = kStallMax) {
     Flusher::Settings settings;
     settings.open_near = [open = std::move(open_near)]() -> Result<std::unique_ptr<Vfs>> {
       return open();
@@ -143,6 +146,7 @@ class ShareFlusherTest : public FlushShareTest {
     settings.tiers.push_back(std::move(tier));
     settings.share = FlushShare::kOfNode;
     settings.deletes_far = deletes_far;
+    settings.share_wait_max = share_wait_max;
     settings.generation = [] { return std::uint64_t{1}; };
     return Flusher::start(std::move(settings));
   }
@@ -163,17 +167,44 @@ TEST_F(ShareFlusherTest, WaitingForOtherNodesIsNoFailure) {
   EXPECT_TRUE(is_committed(far_, saved));
 }
 
+TEST_F(ShareFlusherTest, FilesThatNeverComeAreAFailureAndHoldUpNoOtherAttempt) {
+  const Manifest lost = run_.save(1, 2);
+  const Manifest whole = run_.save(2, 1);
+  const auto a = node_with(lost, {0});
+  const auto flusher = start(*a, true, std::chrono::milliseconds(300));
+  EXPECT_EQ(code_of(flusher->drain(kShareWait, Flusher::OnFailure::kGiveUp)), ErrorCode::kTimeout);
+  const TierReport report = flusher->reports()[0];
+  EXPECT_GT(report.failures, 0U);
+  ASSERT_TRUE(report.error);
+  EXPECT_TRUE(report.error->message().contains(lost.files[1].name)) << report.error->message();
+  EXPECT_TRUE(is_committed(far_, whole));
+}
+
 TEST_F(ShareFlusherTest, RankZeroAloneRemovesWhatNobodyWillComplete) {
   const Manifest old = run_.save(1, 2);
   const auto a = node_with(old, {0});
-  ASSERT_EQ(code_of(flush(*a, old)), ErrorCode::kBusy);
-  ASSERT_TRUE(remove_attempt(*a, name_of(old)));
   const auto other = start(*a, false);
+  const auto deciding = start(*a, true);
+  for (const auto& flusher : {other, deciding}) {
+    EXPECT_EQ(code_of(flusher->drain(std::chrono::milliseconds(300))), ErrorCode::kTimeout);
+  }
+  ASSERT_TRUE(remove_attempt(*a, name_of(old)));
   EXPECT_EQ(text_of(other->drain(kShareWait)), "");
   EXPECT_TRUE(far_.contents(path_in_run(old, old.files[0].name)));
-  const auto deciding = start(*a, true);
   EXPECT_EQ(text_of(deciding->drain(kShareWait)), "");
   EXPECT_FALSE(far_.contents(path_in_run(old, old.files[0].name)));
+}
+
+// Its near directory may be new, and lack steps that other nodes still bring.
+TEST_F(ShareFlusherTest, RankZeroLeavesWhatItDoesNotKnow) {
+  const Manifest old = run_.save(1, 2);
+  const auto b = node_with(old, {1});
+  ASSERT_EQ(code_of(flush(*b, old)), ErrorCode::kBusy);
+  const auto a = node_with(old, {});
+  ASSERT_TRUE(remove_attempt(*a, name_of(old)));
+  const auto deciding = start(*a, true);
+  EXPECT_EQ(text_of(deciding->drain(kShareWait)), "");
+  EXPECT_TRUE(far_.contents(path_in_run(old, old.files[1].name)));
 }
 
 // Has no attempts until the other one, a tier, has been listed.

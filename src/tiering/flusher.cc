@@ -130,7 +130,8 @@ void Flusher::note_pass(std::size_t number, std::uint64_t wakes, const Status& d
       worker.has_work = worker.wakes != wakes;
     } else if (done.error().code() == ErrorCode::kGone) {  // the next look does without it
       worker.next_try = Monotonic::now() + kFlushPauseMin;
-    } else if (done.error().code() == ErrorCode::kBusy) {  // this node has done its share
+    } else if (done.error().code() == ErrorCode::kBusy && !waits_too_long(worker)) {
+      // This node has done its share.
       worker.next_try = Monotonic::now() + std::min(worker.pause, kWatchPauseMax);
       worker.pause = std::min(2 * worker.pause, kFlushPauseMax);
     } else if (done.error().code() != ErrorCode::kCancelled) {
@@ -302,8 +303,22 @@ Status Flusher::watch(std::size_t number) {
   return {};
 }
 
-// A commit in between is newer, and goes first.
+void Flusher::note_shared(Worker& worker, const AttemptName& name) const {
+  const auto known =
+      std::ranges::find(worker.shared, name, [](const auto& one) { return one.first; });
+  if (known == worker.shared.end()) worker.shared.emplace_back(name, Monotonic::now());
+}
+
+bool Flusher::waits_too_long(const Worker& worker) const {
+  return std::ranges::any_of(worker.shared, [&](const auto& one) {
+    return Monotonic::now() - one.second > settings_.share_wait_max;
+  });
+}
+
+// A commit in between is newer, and goes first. An attempt that other nodes have to complete holds
+// up no other.
 Status Flusher::bring_all(const Round& round, std::span<const Manifest> waiting) {
+  Status shared;
   for (const Manifest& manifest : waiting) {
     {
       const std::lock_guard lock(mutex_);
@@ -312,10 +327,12 @@ Status Flusher::bring_all(const Round& round, std::span<const Manifest> waiting)
       worker.report.copying = name_of(manifest);
       worker.report.bytes_sent = 0;
     }
-    DF_TRY_VOID(bring(round, manifest));
+    const Status brought = bring(round, manifest);
+    if (!brought && brought.error().code() != ErrorCode::kBusy) return brought;
+    if (!brought) shared = brought;
     if (&manifest != &waiting.back()) collect_near(round);  // a save may wait for room
   }
-  return {};
+  return shared;
 }
 
 Status Flusher::bring(const Round& round, const Manifest& manifest) {
@@ -336,6 +353,7 @@ Status Flusher::bring(const Round& round, const Manifest& manifest) {
 void Flusher::note_brought(std::size_t number, const Manifest& manifest) {
   Worker& worker = *workers_[number];
   worker.settled.push_back(name_of(manifest));
+  std::erase_if(worker.shared, [&](const auto& one) { return one.first == name_of(manifest); });
   const std::lock_guard lock(mutex_);
   auto listing = std::make_shared<RunListing>(*worker.listing);
   std::erase_if(listing->attempts, [&](const AttemptState& attempt) {
@@ -394,6 +412,7 @@ Status Flusher::copy_from_nearest(const Round& round, const Manifest& manifest,
         flush_attempt(from, manifest, *worker.tier.store, settings, round.near.get(), share);
     if (brought || is_final(brought.error()) || is_stopping()) return brought;
     last = brought.error();
+    if (last->code() == ErrorCode::kBusy) note_shared(worker, name_of(manifest));
     if (last->code() != ErrorCode::kCorrupt && last->code() != ErrorCode::kGone) passing = last;
   }
   if (passing) return std::unexpected(*passing);

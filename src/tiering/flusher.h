@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -82,6 +83,8 @@ class Flusher {
     // process is the one that deletes on the other tiers for all nodes.
     FlushShare share = FlushShare::kAll;
     bool deletes_far = true;
+    // Then files that other nodes have not brought are a failure: they may be lost.
+    std::chrono::milliseconds share_wait_max = kStallMax;
     // The generation of this process's last commit; before one, 0, nothing is deleted anywhere.
     std::function<std::uint64_t()> generation = [] { return std::uint64_t{0}; };
     // The attempts that somebody waits for on tiers[tier], all committed on the first tier; and
@@ -140,7 +143,9 @@ class Flusher {
     FarTier tier;
     RateLimit rate;
     std::vector<AttemptName> settled;  // its own thread's: their names on the tier are durable
-    bool is_near_told = false;         // its own thread's: a deletion that fails is told of once
+    // The same: attempts of which this node's files are there, and others' are missing, since then.
+    std::vector<std::pair<AttemptName, Monotonic::time_point>> shared;
+    bool is_near_told = false;  // its own thread's: a deletion that fails is told of once
     bool is_far_told = false;
 
     // The rest is guarded by mutex_.
@@ -196,6 +201,8 @@ class Flusher {
   [[nodiscard]] Status copy_from_nearest(const Round& round, const Manifest& manifest,
                                          std::span<const TierSeen> tiers);
   void note_brought(std::size_t number, const Manifest& manifest);
+  void note_shared(Worker& worker, const AttemptName& name) const;
+  [[nodiscard]] bool waits_too_long(const Worker& worker) const;
   void note_unreadable(const Round& round, const Manifest& manifest,
                        std::span<const TierSeen> tried, const Error& error);
   [[nodiscard]] bool may_delete(const Round& round) const;

@@ -71,19 +71,28 @@ void Flusher::collect_far(const Round& round) {
 }
 
 // Copies that a flush has begun and nobody will complete: they would fill the tier. The first tier
-// is listed after this one: other nodes begin to copy an attempt once it is committed there.
+// is listed after this one: other nodes begin to copy an attempt once it is committed there. If
+// they have shares, only attempts of which this process has brought its own: others may be older
+// than its near directory.
 void Flusher::remove_partial(const Round& round, const RunListing& there) {
   if (std::ranges::none_of(there.attempts, &AttemptState::undecided)) return;
   auto near = read_run(*round.near);
   if (!near) return;
   Worker& worker = *workers_[round.number];
+  Vfs& view = worker.tier.store->view();
   const std::vector<Manifest> waiting =
       waiting_for(seen(std::make_shared<RunListing>(*std::move(near))), round.number + 1);
   for (const AttemptState& attempt : there.attempts) {
     if (!attempt.undecided()) continue;
     const bool is_wanted = std::ranges::any_of(
         waiting, [&](const Manifest& manifest) { return name_of(manifest) == attempt.name; });
-    if (!is_wanted) std::ignore = remove_attempt(worker.tier.store->view(), attempt.name);
+    const bool is_known = settings_.share == FlushShare::kAll ||
+                          std::ranges::any_of(worker.shared, [&](const auto& one) {
+                            return one.first == attempt.name;
+                          });
+    // Another node may have completed it since it was listed.
+    if (is_wanted || !is_known || read_manifest(view, attempt.name, "")) continue;
+    std::ignore = remove_attempt(view, attempt.name);
   }
 }
 

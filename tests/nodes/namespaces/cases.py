@@ -301,8 +301,7 @@ def mistakes(place: Path) -> list[str]:
                     faults.append(f"{what}: {text}")
 
         expect("no such interface", "link: interface nosuch0 has no address", link="nosuch0")
-        told = "outcome unknown: rank 0 has told none"
-        expect("nobody is reached", "node of rank 1 has not reported", told, link=APART)
+        expect("nobody is reached", "rank 0: there is no link with rank 1 after 10 s", link=APART)
         expect("nothing", "nothing")
         marker = here.machines[0].near_file("run/node.json").read_bytes()
         here.machines[1].near_file("run/node.json").write_bytes(marker)
