@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/try.h"
+#include "nodes/read_only_vfs.h"
 #include "nodes/sealed_name.h"
 #include "storage/vfs_name.h"
 
@@ -107,7 +108,7 @@ Result<std::size_t> RemoteFile::read_at(std::uint64_t offset, std::span<std::byt
           .within(fmt::format("read {} at {}", place_.path, read.at())));
 }
 
-class RemoteFiles final : public Vfs {
+class RemoteFiles final : public ReadOnlyVfs {
  public:
   RemoteFiles(RemoteAsks& asks, RemoteNode node) : asks_(asks), node_(std::move(node)) {}
 
@@ -115,29 +116,6 @@ class RemoteFiles final : public Vfs {
   [[nodiscard]] std::string path_of(std::string_view name) const override {
     return fmt::format("rank {} at {}: {}", node_.rank, node_.place, name);
   }
-
-  Result<std::unique_ptr<File>> create(std::string_view name, Access /*access*/) override {
-    return only_reads("create", path_of(name));
-  }
-  Status make_dir(std::string_view name) override { return only_reads("mkdir", path_of(name)); }
-  Status rename_no_replace(std::string_view from, std::string_view /*to*/) override {
-    return only_reads("rename", path_of(from));
-  }
-  Status rename_replacing(std::string_view from, std::string_view /*to*/) override {
-    return only_reads("rename", path_of(from));
-  }
-  Status remove_file(std::string_view name) override { return only_reads("remove", path_of(name)); }
-  Status remove_dir(std::string_view name) override { return only_reads("remove", path_of(name)); }
-  Status sync_dir(std::string_view name) override {
-    return only_reads("sync directory", path_of(name));
-  }
-  // A node's leader sends it in other messages.
-  Result<std::vector<DirEntry>> list(std::string_view name) override {
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("list {}: another node's files are not listed", path_of(name)));
-  }
-  Status make_root() override { return only_reads("mkdir", path_of("")); }
-  Status check_writable() override { return only_reads("write in", path_of("")); }
 
  private:
   RemoteAsks& asks_;
