@@ -11,7 +11,8 @@ import pytest
 
 from tests.support import warm_python
 
-from .soak import MODES
+from .sample import Sample
+from .soak import MODES, Soak
 
 ROOT = Path(__file__).resolve().parents[2]
 SAVES = {"window": 100, "ring": 24}
@@ -45,3 +46,14 @@ def test_what_each_save_leaves_behind_is_found(leak: str, tmp_path: Path) -> Non
     """4 KiB, or one handle of the engine."""
     _, faults = soak_of("window", tmp_path, "--leak", leak)
     assert [fault.split(" grew")[0] for fault in faults] == ["window: heap_bytes"]
+
+
+def test_one_jump_of_the_heap_neither_hides_a_leak_nor_passes_for_one() -> None:
+    """By 32 KB, up or down, between any two samples."""
+    for where in range(26):
+        for jump in (-32_000, 32_000):
+            for leak, is_found in ((0, False), (1_200, True)):
+                heap = [leak * i + jump * (i >= where) for i in range(26)]
+                curve = [Sample(4 * i, bytes_, 0, 0, 0, 0) for i, bytes_ in enumerate(heap)]
+                soak = Soak("window", 100, guarded_bytes=1, fenced=1, curve=curve, restored="equal")
+                assert bool(soak.faults()) == is_found, (where, jump, leak)
