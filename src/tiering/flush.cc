@@ -137,8 +137,8 @@ Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to, const Cop
 
 // Nobody else completes or removes a copy that a flush has begun. A committed one stays, also if
 // another process committed it: a deletion there goes by the tier's own rules. If other nodes have
-// a share, one process removes what was begun (flusher.h); but nobody leaves a manifest behind
-// whose files that process has removed meanwhile.
+// a share, one process removes copies that were begun (flusher.h); but nobody leaves a manifest
+// behind whose files that process has removed meanwhile.
 void remove_begun(const Manifest& manifest, TierStore& to, FlushShare share) {
   const AttemptName name{manifest.point.step, manifest.point.attempt_id};
   const auto there = read_manifest(to.view(), name, manifest.run_id);

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <functional>
 #include <set>
+#include <thread>
 
 #include "manifest/commit.h"
 #include "manifest/remove_attempt.h"
@@ -138,6 +139,15 @@ class ShareFlusherTest : public FlushShareTest {
   static std::shared_ptr<Flusher> start(std::function<std::unique_ptr<Vfs>()> open_near, Vfs& far,
                                         bool deletes_far,
                                         std::chrono::milliseconds share_wait_max = kStallMax) {
+    Flusher::Settings settings = settings_of(std::move(open_near), far, deletes_far);
+    settings.share_wait_max = share_wait_max;
+    return Flusher::start(std::move(settings));
+  }
+  static Flusher::Settings settings_of(SimDisk& near, Vfs& far, bool deletes_far) {
+    return settings_of([&near] { return std::make_unique<PassingVfs>(near); }, far, deletes_far);
+  }
+  static Flusher::Settings settings_of(std::function<std::unique_ptr<Vfs>()> open_near, Vfs& far,
+                                       bool deletes_far) {
     Flusher::Settings settings;
     settings.open_near = [open = std::move(open_near)]() -> Result<std::unique_ptr<Vfs>> {
       return open();
@@ -146,9 +156,8 @@ class ShareFlusherTest : public FlushShareTest {
     settings.tiers.push_back(std::move(tier));
     settings.share = FlushShare::kOfNode;
     settings.deletes_far = deletes_far;
-    settings.share_wait_max = share_wait_max;
     settings.generation = [] { return std::uint64_t{1}; };
-    return Flusher::start(std::move(settings));
+    return settings;
   }
 };
 
@@ -168,8 +177,8 @@ TEST_F(ShareFlusherTest, WaitingForOtherNodesIsNoFailure) {
 }
 
 TEST_F(ShareFlusherTest, FilesThatNeverComeAreAFailureAndHoldUpNoOtherAttempt) {
-  const Manifest lost = run_.save(1, 2);
-  const Manifest whole = run_.save(2, 1);
+  const Manifest whole = run_.save(1, 1);
+  const Manifest lost = run_.save(2, 2);  // the newest goes first
   const auto a = node_with(lost, {0});
   const auto flusher = start(*a, true, std::chrono::milliseconds(300));
   EXPECT_EQ(code_of(flusher->drain(kShareWait, Flusher::OnFailure::kGiveUp)), ErrorCode::kTimeout);
@@ -178,6 +187,46 @@ TEST_F(ShareFlusherTest, FilesThatNeverComeAreAFailureAndHoldUpNoOtherAttempt) {
   ASSERT_TRUE(report.error);
   EXPECT_TRUE(report.error->message().contains(lost.files[1].name)) << report.error->message();
   EXPECT_TRUE(is_committed(far_, whole));
+}
+
+// Each attempt has its own time: one that others have completed long ago does not count.
+TEST_F(ShareFlusherTest, EachAttemptIsWaitedForByItself) {
+  constexpr std::chrono::milliseconds kShort{400};
+  const Manifest first = run_.save(1, 2);
+  const auto a = node_with(first, {0});
+  const auto b = node_with(first, {1});
+  const auto flusher = start(*a, false, kShort);
+  EXPECT_EQ(code_of(flusher->drain(kShort / 4)), ErrorCode::kTimeout);
+  ASSERT_EQ(text_of(flush(*b, first)), "");
+  EXPECT_EQ(text_of(flusher->drain(kShareWait)), "");
+  std::this_thread::sleep_for(kShort);
+  const Manifest second = run_.save(2, 2);
+  const std::string directory = attempt_dir_name(name_of(second));
+  ASSERT_TRUE(a->make_dir(directory));
+  for (const std::string& file : {second.files[0].name, std::string(kManifestFile)}) {
+    a->plant(directory + "/" + file, whole_.contents(directory + "/" + file).value());
+  }
+  EXPECT_EQ(code_of(flusher->drain(kShort / 4)), ErrorCode::kTimeout);
+  EXPECT_EQ(flusher->reports()[0].failures, 0U);
+}
+
+// One node copies from a nearer tier that is whole, and not all of them.
+TEST_F(ShareFlusherTest, OneNodeAloneCopiesFromANearerTier) {
+  const Manifest saved = run_.save(1, 2);
+  VfsTierStore store(far_);
+  ASSERT_EQ(text_of(flush_to(whole_, saved, store)), "");
+  SimDisk farther;
+  for (const bool deletes_far : {false, true}) {
+    const auto near = node_with(saved, {0});
+    Flusher::Settings settings = settings_of(*near, far_, deletes_far);
+    settings.tiers.push_back(
+        {.place = "farther", .store = std::make_unique<VfsTierStore>(farther)});
+    const auto flusher = Flusher::start(std::move(settings));
+    const Status drained = flusher->drain(std::chrono::milliseconds(deletes_far ? 20'000 : 300));
+    EXPECT_EQ(drained.has_value(), deletes_far);
+    EXPECT_EQ(is_committed(farther, saved), deletes_far);
+    EXPECT_EQ(flusher->reports()[1].failures, 0U);
+  }
 }
 
 TEST_F(ShareFlusherTest, RankZeroAloneRemovesWhatNobodyWillComplete) {
@@ -193,6 +242,36 @@ TEST_F(ShareFlusherTest, RankZeroAloneRemovesWhatNobodyWillComplete) {
   EXPECT_TRUE(far_.contents(path_in_run(old, old.files[0].name)));
   EXPECT_EQ(text_of(deciding->drain(kShareWait)), "");
   EXPECT_FALSE(far_.contents(path_in_run(old, old.files[0].name)));
+}
+
+// The first tier is read once more before a copy is removed: just then the other node completes it.
+class BusyNear final : public PassingVfs {
+ public:
+  BusyNear(Vfs& near, const std::function<void()>& listed) : PassingVfs(near), listed_(listed) {}
+  Result<std::vector<DirEntry>> list(std::string_view name) override {
+    if (name.empty()) listed_();
+    return PassingVfs::list(name);
+  }
+
+ private:
+  const std::function<void()>& listed_;
+};
+
+TEST_F(ShareFlusherTest, RankZeroLeavesACopyThatAnotherNodeHasJustCompleted) {
+  const Manifest old = run_.save(1, 2);
+  const auto a = node_with(old, {0});
+  const auto b = node_with(old, {1});
+  std::atomic<int> lists_left{-1};
+  const std::function<void()> listed = [&] {
+    if (lists_left <= 0 || --lists_left > 0) return;
+    EXPECT_EQ(text_of(flush(*b, old)), "");
+  };
+  const auto deciding = start([&] { return std::make_unique<BusyNear>(*a, listed); }, far_, true);
+  EXPECT_EQ(code_of(deciding->drain(std::chrono::milliseconds(300))), ErrorCode::kTimeout);
+  ASSERT_TRUE(remove_attempt(*a, name_of(old)));
+  lists_left = 4;  // the pass begins; may it delete; the history; the copies that nobody completes
+  EXPECT_EQ(text_of(deciding->drain(kShareWait)), "");
+  EXPECT_TRUE(is_committed(far_, old));
 }
 
 // Its near directory may be new, and lack steps that other nodes still bring.

@@ -130,8 +130,7 @@ void Flusher::note_pass(std::size_t number, std::uint64_t wakes, const Status& d
       worker.has_work = worker.wakes != wakes;
     } else if (done.error().code() == ErrorCode::kGone) {  // the next look does without it
       worker.next_try = Monotonic::now() + kFlushPauseMin;
-    } else if (done.error().code() == ErrorCode::kBusy && !waits_too_long(worker)) {
-      // This node has done its share.
+    } else if (done.error().code() == ErrorCode::kBusy) {  // this node has done its share
       worker.next_try = Monotonic::now() + std::min(worker.pause, kWatchPauseMax);
       worker.pause = std::min(2 * worker.pause, kFlushPauseMax);
     } else if (done.error().code() != ErrorCode::kCancelled) {
@@ -303,22 +302,21 @@ Status Flusher::watch(std::size_t number) {
   return {};
 }
 
-void Flusher::note_shared(Worker& worker, const AttemptName& name) const {
-  const auto known =
-      std::ranges::find(worker.shared, name, [](const auto& one) { return one.first; });
-  if (known == worker.shared.end()) worker.shared.emplace_back(name, Monotonic::now());
-}
-
-bool Flusher::waits_too_long(const Worker& worker) const {
-  return std::ranges::any_of(worker.shared, [&](const auto& one) {
-    return Monotonic::now() - one.second > settings_.share_wait_max;
-  });
+// Returns `error` until others have had their time: then it is a failure, kIncomplete.
+Error Flusher::waiting_for_others(Worker& worker, const Manifest& manifest,
+                                  const Error& error) const {
+  const AttemptName name = name_of(manifest);
+  const auto now = Monotonic::now();
+  auto known = std::ranges::find(worker.shared, name, [](const auto& one) { return one.first; });
+  if (known == worker.shared.end()) known = worker.shared.insert(known, {name, now});
+  if (now - known->second <= settings_.share_wait_max) return error;
+  return {ErrorCode::kIncomplete, error.message(), error.os_errno()};
 }
 
 // A commit in between is newer, and goes first. An attempt that other nodes have to complete holds
 // up no other.
 Status Flusher::bring_all(const Round& round, std::span<const Manifest> waiting) {
-  Status shared;
+  Status waits;
   for (const Manifest& manifest : waiting) {
     {
       const std::lock_guard lock(mutex_);
@@ -328,11 +326,12 @@ Status Flusher::bring_all(const Round& round, std::span<const Manifest> waiting)
       worker.report.bytes_sent = 0;
     }
     const Status brought = bring(round, manifest);
-    if (!brought && brought.error().code() != ErrorCode::kBusy) return brought;
-    if (!brought) shared = brought;
+    const ErrorCode code = brought ? ErrorCode::kBusy : brought.error().code();
+    if (code != ErrorCode::kBusy && code != ErrorCode::kIncomplete) return brought;
+    if (!brought && (waits || code == ErrorCode::kIncomplete)) waits = brought;
     if (&manifest != &waiting.back()) collect_near(round);  // a save may wait for room
   }
-  return shared;
+  return waits;
 }
 
 Status Flusher::bring(const Round& round, const Manifest& manifest) {
@@ -406,13 +405,18 @@ Status Flusher::copy_from_nearest(const Round& round, const Manifest& manifest,
   std::optional<Error> last;
   for (std::size_t source = 0; source <= round.number; ++source) {
     if (!is_committed_in(*tiers[source].listing, name_of(manifest))) continue;
+    if (source > 0 && settings_.share == FlushShare::kOfNode && !settings_.deletes_far) {
+      const Error later(ErrorCode::kBusy, "rank 0's node copies it from a nearer tier");
+      passing = waiting_for_others(worker, manifest, later);
+      break;
+    }
     Vfs& from = source == 0 ? *round.near : workers_[source - 1]->tier.store->view();
     const FlushShare share = source == 0 ? settings_.share : FlushShare::kAll;
     const Status brought =
         flush_attempt(from, manifest, *worker.tier.store, settings, round.near.get(), share);
     if (brought || is_final(brought.error()) || is_stopping()) return brought;
     last = brought.error();
-    if (last->code() == ErrorCode::kBusy) note_shared(worker, name_of(manifest));
+    if (last->code() == ErrorCode::kBusy) last = waiting_for_others(worker, manifest, *last);
     if (last->code() != ErrorCode::kCorrupt && last->code() != ErrorCode::kGone) passing = last;
   }
   if (passing) return std::unexpected(*passing);

@@ -201,8 +201,8 @@ class Flusher {
   [[nodiscard]] Status copy_from_nearest(const Round& round, const Manifest& manifest,
                                          std::span<const TierSeen> tiers);
   void note_brought(std::size_t number, const Manifest& manifest);
-  void note_shared(Worker& worker, const AttemptName& name) const;
-  [[nodiscard]] bool waits_too_long(const Worker& worker) const;
+  [[nodiscard]] Error waiting_for_others(Worker& worker, const Manifest& manifest,
+                                         const Error& error) const;
   void note_unreadable(const Round& round, const Manifest& manifest,
                        std::span<const TierSeen> tried, const Error& error);
   [[nodiscard]] bool may_delete(const Round& round) const;

@@ -80,6 +80,7 @@ void Flusher::remove_partial(const Round& round, const RunListing& there) {
   if (!near) return;
   Worker& worker = *workers_[round.number];
   Vfs& view = worker.tier.store->view();
+  std::erase_if(worker.shared, [&](const auto& one) { return is_committed_in(there, one.first); });
   const std::vector<Manifest> waiting =
       waiting_for(seen(std::make_shared<RunListing>(*std::move(near))), round.number + 1);
   for (const AttemptState& attempt : there.attempts) {
