@@ -6,12 +6,13 @@
 //      here on the attempt is in doubt for this node.                  (the same)
 //  N4  rank 0: its own parts and all reports; step 5 on all headers.   (deciding_commit.cc)
 //  N5  rank 0: step 6 in its directory: committed.                     (the same)
-//  N6  rank 0: only now others are told, and later everybody who asks. (the same, leader.cc)
+//  N6  rank 0: only now others are told, and later each one that asks. (the same, leader.cc)
 //  N7  a leader: the record lists its files, which are there; the same bytes, durably.
 //  (answered.cc)
 #include "nodes/commit_node.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "base/clock.h"
 #include "nodes/deciding_commit.h"
@@ -39,7 +40,8 @@ Result<Manifest> commit_node(const Leader& leader, const NodeSave& save) {
     if (auto outcome = commit->advance()) return *std::move(outcome);
     const auto left = std::chrono::ceil<milliseconds>(deadline - Monotonic::now());
     if (left <= milliseconds(0)) return commit->time_out();
-    take_letters(leader, std::min(pause, left));
+    const milliseconds wait_now = std::min(pause, left);
+    if (!take_letters(leader, wait_now)) std::this_thread::sleep_for(wait_now);
     pause = std::min(2 * pause, kPauseMax);
   }
 }

@@ -84,7 +84,7 @@ TEST_F(CommitNode, WaitsForEveryPartAndReport) {
   EXPECT_TRUE(decided && *decided);
 }
 
-// Threads, as in a job: letters that have come wake nobody who looks for files.
+// Threads, as in a job: letters that have come wake no thread that looks for files.
 TEST_F(CommitNode, BlocksUntilBothHaveTheOutcome) {
   class Post final : public Mail {
    public:
@@ -272,6 +272,26 @@ TEST_F(CommitNode, RefusesFilesThatAreOfAnotherAttempt) {
   EXPECT_EQ(sent_as<LinkFailed>(far_)->error.code(), ErrorCode::kMismatch);
 }
 
+// Rank 0's disk was full: it has removed the attempt before this node came to commit.
+TEST_F(CommitNode, TakesAGoneThatCameBeforeItHasBegun) {
+  seal_all();
+  say(far_, LinkGone{attempt_});
+  two_ = start(far_);
+  EXPECT_EQ(code_of_end(two_->advance()), ErrorCode::kCancelled);
+  EXPECT_FALSE(far_.disk.contents(file(2)));
+}
+
+// An exception has ended the commit that reported; then the failure is told, and comes too late.
+TEST_F(CommitNode, TakesACommitOfFilesThatItReportedBefore) {
+  report();
+  two_ = start(far_, Error(ErrorCode::kNoSpace, "no memory"));
+  EXPECT_FALSE(two_->advance().has_value());
+  EXPECT_FALSE(code_of_end(zero_->advance()));
+  deliver(near_, far_);
+  EXPECT_FALSE(code_of_end(two_->advance()));
+  EXPECT_EQ(outcome_on(far_), Outcome::kCommitted);
+}
+
 TEST_F(CommitNode, ReportsAgainOnceTheLinkIsBack) {
   seal_all();
   two_ = start(far_);
@@ -284,7 +304,7 @@ TEST_F(CommitNode, ReportsAgainOnceTheLinkIsBack) {
   EXPECT_EQ(far_.mail.sent.size(), 3U);
   far_.mail.sent.clear();  // they were lost
   far_.mail.inbox.push_back({.rank = 0});
-  take_letters(far_.leader(), milliseconds(0));
+  EXPECT_TRUE(take_letters(far_.leader(), milliseconds(0)));
   EXPECT_FALSE(two_->advance().has_value());
   EXPECT_EQ(far_.mail.sent.size(), 3U);
 }
@@ -295,7 +315,7 @@ TEST_F(CommitNode, AnswersAReportThatComesAfterTheOutcome) {
   near_.mail.sent.clear();  // the outcome was lost
   zero_.reset();
   far_.mail.inbox.push_back({.rank = 0});
-  take_letters(far_.leader(), milliseconds(0));
+  EXPECT_TRUE(take_letters(far_.leader(), milliseconds(0)));
   EXPECT_FALSE(two_->advance().has_value());
   deliver(far_, near_);
   deliver(near_, far_);
@@ -445,7 +465,7 @@ TEST_F(CommitNode, TakesNoOutcomeOfFilesThatItHasNotReported) {
   EXPECT_EQ(outcome_on(far_), std::nullopt);
 }
 
-// N7: what the record vouches for must still be there.
+// N7: the files that the record lists must still be there.
 TEST_F(CommitNode, StaysInDoubtWhenAReportedFileIsGone) {
   report();
   ASSERT_TRUE(*zero_->advance());

@@ -95,7 +95,7 @@ Result<Manifest> DecidingCommit::conclude(Result<CheckedParts> checked) {
   return outcome;
 }
 
-// Who does not get it reports again, or asks.
+// A leader that does not get it reports again, or asks.
 void DecidingCommit::tell_all(const LinkMessage& outcome) {
   if (std::holds_alternative<LinkUnknown>(outcome)) return;
   for (const std::uint32_t leader : leader_.ledger.nodes().leaders()) {

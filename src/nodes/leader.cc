@@ -1,7 +1,6 @@
 #include "nodes/leader.h"
 
 #include <algorithm>
-#include <thread>
 #include <tuple>
 
 #include "base/try.h"
@@ -48,17 +47,16 @@ void note_letter(const Leader& leader, Letter letter) {
 
 }  // namespace
 
-void take_letters(const Leader& leader, std::chrono::milliseconds timeout) {
+bool take_letters(const Leader& leader, std::chrono::milliseconds timeout) {
   for (int count = 0; count < kLettersAtOnceMax; ++count) {
     auto letter = leader.mail.take(count == 0 ? timeout : std::chrono::milliseconds(0));
     if (letter) {
       note_letter(leader, *std::move(letter));
       continue;
     }
-    // Closed: the wait must still be one.
-    if (letter.error().code() != ErrorCode::kTimeout) std::this_thread::sleep_for(timeout);
-    return;
+    return letter.error().code() == ErrorCode::kTimeout;
   }
+  return true;
 }
 
 LinkMessage outcome_on_disk(const Leader& leader, const LinkAttempt& attempt) {

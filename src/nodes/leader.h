@@ -1,4 +1,4 @@
-// What the leader of a node needs to commit, and to answer others. The members that are references
+// The parts that the leader of a node needs to commit, and to answer others. References among them
 // are the caller's and outlive every call. Any thread, if the Vfs and the Mail allow it.
 #pragma once
 
@@ -23,9 +23,10 @@ struct Leader {
 inline constexpr int kLettersAtOnceMax = 256;
 
 // Waits so long for a letter, and takes it and those that have come behind it. Rank 0 answers.
-void take_letters(const Leader& leader, std::chrono::milliseconds timeout);
+// False, and at once, if none will come any more.
+[[nodiscard]] bool take_letters(const Leader& leader, std::chrono::milliseconds timeout);
 
-// For rank 0: what its directory says of an attempt. An outcome is made durable before it is
+// For rank 0: the outcome of an attempt in its directory. An outcome is made durable before it is
 // returned as LinkDecided; LinkGone: an attempt of the leader's claim that its directory, in place
 // and with that claim, does not have. LinkUnknown is everything else.
 [[nodiscard]] LinkMessage outcome_on_disk(const Leader& leader, const LinkAttempt& attempt);

@@ -132,7 +132,7 @@ void Ledger::note_answer(LinkMessage message) {
       entry->answer.decided = std::move(decided->manifest);
     }
   } else if (const auto* gone = std::get_if<LinkGone>(&message)) {
-    if (Entry* entry = find(gone->attempt)) entry->answer.is_gone = true;
+    if (Entry* entry = open(gone->attempt)) entry->answer.is_gone = true;
   }
 }
 

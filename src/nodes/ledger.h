@@ -1,5 +1,5 @@
-// What a leader knows of the attempts under way: for rank 0 the reports of the other nodes, for the
-// others the answers of rank 0. Letters may come twice, late, in any order, before the save has
+// A leader's knowledge of the attempts under way: for rank 0 the reports of the other nodes, for
+// the others the answers of rank 0. Letters may come twice, late, in any order, before the save has
 // begun here, and for attempts that are over: none of this changes an outcome. Memory only, and
 // bounded. Any thread.
 #pragma once

@@ -10,7 +10,7 @@
 namespace deepfreeze {
 namespace {
 
-constexpr std::size_t kLetterBytes = 1024;  // of any letter, besides what only some carry
+constexpr std::size_t kLetterBytes = 1024;  // of any letter, besides its texts
 
 std::size_t bytes_of(const Letter& letter) {
   if (!letter.message) return kLetterBytes;

@@ -1,5 +1,5 @@
-// How the leaders of a job's nodes send each other what they know of attempts. A letter may be
-// lost, and may come twice, late, and in any order. Any thread.
+// Letters about attempts between the leaders of a job's nodes. A letter may be lost, and may come
+// twice, late, and in any order. Any thread.
 #pragma once
 
 #include <chrono>

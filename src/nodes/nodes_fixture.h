@@ -89,17 +89,17 @@ class TwoNodes : public testing::Test {
                                              .commit_wait_max = std::chrono::milliseconds(30),
                                              .failure = std::move(failure)});
   }
-  // What one has sent comes to the other.
+  // The letters that one has sent come to the other.
   void deliver(TestNode& from, TestNode& to) {
     for (const TestMail::Sent& sent : std::exchange(from.mail.sent, {})) {
       to.mail.inbox.push_back({.rank = from.ledger.own(), .message = sent.message});
     }
-    take_letters(to.leader(), std::chrono::milliseconds(0));
+    EXPECT_TRUE(take_letters(to.leader(), std::chrono::milliseconds(0)));
   }
   void say(TestNode& to, LinkMessage message) {
     to.mail.inbox.push_back(
         {.rank = to.ledger.own() == 0 ? 2U : 0U, .message = std::move(message)});
-    take_letters(to.leader(), std::chrono::milliseconds(0));
+    EXPECT_TRUE(take_letters(to.leader(), std::chrono::milliseconds(0)));
   }
   [[nodiscard]] std::optional<Outcome> outcome_on(TestNode& node) const {
     const auto manifest = read_manifest(node.disk, name_, run_id_);

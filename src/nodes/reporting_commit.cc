@@ -26,7 +26,9 @@ ReportingCommit::ReportingCommit(const Leader& leader, NodeSave save)
       renewals_(leader.ledger.renewals(0)),
       failure_(save_.failure) {
   leader_.ledger.begin(attempt_);
-  leader_.ledger.set_report(attempt_, {.identity = save_.identity, .files = {}});
+  // A commit before this one, which ended by an exception, may have reported the node's files.
+  const OwnReport known = leader_.ledger.report(attempt_);
+  leader_.ledger.set_report(attempt_, {.identity = save_.identity, .files = known.files});
 }
 
 ReportingCommit::~ReportingCommit() { leader_.ledger.doubt(attempt_); }

@@ -25,9 +25,9 @@ class ServedFiles {
       : run_(std::move(run)), idle_(idle) {}
 
   // LinkBytes or LinkError, with the number of the read. A range of no bytes opens the file anew,
-  // so that it says what the name stands for now; other ranges may come from a file that has been
-  // deleted since. kInvalidArgument: not a sealed name, more than kRangeBytesMax, or beyond the
-  // file's end.
+  // so that it tells of the file that has the name now; other ranges may come from a file that has
+  // been deleted since. kInvalidArgument: not a sealed name, more than kRangeBytesMax, or beyond
+  // the file's end.
   [[nodiscard]] LinkMessage answer(const LinkRead& read, Monotonic::time_point now);
   void close_idle(Monotonic::time_point now);
   [[nodiscard]] std::size_t open_count() const { return files_.size(); }

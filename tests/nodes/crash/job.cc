@@ -127,7 +127,7 @@ void Job::tell(const Rank& rank, const std::string& text) {
 
 void Job::step(Rank& rank) {
   rank.disk.sync_delayed();
-  if (rank.is_leader) take_letters(leader(rank), std::chrono::milliseconds(0));
+  if (rank.is_leader) std::ignore = take_letters(leader(rank), std::chrono::milliseconds(0));
   if (rank.is_leader && rank.number != 0) settle_doubts_of(rank);
   switch (rank.stage) {
     case Rank::Stage::kIdle:

@@ -12,7 +12,7 @@
 
 namespace deepfreeze::nodes_test {
 
-// What was told to a rank: from then on it must hold.
+// A promise that was told to a rank: from then on it must hold.
 struct Told {
   Point committed;
   Machine* machine = nullptr;  // of the rank: `local` is durable there
@@ -37,7 +37,7 @@ class Job {
   ~Job();
 
   [[nodiscard]] Status claim();
-  // What can happen next; act(i) lets the i-th of these happen.
+  // The number of events that can happen next; act(i) lets the i-th of them happen.
   [[nodiscard]] std::size_t choices() const;
   void act(std::size_t choice);
   [[nodiscard]] bool is_over() const;  // all ranks have ended

@@ -23,7 +23,7 @@ enum class Mutant : std::uint8_t {
   kTimeoutAborts,     // so does a leader that gets no answer
   kAnswerBeforeSync,  // N6: rank 0 tells an outcome before its sync
   kOneRound,          // C2 and C3 are one round
-  kAbortInDoubt,      // C3: a node aborts what it is in doubt about
+  kAbortInDoubt,      // C3: a node aborts its attempts in doubt
 };
 
 struct Machine {
@@ -38,10 +38,10 @@ struct Process {
   bool is_acting = false;  // within a call: no other may begin in it
 };
 
-// Before a directory's sync others see names that a cut takes away: that is where they shall act.
+// Before a directory's sync others see names that a cut takes away: they shall act at that moment.
 enum class Moment : std::uint8_t { kAny, kBeforeSync };
 
-// What happens around an operation.
+// The faults around an operation.
 class Fate {
  public:
   virtual ~Fate() = default;

@@ -94,6 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Machines, EveryBlow, testing::Values(2, 3));
 // Would the lives notice? Each step that is left out breaks a promise in one of them. The search
 // begins at a seed that lies close to such a life.
 struct MutantCase {
+  const char* name;
   Mutant mutant;
   std::uint64_t first_seed = 1;
 };
@@ -101,7 +102,7 @@ struct MutantCase {
 class NodeMutant : public NodesCrash, public testing::WithParamInterface<MutantCase> {};
 
 TEST_P(NodeMutant, BreaksAPromise) {
-  const auto [mutant, usual] = GetParam();
+  const auto [name, mutant, usual] = GetParam();
   const std::uint64_t first = number_from("DEEPFREEZE_NODE_SEED").value_or(usual);
   for (std::uint64_t seed = first; seed < first + kMutantLivesMax; ++seed) {
     Life life(random_plan(seed, mutant));
@@ -111,15 +112,17 @@ TEST_P(NodeMutant, BreaksAPromise) {
       return;
     }
   }
-  FAIL() << "no promise was broken in " << kMutantLivesMax << " lives";
+  FAIL() << name << ": no promise was broken in " << kMutantLivesMax << " lives";
 }
 INSTANTIATE_TEST_SUITE_P(Mutants, NodeMutant,
-                         testing::Values(MutantCase{Mutant::kNoLeaderSync, 10700},
-                                         MutantCase{Mutant::kFailedRankAborts, 1},
-                                         MutantCase{Mutant::kTimeoutAborts, 1},
-                                         MutantCase{Mutant::kAnswerBeforeSync, 15010},
-                                         MutantCase{Mutant::kOneRound, 6100},
-                                         MutantCase{Mutant::kAbortInDoubt, 1}));
+                         testing::Values(MutantCase{"NoLeaderSync", Mutant::kNoLeaderSync, 10700},
+                                         MutantCase{"FailedRankAborts", Mutant::kFailedRankAborts},
+                                         MutantCase{"TimeoutAborts", Mutant::kTimeoutAborts},
+                                         MutantCase{"AnswerBeforeSync", Mutant::kAnswerBeforeSync,
+                                                    15010},
+                                         MutantCase{"OneRound", Mutant::kOneRound, 6100},
+                                         MutantCase{"AbortInDoubt", Mutant::kAbortInDoubt}),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace deepfreeze::nodes_test
