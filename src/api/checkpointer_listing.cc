@@ -24,12 +24,16 @@ Result<std::vector<Point>> points_of(const Result<std::vector<CheckpointInfo>>& 
   return points;
 }
 
-// The checkpoints that rank 0 named, in its order.
+// The checkpoints that rank 0 named, in its order. On nodes all ranks have the same list, unless a
+// checkpoint was deleted while they read it: they list anew.
 Result<std::vector<CheckpointInfo>> pick(std::vector<CheckpointInfo> infos,
-                                         const std::vector<Point>& points) {
+                                         const std::vector<Point>& points, bool is_on_nodes) {
   std::vector<CheckpointInfo> picked;
   for (const Point& point : points) {
     const auto found = std::ranges::find(infos, point.attempt_id, &CheckpointInfo::attempt_id);
+    if (found == infos.end() && is_on_nodes) {
+      return fail(ErrorCode::kGone, fmt::format("step {} was deleted meanwhile", point.step));
+    }
     if (found == infos.end()) {
       return fail(ErrorCode::kMismatch,
                   fmt::format("rank 0 sees step {}, and this rank does not: the ranks need one "
@@ -93,7 +97,7 @@ Result<std::vector<CheckpointInfo>> Checkpointer::Impl::candidates() {
   }
   DF_TRY(const std::vector<Point> points, ranks.points_of_rank0(points_of(own)));
   if (!nodes && !ranks.commits()) own = own_candidates();
-  auto chosen = own ? pick(*std::move(own), points) : std::move(own);
+  auto chosen = own ? pick(*std::move(own), points, nodes != nullptr) : std::move(own);
   DF_TRY_VOID(ranks.agree("candidates", status_of(chosen)));
   return chosen;
 }

@@ -9,6 +9,8 @@
 #include "agreement/attempt_rounds.h"
 #include "agreement/claim_rounds.h"
 #include "agreement/link_round.h"
+#include "base/log.h"
+#include "base/named_threads.h"
 #include "base/polling.h"
 #include "base/try.h"
 #include "nodes/answered.h"
@@ -18,6 +20,8 @@
 
 namespace deepfreeze {
 namespace {
+
+constexpr std::chrono::seconds kLetterWait{60};  // then it waits again
 
 JobNodes job_nodes(const NodeMap& map) {
   std::vector<std::vector<std::uint32_t>> nodes;
@@ -91,7 +95,30 @@ Status NearNodes::start() {
   DF_TRY(dispatcher_,
          LinkDispatcher::start(*endpoint_,
                                {.reads = server_.get(), .answers = &asks_, .commits = &letters_}));
-  return {};
+  return ranks_.rank() == 0 ? start_answering() : Status{};
+}
+
+// A node whose answer was lost with its link asks again, and may not wait for the next save.
+Status NearNodes::start_answering() {
+  DF_TRY(answers_, open_posix_vfs(near_.path_of("")));
+  answering_ = start_threads(1, "df-answer", [this] { answer(); });
+  if (!answering_.empty()) return {};
+  return fail(ErrorCode::kNoSpace, "the system refuses a thread");
+}
+
+void NearNodes::answer() {
+  for (bool goes_on = true; goes_on;) {
+    try {
+      goes_on = take_letters(leader(*answers_), kLetterWait);
+    } catch (const std::exception& cause) {  // that letter is lost: it comes again
+      log_warning(fmt::format("a message of another node: {}", cause.what()));
+    }
+  }
+}
+
+Leader NearNodes::leader(Vfs& vfs) {
+  const std::lock_guard lock(claim_mutex_);
+  return {vfs, letters_, ledger_, claim_};
 }
 
 // A closed port or a wrong interface would else be found by the first save, at its deadline.
@@ -134,18 +161,25 @@ Result<std::vector<NearNodes::Other>> NearNodes::list_others(const Result<RunLis
   if (!own) return std::unexpected(own.error());
   std::vector<Other> others;
   std::vector<AttemptState> known = own->attempts;
+  std::map<std::uint64_t, Error> unread;  // by attempt: of a node that could not be asked
   for (std::size_t i = 0; i < all.size(); ++i) {
     const JobNode& node = map_.nodes()[i];
     if (node == map_.own()) continue;
     DF_TRY(Vfs* const files, files_on(node));
     Other other{.files = files, .listing = {.run = own->run}};
     for (const AttemptName& name : all[i]) {
-      DF_TRY(auto attempt, find_attempt(known, name, *files, own->run.run_id));
-      if (attempt) other.listing.attempts.push_back(*std::move(attempt));
+      auto attempt = find_attempt(known, name, *files, own->run.run_id);
+      if (!attempt) {
+        unread.emplace(name.attempt_id, attempt.error());
+      } else if (*attempt) {
+        unread.erase(name.attempt_id);
+        other.listing.attempts.push_back(**std::move(attempt));
+      }
     }
     known.insert(known.end(), other.listing.attempts.begin(), other.listing.attempts.end());
     others.push_back(std::move(other));
   }
+  if (!unread.empty()) return std::unexpected(unread.begin()->second);
   return others;
 }
 
@@ -167,22 +201,25 @@ Result<std::unique_ptr<Vfs>> NearNodes::files_of(const AttemptName& attempt) {
 
 void NearNodes::close() {
   asks_.close();
-  if (dispatcher_) dispatcher_->close();
+  if (dispatcher_) dispatcher_->close();  // no more letters come
+  answering_.clear();                     // joins
   if (server_) server_->close();
 }
 
 Status NearNodes::claim(RunWriter& writer, std::uint64_t step) {
-  DF_TRY(claim_, claim_on_nodes(ranks_, map_, near_, writer, step));
+  DF_TRY(GenerationRecord claimed, claim_on_nodes(ranks_, map_, near_, writer, step));
+  const std::lock_guard lock(claim_mutex_);
+  claim_ = std::move(claimed);
   return {};
 }
 
 void NearNodes::begin(const Identity& identity) { ledger_.begin(link_attempt(identity)); }
 
 Result<Manifest> NearNodes::commit(const NodeSave& save) {
-  const Leader leader{near_, letters_, ledger_, claim_};
-  ask_about_doubts(leader);
-  auto outcome = commit_node(leader, save);
-  settle_doubts(leader);  // the answers have come meanwhile, or to the next save
+  const Leader own = leader(near_);
+  ask_about_doubts(own);
+  auto outcome = commit_node(own, save);
+  settle_doubts(own);  // the answers have come meanwhile, or to the next save
   return outcome;
 }
 

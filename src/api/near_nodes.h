@@ -5,8 +5,10 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "agreement/node_map.h"
@@ -25,7 +27,8 @@ namespace deepfreeze {
 // How long open() waits for the links between rank 0 and the leaders.
 inline constexpr std::chrono::milliseconds kLinkUpMax{10'000};
 
-// Owned by the Checkpointer. commit() is for its worker, all else for its caller's thread.
+// Owned by the Checkpointer. commit() is for its worker, all else for its caller's thread. On rank
+// 0 the thread `df-answer` answers the other leaders, also while no save commits.
 class NearNodes {
  public:
   // Collective, for several nodes. `near` is this node's directory, and has the run's history. An
@@ -61,7 +64,10 @@ class NearNodes {
 
  private:
   [[nodiscard]] Status start();
+  [[nodiscard]] Status start_answering();
+  void answer();
   [[nodiscard]] Status await_links() const;
+  [[nodiscard]] Leader leader(Vfs& vfs);
   [[nodiscard]] Result<Vfs*> files_on(const JobNode& node);
 
   RankGroup& ranks_;
@@ -71,11 +77,14 @@ class NearNodes {
   LetterBox letters_;
   Ledger ledger_;
   RemoteAsks asks_;
-  GenerationRecord claim_;  // of the saves that follow; written while none is under way
+  std::mutex claim_mutex_;  // guards the next
+  GenerationRecord claim_;  // of the saves that follow
   std::map<std::uint32_t, std::unique_ptr<Vfs>>
       files_;                           // of other nodes, by leader, once asked for
   std::unique_ptr<FileServer> server_;  // of a leader
   std::unique_ptr<LinkDispatcher> dispatcher_;
+  std::unique_ptr<Vfs> answers_;         // this directory, for the next alone
+  std::vector<std::jthread> answering_;  // one on rank 0, until close()
 };
 
 }  // namespace deepfreeze

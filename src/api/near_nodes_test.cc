@@ -9,10 +9,15 @@
 #include <map>
 #include <set>
 
+#include "agreement/history_rounds.h"
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "deepfreeze/deepfreeze.h"
+#include "manifest/commit.h"
+#include "manifest/several_ranks.h"
+#include "ranks/collective.h"
+#include "storage/posix_vfs.h"
 #include "support/code_of.h"
 #include "support/scoped_dir.h"
 #include "support/thread_ranks.h"
@@ -138,7 +143,7 @@ class NearNodesTest : public testing::Test {
     }
     return (*handle)->wait(Level::kLocal, kWaitMax);
   }
-  // The ranks of whose files there are some.
+  // The ranks that have files there.
   [[nodiscard]] std::set<std::uint32_t> ranks_with_files(const std::string& place) const {
     std::set<std::uint32_t> ranks;
     for (const auto& entry : fs::recursive_directory_iterator(path_of(place))) {
@@ -313,6 +318,40 @@ TEST_F(NearNodesTest, AClaimLooksAtTheTiers) {
       },
       with_tier);
   run({"a", "b"}, [](const Rank& rank) { rank.expect(2); }, with_tier);
+}
+
+// The second report of an attempt stands for one whose answer was lost with its link. Rank 0 has no
+// save under way.
+TEST_F(NearNodesTest, RankZeroAnswersBetweenItsSaves) {
+  ThreadRanks(2).run([&](std::uint32_t rank, const std::shared_ptr<RankGroup>& group) {
+    const auto directory = path_of(rank == 0 ? "a" : "b");
+    fs::create_directories(directory);
+    const auto vfs = open_posix_vfs(directory).value();
+    const auto map = NodeMap::find(group.get(), *vfs, "host");
+    ASSERT_TRUE(map && share_history(*group, *map, *vfs, {}));
+    RunWriter writer = RunWriter::open(*vfs, {}).value();
+    writer.decides_as(map->nodes().front().digits);
+    const auto nodes = NearNodes::open(*group, *map, *vfs, writer.record().run_id, "lo").value();
+    ASSERT_TRUE(nodes->claim(writer, 1));
+    Identity identity{
+        .run_id = writer.record().run_id, .attempt_id = 7, .generation = 1, .step = 1};
+    identity.part = {.rank = rank, .world_size = 2, .file = 0, .file_count = 1};
+    ASSERT_TRUE(join_attempt(*vfs, {1, 7}));
+    const NodeSave failed{.identity = identity,
+                          .commit_wait_max = milliseconds(10'000),
+                          .failure = Error(ErrorCode::kIo, "no disk")};
+    if (rank == 0) {
+      nodes->begin(identity);
+      EXPECT_EQ(code_of(nodes->commit(failed)), ErrorCode::kIo);
+    } else {
+      for (int report = 0; report < 2; ++report) {
+        EXPECT_EQ(code_of(nodes->commit(failed)), ErrorCode::kCancelled) << report;
+        std::ignore = remove_attempt(*vfs, {1, 7});
+        ASSERT_TRUE(join_attempt(*vfs, {1, 7}));
+      }
+    }
+    ASSERT_TRUE(agree(group.get(), "meet", {}));
+  });
 }
 
 // Another job has claimed on a node that is not rank 0's.
