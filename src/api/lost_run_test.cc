@@ -8,6 +8,8 @@
 
 #include "api/checkpointer_fixture.h"
 #include "base/fail_point.h"
+#include "manifest/run_directory.h"
+#include "storage/posix_vfs.h"
 #include "support/code_of.h"
 
 namespace deepfreeze {
@@ -36,6 +38,16 @@ TEST_F(EngineTest, ARunThatIsDeletedDuringASaveFailsThatSaveAlone) {
   for (const std::uint64_t step : {3U, 4U}) save_durably(run, step);
   EXPECT_EQ(steps_of(run_dir()), (std::vector<std::uint64_t>{4, 3}));
   EXPECT_TRUE(run.close());
+}
+
+TEST_F(EngineTest, ARunOfANodeThatIsMadeAgainHasDigits) {
+  Checkpointer run = open({.near = Near::kNode});
+  save_durably(run, 1);
+  fs::remove_all(run_dir());
+  save_durably(run, 2);
+  const auto listing = read_run(*open_posix_vfs(run_dir()).value());
+  ASSERT_TRUE(listing && listing->node && listing->node->record);
+  EXPECT_EQ(listing->claims.back().record->node, listing->node->record->node);
 }
 
 TEST_F(EngineTest, AnAttemptThatIsDeletedDuringItsSaveFailsThatSaveAlone) {

@@ -8,10 +8,12 @@
 #include <thread>
 
 #include "base/hex.h"
+#include "base/host_name.h"
 #include "base/log.h"
 #include "base/random_id.h"
 #include "base/try.h"
 #include "manifest/history.h"
+#include "manifest/node_marker.h"
 #include "manifest/retention.h"
 #include "manifest/run_file.h"
 #include "save/restored_points.h"
@@ -197,6 +199,10 @@ Status RunWriter::open_again() {
     const ErrorCode cause = listing.error().code();
     const bool holds_none = cause == ErrorCode::kNotFound || cause == ErrorCode::kCorrupt;
     DF_TRY_VOID(holds_none ? make_again() : std::unexpected(listing.error()));
+  }
+  if (node_) {  // claims name the digits of the directory that is there now
+    DF_TRY(const NodeRecord marker, find_or_make_node(*vfs_, host_name()));
+    node_ = marker.node;
   }
   claimed_.reset();
   claim_due_ = true;

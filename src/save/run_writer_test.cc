@@ -50,6 +50,20 @@ TEST_F(RunWriterTest, WhatIsPreparedAfterARollbackDoesNotUndoIt) {
   EXPECT_EQ(newest_claim(), old);
 }
 
+TEST_F(RunWriterTest, AFencedClaimOfItsNodesIsRemembered) {
+  RunWriter writer = open();
+  ASSERT_TRUE(writer.end_claim(writer.begin_claim(1, {}).value()));
+  ASSERT_TRUE(writer.identity_if_claimed(1).value());
+  writer.note_failed_claim(Error(ErrorCode::kIo, "no link"));
+  ASSERT_TRUE(writer.identity_if_claimed(2).value());
+  writer.note_failed_claim(Error(ErrorCode::kFenced, "taken over"));
+  for (const std::uint64_t step : {3U, 4U}) {
+    EXPECT_EQ(code_of(writer.identity_if_claimed(step)), ErrorCode::kFenced);
+  }
+  writer.continue_from(newest_claim().value_or(Point{}));
+  EXPECT_TRUE(writer.identity_if_claimed(5));
+}
+
 TEST_F(RunWriterTest, EachClaimRecordsTheRulesOfItsProcess) {
   const Keep rules{.last = 2, .every = {}, .best = Keep::Best{.metric = "loss"}};
   ASSERT_TRUE(RunWriter::open(disk_, std::nullopt, rules)->next_identity(1));

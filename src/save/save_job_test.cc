@@ -35,7 +35,7 @@ class SaveJobTest : public testing::Test {
   }
 
   // A save whose worker has begun, and of which nothing is copied.
-  void begin(bool has_agent, bool confirm = false) {
+  void begin(bool has_agent, bool confirm = false, CommitNode commit_node = {}) {
     const SavePlan& plan = trainer_->plan();
     const Image image(trainer_->arena(), plan.image_sections(), kSlabBytes);
     capture_ = std::make_shared<LiveCapture>(CaptureSpec{
@@ -43,7 +43,8 @@ class SaveJobTest : public testing::Test {
     const SaveJobSettings settings = {.write_engine = *engine_,
                                       .commit_wait_max = {},
                                       .confirm = confirm,
-                                      .handover = has_agent ? &trainer_->handover() : nullptr};
+                                      .handover = has_agent ? &trainer_->handover() : nullptr,
+                                      .commit_node = std::move(commit_node)};
     job_ = std::make_shared<SaveJob>(disk_, plan, image, settings, capture_, state_);
     capture_->belongs_to(job_);
     worker_ = std::jthread([this] { is_committed_ = job_->settle(job_->write()); });
@@ -98,6 +99,22 @@ TEST_F(SaveJobTest, WithAnAgentItIsCapturedOnceItCanBeFinished) {
 }
 
 class ConfirmedSave : public SaveJobTest, public testing::WithParamInterface<bool> {};
+
+// The leader of a node: the others must not wait for its report.
+TEST_F(SaveJobTest, AnExceptionIsReportedToTheOtherNodes) {
+  std::optional<Error> reported;
+  begin(false, false, [&](const Identity&, std::optional<Error> failure) -> Result<Manifest> {
+    reported = std::move(failure);
+    return fail(ErrorCode::kCancelled, "given up");
+  });
+  capture_->cancel();
+  job_->capture_failed(Error(ErrorCode::kIo, "so that its worker ends"));
+  worker_.join();
+  reported.reset();
+  job_->settle_failed(Error(ErrorCode::kNoSpace, "no memory"));
+  ASSERT_TRUE(reported);
+  EXPECT_EQ(reported->code(), ErrorCode::kNoSpace);
+}
 
 TEST_P(ConfirmedSave, ItsChecksumsMayComeBeforeTheConfirmation) {
   begin(GetParam(), true);
