@@ -56,7 +56,7 @@ class Site:
         return Job(len(on), lambda rank, _, say: work(rank, say), places)
 
     def job(self, on: Sequence[int], work: Callable[[int, Say], object]) -> list[Any]:
-        """What its ranks said, each a JSON document."""
+        """The words of its ranks, each a JSON document."""
         ended = self.start(on, work).wait(NEVER_SECONDS)
         if any(one.status != 0 for one in ended):
             raise RuntimeError(f"the job on {on} failed: {ended}")
@@ -76,7 +76,7 @@ class Site:
             machine.have_near()
 
     def ranks_near(self, machine: int, step: int) -> list[int]:
-        """Those of whose files of a step there are some."""
+        """The ranks that have files of a step there."""
         run = self.machines[machine].near_file("run")
         files = run.glob(f"step-{step:012}-*/rank-*.safetensors")
         return sorted(int(file.name.split("-")[1]) for file in files)
@@ -114,7 +114,7 @@ def saved(ckpt: df.Checkpointer, step: int, state: Any, level: Any = "durable") 
 
 
 def train(here: Site, kind: str, world: int, rank: int, say: Say, steps: int = 3) -> None:
-    """Restores, if there is anything, and says what from where; then saves some steps."""
+    """Restores, if there is a checkpoint, and tells its step and places; then saves some steps."""
     from tests.ranks.training import Training
 
     training = Training(kind, rank, world)
@@ -236,8 +236,8 @@ def a_link_that_is_down(place: Path, down_seconds: float = 2.5) -> list[str]:
         return [f"{times}"] if min(rank[1] for rank in times) < down_seconds - 0.5 else []
 
 
-# Rank 1 leads the second node, where rank 2 is, too. What a leader places there of the claim and of
-# the run is a tier's file to it.
+# Rank 1 leads the second node, on which rank 2 is, too. The records of the claim and of the run
+# that a leader places there are files of a tier to it.
 ON = (0, 1, 1)
 RECORDS = [f"{kind}.{at}" for kind in ("node", "claim", "tier") for at in ("written", "renamed")]
 POINTS = (*rank_faults.POINTS, *RECORDS)

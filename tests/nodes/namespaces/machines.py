@@ -45,16 +45,25 @@ def _run(*command: str | Path) -> None:
 
 
 def have_a_switch() -> None:
-    """Called once in a process, before it has machines."""
+    """Called once in a process, before it has machines.
+
+    NotHereError: only if a program is missing, namespaces are not permitted, or the kernel has no
+    bridges. Any other error is a failure.
+    """
     if lacking := [each for each in PROGRAMS if shutil.which(each) is None]:
         raise NotHereError(f"not installed: {', '.join(lacking)}")
     try:
         _call("unshare", _libc.unshare(_CLONE_NEWNS | _CLONE_NEWNET))
-        _run("mount", "--make-rprivate", "/")
+    except PermissionError as cause:
+        raise NotHereError(f"namespaces are not permitted: {cause}") from cause
+    _run("mount", "--make-rprivate", "/")
+    try:
         _run("ip", "link", "add", "switch", "type", "bridge")
-        _run("ip", "link", "set", "switch", "up")
     except OSError as cause:
-        raise NotHereError(f"namespaces: {cause}") from cause
+        if "not supported" not in str(cause) and "Unknown device type" not in str(cause):
+            raise
+        raise NotHereError(f"this kernel has no bridges: {cause}") from cause
+    _run("ip", "link", "set", "switch", "up")
 
 
 class Machine:

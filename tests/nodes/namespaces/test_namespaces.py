@@ -25,5 +25,5 @@ def test_nodes(tmp_path: Path, case: str) -> None:
     assert done.stdout, done.stderr
     figures = json.loads(done.stdout)
     if figures["left_out"]:
-        pytest.skip(figures["left_out"])
+        pytest.skip(f"LEFT OUT: {figures['left_out']}")
     assert figures["faults"] == []
