@@ -295,7 +295,7 @@ class Checkpointer {
   // same list on all ranks.
   [[nodiscard]] Result<std::vector<CheckpointInfo>> candidates();
   // Opens one of them for reading, from all places that this job sees. Collective if nodes have
-  // near directories of their own (Options::near); what it returns then reads until close().
+  // near directories of their own (Options::near); its result then reads until close().
   [[nodiscard]] Result<OpenCheckpoint> open_checkpoint(const CheckpointInfo& info);
   // The best of the candidates; empty if there are none. Members absent from `by` are taken from
   // Options::keep, or else from recorded_keep(). Errors: best_of()'s. Collective.

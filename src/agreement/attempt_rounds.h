@@ -1,5 +1,5 @@
-// What lies on which node of a job: the committed checkpoints, and the files of one of them. For
-// the thread of the Checkpointer's caller.
+// The committed checkpoints on each node of a job, and the files of one of them. For the thread of
+// the Checkpointer's caller.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ Status take_place(Vfs& vfs, const GenerationRecord& winner) {
   return place_durably(vfs, name, encode_generation(winner));
 }
 
-// C2, second half: what this directory has to decide by itself. kFenced if it has a higher claim.
+// C2, second half: the attempts that this directory decides. kFenced if it has a higher claim.
 Status decide_own(Vfs& vfs, const GenerationRecord& claim,
                   const std::vector<GenerationRecord>& winners) {
   DF_TRY(const RunListing listing, read_run(vfs));

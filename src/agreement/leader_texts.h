@@ -1,4 +1,4 @@
-// The leaders of a job's nodes tell each other what they know. For the thread of the Checkpointer's
+// Texts that the leaders of a job's nodes tell each other. For the thread of the Checkpointer's
 // caller.
 #pragma once
 

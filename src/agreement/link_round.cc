@@ -14,7 +14,7 @@
 namespace deepfreeze {
 namespace {
 
-// What the others have to know of a rank to talk with it.
+// The facts that others need to talk with a rank.
 struct Card {
   std::string key;
   std::vector<std::string> addresses;  // of leaders

@@ -1,5 +1,5 @@
-// What the nodes of a job know of a run, and what each of them lacks (docs/decisions/0026, steps O2
-// and O3). Pure.
+// The records of a run that the nodes of a job have, and those that each of them lacks
+// (docs/decisions/0026, steps O2 and O3). Pure.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct NodeHistory {
   std::uint64_t save_index = 0;           // of the newest save of any line
 };
 
-// What a node has to place in its directory.
+// The records that a node has to place in its directory.
 struct HistoryPatch {
   std::optional<RunRecord> run;
   std::vector<GenerationRecord> claims;  // newest first

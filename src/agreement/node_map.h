@@ -26,8 +26,8 @@ class NodeMap {
  public:
   // Collective; without a group the caller is the only rank. `vfs` is the caller's near directory,
   // which gets digits if it has none. An error is every rank's: that of the first rank whose
-  // directory has no digits; kMismatch if a rank does not see within `patience` what the leader of
-  // its node has made: its directory is a copy.
+  // directory has no digits; kMismatch if a rank does not see within `patience` the file that the
+  // leader of its node has made: its directory is a copy.
   [[nodiscard]] static Result<NodeMap> find(RankGroup* ranks, Vfs& vfs, const std::string& host,
                                             std::chrono::milliseconds patience = kSeeMax);
   static constexpr std::chrono::milliseconds kSeeMax{5'000};

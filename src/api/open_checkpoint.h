@@ -21,7 +21,7 @@ inline constexpr std::size_t kReadThreads = 4;  // reads in flight; two already 
                                                          std::span<Vfs* const> far);
 // As open_checkpoint(), with the checkpoint's files on other nodes, which count as nearer than the
 // tiers. `near` is this node's directory: it may have files and not know the outcome. `keeper`
-// holds whatever `others` borrows.
+// holds the objects that `others` borrows.
 [[nodiscard]] Result<OpenCheckpoint> open_on_nodes(const CheckpointInfo& info,
                                                    const std::string& near,
                                                    std::unique_ptr<Vfs> others,

@@ -239,7 +239,7 @@ TEST_F(EndpointTest, TwoSidesThatDialEachOtherHaveOneLink) {
   }
 }
 
-// The link's thread waits where it says that it has refused a connection, until release().
+// The link's thread waits in the call that logs a refused connection, until release().
 class HeldThread {
  public:
   HeldThread() {

@@ -74,7 +74,7 @@ class TlsStream {
  private:
   friend class TlsContext;
   static int verify(tls::CertificateChain* chain, void* library);
-  // Before each call whose outcome() is asked for: errors of earlier ones are forgotten.
+  // Before each call that outcome() is asked about: errors of earlier ones are forgotten.
   void begin_call() const;
   // The wait of a call that returned `returned`, or its error.
   [[nodiscard]] Result<Step> outcome(int returned, std::string_view call);

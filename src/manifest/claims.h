@@ -10,7 +10,7 @@
 
 namespace deepfreeze {
 
-// What a claim says beside the point that it goes on from.
+// The members of a claim beside the point that it goes on from.
 struct ClaimDetails {
   Keep keep = {};                          // recorded for readers that have no rules of their own
   std::uint64_t claimant = random_id();    // tells the claims of one process from those of others

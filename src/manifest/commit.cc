@@ -220,7 +220,7 @@ Status place_decided(Vfs& vfs, const DecidedOutcome& decided) {
                        points));
   const std::string directory = attempt_dir_name(name_of(manifest.point));
   DF_TRY_VOID(settle_record(vfs, directory, points));
-  // Records of one abort may differ: who finds no header knows no generation.
+  // Records of one abort may differ: a process that finds no header knows no generation.
   if (placed == manifest || (!commits && placed.outcome == Outcome::kAborted)) return {};
   return fail(ErrorCode::kMismatch, vfs.path_of(directory) + " has another outcome already");
 }

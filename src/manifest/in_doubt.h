@@ -15,7 +15,7 @@
 
 namespace deepfreeze {
 
-// The records of this directory that tell who decides an attempt.
+// The records of this directory that tell which one decides an attempt.
 struct DecidersView {
   std::span<const Claim> claims;
   const std::optional<NodeMarker>& node;

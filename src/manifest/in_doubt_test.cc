@@ -74,7 +74,7 @@ TEST(DoubtAbout, WithoutAHeaderEveryClaimMustGiveTheRight) {
   EXPECT_EQ(doubt->node, std::nullopt);
 }
 
-// Runs of one directory, today's: whatever is lost, this directory decides.
+// Runs of one directory: this directory decides, even if records are lost.
 TEST(DoubtAbout, NothingIsInDoubtIfNoRecordNamesANode) {
   const std::vector<Claim> claims = {claim(1, std::nullopt), {.generation = 2, .record = {}}};
   const std::optional<NodeMarker> none;

@@ -65,7 +65,7 @@ TEST(NodeMarker, EverySyncOfItIsNeeded) {
   EXPECT_EQ(syncs, 2U);
 }
 
-// The process that made it has died before its own sync: whoever finds it syncs.
+// The process that made it has died before its own sync: the one that finds it syncs.
 TEST(NodeMarker, OneThatIsFoundIsMadeDurableToo) {
   SimDisk counted;
   ASSERT_TRUE(find_or_make_node(counted, "h"));

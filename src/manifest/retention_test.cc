@@ -343,7 +343,7 @@ class CollectInDoubt : public testing::Test {
     nodes_.other.plant(TwoNodes::manifest_of(4), nodes_.committed_text(4));
   }
   RunListing listing() { return read_run(nodes_.other).value(); }
-  // Or gone, but for an empty directory: what is left of its files never passes for undecided.
+  // Or gone, but for an empty directory: the files that are left never pass for undecided.
   bool is_left_whole_or_aborted(SimDisk& disk) const {
     const RunListing found = read_run(disk).value();
     const AttemptState& first = found.attempts.front();
