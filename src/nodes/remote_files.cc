@@ -8,17 +8,12 @@
 #include <utility>
 
 #include "base/try.h"
-#include "nodes/read_only_vfs.h"
 #include "nodes/sealed_name.h"
+#include "storage/read_only.h"
 #include "storage/vfs_name.h"
 
 namespace deepfreeze {
 namespace {
-
-std::unexpected<Error> only_reads(std::string_view operation, const std::string& path) {
-  return fail(ErrorCode::kUnsupported,
-              fmt::format("{} {}: another node's files are only read", operation, path));
-}
 
 struct RemotePlace {
   RemoteAsks& asks;
@@ -72,25 +67,16 @@ class RemoteRead {
   std::size_t done_ = 0;
 };
 
-class RemoteFile final : public File {
+class RemoteFile final : public ReadOnlyFile {
  public:
   RemoteFile(RemotePlace place, std::uint64_t bytes) : place_(std::move(place)), bytes_(bytes) {}
 
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override;
   Result<std::uint64_t> size() override { return bytes_; }
-  Status close() override { return {}; }
-  [[nodiscard]] Access access() const override { return Access::kBuffered; }
-
-  Status write_at(std::uint64_t /*offset*/, std::span<const std::byte> /*bytes*/) override {
-    return only_reads("write", place_.path);
-  }
-  Status preallocate(std::uint64_t /*bytes*/) override {
-    return only_reads("preallocate", place_.path);
-  }
-  Status truncate(std::uint64_t /*bytes*/) override { return only_reads("truncate", place_.path); }
-  Status sync() override { return only_reads("sync", place_.path); }
 
  private:
+  [[nodiscard]] std::string path() const override { return place_.path; }
+
   const RemotePlace place_;
   const std::uint64_t bytes_;  // when it was opened
 };
@@ -113,6 +99,10 @@ class RemoteFiles final : public ReadOnlyVfs {
   RemoteFiles(RemoteAsks& asks, RemoteNode node) : asks_(asks), node_(std::move(node)) {}
 
   Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override;
+  // A node's leader sends it in other messages.
+  Result<std::vector<DirEntry>> list(std::string_view name) override {
+    return refused("list", name);
+  }
   [[nodiscard]] std::string path_of(std::string_view name) const override {
     return fmt::format("rank {} at {}: {}", node_.rank, node_.place, name);
   }

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "nodes/read_only_vfs.h"
+#include "storage/read_only.h"
 
 namespace deepfreeze {
 namespace {
@@ -21,6 +21,9 @@ class RoutedFiles final : public ReadOnlyVfs {
       if (file) break;
     }
     return file;
+  }
+  Result<std::vector<DirEntry>> list(std::string_view name) override {
+    return refused("list", name);
   }
   // A directory's path is that of the node that has most likely the most of it: the first.
   [[nodiscard]] std::string path_of(std::string_view name) const override {
