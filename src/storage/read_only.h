@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/try.h"
 #include "deepfreeze/result.h"
 #include "storage/vfs.h"
 
