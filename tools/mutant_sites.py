@@ -23,7 +23,7 @@ _DEVICE_CALL = re.compile(
     r"\b(?:\w+->)?driver_\.(?:stream_wait_event|stream_synchronize|stream_destroy|event_record|"
     r"event_synchronize|event_destroy|host_register|host_unregister|primary_context_release)\("
 )
-_SYNC = re.compile(r"\b\w+(?:\.|->)(?:sync|sync_dir|flush_range)\(")
+_SYNC = re.compile(r"\b(?:\w+(?:\.|->))+(?:sync|sync_dir|flush_range)\(")
 _NO_CODE = re.compile(
     r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'""", re.S
 )

@@ -10,7 +10,8 @@ from mutant_sites import Edit, Finder, refusing_names, rewritten
 
 FOLDERS = (
     "json", "format", "storage", "pipeline", "manifest", "restore", "arena", "device", "staging",
-    "save", "agreement", "api", "tensor", "plan", "ranks", "tiering", "ipc", "agent",
+    "save", "agreement", "api", "tensor", "plan", "ranks", "tiering", "ipc", "agent", "link",
+    "nodes",
 )  # fmt: skip
 FILES_OF_BASE = ("utf8.cc",)  # the checks of input that stand below every folder
 COPIED = ("CMakeLists.txt", "cmake", "include", "src", "tests")
@@ -78,11 +79,14 @@ def _remove_others(place: Path, wanted: set[Path]) -> None:
 
 
 def build(place: Path, binaries: Path, jobs: int) -> None:
-    """Compiles the copy without warnings as errors: code that is left out leaves names unused."""
+    """Compiles the copy without warnings as errors: code that is left out leaves names unused.
+
+    With the library's assertions, since a value that is not there must not be read by luck.
+    """
     header = place / "df_mutant.h"
     configure = ["cmake", "-S", str(place), "-B", str(binaries), "-G", "Ninja"]
     configure += ["-DCMAKE_BUILD_TYPE=Release", "-DDF_TESTS=ON", "-DDF_WERROR=OFF"]
-    configure += [f"-DCMAKE_CXX_FLAGS=-O1 -w -include {header}"]
+    configure += [f"-DCMAKE_CXX_FLAGS=-O1 -w -D_GLIBCXX_ASSERTIONS -include {header}"]
     subprocess.run(configure, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     subprocess.run(
         ["cmake", "--build", str(binaries), "-j", str(jobs)], check=True, stdin=subprocess.DEVNULL

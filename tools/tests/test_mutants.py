@@ -32,6 +32,8 @@ def test_a_call_whose_result_is_only_tried_can_go() -> None:
 def test_syncs_stand_in_expressions_too() -> None:
     text = "if (::fsync(fd.get()) != 0) return os(1);\nconst Status done = vfs.sync_dir(name);"
     assert left_out(text) == [("sync", "::fsync(fd.get())"), ("sync", "vfs.sync_dir(name)")]
+    of_member = "return leader_.vfs.sync_dir(name);"
+    assert left_out(of_member) == [("sync", "leader_.vfs.sync_dir(name)")]
     assert left_out("Status PosixFile::sync() {") == []
 
 
