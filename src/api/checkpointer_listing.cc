@@ -6,6 +6,7 @@
 #include "api/checkpointer_impl.h"
 #include "api/open_checkpoint.h"
 #include "base/try.h"
+#include "manifest/history.h"
 #include "manifest/retention.h"
 #include "tiering/merged_run.h"
 

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/log.h"
+#include "base/try.h"
 
 namespace deepfreeze {
 namespace {
