@@ -41,6 +41,13 @@ class CommitNode : public TwoNodes {
     EXPECT_FALSE(two_->advance().has_value());
     deliver(far_, near_);
   }
+  // These are the bytes of the second part on rank 0's node.
+  void expect_given_up_with(const std::string& bytes, ErrorCode code) {
+    ASSERT_TRUE(near_.disk.remove_file(file(1)));
+    near_.disk.plant(file(1), bytes);
+    EXPECT_EQ(code_of_end(zero_->advance()), code);
+    EXPECT_EQ(outcome_on(near_), Outcome::kAborted);
+  }
   void expect_in_doubt() {
     two_.reset();
     EXPECT_EQ(far_.ledger.doubts(), std::vector{attempt_});
@@ -360,12 +367,19 @@ TEST_F(CommitNode, NeverSaysGoneWithoutItsClaimInPlace) {
 TEST_F(CommitNode, NeverSaysGoneOfADirectoryThatIsNotInPlace) {
   class Moved final : public PassingVfs {
    public:
-    using PassingVfs::PassingVfs;
-    Result<bool> is_in_place() override { return false; }
-  } moved(near_.disk);
-  const Leader leader{
-      .vfs = moved, .mail = near_.mail, .ledger = near_.ledger, .claim = near_.claim};
-  EXPECT_TRUE(std::holds_alternative<LinkUnknown>(outcome_on_disk(leader, attempt_)));
+    Moved(Vfs& disk, Result<bool> is_there) : PassingVfs(disk), is_there_(std::move(is_there)) {}
+    Result<bool> is_in_place() override { return is_there_; }
+
+   private:
+    const Result<bool> is_there_;
+  };
+  for (const Result<bool>& is_there :
+       {Result<bool>(false), Result<bool>(fail(ErrorCode::kIo, ""))}) {
+    Moved moved(near_.disk, is_there);
+    const Leader leader{
+        .vfs = moved, .mail = near_.mail, .ledger = near_.ledger, .claim = near_.claim};
+    EXPECT_TRUE(std::holds_alternative<LinkUnknown>(outcome_on_disk(leader, attempt_)));
+  }
 }
 
 TEST_F(CommitNode, SaysUnknownOfAnAttemptThatIsUndecided) {
@@ -419,6 +433,19 @@ TEST_F(CommitNode, KeepsAnAttemptThatIsGoneFromUnderAnotherClaim) {
   expect_in_doubt();
 }
 
+// Rank 0 has claimed the run anew: of that claim its directory has nothing, of the one before it
+// may.
+TEST_F(CommitNode, KeepsAnAttemptOfAnEarlierClaimThatIsGone) {
+  report();
+  std::ignore = two_->time_out();
+  two_.reset();
+  far_.claim.generation = 2;
+  far_.disk.plant(generation_file_name(2), encode_generation(far_.claim));
+  say(far_, LinkGone{attempt_});
+  settle_doubts(far_.leader());
+  expect_in_doubt();
+}
+
 TEST_F(CommitNode, TakesNoOutcomeThatDoesNotListItsFiles) {
   report();
   ASSERT_TRUE(*zero_->advance());
@@ -445,6 +472,14 @@ TEST_F(CommitNode, TakesNoOutcomeThatDoesNotListItsFiles) {
   --foreign.world_size;
   foreign.run_id = "fedcba9876543210";
   EXPECT_TRUE(refuses(encode_manifest(foreign)));
+  Manifest more = read_manifest(near_.disk, name_, run_id_).value();
+  more.files.push_back({sealed_file_name({9, 10, 0, 1}), 1, 1});
+  EXPECT_TRUE(refuses(encode_manifest(more))) << "of a rank that the job does not have";
+  Manifest aborted;
+  aborted.outcome = Outcome::kAborted;
+  aborted.run_id = run_id_;
+  aborted.point = {1, 5, 5, attempt_.attempt_id + 1};
+  EXPECT_TRUE(refuses(encode_manifest(aborted))) << "of another attempt";
   EXPECT_NE(log_.find("rank 0's outcome"), std::string::npos);
   deliver(near_, far_);
   const auto placed = two_->advance();
@@ -525,6 +560,18 @@ TEST_F(CommitNode, ChecksTheHeadersOfAllNodesTogether) {
   deliver(far_, near_);
   EXPECT_EQ(code_of_end(zero_->advance()), ErrorCode::kMismatch);
   EXPECT_EQ(outcome_on(near_), Outcome::kAborted);
+}
+
+TEST_F(CommitNode, OfRank0RefusesAnOwnPartThatIsDamaged) {
+  report();
+  std::string damaged = near_.disk.contents(file(1)).value();
+  damaged[100] = static_cast<char>(damaged[100] ^ 1);
+  expect_given_up_with(damaged, ErrorCode::kCorrupt);
+}
+
+TEST_F(CommitNode, OfRank0RefusesAnOwnPartThatIsAnothers) {
+  report();
+  expect_given_up_with(near_.disk.contents(file(0)).value(), ErrorCode::kMismatch);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <semaphore>
 
 #include "nodes/remote_fixture.h"
+#include "support/no_more_threads.h"
 
 namespace deepfreeze::nodes_test {
 namespace {
@@ -195,6 +196,12 @@ TEST_F(FileServerTest, ClosesFilesInItsIdleTime) {
   ASSERT_TRUE(peer->hear());
   EXPECT_EQ(link_test::open_files(), before + 1);
   EXPECT_TRUE(await([&] { return link_test::open_files() == before; }));
+}
+
+TEST_F(FileServerTest, NeedsAThread) {
+  const auto endpoint = zero_.start({});
+  const NoMoreThreads scope;
+  EXPECT_EQ(code_of(FileServer::start(*endpoint, directory_.vfs())), ErrorCode::kNoSpace);
 }
 
 }  // namespace

@@ -13,8 +13,7 @@ namespace {
 
 Result<SealedPart> decoded_part(const JobNodes& nodes, std::uint32_t sender, const LinkPart& part) {
   const auto name = parse_sealed_file_name(part.file);
-  if (!name || name->world_size != nodes.world_size() || name->rank >= nodes.world_size() ||
-      nodes.leader_of(name->rank) != sender) {
+  if (!name || name->world_size != nodes.world_size() || nodes.leader_of(name->rank) != sender) {
     return fail(ErrorCode::kMismatch, fmt::format("{} is no file of this node", part.file));
   }
   return sealed_part(*name, std::as_bytes(std::span(part.header)), part.bytes);

@@ -75,10 +75,17 @@ TEST_F(Ledgers, TakeNoReportThatLacksARank) {
 }
 
 TEST_F(Ledgers, TakeNoHeaderThatIsDamagedOrOfAnotherNode) {
-  zero_.begin(attempt_);
-  std::ignore = note(part(1));
-  EXPECT_EQ(zero_.failure(attempt_)->code(), ErrorCode::kMismatch);
-  zero_.end(attempt_);
+  LinkPart of_another_job = part(2);
+  of_another_job.file = sealed_file_name({2, 8, 0, 1});
+  LinkPart unsealed = part(2);
+  unsealed.file = "manifest.json";
+  for (const LinkPart& bad : {part(1), of_another_job, unsealed}) {
+    zero_.begin(attempt_);
+    std::ignore = note(bad);
+    ASSERT_TRUE(zero_.failure(attempt_)) << bad.file;
+    EXPECT_EQ(zero_.failure(attempt_)->code(), ErrorCode::kMismatch) << bad.file;
+    zero_.end(attempt_);
+  }
   zero_.begin(attempt_);
   LinkPart damaged = part(2);
   damaged.header[100] = static_cast<char>(damaged.header[100] ^ 1);
@@ -88,6 +95,7 @@ TEST_F(Ledgers, TakeNoHeaderThatIsDamagedOrOfAnotherNode) {
 
 TEST_F(Ledgers, HearNobodyButLeaders) {
   zero_.begin(attempt_);
+  EXPECT_FALSE(note(LinkAsk{attempt_}, 0)) << "itself";
   EXPECT_FALSE(note(LinkAsk{attempt_}, 3));
   EXPECT_FALSE(note(LinkAsk{attempt_}, 77));
   EXPECT_FALSE(note(LinkFailed{.attempt = attempt_}, 3));

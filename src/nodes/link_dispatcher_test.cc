@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "nodes/remote_fixture.h"
+#include "support/no_more_threads.h"
 
 namespace deepfreeze::nodes_test {
 namespace {
@@ -110,6 +111,13 @@ TEST_F(LinkDispatcherTest, TellsTheTakersOfTheEndWhoeverCloses) {
     }
     EXPECT_EQ(code_of(scene.endpoint->send(1, LinkAsk{})), ErrorCode::kCancelled);
   }
+}
+
+TEST_F(LinkDispatcherTest, NeedsAThread) {
+  Node zero(0);
+  const auto endpoint = zero.start({});
+  const NoMoreThreads scope;
+  EXPECT_EQ(code_of(LinkDispatcher::start(*endpoint, {})), ErrorCode::kNoSpace);
 }
 
 }  // namespace

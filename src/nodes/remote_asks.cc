@@ -105,7 +105,7 @@ bool RemoteAsks::begin(RemoteAsk& ask) {
   }
   if (ask.state_ == RemoteAsk::State::kDone) return false;
   const LinkState& link = peer->second.link;
-  if (!link.is_up || link.count == ask.link_) return false;
+  if (!link.is_up) return false;
   ask.read_.number = ++last_number_;
   ask.link_ = link.count;
   ask.deadline_ = now + times_.answer;

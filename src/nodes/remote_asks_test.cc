@@ -334,6 +334,28 @@ TEST_F(RemoteAsksTest, ALinkThatIsLostAgainAndAgainIsGivenUp) {
   EXPECT_TRUE(bytes.error().message().contains("lost 4 times")) << bytes.error().message();
 }
 
+// It costs no ask: a link that is known to be lost is not tried.
+TEST_F(RemoteAsksTest, ALinkThatWasLostBeforeIsWaitedForWithAllAsks) {
+  Node zero(0);
+  Node one(1);
+  const auto endpoint = zero.start({one.awaited()});
+  auto peer = greeted(one, zero.address);
+  ASSERT_TRUE(await_up(*endpoint, 1));
+  peer.reset();
+  ASSERT_TRUE(await([&] { return !state_of(*endpoint, 1).is_up; }));
+  RemoteAsks asks(*endpoint, kNever);
+  const auto dispatcher = LinkDispatcher::start(*endpoint, {.answers = &asks}).value();
+  RemoteAsk ask(asks, 1, {.attempt = kAttempt, .file = sealed_file()});
+  auto got = std::async(std::launch::async, [&] { return ask.finish(); });
+  for (int lost = 1; lost < kAsksMax; ++lost) {
+    peer = greeted(one, zero.address);
+    std::ignore = heard_read(*peer);
+  }
+  peer = greeted(one, zero.address);
+  ASSERT_TRUE(peer->say_message(opened(heard_read(*peer), 9)));
+  EXPECT_EQ(got.get()->file_bytes, 9U);
+}
+
 TEST_F(RemoteAsksTest, APeerThatNeverComesIsGivenUpAndThenNotWaitedFor) {
   PlayedPeers scene({.link = 500ms, .answer = kLong});
   const auto begun = Monotonic::now();

@@ -107,9 +107,8 @@ Status ReportingCommit::check_may_report() {
   if (!view.stands) {
     return fail(ErrorCode::kNotFound, leader_.vfs.path_of("") + " has lost this job's claim");
   }
-  DF_TRY(const std::vector<PartName> parts, wait_for_parts(leader_.vfs, request_, ranks_));
-  if (parts.size() == files_.size()) return {};
-  return fail(ErrorCode::kInternal, "the node's parts have changed");
+  const auto parts = wait_for_parts(leader_.vfs, request_, ranks_);
+  return parts ? Status{} : std::unexpected(parts.error());
 }
 
 Status ReportingCommit::send_report() {

@@ -1,16 +1,15 @@
 #include "staging/copier_pool.h"
 
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <string>
 #include <thread>
 
 #include "arena/held_memory.h"
-#include "base/log.h"
 #include "base/named_threads.h"
 #include "staging/capture_fixture.h"
+#include "support/no_more_threads.h"
 
 namespace deepfreeze {
 namespace {
@@ -27,32 +26,6 @@ void expect_copies(CopierPool& pool, std::uint64_t seed) {
   EXPECT_EQ(capture.taken(), capture.expected());
   EXPECT_EQ(copy_of(session.block_crcs()), capture.expected_crcs());
 }
-
-// No thread can have such a stack, so none can be started while one of these lives.
-class NoMoreThreads {
- public:
-  NoMoreThreads() {
-    ::pthread_getattr_default_np(&before_);
-    pthread_attr_t huge;
-    ::pthread_attr_init(&huge);
-    ::pthread_attr_setstacksize(&huge, std::size_t{1} << 48);
-    ::pthread_setattr_default_np(&huge);
-    ::pthread_attr_destroy(&huge);
-    set_log_sink([this](std::string_view line) { log_ += line; });
-  }
-  NoMoreThreads(const NoMoreThreads&) = delete;
-  NoMoreThreads& operator=(const NoMoreThreads&) = delete;
-  ~NoMoreThreads() {
-    ::pthread_setattr_default_np(&before_);
-    ::pthread_attr_destroy(&before_);
-    set_log_sink({});
-  }
-  [[nodiscard]] const std::string& log() const { return log_; }
-
- private:
-  pthread_attr_t before_;
-  std::string log_;
-};
 
 TEST(CopierPool, CopiesOneSessionAfterAnother) {
   CopierPool pool(3);
