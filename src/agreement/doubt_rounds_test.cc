@@ -5,6 +5,7 @@
 
 #include "agreement/claim_rounds.h"
 #include "agreement/history_rounds.h"
+#include "agreement/longer_messages.h"
 #include "agreement/node_fixture.h"
 #include "base/log.h"
 #include "crash/attempt_maker.h"
@@ -99,6 +100,18 @@ TEST_F(DoubtRounds, ARecordThatDoesNotVerifyIsNoAnswer) {
   claim({"a", "b"});
   ASSERT_EQ(listing_of("b").attempts.size(), 1U);
   EXPECT_TRUE(listing_of("b").attempts[0].doubt);
+}
+
+TEST_F(DoubtRounds, MessagesThatGoOnAreRefused) {
+  claim({"a", "b"});
+  seal(3);
+  for (const char* call : {"ask about attempts", "answer about attempts"}) {
+    run({"a", "b"}, [&](const Rank& rank) {
+      node_test::LongerMessages group(rank.group, call, node_test::Longer::kText);
+      EXPECT_EQ(code_of(settle_doubts_of_job(group, rank.nodes, rank.vfs)), ErrorCode::kInternal)
+          << call;
+    });
+  }
 }
 
 }  // namespace

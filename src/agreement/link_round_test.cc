@@ -1,10 +1,12 @@
 #include "agreement/link_round.h"
 
 #include <atomic>
+#include <optional>
 
 #include "agreement/node_fixture.h"
 #include "base/polling.h"
 #include "support/code_of.h"
+#include "support/no_more_threads.h"
 
 namespace deepfreeze::link_round_test {
 namespace {
@@ -58,6 +60,16 @@ TEST_F(LinkRound, AnInterfaceWithoutAnAddressIsEveryRanksError) {
     const std::string& message = endpoint.error().message();
     EXPECT_TRUE(message.contains("rank 1")) << message;
     EXPECT_TRUE(message.contains("nosuch0")) << message;
+  });
+}
+
+TEST_F(LinkRound, AnEndpointThatDoesNotStartIsEveryRanksError) {
+  run({"a", "b"}, [](const Rank& rank) {
+    std::optional<NoMoreThreads> scope;  // of all ranks, whose threads run already
+    if (rank.group.rank() == 0) scope.emplace();
+    const auto endpoint = open_links(rank.group, rank.nodes, "run", "lo");
+    ASSERT_EQ(code_of(endpoint), ErrorCode::kNoSpace);
+    EXPECT_TRUE(endpoint.error().message().contains("rank 0")) << endpoint.error().message();
   });
 }
 
