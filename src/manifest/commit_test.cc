@@ -340,7 +340,9 @@ TEST_F(Commit, AKeyMayBeStoredTwiceOnlyAsTheBoxesOfOneTensor) {
   };
   const auto good = commit(1, box_at(0), box_at(4));
   EXPECT_TRUE(good.has_value()) << good.error().message();
-  expect_code(commit(2, box_at(0), box_at(3)), ErrorCode::kMismatch);
+  const auto doubled = commit(2, box_at(0), box_at(3));
+  expect_code(doubled, ErrorCode::kMismatch);
+  EXPECT_TRUE(doubled.error().message().contains("step-000000000002")) << doubled.error().message();
   expect_code(commit(3, whole, whole), ErrorCode::kMismatch);
   expect_code(commit(4, whole, box_at(4)), ErrorCode::kMismatch);
   TensorSpec other = box_at(4);

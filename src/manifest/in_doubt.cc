@@ -55,7 +55,7 @@ Result<std::string> answer_that_it_is_gone(Vfs& vfs, const Question& question, b
   return encode_manifest(aborted_outcome(question.identity));
 }
 
-// Empty if it does not verify.
+// Empty if there is none yet, or it does not verify.
 Result<std::optional<std::string>> recorded_outcome(Vfs& vfs, const Question& question) {
   const std::string directory = directory_of(question);
   const AttemptName name = attempt_of(question.identity);
@@ -159,7 +159,6 @@ Result<std::optional<std::string>> answer(Vfs& vfs, const Question& question) {
     return std::unexpected(entries.error());
   }
   if (is_listed && !has_name(*entries, kDeletedManifestFile)) {
-    if (!has_name(*entries, kManifestFile)) return std::nullopt;  // undecided
     return recorded_outcome(vfs, question);
   }
   // A directory that was put back from an older copy has the digits, but not the claim.

@@ -162,6 +162,17 @@ TEST_F(InDoubt, NobodyHereAbortsIt) {
   EXPECT_EQ(abort_all(nodes_.decider), 1U) << "this directory decides";
 }
 
+TEST_F(InDoubt, AnAttemptThatIsDeletedMeanwhileIsNot) {
+  const Deciders here = read_deciders(nodes_.other).value();
+  EXPECT_EQ(find_doubt(nodes_.other, {here.claims, here.node}, kAttempt), std::nullopt);
+}
+
+TEST_F(InDoubt, WithoutAnyClaimNothingIsFenced) {
+  nodes_.seal(3);
+  ASSERT_TRUE(nodes_.decider.remove_file(generation_file_name(1)));
+  EXPECT_EQ(fenced_identity(nodes_.decider, nodes_.run_id, kAttempt), std::nullopt);
+}
+
 TEST_F(InDoubt, TheDoctorOfTheDecidingDirectoryMayAbortIt) {
   nodes_.seal(3);
   nodes_.claim();
@@ -268,6 +279,9 @@ TEST_F(InDoubt, BeingDeletedThereMeansAborted) {
   nodes_.seal(3);
   nodes_.decider.plant(attempt_dir_name(kAttempt) + "/" + std::string(kDeletedManifestFile),
                        nodes_.committed_text(3));
+  const auto failing = nodes_.decider.clone();
+  failing->fail_at(failing->operation_count(), EIO);
+  EXPECT_EQ(code_of(answer(*failing, question())), ErrorCode::kIo) << "not durable";
   const auto text = answer(nodes_.decider, question());
   ASSERT_TRUE(text && *text);
   EXPECT_EQ(decode_manifest(**text)->outcome, Outcome::kAborted);
@@ -368,6 +382,8 @@ TEST_F(InDoubt, AnAnswerThatDoesNotFitIsNotPlaced) {
   refuses([](Manifest& one) { one.point.attempt_id = 4; }, kMismatch);
   refuses([](Manifest& one) { one.world_size = 3; }, kMismatch);
   refuses([](Manifest& one) { one.files.pop_back(); }, kMismatch);
+  refuses([](Manifest& one) { one.files.push_back({sealed_file_name({1, 2, 0, 2}), 1, 1}); },
+          kIncomplete);
   refuses([](Manifest& one) { one.files.back().bytes += 1; }, kMismatch);
   refuses([](Manifest& one) { one.files.back().header_crc += 1; }, kMismatch);
   refuses(
@@ -388,7 +404,9 @@ TEST_F(InDoubt, AnAnswerIsNotPlacedIfAFileIsDamagedOrGone) {
       attempt_dir_name(kAttempt) + "/" + sealed_file_name(nodes_.identity(3, 1).part);
   const auto damaged = nodes_.other.clone();
   ASSERT_TRUE(damaged->flip_bit(path, 800));
-  EXPECT_EQ(code_of(place_answer(*damaged, asked, nodes_.committed_text(3))), ErrorCode::kCorrupt);
+  const auto refused = place_answer(*damaged, asked, nodes_.committed_text(3));
+  ASSERT_EQ(code_of(refused), ErrorCode::kCorrupt);
+  EXPECT_TRUE(refused.error().message().contains(path)) << refused.error().message();
   const auto gone = nodes_.other.clone();
   ASSERT_TRUE(gone->remove_file(path));
   EXPECT_EQ(code_of(place_answer(*gone, asked, nodes_.committed_text(3))), ErrorCode::kIncomplete);

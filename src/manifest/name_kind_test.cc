@@ -46,7 +46,7 @@ TEST(NameKind, OfAClaimThatLost) {
   EXPECT_EQ(in_run(claim + ".void-" + kNonce + ".json"), NameKind::kVoidClaim);
   EXPECT_EQ(in_run(claim + ".json"), NameKind::kClaim);
   EXPECT_EQ(parse_generation_file_name(claim + ".void-" + kNonce + ".json"), std::nullopt);
-  for (const char* ending : {".void-.json", ".void-0123456789abcdef.jsox", ".void+", ".void"}) {
+  for (const char* ending : {"", ".void-.json", ".void-0123456789abcdef.jsox", ".void+", ".void"}) {
     EXPECT_EQ(in_run(claim + ending), NameKind::kForeign) << ending;
   }
   EXPECT_EQ(in_run("generation-5.void-" + kNonce + ".json"), NameKind::kForeign);

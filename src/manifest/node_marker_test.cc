@@ -78,6 +78,11 @@ TEST(NodeMarker, OneThatIsFoundIsMadeDurableToo) {
   EXPECT_EQ(disk.pending_count(), 0U);
 }
 
+TEST(NodeMarker, ADirectoryWithoutOneHasNone) {
+  SimDisk disk;
+  EXPECT_EQ(find_node_marker(disk).value(), std::nullopt);
+}
+
 TEST(NodeMarker, ADamagedOneIsNotReplaced) {
   SimDisk disk;
   const std::string good = encode_node({.node = 7, .host = "h"});
@@ -96,6 +101,18 @@ TEST(NodeMarker, AnErrorOfTheDiskMakesNoSecondOne) {
   disk.fail_read_at(disk.read_count(), EIO);
   EXPECT_EQ(code_of(find_or_make_node(disk, "h")), ErrorCode::kIo);
   EXPECT_EQ(find_or_make_node(disk, "h").value(), made.value());
+}
+
+// Digits that may not last are told to nobody.
+TEST(NodeMarker, ADiskThatFailsToWriteOneMakesNone) {
+  SimDisk counted;
+  ASSERT_TRUE(find_or_make_node(counted, "h"));
+  for (std::size_t index = 0; index < counted.operation_count(); ++index) {
+    SimDisk disk;
+    disk.fail_at(index, EIO);
+    EXPECT_EQ(code_of(find_or_make_node(disk, "h")), ErrorCode::kIo) << index;
+    EXPECT_TRUE(find_or_make_node(disk, "h")) << index;
+  }
 }
 
 TEST(NodeMarker, PresenceIsSeenByThoseWhoKnowTheNonce) {
