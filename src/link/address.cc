@@ -75,7 +75,7 @@ Result<LinkAddress> LinkAddress::parse(std::string_view text) {
                     text));
   };
   const std::size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return invalid();
+  if (colon == std::string_view::npos) return invalid();
   if (text.contains('\0')) return invalid();  // getaddrinfo() would read up to there
   std::string host(text.substr(0, colon));
   const std::string port(text.substr(colon + 1));

@@ -1,10 +1,21 @@
 #include "link/address.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <thread>
 
 #include "support/code_of.h"
 
@@ -21,7 +32,7 @@ TEST(LinkAddress, IsWrittenAsItIsRead) {
 }
 
 TEST(LinkAddress, OfAnotherFormIsInvalid) {
-  for (const char* text : {"", ":", "127.0.0.1", "127.0.0.1:", ":5000", "127.0.0.1:x",
+  for (const char* text : {"", ":", "5000", "127.0.0.1", "127.0.0.1:", ":5000", "127.0.0.1:x",
                            "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1: 1", "::1:5000",
                            "[127.0.0.1]:5000", "[::1:5000", "localhost:5000", "256.0.0.1:1"}) {
     const auto address = LinkAddress::parse(text);
@@ -65,6 +76,85 @@ TEST(LinkAddress, OwnOnesLeaveOutTheLoopbackUnlessItIsNamed) {
   EXPECT_TRUE(std::ranges::any_of(
       *loopback, [](const LinkAddress& one) { return one.text() == "127.0.0.1:7"; }));
   EXPECT_TRUE(own_addresses(7, "no-such-interface")->empty());
+}
+
+TEST(LinkAddress, WithoutASocketTheCauseIsTold) {
+  const LinkAddress address = LinkAddress::parse("127.0.0.1:9").value();
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  const int limited = ::setrlimit(RLIMIT_NOFILE, &none);
+  const auto listener = listen_on(address);
+  const auto dialed = begin_connect(address);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_EQ(limited, 0);
+  for (const auto* socket : {&listener, &dialed}) {
+    ASSERT_EQ(code_of(*socket), ErrorCode::kIo);
+    EXPECT_EQ(socket->error().os_errno(), EMFILE) << socket->error().message();
+  }
+}
+
+TEST(LinkAddress, ThatNobodyCanHaveIsAnErrorAtOnce) {
+  EXPECT_EQ(code_of(begin_connect(LinkAddress::parse("255.255.255.255:9").value())),
+            ErrorCode::kIo);
+}
+
+ifreq interface(std::string_view name) {
+  ifreq request = {};
+  std::memcpy(request.ifr_name, name.data(), name.size());
+  return request;
+}
+
+// A thread's own network, with an interface that has no address of its own, not even one of a card.
+class OwnNetwork {
+ public:
+  static constexpr const char* kAddress = "10.1.2.3:7";
+
+  // False without the right to have one.
+  [[nodiscard]] bool enter() {
+    if (::unshare(CLONE_NEWNET) != 0) return false;
+    control_ = UniqueFd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    tunnel_ = UniqueFd(::open("/dev/net/tun", O_RDWR | O_CLOEXEC));
+    ifreq tunnel = interface("tun-test");
+    tunnel.ifr_flags = IFF_TUN | IFF_NO_PI;
+    return ::ioctl(tunnel_.get(), TUNSETIFF, &tunnel) == 0;
+  }
+  void give_address() const {
+    ifreq request = interface("lo");
+    const auto four = LinkAddress::parse(kAddress).value();
+    std::memcpy(&request.ifr_addr, four.data(), four.bytes());
+    EXPECT_EQ(::ioctl(control_.get(), SIOCSIFADDR, &request), 0) << std::strerror(errno);
+  }
+  void bring_up() const {
+    for (const char* name : {"lo", "tun-test"}) {
+      ifreq request = interface(name);
+      request.ifr_flags = IFF_UP;
+      EXPECT_EQ(::ioctl(control_.get(), SIOCSIFFLAGS, &request), 0) << std::strerror(errno);
+    }
+  }
+  static bool has_address() {
+    const auto own = own_addresses(7, "lo");
+    EXPECT_TRUE(own);
+    return own && std::ranges::any_of(*own, [](const auto& one) { return one.text() == kAddress; });
+  }
+
+ private:
+  UniqueFd control_;
+  UniqueFd tunnel_;
+};
+
+TEST(LinkAddress, OwnOnesAreThoseOfInterfacesThatAreUp) {
+  bool may_enter = false;
+  std::thread([&may_enter] {
+    OwnNetwork network;
+    may_enter = network.enter();
+    if (!may_enter) return;
+    network.give_address();
+    EXPECT_FALSE(OwnNetwork::has_address());
+    network.bring_up();
+    EXPECT_TRUE(OwnNetwork::has_address());
+  }).join();
+  if (!may_enter) GTEST_SKIP() << "this user may make no network";
 }
 
 }  // namespace

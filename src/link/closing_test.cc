@@ -44,6 +44,22 @@ TEST_F(ClosingEndpoint, DoesNotWaitForOneThatCloses) {
   EXPECT_LT(Monotonic::now() - begun, kLong);
 }
 
+// They wait in the kernel's queue, as the heir has a copy of the listening socket.
+TEST_F(ClosingEndpoint, LeavesNewConnectionsToAnHeir) {
+  Node zero(0);
+  Node one(1);
+  const auto endpoint = zero.start({one.awaited()});
+  const UniqueFd heirs = endpoint->share_listener().value();
+  auto peer = greeted(one, zero.address);
+  ASSERT_TRUE(await_up(*endpoint, 1));
+  std::jthread closing([&] { endpoint->close(kLong); });
+  while (peer->hear()) continue;  // until it says its end, and waits for that of the peer
+  const UniqueFd next = connected_to(zero.address);
+  peer.reset();
+  closing.join();
+  EXPECT_TRUE(accepted_from(heirs).valid());
+}
+
 TEST_F(ClosingEndpoint, EndsReceiversAndAllCalls) {
   Node zero(0);
   const auto endpoint = zero.start({});

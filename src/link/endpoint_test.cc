@@ -1,11 +1,14 @@
 // Two endpoints, or one and a process that does not keep to the protocol.
 #include "link/endpoint.h"
 
+#include <sys/resource.h>
+
 #include <latch>
 
 #include "base/log.h"
 #include "link/link_fixture.h"
 #include "support/code_of.h"
+#include "support/no_more_threads.h"
 
 namespace deepfreeze::link_test {
 namespace {
@@ -303,6 +306,28 @@ TEST_F(EndpointTest, RefusesSettingsThatCannotWork) {
   EXPECT_EQ(
       code_of(Endpoint::start(zero.identity, {.run = kRun, .listener = std::move(no_listener)})),
       ErrorCode::kInvalidArgument);
+}
+
+TEST_F(EndpointTest, NeedsAThread) {
+  const TlsIdentity identity = TlsIdentity::make().value();
+  const NoMoreThreads scope;
+  EXPECT_EQ(code_of(Endpoint::start(identity, {.run = kRun})), ErrorCode::kNoSpace);
+}
+
+TEST_F(EndpointTest, SharesNoListenerThatItDoesNotHaveOrCannotCopy) {
+  const TlsIdentity identity = TlsIdentity::make().value();
+  const auto dialing = Endpoint::start(identity, {.run = kRun}).value();
+  EXPECT_EQ(code_of(dialing->share_listener()), ErrorCode::kNotFound);
+  Node zero(0);
+  const auto listening = zero.start({});
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  const int limited = ::setrlimit(RLIMIT_NOFILE, &none);
+  const auto shared = listening->share_listener();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_EQ(limited, 0);
+  EXPECT_EQ(code_of(shared), ErrorCode::kIo);
 }
 
 TEST_F(EndpointTest, SendsNoMessageThatIsItsOwn) {

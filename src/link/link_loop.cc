@@ -142,7 +142,7 @@ void LinkLoop::wait() {
 }
 
 bool LinkLoop::may_accept() const {
-  if (end_ || !shared_.listener.valid() || now_ < accept_again_) return false;
+  if (end_ || now_ < accept_again_) return false;
   return !is_full() || room_at() <= now_;
 }
 

@@ -213,7 +213,15 @@ bool has_thread(std::string_view name) {
   return false;
 }
 
-TEST_F(LinkedProcesses, WithoutDescriptorsConnectionsWait) {
+std::chrono::microseconds processor_time() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return std::chrono::seconds(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         std::chrono::microseconds(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+TEST_F(LinkedProcesses, WithoutDescriptorsConnectionsWaitAndTheThreadRests) {
+  constexpr std::chrono::milliseconds kWhile{300};
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   const UniqueFd ours(ends[0]);
@@ -233,19 +241,15 @@ TEST_F(LinkedProcesses, WithoutDescriptorsConnectionsWait) {
   // Sanitizers need descriptors to judge an expectation: none until there are some again.
   const int limited = ::setrlimit(RLIMIT_NOFILE, &scarce);
   const ssize_t told = ::send(ours.get(), &byte, 1, 0);
-  const auto event = endpoint->receive(std::chrono::milliseconds(300));
+  const auto used_before = processor_time();
+  const auto event = endpoint->receive(kWhile);
+  const auto used = processor_time() - used_before;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_EQ(limited, 0);
   ASSERT_EQ(told, 1);
+  EXPECT_LT(used, kWhile / 10);
   EXPECT_EQ(code_of(event), ErrorCode::kTimeout);
   EXPECT_TRUE(await_up(*endpoint, 1));
-}
-
-std::chrono::microseconds processor_time() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return std::chrono::seconds(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-         std::chrono::microseconds(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
 TEST_F(LinkedProcesses, WithoutPollTheirThreadsRest) {

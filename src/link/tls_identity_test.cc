@@ -1,5 +1,6 @@
 #include "link/tls_identity.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include "support/code_of.h"
@@ -35,11 +36,35 @@ TEST(TlsIdentity, IsNotTakenOverFromOtherBytes) {
   ASSERT_TRUE(one);
   const std::string secret = one->private_key().value();
   for (std::size_t size = 0; size < secret.size(); size += 7) {
-    EXPECT_EQ(code_of(TlsIdentity::take_over(secret.substr(0, size))), ErrorCode::kInvalidArgument);
+    const auto taken = TlsIdentity::take_over(secret.substr(0, size));
+    ASSERT_EQ(code_of(taken), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(taken.error().message(), "the bytes are no private key");
   }
   EXPECT_EQ(code_of(TlsIdentity::take_over(one->public_key())), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(TlsIdentity::take_over(std::string(1 << 20, '0'))),
             ErrorCode::kInvalidArgument);
+}
+
+// A function of the library that the product does not need.
+template <class Function>
+Function* of_openssl(const char* name) {
+  static void* const kLibrary = ::dlopen("libcrypto.so.3", RTLD_NOW);
+  return reinterpret_cast<Function*>(::dlsym(kLibrary, name));
+}
+
+// Peers look at the key alone; but a library may refuse a certificate that lacks the rest.
+TEST(TlsIdentity, HasACertificateWithAllItsMembers) {
+  const TlsIdentity one = TlsIdentity::make().value();
+  const tls::Library& library = *tls::library().value();
+  EXPECT_EQ(of_openssl<long(const void*)>("X509_get_version")(one.certificate()), 2) << "as 3";
+  EXPECT_EQ(
+      of_openssl<long(const void*)>("ASN1_INTEGER_get")(library.serial_number(one.certificate())),
+      1);
+  const void* issuer = of_openssl<void*(const void*)>("X509_get_issuer_name")(one.certificate());
+  const void* subject = library.subject(one.certificate());
+  const auto count = of_openssl<int(const void*)>("X509_NAME_entry_count");
+  EXPECT_EQ(count(subject), 1);
+  EXPECT_EQ(count(issuer), 1);
 }
 
 TEST(TlsIdentity, OfAnotherCurveIsNone) {
