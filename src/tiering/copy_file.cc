@@ -180,7 +180,6 @@ Status FileCopy::send(Upload& upload) {
 }
 
 Status FileCopy::run() {
-  DF_TRY_VOID(may_go_on());
   DF_TRY_VOID(open());
   DF_TRY_VOID(read_header());
   DF_TRY_VOID(make_buffers());

@@ -111,11 +111,10 @@ Status bring_files(Vfs& from, const Manifest& manifest, TierStore& to, const Cop
 }
 
 // Step 4, if other nodes bring files, too.
-Status await_others(Vfs& from, const Manifest& manifest, TierStore& to) {
+Status await_others(const Manifest& manifest, TierStore& to) {
   const Status there = check_all_there(manifest, to.view());
   if (there) return to.settle(directory_of(manifest));
   if (there.error().code() != ErrorCode::kIncomplete) return there;
-  DF_TRY_VOID(read_own_manifest(from, manifest));  // else it was deleted
   return fail(ErrorCode::kBusy,
               "other nodes have not brought their files yet: " + there.error().message());
 }
@@ -125,7 +124,7 @@ Status flush_steps(Vfs& from, const Manifest& manifest, TierStore& to, const Cop
   DF_TRY(const std::string text, read_own_manifest(from, manifest));
   DF_TRY_VOID(bring_files(from, manifest, to, settings, share));
   if (near != nullptr) DF_TRY_VOID(check_same_history(*near, to.view()));
-  if (share == FlushShare::kOfNode) DF_TRY_VOID(await_others(from, manifest, to));
+  if (share == FlushShare::kOfNode) DF_TRY_VOID(await_others(manifest, to));
   DF_TRY_VOID(check_all_there(manifest, to.view()));
   DF_TRY_VOID(read_own_manifest(from, manifest));
   DF_FAIL_POINT("flush.checked");

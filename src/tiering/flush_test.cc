@@ -7,6 +7,7 @@
 
 #include "base/fail_point.h"
 #include "manifest/commit.h"
+#include "manifest/sealed_parts.h"
 #include "support/passing_vfs.h"
 #include "tiering/tiers_fixture.h"
 
@@ -99,6 +100,61 @@ TEST_F(FlushTest, AFileInThePlaceOfItsNeighbourIsRefused) {
   ASSERT_FALSE(flushed);
   EXPECT_EQ(flushed.error().code(), ErrorCode::kCorrupt) << flushed.error().message();
   EXPECT_FALSE(far_.contents(path_in_run(saved, saved.files[1].name)));
+}
+
+// Sound by itself, and listed with its checksum: only its identity tells.
+TEST_F(FlushTest, AFileOfAnotherAttemptThatTheManifestListsIsRefused) {
+  for (const int changed : {0, 1, 2}) {
+    Manifest saved = run_.save(static_cast<std::uint64_t>(changed) + 1);
+    ManifestFile& file = saved.files.front();
+    const std::string path = path_in_run(saved, file.name);
+    Identity identity = read_part_header(near_, path)->header.identity;
+    if (changed == 0) identity.run_id = "0123456789abcdef";
+    if (changed == 1) ++identity.attempt_id;
+    if (changed == 2) ++identity.step;
+    const std::vector<std::byte> data = make_data(identity, kTestDataBytes);
+    ASSERT_TRUE(near_.remove_file(path));
+    ASSERT_TRUE(write_part(near_, path, make_header(identity, data), data));
+    const PartHeader written = read_part_header(near_, path).value();
+    file.bytes = written.file_bytes;
+    file.header_crc = written.crc;
+    near_.plant(path_in_run(saved, kManifestFile), encode_manifest(saved));
+    const Status flushed = flush_to(near_, saved, store_);
+    ASSERT_FALSE(flushed) << changed;
+    EXPECT_EQ(flushed.error().code(), ErrorCode::kCorrupt) << flushed.error().message();
+    EXPECT_FALSE(far_.contents(path)) << changed;
+  }
+}
+
+TEST_F(FlushTest, AMissingFileIsDamage) {
+  const Manifest saved = run_.save(1);
+  ASSERT_TRUE(near_.remove_file(path_in_run(saved, saved.files.front().name)));
+  const Status flushed = flush_to(near_, saved, store_);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kCorrupt) << flushed.error().message();
+}
+
+TEST_F(FlushTest, AManifestThatHasChangedSinceItWasListedIsRefused) {
+  Manifest saved = run_.save(1);
+  saved.non_finite = 77;
+  const Status flushed = flush_to(near_, saved, store_);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code(), ErrorCode::kCorrupt) << flushed.error().message();
+  EXPECT_FALSE(far_.contents(path_in_run(saved, kManifestFile)));
+}
+
+// The first one counts: that of the call which failed.
+TEST_F(FlushTest, AnErrorOfTheTierIsTold) {
+  const Manifest saved = run_.save(1);
+  for (std::size_t at = 0;; ++at) {
+    SimDisk far;
+    VfsTierStore store(far);
+    far.fail_at(at, ENOSPC);
+    const Status flushed = flush_to(near_, saved, store);
+    if (!far.injected()) break;
+    if (!flushed) EXPECT_EQ(flushed.error().os_errno(), ENOSPC) << flushed.error().message();
+    ASSERT_LT(at, 1000U);
+  }
 }
 
 TEST_F(FlushTest, AnErrorAtAnyCallIsRepairedByTheNextFlush) {
@@ -327,6 +383,36 @@ TEST_F(FlushTest, TwoClaimsOfOneNumberFenceTheFlush) {
   const Status flushed = flush_to(near_, second, store_);
   ASSERT_FALSE(flushed);
   EXPECT_EQ(flushed.error().code(), ErrorCode::kFenced) << flushed.error().message();
+}
+
+TEST_F(FlushTest, AFencedHistoryIsNotCopied) {
+  ASSERT_EQ(text_of(flush_to(near_, run_.save(1), store_)), "");
+  run_.claim({});
+  ASSERT_TRUE(claim_generation(far_, run_.run_id(), {}));
+  ASSERT_TRUE(claim_generation(far_, run_.run_id(), {}));
+  run_.claim({});
+  const auto before = far_.list_all();
+  const auto copied = copy_history(read_run(near_).value(), near_, store_);
+  ASSERT_FALSE(copied);
+  EXPECT_EQ(copied.error().code(), ErrorCode::kFenced) << copied.error().message();
+  EXPECT_EQ(far_.list_all(), before);
+}
+
+TEST_F(FlushTest, AnErrorOfAnyReadOfTheTierIsToldByTheCopyOfItsHistory) {
+  ASSERT_EQ(text_of(flush_to(near_, run_.save(1), store_)), "");
+  run_.claim({});
+  const RunListing listing = read_run(near_).value();
+  const auto counted = far_.clone();
+  VfsTierStore counted_store(*counted);
+  ASSERT_TRUE(copy_history(listing, near_, counted_store));
+  for (std::size_t index = 0; index < counted->read_count(); ++index) {
+    const auto far = far_.clone();
+    VfsTierStore store(*far);
+    far->fail_read_at(index, EIO);
+    const auto copied = copy_history(listing, near_, store);
+    if (!copied) EXPECT_EQ(copied.error().os_errno(), EIO) << copied.error().message();
+    EXPECT_TRUE(copy_history(listing, near_, store)) << index;
+  }
 }
 
 TEST_F(FlushTest, ADamagedClaimTakesItsNumberOnTheTierToo) {

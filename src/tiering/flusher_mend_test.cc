@@ -25,6 +25,52 @@ TEST_F(FlusherTest, ABadCopyIsMendedFromTheNextTier) {
   EXPECT_EQ(logged("mended"), 2U);
 }
 
+TEST_F(FlusherTest, ABadCopyStaysBadIfNoTierHasAGoodOne) {
+  const Manifest saved = run_.save(1);
+  const auto flusher = start(several(far(disk_)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  const ManifestFile& file = saved.files.front();
+  for (SimDisk* disk : {&near_, &disk_}) {
+    ASSERT_TRUE(disk->flip_bit(path_in_run(saved, file.name), 8 * (file.bytes - 10)));
+  }
+  flusher->mend({.manifest = saved, .file = file, .bad = 0});
+  EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(logged("mended"), 0U);
+  EXPECT_EQ(logged("stays damaged"), 1U);
+}
+
+// Its manifests can't be read once a file has come.
+class LostSightVfs final : public PassingVfs {
+ public:
+  using PassingVfs::PassingVfs;
+  Status rename_replacing(std::string_view from, std::string_view to) override {
+    is_lost_ = true;
+    return PassingVfs::rename_replacing(from, to);
+  }
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    if (is_lost_ && name.ends_with(kManifestFile)) return fail(ErrorCode::kIo, "it is unreadable");
+    return PassingVfs::open_read(name, access);
+  }
+
+ private:
+  std::atomic<bool> is_lost_{false};
+};
+
+// Only a manifest that is gone tells that the attempt was deleted meanwhile.
+TEST_F(FlusherTest, ACopyThatWasMendedStaysThoughItsManifestCannotBeReadBehindIt) {
+  const Manifest saved = run_.save(1);
+  LostSightVfs lost(disk_);
+  const auto flusher = start(several(far(lost)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  const ManifestFile& file = saved.files.front();
+  ASSERT_TRUE(disk_.flip_bit(path_in_run(saved, file.name), 8 * (file.bytes - 10)));
+  flusher->mend({.manifest = saved, .file = file, .bad = 1});
+  std::ignore = flusher->drain(kDeadline, Flusher::OnFailure::kGiveUp);
+  EXPECT_EQ(logged("stays damaged"), 1U);
+  EXPECT_EQ(broken_tier(disk_, run_.run_id()), "");
+  EXPECT_TRUE(has_committed(disk_, saved));
+}
+
 TEST_F(FlusherTest, AManifestThatRotsOnTheFirstTierIsMended) {
   const Manifest saved = run_.save(1);
   const auto flusher = start(several(far(disk_)));

@@ -258,6 +258,40 @@ TEST_F(FlusherTest, ACopyThatDoesNotVerifyHoldsUpNoOther) {
   EXPECT_EQ(logged("does not verify"), 1U);
 }
 
+// No data file can be opened, unless it is readable.
+class UnreadableVfs final : public PassingVfs {
+ public:
+  UnreadableVfs(Vfs& disk, const std::atomic<bool>& is_readable)
+      : PassingVfs(disk), is_readable_(is_readable) {}
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    if (is_readable_ || !name.ends_with(".safetensors")) return disk_.open_read(name, access);
+    return std::unexpected(Error(ErrorCode::kIo, "no data for now"));
+  }
+
+ private:
+  const std::atomic<bool>& is_readable_;
+};
+
+TEST_F(FlusherTest, AStepIsNotLostWhileAnErrorOfOneOfItsCopiesMayPass) {
+  const Manifest saved = run_.save(1);
+  VfsTierStore store(disk_);
+  ASSERT_EQ(text_of(flush_to(near_, saved, store)), "");
+  const ManifestFile& file = saved.files.front();
+  ASSERT_TRUE(disk_.flip_bit(path_in_run(saved, file.name), 8 * file.bytes - 1));
+  SimDisk second;
+  std::atomic<bool> is_readable{false};
+  Flusher::Settings both = settings(several(far(disk_), far(second)));
+  both.open_near = [&]() -> Result<std::unique_ptr<Vfs>> {
+    return std::make_unique<UnreadableVfs>(near_, is_readable);
+  };
+  const auto flusher = Flusher::start(std::move(both));
+  EXPECT_FALSE(flusher->drain(kDeadline, Flusher::OnFailure::kGiveUp));
+  EXPECT_TRUE(flusher->reports().back().unreadable.empty());
+  is_readable = true;
+  EXPECT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(second), Steps{1});
+}
+
 TEST_F(FlusherTest, ATierThatIsContinuedElsewhereIsLeftAlone) {
   run_.save(1);
   const auto flusher = start(several(far(disk_)));
@@ -282,6 +316,44 @@ TEST_F(FlusherTest, ARankThatDoesNotCommitOnlyLooks) {
   ASSERT_EQ(text_of(flush_to(near_, saved, store)), "");
   EXPECT_EQ(text_of(watcher->drain(kDeadline)), "");
   EXPECT_EQ(arrived(), Steps{1});
+}
+
+TEST_F(FlusherTest, ARankThatCannotLookSaysWhy) {
+  SwitchedVfs switched(disk_);
+  switched.turn(false);
+  SimDisk strange;
+  const NearRun another(strange);
+  SimDisk damaged;
+  damaged.plant(kRunFile, "damaged");
+  const std::vector<std::pair<Vfs*, std::string>> cases = {
+      {&switched, "is down"}, {&strange, "by another process"}, {&damaged, "deepfreeze.json"}};
+  std::uint64_t step = 0;
+  for (const auto& [tier, text] : cases) {
+    save_awaited(++step);
+    Flusher::Settings looks = settings(several(far(*tier)));
+    looks.commits = false;
+    const auto watcher = Flusher::start(std::move(looks));
+    EXPECT_FALSE(watcher->drain(kDeadline, Flusher::OnFailure::kGiveUp));
+    const std::optional<Error> error = watcher->reports().front().error;
+    ASSERT_TRUE(error);
+    EXPECT_TRUE(error->message().contains(text)) << error->message();
+  }
+  EXPECT_TRUE(arrived().empty());
+}
+
+TEST_F(FlusherTest, ATierThatIsNotInPlaceGetsNothing) {
+  class Moved final : public PassingVfs {
+   public:
+    using PassingVfs::PassingVfs;
+    Result<bool> is_in_place() override { return false; }
+  } moved(disk_);
+  run_.save(1);
+  const auto flusher = start(several(far(moved)));
+  EXPECT_FALSE(flusher->drain(kDeadline, Flusher::OnFailure::kGiveUp));
+  const std::optional<Error> error = flusher->reports().front().error;
+  ASSERT_TRUE(error);
+  EXPECT_TRUE(error->message().contains("was moved or replaced")) << error->message();
+  EXPECT_TRUE(disk_.list_all().empty());
 }
 
 // A name that its process did not sync is not durable, although others see it.

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <limits>
+
 #include "tiering/tiers_fixture.h"
 
 namespace deepfreeze {
@@ -75,6 +78,28 @@ TEST_F(MergedRunTest, AnotherRunIsRefused) {
   const Status adopted = adopt_history(near_, far_);
   ASSERT_FALSE(adopted);
   EXPECT_EQ(adopted.error().code(), ErrorCode::kMismatch) << adopted.error().message();
+  EXPECT_TRUE(adopted.error().message().contains(other.run_id())) << adopted.error().message();
+  EXPECT_TRUE(adopted.error().message().contains("tiers of its own")) << adopted.error().message();
+}
+
+// Some reads that fail are made good: a lost record is rebuilt from others.
+TEST_F(MergedRunTest, ADirectoryThatCannotBeReadIsAnError) {
+  ASSERT_EQ(text_of(flush_to(near_, run_.save(1), store_)), "");
+  for (SimDisk* disk : {&near_, &far_}) {
+    const std::size_t before = disk->read_count();
+    ASSERT_EQ(text_of(adopt_history(near_, far_)), "");
+    const std::size_t reads = disk->read_count() - before;
+    std::size_t errors = 0;
+    for (std::size_t index = 0; index < reads; ++index) {
+      disk->fail_read_at(disk->read_count() + index, EIO);
+      const Status adopted = adopt_history(near_, far_);
+      disk->fail_read_at(std::numeric_limits<std::size_t>::max(), EIO);
+      if (adopted) continue;
+      ++errors;
+      EXPECT_EQ(adopted.error().os_errno(), EIO) << adopted.error().message();
+    }
+    EXPECT_GT(errors, 0U);
+  }
 }
 
 TEST_F(MergedRunTest, TwoClaimsOfOneNumberAreRefused) {
