@@ -7,18 +7,22 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "agreement/history_rounds.h"
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/try.h"
 #include "deepfreeze/deepfreeze.h"
 #include "manifest/commit.h"
 #include "manifest/several_ranks.h"
 #include "ranks/collective.h"
 #include "storage/posix_vfs.h"
 #include "support/code_of.h"
+#include "support/no_more_threads.h"
+#include "support/passing_vfs.h"
 #include "support/scoped_dir.h"
 #include "support/thread_ranks.h"
 
@@ -172,6 +176,29 @@ class NearNodesTest : public testing::Test {
     return steps;
   }
   using Steps = std::vector<std::uint64_t>;
+
+  // Nodes without a Checkpointer. `view` gives each rank's directory as open() gets it.
+  using Opened = std::function<void(std::uint32_t rank, Vfs& vfs,
+                                    const Result<std::shared_ptr<NearNodes>>& nodes)>;
+  using View = std::function<std::unique_ptr<Vfs>(std::uint32_t rank, Vfs& vfs)>;
+  static std::unique_ptr<Vfs> as_it_is(std::uint32_t /*rank*/, Vfs& vfs) {
+    return std::make_unique<PassingVfs>(vfs);
+  }
+  void open_nodes(const Opened& body, const View& view = as_it_is,
+                  const Places& places = {"a", "b"}) const {
+    const ThreadRanks ranks(static_cast<std::uint32_t>(places.size()));
+    ranks.run([&](std::uint32_t rank, const std::shared_ptr<RankGroup>& group) {
+      fs::create_directories(path_of(places[rank]));
+      const auto vfs = open_posix_vfs(path_of(places[rank])).value();
+      const auto map = NodeMap::find(group.get(), *vfs, "host");
+      ASSERT_TRUE(map && share_history(*group, *map, *vfs, {}));
+      const std::string run_id = read_run(*vfs)->run.run_id;
+      const auto seen = view(rank, *vfs);
+      const auto nodes = NearNodes::open(*group, *map, *seen, run_id, "lo");
+      body(rank, *vfs, nodes);
+      ASSERT_TRUE(agree(group.get(), "meet", {}));
+    });
+  }
 
  private:
   ScopedDir root_;
@@ -352,6 +379,84 @@ TEST_F(NearNodesTest, RankZeroAnswersBetweenItsSaves) {
     }
     ASSERT_TRUE(agree(group.get(), "meet", {}));
   });
+}
+
+class NowhereVfs final : public PassingVfs {
+ public:
+  using PassingVfs::PassingVfs;
+  [[nodiscard]] std::string path_of(std::string_view /*name*/) const override { return "/nowhere"; }
+};
+
+TEST_F(NearNodesTest, ANodeThatCannotStartIsEveryRanksError) {
+  const View nowhere = [](std::uint32_t rank, Vfs& vfs) -> std::unique_ptr<Vfs> {
+    if (rank == 1) return std::make_unique<NowhereVfs>(vfs);
+    return as_it_is(rank, vfs);
+  };
+  open_nodes(
+      [](std::uint32_t, Vfs&, const auto& nodes) {
+        ASSERT_FALSE(nodes);
+        EXPECT_TRUE(nodes.error().message().contains("rank 1")) << nodes.error().message();
+      },
+      nowhere);
+}
+
+// From the second time on that it is asked for its path, when all threads but the last have begun,
+// the system refuses threads.
+class LastThreadVfs final : public PassingVfs {
+ public:
+  using PassingVfs::PassingVfs;
+  [[nodiscard]] std::string path_of(std::string_view name) const override {
+    if (name.empty() && ++asked_ == 2) refused_.emplace();
+    return PassingVfs::path_of(name);
+  }
+
+ private:
+  mutable int asked_ = 0;
+  mutable std::optional<NoMoreThreads> refused_;
+};
+
+TEST_F(NearNodesTest, RankZeroNeedsAThreadThatAnswers) {
+  const View last = [](std::uint32_t rank, Vfs& vfs) -> std::unique_ptr<Vfs> {
+    if (rank == 0) return std::make_unique<LastThreadVfs>(vfs);
+    return as_it_is(rank, vfs);
+  };
+  open_nodes(
+      [](std::uint32_t, Vfs&, const auto& nodes) {
+        ASSERT_EQ(code_of(nodes), ErrorCode::kNoSpace);
+        EXPECT_TRUE(nodes.error().message().contains("rank 0")) << nodes.error().message();
+      },
+      last);
+}
+
+TEST_F(NearNodesTest, AListingThatFailsOnARankThatDoesNotLeadIsItsOwnError) {
+  const Opened lists = [](std::uint32_t rank, Vfs& vfs, const auto& nodes) {
+    ASSERT_TRUE(nodes);
+    auto own = read_run(vfs);
+    if (rank == 2) own = fail(ErrorCode::kIo, "no disk");
+    const auto others = (*nodes)->list_others(own);
+    EXPECT_EQ(code_of(others), rank == 2 ? std::optional(ErrorCode::kIo) : std::nullopt);
+  };
+  open_nodes(lists, as_it_is, {"a", "b", "b"});
+}
+
+TEST_F(NearNodesTest, AManifestOfAnotherNodeMayBeGoneButNotUnreadable) {
+  run({"a", "b"}, [](const Rank& rank) { rank.save(1); });
+  ASSERT_EQ(forget_manifest("a", 1), 1U);
+  const auto far = open_posix_vfs(path_of("b")).value();
+  const RunListing listed = read_run(*far).value();
+  ASSERT_EQ(forget_manifest("b", 1), 1U);
+  const fs::path manifest =
+      path_of("b") / attempt_dir_name(listed.attempts.front().name) / kManifestFile;
+  for (const bool is_gone : {true, false}) {
+    if (!is_gone) fs::create_directory(manifest);
+    open_nodes([&](std::uint32_t rank, Vfs& vfs, const auto& nodes) {
+      ASSERT_TRUE(nodes);
+      const auto others = (*nodes)->list_others(rank == 0 ? read_run(vfs) : listed);
+      if (rank == 1) return;
+      EXPECT_EQ(code_of(others), is_gone ? std::nullopt : std::optional(ErrorCode::kIo));
+      if (others) EXPECT_TRUE(others->front().listing.attempts.empty());
+    });
+  }
 }
 
 // Another job has claimed on a node that is not rank 0's.
