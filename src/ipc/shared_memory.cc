@@ -111,6 +111,20 @@ Status SharedMemory::populate() {
   return no_space(bytes_.size(), failed);
 }
 
+Status SharedMemory::keep_secret() {
+  if (bytes_.empty()) return {};
+  if (::mlock(bytes_.data(), bytes_.size()) != 0) {
+    const int cause = errno;
+    return fail(ErrorCode::kNoSpace,
+                fmt::format("lock {} bytes of memory: {}", bytes_.size(), std::strerror(cause)),
+                cause);
+  }
+  const int failed = advise(bytes_, MADV_DONTDUMP);
+  if (failed == 0) return {};
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("keep memory out of core files: {}", std::strerror(failed)), failed);
+}
+
 SharedMemory::~SharedMemory() {
   if (!bytes_.empty()) ::munmap(bytes_.data(), round_up(bytes_.size(), kPage));
 }

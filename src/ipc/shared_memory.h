@@ -33,6 +33,10 @@ class SharedMemory {
   // refused.
   [[nodiscard]] Status populate();
 
+  // For a secret: as long as this object is there, its pages go neither to swap nor into a core
+  // file of this process. kNoSpace if the system locks no more memory (RLIMIT_MEMLOCK).
+  [[nodiscard]] Status keep_secret();
+
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
   [[nodiscard]] int fd() const { return file_.get(); }
 

@@ -1,12 +1,17 @@
 #include "ipc/shared_memory.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <fstream>
+#include <string>
 #include <vector>
+
+#include "support/locked_memory.h"
 
 namespace deepfreeze {
 namespace {
@@ -57,6 +62,33 @@ TEST(SharedMemory, MoreThanThereIsIsAnError) {
     const auto refused = SharedMemory::allocate(bytes);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code(), ErrorCode::kNoSpace) << refused.error().message();
+  }
+}
+
+// The flags of the mapping that begins there, as the kernel lists them.
+std::string flags_at(const std::byte* begin) {
+  std::ifstream maps("/proc/self/smaps");
+  const std::string first = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(begin));
+  bool is_found = false;
+  for (std::string line; std::getline(maps, line);) {
+    is_found = is_found || line.starts_with(first);
+    if (is_found && line.starts_with("VmFlags:")) return line + " ";
+  }
+  return "";
+}
+
+TEST(SharedMemory, ASecretGoesNeitherToSwapNorIntoACoreFile) {
+  const std::uint64_t before = locked_memory();
+  auto memory = SharedMemory::allocate(4096);
+  ASSERT_TRUE(memory);
+  ASSERT_TRUE(memory->keep_secret());
+  if (locks_memory()) {
+    EXPECT_EQ(locked_memory(), before + 4);
+  }
+  const std::string flags = flags_at(memory->bytes().data());
+  if (flags.empty()) GTEST_SKIP() << "the kernel lists no flags";
+  for (const char* flag : {" dd ", " dc "}) {  // not dumped, not for children
+    EXPECT_NE(flags.find(flag), std::string::npos) << flag << "in" << flags;
   }
 }
 
