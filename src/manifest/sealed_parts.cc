@@ -164,6 +164,21 @@ std::optional<Identity> find_identity(Vfs& vfs, const AttemptName& name) {
   return std::nullopt;
 }
 
+std::string attempt_progress(Vfs& vfs, const AttemptName& name) {
+  const std::string directory = attempt_dir_name(name);
+  std::string progress;
+  const auto entries = vfs.list(directory);
+  if (!entries) return progress;
+  for (const DirEntry& entry : *entries) {
+    progress += entry.name;
+    if (!entry.name.ends_with(".part")) continue;
+    const auto file = vfs.open_read(join_name(directory, entry.name), Access::kBuffered);
+    const auto changed = file ? (*file)->modified_micros() : Result<std::int64_t>(0);
+    progress += fmt::format(" {} ", changed.value_or(0));
+  }
+  return progress;
+}
+
 std::optional<Error> reported_failure(Vfs& vfs, const AttemptName& name) {
   const std::string directory = attempt_dir_name(name);
   const auto entries = vfs.list(directory);

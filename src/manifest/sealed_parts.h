@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct HeaderBytes {
 
 // The failure that a rank of the attempt reported; nothing if none has.
 [[nodiscard]] std::optional<Error> reported_failure(Vfs& vfs, const AttemptName& name);
+
+// Changes as long as somebody is at work on an attempt: the names in its directory, and the times
+// at which files that are not sealed were written.
+[[nodiscard]] std::string attempt_progress(Vfs& vfs, const AttemptName& name);
 
 // Returns the parts in the order of (rank, file). Waits with a growing pause until every rank's
 // parts are sealed. kIncomplete: a rank reported failure, or the deadline passed. kExists: the

@@ -182,31 +182,15 @@ Status write_and_seal(Vfs& vfs, const LeftSave& left, std::span<std::byte> arena
   return seal_parts(vfs, attempt_of(identity), missing);
 }
 
-// Names, and how far the files have come that are being written.
-std::string progress_of(Vfs& vfs, const std::string& directory) {
-  std::string progress;
-  const auto entries = vfs.list(directory);
-  if (!entries) return progress;
-  for (const DirEntry& entry : *entries) {
-    progress += entry.name;
-    if (!entry.name.ends_with(".part")) continue;
-    const auto file = vfs.open_read(join_name(directory, entry.name), Access::kBuffered);
-    const auto changed = file ? (*file)->modified_micros() : Result<std::int64_t>(0);
-    progress += fmt::format(" {} ", changed.value_or(0));
-  }
-  return progress;
-}
-
 // Returns when all parts are there, or a rank has failed, or none is to be waited for any more.
 void await_parts(Vfs& vfs, const CommitRequest& request, std::chrono::milliseconds deadline,
                  const Others& others) {
-  const std::string directory = attempt_dir_name(attempt_of(request.identity));
   std::string seen;
   auto changed = Monotonic::now();
   Polling polling(deadline);
   do {
     if (present_parts(vfs, request) || reported_failure(vfs, attempt_of(request.identity))) return;
-    if (std::string now = progress_of(vfs, directory); now != seen) {
+    if (std::string now = attempt_progress(vfs, attempt_of(request.identity)); now != seen) {
       seen = std::move(now);
       changed = Monotonic::now();
     }
@@ -214,8 +198,17 @@ void await_parts(Vfs& vfs, const CommitRequest& request, std::chrono::millisecon
   } while (polling.again());
 }
 
+// Only the leader of a node goes on from here; without its link the next claim decides.
+Result<LeftOutcome> commit_with_nodes(const Identity& identity, const Others& others) {
+  if (!others.commit_node) return LeftOutcome::kSealed;
+  const auto committed = others.commit_node(identity, {});
+  if (!committed) return std::unexpected(committed.error());
+  return LeftOutcome::kCommitted;
+}
+
 Result<LeftOutcome> commit(Vfs& vfs, const LeftSave& left, const Others& others) {
   const Identity& identity = left.files.front().header.identity;
+  if (others.is_on_nodes) return commit_with_nodes(identity, others);
   if (identity.part.rank != 0) return LeftOutcome::kSealed;
   const CommitRequest request = {.identity = identity,
                                  .world_size = identity.part.world_size,
@@ -228,7 +221,7 @@ Result<LeftOutcome> commit(Vfs& vfs, const LeftSave& left, const Others& others)
 }
 
 // The others need not wait for a part that will not come.
-void give_up(Vfs& vfs, const Identity& identity, const Error& why) {
+void give_up(Vfs& vfs, const Identity& identity, const Error& why, const Others& others) {
   if (identity.part.world_size == 1) {
     std::ignore = remove_attempt(vfs, attempt_of(identity));
     return;
@@ -239,6 +232,7 @@ void give_up(Vfs& vfs, const Identity& identity, const Error& why) {
   } else {
     withdraw_unjoined(vfs, identity, why);
   }
+  if (others.commit_node) std::ignore = others.commit_node(identity, why);
 }
 
 // An attempt that has an outcome is over.
@@ -280,12 +274,13 @@ Result<LeftOutcome> finish_left_save(Vfs& vfs, const LeftSave& left, std::span<s
   if (outcome) return *outcome;
   DF_TRY_VOID(check_not_fenced(vfs, identity.generation));
   if (left.state == HandoverState::kPlanned) {
-    give_up(vfs, identity, {ErrorCode::kCancelled, "its process ended before all was captured"});
+    give_up(vfs, identity, {ErrorCode::kCancelled, "its process ended before all was captured"},
+            others);
     return LeftOutcome::kDropped;
   }
   const Status sealed = write_and_seal(vfs, left, arena, write_engine);
   if (!sealed) {
-    give_up(vfs, identity, sealed.error());
+    give_up(vfs, identity, sealed.error(), others);
     return std::unexpected(
         sealed.error().within(fmt::format("finish the save of step {}", identity.step)));
   }

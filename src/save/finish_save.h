@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "pipeline/write_engine.h"
+#include "save/commit_with_nodes.h"
 #include "save/handover.h"
 #include "storage/vfs.h"
 
@@ -16,7 +17,7 @@ namespace deepfreeze {
 enum class LeftOutcome : std::uint8_t {
   kNothing,    // no save was under way
   kDropped,    // it was not captured: it is given up, as after a failure
-  kSealed,     // this rank's part is written; rank 0 commits
+  kSealed,     // this rank's part is written; another process commits, or the next claim decides
   kCommitted,  // it is durable
 };
 
@@ -28,6 +29,10 @@ struct Others {
   // long as something changes among them.
   std::function<bool()> wait = [] { return false; };
   std::chrono::milliseconds quiet_max{std::chrono::seconds(10)};
+  // Ranks see directories of their own, so nobody commits by this one alone: the leader of a node
+  // does with the others (decision 0026). Empty for other ranks, and for a leader without its link.
+  bool is_on_nodes = false;
+  CommitNode commit_node = {};
 };
 
 // `arena`: the memory that the save was captured into. Every block is compared with the checksum

@@ -238,6 +238,51 @@ TEST_F(FinishSaveTest, AnotherRankDoesNotCommit) {
 }
 
 // Of the memory that describes the save, too, not all can be relied on.
+// Other nodes' parts lie in other directories: nothing is decided by this one alone.
+TEST_F(FinishSaveTest, OfANodeItIsSealedAndItsLeaderCommits) {
+  SimDisk disk;
+  begin_run(disk);
+  LeftTrainer gone = trainer(disk, {.audit = true});
+  gone.go_to(End::kCaptured);
+  const auto alone = finish_in_order(disk, gone.left(), gone.arena(), {.is_on_nodes = true});
+  ASSERT_TRUE(alone) << alone.error().message();
+  EXPECT_EQ(*alone, LeftOutcome::kSealed);
+  EXPECT_TRUE(disk.contents(gone.path_of(0)));
+  EXPECT_FALSE(read_manifest(disk, name_of(gone.plan().identity), run_id_));
+  std::vector<std::optional<Error>> told;
+  const Others nodes{.is_on_nodes = true,
+                     .commit_node = [&](const Identity& identity, std::optional<Error> failure) {
+                       EXPECT_EQ(identity.attempt_id, gone.plan().identity.attempt_id);
+                       told.push_back(std::move(failure));
+                       return Result<Manifest>();
+                     }};
+  const auto led = finish_in_order(disk, gone.left(), gone.arena(), nodes);
+  ASSERT_TRUE(led);
+  EXPECT_EQ(*led, LeftOutcome::kCommitted);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_FALSE(told.front());
+}
+
+TEST_F(FinishSaveTest, OtherNodesHearOfAPartThatWillNotCome) {
+  for (const bool is_captured : {false, true}) {
+    SimDisk disk;
+    begin_run(disk);
+    LeftTrainer gone = trainer(disk, {.audit = true});
+    gone.go_to(is_captured ? End::kCaptured : End::kPlanned);
+    gone.arena().front() ^= std::byte{1};
+    std::optional<Error> told;
+    const Others nodes{.is_on_nodes = true,
+                       .commit_node = [&](const Identity&, std::optional<Error> failure) {
+                         told = std::move(failure);
+                         return Result<Manifest>(fail(ErrorCode::kCancelled, "given up"));
+                       }};
+    const auto finished = finish_in_order(disk, gone.left(), gone.arena(), nodes);
+    EXPECT_EQ(finished.has_value(), !is_captured);
+    ASSERT_TRUE(told);
+    EXPECT_EQ(told->code(), is_captured ? ErrorCode::kCorrupt : ErrorCode::kCancelled);
+  }
+}
+
 TEST_F(FinishSaveTest, ADescriptionThatMakesNoSenseIsRefused) {
   const auto changes = std::to_array<void (*)(LeftSave&)>({
       [](LeftSave& left) {

@@ -16,6 +16,7 @@
 #include "pipeline/part_writer.h"
 #include "pipeline/write_engine.h"
 #include "save/audit_scan.h"
+#include "save/commit_with_nodes.h"
 #include "save/handover.h"
 #include "save/live_capture.h"
 #include "save/range_scan.h"
@@ -24,11 +25,6 @@
 #include "storage/vfs.h"
 
 namespace deepfreeze {
-
-// Commits for one node of several, as their leader, or reports that its own part has failed
-// (nodes/commit_node.h).
-using CommitNode =
-    std::function<Result<Manifest>(const Identity& identity, std::optional<Error> failure)>;
 
 struct SaveJobSettings {
   WriteEngine& write_engine;
