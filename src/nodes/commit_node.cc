@@ -30,7 +30,8 @@ std::unique_ptr<NodeCommit> NodeCommit::start(const Leader& leader, NodeSave sav
   return std::make_unique<ReportingCommit>(leader, std::move(save));
 }
 
-Result<Manifest> commit_node(const Leader& leader, const NodeSave& save) {
+Result<Manifest> commit_node(const Leader& leader, const NodeSave& save,
+                             const std::function<bool()>& is_enough) {
   using std::chrono::milliseconds;
   const auto wait = leader.decides() ? save.commit_wait_max : kAnswerWaits * save.commit_wait_max;
   const auto deadline = Monotonic::now() + wait;
@@ -39,7 +40,7 @@ Result<Manifest> commit_node(const Leader& leader, const NodeSave& save) {
   while (true) {
     if (auto outcome = commit->advance()) return *std::move(outcome);
     const auto left = std::chrono::ceil<milliseconds>(deadline - Monotonic::now());
-    if (left <= milliseconds(0)) return commit->time_out();
+    if (left <= milliseconds(0) || is_enough()) return commit->time_out();
     const milliseconds wait_now = std::min(pause, left);
     if (!take_letters(leader, wait_now)) std::this_thread::sleep_for(wait_now);
     pause = std::min(2 * pause, kPauseMax);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -24,8 +25,11 @@ struct NodeSave {
 // Waits until the attempt has an outcome in this node's directory, durably. For rank 0 errors are
 // those of commit_attempt(), for others those of await_outcome(), and kFenced. After "outcome
 // unknown" the attempt is in doubt, see answered.h. The leader's ranks await_outcome() meanwhile.
-// One save at a time; the leader's thread, which takes letters meanwhile.
-[[nodiscard]] Result<Manifest> commit_node(const Leader& leader, const NodeSave& save);
+// One save at a time; the leader's thread, which takes letters meanwhile. Once `is_enough` is true
+// it waits no longer, as after its deadline.
+[[nodiscard]] Result<Manifest> commit_node(
+    const Leader& leader, const NodeSave& save,
+    const std::function<bool()>& is_enough = [] { return false; });
 
 // The commit without its waits: for a caller that has other things to wait for, or a test.
 class NodeCommit {

@@ -43,7 +43,7 @@ std::optional<Result<Manifest>> DecidingCommit::advance() {
 }
 
 Result<Manifest> DecidingCommit::time_out() {
-  const auto wait = save_.commit_wait_max.count();
+  const auto wait = nanos_since(begun_) / 1'000'000;
   if (missing_) {
     return conclude(
         fail(missing_->code(), fmt::format("{} after {} ms", missing_->message(), wait)));

@@ -1,6 +1,7 @@
 // Steps N4 to N6: rank 0 commits in its directory, which decides for all nodes. One thread.
 #pragma once
 
+#include "base/clock.h"
 #include "manifest/commit.h"
 #include "nodes/commit_node.h"
 
@@ -27,6 +28,7 @@ class DecidingCommit final : public NodeCommit {
   const LinkAttempt attempt_;
   const std::vector<std::uint32_t> ranks_;  // of this node
   const CommitRequest request_;
+  const Monotonic::time_point begun_ = Monotonic::now();
   std::optional<Error> missing_;    // of the last look at the own directory
   std::vector<ManifestFile> here_;  // own files, once checked
 };

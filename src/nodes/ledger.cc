@@ -39,7 +39,7 @@ Ledger::Ledger(JobNodes nodes, std::uint32_t own, std::size_t report_bytes_max)
 void Ledger::begin(const LinkAttempt& attempt) {
   const std::lock_guard lock(mutex_);
   std::erase(over_, attempt);
-  open(attempt)->state = State::kUnderWay;
+  if (Entry* entry = open(attempt)) entry->state = State::kUnderWay;
 }
 
 void Ledger::end(const LinkAttempt& attempt) {
@@ -48,6 +48,12 @@ void Ledger::end(const LinkAttempt& attempt) {
   if (is_over(attempt)) return;
   over_.push_back(attempt);
   if (over_.size() > kOverAttemptsMax) over_.pop_front();
+}
+
+void Ledger::close() {
+  const std::lock_guard lock(mutex_);
+  is_closed_ = true;
+  std::erase_if(entries_, [](const Entry& entry) { return entry.state == State::kEarly; });
 }
 
 bool Ledger::is_open(const LinkAttempt& attempt) const {
@@ -226,6 +232,7 @@ bool Ledger::is_over(const LinkAttempt& attempt) const {
 Ledger::Entry* Ledger::open(const LinkAttempt& attempt) {
   if (is_over(attempt)) return nullptr;
   if (Entry* entry = find(attempt)) return entry;
+  if (is_closed_) return nullptr;
   entries_.push_back({.attempt = attempt});
   keep_bounds(State::kEarly, kEarlyAttemptsMax);
   return find(attempt);

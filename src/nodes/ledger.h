@@ -63,6 +63,8 @@ class Ledger {
   // directory has nothing, is answered "gone".
   void begin(const LinkAttempt& attempt);
   void end(const LinkAttempt& attempt);
+  // For the heir of a leader: no attempt begins here any more. All that are not under way are over.
+  void close();
   // Not over: begun, or others have told of it.
   [[nodiscard]] bool is_open(const LinkAttempt& attempt) const;
 
@@ -123,6 +125,7 @@ class Ledger {
   mutable std::mutex mutex_;  // guards all below
   std::deque<Entry> entries_;
   std::deque<LinkAttempt> over_;
+  bool is_closed_ = false;  // then all attempts without an entry are over, too
   std::map<std::uint32_t, std::uint64_t> renewals_;
 };
 

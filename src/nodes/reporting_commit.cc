@@ -57,10 +57,10 @@ Result<Manifest> ReportingCommit::with_own_failure(Result<Manifest> answered) co
 }
 
 Result<Manifest> ReportingCommit::time_out() {
-  return fail(ErrorCode::kTimeout,
-              fmt::format("outcome unknown: rank 0 has told none of {} within {} ms",
-                          attempt_dir_name(attempt_of(save_.identity)),
-                          kAnswerWaits * save_.commit_wait_max.count()));
+  return fail(
+      ErrorCode::kTimeout,
+      fmt::format("outcome unknown: rank 0 has told none of {} within {} ms",
+                  attempt_dir_name(attempt_of(save_.identity)), nanos_since(begun_) / 1'000'000));
 }
 
 // An heir of this process may have placed one, or the next job.

@@ -2,6 +2,7 @@
 // 0's directory decides. One thread.
 #pragma once
 
+#include "base/clock.h"
 #include "manifest/commit.h"
 #include "nodes/commit_node.h"
 
@@ -30,6 +31,7 @@ class ReportingCommit final : public NodeCommit {
   const LinkAttempt attempt_;
   const std::vector<std::uint32_t> ranks_;  // of this node
   const CommitRequest request_;
+  const Monotonic::time_point begun_ = Monotonic::now();
   std::uint64_t renewals_ = 0;       // when sending began
   std::optional<Error> failure_;     // this node can't report
   std::vector<ManifestFile> files_;  // empty until step N2 is done

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "crash/attempt_maker.h"
+#include "manifest/claims.h"
+#include "manifest/record_file.h"
 #include "manifest/run_directory.h"
 #include "manifest/several_ranks.h"
 #include "nodes/answered.h"
@@ -13,7 +15,7 @@
 namespace deepfreeze::nodes_test {
 
 struct Job::Rank {
-  enum class Stage : std::uint8_t { kIdle, kWriting, kCommitting, kOver };
+  enum class Stage : std::uint8_t { kIdle, kInheriting, kWriting, kCommitting, kOver };
   Rank(std::uint32_t rank_number, bool leads, Machine& machine, Fate& fate, PostOffice& office)
       : number(rank_number),
         is_leader(leads),
@@ -32,6 +34,10 @@ struct Job::Rank {
   std::uint64_t saves = 0;  // that it has begun
   Identity identity;
   std::optional<Error> failure;
+  bool has_heir = false;  // or its memory is lost
+  bool is_heir = false;
+  bool is_captured = true;            // of an heir: the save that was left
+  std::optional<LinkAttempt> left{};  // the same, until nobody commits it any more
 };
 
 Job::Job(Fate& fate, JobPlan plan, std::vector<Told>& told, std::uint64_t& attempts)
@@ -87,6 +93,24 @@ void Job::kill(const Machine* machine) {
   }
 }
 
+void Job::lose(const Machine* machine) {
+  kill(machine);
+  for (auto& rank : ranks_) {
+    if (machine == nullptr || rank->process.machine == machine) rank->has_heir = true;
+  }
+}
+
+// A process that is within a call has not ended yet.
+std::vector<Job::Rank*> Job::heirless() const {
+  std::vector<Rank*> dead;
+  if (!claim_ || !plan_.has_heirs) return dead;
+  for (const auto& rank : ranks_) {
+    const bool is_gone = !rank->process.is_alive && !rank->process.is_acting;
+    if (is_gone && !rank->has_heir && !rank->is_heir) dead.push_back(rank.get());
+  }
+  return dead;
+}
+
 std::vector<Job::Rank*> Job::able() const {
   std::vector<Rank*> able;
   if (!claim_) return able;
@@ -97,10 +121,16 @@ std::vector<Job::Rank*> Job::able() const {
   return able;
 }
 
-std::size_t Job::choices() const { return able().size() * 2 + (office_.is_empty() ? 0U : 3U); }
+std::size_t Job::choices() const {
+  return able().size() * 2 + (office_.is_empty() ? 0U : 3U) + heirless().size();
+}
 
 void Job::act(std::size_t choice) {
   const std::vector<Rank*> all = able();
+  const std::size_t letters = office_.is_empty() ? 0 : 3;
+  if (choice >= all.size() * 2 + letters) {
+    return inherit(*heirless()[choice - all.size() * 2 - letters]);
+  }
   if (choice >= all.size() * 2) return office_.deliver();
   Rank& rank = *all[choice / 2];
   if (rank.number == plan_.late_rank && ++late_ < plan_.late_by) return;
@@ -127,11 +157,17 @@ void Job::tell(const Rank& rank, const std::string& text) {
 
 void Job::step(Rank& rank) {
   rank.disk.sync_delayed();
-  if (rank.is_leader) std::ignore = take_letters(leader(rank), std::chrono::milliseconds(0));
+  const bool is_over = rank.stage == Rank::Stage::kOver;
+  if (rank.left && is_over) rank.ledger->end(*std::exchange(rank.left, std::nullopt));
+  const bool is_busy = rank.is_heir && !is_over && rank.stage != Rank::Stage::kCommitting;
+  if (rank.is_leader && !is_busy)
+    std::ignore = take_letters(leader(rank), std::chrono::milliseconds(0));
   if (rank.is_leader && rank.number != 0) settle_doubts_of(rank);
   switch (rank.stage) {
     case Rank::Stage::kIdle:
       return begin_save(rank);
+    case Rank::Stage::kInheriting:
+      return begin_as_heir(rank);
     case Rank::Stage::kWriting:
       return write(rank);
     case Rank::Stage::kCommitting:
@@ -145,6 +181,58 @@ void Job::settle_doubts_of(Rank& rank) {
   if (rank.ledger->doubts().empty() || fate_.below(2) == 0) return;
   ask_about_doubts(leader(rank));
   settle_doubts(leader(rank));
+}
+
+// As save/finish_save.cc and nodes/leader_heir.cc have it.
+void Job::inherit(Rank& dead) {
+  dead.has_heir = true;
+  auto heir =
+      std::make_unique<Rank>(dead.number, dead.is_leader, *dead.process.machine, fate_, office_);
+  heir->is_heir = true;
+  heir->saves = plan_.saves;  // none begins
+  heir->identity = dead.identity;
+  const bool has_save =
+      dead.stage == Rank::Stage::kWriting || dead.stage == Rank::Stage::kCommitting;
+  heir->stage = has_save ? Rank::Stage::kInheriting : Rank::Stage::kOver;
+  heir->is_captured =
+      !dead.failure && (dead.stage == Rank::Stage::kCommitting || fate_.below(2) == 0);
+  tell(dead, has_save ? fmt::format("has an heir for {}", dead.identity.step) : "has an heir");
+  if (heir->is_leader) {
+    heir->ledger = std::make_unique<Ledger>(dead.ledger->nodes(), dead.number);
+    if (has_save) heir->left = link_attempt(dead.identity);
+    if (has_save) heir->ledger->begin(*heir->left);
+    heir->ledger->close();
+    office_.inherit(heir->number, heir->box);
+  }
+  ranks_.push_back(std::move(heir));
+}
+
+void Job::begin_as_heir(Rank& heir) {
+  const AttemptName name = name_of(heir.identity);
+  heir.stage = Rank::Stage::kOver;
+  if (read_manifest(heir.disk, name, plan_.run_id)) {
+    std::ignore = heir.disk.sync_dir(attempt_dir_name(name));
+    return;
+  }
+  if (!check_not_fenced(heir.disk, claim_->generation)) return;
+  if (!heir.is_captured) {
+    if (!heir.disk.list(attempt_dir_name(name))) std::ignore = join_attempt(heir.disk, name);
+    return fail_rank(heir, Error(ErrorCode::kCancelled, "not captured"));
+  }
+  const std::string directory = attempt_dir_name(name);
+  const auto entries = heir.disk.list(directory);
+  if (entries && has_name(*entries, sealed_file_name(heir.identity.part))) {
+    heir.stage = Rank::Stage::kCommitting;
+    // Its name may not be durable yet.
+    if (const Status synced = heir.disk.sync_dir(directory); !synced) {
+      fail_rank(heir, synced.error());
+    }
+    return;
+  }
+  std::ignore = heir.disk.remove_file(join_name(directory, part_file_name(heir.identity.part)));
+  const Status joined = join_attempt(heir.disk, name);
+  heir.stage = Rank::Stage::kWriting;
+  if (!joined) fail_rank(heir, joined.error());
 }
 
 // The agreement of a save, which rank 0 makes before any rank knows the attempt's name.

@@ -26,6 +26,7 @@ struct JobPlan {
   std::optional<std::uint32_t> late_rank = {};
   std::uint64_t late_by = 0;  // of its turns
   bool is_calm = false;       // no rank fails, no letter is lost, nobody gives up waiting
+  bool has_heirs = false;     // an agent on each machine goes on for processes that died
   Mutant mutant = Mutant::kNone;
 };
 
@@ -43,11 +44,16 @@ class Job {
   [[nodiscard]] bool is_over() const;  // all ranks have ended
   // All its processes, or those on one machine.
   void kill(const Machine* machine = nullptr);
+  // With all memory of that machine, or of all: nobody inherits.
+  void lose(const Machine* machine = nullptr);
   [[nodiscard]] const std::string& story() const { return story_; }
 
  private:
   struct Rank;
   [[nodiscard]] std::vector<Rank*> able() const;
+  [[nodiscard]] std::vector<Rank*> heirless() const;
+  void inherit(Rank& dead);
+  void begin_as_heir(Rank& heir);
   [[nodiscard]] PartName part_of(std::uint32_t rank) const;
   [[nodiscard]] Leader leader(Rank& rank) const;
   void step(Rank& rank);

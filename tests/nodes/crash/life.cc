@@ -110,7 +110,7 @@ void Life::strike(Process& process, Blow blow) {
 }
 
 void Life::cut(Machine& machine) {
-  for (const auto& job : jobs_) job->kill(&machine);
+  for (const auto& job : jobs_) job->lose(&machine);
   machine.disk->power_off();
   machine.is_off = true;
 }
@@ -146,6 +146,7 @@ void Life::act(std::size_t actions) {
 JobPlan Life::plan_job() {
   JobPlan plan{.run_id = run_id_, .nodes = {}, .saves = 1, .is_calm = is_calm_ || has_sound_jobs_};
   plan.mutant = plan_.mutant;
+  plan.has_heirs = plan_.has_heirs;
   const bool is_first = jobs_.empty();
   for (const auto& machine : machines_) {
     const bool stays_away = !is_first && !is_calm_ && below(4) == 0;
@@ -186,9 +187,11 @@ std::optional<std::string> Life::live() {
     act(plan_.is_random ? below(below(2) == 0 ? kFewActions : kActionsMax) : kActionsMax);
     if (below(3) == 0) {
       for (const auto& job : jobs_) job->kill();
+      if (plan_.has_heirs && below(2) == 0) act(kActionsMax);
     }
   }
-  for (const auto& job : jobs_) job->kill();
+  if (plan_.has_heirs) act(below(kActionsMax));  // the heirs of the last jobs
+  for (const auto& job : jobs_) job->lose();
   const bool all_lose_power = below(3) == 0;
   for (const auto& machine : machines_) {
     if (all_lose_power && !machine->is_off) cut(*machine);

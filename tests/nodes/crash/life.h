@@ -20,6 +20,7 @@ struct LifePlan {
   std::size_t machines = 2;
   std::vector<Strike> strikes;
   Mutant mutant = Mutant::kNone;
+  bool has_heirs = false;
   bool is_random = true;  // else: one job, one save, no other trouble than the strikes
 };
 

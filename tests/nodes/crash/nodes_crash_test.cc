@@ -1,7 +1,7 @@
 // Jobs on two and three machines with simulated disks: letters are lost, doubled and late,
-// processes die and machines lose power at any operation on a disk and at any letter, a job begins
-// while the processes of another live on. After each life the promises hold, and the next job
-// saves.
+// processes die and machines lose power at any operation on a disk and at any letter, agents go on
+// for processes that died, a job begins while the processes of another live on. After each life the
+// promises hold, and the next job saves.
 //
 // DEEPFREEZE_NODE_LIVES says how many random lives there are in all; DEEPFREEZE_NODE_SEED replays
 // one.
@@ -36,9 +36,13 @@ class NodesCrash : public testing::Test {
   ~NodesCrash() override { set_log_sink({}); }
 };
 
-LifePlan random_plan(std::uint64_t seed, Mutant mutant = Mutant::kNone) {
+LifePlan random_plan(std::uint64_t seed, Mutant mutant = Mutant::kNone, bool has_heirs = false) {
   std::mt19937_64 random(~seed);
-  LifePlan plan{.seed = seed, .machines = 2 + seed % 2, .strikes = {}, .mutant = mutant};
+  LifePlan plan{.seed = seed,
+                .machines = 2 + seed % 2,
+                .strikes = {},
+                .mutant = mutant,
+                .has_heirs = has_heirs};
   for (std::size_t count = random() % (kStrikesMax + 1); count > 0; --count) {
     plan.strikes.push_back(
         {.event = random() % kEventsMax, .blow = static_cast<Blow>(random() % 3)});
@@ -56,21 +60,26 @@ bool lives_well(const LifePlan& plan, std::size_t* told = nullptr) {
   return false;
 }
 
-class RandomNodes : public NodesCrash, public testing::WithParamInterface<std::uint64_t> {};
+class RandomNodes : public NodesCrash, public testing::WithParamInterface<std::uint64_t> {
+ protected:
+  static void expect_good_lives(bool has_heirs) {
+    if (const auto seed = number_from("DEEPFREEZE_NODE_SEED")) {
+      std::ignore = lives_well(random_plan(*seed, Mutant::kNone, has_heirs));
+      return;
+    }
+    const std::size_t lives = number_from("DEEPFREEZE_NODE_LIVES").value_or(kLives) / kShards;
+    std::size_t told = 0;
+    for (std::size_t i = 0; i < lives && !HasFailure(); ++i) {
+      const std::uint64_t seed = GetParam() + i * kShards;
+      std::ignore = lives_well(random_plan(seed, Mutant::kNone, has_heirs), &told);
+    }
+    std::printf("%zu lives of jobs on several machines, %zu acknowledgements kept\n", lives, told);
+    EXPECT_GT(told, lives / 2);
+  }
+};
 
-TEST_P(RandomNodes, EveryPromiseHolds) {
-  if (const auto seed = number_from("DEEPFREEZE_NODE_SEED")) {
-    std::ignore = lives_well(random_plan(*seed));
-    return;
-  }
-  const std::size_t lives = number_from("DEEPFREEZE_NODE_LIVES").value_or(kLives) / kShards;
-  std::size_t told = 0;
-  for (std::size_t i = 0; i < lives && !HasFailure(); ++i) {
-    std::ignore = lives_well(random_plan(GetParam() + i * kShards), &told);
-  }
-  std::printf("%zu lives of jobs on several machines, %zu acknowledgements kept\n", lives, told);
-  EXPECT_GT(told, lives / 2);
-}
+TEST_P(RandomNodes, EveryPromiseHolds) { expect_good_lives(false); }
+TEST_P(RandomNodes, EveryPromiseHoldsWithHeirs) { expect_good_lives(true); }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomNodes, testing::Range(std::uint64_t{1}, kShards + 1));
 
 // Every event of one job's save: an operation on a disk, a letter sent, a letter come.
@@ -82,9 +91,12 @@ TEST_P(EveryBlow, AtEachEventKeepsEveryPromise) {
   ASSERT_EQ(whole.live(), std::nullopt) << whole.story();
   for (std::size_t event = 0; event < whole.events(); ++event) {
     for (const Blow blow : {Blow::kProcess, Blow::kAllProcesses, Blow::kPower}) {
-      LifePlan plan = calm;
-      plan.strikes = {{.event = event, .blow = blow}};
-      ASSERT_TRUE(lives_well(plan));
+      for (const bool has_heirs : {false, true}) {
+        LifePlan plan = calm;
+        plan.strikes = {{.event = event, .blow = blow}};
+        plan.has_heirs = has_heirs;
+        ASSERT_TRUE(lives_well(plan));
+      }
     }
   }
   std::printf("%zu events, each with three blows\n", whole.events());

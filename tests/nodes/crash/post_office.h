@@ -42,6 +42,13 @@ class PostOffice {
   };
 
   void open(std::uint32_t rank, Box& box) { boxes_[rank] = &box; }
+  // In place of a process that is gone: all links with it come up anew.
+  void inherit(std::uint32_t rank, Box& box) {
+    boxes_[rank] = &box;
+    for (const auto& [other, its] : boxes_) {
+      if (other != rank) its->inbox.push_back({.rank = rank});
+    }
+  }
   [[nodiscard]] bool is_empty() const { return under_way_.empty(); }
   // Any of those under way arrives; the receiver may die of it.
   void deliver() {
