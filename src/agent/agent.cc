@@ -64,6 +64,8 @@ struct AgentServer::Client {
   bool asks_for_end = false;  // it is told when the agent ends
   UniqueFd handover;
   UniqueFd arena;
+  std::optional<LeaderHandover> leader;
+  UniqueFd listener;  // of rank 0, if it leads a node
 
   // Its threads have ended, so nothing writes to its memory.
   [[nodiscard]] bool is_gone() const { return !process.valid() || can_be_read(process.get()); }
@@ -106,7 +108,7 @@ Status AgentServer::run(int end_fd) {
 
 Status AgentServer::check_all_done() const {
   for (const auto& successor : successors_) {
-    if (successor->has_ended()) continue;
+    if (successor->has_flushed()) continue;
     return fail(ErrorCode::kTimeout,
                 fmt::format("the agent ended before {} was on all of its tiers; the next program "
                             "that opens it goes on, or deepfreeze flush",
@@ -204,6 +206,8 @@ void AgentServer::take(Client& client, SocketMessage message) {
     case AgentRequest::Kind::kArena:
       client.arena = message.files.empty() ? UniqueFd() : std::move(message.files.front());
       return;
+    case AgentRequest::Kind::kLeader:
+      return take_leader(client, message);
     case AgentRequest::Kind::kBye:
       client.has_said_bye = true;
       std::ignore = client.socket.send(encode_answer({}));
@@ -238,6 +242,23 @@ void AgentServer::take_hello(Client& client, AgentHello hello, SocketMessage& me
   client.waits = hello.settles;
   client.hello = std::move(hello);
   std::ignore = client.socket.send(encode_answer({}));
+}
+
+// At once, so that the key stays locked in memory when the trainer is gone.
+void AgentServer::take_leader(Client& client, SocketMessage& message) {
+  client.leader.reset();
+  client.listener = UniqueFd();
+  if (message.files.size() < 2) return;
+  auto taken = LeaderHandover::take(std::move(message.files[0]), std::move(message.files[1]));
+  if (!taken) {
+    log_warning(
+        fmt::format("process {}: its save can be sealed, but not committed with other "
+                    "nodes: {}",
+                    client.socket.peer(), taken.error().message()));
+    return;
+  }
+  client.leader = *std::move(taken);
+  if (message.files.size() > 2) client.listener = std::move(message.files[2]);
 }
 
 // A process that says hello again has lost its connection, and has the same handover; or it has
@@ -282,12 +303,14 @@ void AgentServer::succeed(Client& client) {
   LeftWork work = {.run = client.hello->run,
                    .process = client.socket.peer(),
                    .tiers = {},
-                   .handover = {},
-                   .arena = {}};
+                   .is_on_nodes = client.hello->is_on_nodes,
+                   .is_rank0 = client.hello->is_rank0};
   if (client.hello->commits && !has_flusher(*client.hello)) work.tiers = client.hello->tiers;
   if (!client.has_said_bye) {
     work.handover = std::move(client.handover);
     work.arena = std::move(client.arena);
+    work.leader = std::move(client.leader);
+    work.listener = std::move(client.listener);
   }
   if (!work.handover.valid() && work.tiers.empty()) return;
   try {

@@ -60,6 +60,7 @@ class AgentServer {
   void listen_to(Client& client);
   void take(Client& client, SocketMessage message);
   void take_hello(Client& client, AgentHello hello, SocketMessage& message);
+  static void take_leader(Client& client, SocketMessage& message);
   static void look_for_successor(Client& other, const Client& client, const std::string& run);
   void drain(std::chrono::milliseconds deadline);
   void succeed_gone();

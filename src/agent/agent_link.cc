@@ -103,11 +103,17 @@ void AgentLink::use_arena(int fd) {
   if (fd < 0 && socket_ && !send_arena()) socket_->close();
 }
 
+void AgentLink::lead(LeaderHandover leader, UniqueFd listener) {
+  leader_ = std::move(leader);
+  listener_ = std::move(listener);
+  is_leader_sent_ = false;
+}
+
 void AgentLink::keep_up() {
   if (socket_ && (!socket_->is_open() || socket_->has_lost_peer())) socket_.reset();
   if (!socket_ && Monotonic::now() >= next_try_) try_to_connect(false);
-  if (!socket_ || is_arena_sent_) return;
-  const Status sent = send_arena();
+  if (!socket_) return;
+  const Status sent = send_rest();
   if (sent) return;
   log_warning("no agent can finish this save: " + sent.error().message());
   socket_->close();  // also for forked children, so that the agent sees it
@@ -116,6 +122,8 @@ void AgentLink::keep_up() {
 
 bool AgentLink::say_bye() {
   arena_ = UniqueFd();
+  leader_.reset();
+  listener_ = UniqueFd();
   if (!socket_ || !socket_->is_open()) return false;
   const Status said = socket_->send(encode({.kind = AgentRequest::Kind::kBye, .hello = {}}));
   const auto answer = said ? socket_->receive(kAnswerMax) : std::unexpected(said.error());
@@ -164,6 +172,7 @@ Status AgentLink::connect_once(bool settles) {
   if (settles) DF_TRY_VOID(await_settled(socket));
   socket_ = std::move(socket);
   is_arena_sent_ = !arena_.valid();
+  is_leader_sent_ = !leader_;
   return {};
 }
 
@@ -189,6 +198,20 @@ Status AgentLink::start_agent() const {
                 failed);
   }
   return await_child(child, what);
+}
+
+Status AgentLink::send_rest() {
+  if (!is_arena_sent_) DF_TRY_VOID(send_arena());
+  if (!is_leader_sent_) DF_TRY_VOID(send_leader());
+  return {};
+}
+
+Status AgentLink::send_leader() {
+  const std::array files = {leader_->secret(), leader_->facts(), listener_.get()};
+  const auto sent = std::span(files).first(listener_.valid() ? 3 : 2);
+  DF_TRY_VOID(socket_->send(encode({.kind = AgentRequest::Kind::kLeader, .hello = {}}), sent));
+  is_leader_sent_ = true;
+  return {};
 }
 
 Status AgentLink::send_arena() {

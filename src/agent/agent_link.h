@@ -12,6 +12,7 @@
 #include "agent/agent_message.h"
 #include "base/clock.h"
 #include "ipc/message_socket.h"
+#include "nodes/leader_handover.h"
 #include "save/handover.h"
 
 namespace deepfreeze {
@@ -36,6 +37,9 @@ class AgentLink {
   // The memory of later saves, sent by the next keep_up(); -1: the one before is given back, at
   // once. While no save is under way.
   void use_arena(int fd);
+  // The means to go on as the leader of this process's node, sent by the next keep_up(); a
+  // listening socket of rank 0 alone. While no save is under way.
+  void lead(LeaderHandover leader, UniqueFd listener);
   // For the thread that writes, before each save: connects again if the agent is another one.
   void keep_up();
   // After the last save. True if an agent goes on with those copies that tiers still wait for.
@@ -51,6 +55,8 @@ class AgentLink {
   [[nodiscard]] Status start_agent() const;
   void try_to_connect(bool settles);
   [[nodiscard]] Status send_arena();
+  [[nodiscard]] Status send_leader();
+  [[nodiscard]] Status send_rest();
 
   const AgentLinkSettings settings_;
   const std::unique_ptr<Handover> handover_;
@@ -62,6 +68,9 @@ class AgentLink {
   bool has_warned_ = false;
   UniqueFd arena_;
   bool is_arena_sent_ = true;
+  std::optional<LeaderHandover> leader_;
+  UniqueFd listener_;
+  bool is_leader_sent_ = true;
 };
 
 }  // namespace deepfreeze

@@ -18,8 +18,9 @@ namespace {
 
 using Kind = AgentRequest::Kind;
 
-constexpr std::array<std::pair<Kind, std::string_view>, 5> kKinds = {{{Kind::kHello, "hello"},
+constexpr std::array<std::pair<Kind, std::string_view>, 6> kKinds = {{{Kind::kHello, "hello"},
                                                                       {Kind::kArena, "arena"},
+                                                                      {Kind::kLeader, "leader"},
                                                                       {Kind::kBye, "bye"},
                                                                       {Kind::kStatus, "status"},
                                                                       {Kind::kDrain, "drain"}}};
@@ -73,6 +74,8 @@ Result<AgentHello> hello_of(const JsonValue& object) {
   AgentHello hello;
   DF_TRY(hello.run, get_string(object, "run"));
   DF_TRY(hello.commits, flag_of(object, "commits"));
+  DF_TRY(hello.is_on_nodes, flag_of(object, "on_nodes"));
+  DF_TRY(hello.is_rank0, flag_of(object, "rank0"));
   DF_TRY(hello.settles, flag_of(object, "settles"));
   DF_TRY(const JsonArray* tiers, get_array(object, "tiers"));
   for (const JsonValue& one : *tiers) {
@@ -115,7 +118,8 @@ std::string encode(const AgentRequest& request) {
   json.members("protocol", kAgentProtocol, "kind", name_of(request.kind));
   if (request.kind == Kind::kHello) {
     const AgentHello& hello = request.hello;
-    json.members("run", hello.run, "commits", hello.commits, "settles", hello.settles, "tiers",
+    json.members("run", hello.run, "commits", hello.commits, "on_nodes", hello.is_on_nodes, "rank0",
+                 hello.is_rank0, "settles", hello.settles, "tiers",
                  json_array(hello.tiers, write_tier));
   }
   if (request.kind == Kind::kDrain) {

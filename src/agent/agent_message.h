@@ -12,12 +12,15 @@
 
 namespace deepfreeze {
 
-inline constexpr std::uint64_t kAgentProtocol = 1;
+inline constexpr std::uint64_t kAgentProtocol = 2;
 
 // The first message of a trainer. With it comes the file of its Handover.
 struct AgentHello {
   std::string run;      // absolute path of its directory
-  bool commits = true;  // rank 0: its successor flushes
+  bool commits = true;  // rank 0, or the leader of a node: its successor flushes
+  // The job's nodes have directories of their own (decision 0026), and this is one of them.
+  bool is_on_nodes = false;
+  bool is_rank0 = true;  // of several nodes, its one copies between the farther tiers
   // A second answer is wanted, once all saves of gone trainers of the run are finished. The first
   // comes at once.
   bool settles = false;
@@ -28,6 +31,7 @@ struct AgentRequest {
   enum class Kind : std::uint8_t {
     kHello,
     kArena,   // with the file of the arena, or without one; in place of the one before
+    kLeader,  // of a node: with the two files of its LeaderHandover; and rank 0's listening socket
     kBye,     // the trainer ends in good order; answered once its tiers are the agent's
     kStatus,  // answered by AgentStatus
     kDrain,   // the agent ends once all is done, or at the deadline
@@ -41,7 +45,8 @@ struct AgentRequest {
 struct AgentClient {
   std::string run;
   std::int64_t process = 0;
-  // "training", "finishing a save", "flushing", "waiting for its run", "done".
+  // "training", "finishing a save", "flushing", "answering other nodes", "waiting for its run",
+  // "done".
   std::string state;
   std::string outcome;  // of the save that was left; empty if there is none yet
   std::string error;    // empty: none

@@ -13,6 +13,8 @@ TEST(AgentMessage, AHelloArrivesAsItWas) {
   request.hello = {
       .run = "runs/ä \"x\"\n",
       .commits = false,
+      .is_on_nodes = true,
+      .is_rank0 = false,
       .settles = true,
       .tiers = {
           {.path = "far"},
@@ -27,6 +29,8 @@ TEST(AgentMessage, AHelloArrivesAsItWas) {
   EXPECT_EQ(decoded->kind, AgentRequest::Kind::kHello);
   EXPECT_EQ(decoded->hello.run, request.hello.run);
   EXPECT_FALSE(decoded->hello.commits);
+  EXPECT_TRUE(decoded->hello.is_on_nodes);
+  EXPECT_FALSE(decoded->hello.is_rank0);
   EXPECT_TRUE(decoded->hello.settles);
   EXPECT_EQ(decoded->hello.tiers, request.hello.tiers);
   request.hello.settles = false;
@@ -35,7 +39,7 @@ TEST(AgentMessage, AHelloArrivesAsItWas) {
 
 TEST(AgentMessage, OtherKindsArriveToo) {
   using Kind = AgentRequest::Kind;
-  for (const Kind kind : {Kind::kArena, Kind::kBye, Kind::kStatus, Kind::kDrain}) {
+  for (const Kind kind : {Kind::kArena, Kind::kLeader, Kind::kBye, Kind::kStatus, Kind::kDrain}) {
     const AgentRequest request = {
         .kind = kind, .hello = {}, .deadline = std::chrono::milliseconds(77)};
     const auto decoded = decode_request(encode(request));
@@ -75,28 +79,31 @@ TEST(AgentMessage, AStatusArrivesAsItWas) {
 }
 
 TEST(AgentMessage, AnotherVersionIsToldWhatToDo) {
-  const auto refused = decode_request(R"({"protocol":2,"kind":"hello"})");
+  const auto refused = decode_request(R"({"protocol":3,"kind":"hello"})");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), ErrorCode::kUnsupported);
   EXPECT_NE(refused.error().message().find("deepfreeze agent --drain"), std::string::npos);
-  const Status answer = decode_answer(R"({"protocol":2,"error":"too old"})");
+  const Status answer = decode_answer(R"({"protocol":3,"error":"too old"})");
   ASSERT_FALSE(answer);  // also the reason of an agent of another version
   EXPECT_EQ(answer.error().message(), "too old");
-  EXPECT_FALSE(decode_status(R"({"protocol":2})"));
+  EXPECT_FALSE(decode_status(R"({"protocol":3})"));
 }
 
 TEST(AgentMessage, AnyVersionCanTellTheAgentToEnd) {
-  const auto drain = decode_request(R"({"protocol":2,"kind":"drain","deadline_ms":5})");
+  const auto drain = decode_request(R"({"protocol":3,"kind":"drain","deadline_ms":5})");
   ASSERT_TRUE(drain) << drain.error().message();
   EXPECT_EQ(drain->deadline.count(), 5);
 }
 
 TEST(AgentMessage, WhatIsNoMessageIsRefused) {
   const auto bad = std::to_array<const char*>(
-      {"", "hello", "{}", R"({"protocol":1})", R"({"protocol":1,"kind":"other"})",
-       R"({"protocol":1,"kind":"hello"})", R"({"protocol":1,"kind":"drain"})",
-       R"({"protocol":1,"kind":"hello","run":"a","commits":1,"settles":true,"tiers":[]})",
-       R"({"protocol":1,"kind":"hello","run":"a","commits":true,"settles":true,"tiers":[{}]})"});
+      {"", "hello", "{}", R"({"protocol":2})", R"({"protocol":2,"kind":"other"})",
+       R"({"protocol":2,"kind":"hello"})", R"({"protocol":2,"kind":"drain"})",
+       R"({"protocol":2,"kind":"hello","run":"a","commits":1,"on_nodes":true,"rank0":true,)"
+       R"("settles":true,"tiers":[]})",
+       R"({"protocol":2,"kind":"hello","run":"a","commits":true,"settles":true,"tiers":[]})",
+       R"({"protocol":2,"kind":"hello","run":"a","commits":true,"on_nodes":true,"rank0":true,)"
+       R"("settles":true,"tiers":[{}]})"});
   for (const char* text : bad) {
     const auto refused = decode_request(text);
     ASSERT_FALSE(refused) << text;

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "base/clock.h"
@@ -52,11 +53,32 @@ Successor::Successor(LeftWork work, std::function<void()> on_change)
 
 Successor::~Successor() {
   end_flush();
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
   thread_.join();
 }
 
 void Successor::work(LeftWork work) {
   enter_own_thread("df-successor");
+  settle(work);
+  note("flushing");
+  flush_and_note(work);
+  const auto answered = guarded([&]() -> Result<LeftOutcome> {
+    answer_nodes();
+    return LeftOutcome::kNothing;
+  });
+  if (!answered) log_warning(fmt::format("{}: {}", work.run, answered.error().message()));
+  heir_.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    has_ended_ = true;
+  }
+  note("done");
+}
+
+void Successor::settle(LeftWork& work) {
   auto finished = guarded([&] { return finish(work); });
   // That is no failure: the process that took the run over goes on from an older step.
   const bool is_taken_over = !finished && finished.error().code() == ErrorCode::kFenced;
@@ -78,23 +100,23 @@ void Successor::work(LeftWork work) {
     log_note(fmt::format("{}: the save that process {} left: {}", work.run, work.process,
                          to_string(*finished)));
   }
-  note("flushing");
+}
+
+void Successor::flush_and_note(const LeftWork& work) {
   const auto flushed = guarded([&]() -> Result<LeftOutcome> {
     DF_TRY_VOID(flush(work));
     return LeftOutcome::kNothing;
   });
   if (!flushed) log_warning(fmt::format("{}: {}", work.run, flushed.error().message()));
-  {
-    const std::lock_guard lock(mutex_);
-    if (!flushed && report_.error.empty()) report_.error = flushed.error().message();
-    has_ended_ = true;
-  }
-  note("done");
+  const std::lock_guard lock(mutex_);
+  if (!flushed && report_.error.empty()) report_.error = flushed.error().message();
+  has_flushed_ = true;
 }
 
 Result<LeftOutcome> Successor::finish(LeftWork& work) {
   if (!work.handover.valid()) return LeftOutcome::kNothing;
   DF_TRY(const LeftSave left, read_handover(work.handover.get()));
+  if (work.leader) take_leaders_place(work, left);
   if (left.state == HandoverState::kNone) return LeftOutcome::kNothing;
   SharedMemory arena;
   if (left.state == HandoverState::kCaptured && work.arena.valid()) {
@@ -103,11 +125,56 @@ Result<LeftOutcome> Successor::finish(LeftWork& work) {
   DF_TRY(const auto vfs, open_posix_vfs(work.run));
   DF_TRY(const IoMode mode, io_mode_from_environment());
   DF_TRY(const auto write_engine, WriteEngine::open({.mode = mode}));
-  return finish_left_save(*vfs, left, arena.bytes(), *write_engine,
-                          {.wait = [this] { return is_awaited_.load(); }});
+  Others others{.wait = [this] { return is_awaited_.load(); }, .is_on_nodes = work.is_on_nodes};
+  if (heir_) {
+    others.commit_node = [&](const Identity& identity, std::optional<Error> failure) {
+      return commit_with_nodes(left, identity, std::move(failure));
+    };
+  }
+  return finish_left_save(*vfs, left, arena.bytes(), *write_engine, others);
 }
 
-// The same as the trainer's own flusher does, but nothing is deleted anywhere: that is for the next
+// Before the save is written: links come up meanwhile. Without the leader's place the save is
+// sealed, and the next job decides about it.
+void Successor::take_leaders_place(LeftWork& work, const LeftSave& left) {
+  std::optional<Identity> identity;
+  if (left.state != HandoverState::kNone) identity = left.files.front().header.identity;
+  auto near = open_posix_vfs(work.run);
+  auto heir = near ? LeaderHeir::start({.handover = *std::exchange(work.leader, std::nullopt),
+                                        .listener = std::move(work.listener),
+                                        .identity = std::move(identity)},
+                                       *std::move(near))
+                   : std::unexpected(near.error());
+  if (heir) {
+    heir_ = *std::move(heir);
+  } else {
+    log_warning(
+        fmt::format("{}: nobody speaks for this node: {}", work.run, heir.error().message()));
+  }
+}
+
+Result<Manifest> Successor::commit_with_nodes(const LeftSave& left, const Identity& identity,
+                                              std::optional<Error> failure) {
+  return heir_->commit(
+      {.identity = identity,
+       .commit_wait_max = left.commit_wait_max,
+       .failure = std::move(failure)},
+      {.is_awaited = [this] { return is_awaited_.load(); }, .quiet_max = Others().quiet_max});
+}
+
+// Another leader may have lost its answer with its process, and its heir asks again.
+void Successor::answer_nodes() {
+  if (!heir_ || !heir_->decides()) return;
+  note("answering other nodes");
+  const auto begun = Monotonic::now();
+  auto heard = begun;
+  while (!is_over() && Monotonic::now() - heard < kAskedQuiet &&
+         Monotonic::now() - begun < kAskedMax) {
+    if (heir_->answer(kLookPause)) heard = Monotonic::now();
+  }
+}
+
+// It copies like the trainer's own flusher, but deletes nothing anywhere: that is for the next
 // trainer, which may have other rules.
 Status Successor::flush(const LeftWork& work) {
   if (work.tiers.empty() || is_told_to_end()) return {};
@@ -115,11 +182,14 @@ Status Successor::flush(const LeftWork& work) {
   Flusher::Settings settings;
   settings.open_near = [run = work.run] { return open_posix_vfs(run); };
   settings.tiers = std::move(tiers);
+  settings.share = work.is_on_nodes ? FlushShare::kOfNode : FlushShare::kAll;
+  settings.deletes_far = work.is_rank0;
   const auto flusher = Flusher::start(std::move(settings));
   std::uint64_t seen = taken(*flusher);
   auto progressed = Monotonic::now();
   Status drained;
   while (!is_told_to_end()) {
+    if (heir_ && heir_->decides()) std::ignore = heir_->answer(std::chrono::milliseconds(0));
     drained = flusher->drain(kLookPause);
     if (drained || drained.error().code() != ErrorCode::kTimeout) break;
     if (const std::uint64_t now = taken(*flusher); now != seen) {
@@ -145,6 +215,11 @@ bool Successor::has_settled() const {
   return has_settled_;
 }
 
+bool Successor::has_flushed() const {
+  const std::lock_guard lock(mutex_);
+  return has_flushed_;
+}
+
 bool Successor::has_ended() const {
   const std::lock_guard lock(mutex_);
   return has_ended_;
@@ -158,6 +233,11 @@ void Successor::end_flush() {
 bool Successor::is_told_to_end() const {
   const std::lock_guard lock(mutex_);
   return ends_flush_;
+}
+
+bool Successor::is_over() const {
+  const std::lock_guard lock(mutex_);
+  return is_over_;
 }
 
 AgentClient Successor::report() const {

@@ -107,25 +107,26 @@ Result<std::vector<LinkPeer>> peers_of(const RankGroup& ranks, const NodeMap& no
   return peers;
 }
 
-Result<std::unique_ptr<Endpoint>> start(RankGroup& ranks, const NodeMap& nodes, Own own,
-                                        const std::vector<Card>& cards, const std::string& run) {
+Result<Links> start(RankGroup& ranks, const NodeMap& nodes, Own own, const std::vector<Card>& cards,
+                    const std::string& run) {
   DF_TRY(std::vector<LinkPeer> peers, peers_of(ranks, nodes, cards));
-  return Endpoint::start(own.identity, {.run = run,
-                                        .rank = ranks.rank(),
-                                        .listener = std::move(own.listener),
-                                        .peers = std::move(peers)});
+  DF_TRY(auto endpoint, Endpoint::start(own.identity, {.run = run,
+                                                       .rank = ranks.rank(),
+                                                       .listener = std::move(own.listener),
+                                                       .peers = peers}));
+  return Links{std::move(endpoint), std::move(own.identity), std::move(peers)};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Endpoint>> open_links(RankGroup& ranks, const NodeMap& nodes,
-                                             const std::string& run, const std::string& interface) {
+Result<Links> open_links(RankGroup& ranks, const NodeMap& nodes, const std::string& run,
+                         const std::string& interface) {
   Result<Own> own = prepare(nodes.leads(), interface);
   DF_TRY(const std::vector<Card> cards, share(ranks, own));
-  auto endpoint = start(ranks, nodes, *std::move(own), cards, run);
+  auto links = start(ranks, nodes, *std::move(own), cards, run);
   DF_TRY_VOID(
-      agree(&ranks, "link nodes", endpoint ? Status{} : Status(std::unexpected(endpoint.error()))));
-  return endpoint;
+      agree(&ranks, "link nodes", links ? Status{} : Status(std::unexpected(links.error()))));
+  return links;
 }
 
 }  // namespace deepfreeze

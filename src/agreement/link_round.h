@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agreement/node_map.h"
 #include "deepfreeze/ranks.h"
@@ -11,13 +12,19 @@
 
 namespace deepfreeze {
 
+// An endpoint, and the means by which another process could go on with it.
+struct Links {
+  std::unique_ptr<Endpoint> endpoint;
+  TlsIdentity identity;
+  std::vector<LinkPeer> peers;
+};
+
 // Collective: every rank gets an endpoint. Leaders keep a link with rank 0; all may dial the
 // leaders of other nodes. The group carries public keys and addresses, and no secret. `interface`:
 // the network interface by which nodes reach each other; empty: all that are up but the loopback.
 // Errors are every rank's: kUnsupported without OpenSSL; kInvalidArgument if an interface has no
 // address.
-[[nodiscard]] Result<std::unique_ptr<Endpoint>> open_links(RankGroup& ranks, const NodeMap& nodes,
-                                                           const std::string& run,
-                                                           const std::string& interface);
+[[nodiscard]] Result<Links> open_links(RankGroup& ranks, const NodeMap& nodes,
+                                       const std::string& run, const std::string& interface);
 
 }  // namespace deepfreeze

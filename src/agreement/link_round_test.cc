@@ -28,24 +28,25 @@ bool await_up(const Endpoint& endpoint, std::size_t count) {
 TEST_F(LinkRound, LeadersAreLinkedWithRankZeroAndReachedByAll) {
   // Nobody may close before the others are done.
   run({"a", "b", "b", "c"}, [](const Rank& rank) {
-    const auto endpoint = open_links(rank.group, rank.nodes, "run", "lo");
-    ASSERT_TRUE(endpoint) << endpoint.error().message();
+    const auto links = open_links(rank.group, rank.nodes, "run", "lo");
+    ASSERT_TRUE(links) << links.error().message();
+    Endpoint& endpoint = *links->endpoint;
     const std::uint32_t own = rank.group.rank();
     const std::size_t others[] = {3, 2, 2, 3};  // that it knows: not those of its own node
-    EXPECT_EQ((*endpoint)->states().size(), others[own]);
+    EXPECT_EQ(endpoint.states().size(), others[own]);
     if (own == 0) {
-      EXPECT_TRUE(await_up(**endpoint, 3));
+      EXPECT_TRUE(await_up(endpoint, 3));
     }
     if (own == 3) {
-      EXPECT_TRUE(await_up(**endpoint, 1));
+      EXPECT_TRUE(await_up(endpoint, 1));
     }
     if (own == 1) {
-      EXPECT_TRUE(await_up(**endpoint, 1));
+      EXPECT_TRUE(await_up(endpoint, 1));
     }
     if (own == 2) {
-      EXPECT_TRUE(await_up(**endpoint, 0)) << "it is no leader";
-      ASSERT_TRUE((*endpoint)->dial(0));
-      EXPECT_TRUE(await_up(**endpoint, 1));
+      EXPECT_TRUE(await_up(endpoint, 0)) << "it is no leader";
+      ASSERT_TRUE(endpoint.dial(0));
+      EXPECT_TRUE(await_up(endpoint, 1));
     }
     std::ignore = rank.group.gather("");
     std::ignore = rank.group.scatter(std::vector<std::string>(own == 0 ? 4 : 0));
@@ -55,9 +56,9 @@ TEST_F(LinkRound, LeadersAreLinkedWithRankZeroAndReachedByAll) {
 TEST_F(LinkRound, AnInterfaceWithoutAnAddressIsEveryRanksError) {
   run({"a", "b"}, [](const Rank& rank) {
     const std::string interface = rank.group.rank() == 1 ? "nosuch0" : "lo";
-    const auto endpoint = open_links(rank.group, rank.nodes, "run", interface);
-    ASSERT_FALSE(endpoint);
-    const std::string& message = endpoint.error().message();
+    const auto links = open_links(rank.group, rank.nodes, "run", interface);
+    ASSERT_FALSE(links);
+    const std::string& message = links.error().message();
     EXPECT_TRUE(message.contains("rank 1")) << message;
     EXPECT_TRUE(message.contains("nosuch0")) << message;
   });

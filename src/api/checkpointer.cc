@@ -91,13 +91,12 @@ std::filesystem::path first_with_run(const std::filesystem::path& root,
 }
 
 // Null if none is wanted, or if nothing could be given to it.
-std::unique_ptr<AgentLink> open_agent(const Options& options, const std::filesystem::path& root,
-                                      bool commits, std::span<const FarTier> tiers) {
+std::unique_ptr<AgentLink> open_agent(const Options& options, const AgentHello& hello,
+                                      std::span<const FarTier> tiers) {
   if (!options.agent || options.read_only) return nullptr;
   AgentLinkSettings settings = {
-      .directory = options.agent->directory,
-      .command = options.agent->command,
-      .hello = {.run = root.string(), .commits = commits, .settles = true, .tiers = options.tiers}};
+      .directory = options.agent->directory, .command = options.agent->command, .hello = hello};
+  settings.hello.tiers = options.tiers;
   if (settings.directory.empty()) settings.directory = default_agent_directory();
   for (std::size_t i = 0; i < tiers.size(); ++i) settings.hello.tiers[i].path = tiers[i].place;
   return AgentLink::open(std::move(settings));
@@ -146,6 +145,7 @@ Result<Checkpointer> Checkpointer::open(const std::filesystem::path& path, Optio
   if (impl.is_on_nodes()) {
     DF_TRY(impl.nodes, NearNodes::open(*ranks.group(), *impl.map, *impl.vfs,
                                        impl.writer.record().run_id, interface));
+    impl.give_leader_an_heir();
   }
   return Checkpointer(*std::move(own));
 }
@@ -177,13 +177,13 @@ Result<std::unique_ptr<Checkpointer::Impl>> Checkpointer::Impl::open(Place place
                                                                      const JobRanks& ranks,
                                                                      std::optional<NodeMap> map) {
   Vfs* const vfs = place.vfs.get();
-  const bool is_on_nodes = map && !map->is_one();
-  if (is_on_nodes && options.agent) {
-    log_warning("agent: not used for a run on several nodes yet");
-    options.agent.reset();
-  }
+  const AgentHello hello{.run = place.root.string(),
+                         .commits = map ? map->leads() : ranks.commits(),
+                         .is_on_nodes = map && !map->is_one(),
+                         .is_rank0 = ranks.commits(),
+                         .settles = true};
   // Before anybody looks for the newest checkpoint.
-  auto agent = open_agent(options, place.root, ranks.commits(), place.tiers);
+  auto agent = open_agent(options, hello, place.tiers);
   DF_TRY(RunWriter writer, options.read_only ? RunWriter::open_to_read(*vfs)
                                              : RunWriter::open(*vfs, options.parent, options.keep));
   if (map) writer.decides_as(map->nodes().front().digits);

@@ -102,6 +102,7 @@ struct Checkpointer::Impl {
   [[nodiscard]] bool leads() const { return map ? map->leads() : ranks.commits(); }
   [[nodiscard]] bool is_on_nodes() const { return map && !map->is_one(); }
   [[nodiscard]] CommitNode commit_node();
+  void give_leader_an_heir();
   void work();
   void run_job(SaveJob& job);
   void collect_or_warn(const SaveJob& job);

@@ -1,9 +1,12 @@
 // The parts of a Checkpointer that other nodes take part in (docs/decisions/0026).
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "agreement/history_rounds.h"
 #include "api/checkpointer_impl.h"
 #include "base/host_name.h"
+#include "base/log.h"
 #include "base/try.h"
 
 namespace deepfreeze {
@@ -32,6 +35,15 @@ Result<SaveVerdict> Checkpointer::Impl::agree_on_nodes(const SaveVote& own) {
   DF_TRY(const SaveVerdict claimed, ranks.agree_on_save(own, make_identity));
   if (!claimed.claim) return claimed;
   return fail(ErrorCode::kBusy, "the run's directory changes while it is being claimed");
+}
+
+// Without it the agent seals this node's files, and the next job decides about them.
+void Checkpointer::Impl::give_leader_an_heir() {
+  if (!agent || !leads()) return;
+  auto estate = nodes->estate();
+  if (estate) return agent->lead(std::move(estate->handover), std::move(estate->listener));
+  log_warning(fmt::format("no agent can commit with the other nodes in place of this process: {}",
+                          estate.error().message()));
 }
 
 CommitNode Checkpointer::Impl::commit_node() {

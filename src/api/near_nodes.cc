@@ -8,7 +8,6 @@
 
 #include "agreement/attempt_rounds.h"
 #include "agreement/claim_rounds.h"
-#include "agreement/link_round.h"
 #include "base/log.h"
 #include "base/named_threads.h"
 #include "base/polling.h"
@@ -63,11 +62,11 @@ Result<std::optional<AttemptState>> find_attempt(const std::vector<AttemptState>
 Result<std::shared_ptr<NearNodes>> NearNodes::open(RankGroup& ranks, NodeMap map, Vfs& near,
                                                    const std::string& run,
                                                    const std::string& interface) {
-  DF_TRY(auto endpoint, open_links(ranks, map, run, interface));
+  DF_TRY(Links links, open_links(ranks, map, run, interface));
   std::shared_ptr<NearNodes> nodes;
   Status started;
   try {
-    nodes = std::make_shared<NearNodes>(ranks, std::move(map), near, std::move(endpoint));
+    nodes = std::make_shared<NearNodes>(ranks, std::move(map), near, run, std::move(links));
     started = nodes->start();
     if (started) started = nodes->await_links();
   } catch (const std::exception& cause) {  // the others must hear of it
@@ -77,11 +76,14 @@ Result<std::shared_ptr<NearNodes>> NearNodes::open(RankGroup& ranks, NodeMap map
   return nodes;
 }
 
-NearNodes::NearNodes(RankGroup& ranks, NodeMap map, Vfs& near, std::unique_ptr<Endpoint> endpoint)
+NearNodes::NearNodes(RankGroup& ranks, NodeMap map, Vfs& near, const std::string& run, Links links)
     : ranks_(ranks),
       map_(std::move(map)),
       near_(near),
-      endpoint_(std::move(endpoint)),
+      identity_(std::move(links.identity)),
+      peers_(std::move(links.peers)),
+      run_(run),
+      endpoint_(std::move(links.endpoint)),
       letters_(*endpoint_),
       ledger_(job_nodes(map_), ranks.rank()),
       asks_(*endpoint_) {}
@@ -197,6 +199,22 @@ Result<std::unique_ptr<Vfs>> NearNodes::files_of(const AttemptName& attempt) {
     if (!nodes.empty()) routes.emplace(attempt_dir_name(attempt) + "/" + file, std::move(nodes));
   }
   return route_files(std::move(routes));
+}
+
+// Leaders commit with rank 0 alone.
+Result<NearNodes::Estate> NearNodes::estate() const {
+  LeftLeader left{.run_id = run_, .rank = ranks_.rank()};
+  for (const JobNode& node : map_.nodes()) left.nodes.push_back(node.ranks);
+  for (const LinkPeer& peer : peers_) {
+    const bool is_needed = ranks_.rank() == 0 ? is_leader(map_, peer.rank) : peer.rank == 0;
+    if (is_needed) left.peers.push_back(peer);
+  }
+  DF_TRY(LeaderHandover handover, LeaderHandover::make(left, identity_));
+  UniqueFd listener;
+  if (ranks_.rank() == 0) {
+    DF_TRY(listener, endpoint_->share_listener());
+  }
+  return Estate{std::move(handover), std::move(listener)};
 }
 
 void NearNodes::close() {

@@ -11,10 +11,12 @@
 #include <thread>
 #include <vector>
 
+#include "agreement/link_round.h"
 #include "agreement/node_map.h"
 #include "manifest/run_directory.h"
 #include "nodes/commit_node.h"
 #include "nodes/file_server.h"
+#include "nodes/leader_handover.h"
 #include "nodes/ledger.h"
 #include "nodes/letter_box.h"
 #include "nodes/link_dispatcher.h"
@@ -36,7 +38,7 @@ class NearNodes {
   [[nodiscard]] static Result<std::shared_ptr<NearNodes>> open(RankGroup& ranks, NodeMap map,
                                                                Vfs& near, const std::string& run,
                                                                const std::string& interface);
-  NearNodes(RankGroup& ranks, NodeMap map, Vfs& near, std::unique_ptr<Endpoint> endpoint);
+  NearNodes(RankGroup& ranks, NodeMap map, Vfs& near, const std::string& run, Links links);
   NearNodes(const NearNodes&) = delete;
   NearNodes& operator=(const NearNodes&) = delete;
   ~NearNodes() { close(); }
@@ -60,6 +62,14 @@ class NearNodes {
   // Collective: the files of a checkpoint on other nodes. It borrows this.
   [[nodiscard]] Result<std::unique_ptr<Vfs>> files_of(const AttemptName& attempt);
 
+  // For a leader: the means by which an agent goes on in its place, and rank 0's port. To be given
+  // to the agent before the first save.
+  struct Estate {
+    LeaderHandover handover;
+    UniqueFd listener;
+  };
+  [[nodiscard]] Result<Estate> estate() const;
+
   void close();
 
  private:
@@ -73,6 +83,9 @@ class NearNodes {
   RankGroup& ranks_;
   const NodeMap map_;
   Vfs& near_;
+  const TlsIdentity identity_;
+  const std::vector<LinkPeer> peers_;
+  const std::string run_;
   const std::unique_ptr<Endpoint> endpoint_;
   LetterBox letters_;
   Ledger ledger_;
