@@ -152,7 +152,9 @@ TEST_F(FlushTest, AnErrorOfTheTierIsTold) {
     far.fail_at(at, ENOSPC);
     const Status flushed = flush_to(near_, saved, store);
     if (!far.injected()) break;
-    if (!flushed) EXPECT_EQ(flushed.error().os_errno(), ENOSPC) << flushed.error().message();
+    if (!flushed) {
+      EXPECT_EQ(flushed.error().os_errno(), ENOSPC) << flushed.error().message();
+    }
     ASSERT_LT(at, 1000U);
   }
 }
@@ -410,7 +412,9 @@ TEST_F(FlushTest, AnErrorOfAnyReadOfTheTierIsToldByTheCopyOfItsHistory) {
     VfsTierStore store(*far);
     far->fail_read_at(index, EIO);
     const auto copied = copy_history(listing, near_, store);
-    if (!copied) EXPECT_EQ(copied.error().os_errno(), EIO) << copied.error().message();
+    if (!copied) {
+      EXPECT_EQ(copied.error().os_errno(), EIO) << copied.error().message();
+    }
     EXPECT_TRUE(copy_history(listing, near_, store)) << index;
   }
 }
