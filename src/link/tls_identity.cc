@@ -1,10 +1,9 @@
 #include "link/tls_identity.h"
 
-#include <string.h>  // explicit_bzero
-
 #include <limits>
 #include <utility>
 
+#include "base/secret.h"
 #include "base/try.h"
 
 namespace deepfreeze {
@@ -83,9 +82,6 @@ Result<std::string> TlsIdentity::private_key() const {
   return bytes;
 }
 
-void TlsIdentity::wipe(std::string& secret) {
-  ::explicit_bzero(secret.data(), secret.size());
-  secret.clear();
-}
+void TlsIdentity::wipe(std::string& secret) { deepfreeze::wipe(secret); }
 
 }  // namespace deepfreeze

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "base/loaded_library.h"
+#include "base/openssl.h"
 #include "base/try.h"
 
 namespace deepfreeze::tls {
 namespace {
 
 Status find_errors_and_keys(const LoadedLibrary& library, Library& found) {
-  DF_TRY_VOID(library.find("OPENSSL_init_ssl", found.init));
   DF_TRY_VOID(library.find("ERR_get_error", found.next_error));
   DF_TRY_VOID(library.find("ERR_clear_error", found.clear_errors));
   DF_TRY_VOID(library.find("ERR_reason_error_string", found.error_reason));
@@ -73,20 +72,12 @@ Status find_sessions(const LoadedLibrary& library, Library& found) {
 }
 
 Result<Library> load() {
-  DF_TRY(const auto library,
-         LoadedLibrary::open("libssl.so.3", "DEEPFREEZE_SSL_LIBRARY",
-                             "nodes can't be linked without OpenSSL 3 (libssl.so.3)"));
+  DF_TRY(const auto library, open_openssl("nodes can't be linked without OpenSSL 3 (libssl.so.3)"));
   Library found{};
   DF_TRY_VOID(find_errors_and_keys(library, found));
   DF_TRY_VOID(find_certificates(library, found));
   DF_TRY_VOID(find_contexts(library, found));
   DF_TRY_VOID(find_sessions(library, found));
-  // A handler at exit would free the library's state below a thread that still uses it. There is
-  // one if the program has initialised the library itself; then endpoints must be closed before
-  // exit.
-  if (found.init(kInitNoAtExit, nullptr) != 1) {
-    return library.unavailable(failed(found, "OPENSSL_init_ssl").message());
-  }
   return found;
 }
 

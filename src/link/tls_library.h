@@ -24,23 +24,22 @@ using Name = struct NameTag;                          // X509_NAME
 using Integer = struct IntegerTag;                    // ASN1_INTEGER
 using Time = struct TimeTag;                          // ASN1_TIME
 
-inline constexpr std::uint64_t kInitNoAtExit = 0x80000;  // OPENSSL_INIT_NO_ATEXIT
-inline constexpr std::uint64_t kNoTickets = 1U << 14;    // SSL_OP_NO_TICKET
-inline constexpr int kSetModes = 33;                     // SSL_CTRL_MODE
-inline constexpr int kSetSessionCache = 44;              // SSL_CTRL_SET_SESS_CACHE_MODE
-inline constexpr int kSetCertificateBytesMax = 51;       // SSL_CTRL_SET_MAX_CERT_LIST
-inline constexpr int kClearModes = 78;                   // SSL_CTRL_CLEAR_MODE
-inline constexpr int kSetVersionMin = 123;               // SSL_CTRL_SET_MIN_PROTO_VERSION
-inline constexpr int kSetVersionMax = 124;               // SSL_CTRL_SET_MAX_PROTO_VERSION
-inline constexpr long kVersion13 = 0x0304;               // TLS1_3_VERSION
-inline constexpr long kPartialWrites = 1;                // SSL_MODE_ENABLE_PARTIAL_WRITE
-inline constexpr long kMovingWriteBuffer = 2;            // SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER
-inline constexpr long kAutoRetry = 4;                    // SSL_MODE_AUTO_RETRY
-inline constexpr int kVerifyPeer = 1;                    // SSL_VERIFY_PEER
-inline constexpr int kVerifyMustHave = 2;                // SSL_VERIFY_FAIL_IF_NO_PEER_CERT
-inline constexpr int kCertificateRejected = 28;          // X509_V_ERR_CERT_REJECTED
-inline constexpr int kTextAscii = 0x1001;                // MBSTRING_ASC
-inline constexpr int kOwnKeyOnly = 0;                    // SSL_KEY_UPDATE_NOT_REQUESTED
+inline constexpr std::uint64_t kNoTickets = 1U << 14;  // SSL_OP_NO_TICKET
+inline constexpr int kSetModes = 33;                   // SSL_CTRL_MODE
+inline constexpr int kSetSessionCache = 44;            // SSL_CTRL_SET_SESS_CACHE_MODE
+inline constexpr int kSetCertificateBytesMax = 51;     // SSL_CTRL_SET_MAX_CERT_LIST
+inline constexpr int kClearModes = 78;                 // SSL_CTRL_CLEAR_MODE
+inline constexpr int kSetVersionMin = 123;             // SSL_CTRL_SET_MIN_PROTO_VERSION
+inline constexpr int kSetVersionMax = 124;             // SSL_CTRL_SET_MAX_PROTO_VERSION
+inline constexpr long kVersion13 = 0x0304;             // TLS1_3_VERSION
+inline constexpr long kPartialWrites = 1;              // SSL_MODE_ENABLE_PARTIAL_WRITE
+inline constexpr long kMovingWriteBuffer = 2;          // SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER
+inline constexpr long kAutoRetry = 4;                  // SSL_MODE_AUTO_RETRY
+inline constexpr int kVerifyPeer = 1;                  // SSL_VERIFY_PEER
+inline constexpr int kVerifyMustHave = 2;              // SSL_VERIFY_FAIL_IF_NO_PEER_CERT
+inline constexpr int kCertificateRejected = 28;        // X509_V_ERR_CERT_REJECTED
+inline constexpr int kTextAscii = 0x1001;              // MBSTRING_ASC
+inline constexpr int kOwnKeyOnly = 0;                  // SSL_KEY_UPDATE_NOT_REQUESTED
 
 // Results of session_error(); any other one is an error of the library.
 inline constexpr int kWantsRead = 2;
@@ -50,7 +49,6 @@ inline constexpr int kPeerClosed = 6;
 
 // An object belongs to one thread at a time; the library's own state takes any.
 struct Library {
-  int (*init)(std::uint64_t options, const void* settings);
   unsigned long (*next_error)();
   void (*clear_errors)();
   const char* (*error_reason)(unsigned long error);
