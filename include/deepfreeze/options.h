@@ -4,11 +4,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "deepfreeze/result.h"
 
 namespace deepfreeze {
 
@@ -59,15 +62,33 @@ struct ParentPoint {
   bool operator==(const ParentPoint&) const = default;
 };
 
+// Keys for a tier in an object store.
+struct ObjectKeys {
+  std::string access_key;
+  std::string secret_key;
+  std::string session_token = {};  // may be empty
+  // New ones are asked for some minutes before; absent: once the store refuses them.
+  std::optional<std::chrono::system_clock::time_point> expires = {};
+};
+// Called by one thread at a time, any; may block. An error counts as one of the store.
+using KeySource = std::function<Result<ObjectKeys>()>;
+
 // A farther place of the run, such as a shared file system. Checkpoints are committed in the run's
 // own directory first and copied behind training, newest first, every block checked on the way. A
 // tier holds the same run: it can be opened by its own path, on any machine that sees it.
 struct Tier {
-  std::string path;                         // a directory; open() makes it if there is none
+  std::string path;  // a directory; open() makes it if there is none. Or "s3://bucket/prefix"
   std::optional<std::uint64_t> every = {};  // only steps that are multiples of it; absent: all
   Keep keep = {};                           // the tier's own rules
   std::uint64_t bytes_per_second = 0;       // at most so many; 0: no limit
-  bool operator==(const Tier&) const = default;
+  // Of a store: asked instead of the places that AWS's own tools look at. An agent does not have
+  // it, and looks at those.
+  KeySource keys = {};
+  // Leaves `keys` out: functions can't be compared.
+  bool operator==(const Tier& other) const {
+    return path == other.path && every == other.every && keep == other.keep &&
+           bytes_per_second == other.bytes_per_second;
+  }
 };
 
 // A process of this machine that outlives the program: a save that is captured is then finished

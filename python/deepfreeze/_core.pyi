@@ -158,9 +158,18 @@ class Engine:
         commit_wait_max_seconds: float = 600.0,
         audit_saves: int = 100,
         read_only: bool = False,
-        # path, every, rules of keep (last, every, best), bytes per second
+        # path, every, rules of keep (last, every, best), bytes per second; for a store: a callable
+        # that returns access key, secret key, session token, and their end since 1970
         tiers: Sequence[
-            tuple[str, int | None, int | None, int | None, tuple[str, str, int] | None, int]
+            tuple[
+                str,
+                int | None,
+                int | None,
+                int | None,
+                tuple[str, str, int] | None,
+                int,
+                Callable[[], tuple[str, str, str, float | None]] | None,
+            ]
         ] = (),
         bytes_max: int | None = None,
         drain_wait_max_seconds: float = 600.0,

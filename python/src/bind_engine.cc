@@ -16,6 +16,7 @@
 #include "deepfreeze/checkpointer.h"
 #include "divergence.h"
 #include "errors.h"
+#include "python_keys.h"
 #include "python_ranks.h"
 
 namespace nb = nanobind;
@@ -127,13 +128,15 @@ Status status_of(const std::string& code, const std::string& message) {
   return std::unexpected(Error(ErrorCode::kInternal, message));
 }
 
-// Path, every, the rules of keep (last, every, best), bytes per second.
-using TierForm = std::tuple<std::string, std::optional<std::uint64_t>, std::optional<std::size_t>,
-                            std::optional<std::uint64_t>, std::optional<BestForm>, std::uint64_t>;
+// Path, every, the rules of keep (last, every, best), bytes per second, source of keys.
+using TierForm =
+    std::tuple<std::string, std::optional<std::uint64_t>, std::optional<std::size_t>,
+               std::optional<std::uint64_t>, std::optional<BestForm>, std::uint64_t, nb::object>;
 
 Tier tier_of(const TierForm& form) {
-  const auto& [path, every, keep_last, keep_every, keep_best, rate] = form;
-  Tier tier{.path = path, .every = every, .keep = {}, .bytes_per_second = rate};
+  const auto& [path, every, keep_last, keep_every, keep_best, rate, keys] = form;
+  Tier tier{
+      .path = path, .every = every, .keep = {}, .bytes_per_second = rate, .keys = make_keys(keys)};
   tier.keep.last = keep_last;
   tier.keep.every = keep_every;
   if (keep_best) tier.keep.best = best_of_form(*keep_best);

@@ -14,6 +14,7 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "ipc/private_directory.h"
+#include "object/open_object.h"
 #include "storage/posix_vfs.h"
 #include "tiering/merged_run.h"
 
@@ -38,6 +39,15 @@ Status check_options(const Options& options) {
                 "open it to write, or open a farther tier by its own path");
   }
   return check_bytes_max(options);
+}
+
+// Saves need renames and syncs.
+Status check_root(const std::string& root, bool read_only) {
+  if (read_only || !is_object_url(root)) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("open {} to save in it: a run is saved in a directory first. Name one, "
+                          "and the store among the tiers; to restore only, open it with read_only",
+                          root));
 }
 
 template <class T>
@@ -66,7 +76,7 @@ Result<std::unique_ptr<Vfs>> open_to_write(const std::filesystem::path& root) {
 }
 
 Result<std::unique_ptr<Vfs>> open_directory(const std::filesystem::path& root, bool read_only) {
-  if (read_only) return open_posix_vfs(root);
+  if (read_only) return open_vfs(root.string());
   auto vfs = open_to_write(root);
   if (vfs) return vfs;
   const Error cause = vfs.error().within(fmt::format("open {} to save in it", root.string()));
@@ -81,7 +91,7 @@ Result<std::unique_ptr<Vfs>> open_directory(const std::filesystem::path& root, b
 std::filesystem::path first_with_run(const std::filesystem::path& root,
                                      std::span<const FarTier> tiers, bool read_only) {
   const auto has_run = [](const std::filesystem::path& path) {
-    const auto vfs = open_posix_vfs(path);
+    const auto vfs = open_vfs(path.string());
     return vfs && read_run(**vfs);
   };
   if (!read_only || has_run(root)) return root;
@@ -157,10 +167,10 @@ Result<Checkpointer::Impl::Place> Checkpointer::Impl::open_place(const std::file
   Place place;
   DF_TRY(place.write_engine,
          WriteEngine::open({.mode = io_mode, .writes_in_flight = options.write_threads}));
-  DF_TRY(place.root, absolute_path(path));
+  DF_TRY(place.root, absolute_place(path.string()));
+  DF_TRY_VOID(check_root(place.root.string(), options.read_only));
   if (options.parent) {
-    DF_TRY(const std::filesystem::path parent, absolute_path(options.parent->run));
-    options.parent->run = parent.string();
+    DF_TRY(options.parent->run, absolute_place(options.parent->run));
   }
   DF_TRY(place.tiers, open_tiers(place.root, options.tiers, options.read_only));
   DF_TRY(place.vfs, open_directory(first_with_run(place.root, place.tiers, options.read_only),

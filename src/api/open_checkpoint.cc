@@ -11,7 +11,7 @@
 #include "manifest/ranking.h"
 #include "manifest/retention.h"
 #include "manifest/sealed_parts.h"
-#include "storage/posix_vfs.h"
+#include "object/open_object.h"
 
 namespace deepfreeze {
 namespace {
@@ -27,6 +27,10 @@ struct Located {
   }
 };
 
+std::string run_of(const std::string& attempt_path) {
+  return attempt_path.substr(0, attempt_path.rfind('/'));
+}
+
 // It was listed, so it was there.
 Error as_gone(Error error) {
   if (error.code() != ErrorCode::kNotFound) return error;
@@ -34,7 +38,7 @@ Error as_gone(Error error) {
 }
 
 Result<Located> locate_at(const std::string& path, const AttemptName& name) {
-  DF_TRY(auto vfs, open_posix_vfs(std::filesystem::path(path).parent_path()));
+  DF_TRY(auto vfs, open_vfs(run_of(path)));
   DF_TRY(const RunListing listing, read_run(*vfs));
   auto manifest = read_manifest(*vfs, name, listing.run.run_id);
   if (!manifest) return std::unexpected(as_gone(std::move(manifest).error()));
@@ -235,21 +239,21 @@ std::map<std::string, std::string> OpenCheckpoint::sources() const {
 }
 
 Result<std::vector<CheckpointInfo>> list_checkpoints(const std::filesystem::path& run) {
-  DF_TRY(const std::filesystem::path root, absolute_path(run));
-  DF_TRY(const auto vfs, open_posix_vfs(root));
+  DF_TRY(const std::string root, absolute_place(run.string()));
+  DF_TRY(const auto vfs, open_vfs(root));
   DF_TRY(const RunListing listing, read_run(*vfs));
   return describe_all(*vfs, listing);
 }
 
 Result<std::vector<CheckpointInfo>> list_checkpoints(const std::filesystem::path& run,
                                                      std::span<const std::string> tiers) {
-  DF_TRY(const std::filesystem::path root, absolute_path(run));
-  DF_TRY(const auto near, open_posix_vfs(root));
+  DF_TRY(const std::string root, absolute_place(run.string()));
+  DF_TRY(const auto near, open_vfs(root));
   std::vector<std::unique_ptr<Vfs>> opened;
   std::vector<Vfs*> far;
   for (const std::string& tier : tiers) {
-    DF_TRY(const std::filesystem::path path, absolute_path(tier));
-    DF_TRY(auto vfs, open_posix_vfs(path));
+    DF_TRY(const std::string place, absolute_place(tier));
+    DF_TRY(auto vfs, open_vfs(place));
     far.push_back(vfs.get());
     opened.push_back(std::move(vfs));
   }
@@ -258,7 +262,8 @@ Result<std::vector<CheckpointInfo>> list_checkpoints(const std::filesystem::path
 }
 
 Result<std::optional<Keep>> recorded_keep(const std::filesystem::path& run) {
-  DF_TRY(const auto vfs, open_posix_vfs(run));
+  DF_TRY(const std::string root, absolute_place(run.string()));
+  DF_TRY(const auto vfs, open_vfs(root));
   DF_TRY(const RunListing listing, read_run(*vfs));
   return recorded_keep(listing);
 }
@@ -314,7 +319,7 @@ Result<OpenCheckpoint> open_on_nodes(const CheckpointInfo& info, const std::stri
     tiers.insert(tiers.begin() + 1, std::move(others));
   } else {
     // Without a manifest this node can't tell a missing file from a deleted checkpoint: others can.
-    DF_TRY(auto own, open_posix_vfs(near));
+    DF_TRY(auto own, open_vfs(near));
     tiers.insert(tiers.begin(), std::move(own));
     tiers.insert(tiers.begin(), std::move(others));
   }
@@ -340,7 +345,7 @@ Status delete_checkpoint(const CheckpointInfo& info) {
   paths.insert(paths.end(), info.copies.begin(), info.copies.end());
   // The nearest first: from there a flush would bring it back to the others.
   for (const std::string& path : paths) {
-    DF_TRY(const auto vfs, open_posix_vfs(std::filesystem::path(path).parent_path()));
+    DF_TRY(const auto vfs, open_vfs(run_of(path)));
     DF_TRY_VOID(delete_checkpoint(*vfs, {info.step, info.attempt_id}));
   }
   return {};

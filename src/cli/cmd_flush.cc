@@ -14,8 +14,7 @@
 #include "cli/progress.h"
 #include "cli/run_ref.h"
 #include "manifest/history.h"
-#include "storage/posix_vfs.h"
-#include "storage/vfs_tier_store.h"
+#include "object/open_object.h"
 #include "tiering/flush.h"
 #include "tiering/flush_plan.h"
 #include "tiering/history_copy.h"
@@ -39,13 +38,6 @@ struct Transfer {
   std::uint64_t bytes = 0;
   double seconds = 0;
 };
-
-Result<std::unique_ptr<VfsTierStore>> open_store(const std::string& path) {
-  DF_TRY_VOID(make_durable_directories(path));
-  DF_TRY(auto vfs, open_posix_vfs(path));
-  DF_TRY_VOID(vfs->check_writable());
-  return std::make_unique<VfsTierStore>(std::move(vfs));
-}
 
 Result<Transfer> copy_all(Vfs& from, const std::vector<Manifest>& wanted, TierStore& to,
                           const FlushArguments& arguments, Vfs* near, const Console& console) {
@@ -94,7 +86,7 @@ void print_transfer(const Transfer& transfer, const char* verb, const FlushArgum
 
 Result<ExitCode> run_flush(const FlushArguments& arguments, Console& console) {
   DF_TRY(const OpenedRun run, open_whole_run(arguments.from));
-  DF_TRY(const auto store, open_store(arguments.to));
+  DF_TRY(const auto store, open_store(arguments.to, false));
   DF_TRY(RunListing there, copy_history(run.listing, *run.vfs, *store));
   std::vector<TierSeen> tiers = {{{}, {}, std::make_shared<RunListing>(run.listing)},
                                  {{}, {}, std::make_shared<RunListing>(std::move(there))}};
@@ -109,7 +101,7 @@ Result<ExitCode> run_fetch(const FlushArguments& arguments, Console& console) {
   DF_TRY(const RunRef ref, parse_run_ref(arguments.from));
   DF_TRY(const OpenedRun tier, open_run(ref.path));
   DF_TRY(const Manifest wanted, choose(tier, ref));
-  DF_TRY(const auto store, open_store(arguments.to));
+  DF_TRY(const auto store, open_store(arguments.to, false));
   DF_TRY_VOID(adopt_history(store->view(), *tier.vfs));
   DF_TRY(const Transfer transfer,
          copy_all(*tier.vfs, {wanted}, *store, arguments, nullptr, console));

@@ -7,7 +7,7 @@
 
 #include "inspect/doctor_words.h"
 #include "manifest/history.h"
-#include "storage/posix_vfs.h"
+#include "object/open_object.h"
 #include "tiering/flush_plan.h"
 #include "tiering/history_copy.h"
 #include "tiering/merged_run.h"
@@ -153,7 +153,7 @@ void look_inside_tier(OpenedRun tier, const std::vector<RunListing>& nearer,
 }  // namespace
 
 TierPlace open_tier_place(const std::string& path) {
-  TierPlace place{.path = path, .vfs = open_posix_vfs(path)};
+  TierPlace place{.path = path, .vfs = open_vfs(path)};
   std::error_code failed;
   const std::filesystem::space_info space = std::filesystem::space(path, failed);
   if (!failed) place.free_bytes = space.available;

@@ -29,14 +29,19 @@ Status unless_gone(Status status) {
 // Step 1 for a committed attempt. Returns the file that is to go last; "" if there is none.
 Result<std::string_view> mark_deleted(Vfs& vfs, const AttemptName& name,
                                       const std::vector<DirEntry>& entries) {
-  if (has_name(entries, kDeletedManifestFile)) return kDeletedManifestFile;
+  const std::string directory = attempt_dir_name(name);
+  if (has_name(entries, kDeletedManifestFile)) {
+    if (!has_name(entries, kManifestFile)) return kDeletedManifestFile;
+    // A store without renames puts the one before it deletes the other.
+    DF_TRY_VOID(unless_gone(vfs.remove_file(join_name(directory, kManifestFile))));
+    return kDeletedManifestFile;
+  }
   if (!has_name(entries, kManifestFile)) return "";
   const auto manifest = read_manifest(vfs, name, "");
   if (manifest && manifest->outcome == Outcome::kAborted) return kManifestFile;
   if (!manifest && manifest.error().code() != ErrorCode::kNotFound) {
     return std::unexpected(manifest.error());
   }
-  const std::string directory = attempt_dir_name(name);
   DF_TRY_VOID(unless_gone(vfs.rename_no_replace(join_name(directory, kManifestFile),
                                                 join_name(directory, kDeletedManifestFile))));
   DF_FAIL_POINT("remove.manifest_removed");

@@ -63,6 +63,19 @@ TEST_F(RemoveAttempt, StoppedAnywhereItIsNeverCommittedAndCanBeFinished) {
   }
 }
 
+// As a collector of an object store leaves it that dies in the middle of step 1.
+TEST_F(RemoveAttempt, AManifestBesideItsDeletedNameGoesFirst) {
+  disk_.plant(path(kDeletedManifestFile), disk_.contents(path(kManifestFile)).value());
+  EXPECT_EQ(read_run(disk_)->half_deleted.size(), 1U);
+  ASSERT_TRUE(fail_points::arm("remove.manifest_synced=error"));
+  EXPECT_FALSE(remove_attempt(disk_, kName));
+  fail_points::disarm();
+  EXPECT_FALSE(disk_.contents(path(kManifestFile)));
+  EXPECT_TRUE(disk_.contents(path(sealed_file_name({}))));
+  ASSERT_TRUE(remove_attempt(disk_, kName));
+  EXPECT_TRUE(gone());
+}
+
 TEST_F(RemoveAttempt, WhatCanNotGoKeepsNothingElse) {
   ASSERT_TRUE(disk_.make_dir(path("foreign")));
   disk_.plant(path("foreign/file"), "mine");

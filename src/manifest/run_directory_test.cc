@@ -352,6 +352,47 @@ TEST_F(RunDirectory, IsListedAnewWhileWhatWasListedIsGoneButNotForEver) {
   EXPECT_EQ(lists, 1);
 }
 
+// A store that is far away: each pass asks it once for all names.
+class FarVfs final : public PassingVfs {
+ public:
+  explicit FarVfs(SimDisk& disk) : PassingVfs(disk), disk_(disk) {}
+  Result<std::unique_ptr<Vfs>> look() override {
+    ++looks;
+    return std::make_unique<PassingVfs>(disk_);
+  }
+  Result<std::vector<DirEntry>> list(std::string_view name) override {
+    ++lists;
+    return PassingVfs::list(name);
+  }
+  int looks = 0;
+  int lists = 0;
+
+ private:
+  SimDisk& disk_;
+};
+
+TEST_F(RunDirectory, LooksOnceAtAStoreThatIsFarAway) {
+  make_run();
+  FarVfs far(disk_);
+  const auto listing = read_run(far);
+  ASSERT_TRUE(listing);
+  EXPECT_EQ(listing->attempts.size(), 2U);
+  EXPECT_EQ(listing->claims.size(), 1U);
+  EXPECT_EQ(far.looks, 1);
+  EXPECT_EQ(far.lists, 0);
+}
+
+TEST_F(RunDirectory, LooksAgainIfACheckpointWasDeletedMeanwhile) {
+  make_run();
+  ASSERT_TRUE(disk_.rename_no_replace(manifest_path(kFirst),
+                                      attempt_dir_name(kFirst) + "/manifest.deleted.json"));
+  FarVfs far(disk_);
+  const auto listing = read_run(far);
+  ASSERT_TRUE(listing);
+  EXPECT_EQ(listing->half_deleted.size(), 1U);
+  EXPECT_EQ(far.looks, 2);
+}
+
 TEST_F(RunDirectory, RefusesARunThatANewerVersionHasWrittenTo) {
   make_run();
   const std::string manifest = *disk_.contents(manifest_path(kFirst));

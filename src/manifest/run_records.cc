@@ -106,7 +106,9 @@ Result<std::optional<NodeMarker>> read_node_marker(Vfs& vfs, const RootNames& na
   return find_node_marker(vfs);
 }
 
-Result<Pass> read_once(Vfs& vfs) {
+Result<Pass> read_once(Vfs& whole) {
+  DF_TRY(const auto look, whole.look());
+  Vfs& vfs = look ? *look : whole;
   DF_TRY(const RootNames names, list_root(vfs));
   Pass pass;
   for (const AttemptName& name : names.attempts) DF_TRY_VOID(add_attempt(vfs, name, pass));

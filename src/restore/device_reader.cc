@@ -9,7 +9,7 @@
 #include "base/mapped_memory.h"
 #include "base/try.h"
 #include "format/layout.h"
-#include "storage/posix_vfs.h"
+#include "object/open_object.h"
 
 namespace deepfreeze {
 
@@ -111,7 +111,7 @@ void DeviceReader::note_cached(const std::string& path) {
 }
 
 Result<std::unique_ptr<DeviceReader>> open_device(const std::string& path, RateLimit& limit) {
-  DF_TRY(auto below, open_posix_vfs(path));
+  DF_TRY(auto below, open_vfs(path));
   return std::make_unique<DeviceReader>(std::move(below), limit);
 }
 

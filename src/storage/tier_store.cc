@@ -12,7 +12,7 @@ Status put_text(TierStore& store, std::string_view name, std::string_view text, 
   if (!text.empty()) {
     DF_TRY(const MappedMemory pages, MappedMemory::allocate(text.size()));
     std::memcpy(pages.bytes().data(), text.data(), text.size());
-    DF_TRY_VOID(upload->append(pages.bytes().first(text.size())));
+    DF_TRY_VOID(upload->append(pages.bytes().first(text.size()), std::nullopt));
   }
   return upload->finish();
 }

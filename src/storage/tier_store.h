@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,7 +32,10 @@ class Upload {
 
   // The next bytes, in order, from memory at a page boundary. All pieces but the last are whole
   // pages of 4096 bytes. The memory may be used again on return.
-  [[nodiscard]] virtual Status append(std::span<const std::byte> bytes) = 0;
+  // `crc32c` is theirs, if they have been verified: a store that takes checksums compares it with
+  // the bytes that it is sent, kCorrupt.
+  [[nodiscard]] virtual Status append(std::span<const std::byte> bytes,
+                                      std::optional<std::uint32_t> crc32c) = 0;
   // Gives the file its name. Its bytes are durable on return, its name after settle(). kExists if
   // the name is taken and the upload was begun with IfTaken::kRefuse.
   [[nodiscard]] virtual Status finish() = 0;

@@ -80,6 +80,10 @@ class Vfs {
   // Makes the names inside a directory durable; "" is the root itself.
   [[nodiscard]] virtual Status sync_dir(std::string_view name) = 0;
   [[nodiscard]] virtual Result<std::vector<DirEntry>> list(std::string_view name) = 0;
+  // The names below the root as they are at this moment, for a reader of many small files: of a
+  // store that is far away one look costs a request for a thousand names, list() one for each
+  // directory. Null if list() and open_read() cost no more. It may not outlive this Vfs.
+  [[nodiscard]] virtual Result<std::unique_ptr<Vfs>> look() { return std::unique_ptr<Vfs>(); }
   // The full path, for messages.
   [[nodiscard]] virtual std::string path_of(std::string_view name) const = 0;
 

@@ -46,7 +46,7 @@ class VfsUpload final : public Upload {
     if (!is_placed_) std::ignore = vfs_.remove_file(names_.temporary);
   }
 
-  Status append(std::span<const std::byte> bytes) override;
+  Status append(std::span<const std::byte> bytes, std::optional<std::uint32_t> crc32c) override;
   Status finish() override;
 
  private:
@@ -61,7 +61,8 @@ class VfsUpload final : public Upload {
   bool is_placed_ = false;
 };
 
-Status VfsUpload::append(std::span<const std::byte> bytes) {
+Status VfsUpload::append(std::span<const std::byte> bytes,
+                         std::optional<std::uint32_t> /*crc32c*/) {
   if (written_ % kPage != 0 || bytes.size() > bytes_ - written_) {
     return fail(ErrorCode::kInternal, fmt::format("write {}: {} bytes after {} of {}", names_.final,
                                                   bytes.size(), written_, bytes_));

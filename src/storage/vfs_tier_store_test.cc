@@ -50,8 +50,8 @@ class VfsTierStoreTest : public testing::Test {
 TEST_F(VfsTierStoreTest, PiecesBecomeAFile) {
   auto upload = store_.begin("folder/file", kStorePage + 3, IfTaken::kRefuse);
   ASSERT_TRUE(upload);
-  ASSERT_TRUE((*upload)->append(bytes(kStorePage)));
-  ASSERT_TRUE((*upload)->append(bytes(3)));
+  ASSERT_TRUE((*upload)->append(bytes(kStorePage), {}));
+  ASSERT_TRUE((*upload)->append(bytes(3), {}));
   EXPECT_FALSE(disk_.contents("folder/file"));
   ASSERT_TRUE((*upload)->finish());
   EXPECT_EQ(disk_.contents("folder/file"), std::string(kStorePage + 3, '\0'));
@@ -59,20 +59,20 @@ TEST_F(VfsTierStoreTest, PiecesBecomeAFile) {
 
 TEST_F(VfsTierStoreTest, NothingFollowsAnOddPiece) {
   const auto upload = store_.begin("file", 2 * kStorePage, IfTaken::kRefuse);
-  ASSERT_TRUE((*upload)->append(bytes(3)));
-  EXPECT_EQ((*upload)->append(bytes(kStorePage)).error().code(), ErrorCode::kInternal);
+  ASSERT_TRUE((*upload)->append(bytes(3), {}));
+  EXPECT_EQ((*upload)->append(bytes(kStorePage), {}).error().code(), ErrorCode::kInternal);
 }
 
 TEST_F(VfsTierStoreTest, MoreThanWasToldIsRefused) {
   const auto upload = store_.begin("file", kStorePage, IfTaken::kRefuse);
-  EXPECT_EQ((*upload)->append(bytes(2 * kStorePage)).error().code(), ErrorCode::kInternal);
-  EXPECT_TRUE((*upload)->append(bytes(kStorePage)));
-  EXPECT_EQ((*upload)->append(bytes(1)).error().code(), ErrorCode::kInternal);
+  EXPECT_EQ((*upload)->append(bytes(2 * kStorePage), {}).error().code(), ErrorCode::kInternal);
+  EXPECT_TRUE((*upload)->append(bytes(kStorePage), {}));
+  EXPECT_EQ((*upload)->append(bytes(1), {}).error().code(), ErrorCode::kInternal);
 }
 
 TEST_F(VfsTierStoreTest, LessThanWasToldGetsNoName) {
   const auto upload = store_.begin("file", 2 * kStorePage, IfTaken::kRefuse);
-  ASSERT_TRUE((*upload)->append(bytes(kStorePage)));
+  ASSERT_TRUE((*upload)->append(bytes(kStorePage), {}));
   EXPECT_EQ((*upload)->finish().error().code(), ErrorCode::kInternal);
   EXPECT_FALSE(disk_.contents("file"));
 }

@@ -24,6 +24,7 @@ namespace {
 struct Slab {
   std::size_t buffer = 0;
   std::span<const std::byte> bytes;
+  std::uint32_t crc = 0;  // of them, from the header
 };
 
 class FileCopy {
@@ -43,6 +44,7 @@ class FileCopy {
   [[nodiscard]] Status read_slabs();
   [[nodiscard]] Status read_slab(std::uint64_t begin, std::span<std::byte> buffer);
   [[nodiscard]] Status check_blocks(std::uint64_t begin, std::span<const std::byte> slab) const;
+  [[nodiscard]] std::uint32_t crc_of(std::uint64_t begin, std::uint64_t bytes) const;
   [[nodiscard]] Status send(Upload& upload);
   [[nodiscard]] Status send_slabs(Upload& upload);
   [[nodiscard]] Status may_go_on() const;
@@ -55,6 +57,7 @@ class FileCopy {
   const std::string path_;
   std::unique_ptr<File> file_;
   MappedMemory header_pages_;
+  std::uint32_t header_pages_crc_ = 0;  // taken before they were verified
   ShardHeader header_;
   std::vector<MappedMemory> buffers_;
   BoundedQueue<std::size_t> empty_{kCopySlabs};
@@ -88,6 +91,7 @@ Status FileCopy::read_header() {
   DF_TRY_VOID(may_go_on());
   DF_TRY(count, file_->read_at(0, header_pages_.bytes()));
   if (count != size) return corrupt("it ends inside its header");
+  header_pages_crc_ = crc32c(header_pages_.bytes());
   std::uint32_t crc = 0;
   DF_TRY(header_, decode_header(header_pages_.bytes(), request_.file.bytes, crc));
   return check_header(header_, crc);
@@ -127,7 +131,7 @@ Status FileCopy::read_slabs() {
     DF_TRY_VOID(read_slab(begin, memory.first(round_up(bytes, kPageBytes))));
     const std::span<const std::byte> slab = memory.first(bytes);
     DF_TRY_VOID(check_blocks(begin, slab));
-    if (!full_.push({*buffer, slab})) return {};
+    if (!full_.push({*buffer, slab, crc_of(begin, slab.size())})) return {};
   }
   return {};
 }
@@ -152,9 +156,19 @@ Status FileCopy::check_blocks(std::uint64_t begin, std::span<const std::byte> sl
   return {};
 }
 
+// The checksums of the capture, of the blocks that these bytes are.
+std::uint32_t FileCopy::crc_of(std::uint64_t begin, std::uint64_t bytes) const {
+  std::uint32_t crc = 0;
+  for (std::uint64_t at = 0; at < bytes; at += kBlockBytes) {
+    crc = crc32c_combine(crc, header_.block_crcs[(begin + at) / kBlockBytes],
+                         std::min(kBlockBytes, bytes - at));
+  }
+  return crc;
+}
+
 Status FileCopy::send_slabs(Upload& upload) {
   while (const auto slab = full_.pop()) {
-    DF_TRY_VOID(upload.append(slab->bytes));
+    DF_TRY_VOID(upload.append(slab->bytes, slab->crc));
     if (settings_.on_bytes) settings_.on_bytes(slab->bytes.size());
     empty_.push(slab->buffer);
   }
@@ -184,7 +198,7 @@ Status FileCopy::run() {
   DF_TRY_VOID(read_header());
   DF_TRY_VOID(make_buffers());
   DF_TRY(const auto upload, request_.to.begin(path_, request_.file.bytes, request_.if_taken));
-  DF_TRY_VOID(upload->append(header_pages_.bytes()));
+  DF_TRY_VOID(upload->append(header_pages_.bytes(), header_pages_crc_));
   if (settings_.on_bytes) settings_.on_bytes(header_pages_.bytes().size());
   DF_TRY_VOID(send(*upload));
   return upload->finish();

@@ -6,6 +6,8 @@
 #include <cerrno>
 
 #include "base/fail_point.h"
+#include "base/try.h"
+#include "codec/crc32c.h"
 #include "manifest/commit.h"
 #include "manifest/sealed_parts.h"
 #include "support/passing_vfs.h"
@@ -49,6 +51,46 @@ TEST_F(FlushTest, NothingIsSentTwice) {
   // The manifest alone is offered again, and refused.
   EXPECT_LT(far_.bytes_written() - before, kTestDataBytes);
   EXPECT_EQ(near_.list_all(), far_.list_all());
+}
+
+// A store compares each piece with the checksum that comes with it.
+class ComparingStore final : public TierStore {
+ public:
+  explicit ComparingStore(TierStore& below) : below_(below) {}
+  Result<std::unique_ptr<Upload>> begin(std::string_view name, std::uint64_t bytes,
+                                        IfTaken if_taken) override {
+    DF_TRY(auto upload, below_.begin(name, bytes, if_taken));
+    return std::make_unique<Comparing>(*this, std::move(upload));
+  }
+  Status settle(std::string_view directory) override { return below_.settle(directory); }
+  [[nodiscard]] Vfs& view() override { return below_.view(); }
+  std::size_t compared = 0;
+
+ private:
+  class Comparing final : public Upload {
+   public:
+    Comparing(ComparingStore& store, std::unique_ptr<Upload> below)
+        : store_(store), below_(std::move(below)) {}
+    Status append(std::span<const std::byte> bytes, std::optional<std::uint32_t> crc) override {
+      if (crc) ++store_.compared;
+      EXPECT_EQ(crc.value_or(crc32c(bytes)), crc32c(bytes));
+      return below_->append(bytes, crc);
+    }
+    Status finish() override { return below_->finish(); }
+
+   private:
+    ComparingStore& store_;
+    const std::unique_ptr<Upload> below_;
+  };
+
+  TierStore& below_;
+};
+
+TEST_F(FlushTest, EachPieceOfADataFileComesWithItsChecksum) {
+  const Manifest saved = run_.save(1, 2);
+  ComparingStore store(store_);
+  ASSERT_EQ(text_of(flush_to(near_, saved, store)), "");
+  EXPECT_GE(store.compared, 4U);  // a header and a slab of each file
 }
 
 // Every bit of header and data, a bit at a time in steps that are prime to all sizes.

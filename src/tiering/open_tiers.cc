@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "base/try.h"
-#include "storage/posix_vfs.h"
-#include "storage/vfs_tier_store.h"
+#include "object/object_place.h"
+#include "object/open_object.h"
 
 namespace deepfreeze {
 namespace {
@@ -56,35 +56,59 @@ void note_same_device(const fs::path& root, const fs::path& tier) {
                        tier.string(), root.string()));
 }
 
-Result<std::unique_ptr<Vfs>> open_far(const fs::path& path, bool read_only) {
-  if (!read_only) DF_TRY_VOID(make_durable_directories(path));
-  DF_TRY(auto vfs, open_posix_vfs(path));
-  if (!read_only) DF_TRY_VOID(vfs->check_writable());
-  return vfs;
+// Neither links nor ".." are in the name of a store.
+Status check_new_store(const std::string& url, std::span<const std::string> others) {
+  for (const std::string& other : others) {
+    if (!(url + "/").starts_with(other + "/") && !(other + "/").starts_with(url + "/")) continue;
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("tier {}: it is the same place as {}, or one lies in the other. Each "
+                            "tier needs a prefix of its own",
+                            url, other));
+  }
+  return {};
+}
+
+Status check_rules(const Tier& tier) {
+  if (tier.every != 0U && !has_no_rule(tier.keep)) return {};
+  return fail(ErrorCode::kInvalidArgument,
+              fmt::format("tier {}: 0 checkpoints or steps is no rule", tier.path));
+}
+
+// Their places, before any is made or asked.
+Result<std::vector<std::string>> check_places(const fs::path& root, std::span<const Tier> wanted) {
+  std::vector<fs::path> paths = {root};
+  std::vector<std::string> urls;
+  std::vector<std::string> places;
+  for (const Tier& tier : wanted) {
+    DF_TRY_VOID(check_rules(tier));
+    DF_TRY(std::string place, absolute_place(tier.path));
+    if (is_object_url(place)) {
+      DF_TRY_VOID(check_new_store(place, urls));
+      urls.push_back(place);
+    } else {
+      DF_TRY_VOID(check_apart(place, paths));
+      paths.emplace_back(place);
+    }
+    places.push_back(std::move(place));
+  }
+  return places;
 }
 
 }  // namespace
 
 Result<std::vector<FarTier>> open_tiers(const fs::path& root, std::span<const Tier> wanted,
                                         bool read_only) {
-  std::vector<fs::path> paths = {root};
+  DF_TRY(const std::vector<std::string> places, check_places(root, wanted));
   std::vector<FarTier> opened;
-  for (const Tier& tier : wanted) {
-    if (tier.every == 0U || has_no_rule(tier.keep)) {
-      return fail(ErrorCode::kInvalidArgument,
-                  fmt::format("tier {}: 0 checkpoints or steps is no rule", tier.path));
-    }
-    DF_TRY(const fs::path path, absolute_path(tier.path));
-    DF_TRY_VOID(check_apart(path, paths));
-    auto vfs = open_far(path, read_only);
-    if (!vfs) return std::unexpected(vfs.error().within("open tier " + path.string()));
-    opened.push_back({.place = path.string(),
-                      .store = std::make_unique<VfsTierStore>(*std::move(vfs)),
-                      .every = tier.every,
-                      .keep = tier.keep,
-                      .bytes_per_second = tier.bytes_per_second});
-    if (!read_only) note_same_device(root, path);
-    paths.push_back(path);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    auto store = open_store(places[i], read_only, wanted[i].keys);
+    if (!store) return std::unexpected(store.error().within("open tier " + places[i]));
+    opened.push_back({.place = places[i],
+                      .store = *std::move(store),
+                      .every = wanted[i].every,
+                      .keep = wanted[i].keep,
+                      .bytes_per_second = wanted[i].bytes_per_second});
+    if (!read_only && !is_object_url(places[i])) note_same_device(root, places[i]);
   }
   return opened;
 }

@@ -23,7 +23,17 @@ def absolute(path: str | os.PathLike[str], what: str = "path") -> Path:
         raise TypeError(f"{what}: {text!r} is no str; os.fsdecode() makes one of it")
     if not text or "\0" in text:
         raise ValueError(f"{what}: {text!r} is no path: it is empty or has a null character")
+    if is_object_url(text):
+        raise ValueError(
+            f"{what}: {text} is in an object store, and this needs a directory. Name a store among "
+            "the tiers: tiers=[df.tier(...)]"
+        )
     return Path(text).absolute()
+
+
+def is_object_url(text: str) -> bool:
+    """Whether it names a place in an object store."""
+    return text.startswith("s3://")
 
 
 def absolute_parent(parent: Parent | None) -> tuple[str, int] | None:

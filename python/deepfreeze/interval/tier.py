@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from deepfreeze.base.arguments import absolute
+from deepfreeze.base.arguments import absolute, is_object_url
+from deepfreeze.interval.object_keys import KeysForm, asking_for_keys
 from deepfreeze.interval.policy import Keep
 from deepfreeze.interval.sizes import bytes_per_second_of
 
-# Path, every, rules of keep (last, every, best), bytes per second.
-TierForm = tuple[str, int | None, int | None, int | None, tuple[str, str, int] | None, int]
+# Path, every, rules of keep (last, every, best), bytes per second, source of keys.
+TierForm = tuple[
+    str,
+    int | None,
+    int | None,
+    int | None,
+    tuple[str, str, int] | None,
+    int,
+    Callable[[], KeysForm] | None,
+]
 
 
 @dataclass(frozen=True)
@@ -22,12 +32,14 @@ class Tier:
     keep: Keep
     bytes_per_second: int  # 0: no limit
     close_seconds: float  # how long close() waits for it
+    credentials: Callable[[], object] | None = None  # of an object store
 
     def form(self) -> TierForm:
         """The tier as the native engine takes it."""
         keep = self.keep
         rate = self.bytes_per_second
-        return (self.path, self.every, keep.last, keep.every, keep.best, rate)
+        keys = None if self.credentials is None else asking_for_keys(self.credentials)
+        return (self.path, self.every, keep.last, keep.every, keep.best, rate, keys)
 
 
 def tier(
@@ -37,20 +49,34 @@ def tier(
     keep: Keep | None = None,
     rate: str | float | None = None,
     close_seconds: float = 600.0,
+    credentials: Callable[[], object] | None = None,
 ) -> Tier:
-    """A directory to which checkpoints are copied behind training, for example on a shared disk.
+    """A place to which checkpoints are copied behind training: a directory, for example on a shared
+    disk, or an object store.
 
-    path: The directory; it is created if it does not exist. It holds the same run, and can be
-        opened by itself.
+    path: The directory, which is created if it does not exist; or "s3://bucket/prefix". It holds
+        the same run, and can be opened by itself. Endpoint, region and keys of a store come from
+        the places that AWS's own tools look at: AWS_ENDPOINT_URL_S3, AWS_REGION,
+        AWS_ACCESS_KEY_ID, profiles, a machine's role.
     every: Only steps that are multiples of it are copied; the default is each that is saved.
     keep: Which checkpoints stay there, from df.keep(); the default is all.
     rate: At most so many bytes per second: a number, or a text such as "500MB/s".
     close_seconds: How long close() waits for the copies that are still on their way; the longest of
         all tiers counts.
+    credentials: Of an object store: returns the keys to use, with access_key, secret_key,
+        session_token (or token) and expires as attributes or in a dict, for example
+        `lambda: boto3.Session().get_credentials().get_frozen_credentials()`. It is called again
+        when the keys expire, or the store refuses them; by any thread, one at a time. The default
+        is to look where AWS's own tools look. An agent does not have it.
 
-    ValueError for an `every` below 1 or a rate that is not understood.
+    ValueError for credentials of a directory, an `every` below 1 or a rate that is not understood.
     """
     if every is not None and every < 1:
         raise ValueError(f"tier {os.fspath(path)}: every={every} is no number of steps")
     rules = keep or Keep(None, None, None)
-    return Tier(os.fspath(absolute(path)), every, rules, bytes_per_second_of(rate), close_seconds)
+    place = os.fspath(path)
+    if not (isinstance(place, str) and is_object_url(place)):
+        place = os.fspath(absolute(path))
+        if credentials is not None:
+            raise ValueError(f"tier {place}: credentials are for object stores")
+    return Tier(place, every, rules, bytes_per_second_of(rate), close_seconds, credentials)
