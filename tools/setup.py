@@ -3,6 +3,7 @@
 
 1. Debian packages of tools/apt-packages.txt: installed if missing and allowed, else named.
 2. .venv from this interpreter, with the exact versions of tools/requirements-test.txt.
+3. An object store for tests/objects, tools/requirements-store.txt. They are left out without it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ TOOLS = ROOT / "tools"
 PACKAGES = TOOLS / "apt-packages.txt"
 REQUIREMENTS = TOOLS / "requirements-test.txt"
 INTEROP = TOOLS / "requirements-interop.txt"
+STORE = TOOLS / "requirements-store.txt"
 INCLUDE_FOLDERS = (Path("/usr/include"), Path("/usr/local/include"))
 CMAKE_MIN = (3, 25)
 # Not the whole version: apt may install a newer patch release below this very process.
@@ -167,13 +169,26 @@ def python_packages() -> int:
     return 0
 
 
+def object_store() -> int:
+    """The next call tries again if it can't be had now."""
+    stamp = Stamp(VENV / ".stamp-store", digest([STORE], PYTHON))
+    if stamp.is_current():
+        return 0
+    exactly = ("install", "--quiet", "--progress-bar=off", "--no-deps", "--only-binary=:all:")
+    if pip(*exactly, "--require-hashes", "-r", str(STORE)) == 0:
+        stamp.write()
+    else:
+        say("no object store (see above): the tests that need one will be left out")
+    return 0
+
+
 def main() -> int:
     if sys.version_info < (3, 11):
         return stop(
             f"Python 3.11 or newer is needed, {sys.executable} is "
             f"{sys.version.split()[0]}. Name one: make PYTHON=python3.11 setup"
         )
-    return system_packages() or python_packages()
+    return system_packages() or python_packages() or object_store()
 
 
 if __name__ == "__main__":
