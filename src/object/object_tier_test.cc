@@ -61,6 +61,20 @@ TEST_F(ObjectTierTest, FilesOfAnySizeArrive) {
   EXPECT_EQ(store_->open_uploads(), 0U);
 }
 
+TEST_F(ObjectTierTest, AfterStopNothingIsAskedButToEndAnUpload) {
+  ASSERT_TRUE(put_file("there", "text"));
+  {
+    const auto upload = tier_->begin("file", 3 * kTestPart, IfTaken::kRefuse).value();
+    ASSERT_EQ(store_->open_uploads(), 1U);
+    tier_->stop();
+    const Status appended = append(*upload, random_text(3 * kTestPart), kTestPart);
+    EXPECT_EQ(code_of(appended ? upload->finish() : appended), ErrorCode::kCancelled);
+  }
+  EXPECT_EQ(store_->open_uploads(), 0U);
+  EXPECT_EQ(code_of(put_file("small", "text")), ErrorCode::kCancelled);
+  EXPECT_EQ(code_of(tier_->view().open_read("there", Access::kBuffered)), ErrorCode::kCancelled);
+}
+
 // In one part, and over several.
 TEST_F(ObjectTierTest, BytesThatDifferFromTheirChecksumAreNotSent) {
   for (const std::size_t size : {kTestPart, 3 * kTestPart + 5}) {

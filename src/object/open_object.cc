@@ -5,8 +5,10 @@
 
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
+#include "base/openssl.h"
 #include "base/try.h"
 #include "object/credentials.h"
 #include "object/curl_transport.h"
@@ -27,17 +29,24 @@ struct ObjectAccess {
 class SharedAccess {
  public:
   Result<std::shared_ptr<const ObjectAccess>> get(const std::string& ca_bundle) {
-    const std::lock_guard lock(mutex_);
-    std::weak_ptr<const ObjectAccess>& shared = known_[{::getpid(), ca_bundle}];
-    if (auto known = shared.lock()) return known;
+    // Its first user decides what happens at exit, and libcurl would be one. Without it there is
+    // still plain HTTP.
+    std::ignore = open_openssl("https");
+    if (auto known = find(ca_bundle)) return known;
     DF_TRY(auto transport, make_curl_transport({.ca_bundle = ca_bundle}));
     auto made = std::make_shared<const ObjectAccess>(
         ObjectAccess{.transport = transport, .credentials = find_credentials(transport)});
-    shared = made;
+    const std::lock_guard lock(mutex_);
+    known_[{::getpid(), ca_bundle}] = made;  // if two threads are first, each has its own
     return made;
   }
 
  private:
+  std::shared_ptr<const ObjectAccess> find(const std::string& ca_bundle) {
+    const std::lock_guard lock(mutex_);
+    return known_[{::getpid(), ca_bundle}].lock();
+  }
+
   std::mutex mutex_;
   std::map<std::pair<pid_t, std::string>, std::weak_ptr<const ObjectAccess>>
       known_;  // guarded by mutex_

@@ -63,6 +63,8 @@ S3Client::S3Client(Settings settings)
 
 S3Client::~S3Client() = default;
 
+void S3Client::stop() { exchange_->stop(); }
+
 S3Client::Time S3Client::real_time() {
   return {.now = [] { return std::chrono::system_clock::now(); },
           .sleep = [](std::chrono::milliseconds pause) { std::this_thread::sleep_for(pause); }};

@@ -7,7 +7,6 @@
 // s3://bucket/key, status, code and the store's request id.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -74,13 +73,14 @@ class S3Client {
     std::shared_ptr<HttpTransport> transport;
     std::shared_ptr<CredentialSource> credentials;
     Time time = real_time();
-    const std::atomic<bool>* stop = nullptr;  // may end waits and requests
   };
   explicit S3Client(Settings settings);
   S3Client(const S3Client&) = delete;
   S3Client& operator=(const S3Client&) = delete;
   ~S3Client();
   [[nodiscard]] static Time real_time();
+  // Ends waits and requests: from here on each call is kCancelled, but for abort().
+  void stop();
   [[nodiscard]] const ObjectPlace& place() const;
   // The time by the store's clock, if it has complained about this machine's.
   [[nodiscard]] std::chrono::system_clock::time_point now() const;
@@ -101,7 +101,7 @@ class S3Client {
   [[nodiscard]] Status complete(std::string_view key, std::string_view upload_id,
                                 std::span<const UploadedPart> parts, const ObjectInfo& info,
                                 IfPresent if_present);
-  // One that is not there is no error. Tried even after `stop`, then once and briefly.
+  // One that is not there is no error. Tried even after stop(), then once and briefly.
   [[nodiscard]] Status abort(std::string_view key, std::string_view upload_id);
   [[nodiscard]] Result<std::vector<OpenUpload>> open_uploads(std::string_view prefix);
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kSignedBodyBytesMax = 1U << 20U;
 constexpr std::chrono::minutes kSkewMax{15};    // beyond it S3 refuses a signature
-constexpr std::chrono::milliseconds kNap{100};  // between two looks at `stop`
+constexpr std::chrono::milliseconds kNap{100};  // between two looks at stopped_
 constexpr std::chrono::milliseconds kCleanupSilenceMax{5'000};
 
 std::chrono::milliseconds random_pause(int tries) {
@@ -86,10 +86,6 @@ std::string S3Exchange::name_of(const S3Request& request) const {
                      request.key);
 }
 
-bool S3Exchange::is_stopped() const {
-  return settings_.stop != nullptr && settings_.stop->load(std::memory_order_relaxed);
-}
-
 Result<HttpResponse> S3Exchange::send(const S3Request& request, Tries& tries) {
   const bool ends_soon = request.is_cleanup && is_stopped();
   if (is_stopped() && !ends_soon) {
@@ -109,7 +105,7 @@ Result<HttpResponse> S3Exchange::send(const S3Request& request, Tries& tries) {
                    .body = request.body,
                    .into = request.into,
                    .silence_max = ends_soon ? kCleanupSilenceMax : request.silence_max,
-                   .stop = ends_soon ? nullptr : settings_.stop};
+                   .stop = ends_soon ? nullptr : &stopped_};
   const SigningScope scope{.region = place.region,
                            .signs_body = request.body.size() <= kSignedBodyBytesMax};
   tries.signed_at = now();

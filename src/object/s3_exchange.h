@@ -1,6 +1,7 @@
 // One request of S3 with its tries: signed, sent, and sent again as its answer allows. Any thread.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <mutex>
@@ -25,7 +26,7 @@ struct S3Request {
   std::span<const std::byte> body = {};
   std::span<std::byte> into = {};
   bool may_fail_in_body = false;
-  bool is_cleanup = false;  // is tried once even after `stop`
+  bool is_cleanup = false;  // is tried once even after stop()
   std::chrono::milliseconds silence_max{60'000};
   // What is wrong with an answer of 2xx, which is then tried again; empty if it is good.
   std::function<std::string(const HttpResponse&)> find_fault = {};
@@ -59,6 +60,7 @@ class S3Exchange {
   // The answer of a success; a failure is an error.
   [[nodiscard]] Result<HttpResponse> ask(const S3Request& request);
 
+  void stop() { stopped_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] const ObjectPlace& place() const { return settings_.place; }
   [[nodiscard]] std::chrono::system_clock::time_point now() const;
   // "put s3://bucket/prefix/key".
@@ -77,9 +79,10 @@ class S3Exchange {
   [[nodiscard]] static bool is_skewed(const HttpResponse& response, const Tries& tries);
   [[nodiscard]] bool change_clock(const HttpResponse& response, Tries& tries);
   [[nodiscard]] bool change_region(const std::string& region, Tries& tries);
-  [[nodiscard]] bool is_stopped() const;
+  [[nodiscard]] bool is_stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
   const S3Client::Settings settings_;
+  std::atomic<bool> stopped_{false};  // relaxed: it only ends waits
   RetryBudget budget_;
   mutable std::mutex mutex_;
   ObjectPlace signed_place_;  // guarded by mutex_: the region may be another one than the settings'

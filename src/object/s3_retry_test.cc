@@ -116,13 +116,14 @@ TEST_F(S3RetryTest, AnOutageDoesNotMultiplyTheLoad) {
 }
 
 TEST_F(S3RetryTest, StopEndsARequestAndThePauseBeforeTheNext) {
-  std::atomic<bool> stop{false};
-  settings_.stop = &stop;
   S3Client client(settings_);
   int requests = 0;
   store_->set_hook([&](const HttpRequest& request) -> std::optional<Result<HttpResponse>> {
-    EXPECT_EQ(request.stop, &stop);
-    stop = ++requests == 2;
+    EXPECT_TRUE(request.stop != nullptr && !*request.stop);
+    if (++requests == 2) {
+      client.stop();
+      EXPECT_TRUE(*request.stop);
+    }
     HttpResponse slow = FakeS3::error(503, "SlowDown");
     slow.fields.push_back({"retry-after", "20"});
     return slow;
@@ -135,9 +136,8 @@ TEST_F(S3RetryTest, StopEndsARequestAndThePauseBeforeTheNext) {
 }
 
 TEST_F(S3RetryTest, AnAbortIsTriedOnceAfterTheStop) {
-  std::atomic<bool> stop{true};
-  settings_.stop = &stop;
   S3Client client(settings_);
+  client.stop();
   const std::string id = store_->plant_upload("big");
   EXPECT_TRUE(client.abort("big", id));
   EXPECT_EQ(store_->open_uploads(), 0U);

@@ -48,7 +48,10 @@ Flusher::~Flusher() = default;
 
 void Flusher::stop(std::chrono::milliseconds patience) {
   stop_.store(true, std::memory_order_relaxed);
-  for (const auto& worker : workers_) worker->rate.stop();
+  for (const auto& worker : workers_) {
+    worker->rate.stop();
+    worker->tier.store->stop();
+  }
   std::unique_lock lock(mutex_);
   if (std::exchange(is_stopped_, true)) return;
   changed_.notify_all();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -13,6 +14,8 @@
 #include "object/object_tier.h"
 #include "support/code_of.h"
 #include "support/fake_s3.h"
+#include "support/passing_vfs.h"
+#include "tiering/flusher.h"
 #include "tiering/tiers_fixture.h"
 
 namespace deepfreeze {
@@ -210,6 +213,35 @@ TEST_F(ObjectFlush, AFlusherOfAnOlderGenerationIsFenced) {
   EXPECT_EQ(code_of(zombie), ErrorCode::kFenced) << text_of(zombie);
   EXPECT_FALSE(is_committed(far, saved_));
   EXPECT_EQ(broken(far), "");
+}
+
+// The store never answers, until the request is given up.
+TEST_F(ObjectFlush, AFlusherThatStopsWaitsForNoStore) {
+  Far far;
+  std::atomic<bool> is_asked{false};
+  std::atomic<bool> is_over{false};
+  const auto silent = [&](const HttpRequest& request) -> std::optional<Result<HttpResponse>> {
+    is_asked = true;
+    while (!is_over && !(request.stop != nullptr && *request.stop)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return std::unexpected(Error(ErrorCode::kCancelled, "given up"));
+  };
+  std::string log;
+  set_log_sink([&](std::string_view line) { log += line; });
+  Flusher::Settings settings;
+  settings.open_near = [&]() -> Result<std::unique_ptr<Vfs>> {
+    return std::make_unique<PassingVfs>(near_);
+  };
+  settings.tiers.push_back({.place = "s3", .store = far.open()});
+  settings.generation = [] { return std::uint64_t{1}; };
+  far.store->set_hook(silent);
+  const auto flusher = Flusher::start(std::move(settings));
+  while (!is_asked) std::this_thread::yield();
+  flusher->stop(std::chrono::seconds(20));
+  EXPECT_FALSE(log.contains("left behind")) << log;
+  is_over = true;
+  set_log_sink([](std::string_view) {});
 }
 
 // Every file and record of the store, a bit at a time in steps that are prime to all sizes.
