@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -237,7 +238,12 @@ void PartsUpload::start() {
 
 void PartsUpload::send_parts() {
   while (auto part = full_.pop()) {
-    if (first_error()) send(*part);
+    try {
+      if (first_error()) send(*part);
+    } catch (const std::exception& cause) {  // memory
+      const std::lock_guard lock(mutex_);
+      if (error_) error_ = fail(ErrorCode::kNoSpace, "put " + target().key + ": " + cause.what());
+    }
     empty_.push(std::move(part->buffer));
   }
 }

@@ -5,9 +5,12 @@
 
 #include <map>
 #include <mutex>
+#include <ranges>
 #include <tuple>
 #include <utility>
+#include <vector>
 
+#include "base/log.h"
 #include "base/openssl.h"
 #include "base/try.h"
 #include "object/credentials.h"
@@ -57,6 +60,35 @@ SharedAccess& shared_access() {
   return shared;
 }
 
+// Clients of tiers that brought keys of their own: a checkpoint on such a tier is
+// opened by its path alone, and with no other keys.
+class TiersWithKeys {
+ public:
+  void note(const std::shared_ptr<S3Client>& client) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(clients_, [](const auto& known) { return known.expired(); });
+    clients_.push_back(client);
+  }
+  // The newest one; null if there is none of this process that is still in use.
+  std::shared_ptr<S3Client> find(const std::string& url) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& known : clients_ | std::views::reverse) {
+      auto client = known.lock();
+      if (client && !client->is_stopped() && client->place().url() == url) return client;
+    }
+    return nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<S3Client>> clients_;  // guarded by mutex_
+};
+
+TiersWithKeys& tiers_with_keys() {
+  static TiersWithKeys tiers;
+  return tiers;
+}
+
 Result<Credentials> credentials_of(Result<ObjectKeys> keys) {
   if (!keys) return std::unexpected(keys.error());
   return Credentials{.access_key = std::move(keys->access_key),
@@ -80,15 +112,19 @@ Result<std::shared_ptr<S3Client>> open_client(const std::string& url, const KeyS
   // The members live as long as both.
   std::shared_ptr<CredentialSource> credentials(access, access->credentials.get());
   if (keys) credentials = credentials_from([keys] { return credentials_of(keys()); });
-  return std::make_shared<S3Client>(S3Client::Settings{
+  auto client = std::make_shared<S3Client>(S3Client::Settings{
       .place = std::move(place),
       .transport = std::shared_ptr<HttpTransport>(access, access->transport.get()),
       .credentials = std::move(credentials)});
+  if (keys) tiers_with_keys().note(client);
+  return client;
 }
 
 Result<std::unique_ptr<Vfs>> open_vfs(const std::string& place) {
   if (!is_object_url(place)) return open_posix_vfs(place);
-  DF_TRY(auto client, open_client(place));
+  DF_TRY(const std::string url, absolute_place(place));
+  if (auto client = tiers_with_keys().find(url)) return make_object_view(std::move(client));
+  DF_TRY(auto client, open_client(url));
   return make_object_view(std::move(client));
 }
 
@@ -96,7 +132,13 @@ Result<std::unique_ptr<TierStore>> open_store(const std::string& place, bool rea
                                               const KeySource& keys) {
   if (!is_object_url(place)) return open_directory_store(place, read_only);
   DF_TRY(auto client, open_client(place, keys));
-  DF_TRY_VOID(probe(*client, read_only));
+  DF_TRY(const ObjectProbe found, probe(*client, read_only));
+  if (!read_only && !found.has_conditional_writes) {
+    log_note(
+        fmt::format("tier {}: the store ignores conditions of writes, so nothing but you keeps "
+                    "two trainings from claiming one run there",
+                    place));
+  }
   return make_object_tier(std::move(client));
 }
 

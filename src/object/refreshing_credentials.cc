@@ -43,8 +43,17 @@ bool RefreshingCredentials::is_pausing(TimePoint now) const {
   return error_ && now >= failed_at_ && now < failed_at_ + pause_;
 }
 
+// Otherwise others would wait for this refresh for ever.
+Result<Credentials> RefreshingCredentials::ask_safely() {
+  try {
+    return ask_();
+  } catch (const std::exception& cause) {
+    return fail(ErrorCode::kIo, fmt::format("the source of keys has thrown: {}", cause.what()));
+  }
+}
+
 Result<Credentials> RefreshingCredentials::refresh() {
-  Result<Credentials> asked = ask_();
+  Result<Credentials> asked = ask_safely();
   if (asked) {
     if (const Status checked = check_keys(*asked); !checked) {
       asked = std::unexpected(checked.error());

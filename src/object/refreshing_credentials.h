@@ -25,6 +25,7 @@ class RefreshingCredentials final : public CredentialSource {
   void accept(Credentials keys, TimePoint now);
   void note_failure(Error error, TimePoint now);
 
+  [[nodiscard]] Result<Credentials> ask_safely();
   [[nodiscard]] Result<Credentials> refresh();
 
   const Ask ask_;

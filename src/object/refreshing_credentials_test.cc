@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <latch>
+#include <stdexcept>
 #include <thread>
 
 #include "base/log.h"
@@ -47,6 +48,23 @@ class Refreshing : public testing::Test {
   std::vector<std::string> log_;
   RefreshingCredentials source_{[this] { return ask(); }, [this] { return time_at(now_); }};
 };
+
+TEST_F(Refreshing, ASourceThatThrowsHasFailed) {
+  bool throws = true;
+  const auto source = credentials_from(
+      [&]() -> Result<Credentials> {
+        if (throws) throw std::runtime_error("no memory");
+        return ask();
+      },
+      [this] { return time_at(now_); });
+  const auto keys = source->get();
+  ASSERT_FALSE(keys);
+  EXPECT_EQ(keys.error().code(), ErrorCode::kIo);
+  EXPECT_TRUE(keys.error().message().contains("no memory"));
+  throws = false;
+  now_ = seconds(60);
+  EXPECT_TRUE(source->get());
+}
 
 TEST_F(Refreshing, KeysAreKeptUntilFiveMinutesBeforeTheirEnd) {
   EXPECT_EQ(get(), "AK1");

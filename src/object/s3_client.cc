@@ -65,6 +65,8 @@ S3Client::~S3Client() = default;
 
 void S3Client::stop() { exchange_->stop(); }
 
+bool S3Client::is_stopped() const { return exchange_->is_stopped(); }
+
 S3Client::Time S3Client::real_time() {
   return {.now = [] { return std::chrono::system_clock::now(); },
           .sleep = [](std::chrono::milliseconds pause) { std::this_thread::sleep_for(pause); }};

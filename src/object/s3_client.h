@@ -2,8 +2,8 @@
 // bounded. Any thread; the client outlives its calls.
 //
 // Errors: kNotFound (404 of a key), kExists (412: the key is taken), kInvalidArgument (401, 403, a
-// bucket that is missing: trying again is useless), kIo and kTimeout (tried kTriesMax times; also
-// bytes that did not have their checksum when they came), kCancelled. Messages name operation,
+// bucket that is missing: trying again is useless), kTimeout (tried kTriesMax times without
+// an outcome), kIo, kCancelled. Messages name operation,
 // s3://bucket/key, status, code and the store's request id.
 #pragma once
 
@@ -81,6 +81,7 @@ class S3Client {
   [[nodiscard]] static Time real_time();
   // Ends waits and requests: from here on each call is kCancelled, but for abort().
   void stop();
+  [[nodiscard]] bool is_stopped() const;
   [[nodiscard]] const ObjectPlace& place() const;
   // The time by the store's clock, if it has complained about this machine's.
   [[nodiscard]] std::chrono::system_clock::time_point now() const;

@@ -69,13 +69,13 @@ TEST_F(S3ClientTest, ATakenKeyIsRefusedUnlessItIsToBeReplaced) {
 // They may have been damaged on the way, so they are sent again.
 TEST_F(S3ClientTest, BytesThatAreNotTheirChecksumsAreRefused) {
   const Status put = client_->put("key", bytes_of("bytes"), 1, IfPresent::kRefuse);
-  EXPECT_EQ(code_of(put), ErrorCode::kIo);
+  EXPECT_EQ(code_of(put), ErrorCode::kTimeout);
   EXPECT_EQ(store_->request_count(), std::size_t{kTriesMax});
   const std::string id = client_->begin_upload("big").value();
-  EXPECT_EQ(code_of(client_->put_part("big", id, 1, bytes_of("bytes"), 1)), ErrorCode::kIo);
+  EXPECT_EQ(code_of(client_->put_part("big", id, 1, bytes_of("bytes"), 1)), ErrorCode::kTimeout);
   const auto parts = put_parts(id, {"one", "two"});
   ASSERT_TRUE(parts);
-  EXPECT_EQ(code_of(complete(id, *parts, "onetwo!")), ErrorCode::kIo);
+  EXPECT_EQ(code_of(complete(id, *parts, "onetwo!")), ErrorCode::kTimeout);
   EXPECT_FALSE(store_->contents("big"));
   EXPECT_TRUE(complete(id, *parts, "onetwo"));
 }
@@ -145,11 +145,11 @@ TEST_F(S3ClientTest, AnotherRangeThanTheOneAskedForIsNotTaken) {
   };
   EXPECT_TRUE(get_with(206, "bytes 20-29/100"));
   for (const char* range : {"", "bytes 21-30/100", "bytes 20-28/100", "bytes 20-24/25"}) {
-    EXPECT_EQ(code_of(get_with(206, range)), ErrorCode::kIo) << range;
+    EXPECT_EQ(code_of(get_with(206, range)), ErrorCode::kTimeout) << range;
   }
-  EXPECT_EQ(code_of(get_with(206, "bytes 21-29/100", 9)), ErrorCode::kIo);
-  EXPECT_EQ(code_of(get_with(206, "bytes 20-29/100", 9)), ErrorCode::kIo);
-  EXPECT_EQ(code_of(get_with(200, "")), ErrorCode::kIo) << "the beginning of the object";
+  EXPECT_EQ(code_of(get_with(206, "bytes 21-29/100", 9)), ErrorCode::kTimeout);
+  EXPECT_EQ(code_of(get_with(206, "bytes 20-29/100", 9)), ErrorCode::kTimeout);
+  EXPECT_EQ(code_of(get_with(200, "")), ErrorCode::kTimeout) << "the beginning of the object";
 }
 
 }  // namespace

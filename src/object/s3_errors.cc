@@ -108,7 +108,10 @@ std::string_view advice_on(const S3Failure& failure) {
     return "the store does not know the access key: check the keys and the endpoint";
   }
   if (failure.code == "RequestTimeTooSkewed") return "set this machine's clock";
-  if (is_for_other_keys(failure)) return "the session token has expired: renew it";
+  if (is_for_other_keys(failure)) {
+    if (!failure.code.empty()) return "the session token has expired: renew it";
+    return "is the endpoint http:// where it should be https://, or has a session token expired?";
+  }
   if (is_for_other_region(failure)) return "the bucket is in another region: set AWS_REGION to it";
   if (failure.status == 301 || failure.status == 307) {
     return "the bucket is at another endpoint: set AWS_ENDPOINT_URL_S3, or AWS_REGION";

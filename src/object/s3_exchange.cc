@@ -171,15 +171,16 @@ Result<bool> S3Exchange::goes_on(const S3Request& request, const S3Answer& answe
   return true;
 }
 
-// `cause` is the error if there is to be no further try.
+// `cause` is the error if there is to be no further try. A store that can't answer says nothing
+// about its checkpoints: a restore must not take an older one for that, as it does for kIo.
 Status S3Exchange::pause(const S3Request& request, const HttpResponse* answer, Tries& tries,
                          const Error& cause) {
+  const ErrorCode code = cause.code() == ErrorCode::kIo ? ErrorCode::kTimeout : cause.code();
   if (tries.count >= kTriesMax || (request.is_cleanup && is_stopped())) {
-    return fail(cause.code(), fmt::format("{}; tried {} times", cause.message(), tries.count));
+    return fail(code, fmt::format("{}; tried {} times", cause.message(), tries.count));
   }
   if (!budget_.take()) {
-    return fail(cause.code(),
-                cause.message() + "; not tried again, because too many requests have failed");
+    return fail(code, cause.message() + "; not tried again, because too many requests have failed");
   }
   auto left = std::max(random_pause(tries.count), asked_pause(answer));
   while (left.count() > 0 && !is_stopped()) {

@@ -61,6 +61,7 @@ class S3Exchange {
   [[nodiscard]] Result<HttpResponse> ask(const S3Request& request);
 
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool is_stopped() const { return stopped_.load(std::memory_order_relaxed); }
   [[nodiscard]] const ObjectPlace& place() const { return settings_.place; }
   [[nodiscard]] std::chrono::system_clock::time_point now() const;
   // "put s3://bucket/prefix/key".
@@ -79,7 +80,6 @@ class S3Exchange {
   [[nodiscard]] static bool is_skewed(const HttpResponse& response, const Tries& tries);
   [[nodiscard]] bool change_clock(const HttpResponse& response, Tries& tries);
   [[nodiscard]] bool change_region(const std::string& region, Tries& tries);
-  [[nodiscard]] bool is_stopped() const { return stopped_.load(std::memory_order_relaxed); }
 
   const S3Client::Settings settings_;
   std::atomic<bool> stopped_{false};  // relaxed: it only ends waits

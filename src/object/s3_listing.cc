@@ -46,17 +46,21 @@ class Pages {
 Result<XmlElement> Pages::read(const std::string& query, std::string_view root) {
   DF_TRY_VOID(check_xml_library());
   XmlElement page;
-  DF_TRY_VOID(exchange_.ask({.operation = operation_,
-                             .method = "GET",
-                             .key = "",
-                             .query = query,
-                             .find_fault = [&](const HttpResponse& response) -> std::string {
-                               auto parsed = parse_xml(response.body);
-                               if (!parsed) return parsed.error().message();
-                               page = *std::move(parsed);
-                               return page.name == root ? "" : "the answer is no listing";
-                             }}));
-  return page;
+  auto asked = exchange_.ask({.operation = operation_,
+                              .method = "GET",
+                              .key = "",
+                              .query = query,
+                              .find_fault = [&](const HttpResponse& response) -> std::string {
+                                auto parsed = parse_xml(response.body);
+                                if (!parsed) return parsed.error().message();
+                                page = *std::move(parsed);
+                                return page.name == root ? "" : "the answer is no listing";
+                              }});
+  if (asked) return page;
+  const Error& error = asked.error();
+  // A bucket that is not there has a code of its own; kNotFound would pass for an empty place.
+  return fail(error.code() == ErrorCode::kNotFound ? ErrorCode::kIo : error.code(),
+              error.message());
 }
 
 // Not every store encodes when it is asked to.

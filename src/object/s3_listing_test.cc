@@ -135,5 +135,13 @@ TEST_F(S3ListingTest, OpenUploadsAreFoundPageByPage) {
   EXPECT_EQ(store_->open_uploads(), 0U);
 }
 
+// As a gateway answers it. A place would else pass for empty, and a restore take an older step.
+TEST_F(S3ListingTest, ANotFoundIsNoEmptyPlace) {
+  store_->set_hook([](const HttpRequest&) -> std::optional<Result<HttpResponse>> {
+    return HttpResponse{.status = 404};
+  });
+  EXPECT_EQ(code_of(client_->list("", true)), ErrorCode::kIo);
+}
+
 }  // namespace
 }  // namespace deepfreeze

@@ -47,7 +47,7 @@ TEST_F(S3RetryTest, OtherAnswersAreFinal) {
 TEST_F(S3RetryTest, TriesHaveABoundAndThePausesToo) {
   answer_always(FakeS3::error(500, "InternalError"));
   const auto removed = client_->remove("key");
-  ASSERT_EQ(code_of(removed), ErrorCode::kIo);
+  ASSERT_EQ(code_of(removed), ErrorCode::kTimeout);
   EXPECT_NE(message_of(removed).find("500 InternalError, as the test says (request R1); tried 8 "
                                      "times"),
             std::string::npos)
@@ -148,7 +148,7 @@ TEST_F(S3RetryTest, AnAbortIsTriedOnceAfterTheStop) {
     ++requests;
     return FakeS3::error(500, "InternalError");
   });
-  EXPECT_EQ(code_of(client.abort("big", id)), ErrorCode::kIo);
+  EXPECT_EQ(code_of(client.abort("big", id)), ErrorCode::kTimeout);
   EXPECT_EQ(requests, 1);
 }
 

@@ -323,7 +323,8 @@ Status Snapshot::read_file_pieces(std::size_t index, std::vector<ReadPiece> piec
         outcome ? Error(ErrorCode::kCorrupt, describe_bad_blocks(file.header, outcome->bad_blocks))
                 : explain_missing(*tiers_[tier], manifest_, outcome.error());
     if (!first) first = error;
-    if (!may_differ_elsewhere(error)) break;
+    // Nobody knows whether this tier has a good copy: no reason for an older checkpoint.
+    if (!may_differ_elsewhere(error)) return std::unexpected(error);
     bad.push_back({.tier = tier,
                    .file = file.name,
                    .cause = error.message(),

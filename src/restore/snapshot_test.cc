@@ -193,6 +193,27 @@ TEST(Snapshot, MissingFileIsIncompleteButARemovedCheckpointIsNotFound) {
   EXPECT_EQ(read_one(*opened, "b.weight").error().code(), ErrorCode::kGone);
 }
 
+class SilentVfs final : public PassingVfs {
+ public:
+  using PassingVfs::PassingVfs;
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access /*access*/) override {
+    return std::unexpected(Error(ErrorCode::kTimeout, std::string(name) + ": no answer"));
+  }
+};
+
+// It may have the good copy, so its error must not end in an older checkpoint.
+TEST(Snapshot, OfATierThatDoesNotAnswerNothingIsKnown) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(2));
+  const auto shard = must(open_shard_file(run.vfs(), manifest, manifest.files[0]));
+  flip_bit(run.file_path(manifest, manifest.files[0].name), shard.header_bytes * 8);
+  SilentVfs silent(run.vfs());
+  const std::vector<Vfs*> tiers = {&run.vfs(), &silent};
+  const auto snapshot = must(Snapshot::open(tiers, manifest));
+  EXPECT_EQ(code_of(read_one(*snapshot, "a.weight")), ErrorCode::kTimeout);
+  EXPECT_TRUE(read_one(*snapshot, "b.weight"));
+}
+
 TEST(Snapshot, TruncatedAndGrownFilesAreCorrupt) {
   RunFixture run;
   const Manifest manifest = run.save(two_ranks(2));

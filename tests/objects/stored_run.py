@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,12 @@ class StoredRun:
         """Not through the proxy."""
         return self.store.client()
 
-    def opened(self, near: str = "near") -> df.Checkpointer:
+    def opened(
+        self, near: str = "near", credentials: Callable[[], object] | None = None
+    ) -> df.Checkpointer:
         keep = df.keep(last=KEPT)
-        return df.Checkpointer(self.place / near, keep=keep, tiers=[df.tier(self.url, keep=keep)])
+        tier = df.tier(self.url, keep=keep, credentials=credentials)
+        return df.Checkpointer(self.place / near, keep=keep, tiers=[tier])
 
     def save(self, *steps: int, size: int = LARGE) -> None:
         """Goes on with the run. Returns when the store has them."""

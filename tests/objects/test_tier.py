@@ -57,6 +57,32 @@ def test_another_machine_goes_on_from_the_store_alone(run: StoredRun) -> None:
     assert run.restored() == (3, values_of(state_at(3)))
 
 
+def test_a_program_brings_the_keys_itself(run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nobody else's are used, in no part of a restore."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    asked = []
+
+    def keys() -> dict[str, object]:
+        asked.append(1)
+        return {"access_key": run.store.keys.access, "secret_key": run.store.keys.secret}
+
+    with run.opened(credentials=keys) as ckpt:
+        handle = ckpt.save(1, state_at(1))
+        assert handle is not None
+        handle.wait("durable", SECONDS)
+    state = state_at(0)
+    with run.opened("elsewhere", keys) as ckpt:
+        assert ckpt.restore(state) == 1
+    assert values_of(state) == values_of(state_at(1))
+    assert len(asked) == 2  # they have no end
+    with pytest.raises(df.CheckpointError, match="TypeError: credentials: a list"):
+        run.opened("third", lambda: ["no", "keys"])
+    with pytest.raises(df.CheckpointError, match="there are none"):
+        run.opened("third")
+
+
 IN_FLUSH = [
     (PART, (faults.internal_error(), faults.slow_down(), faults.expired_token())),
     (PART, (faults.cut_request(1 << 20), faults.cut_answer(0), faults.lost_answer())),

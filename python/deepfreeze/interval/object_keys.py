@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+_SECONDS_MAX = 2**33  # the year 2242; milliseconds are beyond it
+
 # Access key, secret key, session token, end in seconds since 1970 (UTC); None: not known.
 KeysForm = tuple[str, str, str, float | None]
 
@@ -42,6 +44,8 @@ def _seconds(expires: Any) -> float | None:
             raise TypeError("credentials: the datetime of `expires` has no time zone")
         return expires.timestamp()
     if isinstance(expires, (int, float)):
+        if not 0 <= expires < _SECONDS_MAX:
+            raise ValueError("credentials: `expires` is no time in seconds since 1970")
         return float(expires)
     raise TypeError(
         f"credentials: `expires` is a {type(expires).__name__}, and neither a datetime nor seconds"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deepfreeze.base.arguments import absolute, is_object_url
 from deepfreeze.interval.object_keys import KeysForm, asking_for_keys
@@ -32,7 +32,8 @@ class Tier:
     keep: Keep
     bytes_per_second: int  # 0: no limit
     close_seconds: float  # how long close() waits for it
-    credentials: Callable[[], object] | None = None  # of an object store
+    # Of an object store. Its repr may have a secret in it.
+    credentials: Callable[[], object] | None = field(default=None, repr=False)
 
     def form(self) -> TierForm:
         """The tier as the native engine takes it."""
