@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/polling.h"
 #include "base/try.h"
 #include "deepfreeze/deepfreeze.h"
 #include "manifest/commit.h"
@@ -335,6 +336,9 @@ TEST_F(NearNodesTest, AClaimLooksAtTheTiers) {
       {"a", "b"},
       [&](const Rank& rank) {
         if (rank.number == 0) {
+          // Else the other job would find no run on the tier, and begin another one.
+          Polling polling(std::chrono::seconds(20));
+          while (!fs::exists(far + "/deepfreeze.json")) ASSERT_TRUE(polling.again());
           run(
               {"c", "d"},
               [](const Rank& other) { EXPECT_TRUE(other.try_save(1, Level::kDurable)); },
