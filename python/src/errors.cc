@@ -47,4 +47,15 @@ void bind_errors(nb::module_& module) {
   module.def("set_error_factory", [](nb::object make) { error_factory = make.release(); });
 }
 
+// Another signal may come while its text is made.
+std::string description_of(const nb::python_error& raised) {
+  try {
+    return std::string(nb::str(raised.type().attr("__name__")).c_str()) + ": " +
+           nb::str(raised.value()).c_str();
+  } catch (const nb::python_error& another) {
+    if (!another.matches(PyExc_Exception)) keep_until_return(another);
+    return "an exception without a text";
+  }
+}
+
 }  // namespace deepfreeze::python

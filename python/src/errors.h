@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
 #include <string_view>
 
 #include "deepfreeze/result.h"
@@ -27,6 +28,8 @@ T unwrap(Result<T> result) {
 // which the core has no error. A callback of this thread keeps it; it is raised once the core has
 // returned.
 void keep_until_return(const nanobind::python_error& raised);
+// Its type and its text, in one line.
+[[nodiscard]] std::string description_of(const nanobind::python_error& raised);
 void raise_kept();
 
 // Runs `call` without the GIL, then unwraps its result with it.

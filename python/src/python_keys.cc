@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "errors.h"
+
 namespace nb = nanobind;
 
 namespace deepfreeze::python {
@@ -34,7 +36,9 @@ Result<ObjectKeys> ask_for_keys(const nb::object& ask) {
   const nb::gil_scoped_acquire held;
   try {
     return keys_of(nb::cast<KeysForm>(ask()));
-  } catch (const std::exception& cause) {  // Python's among them
+  } catch (const nb::python_error& raised) {
+    return std::unexpected(Error(ErrorCode::kIo, "credentials(): " + description_of(raised)));
+  } catch (const std::exception& cause) {  // it returned something else
     return std::unexpected(Error(ErrorCode::kIo, std::string("credentials(): ") + cause.what()));
   }
 }

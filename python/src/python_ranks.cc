@@ -10,18 +10,6 @@ namespace nb = nanobind;
 namespace deepfreeze::python {
 namespace {
 
-std::string text_of(nb::handle value) { return nb::str(value).c_str(); }
-
-// Another signal may come while its text is made.
-std::string description_of(const nb::python_error& raised) {
-  try {
-    return text_of(raised.type().attr("__name__")) + ": " + text_of(raised.value());
-  } catch (const nb::python_error& another) {
-    if (!another.matches(PyExc_Exception)) keep_until_return(another);
-    return "an exception without a text";
-  }
-}
-
 Error error_of(const nb::python_error& raised, const char* call) {
   if (!raised.matches(PyExc_Exception)) keep_until_return(raised);
   const ErrorCode code = raised.matches(PyExc_TimeoutError) ? ErrorCode::kTimeout : ErrorCode::kIo;
