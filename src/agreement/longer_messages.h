@@ -1,4 +1,4 @@
-// For tests: ranks that are out of step, so that their messages do not end where they should.
+// For tests: ranks that are out of step, so that their messages are too long.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// A rank whose messages do not end where they should is out of step: each such message is an error
-// of every rank.
+// A rank whose messages are too long is out of step: each such message is an error of every rank.
 #include "agreement/longer_messages.h"
 
 #include "agreement/attempt_rounds.h"

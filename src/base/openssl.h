@@ -9,8 +9,8 @@
 namespace deepfreeze {
 
 // libssl.so.3, or the library that DEEPFREEZE_SSL_LIBRARY names, and the libcrypto that it needs.
-// kUnsupported, which begins with `purpose`, if there is none. Whoever calls another library that
-// uses OpenSSL calls this before: the first initialisation decides. Any thread.
+// kUnsupported, which begins with `purpose`, if there is none. Code that calls another library
+// with OpenSSL below it calls this before: the first initialisation decides. Any thread.
 [[nodiscard]] Result<LoadedLibrary> open_openssl(std::string_view purpose);
 
 }  // namespace deepfreeze

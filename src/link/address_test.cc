@@ -110,14 +110,22 @@ class OwnNetwork {
  public:
   static constexpr const char* kAddress = "10.1.2.3:7";
 
-  // False without the right to have one.
-  [[nodiscard]] bool enter() {
-    if (::unshare(CLONE_NEWNET) != 0) return false;
+  // The thing that this machine lacks for it; "" if nothing.
+  [[nodiscard]] std::string enter() {
+    if (::unshare(CLONE_NEWNET) != 0) {
+      EXPECT_TRUE(errno == EPERM || errno == EINVAL) << std::strerror(errno);
+      return "the right to make a network";
+    }
     control_ = UniqueFd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     tunnel_ = UniqueFd(::open("/dev/net/tun", O_RDWR | O_CLOEXEC));
+    if (!tunnel_.valid()) {
+      EXPECT_TRUE(errno == ENOENT || errno == ENODEV || errno == EPERM) << std::strerror(errno);
+      return "/dev/net/tun";
+    }
     ifreq tunnel = interface("tun-test");
     tunnel.ifr_flags = IFF_TUN | IFF_NO_PI;
-    return ::ioctl(tunnel_.get(), TUNSETIFF, &tunnel) == 0;
+    EXPECT_EQ(::ioctl(tunnel_.get(), TUNSETIFF, &tunnel), 0) << std::strerror(errno);
+    return "";
   }
   void give_address() const {
     ifreq request = interface("lo");
@@ -144,17 +152,17 @@ class OwnNetwork {
 };
 
 TEST(LinkAddress, OwnOnesAreThoseOfInterfacesThatAreUp) {
-  bool may_enter = false;
-  std::thread([&may_enter] {
+  std::string lacking;
+  std::thread([&lacking] {
     OwnNetwork network;
-    may_enter = network.enter();
-    if (!may_enter) return;
+    lacking = network.enter();
+    if (!lacking.empty()) return;
     network.give_address();
     EXPECT_FALSE(OwnNetwork::has_address());
     network.bring_up();
     EXPECT_TRUE(OwnNetwork::has_address());
   }).join();
-  if (!may_enter) GTEST_SKIP() << "this user may make no network";
+  if (!lacking.empty()) GTEST_SKIP() << "LEFT OUT: this machine lacks " << lacking;
 }
 
 }  // namespace

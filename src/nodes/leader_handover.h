@@ -1,5 +1,5 @@
-// All that another process needs to go on as a node's leader once this one is gone: who the nodes
-// and the other leaders are, and this process's private key, in memory of its own that is neither
+// All that another process needs to go on as a node's leader once this one is gone: the nodes,
+// the other leaders, and this process's private key, in memory of its own that is neither
 // swapped nor dumped. Written once; read only when the writer is gone, so that one key never has
 // two speakers.
 #pragma once

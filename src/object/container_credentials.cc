@@ -66,7 +66,7 @@ FoundKeys keys_of_container(HttpTransport& transport, const Environment& environ
                                               .fields = std::move(fields),
                                               .silence_max = kContainerSilenceMax,
                                               .whole_max = kContainerWholeMax});
-  // Who knows the path may have the keys.
+  // The path is a secret: a process that knows it may have the keys.
   if (!answer) return service_silence(answer.error());
   if (answer->status != 200) return service_refusal(answer->status);
   return parse_keys_json(answer->body.text(), KeysFrom::kService);

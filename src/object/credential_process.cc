@@ -57,7 +57,7 @@ int spawn_with_output(const std::vector<Secret>& words, int into, pid_t& child) 
   return ::posix_spawnp(&child, arguments.front(), &files, &attributes, arguments.data(), environ);
 }
 
-// What comes until the end of the file.
+// The bytes that come until the end of the file.
 Result<Secret> read_output(int from, Monotonic::time_point deadline) {
   std::string bytes(kKeysAnswerBytesMax + 1, '\0');
   const ScopeExit forget([&] { wipe(bytes); });

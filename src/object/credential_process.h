@@ -13,7 +13,7 @@ namespace deepfreeze {
 
 inline constexpr std::chrono::milliseconds kCredentialProcessMax{60'000};
 
-// Runs it without a shell and returns what it prints, up to kKeysAnswerBytesMax. It has this
+// Runs it without a shell and returns its output, up to kKeysAnswerBytesMax. It has this
 // process's environment, nothing to read, and nobody sees its errors. It is killed, with those that
 // it has started and that are still in its group, after `deadline`. Messages name no part of the
 // command, which may hold secrets. kInvalidArgument; kTimeout; kIo: it failed.

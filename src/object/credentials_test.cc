@@ -1,4 +1,4 @@
-// The chain of places, and what it never says.
+// The chain of places, and the secrets that it never tells.
 #include "object/credentials.h"
 
 #include <gtest/gtest.h>
@@ -169,8 +169,8 @@ TEST_F(Chain, TheProcessesEnvironment) {
   EXPECT_EQ(environment("DF_VARIABLE_OF_THE_TEST"), std::nullopt);
 }
 
-// Every secret has "planted" in it. Each service answers with a status, an answer that repeats what
-// it was asked and is of no form, or not at all; each place fails in its turn.
+// Every secret has "planted" in it. Each service answers with a status, an answer that repeats the
+// question and is of no form, or not at all; each place fails in its turn.
 class NoSecretIsTold : public Chain {
  protected:
   void fail_and_look(const Variables& variables) {

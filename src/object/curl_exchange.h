@@ -24,7 +24,7 @@ class CurlExchange {
   // break out of its line.
   [[nodiscard]] Status prepare(curl::Easy* easy, const UrlParts& url);
   [[nodiscard]] const AnswerReader& answer() const { return answer_; }
-  // What the exchange came to, from libcurl's result.
+  // The outcome of the exchange, from libcurl's result.
   [[nodiscard]] Result<HttpResponse> finish(int result);
 
  private:

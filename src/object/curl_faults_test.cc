@@ -292,7 +292,7 @@ TEST(CurlFaults, BytesThatNobodyAskedForEndAConnection) {
 }
 
 // libcurl sends a request again if a kept connection ends without an answer. The store may have
-// done what was asked, and the second answer, such as a 412, would be taken for the first one.
+// carried it out, and the second answer, such as a 412, would be taken for the first one.
 TEST(CurlFaults, ARequestIsNeverSentTwice) {
   for (const char* method : {"PUT", "POST", "GET", "DELETE"}) {
     TestServer server([&](const SeenRequest& seen) {

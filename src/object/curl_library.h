@@ -51,7 +51,7 @@ inline constexpr long kHttp11 = 2;               // CURL_HTTP_VERSION_1_1
 inline constexpr long kTls12OrNewer = 6;         // CURL_SSLVERSION_TLSv1_2
 inline constexpr std::size_t kErrorBytes = 256;  // CURL_ERROR_SIZE
 
-// What can be asked of an exchange (CURLINFO_…).
+// Facts that an exchange can be asked for (CURLINFO_…).
 inline constexpr int kRequestBytes = 0x20000c;       // REQUEST_SIZE, of the head; a long
 inline constexpr int kSentBodyBytes = 0x600007;      // SIZE_UPLOAD_T; a std::int64_t
 inline constexpr int kReceivedBodyBytes = 0x600008;  // SIZE_DOWNLOAD_T; the same

@@ -58,11 +58,11 @@ class HttpTransport {
   virtual ~HttpTransport() = default;
 
   // Blocks. Any number of threads at once. Redirections are not followed. An error means that no
-  // whole answer came, and the server may have done what was asked: kTimeout, kCancelled or kIo. It
-  // did nothing, and asking again is useless, if the error is kInvalidArgument (a URL or field that
-  // HTTP forbids, a certificate that is not trusted) or kUnsupported (no HTTP on this machine or in
-  // a forked child). The request is sent once at most: nothing below this seam repeats it. Messages
-  // name method, host, path and cause, but no query and no field, which may hold secrets.
+  // whole answer came, and the server may have acted on the request: kTimeout, kCancelled or kIo.
+  // It did nothing, and asking again is useless, if the error is kInvalidArgument (a URL or field
+  // that HTTP forbids, a certificate that is not trusted) or kUnsupported (no HTTP on this machine
+  // or in a forked child). The request is sent once at most: nothing below this seam repeats it.
+  // Messages name method, host, path and cause, but no query and no field, which may hold secrets.
   [[nodiscard]] virtual Result<HttpResponse> send(const HttpRequest& request) = 0;
 };
 

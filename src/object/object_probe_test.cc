@@ -72,7 +72,7 @@ TEST_F(ObjectProbeTest, AStoreThatGivesOtherBytesIsRefused) {
   EXPECT_TRUE(store_->keys().empty());
 }
 
-// Whatever fails once, the finding is the same.
+// The finding is the same if any request fails once.
 TEST_F(ObjectProbeTest, ALostAnswerIsNotTakenForAnAbility) {
   ASSERT_TRUE(probe(*client_, false));
   const std::size_t requests = store_->request_count();

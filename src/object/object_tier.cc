@@ -34,7 +34,7 @@ class ObjectTier final : public TierStore {
   [[nodiscard]] Vfs& view() override { return *view_; }
 
  private:
-  const std::shared_ptr<S3Client> client_;  // others: the view, and whoever opened the tier
+  const std::shared_ptr<S3Client> client_;  // others: the view, and the opener of the tier
   const std::uint64_t part_bytes_;
   const std::unique_ptr<Vfs> view_;
 };

@@ -1,6 +1,6 @@
 // Bytes are copied into a part, and checksummed on the way. A part that is full goes to one of the
 // threads that send; the next one is filled meanwhile. The checksum of the file is made from those
-// of its parts, so that the store can compare all of it with what was read here.
+// of its parts, so that the store can compare all of it with the bytes that were read here.
 #include "object/object_upload.h"
 
 #include <fmt/format.h>
@@ -67,7 +67,7 @@ IfPresent if_present(IfTaken if_taken) {
   return if_taken == IfTaken::kRefuse ? IfPresent::kRefuse : IfPresent::kReplace;
 }
 
-// What both kinds of upload check.
+// The checks of both kinds of upload.
 class ObjectUpload : public Upload {
  public:
   explicit ObjectUpload(ObjectTarget target) : target_(std::move(target)) {}

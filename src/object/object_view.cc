@@ -65,7 +65,7 @@ class ObjectView final : public Vfs {
  private:
   [[nodiscard]] Status rename(std::string_view from, std::string_view to, IfPresent if_present);
 
-  const std::shared_ptr<S3Client> client_;  // others: the tier, and whoever opened either
+  const std::shared_ptr<S3Client> client_;  // others: the tier, and the opener of either
   SmallObjects small_;
 };
 

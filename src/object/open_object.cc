@@ -32,8 +32,8 @@ struct ObjectAccess {
 class SharedAccess {
  public:
   Result<std::shared_ptr<const ObjectAccess>> get(const std::string& ca_bundle) {
-    // Its first user decides what happens at exit, and libcurl would be one. Without it there is
-    // still plain HTTP.
+    // Its first user decides whether it has a handler at exit, and libcurl would want one. Without
+    // it there is still plain HTTP.
     std::ignore = open_openssl("https");
     if (auto known = find(ca_bundle)) return known;
     DF_TRY(auto transport, make_curl_transport({.ca_bundle = ca_bundle}));

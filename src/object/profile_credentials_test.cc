@@ -153,7 +153,7 @@ TEST_F(ProfileKeys, FilesThatAreNoneAndTooLongOnesAreRefused) {
 }
 
 TEST_F(ProfileKeys, AHomeOfAnotherUserCountsAsNone) {
-  // Not as root, who may read everything: a path below a file is refused to all.
+  // Root may read every file, but a path below a file is refused to all users.
   const std::string path = file("credentials", kTwoProfiles);
   EXPECT_EQ(find({{"HOME", path}}).value(), std::nullopt);
 }

@@ -23,7 +23,7 @@ void refuse_if_present(std::vector<HttpField>& fields, IfPresent if_present) {
   if (if_present == IfPresent::kRefuse) fields.push_back({"if-none-match", "*"});
 }
 
-// A missing key, of those who write, is no answer to whether something is there.
+// A write that finds no key does not tell whether an object is there.
 Error of_writing(Error error) {
   if (error.code() != ErrorCode::kNotFound) return error;
   return {ErrorCode::kIo, error.message()};
@@ -44,7 +44,7 @@ std::string range_text(std::uint64_t offset, std::size_t bytes) {
   return fmt::format("bytes={}-{}", offset, offset + bytes - 1);
 }
 
-// What an answer with bytes lacks. It must have all that were asked for and that the object has.
+// The fault of an answer with bytes. It must have all that were asked for and that the object has.
 std::string find_fault_of_range(const HttpResponse& response, std::uint64_t offset,
                                 std::size_t bytes) {
   if (response.status == 200 && offset == 0) return "";  // the whole object, which fits

@@ -98,7 +98,7 @@ ErrorCode code_of_failure(const S3Failure& failure) {
   }
 }
 
-// What a person can do about it.
+// A sentence about the mend.
 std::string_view advice_on(const S3Failure& failure) {
   if (failure.code == "NoSuchBucket") return "there is no such bucket: make it, or check its name";
   if (failure.code == "SignatureDoesNotMatch") {
@@ -110,7 +110,7 @@ std::string_view advice_on(const S3Failure& failure) {
   if (failure.code == "RequestTimeTooSkewed") return "set this machine's clock";
   if (is_for_other_keys(failure)) {
     if (!failure.code.empty()) return "the session token has expired: renew it";
-    return "is the endpoint http:// where it should be https://, or has a session token expired?";
+    return "is the endpoint http:// instead of https://, or has a session token expired?";
   }
   if (is_for_other_region(failure)) return "the bucket is in another region: set AWS_REGION to it";
   if (failure.status == 301 || failure.status == 307) {
@@ -142,8 +142,8 @@ Remedy remedy_for(const S3Failure& failure) {
   return is_passing(failure) ? Remedy::kWait : Remedy::kNone;
 }
 
-Error error_of(const S3Failure& failure, std::string_view what) {
-  std::string text = fmt::format("{}: {}", what, failure.status);
+Error error_of(const S3Failure& failure, std::string_view subject) {
+  std::string text = fmt::format("{}: {}", subject, failure.status);
   if (!failure.code.empty()) text += " " + printable(failure.code);
   if (!failure.message.empty()) text += ", " + printable(failure.message);
   if (!failure.request_id.empty()) {

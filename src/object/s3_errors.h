@@ -1,4 +1,4 @@
-// What an answer of S3 that is no success means. Pure, any thread.
+// The meaning of an answer of S3 that is no success. Pure, any thread.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ enum class Remedy : std::uint8_t {
 };
 [[nodiscard]] Remedy remedy_for(const S3Failure& failure);
 
-// `what` names operation and place. For 401, 403 and a missing bucket the message says what to do.
-[[nodiscard]] Error error_of(const S3Failure& failure, std::string_view what);
+// `subject` names operation and place. For 401, 403 and a missing bucket the message names a mend.
+[[nodiscard]] Error error_of(const S3Failure& failure, std::string_view subject);
 
 }  // namespace deepfreeze

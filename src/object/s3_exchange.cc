@@ -197,7 +197,7 @@ bool S3Exchange::change_keys(Tries& tries) {
   return true;
 }
 
-// A HEAD's answer does not say what is wrong.
+// A HEAD's answer names no cause.
 bool S3Exchange::is_skewed(const HttpResponse& response, const Tries& tries) {
   const auto date = parse_http_date(response.field("date").value_or(""));
   return date && std::chrono::abs(*date - tries.signed_at) > kSkewMax;

@@ -28,7 +28,7 @@ struct S3Request {
   bool may_fail_in_body = false;
   bool is_cleanup = false;  // is tried once even after stop()
   std::chrono::milliseconds silence_max{60'000};
-  // What is wrong with an answer of 2xx, which is then tried again; empty if it is good.
+  // The fault of an answer of 2xx, which is then asked for again; empty if it is good.
   std::function<std::string(const HttpResponse&)> find_fault = {};
 };
 

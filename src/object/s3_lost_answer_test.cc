@@ -1,4 +1,4 @@
-// Answers that were lost: what the next one means then.
+// Answers that were lost, and the meaning of the next one.
 #include "object/fake_store.h"
 
 namespace deepfreeze {

@@ -7,7 +7,7 @@
 namespace deepfreeze {
 namespace {
 
-// The check value of CRC-32C, and what `base64` makes of its bytes.
+// The check value of CRC-32C, and the output of `base64` for its bytes.
 TEST(S3Text, ChecksumsAreBase64OfTheHighestByteFirst) {
   EXPECT_EQ(checksum_text(0xe3069283), "4waSgw==");
   EXPECT_EQ(checksum_text(0), "AAAAAA==");

@@ -35,7 +35,7 @@ struct ScriptedAnswer {
   std::vector<HttpField> fields = {};
   std::string body = {};  // none is sent for HEAD
   Length length = Length::kTold;
-  std::size_t bytes_max = SIZE_MAX;    // of head and body; what is beyond is not sent
+  std::size_t bytes_max = SIZE_MAX;    // of head and body; the rest is not sent
   std::chrono::milliseconds pause{0};  // before each byte
   End end = End::kKeepsOpen;
   std::string before = {};  // bytes before the head

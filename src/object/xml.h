@@ -1,4 +1,4 @@
-// The small XML of S3: what an answer says, and text for a request. Pure, any thread.
+// The small XML of S3: elements of an answer, and text for a request. Pure, any thread.
 #pragma once
 
 #include <cstddef>

@@ -65,7 +65,7 @@ TEST_F(SecretFile, OtherFailuresAreNotAnAbsentFile) {
 }
 
 TEST_F(SecretFile, OfAnotherUserCountsAsAbsent) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  if (::geteuid() != 0) GTEST_SKIP() << "LEFT OUT: only root can become another user";
   std::filesystem::permissions(folder_.path(), std::filesystem::perms::owner_all);
   const std::string path = file("");
   ASSERT_EQ(::seteuid(65'534), 0);

@@ -1,5 +1,5 @@
-// Flushes into a store of objects that fails at every request in turn, in every way. Whatever
-// happens, the store has the whole attempt or no manifest, and no upload stays open.
+// Flushes into a store of objects that fails at every request in turn, in every way. In
+// each case the store has the whole attempt or no manifest, and no upload stays open.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ class ObjectFlush : public testing::Test {
   }
   ~ObjectFlush() override { set_log_sink({}); }
 
-  // "" if what another process finds is whole; else the finding.
+  // "" if another process finds the run whole; else its finding.
   std::string broken(Far& far) { return broken_tier(*far.look(), run_.run_id()); }
   static bool is_committed(Far& far, const Manifest& saved) {
     return has_committed(*far.look(), saved);

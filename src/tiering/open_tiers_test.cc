@@ -27,7 +27,7 @@ TEST(OpenTiers, OneThatTakesNoFilesIsRefusedUnlessItIsOnlyRead) {
         << opened.error().message();
     EXPECT_TRUE(open_tiers(run, tiers, true));
   });
-  if (!may_deny) GTEST_SKIP() << "LEFT OUT: no seccomp filter";
+  if (!may_deny) GTEST_SKIP() << "LEFT OUT: this machine allows no seccomp filter";
 }
 
 // Nothing is made, and no store is asked.

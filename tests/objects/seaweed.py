@@ -153,7 +153,7 @@ class Seaweed:
         return "\n".join(lines[-LOG_LINES:])
 
     def _unix_sockets(self) -> list[Path]:
-        """It makes them in /tmp, whatever its options are, and does not remove them."""
+        """It makes them in /tmp, with all options, and does not remove them."""
         names = [f"{part}-grpc-{self._ports.get(f'{part}.port.grpc')}" for part in PARTS]
         names += [f"{part}-{self._ports.get(f'{part}.port')}" for part in PARTS]
         return [Path("/tmp") / f"seaweedfs-{name}.sock" for name in names]

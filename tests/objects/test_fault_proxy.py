@@ -1,4 +1,4 @@
-"""Each fault of the proxy does what its name says, and nothing else."""
+"""Each fault of the proxy does as its name says, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_ANSWER = (OSError, HTTPException)
 
 
 class Upstream(ThreadingHTTPServer):
-    """Answers all, and remembers what came."""
+    """Answers all requests, and remembers them."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Upstream)

@@ -31,7 +31,7 @@ HttpResponse answer_xml(std::string body) {
   return {.status = 200, .body = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n" + std::move(body)};
 }
 
-// A page of texts: where it begins and ends, and whether another one follows.
+// A page of texts: its beginning and end, and whether another one follows.
 struct Page {
   std::size_t begin = 0;
   std::size_t end = 0;

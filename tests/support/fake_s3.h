@@ -32,8 +32,8 @@ enum class S3Fault : std::uint8_t {
   kTimeout,        // no answer; the store acts after the next request
   kExpiredToken,
   kSkewedClock,    // by an hour
-  kFlippedAnswer,  // a bit of what a GET gives
-  kFlippedBody,    // a bit of what a request brings
+  kFlippedAnswer,  // a bit of the body that a GET gets
+  kFlippedBody,    // a bit of a request's body
 };
 inline constexpr int kS3Faults = static_cast<int>(S3Fault::kFlippedBody) + 1;
 

@@ -21,7 +21,7 @@ inline std::uint64_t locked_memory() {
   return 0;
 }
 
-// False under AddressSanitizer, where mlock() does nothing.
+// False under AddressSanitizer, whose mlock() does nothing.
 inline bool locks_memory() {
   alignas(4096) static std::array<std::byte, 4096> page;
   const std::uint64_t before = locked_memory();

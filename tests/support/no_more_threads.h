@@ -1,4 +1,4 @@
-// For tests: the system refuses threads, as it does a user who has too many.
+// For tests: the system refuses threads, as it does if a user has too many.
 #pragma once
 
 #include <pthread.h>

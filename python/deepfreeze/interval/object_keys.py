@@ -13,7 +13,7 @@ KeysForm = tuple[str, str, str, float | None]
 
 
 def asking_for_keys(credentials: Callable[[], object]) -> Callable[[], KeysForm]:
-    """What the native engine calls, in threads of its own."""
+    """The function that the native engine calls, in threads of its own."""
     return lambda: keys_form(credentials())
 
 

@@ -100,7 +100,7 @@ class Heirs : public testing::Test {
     }
   }
 
-  // They are where they shall be killed, and have captured the save or not.
+  // They have come to the step of their death, and have captured the save or not.
   static void await_stopped(TrainerProcesses& job, const Ranks& stopped, std::uint64_t step,
                             bool has_captured = true) {
     for (const std::uint32_t rank : stopped) {
