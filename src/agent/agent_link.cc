@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +18,7 @@
 #include "agent/agent.h"
 #include "base/log.h"
 #include "base/polling.h"
-#include "base/scope_exit.h"
+#include "base/spawn_apart.h"
 #include "base/try.h"
 #include "ipc/private_directory.h"
 
@@ -56,28 +55,7 @@ Status await_child(pid_t child, std::string_view what) {
 int spawn_detached(std::vector<std::string> words, pid_t& child) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawnattr_init(&attributes);
-  const ScopeExit give_back([&] {
-    ::posix_spawn_file_actions_destroy(&files);
-    ::posix_spawnattr_destroy(&attributes);
-  });
-  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    ::posix_spawn_file_actions_addopen(&files, standard, "/dev/null", O_RDWR, 0);
-  }
-  ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-  sigset_t none;
-  sigset_t all;
-  ::sigemptyset(&none);
-  ::sigfillset(&all);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setsigdefault(&attributes, &all);
-  ::posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-  return ::posix_spawnp(&child, arguments.front(), &files, &attributes, arguments.data(), environ);
+  return spawn_apart({.words = arguments, .has_session = true}, child);
 }
 
 }  // namespace

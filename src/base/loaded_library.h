@@ -40,4 +40,12 @@ class LoadedLibrary {
   std::string purpose_;
 };
 
+// The functions that `kLoad` has found, or its error: it is called once in a process. Any thread.
+template <auto kLoad>
+[[nodiscard]] auto loaded_once() -> Result<const typename decltype(kLoad())::value_type*> {
+  static const auto kLoaded = kLoad();
+  if (!kLoaded) return std::unexpected(kLoaded.error());
+  return &*kLoaded;
+}
+
 }  // namespace deepfreeze

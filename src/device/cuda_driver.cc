@@ -49,11 +49,7 @@ Result<Driver> load() {
 
 }  // namespace
 
-Result<const Driver*> driver() {
-  static const Result<Driver> kLoaded = load();
-  if (!kLoaded) return std::unexpected(kLoaded.error());
-  return &*kLoaded;
-}
+Result<const Driver*> driver() { return loaded_once<load>(); }
 
 namespace {
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/no_broken_pipe.h"
 #include "link/endpoint.h"
 #include "link/frame.h"
 #include "link/tls_stream.h"
@@ -113,27 +114,6 @@ inline UniqueFd accepted_from(const UniqueFd& listener) {
   EXPECT_EQ(::poll(&file, 1, 20'000), 1);
   return UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
-
-// While it lives, this thread gets no SIGPIPE, not even later.
-class NoBrokenPipe {
- public:
-  NoBrokenPipe() {
-    ::sigemptyset(&pipe_);
-    ::sigaddset(&pipe_, SIGPIPE);
-    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  NoBrokenPipe(const NoBrokenPipe&) = delete;
-  NoBrokenPipe& operator=(const NoBrokenPipe&) = delete;
-  ~NoBrokenPipe() {
-    const timespec none = {};
-    ::sigtimedwait(&pipe_, nullptr, &none);
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  sigset_t pipe_ = {};
-  sigset_t before_ = {};
-};
 
 // A process that speaks TLS, and sends the bytes of a test.
 class RawPeer {

@@ -83,11 +83,7 @@ Result<Library> load() {
 
 }  // namespace
 
-Result<const Library*> library() {
-  static const Result<Library> kLoaded = load();
-  if (!kLoaded) return std::unexpected(kLoaded.error());
-  return &*kLoaded;
-}
+Result<const Library*> library() { return loaded_once<load>(); }
 
 Failure take_failure(const Library& library) {
   constexpr unsigned long kReasonMask = 0x7fffff;

@@ -57,7 +57,7 @@ class TlsPair : public testing::Test {
     return ::poll(&file, 1, 0) == 1;
   }
 
-  const link_test::NoBrokenPipe no_broken_pipe_;
+  const NoBrokenPipe no_broken_pipe_;
   std::array<UniqueFd, 2> sockets_;
   std::vector<TlsIdentity> identities_;
   std::vector<TlsContext> contexts_;

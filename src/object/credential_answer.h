@@ -37,11 +37,6 @@ enum class KeysFrom : std::uint8_t { kService, kProgram };
 // The answer of STS to AssumeRoleWithWebIdentity. kIo.
 [[nodiscard]] Result<Credentials> parse_keys_xml(std::string_view xml);
 
-// "2014-10-24T23:00:23Z", also with a fraction or an offset ("+02:00"). Times after the year 2200
-// are the last of them.
-[[nodiscard]] std::optional<std::chrono::system_clock::time_point> parse_expiration(
-    std::string_view text);
-
 // The text of a file that holds one token, without spaces and line ends around it.
 // kInvalidArgument.
 [[nodiscard]] Result<Secret> read_token_file(const std::string& path);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "base/clock.h"
 #include "base/polling.h"
 #include "base/scope_exit.h"
+#include "base/spawn_apart.h"
 #include "base/try.h"
 #include "base/unique_fd.h"
 #include "object/credential_answer.h"
@@ -32,29 +32,7 @@ std::unexpected<Error> failed_call(std::string_view call, int error) {
 int spawn_with_output(const std::vector<Secret>& words, int into, pid_t& child) {
   std::vector<char*> arguments;
   for (const Secret& word : words) arguments.push_back(const_cast<char*>(word.text().c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawnattr_init(&attributes);
-  const ScopeExit give_back([&] {
-    ::posix_spawn_file_actions_destroy(&files);
-    ::posix_spawnattr_destroy(&attributes);
-  });
-  ::posix_spawn_file_actions_adddup2(&files, into, STDOUT_FILENO);
-  ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
-  sigset_t none;
-  sigset_t all;
-  ::sigemptyset(&none);
-  ::sigfillset(&all);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setsigdefault(&attributes, &all);
-  ::posix_spawnattr_setpgroup(&attributes, 0);
-  ::posix_spawnattr_setflags(
-      &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
-  return ::posix_spawnp(&child, arguments.front(), &files, &attributes, arguments.data(), environ);
+  return spawn_apart({.words = arguments, .output = into}, child);
 }
 
 // The bytes that come until the end of the file.

@@ -76,10 +76,6 @@ Result<Library> load() {
 
 }  // namespace
 
-Result<const Library*> library() {
-  static const Result<Library> kLoaded = load();
-  if (!kLoaded) return std::unexpected(kLoaded.error());
-  return &*kLoaded;
-}
+Result<const Library*> library() { return loaded_once<load>(); }
 
 }  // namespace deepfreeze::curl

@@ -11,9 +11,9 @@
 #include <tuple>
 #include <utility>
 
+#include "base/no_broken_pipe.h"
 #include "base/scope_exit.h"
 #include "base/try.h"
-#include "object/no_broken_pipe.h"
 
 namespace deepfreeze {
 namespace {

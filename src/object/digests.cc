@@ -31,11 +31,7 @@ Result<DigestFunctions> load_digests() {
   return found;
 }
 
-Result<const DigestFunctions*> digest_functions() {
-  static const Result<DigestFunctions> kLoaded = load_digests();
-  if (!kLoaded) return std::unexpected(kLoaded.error());
-  return &*kLoaded;
-}
+Result<const DigestFunctions*> digest_functions() { return loaded_once<load_digests>(); }
 
 // The thread's queue of errors belongs to all that use OpenSSL here.
 std::unexpected<Error> no_sha256(const DigestFunctions& functions) {

@@ -48,17 +48,23 @@ TEST(Digests, HmacOfThePublishedTexts) {  // RFC 4231, cases 2 and 6
                  : 1);
 }
 
-TEST(DigestsDeathTest, WithoutOpensslTheErrorNamesIt) {
+// In a process of its own, which has loaded no library yet.
+class DigestsDeathTest : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(DigestsDeathTest, WithoutOpensslTheErrorNamesIt) {
   EXPECT_EXIT(digest_with("DEEPFREEZE_SSL_LIBRARY", "/nowhere/libssl.so"),
               testing::ExitedWithCode(0), "can't be signed without OpenSSL 3 .*/nowhere/libssl.so");
 }
 
-TEST(DigestsDeathTest, AnotherLibraryIsNone) {
+TEST_F(DigestsDeathTest, AnotherLibraryIsNone) {
   EXPECT_EXIT(digest_with("DEEPFREEZE_SSL_LIBRARY", "libm.so.6"), testing::ExitedWithCode(0),
               "another one, or too old");
 }
 
-TEST(DigestsDeathTest, OneWhoseConfigurationHasNoDigestsSaysSo) {
+TEST_F(DigestsDeathTest, OneWhoseConfigurationHasNoDigestsSaysSo) {
   const ScopedDir folder;
   const auto path = folder.path() / "openssl.cnf";
   std::ofstream(path) << "openssl_conf = all\n[all]\nproviders = providers\n"

@@ -64,7 +64,7 @@ void abort_stale_uploads(S3Client& client) {
     return;
   }
   for (const OpenUpload& upload : *uploads) {
-    const auto initiated = parse_utc_time(upload.initiated);
+    const auto initiated = parse_iso_time(upload.initiated);
     if (!initiated || client.now() - *initiated <= kStaleUpload) continue;
     const Status aborted = client.abort(upload.key, upload.upload_id);
     if (!aborted) log_warning("an upload that was left open stays: " + aborted.error().message());

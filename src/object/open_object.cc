@@ -6,12 +6,10 @@
 #include <map>
 #include <mutex>
 #include <ranges>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/log.h"
-#include "base/openssl.h"
 #include "base/try.h"
 #include "object/credentials.h"
 #include "object/curl_transport.h"
@@ -32,9 +30,6 @@ struct ObjectAccess {
 class SharedAccess {
  public:
   Result<std::shared_ptr<const ObjectAccess>> get(const std::string& ca_bundle) {
-    // Its first user decides whether it has a handler at exit, and libcurl would want one. Without
-    // it there is still plain HTTP.
-    std::ignore = open_openssl("https");
     if (auto known = find(ca_bundle)) return known;
     DF_TRY(auto transport, make_curl_transport({.ca_bundle = ca_bundle}));
     auto made = std::make_shared<const ObjectAccess>(

@@ -112,24 +112,6 @@ std::optional<SystemTime> parse_http_date(std::string_view text) {
   return time_of(civil);
 }
 
-std::optional<SystemTime> parse_utc_time(std::string_view text) {
-  Scanner scanner(text);
-  CivilTime civil{};
-  civil.year = scanner.number(4);
-  scanner.text("-");
-  civil.month = scanner.number(2);
-  scanner.text("-");
-  civil.day = scanner.number(2);
-  scanner.text("T");
-  civil.hour = scanner.number(2);
-  scanner.text(":");
-  civil.minute = scanner.number(2);
-  scanner.text(":");
-  civil.second = scanner.number(2);
-  if (!scanner.is_good() || !scanner.left().ends_with('Z')) return std::nullopt;
-  return time_of(civil);
-}
-
 std::optional<std::uint64_t> parse_number(std::string_view digits) {
   std::uint64_t value = 0;
   const char* const end = digits.data() + digits.size();

@@ -1,15 +1,14 @@
 // Values of S3's header fields and answers, as text. Pure, any thread.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
-namespace deepfreeze {
+#include "object/iso_time.h"
 
-using SystemTime = std::chrono::system_clock::time_point;
+namespace deepfreeze {
 
 // x-amz-checksum-crc32c: base64 of four bytes, the highest first. A checksum of checksums ("…-3")
 // is not read.
@@ -18,8 +17,6 @@ using SystemTime = std::chrono::system_clock::time_point;
 
 // "Fri, 27 Nov 2026 22:51:33 GMT".
 [[nodiscard]] std::optional<SystemTime> parse_http_date(std::string_view text);
-// "2026-11-27T22:51:33.000Z", with or without a fraction.
-[[nodiscard]] std::optional<SystemTime> parse_utc_time(std::string_view text);
 
 // "bytes 0-99/1234".
 struct ContentRange {

@@ -28,17 +28,13 @@ TEST(S3Text, ReadsTimes) {
   const auto when = std::chrono::sys_days(std::chrono::year(2026) / 11 / 27) +
                     std::chrono::hours(22) + std::chrono::minutes(51) + std::chrono::seconds(33);
   EXPECT_EQ(parse_http_date("Fri, 27 Nov 2026 22:51:33 GMT"), when);
-  EXPECT_EQ(parse_utc_time("2026-11-27T22:51:33Z"), when);
-  EXPECT_EQ(parse_utc_time("2026-11-27T22:51:33.123Z"), when);
 }
 
 TEST(S3Text, OtherTextsAreNoTimes) {
-  for (const char* text :
-       {"", "Fri,", "Fri, 27 Nov 2026 22:51:33", "Fri, 27 Foo 2026 22:51:33 GMT",
-        "Fri, 31 Feb 2026 22:51:33 GMT", "Fri, 27 Nov 2026 24:51:33 GMT", "2026-11-27T22:51:33",
-        "2026-13-27T22:51:33Z", "2026-11-27T22:61:33Z", "2026-11-27", "Fri, 27 Nov 20"}) {
+  for (const char* text : {"", "Fri,", "Fri, 27 Nov 2026 22:51:33", "Fri, 27 Foo 2026 22:51:33 GMT",
+                           "Fri, 31 Feb 2026 22:51:33 GMT", "Fri, 27 Nov 2026 24:51:33 GMT",
+                           "2026-11-27T22:51:33Z", "Fri, 27 Nov 20"}) {
     EXPECT_FALSE(parse_http_date(text)) << text;
-    EXPECT_FALSE(parse_utc_time(text)) << text;
   }
 }
 

@@ -1,4 +1,4 @@
-#include "object/no_broken_pipe.h"
+#include "base/no_broken_pipe.h"
 
 #include <gtest/gtest.h>
 
