@@ -140,7 +140,8 @@ void Successor::take_leaders_place(LeftWork& work, const LeftSave& left) {
   std::optional<Identity> identity;
   if (left.state != HandoverState::kNone) identity = left.files.front().header.identity;
   auto near = open_posix_vfs(work.run);
-  auto heir = near ? LeaderHeir::start({.handover = *std::exchange(work.leader, std::nullopt),
+  auto handover = std::exchange(work.leader, std::nullopt);  // the key goes with it
+  auto heir = near ? LeaderHeir::start({.handover = *std::move(handover),
                                         .listener = std::move(work.listener),
                                         .identity = std::move(identity)},
                                        *std::move(near))
