@@ -12,6 +12,7 @@
 #include "manifest/retention.h"
 #include "manifest/sealed_parts.h"
 #include "object/open_object.h"
+#include "storage/read_only.h"
 
 namespace deepfreeze {
 namespace {
@@ -50,13 +51,40 @@ Result<Located> locate_at(const std::string& path, const AttemptName& name) {
   return located;
 }
 
+// A tier that can't be asked now. It may have the good copy of a file: if no other tier has one,
+// its error counts, and not theirs.
+class UnreachedTier final : public ReadOnlyVfs {
+ public:
+  UnreachedTier(std::string run, Error error) : run_(std::move(run)), error_(std::move(error)) {}
+  Result<std::unique_ptr<File>> open_read(std::string_view /*name*/, Access /*access*/) override {
+    return std::unexpected(error_);
+  }
+  Result<std::vector<DirEntry>> list(std::string_view /*name*/) override {
+    return std::unexpected(error_);
+  }
+  [[nodiscard]] std::string path_of(std::string_view name) const override {
+    return fmt::format("{}/{}", run_, name);
+  }
+
+ private:
+  const std::string run_;
+  const Error error_;
+};
+
 // A tier that does not have it any more, or can't be read, is left out while another one has it.
 Result<Located> locate(const CheckpointInfo& info) {
   const AttemptName name{info.step, info.attempt_id};
   Result<Located> located = locate_at(info.path, name);
   for (const std::string& copy : info.copies) {
     auto farther = locate_at(copy, name);
-    if (!farther) continue;
+    if (!farther) {
+      const bool is_unknown = farther.error().code() == ErrorCode::kTimeout;
+      if (is_unknown && located) {
+        located->tiers.push_back(
+            std::make_unique<UnreachedTier>(run_of(copy), std::move(farther).error()));
+      }
+      continue;
+    }
     if (!located) {
       located = std::move(farther);
     } else if (farther->manifest == located->manifest) {

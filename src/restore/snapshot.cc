@@ -128,6 +128,9 @@ std::vector<ReadPiece> pieces_in(const std::vector<ReadPiece>& pieces,
   return parts;
 }
 
+// The tier may have a good copy: that is no reason for an older checkpoint.
+bool is_unknown(const Error& error) { return error.code() == ErrorCode::kTimeout; }
+
 // The fault is the file's, not the request's or this process's.
 bool may_differ_elsewhere(const Error& error) {
   switch (error.code()) {
@@ -163,8 +166,8 @@ Result<std::shared_ptr<const Snapshot>> Snapshot::open(std::vector<Vfs*> tiers,
   return std::make_shared<const Snapshot>(std::move(snapshot));
 }
 
-// From the nearest tier on which its header verifies. If there is none, the nearest one's error
-// counts.
+// From the nearest tier on which its header verifies. If there is none, the error of a tier that
+// can't tell counts, else the nearest one's.
 Status Snapshot::open_file(const ManifestFile& file) {
   std::vector<MendedRead> bad;
   std::optional<Error> first;
@@ -177,12 +180,13 @@ Status Snapshot::open_file(const ManifestFile& file) {
       return {};
     }
     const Error& error = shard.error();
+    if (!first || is_unknown(error)) first = error;
+    if (is_unknown(error)) continue;
     bad.push_back({.tier = tier,
                    .file = file.name,
                    .cause = error.message(),
                    .is_gone = error.code() == ErrorCode::kGone,
                    .is_missing = error.code() == ErrorCode::kIncomplete});
-    if (!first) first = error;
   }
   return std::unexpected(*first);
 }
@@ -322,9 +326,9 @@ Status Snapshot::read_file_pieces(std::size_t index, std::vector<ReadPiece> piec
     const Error error =
         outcome ? Error(ErrorCode::kCorrupt, describe_bad_blocks(file.header, outcome->bad_blocks))
                 : explain_missing(*tiers_[tier], manifest_, outcome.error());
-    if (!first) first = error;
-    // Nobody knows whether this tier has a good copy: no reason for an older checkpoint.
-    if (!may_differ_elsewhere(error)) return std::unexpected(error);
+    if (!first || is_unknown(error)) first = error;
+    if (is_unknown(error)) continue;
+    if (!may_differ_elsewhere(error)) break;
     bad.push_back({.tier = tier,
                    .file = file.name,
                    .cause = error.message(),

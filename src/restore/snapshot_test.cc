@@ -196,9 +196,11 @@ TEST(Snapshot, MissingFileIsIncompleteButARemovedCheckpointIsNotFound) {
 class SilentVfs final : public PassingVfs {
  public:
   using PassingVfs::PassingVfs;
-  Result<std::unique_ptr<File>> open_read(std::string_view name, Access /*access*/) override {
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    if (!is_silent) return PassingVfs::open_read(name, access);
     return std::unexpected(Error(ErrorCode::kTimeout, std::string(name) + ": no answer"));
   }
+  bool is_silent = true;
 };
 
 // It may have the good copy, so its error must not end in an older checkpoint.
@@ -212,6 +214,26 @@ TEST(Snapshot, OfATierThatDoesNotAnswerNothingIsKnown) {
   const auto snapshot = must(Snapshot::open(tiers, manifest));
   EXPECT_EQ(code_of(read_one(*snapshot, "a.weight")), ErrorCode::kTimeout);
   EXPECT_TRUE(read_one(*snapshot, "b.weight"));
+  EXPECT_TRUE(snapshot->mended().empty());
+}
+
+TEST(Snapshot, BehindATierThatDoesNotAnswerAnotherIsAsked) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(2));
+  SilentVfs silent(run.vfs());
+  const std::vector<Vfs*> tiers = {&silent, &run.vfs()};
+  const auto snapshot = must(Snapshot::open(tiers, manifest));
+  EXPECT_TRUE(read_one(*snapshot, "a.weight"));
+  silent.is_silent = false;
+  const auto before = must(Snapshot::open(tiers, manifest));
+  silent.is_silent = true;
+  EXPECT_TRUE(read_one(*before, "a.weight"));
+  EXPECT_TRUE(before->mended().empty());
+  const std::vector<Vfs*> none = {&silent, &silent};
+  EXPECT_EQ(code_of(Snapshot::open(none, manifest)), ErrorCode::kTimeout);
+  std::filesystem::remove(run.file_path(manifest, manifest.files[0].name));
+  const std::vector<Vfs*> missing = {&run.vfs(), &silent};
+  EXPECT_EQ(code_of(Snapshot::open(missing, manifest)), ErrorCode::kTimeout);
 }
 
 TEST(Snapshot, TruncatedAndGrownFilesAreCorrupt) {

@@ -57,6 +57,24 @@ def test_another_machine_goes_on_from_the_store_alone(run: StoredRun) -> None:
     assert run.restored() == (3, values_of(state_at(3)))
 
 
+def test_a_store_that_is_away_is_no_reason_for_an_older_step(run: StoredRun) -> None:
+    """The near copy of the newest step is rotten, and the store may have a good one."""
+    run.save(1, 2)
+    (newest,) = run.near.glob("step-000000000002-*/*.safetensors")
+    whole = newest.read_bytes()
+    newest.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+    state = state_at(0)
+    away = matching("HEAD", "*/manifest.json")
+    with run.opened() as ckpt:
+        with (
+            run.proxy.doing(faults.internal_error(), away, times=None),
+            pytest.raises(df.CheckpointError, match="tried 8 times"),
+        ):
+            ckpt.restore(state)
+        assert ckpt.restore(state) == 2
+    assert values_of(state) == values_of(state_at(2))
+
+
 def test_a_program_brings_the_keys_itself(run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nobody else's are used, in no part of a restore."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
