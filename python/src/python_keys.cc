@@ -37,7 +37,10 @@ Result<ObjectKeys> ask_for_keys(const nb::object& ask) {
   try {
     return keys_of(nb::cast<KeysForm>(ask()));
   } catch (const nb::python_error& raised) {
-    return std::unexpected(Error(ErrorCode::kIo, "credentials(): " + description_of(raised)));
+    // A mistake of the program does not pass.
+    const bool is_wrong = raised.matches(PyExc_TypeError) || raised.matches(PyExc_ValueError);
+    return std::unexpected(Error(is_wrong ? ErrorCode::kInvalidArgument : ErrorCode::kIo,
+                                 "credentials(): " + description_of(raised)));
   } catch (const std::exception& cause) {  // it returned something else
     return std::unexpected(Error(ErrorCode::kIo, std::string("credentials(): ") + cause.what()));
   }

@@ -56,6 +56,7 @@ ObjectLook::ObjectLook(S3Client& client, SmallObjects& small, Vfs& view, const L
     : client_(client), small_(small), view_(view), entries_{{"", {}}} {
   std::set<std::string, std::less<>> directories;
   for (const ListedObject& object : listing.objects) {
+    if (object.key.ends_with('/')) continue;  // some programs put one for a directory
     std::string_view name = object.key;
     bool is_directory = false;
     // Each directory above a key is an entry of the one above it, once.
@@ -92,12 +93,8 @@ Result<std::unique_ptr<File>> ObjectLook::open_read(std::string_view name, Acces
 
 Result<std::string> ObjectLook::text_of(const ListedObject& object) {
   if (auto kept = small_.find(object.key, object.etag)) return *std::move(kept);
-  std::string text(static_cast<std::size_t>(object.bytes), '\0');
-  DF_TRY(const std::size_t count,
-         client_.get(object.key, 0, std::as_writable_bytes(std::span(text.data(), text.size()))));
-  text.resize(count);
-  // Another version than the listed one may have come: it is not kept under the wrong name.
-  if (count == object.bytes && !object.etag.empty()) small_.keep(object.key, object.etag, text);
+  DF_TRY(std::string text, client_.get_whole(object.key, object.bytes));
+  if (!object.etag.empty()) small_.keep(object.key, object.etag, text);
   return text;
 }
 
@@ -112,13 +109,16 @@ std::optional<std::string> SmallObjects::find(const std::string& key, const std:
 
 void SmallObjects::keep(const std::string& key, const std::string& etag, const std::string& text) {
   const std::lock_guard lock(mutex_);
+  if (const auto before = kept_.find(key); before != kept_.end()) {
+    bytes_ -= before->second.text.size();
+    kept_.erase(before);
+  }
   if (bytes_ + text.size() > kSmallObjectsBytesMax) {
     kept_.clear();
     bytes_ = 0;
   }
-  Kept& kept = kept_[key];
-  bytes_ += text.size() - kept.text.size();
-  kept = {.etag = etag, .text = text};
+  bytes_ += text.size();
+  kept_.emplace(key, Kept{.etag = etag, .text = text});
 }
 
 Result<std::unique_ptr<Vfs>> look_at(S3Client& client, SmallObjects& small, Vfs& view) {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/try.h"
+#include "codec/crc32c.h"
 #include "object/s3_exchange.h"
 #include "object/s3_text.h"
 #include "object/signature.h"
@@ -139,7 +140,7 @@ void S3Client::abort_others(std::string_view key, std::string_view kept, SystemT
   const auto uploads = open_uploads(key);
   if (!uploads) return;
   for (const OpenUpload& upload : *uploads) {
-    const auto initiated = parse_utc_time(upload.initiated);
+    const auto initiated = parse_iso_time(upload.initiated);
     if (upload.key != key || upload.upload_id == kept || !initiated) continue;
     if (*initiated >= begun - kClocksDiffer) std::ignore = abort(key, upload.upload_id);
   }
@@ -233,6 +234,28 @@ Result<std::size_t> S3Client::get(std::string_view key, std::uint64_t offset,
   constexpr int kBeyondItsEnd = 416;
   if (answer.failure->status == kBeyondItsEnd) return 0;
   return std::unexpected(error_of(*answer.failure, exchange_->name_of(request)));
+}
+
+Result<std::string> S3Client::get_whole(std::string_view key, std::size_t bytes) {
+  std::string text(bytes, '\0');
+  const auto into = std::as_writable_bytes(std::span(text));
+  DF_TRY(const HttpResponse answer,
+         exchange_->ask(
+             {.operation = "get",
+              .method = "GET",
+              .key = key,
+              .fields = {{"x-amz-checksum-mode", "ENABLED"}},
+              .into = into,
+              .find_fault = [&](const HttpResponse& response) -> std::string {
+                const auto crc =
+                    parse_checksum(response.field("x-amz-checksum-crc32c").value_or(""));
+                const bool is_damaged = crc && *crc != crc32c(into.first(response.into_bytes));
+                return is_damaged ? "its bytes have another checksum than the store tells" : "";
+              }}));
+  const std::size_t found = into.empty() ? answer.body.size() : answer.into_bytes;
+  if (found == bytes) return text;
+  return fail(ErrorCode::kGone, fmt::format("get {}/{}: it has {} bytes now, and had {}",
+                                            place().url(), key, found, bytes));
 }
 
 Status S3Client::remove(std::string_view key) {

@@ -110,6 +110,9 @@ class S3Client {
   // Reads until `into` is full or the object ends; the count tells which.
   [[nodiscard]] Result<std::size_t> get(std::string_view key, std::uint64_t offset,
                                         std::span<std::byte> into);
+  // A whole object of `bytes` bytes, compared with its checksum if the store keeps one. kGone: it
+  // has another size now.
+  [[nodiscard]] Result<std::string> get_whole(std::string_view key, std::size_t bytes);
   // All keys that begin with `prefix`, page by page. With a delimiter only those of that level.
   [[nodiscard]] Result<Listing> list(std::string_view prefix, bool one_level);
   // A key that is not there is no error.

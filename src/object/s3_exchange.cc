@@ -49,6 +49,10 @@ std::unexpected<Error> no_keys(const Error& error, const std::string& what) {
               fmt::format("{}: {}", what, error.message()));
 }
 
+bool may_pass(const Error& error) {
+  return error.code() == ErrorCode::kIo || error.code() == ErrorCode::kTimeout;
+}
+
 }  // namespace
 
 bool RetryBudget::take() {
@@ -91,9 +95,6 @@ Result<HttpResponse> S3Exchange::send(const S3Request& request, Tries& tries) {
   if (is_stopped() && !ends_soon) {
     return fail(ErrorCode::kCancelled, name_of(request) + ": stopped");
   }
-  auto credentials = settings_.credentials->get();
-  if (!credentials) return no_keys(credentials.error(), name_of(request));
-  tries.credentials = *std::move(credentials);
   ObjectPlace place;
   {
     const std::lock_guard lock(mutex_);
@@ -117,12 +118,17 @@ Result<S3Answer> S3Exchange::perform(const S3Request& request) {
   Tries tries;
   while (true) {
     ++tries.count;
+    auto credentials = settings_.credentials->get();
+    if (!credentials) {  // nothing was sent
+      const auto error = no_keys(credentials.error(), name_of(request));
+      if (!may_pass(error.error())) return error;
+      DF_TRY_VOID(pause(request, nullptr, tries, error.error()));
+      continue;
+    }
+    tries.credentials = *std::move(credentials);
     auto sent = send(request, tries);
     if (!sent) {
-      const ErrorCode code = sent.error().code();
-      if (code != ErrorCode::kIo && code != ErrorCode::kTimeout) {
-        return std::unexpected(std::move(sent).error());
-      }
+      if (!may_pass(sent.error())) return std::unexpected(std::move(sent).error());
       tries.may_have_acted = true;
       DF_TRY_VOID(pause(request, nullptr, tries, sent.error().within(name_of(request))));
       continue;

@@ -250,5 +250,45 @@ TEST_F(S3RetryTest, NoKeysAreNotAMissingObject) {
   EXPECT_NE(message_of(looked).find("look at s3://bucket/runs/a/key: no keys"), std::string::npos);
 }
 
+// Nothing was sent: nobody's upload may be ended for it.
+TEST_F(S3RetryTest, KeysThatAreLateAreNoRequestThatWasLost) {
+  class LateKeys final : public FakeKeys {
+   public:
+    Result<Credentials> get() override {
+      if (++asked < 3) return std::unexpected(Error(ErrorCode::kIo, "not yet"));
+      return FakeKeys::get();
+    }
+    int asked = 0;
+  };
+  settings_.credentials = std::make_shared<LateKeys>();
+  S3Client client(settings_);
+  const std::string others = store_->plant_upload("big");
+  ASSERT_TRUE(client.begin_upload("big"));
+  EXPECT_EQ(store_->request_count(), 1U);
+  EXPECT_EQ(store_->open_uploads(), 2U);
+  EXPECT_GT(time_.slept(), milliseconds(0));
+}
+
+TEST_F(S3RetryTest, KeysThatNeverComeAreAskedForSomeTimes) {
+  class NoKeys final : public FakeKeys {
+   public:
+    Result<Credentials> get() override {
+      ++asked;
+      return std::unexpected(Error(code, "none"));
+    }
+    ErrorCode code = ErrorCode::kIo;
+    int asked = 0;
+  };
+  const auto keys = std::make_shared<NoKeys>();
+  settings_.credentials = keys;
+  S3Client client(settings_);
+  EXPECT_EQ(code_of(client.head("key")), ErrorCode::kTimeout);
+  EXPECT_EQ(keys->asked, kTriesMax);
+  keys->code = ErrorCode::kInvalidArgument;
+  EXPECT_EQ(code_of(client.head("key")), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(keys->asked, kTriesMax + 1);
+  EXPECT_EQ(store_->request_count(), 0U);
+}
+
 }  // namespace
 }  // namespace deepfreeze

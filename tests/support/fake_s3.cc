@@ -299,6 +299,13 @@ HttpResponse FakeS3::get(const Asked& asked) {
   if (found == objects_.end()) return error(404, "NoSuchKey");
   const std::string& bytes = found->second.bytes;
   const std::string range = asked.field("range");  // "bytes=0-99"
+  if (range.empty()) {
+    HttpResponse whole{.status = 200, .body = bytes};
+    if (keeps_checksums_ && asked.field("x-amz-checksum-mode") == "ENABLED") {
+      whole.fields.push_back({"x-amz-checksum-crc32c", checksum_text(found->second.crc)});
+    }
+    return whole;
+  }
   const std::size_t dash = std::min(range.find('-'), range.size());
   const std::size_t begin = parse_number(range.substr(6, dash - 6)).value_or(0);
   const std::size_t last = parse_number(range.substr(dash + 1)).value_or(0);

@@ -53,7 +53,7 @@ class FakeTime {
 };
 
 // The same keys each time; counts how often they were refused.
-class FakeKeys final : public CredentialSource {
+class FakeKeys : public CredentialSource {
  public:
   [[nodiscard]] Result<Credentials> get() override;
   void refuse(const Credentials& /*refused*/) override { ++refusals; }
