@@ -3,15 +3,11 @@
 
 #include <pthread.h>
 
-#include <string>
-#include <string_view>
-
-#include "base/log.h"
+#include <cstddef>
 
 namespace deepfreeze {
 
-// No thread can have such a stack, so none can be started while one of these lives. Log lines are
-// kept meanwhile.
+// No thread can have such a stack, so none can be started while one of these lives.
 class NoMoreThreads {
  public:
   NoMoreThreads() {
@@ -21,20 +17,16 @@ class NoMoreThreads {
     ::pthread_attr_setstacksize(&huge, std::size_t{1} << 48);
     ::pthread_setattr_default_np(&huge);
     ::pthread_attr_destroy(&huge);
-    set_log_sink([this](std::string_view line) { log_ += line; });
   }
   NoMoreThreads(const NoMoreThreads&) = delete;
   NoMoreThreads& operator=(const NoMoreThreads&) = delete;
   ~NoMoreThreads() {
     ::pthread_setattr_default_np(&before_);
     ::pthread_attr_destroy(&before_);
-    set_log_sink({});
   }
-  [[nodiscard]] const std::string& log() const { return log_; }
 
  private:
   pthread_attr_t before_;
-  std::string log_;
 };
 
 }  // namespace deepfreeze
