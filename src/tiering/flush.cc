@@ -48,18 +48,6 @@ Status bring_file(Vfs& from, const Manifest& manifest, const ManifestFile& file,
       settings);
 }
 
-// Step 4.
-Status check_all_there(const Manifest& manifest, Vfs& to) {
-  const std::string directory = directory_of(manifest);
-  DF_TRY(const std::vector<DirEntry> entries, to.list(directory));
-  for (const ManifestFile& file : manifest.files) {
-    if (has_name(entries, file.name)) continue;
-    return fail(ErrorCode::kIncomplete,
-                fmt::format("{}: {} is gone again", to.path_of(directory), file.name));
-  }
-  return {};
-}
-
 // Step 5.
 Status put_manifest(const Manifest& manifest, const std::string& text, TierStore& to) {
   const std::string path = path_in_run(manifest, kManifestFile);
@@ -152,6 +140,17 @@ void remove_begun(const Manifest& manifest, TierStore& to, FlushShare share) {
 }
 
 }  // namespace
+
+Status check_all_there(const Manifest& manifest, Vfs& to) {
+  const std::string directory = directory_of(manifest);
+  DF_TRY(const std::vector<DirEntry> entries, to.list(directory));
+  for (const ManifestFile& file : manifest.files) {
+    if (has_name(entries, file.name)) continue;
+    return fail(ErrorCode::kIncomplete,
+                fmt::format("{}: {} is gone again", to.path_of(directory), file.name));
+  }
+  return {};
+}
 
 Status flush_attempt(Vfs& from, const Manifest& manifest, TierStore& to,
                      const CopySettings& settings, Vfs* near, FlushShare share) {

@@ -28,4 +28,7 @@ enum class FlushShare : std::uint8_t { kAll, kOfNode };
                                    const CopySettings& settings, Vfs* near,
                                    FlushShare share = FlushShare::kAll);
 
+// kIncomplete if the listing of the attempt's directory lacks a file of the manifest.
+[[nodiscard]] Status check_all_there(const Manifest& manifest, Vfs& to);
+
 }  // namespace deepfreeze

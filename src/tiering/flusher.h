@@ -187,6 +187,7 @@ class Flusher {
   [[nodiscard]] bool await_work(Worker& worker);
   [[nodiscard]] Status try_pass(std::size_t number);
   [[nodiscard]] Status pass(std::size_t number);
+  [[nodiscard]] Status still_over(std::size_t number) const;
   [[nodiscard]] Status watch(std::size_t number);
   [[nodiscard]] Status look_only(const Round& round, std::size_t number);
   [[nodiscard]] Result<Round> begin_round(std::size_t number);

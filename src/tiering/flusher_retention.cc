@@ -7,6 +7,7 @@
 #include "manifest/claims.h"
 #include "manifest/commit.h"
 #include "manifest/retention.h"
+#include "tiering/flush.h"
 #include "tiering/flusher.h"
 #include "tiering/history_copy.h"
 
@@ -46,8 +47,11 @@ void Flusher::collect_near(const Round& round) {
   if (!is_told) log_warning("old checkpoints stay: " + collected.error().message());
 }
 
+// With its files: a store may have put a manifest late, after a deletion.
 bool Flusher::is_there_now(std::size_t number, const AttemptName& name) const {
-  return read_manifest(workers_[number]->tier.store->view(), name, "").has_value();
+  Vfs& there = workers_[number]->tier.store->view();
+  const auto manifest = read_manifest(there, name, "");
+  return manifest && check_all_there(*manifest, there);
 }
 
 // By the tier's own rules, and by claims that are of now; a deletion here never follows from one on

@@ -449,6 +449,22 @@ TEST_F(FlusherTest, TheNearCopyStaysIfTheFarOneIsGone) {
   EXPECT_TRUE(has_committed(near_, first) || has_committed(disk_, first));
 }
 
+// A store may carry a write of the manifest out after the copy was deleted.
+TEST_F(FlusherTest, TheNearCopyStaysIfTheFarOneHasNoFiles) {
+  const Manifest first = run_.save(1);
+  {
+    const auto flusher = start(several(far(disk_)));
+    ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  }
+  ASSERT_TRUE(disk_.remove_file(path_in_run(first, first.files[0].name)));
+  run_.save(2);
+  near_keep_ = {.last = 1, .every = {}, .best = {}};
+  generation_ = 1;
+  const auto flusher = start(several(far(disk_)));
+  ASSERT_EQ(text_of(flusher->drain(kDeadline)), "");
+  EXPECT_EQ(steps_on(near_), (Steps{1, 2}));
+}
+
 // A thread that is no thread of the flusher's has not looked at the tier.
 TEST_F(FlusherTest, OnlyItsOwnThreadsDeleteWhatATierHas) {
   run_.save(1);

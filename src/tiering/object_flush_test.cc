@@ -163,12 +163,9 @@ TEST_F(ObjectFlush, AStormOfFaultsLeavesAWholeAttemptOrNone) {
 TEST_F(ObjectFlush, ADeadStoreLeavesAWholeAttemptOrNoneAndTheNextFlushEndsIt) {
   for (std::size_t n = 0;; ++n) {
     Far far;
-    std::size_t left = n;
+    std::atomic<std::size_t> asked{0};  // by several uploading threads
     far.store->set_hook([&](const HttpRequest&) -> std::optional<Result<HttpResponse>> {
-      if (left > 0) {
-        --left;
-        return std::nullopt;
-      }
+      if (asked.fetch_add(1) < n) return std::nullopt;
       return std::unexpected(Error(ErrorCode::kIo, "no connection"));
     });
     const Status first = flush_to(near_, saved_, *far.tier);
