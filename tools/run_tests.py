@@ -17,8 +17,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -170,6 +171,29 @@ def make_ahead(names: list[str]) -> None:
         Thread(target=lambda: ready(frameworks())).start()
 
 
+# The Python tests leave a third of the processors idle: they wait for disks and for each other.
+COMPILED_BESIDE = "pytest"
+COMPILED = ("asan", "tsan")
+
+
+@contextmanager
+def compiled_beside(stage: str, names: list[str]) -> Iterator[None]:
+    """The next stages' trees, at the lowest priority. Their stages build again, and tell errors."""
+    presets = [each for each in COMPILED if not names or f"ctest {each}" in names]
+    if stage != COMPILED_BESIDE or not presets:
+        yield
+        return
+    command = ["nice", "-n", "19", sys.executable, str(ROOT / "tools" / "build.py"), *presets]
+    with (BUILD / "beside.log").open("w") as log:
+        compiling = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            yield
+        finally:
+            compiling.wait()
+
+
 def main(names: list[str]) -> int:
     keep_going = os.environ.get("KEEP_GOING", "") not in ("", "0")
     lines: list[str] = []
@@ -183,7 +207,8 @@ def main(names: list[str]) -> int:
             continue
         print(f"test: {name}", flush=True)
         start, cpu_before = time.monotonic(), cpu_seconds()
-        outcome = stage()
+        with compiled_beside(name, names):
+            outcome = stage()
         seconds, cpu = time.monotonic() - start, cpu_seconds() - cpu_before
         lines.append(f"  {name:<14} {seconds:5.0f} s  {cpu:5.0f} s of CPU  {describe(outcome)}")
         total.add(outcome)

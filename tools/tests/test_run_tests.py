@@ -90,3 +90,29 @@ def test_the_last_line_counts_all_stages(
     assert capsys.readouterr().out.splitlines()[-1] == "16 passed, 2 failed"
     assert run_tests.main(["c"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "9 passed, 0 failed"
+
+
+@pytest.mark.parametrize(
+    ("stage", "names", "compiled"),
+    [
+        ("pytest", [], "asan tsan"),
+        ("pytest", ["pytest", "ctest tsan"], "tsan"),
+        ("pytest", ["pytest"], None),
+        ("lint", [], None),
+    ],
+)
+def test_the_trees_of_the_next_stages_are_compiled_beside_the_python_tests(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    stage: str,
+    names: list[str],
+    compiled: str | None,
+) -> None:
+    monkeypatch.setattr(run_tests, "ROOT", tmp_path)
+    monkeypatch.setattr(run_tests, "BUILD", tmp_path)
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "build.py").write_text("import sys; print(*sys.argv[1:])")
+    with run_tests.compiled_beside(stage, names):
+        pass
+    log = tmp_path / "beside.log"
+    assert (log.read_text().strip() if log.exists() else None) == compiled
