@@ -81,13 +81,18 @@ struct Tier {
   std::optional<std::uint64_t> every = {};  // only steps that are multiples of it; absent: all
   Keep keep = {};                           // the tier's own rules
   std::uint64_t bytes_per_second = 0;       // at most so many; 0: no limit
+  // Of a store: its server, such as "https://minio.example:9000", and its region. Empty: as
+  // AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, and AWS_REGION or AWS_DEFAULT_REGION say.
+  std::string endpoint = {};
+  std::string region = {};
   // Of a store: asked instead of the places that AWS's own tools look at. An agent does not have
   // it, and looks at those.
   KeySource keys = {};
   // Leaves `keys` out: functions can't be compared.
   bool operator==(const Tier& other) const {
     return path == other.path && every == other.every && keep == other.keep &&
-           bytes_per_second == other.bytes_per_second;
+           bytes_per_second == other.bytes_per_second && endpoint == other.endpoint &&
+           region == other.region;
   }
 };
 

@@ -168,6 +168,8 @@ class Engine:
                 int | None,
                 tuple[str, str, int] | None,
                 int,
+                str,
+                str,
                 Callable[[], tuple[str, str, str, float | None]] | None,
             ]
         ] = (),

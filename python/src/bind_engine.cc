@@ -128,15 +128,21 @@ Status status_of(const std::string& code, const std::string& message) {
   return std::unexpected(Error(ErrorCode::kInternal, message));
 }
 
-// Path, every, the rules of keep (last, every, best), bytes per second, source of keys.
-using TierForm =
-    std::tuple<std::string, std::optional<std::uint64_t>, std::optional<std::size_t>,
-               std::optional<std::uint64_t>, std::optional<BestForm>, std::uint64_t, nb::object>;
+// Path, every, the rules of keep (last, every, best), bytes per second, endpoint, region, source of
+// keys.
+using TierForm = std::tuple<std::string, std::optional<std::uint64_t>, std::optional<std::size_t>,
+                            std::optional<std::uint64_t>, std::optional<BestForm>, std::uint64_t,
+                            std::string, std::string, nb::object>;
 
 Tier tier_of(const TierForm& form) {
-  const auto& [path, every, keep_last, keep_every, keep_best, rate, keys] = form;
-  Tier tier{
-      .path = path, .every = every, .keep = {}, .bytes_per_second = rate, .keys = make_keys(keys)};
+  const auto& [path, every, keep_last, keep_every, keep_best, rate, endpoint, region, keys] = form;
+  Tier tier{.path = path,
+            .every = every,
+            .keep = {},
+            .bytes_per_second = rate,
+            .endpoint = endpoint,
+            .region = region,
+            .keys = make_keys(keys)};
   tier.keep.last = keep_last;
   tier.keep.every = keep_every;
   if (keep_best) tier.keep.best = best_of_form(*keep_best);

@@ -45,7 +45,8 @@ Result<Kind> kind_of(std::string_view text) {
 
 void write_tier(JsonWriter& json, const Tier& tier) {
   json.begin_object();
-  json.members("path", tier.path, "bytes_per_second", whole(tier.bytes_per_second));
+  json.members("path", tier.path, "bytes_per_second", whole(tier.bytes_per_second), "endpoint",
+               tier.endpoint, "region", tier.region);
   if (tier.every) json.members("every", whole(*tier.every));
   json.key("keep");
   write_keep(json, tier.keep);
@@ -63,6 +64,8 @@ Result<Tier> tier_of(const JsonValue& object) {
   Tier tier;
   DF_TRY(tier.path, get_string(object, "path"));
   DF_TRY(tier.bytes_per_second, get_u64(object, "bytes_per_second"));
+  DF_TRY(tier.endpoint, get_string(object, "endpoint"));
+  DF_TRY(tier.region, get_string(object, "region"));
   if (object.find("every") != nullptr) {
     DF_TRY(tier.every, get_u64(object, "every"));
   }

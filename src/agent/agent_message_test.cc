@@ -23,7 +23,9 @@ TEST(AgentMessage, AHelloArrivesAsItWas) {
            .keep = {.last = 2,
                     .every = 100,
                     .best = Keep::Best{.metric = "loss", .better = Keep::Better::kMax, .count = 3}},
-           .bytes_per_second = ~std::uint64_t{0}}}};
+           .bytes_per_second = ~std::uint64_t{0},
+           .endpoint = "https://store:9000",
+           .region = "mars-1"}}};
   const auto decoded = decode_request(encode(request));
   ASSERT_TRUE(decoded) << decoded.error().message();
   EXPECT_EQ(decoded->kind, AgentRequest::Kind::kHello);

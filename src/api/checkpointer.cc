@@ -100,15 +100,28 @@ std::filesystem::path first_with_run(const std::filesystem::path& root,
   return found == tiers.end() ? root : std::filesystem::path(found->place);
 }
 
+// As an agent is told of it: its environment may be another one than this program's.
+Tier tier_for_agent(Tier tier, const FarTier& opened) {
+  tier.path = opened.place;
+  if (!is_object_url(tier.path)) return tier;
+  const auto place = parse_object_url(tier.path, process_environment(),
+                                      {.endpoint = tier.endpoint, .region = tier.region});
+  if (!place) return tier;
+  tier.endpoint = place->endpoint;
+  tier.region = place->region;
+  return tier;
+}
+
 // Null if none is wanted, or if nothing could be given to it.
 std::unique_ptr<AgentLink> open_agent(const Options& options, const AgentHello& hello,
                                       std::span<const FarTier> tiers) {
   if (!options.agent || options.read_only) return nullptr;
   AgentLinkSettings settings = {
       .directory = options.agent->directory, .command = options.agent->command, .hello = hello};
-  settings.hello.tiers = options.tiers;
   if (settings.directory.empty()) settings.directory = default_agent_directory();
-  for (std::size_t i = 0; i < tiers.size(); ++i) settings.hello.tiers[i].path = tiers[i].place;
+  for (std::size_t i = 0; i < tiers.size(); ++i) {
+    settings.hello.tiers.push_back(tier_for_agent(options.tiers[i], tiers[i]));
+  }
   return AgentLink::open(std::move(settings));
 }
 

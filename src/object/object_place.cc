@@ -92,7 +92,7 @@ std::string first_of(const Environment& environment, std::initializer_list<const
 
 // The endpoint's own text may hold a password: no message has it.
 Result<std::string> check_endpoint(std::string endpoint, const Environment& environment) {
-  constexpr std::string_view kObject = "AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL";
+  constexpr std::string_view kObject = "endpoint, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL";
   while (endpoint.ends_with('/')) endpoint.pop_back();
   const auto parts = split_url(endpoint);
   if (!parts) return std::unexpected(parts.error().within(kObject));
@@ -126,18 +126,25 @@ Status read_names(std::string_view names, ObjectPlace& place) {
   return place.prefix.empty() ? Status() : check_prefix(place.prefix);
 }
 
-Status read_server(const Environment& environment, ObjectPlace& place) {
-  constexpr std::string_view kRegion = "AWS_REGION or AWS_DEFAULT_REGION";
-  place.region = first_of(environment, {"AWS_REGION", "AWS_DEFAULT_REGION"});
+Status read_server(const Environment& environment, const ObjectServer& server, ObjectPlace& place) {
+  constexpr std::string_view kRegion = "region, AWS_REGION or AWS_DEFAULT_REGION";
+  place.region = server.region;
+  if (place.region.empty()) {
+    place.region = first_of(environment, {"AWS_REGION", "AWS_DEFAULT_REGION"});
+  }
   if (place.region.empty()) place.region = "us-east-1";
   DF_TRY_VOID(check_letters(kRegion, place.region, kRegionLetters));
   if (place.region.size() > kRegionBytesMax) return refuse_place(kRegion, "it is too long");
 
-  place.endpoint = first_of(environment, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
-  // A certificate for all buckets does not cover a bucket's name with a dot.
-  place.path_style = !place.endpoint.empty() || place.bucket.contains('.');
-  if (place.endpoint.empty()) place.endpoint = endpoint_of_aws(place.region);
+  const std::string of_aws = endpoint_of_aws(place.region);
+  place.endpoint = server.endpoint;
+  if (place.endpoint.empty()) {
+    place.endpoint = first_of(environment, {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
+  }
+  if (place.endpoint.empty()) place.endpoint = of_aws;
   DF_TRY(place.endpoint, check_endpoint(std::move(place.endpoint), environment));
+  // A certificate for all buckets does not cover a bucket's name with a dot.
+  place.path_style = place.endpoint != of_aws || place.bucket.contains('.');
   place.ca_bundle = first_of(environment, {"AWS_CA_BUNDLE"});
   return {};
 }
@@ -146,11 +153,12 @@ Status read_server(const Environment& environment, ObjectPlace& place) {
 
 bool is_object_url(std::string_view text) { return text.starts_with(kScheme); }
 
-Result<ObjectPlace> parse_object_url(std::string_view url, const Environment& environment) {
+Result<ObjectPlace> parse_object_url(std::string_view url, const Environment& environment,
+                                     const ObjectServer& server) {
   if (!is_object_url(url)) return refuse_place(printable(url), "it does not begin with s3://");
   ObjectPlace place;
   DF_TRY_VOID(read_names(url.substr(kScheme.size()), place));
-  DF_TRY_VOID(read_server(environment, place));
+  DF_TRY_VOID(read_server(environment, server, place));
   return place;
 }
 

@@ -22,14 +22,21 @@ struct ObjectPlace {
   [[nodiscard]] std::string request_url(std::string_view key, std::string_view query = {}) const;
 };
 
+// The server of a store; an empty part is taken from the environment.
+struct ObjectServer {
+  std::string endpoint;
+  std::string region;
+};
+
 [[nodiscard]] bool is_object_url(std::string_view text);  // begins with "s3://"
 
-// From the URL and AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION or AWS_DEFAULT_REGION,
-// AWS_CA_BUNDLE. An endpoint that is named is used in path style, AWS itself in virtual-host style
-// unless the bucket's name has a dot. kInvalidArgument: no bucket, a name that S3 forbids, a prefix
-// with empty, "." or ".." parts or letters that file names of a run do not have, or plain http to
-// another machine unless DEEPFREEZE_ALLOW_HTTP is 1.
+// From the URL, `server`, and AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, AWS_REGION or
+// AWS_DEFAULT_REGION, AWS_CA_BUNDLE. An endpoint that is named is used in path style, AWS itself in
+// virtual-host style unless the bucket's name has a dot. kInvalidArgument: no bucket, a name that
+// S3 forbids, a prefix with empty, "." or ".." parts or letters that file names of a run do not
+// have, or plain http to another machine unless DEEPFREEZE_ALLOW_HTTP is 1.
 [[nodiscard]] Result<ObjectPlace> parse_object_url(std::string_view url,
-                                                   const Environment& environment);
+                                                   const Environment& environment,
+                                                   const ObjectServer& server = {});
 
 }  // namespace deepfreeze

@@ -11,12 +11,14 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-Result<ObjectPlace> place_of(std::string_view url, const Variables& variables = {}) {
-  return parse_object_url(url, [&](const std::string& name) -> std::optional<std::string> {
+Result<ObjectPlace> place_of(std::string_view url, const Variables& variables = {},
+                             const ObjectServer& server = {}) {
+  const auto environment = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) return std::nullopt;
     return found->second;
-  });
+  };
+  return parse_object_url(url, environment, server);
 }
 
 // The message of the refusal.
@@ -144,13 +146,43 @@ TEST(ObjectPlace, IsAtTheEndpointOfTheEnvironment) {
       "https://other");
 }
 
+TEST(ObjectPlace, IsAtItsOwnServerWhateverTheEnvironmentSays) {
+  const Variables variables = {{"AWS_ENDPOINT_URL_S3", "https://other"}, {"AWS_REGION", "mars-2"}};
+  const auto place =
+      place_of("s3://bucket", variables, {.endpoint = "https://store:9000/", .region = "mars-1"});
+  ASSERT_TRUE(place) << place.error().message();
+  EXPECT_EQ(place->endpoint, "https://store:9000");
+  EXPECT_EQ(place->region, "mars-1");
+  EXPECT_TRUE(place->path_style);
+  EXPECT_EQ(place_of("s3://bucket", variables, {.endpoint = "https://store"})->region, "mars-2");
+  EXPECT_EQ(place_of("s3://bucket", variables, {.region = "mars-1"})->endpoint, "https://other");
+  EXPECT_EQ(code_of(place_of("s3://bucket", {}, {.endpoint = "http://10.0.0.1:8333"})),
+            ErrorCode::kInvalidArgument);
+}
+
+// An agent is told the place that a program found, and makes the same requests.
+TEST(ObjectPlace, IsTheSameIfItsServerIsNamedAgain) {
+  for (const auto& [url, variables] : std::vector<std::pair<std::string, Variables>>{
+           {"s3://bucket", {}},
+           {"s3://with.dot/a", {{"AWS_REGION", "cn-north-1"}}},
+           {"s3://bucket/a", {{"AWS_ENDPOINT_URL_S3", "https://store:9000/base/"}}}}) {
+    const ObjectPlace found = place_of(url, variables).value();
+    const Variables others = {{"AWS_ENDPOINT_URL_S3", "https://other"}, {"AWS_REGION", "mars-2"}};
+    const auto again =
+        place_of(url, others, {.endpoint = found.endpoint, .region = found.region}).value();
+    EXPECT_EQ(again.request_url("key"), found.request_url("key"));
+    EXPECT_EQ(again.region, found.region);
+  }
+}
+
 TEST(ObjectPlace, HasAnEndpointThatIsOne) {
   for (const char* endpoint :
        {"store", "ftp://store", "https://", "https://store:x", "https://user:secret@store",
         "https://store?secret", "https://store/secret#a", "https://store/a:secret",
         "https://store/ secret"}) {
     const std::string refusal = refusal_of("s3://bucket", {{"AWS_ENDPOINT_URL_S3", endpoint}});
-    EXPECT_TRUE(refusal.starts_with("AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL: ")) << refusal;
+    EXPECT_TRUE(refusal.starts_with("endpoint, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL: "))
+        << refusal;
     EXPECT_FALSE(refusal.contains("secret")) << refusal;
   }
 }

@@ -55,9 +55,9 @@ SharedAccess& shared_access() {
   return shared;
 }
 
-// Clients of tiers that brought keys of their own: a checkpoint on such a tier is
-// opened by its path alone, and with no other keys.
-class TiersWithKeys {
+// Clients of tiers that brought a server or keys of their own: a checkpoint on such a tier is
+// opened by its path alone, from no other server and with no other keys.
+class TiersWithTheirOwn {
  public:
   void note(const std::shared_ptr<S3Client>& client) {
     const std::lock_guard lock(mutex_);
@@ -79,8 +79,8 @@ class TiersWithKeys {
   std::vector<std::weak_ptr<S3Client>> clients_;  // guarded by mutex_
 };
 
-TiersWithKeys& tiers_with_keys() {
-  static TiersWithKeys tiers;
+TiersWithTheirOwn& tiers_with_their_own() {
+  static TiersWithTheirOwn tiers;
   return tiers;
 }
 
@@ -101,8 +101,9 @@ Result<std::unique_ptr<TierStore>> open_directory_store(const std::string& place
 
 }  // namespace
 
-Result<std::shared_ptr<S3Client>> open_client(const std::string& url, const KeySource& keys) {
-  DF_TRY(ObjectPlace place, parse_object_url(url, process_environment()));
+Result<std::shared_ptr<S3Client>> open_client(const std::string& url, const ObjectServer& server,
+                                              const KeySource& keys) {
+  DF_TRY(ObjectPlace place, parse_object_url(url, process_environment(), server));
   DF_TRY(const auto access, shared_access().get(place.ca_bundle));
   // The members live as long as both.
   std::shared_ptr<CredentialSource> credentials(access, access->credentials.get());
@@ -111,22 +112,24 @@ Result<std::shared_ptr<S3Client>> open_client(const std::string& url, const KeyS
       .place = std::move(place),
       .transport = std::shared_ptr<HttpTransport>(access, access->transport.get()),
       .credentials = std::move(credentials)});
-  if (keys) tiers_with_keys().note(client);
+  if (keys || !server.endpoint.empty() || !server.region.empty()) {
+    tiers_with_their_own().note(client);
+  }
   return client;
 }
 
 Result<std::unique_ptr<Vfs>> open_vfs(const std::string& place) {
   if (!is_object_url(place)) return open_posix_vfs(place);
   DF_TRY(const std::string url, absolute_place(place));
-  if (auto client = tiers_with_keys().find(url)) return make_object_view(std::move(client));
+  if (auto client = tiers_with_their_own().find(url)) return make_object_view(std::move(client));
   DF_TRY(auto client, open_client(url));
   return make_object_view(std::move(client));
 }
 
 Result<std::unique_ptr<TierStore>> open_store(const std::string& place, bool read_only,
-                                              const KeySource& keys) {
+                                              const ObjectServer& server, const KeySource& keys) {
   if (!is_object_url(place)) return open_directory_store(place, read_only);
-  DF_TRY(auto client, open_client(place, keys));
+  DF_TRY(auto client, open_client(place, server, keys));
   DF_TRY(const ObjectProbe found, probe(*client, read_only));
   if (!read_only && !found.has_conditional_writes) {
     log_note(
@@ -142,7 +145,8 @@ Result<std::string> absolute_place(const std::string& place) {
     DF_TRY(const std::filesystem::path path, absolute_path(place));
     return path.string();
   }
-  DF_TRY(const ObjectPlace parsed, parse_object_url(place, process_environment()));
+  const Environment no_server = [](const std::string&) { return std::nullopt; };
+  DF_TRY(const ObjectPlace parsed, parse_object_url(place, no_server));
   return parsed.url();
 }
 

@@ -44,7 +44,7 @@ class OpenObject : public testing::Test {
 // A restore opens a checkpoint on a tier by its path alone.
 TEST_F(OpenObject, ATiersOwnKeysAreUsedWhileItIsOpen) {
   {
-    const auto client = open_client(kUrl, keys_).value();
+    const auto client = open_client(kUrl, {}, keys_).value();
     EXPECT_TRUE(error_of_list(kUrl).contains("no keys today"));
     EXPECT_TRUE(error_of_list("s3://bucket/runs/a/").contains("no keys today"));
     EXPECT_EQ(asked_, 1) << "its error is repeated for a while";
@@ -53,6 +53,19 @@ TEST_F(OpenObject, ATiersOwnKeysAreUsedWhileItIsOpen) {
     EXPECT_FALSE(error_of_list(kUrl).contains("no keys today"));
   }
   EXPECT_TRUE(error_of_list(kUrl).contains("there are none"));
+}
+
+TEST_F(OpenObject, ATiersOwnServerIsUsedWhileItIsOpen) {
+  ::setenv("AWS_ENDPOINT_URL_S3", "ftp://wrong", 1);
+  for (const ObjectServer& server :
+       {ObjectServer{.endpoint = "http://127.0.0.1:1"}, ObjectServer{.region = "mars-1"}}) {
+    if (server.endpoint.empty()) ::unsetenv("AWS_ENDPOINT_URL_S3");
+    const auto client = open_client(kUrl, server);
+    ASSERT_TRUE(client) << client.error().message();
+    ::setenv("AWS_ENDPOINT_URL_S3", "ftp://wrong", 1);
+    EXPECT_TRUE(open_vfs(kUrl));
+  }
+  EXPECT_EQ(code_of(open_vfs(kUrl)), ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -69,6 +69,10 @@ Status check_new_store(const std::string& url, std::span<const std::string> othe
 }
 
 Status check_rules(const Tier& tier) {
+  if (!is_object_url(tier.path) && !(tier.endpoint.empty() && tier.region.empty())) {
+    return fail(ErrorCode::kInvalidArgument,
+                fmt::format("tier {}: endpoint and region are for object stores", tier.path));
+  }
   if (tier.every != 0U && !has_no_rule(tier.keep)) return {};
   return fail(ErrorCode::kInvalidArgument,
               fmt::format("tier {}: 0 checkpoints or steps is no rule", tier.path));
@@ -101,7 +105,8 @@ Result<std::vector<FarTier>> open_tiers(const fs::path& root, std::span<const Ti
   DF_TRY(const std::vector<std::string> places, check_places(root, wanted));
   std::vector<FarTier> opened;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    auto store = open_store(places[i], read_only, wanted[i].keys);
+    const ObjectServer server = {.endpoint = wanted[i].endpoint, .region = wanted[i].region};
+    auto store = open_store(places[i], read_only, server, wanted[i].keys);
     if (!store) return std::unexpected(store.error().within("open tier " + places[i]));
     opened.push_back({.place = places[i],
                       .store = *std::move(store),

@@ -47,6 +47,17 @@ TEST(OpenTiers, PlacesThatLieInEachOtherAreRefusedFirst) {
   }
 }
 
+TEST(OpenTiers, ADirectoryHasNoServer) {
+  const ScopedDir dir;
+  const std::string far = (dir.path() / "far").string();
+  for (const Tier& tier :
+       {Tier{.path = far, .endpoint = "https://store"}, Tier{.path = far, .region = "mars-1"}}) {
+    const auto opened = open_tiers(dir.path() / "run", std::vector<Tier>{tier}, false);
+    EXPECT_EQ(code_of(opened), ErrorCode::kInvalidArgument);
+    EXPECT_FALSE(std::filesystem::exists(far));
+  }
+}
+
 TEST(OpenTiers, PlacesThatOnlyBeginAlikeAreAskedForKeys) {
   const ScopedDir dir;
   int asked = 0;

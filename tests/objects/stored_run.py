@@ -46,11 +46,15 @@ class StoredRun:
     def environment(self) -> dict[str, str]:
         """As a user names a store: by the variables of AWS's own tools."""
         return {
-            "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{self.proxy.port}",
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
             "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": self.store.keys.access,
             "AWS_SECRET_ACCESS_KEY": self.store.keys.secret,
         }
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.proxy.port}"
 
     @property
     def url(self) -> str:
@@ -66,11 +70,15 @@ class StoredRun:
         return self.store.client()
 
     def opened(
-        self, near: str = "near", credentials: Callable[[], object] | None = None
+        self,
+        near: str = "near",
+        credentials: Callable[[], object] | None = None,
+        endpoint: str | None = None,
+        agent: Path | None = None,
     ) -> df.Checkpointer:
         keep = df.keep(last=KEPT)
-        tier = df.tier(self.url, keep=keep, credentials=credentials)
-        return df.Checkpointer(self.place / near, keep=keep, tiers=[tier])
+        tier = df.tier(self.url, keep=keep, endpoint=endpoint, credentials=credentials)
+        return df.Checkpointer(self.place / near, keep=keep, tiers=[tier], agent=agent)
 
     def save(self, *steps: int, size: int = LARGE) -> None:
         """Goes on with the run. Returns when the store has them."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import deepfreeze as df
+from deepfreeze.base import program
 from examples.demo.program import run_program
 
 from . import faults
@@ -27,6 +30,12 @@ BEGIN = matching("POST", "*.safetensors", "uploads")
 MANIFEST = matching("PUT", "*/manifest.json")
 DATA_READ = matching("GET", "*.safetensors")
 LISTED = matching("GET", "*", "list-type=2")
+
+
+def deepfreeze(*words: str) -> None:
+    found = program.find()
+    assert found is not None
+    subprocess.run([found, *words], check=True, timeout=SECONDS)
 
 
 @pytest.fixture
@@ -99,6 +108,43 @@ def test_a_program_brings_the_keys_itself(run: StoredRun, monkeypatch: pytest.Mo
         run.opened("third", lambda: ["no", "keys"])
     with pytest.raises(df.CheckpointError, match="there are none"):
         run.opened("third")
+
+
+def test_a_tier_names_its_server_itself(run: StoredRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no other one is asked, in no part of a restore."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "ftp://wrong")
+    with run.opened(endpoint=run.endpoint) as ckpt:
+        handle = ckpt.save(1, state_at(1))
+        assert handle is not None
+        handle.wait("durable", SECONDS)
+    state = state_at(0)
+    with run.opened("elsewhere", endpoint=run.endpoint) as ckpt:
+        assert ckpt.restore(state) == 1
+    assert values_of(state) == values_of(state_at(1))
+    with pytest.raises(df.CheckpointError, match="neither http:// nor https://"):
+        run.opened("third")
+
+
+def test_an_agent_uses_the_server_of_the_training(
+    run: StoredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent's own environment names another one."""
+    place = tmp_path / "agent"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")  # nothing listens
+    deepfreeze("agent", "--background", "--directory", str(place))
+    try:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", run.endpoint)
+        with run.proxy.doing(faults.internal_error(), PART, times=None) as rule:
+            with run.opened(agent=place) as ckpt:
+                handle = ckpt.save(1, state_at(1))
+                assert handle is not None
+                handle.wait("local", SECONDS)
+            while rule.hits == 0:
+                time.sleep(0.01)
+        assert run.objects().keys() != run.files().keys()  # the rest is the agent's work
+    finally:
+        deepfreeze("agent", "--drain", "--deadline", "60", "--directory", str(place))
+    assert run.restored() == (1, values_of(state_at(1)))
 
 
 IN_FLUSH = [

@@ -11,7 +11,7 @@ from deepfreeze.interval.object_keys import KeysForm, asking_for_keys
 from deepfreeze.interval.policy import Keep
 from deepfreeze.interval.sizes import bytes_per_second_of
 
-# Path, every, rules of keep (last, every, best), bytes per second, source of keys.
+# Path, every, rules of keep (last, every, best), bytes per second, endpoint, region, keys.
 TierForm = tuple[
     str,
     int | None,
@@ -19,6 +19,8 @@ TierForm = tuple[
     int | None,
     tuple[str, str, int] | None,
     int,
+    str,
+    str,
     Callable[[], KeysForm] | None,
 ]
 
@@ -32,15 +34,17 @@ class Tier:
     keep: Keep
     bytes_per_second: int  # 0: no limit
     close_seconds: float  # how long close() waits for it
-    # Of an object store. Its repr may have a secret in it.
+    # Of an object store; "": as the environment says. No repr has a secret in it.
+    endpoint: str = field(repr=False)
+    region: str
     credentials: Callable[[], object] | None = field(default=None, repr=False)
 
     def form(self) -> TierForm:
         """The tier as the native engine takes it."""
-        keep = self.keep
-        rate = self.bytes_per_second
+        keep, rate = self.keep, self.bytes_per_second
+        rules = (keep.last, keep.every, keep.best)
         keys = None if self.credentials is None else asking_for_keys(self.credentials)
-        return (self.path, self.every, keep.last, keep.every, keep.best, rate, keys)
+        return (self.path, self.every, *rules, rate, self.endpoint, self.region, keys)
 
 
 def tier(
@@ -50,27 +54,32 @@ def tier(
     keep: Keep | None = None,
     rate: str | float | None = None,
     close_seconds: float = 600.0,
+    endpoint: str | None = None,
+    region: str | None = None,
     credentials: Callable[[], object] | None = None,
 ) -> Tier:
     """A place to which checkpoints are copied behind training: a directory, for example on a shared
     disk, or an object store.
 
     path: The directory, which is created if it does not exist; or "s3://bucket/prefix". It holds
-        the same run, and can be opened by itself. Endpoint, region and keys of a store come from
-        the places that AWS's own tools look at: AWS_ENDPOINT_URL_S3, AWS_REGION,
-        AWS_ACCESS_KEY_ID, profiles, a machine's role.
+        the same run, and can be opened by itself.
     every: Only steps that are multiples of it are copied; the default is each that is saved.
     keep: Which checkpoints stay there, from df.keep(); the default is all.
     rate: At most so many bytes per second: a number, or a text such as "500MB/s".
     close_seconds: How long close() waits for the copies that are still on their way; the longest of
         all tiers counts.
+    endpoint, region: Of an object store: its server, such as "https://minio.example:9000", and its
+        region. The default is AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, and AWS_REGION or
+        AWS_DEFAULT_REGION; without these AWS itself, in us-east-1.
     credentials: Of an object store: returns the keys to use, with access_key, secret_key,
         session_token (or token) and expires as attributes or in a dict, for example
         `lambda: boto3.Session().get_credentials().get_frozen_credentials()`. It is called again
         when the keys expire, or the store refuses them; by any thread, one at a time. The default
-        is to look where AWS's own tools look. An agent does not have it.
+        is to look where AWS's own tools look: AWS_ACCESS_KEY_ID, profiles, a machine's role. An
+        agent does not have it.
 
-    ValueError for credentials of a directory, an `every` below 1 or a rate that is not understood.
+    ValueError for endpoint, region or credentials of a directory, an `every` below 1 or a rate that
+    is not understood.
     """
     if every is not None and every < 1:
         raise ValueError(f"tier {os.fspath(path)}: every={every} is no number of steps")
@@ -78,6 +87,7 @@ def tier(
     place = os.fspath(path)
     if not (isinstance(place, str) and is_object_url(place)):
         place = os.fspath(absolute(path))
-        if credentials is not None:
-            raise ValueError(f"tier {place}: credentials are for object stores")
-    return Tier(place, every, rules, bytes_per_second_of(rate), close_seconds, credentials)
+        if any(each is not None for each in (endpoint, region, credentials)):
+            raise ValueError(f"tier {place}: endpoint, region, credentials are for object stores")
+    server = (endpoint or "", region or "")
+    return Tier(place, every, rules, bytes_per_second_of(rate), close_seconds, *server, credentials)
