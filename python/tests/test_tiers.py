@@ -281,6 +281,9 @@ def test_rates_that_are_not_understood(rate: str | float) -> None:
 def test_tiers_that_make_no_sense(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="every"):
         df.tier(tmp_path, every=0)
+    for of_a_store in ({"endpoint": "https://s"}, {"region": "r"}, {"credentials": dict}):
+        with pytest.raises(ValueError, match="are for object stores"):
+            df.tier(tmp_path, **of_a_store)
     for path in (tmp_path / "run", tmp_path / "run" / "inside", tmp_path):
         with pytest.raises(df.CheckpointError, match="same directory"):
             df.Checkpointer(tmp_path / "run", tiers=[df.tier(path)])
