@@ -12,6 +12,7 @@
 #include "base/named_threads.h"
 #include "base/try.h"
 #include "codec/crc32c.h"
+#include "format/block_crcs.h"
 #include "format/layout.h"
 #include "format/shard_header.h"
 #include "manifest/record_file.h"
@@ -44,7 +45,6 @@ class FileCopy {
   [[nodiscard]] Status read_slabs();
   [[nodiscard]] Status read_slab(std::uint64_t begin, std::span<std::byte> buffer);
   [[nodiscard]] Status check_blocks(std::uint64_t begin, std::span<const std::byte> slab) const;
-  [[nodiscard]] std::uint32_t crc_of(std::uint64_t begin, std::uint64_t bytes) const;
   [[nodiscard]] Status send(Upload& upload);
   [[nodiscard]] Status send_slabs(Upload& upload);
   [[nodiscard]] Status may_go_on() const;
@@ -131,7 +131,9 @@ Status FileCopy::read_slabs() {
     DF_TRY_VOID(read_slab(begin, memory.first(round_up(bytes, kPageBytes))));
     const std::span<const std::byte> slab = memory.first(bytes);
     DF_TRY_VOID(check_blocks(begin, slab));
-    if (!full_.push({*buffer, slab, crc_of(begin, slab.size())})) return {};
+    // The checksums of the capture: those of the blocks that these bytes are.
+    const std::uint32_t crc = crc_of_blocks(header_.block_crcs, {begin, begin + slab.size()});
+    if (!full_.push({*buffer, slab, crc})) return {};
   }
   return {};
 }
@@ -154,16 +156,6 @@ Status FileCopy::check_blocks(std::uint64_t begin, std::span<const std::byte> sl
                                block, found, header_.block_crcs[block]));
   }
   return {};
-}
-
-// The checksums of the capture, of the blocks that these bytes are.
-std::uint32_t FileCopy::crc_of(std::uint64_t begin, std::uint64_t bytes) const {
-  std::uint32_t crc = 0;
-  for (std::uint64_t at = 0; at < bytes; at += kBlockBytes) {
-    crc = crc32c_combine(crc, header_.block_crcs[(begin + at) / kBlockBytes],
-                         std::min(kBlockBytes, bytes - at));
-  }
-  return crc;
 }
 
 Status FileCopy::send_slabs(Upload& upload) {
