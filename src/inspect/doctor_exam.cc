@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/try.h"
 #include "inspect/doctor_words.h"
 #include "inspect/text.h"
 #include "manifest/node_files.h"
@@ -34,7 +35,10 @@ Complaint complaint_of(const OpenedRun& run, const Oddity& oddity) {
 Result<std::vector<Fault>> faults_of(const OpenedRun& run, const Manifest& manifest,
                                      bool one_node_only, const ExamSettings& settings,
                                      const Watch& watch) {
-  if (!settings.read_all) return verify_headers(*run.vfs, manifest, one_node_only);
+  if (!settings.read_all) {
+    DF_TRY(HeaderCheck check, verify_headers(*run.vfs, manifest, one_node_only));
+    return std::move(check.faults);
+  }
   const std::string label = fmt::format("verify step {}", manifest.point.step);
   return verify_attempt(*run.vfs, manifest,
                         {.check_tree = true,

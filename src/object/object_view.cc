@@ -15,14 +15,15 @@ namespace {
 
 class ObjectFile final : public ReadOnlyFile {
  public:
-  ObjectFile(S3Client& client, std::string key, std::string path, std::uint64_t bytes)
-      : client_(client), key_(std::move(key)), path_(std::move(path)), bytes_(bytes) {}
+  ObjectFile(S3Client& client, std::string key, std::string path, const ObjectInfo& info)
+      : client_(client), key_(std::move(key)), path_(std::move(path)), info_(info) {}
 
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
-    if (offset >= bytes_) return 0;
-    return client_.get(key_, offset, into.first(std::min(into.size(), bytes_ - offset)));
+    if (offset >= info_.bytes) return 0;
+    return client_.get(key_, offset, into.first(std::min(into.size(), info_.bytes - offset)));
   }
-  Result<std::uint64_t> size() override { return bytes_; }
+  Result<std::uint64_t> size() override { return info_.bytes; }
+  [[nodiscard]] std::optional<std::uint32_t> kept_crc32c() const override { return info_.crc32c; }
 
  private:
   [[nodiscard]] std::string path() const override { return path_; }
@@ -30,7 +31,7 @@ class ObjectFile final : public ReadOnlyFile {
   S3Client& client_;
   const std::string key_;
   const std::string path_;
-  const std::uint64_t bytes_;
+  const ObjectInfo info_;
 };
 
 class ObjectView final : public Vfs {
@@ -72,7 +73,7 @@ class ObjectView final : public Vfs {
 Result<std::unique_ptr<File>> ObjectView::open_read(std::string_view name, Access /*access*/) {
   DF_TRY_VOID(check_vfs_name("open", name));
   DF_TRY(const ObjectInfo info, client_->head(name));
-  return std::make_unique<ObjectFile>(*client_, std::string(name), path_of(name), info.bytes);
+  return std::make_unique<ObjectFile>(*client_, std::string(name), path_of(name), info);
 }
 
 Result<std::vector<DirEntry>> ObjectView::list(std::string_view name) {

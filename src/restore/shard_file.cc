@@ -10,6 +10,8 @@
 #include "base/hex.h"
 #include "base/shortened.h"
 #include "base/try.h"
+#include "codec/crc32c.h"
+#include "format/block_crcs.h"
 
 namespace deepfreeze {
 namespace {
@@ -46,6 +48,11 @@ Result<std::vector<std::byte>> read_header(File& file, std::uint64_t file_bytes)
   return bytes;
 }
 
+std::uint32_t crc_of_file(std::span<const std::byte> header_bytes, const ShardHeader& header) {
+  const std::uint32_t of_data = crc_of_blocks(header.block_crcs, {0, header.data_bytes});
+  return crc32c_combine(crc32c(header_bytes), of_data, header.data_bytes);
+}
+
 Result<ShardFile> read_shard_file(Vfs& vfs, const Manifest& manifest, const ManifestFile& file) {
   ShardFile shard{.name = file.name, .path = attempt_path(manifest, file.name)};
   DF_TRY(const auto opened, vfs.open_read(shard.path, Access::kBuffered));
@@ -62,6 +69,9 @@ Result<ShardFile> read_shard_file(Vfs& vfs, const Manifest& manifest, const Mani
   }
   DF_TRY_VOID(check_identity(manifest, file, shard.header.identity));
   shard.header_bytes = bytes.size();
+  if (const auto kept = opened->kept_crc32c()) {
+    shard.kept = {.crc = *kept, .wanted = crc_of_file(bytes, shard.header)};
+  }
   return shard;
 }
 

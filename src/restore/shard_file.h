@@ -22,6 +22,13 @@ struct ShardFile {
   std::string path;  // relative to the run
   std::uint64_t header_bytes = 0;
   ShardHeader header = {};
+  // If the place keeps a checksum of the whole file: that one, and the one that the file must have
+  // by its header and its blocks' checksums.
+  struct Kept {
+    std::uint32_t crc = 0;
+    std::uint32_t wanted = 0;
+  };
+  std::optional<Kept> kept = {};
 };
 
 // Reads and verifies the header of `file` against the manifest: size, header CRC, identity.

@@ -153,15 +153,31 @@ Snapshot::~Snapshot() = default;
 
 Result<std::shared_ptr<const Snapshot>> Snapshot::open(std::vector<Vfs*> tiers,
                                                        const Manifest& manifest) {
-  Snapshot snapshot(std::move(tiers), manifest);
-  const auto load = [&]() -> Status {
-    DF_TRY_VOID(check_readable(manifest));
+  return filled(Snapshot(std::move(tiers), manifest), [&](Snapshot& snapshot) -> Status {
     for (const ManifestFile& file : manifest.files) DF_TRY_VOID(snapshot.open_file(file));
-    DF_TRY_VOID(check_files_complete(snapshot.files_, manifest.world_size));
+    return {};
+  });
+}
+
+Result<std::shared_ptr<const Snapshot>> Snapshot::of_files(Vfs& vfs, const Manifest& manifest,
+                                                           std::vector<ShardFile> files) {
+  return filled(Snapshot({&vfs}, manifest), [&](Snapshot& snapshot) -> Status {
+    snapshot.tier_of_.assign(files.size(), 0);
+    snapshot.files_ = std::move(files);
+    return {};
+  });
+}
+
+Result<std::shared_ptr<const Snapshot>> Snapshot::filled(
+    Snapshot snapshot, const std::function<Status(Snapshot&)>& fill) {
+  const auto load = [&]() -> Status {
+    DF_TRY_VOID(check_readable(snapshot.manifest_));
+    DF_TRY_VOID(fill(snapshot));
+    DF_TRY_VOID(check_files_complete(snapshot.files_, snapshot.manifest_.world_size));
     return snapshot.index_keys();
   };
   if (const Status loaded = load(); !loaded) {
-    return std::unexpected(loaded.error().within(checkpoint_name(manifest)));
+    return std::unexpected(loaded.error().within(checkpoint_name(snapshot.manifest_)));
   }
   return std::make_shared<const Snapshot>(std::move(snapshot));
 }

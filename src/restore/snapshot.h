@@ -76,6 +76,9 @@ class Snapshot {
                                                                     const Manifest& manifest) {
     return open(std::vector<Vfs*>{&vfs}, manifest);
   }
+  // The same of files that are open already: all that the manifest lists, in its order.
+  [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> of_files(
+      Vfs& vfs, const Manifest& manifest, std::vector<ShardFile> files);
   Snapshot(Snapshot&&) noexcept;
   ~Snapshot();
 
@@ -112,6 +115,8 @@ class Snapshot {
   };
 
   Snapshot(std::vector<Vfs*> tiers, const Manifest& manifest);
+  [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> filled(
+      Snapshot snapshot, const std::function<Status(Snapshot&)>& fill);
   [[nodiscard]] Status open_file(const ManifestFile& file);
   [[nodiscard]] Status index_keys();
   [[nodiscard]] std::vector<Place> sorted_places() const;
@@ -143,9 +148,14 @@ class Snapshot {
 // verify() of one attempt; errors that keep it from opening are faults, too.
 [[nodiscard]] Result<std::vector<Fault>> verify_attempt(Vfs& vfs, const Manifest& manifest,
                                                         const ReadSettings& settings);
-// Checks without reading the data: sizes, headers, and faults that only all headers together show.
-// These are left out if `one_node_only`.
-[[nodiscard]] Result<std::vector<Fault>> verify_headers(Vfs& vfs, const Manifest& manifest,
-                                                        bool one_node_only = false);
+// Checks without reading the data: sizes, headers, the checksums that the place itself keeps of
+// whole files, and faults that only all headers together show. These are left out if
+// `one_node_only`.
+struct HeaderCheck {
+  std::vector<Fault> faults;
+  std::vector<std::string> without_checksum;  // files of which the place keeps none, and no fault
+};
+[[nodiscard]] Result<HeaderCheck> verify_headers(Vfs& vfs, const Manifest& manifest,
+                                                 bool one_node_only = false);
 
 }  // namespace deepfreeze

@@ -1,8 +1,11 @@
 // Reads every byte of a checkpoint and lists the parts that do not verify.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
 
+#include "base/hex.h"
 #include "base/mapped_memory.h"
 #include "base/try.h"
 #include "format/state_tree.h"
@@ -84,6 +87,14 @@ Result<OpenedFiles> open_files(Vfs& vfs, const Manifest& manifest) {
   return opened;
 }
 
+std::optional<Fault> fault_of_kept(const ShardFile& file) {
+  if (!file.kept || file.kept->crc == file.kept->wanted) return std::nullopt;
+  return Fault{.file = file.name,
+               .cause = fmt::format("its checksum, as the store keeps it, is {}; by the file's own "
+                                    "header it should be {}",
+                                    hex32(file.kept->crc), hex32(file.kept->wanted))};
+}
+
 // The file in which a rank's state tree begins.
 std::string tree_file(const Manifest& manifest, std::uint32_t rank) {
   for (const ManifestFile& file : manifest.files) {
@@ -109,8 +120,9 @@ std::vector<Fault> faults_of_trees(const Snapshot& snapshot) {
 // Faults that show only in all files together: a rank that is missing, a key stored twice, the
 // trees.
 Result<std::vector<Fault>> verify_whole(Vfs& vfs, const Manifest& manifest,
+                                        std::vector<ShardFile> files,
                                         const ReadSettings& settings) {
-  const auto whole = Snapshot::open(vfs, manifest);
+  const auto whole = Snapshot::of_files(vfs, manifest, std::move(files));
   if (!whole && !is_fault(whole.error())) return std::unexpected(whole.error());
   if (!whole) return std::vector{fault_of_error(std::string(kManifestFile), whole.error())};
   return settings.check_tree ? faults_of_trees(**whole) : std::vector<Fault>();
@@ -162,13 +174,19 @@ Result<std::vector<Fault>> verify_attempt(Vfs& vfs, const Manifest& manifest,
   DF_TRY(std::vector<Fault> faults, verify_files(vfs, manifest, opened.files, settings));
   faults.insert(faults.begin(), opened.faults.begin(), opened.faults.end());
   if (!faults.empty() || settings.one_node_only) return faults;
-  return verify_whole(vfs, manifest, settings);
+  return verify_whole(vfs, manifest, std::move(opened.files), settings);
 }
 
-Result<std::vector<Fault>> verify_headers(Vfs& vfs, const Manifest& manifest, bool one_node_only) {
+Result<HeaderCheck> verify_headers(Vfs& vfs, const Manifest& manifest, bool one_node_only) {
   DF_TRY(OpenedFiles opened, open_files(vfs, manifest));
-  if (!opened.faults.empty() || one_node_only) return std::move(opened.faults);
-  return verify_whole(vfs, manifest, {});
+  HeaderCheck check{.faults = std::move(opened.faults)};
+  for (const ShardFile& file : opened.files) {
+    if (!file.kept) check.without_checksum.push_back(file.name);
+    if (auto fault = fault_of_kept(file)) check.faults.push_back(*std::move(fault));
+  }
+  if (!check.faults.empty() || one_node_only) return check;
+  DF_TRY(check.faults, verify_whole(vfs, manifest, std::move(opened.files), {}));
+  return check;
 }
 
 }  // namespace deepfreeze
