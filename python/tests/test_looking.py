@@ -235,6 +235,21 @@ def test_damage_is_a_fault_of_that_checkpoint_alone(ids: Path, ask: Any) -> None
         assert STREAM in refused.failed
 
 
+def test_a_fast_check_reads_no_data_and_says_so(ids: Path, ask: Any) -> None:
+    damage(ids / "1")
+    for place, count in ((ids, 2), (f"{ids}@1", 1)):
+        found = ask("verify", place, "--fast")
+        assert found.code == 0
+        assert found.told.endswith(f"{count} checkpoints looked at, 0 with a fault\n")
+        assert "no checksum is kept there, size only" in found.told
+    both = ask("verify", ids, "--fast", "--deep")
+    assert both.code == 2
+    assert "--deep reads everything and --fast no data" in both.failed
+    file = data_file(ids / "2" / "files" / STREAM, 1)
+    file.write_bytes(file.read_bytes()[:-1])
+    assert ask("verify", ids, "--fast").code == 1
+
+
 def test_a_stream_that_is_missing_or_whose_index_is_damaged(ids: Path, ask: Any) -> None:
     flip(data_file(ids / "1" / "files" / STREAM, 1), 20)
     shutil.rmtree(attempt_of(ids / "2" / "files" / STREAM, 1))

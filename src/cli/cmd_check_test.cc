@@ -146,6 +146,38 @@ TEST(VerifyVerb, MissingFileIsAFault) {
   EXPECT_TRUE(answer.says(manifest.files[0].name)) << answer.out;
 }
 
+TEST(VerifyVerb, FastReadsNoDataAndSaysSo) {
+  RunFixture run;
+  run.save(save_of(1, {random_tensor("w", DType::kU8, {200'000}, 1)}));
+  const Manifest bad = run.save(save_of(2, {random_tensor("w", DType::kU8, {200'000}, 2)}));
+  const std::filesystem::path file = run.file_path(bad, bad.files[0].name);
+  flip_bit(file, bad.files[0].bytes * 8 - 1);
+  const Answer text = call({"verify", "--fast", run.text()});
+  EXPECT_EQ(text.code, 0) << text.out;
+  EXPECT_TRUE(
+      text.says("the data of 2 of 2 files was not read: no checksum is kept there, size only"))
+      << text.out;
+  EXPECT_TRUE(text.says("2 checkpoints looked at, 0 with a fault")) << text.out;
+  const json one = call_json({"verify", "--fast", at(run, 2)}).json();
+  EXPECT_EQ(one["attempts"].size(), 1U);
+  EXPECT_EQ(one["attempts"][0]["files"], 1);
+  EXPECT_EQ(one["attempts"][0]["without_checksum"], json({bad.files[0].name}));
+  EXPECT_FALSE(call_json({"verify", run.text()}).json()["attempts"][0].contains("files"));
+  std::filesystem::resize_file(file, bad.files[0].bytes - 1);
+  const Answer cut = call_json({"verify", "--fast", run.text()});
+  EXPECT_EQ(cut.code, 1) << cut.out;
+  EXPECT_EQ(cut.json()["attempts"][1]["faults"].size(), 1U);
+  EXPECT_FALSE(std::filesystem::exists(run.path() / "scrub.json")) << "nothing has been read";
+}
+
+TEST(VerifyVerb, FastAndDeepContradict) {
+  RunFixture run;
+  run.save(save_of(1, {f32_tensor("w", {1})}));
+  const Answer answer = call({"verify", "--fast", "--deep", run.text()});
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_NE(answer.err.find("--deep reads everything and --fast no data"), std::string::npos);
+}
+
 class Gc : public testing::Test {
  protected:
   void SetUp() override {

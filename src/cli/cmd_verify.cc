@@ -1,4 +1,4 @@
-// deepfreeze verify RUN[@STEP]: reads every byte that a run promises to hold.
+// deepfreeze verify RUN[@STEP]: reads every byte that a run promises to hold; with --fast, no data.
 #include <fmt/ostream.h>
 
 #include <memory>
@@ -22,12 +22,13 @@ namespace {
 struct VerifyArguments {
   std::string run;
   bool deep = false;
+  bool fast = false;
 };
 
 // A whole run with its records, or every attempt at one step.
 Result<Findings> check_run(const OpenedRun& run, const RunRef& ref, const CheckSettings& settings,
                            const Watch& watch, std::vector<Reading>& readings) {
-  Findings findings{.deep = settings.deep};
+  Findings findings{.deep = settings.deep, .fast = settings.fast};
   std::optional<std::uint64_t> step = ref.step;
   if (ref.at && !step) {
     DF_TRY(const Manifest newest, choose(run, ref));
@@ -57,8 +58,8 @@ ExitCode tell(const OpenedRun& run, const Findings& findings, Console& console) 
     print_json(console.out, std::move(document));
   } else {
     print_findings(console.out, findings);
-    fmt::print(console.out, "{} checkpoints read, {} with a fault\n", findings.attempts.size(),
-               findings.bad_count());
+    fmt::print(console.out, "{} checkpoints {}, {} with a fault\n", findings.attempts.size(),
+               findings.fast ? "looked at" : "read", findings.bad_count());
   }
   return findings.good() ? kExitGood : kExitFault;
 }
@@ -67,6 +68,15 @@ Result<ExitCode> verify(const RunRef& ref, Console& console) {
   DF_TRY(const OpenedRun run, open_run(ref.path));
   std::vector<Reading> readings;  // perhaps of pages in memory, so the run does not remember them
   DF_TRY(const Findings findings, check_run(run, ref, {}, bars_on(console), readings));
+  return tell(run, findings, console);
+}
+
+// Nobody has read anything, so the run does not remember it.
+Result<ExitCode> verify_fast(const RunRef& ref, Console& console) {
+  DF_TRY(const OpenedRun run, open_run(ref.path));
+  std::vector<Reading> readings;
+  DF_TRY(Findings findings, check_run(run, ref, {.fast = true}, bars_on(console), readings));
+  add_fast_notes(findings);
   return tell(run, findings, console);
 }
 
@@ -81,9 +91,14 @@ Result<ExitCode> verify_deep(const RunRef& ref, Console& console) {
 }
 
 Result<ExitCode> run_verify(const VerifyArguments& arguments, Console& console) {
+  if (arguments.deep && arguments.fast) {
+    return fail(ErrorCode::kInvalidArgument, "--deep reads everything and --fast no data");
+  }
   DF_TRY(const RunRef ref, parse_run_ref(arguments.run));
-  return list_anew_while_gone(
-      [&] { return arguments.deep ? verify_deep(ref, console) : verify(ref, console); });
+  return list_anew_while_gone([&] {
+    if (arguments.fast) return verify_fast(ref, console);
+    return arguments.deep ? verify_deep(ref, console) : verify(ref, console);
+  });
 }
 
 }  // namespace
@@ -96,11 +111,15 @@ Command add_verify(Program& program) {
   verb.flag("--deep", arguments->deep,
             "Read headers and records from the device too, past the page cache; decode state\n"
             "trees; name files that no manifest lists; scrub.json remembers when, for doctor");
+  verb.flag("--fast", arguments->fast,
+            "Read records and headers alone, no data: compare sizes and, in an object store, the\n"
+            "checksum that the store keeps of each file; notes say what was not read");
   verb.footer(
       "--json: {run, good, records: [fault], attempts: [{directory, generation, step, save,\n"
       "  attempt, bytes, faults: [fault]}], notes: [text]}, fault: {file, cause, blocks, "
       "tensors};\n"
-      "  with --deep each attempt has unlisted: [name] as well");
+      "  with --deep each attempt has unlisted: [name] as well, with --fast files, a number, and\n"
+      "  without_checksum: [name]");
   return {verb, [arguments](Console& console) { return run_verify(*arguments, console); }};
 }
 

@@ -10,12 +10,15 @@
 namespace deepfreeze {
 namespace {
 
-void write_finding(JsonWriter& json, const Finding& finding, bool deep) {
+void write_finding(JsonWriter& json, const Finding& finding, const Findings& all) {
   json.begin_object();
   json.members("directory", finding.directory);
   if (finding.point) write_point_members(json, *finding.point);
   json.members("bytes", finding.bytes, "faults", json_array(finding.faults, write_fault));
-  if (deep) json.members("unlisted", finding.unlisted);
+  if (all.deep) json.members("unlisted", finding.unlisted);
+  if (all.fast) {
+    json.members("files", finding.files, "without_checksum", finding.without_checksum);
+  }
   json.end_object();
 }
 
@@ -40,7 +43,7 @@ void print_findings(std::ostream& out, const Findings& findings) {
 
 void write_findings_members(JsonWriter& json, const Findings& findings, bool good) {
   const auto write = [&](JsonWriter& list, const Finding& finding) {
-    write_finding(list, finding, findings.deep);
+    write_finding(list, finding, findings);
   };
   json.members("good", good, "records", json_array(findings.records, write_fault), "attempts",
                json_array(findings.attempts, write), "notes", findings.notes);

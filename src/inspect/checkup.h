@@ -20,10 +20,14 @@ struct Finding {
   std::size_t files_elsewhere = 0;  // on other nodes: they were not read
   std::vector<Fault> faults;
   std::vector<std::string> unlisted;  // --deep: names that its manifest does not list
+  // --fast: files that were looked at, and those of them of which the place keeps no checksum.
+  std::size_t files = 0;
+  std::vector<std::string> without_checksum;
 };
 
 struct Findings {
   bool deep = false;  // unlisted names were looked for
+  bool fast = false;  // no data was read
   std::vector<Finding> attempts;
   std::vector<Fault> records;      // the run file and the claims
   std::vector<std::string> notes;  // worth knowing, not a fault
@@ -33,6 +37,7 @@ struct Findings {
 
 struct CheckSettings {
   bool deep = false;  // state trees and unlisted files too
+  bool fast = false;  // instead: no data, but the checksums that an object store keeps
   bool is_of_several_nodes =
       false;  // other nodes may have files of the attempt: missing ones are no fault
   std::size_t thread_count = kReadThreads;
@@ -53,6 +58,8 @@ enum class Verdict : std::uint8_t {
 void check_records(const RunListing& listing, Findings& findings);
 // `path`: the first file not read past the page cache, as DeviceReader says; empty if there was
 // none.
+// Says which data nobody has read, and on whose word its checksums were taken.
+void add_fast_notes(Findings& findings);
 void add_device_note(const std::string& path, Findings& findings);
 
 }  // namespace deepfreeze

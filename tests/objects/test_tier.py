@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from deepfreeze.base import program
 from examples.demo.program import run_program
 
 from . import faults
-from .fault_proxy import FaultProxy, When, matching
+from .fault_proxy import When, matching
 from .faults import Fault
 from .kills import kill_in_flush
-from .seaweed import Seaweed
 from .stored_run import SECONDS, StoredRun, state_at, values_of
 
 SMALL = 1 << 16  # bytes: one PUT
@@ -36,17 +34,6 @@ def deepfreeze(*words: str) -> None:
     found = program.find()
     assert found is not None
     subprocess.run([found, *words], check=True, timeout=SECONDS)
-
-
-@pytest.fixture
-def run(store: Seaweed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoredRun]:
-    for name in ("AWS_ENDPOINT_URL", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
-    with FaultProxy(store.port) as proxy:
-        stored = StoredRun(store, proxy, store.new_prefix(), tmp_path)
-        for name, value in stored.environment().items():
-            monkeypatch.setenv(name, value)
-        yield stored
 
 
 def test_another_machine_goes_on_from_the_store_alone(run: StoredRun) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from deepfreeze.base.progress import human_bytes
-from deepfreeze.errors import CheckpointError
+from deepfreeze.errors import CheckpointError, make_error
 from deepfreeze.looking import native
 from deepfreeze.looking.ids import Commit, Id, Place, is_dcp
 from deepfreeze.looking.output import print_json, readable
@@ -92,13 +92,13 @@ class _Finding:
 class _Verified:
     """The small runs of one id, read by the native program."""
 
-    def __init__(self, one: Id, deep: bool) -> None:
+    def __init__(self, one: Id, words: list[str]) -> None:
         self._one = one
         self.records: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self._faults: dict[str, list[dict[str, Any]]] = {}  # by the directory of an attempt
         for run in one.identity.runs:
-            self._read(run, ["--deep"] if deep else [])
+            self._read(run, words)
 
     def _read(self, run: Path, words: list[str]) -> None:
         below = os.path.join(self._one.name, run.relative_to(self._one.identity.folder))
@@ -146,7 +146,10 @@ def _fault(file: str, cause: str) -> dict[str, Any]:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Reads every block of every version that a commit refers to."""
+    """Reads every block of every version that a commit refers to; with --fast, no data."""
+    if options.deep and options.fast:
+        raise make_error("invalid_argument", "--deep reads everything and --fast no data")
+    words = [f"--{name}" for name in ("deep", "fast") if getattr(options, name)]
     place = Place.of(options.run)
     place.check_holds_ids()
     chosen = None if place.at is None else place.chosen()
@@ -154,12 +157,14 @@ def verify(options: argparse.Namespace) -> int:
     records: list[dict[str, Any]] = []
     notes: list[str] = []
     for one in place.ids if chosen is None else [chosen[0]]:
-        read = _Verified(one, options.deep)
+        read = _Verified(one, words)
         commits = one.commits if chosen is None else [chosen[1]]
         findings += [read.finding(commit) for commit in commits]
         if chosen is None:
             records += read.records
-            notes += read.notes + read.left_over(one.commits)
+            notes += read.left_over(one.commits)
+        if chosen is None or options.fast:
+            notes += read.notes
         if not one.commits:
             notes.append(f"{one.name or '.'}: not committed; half-written or in progress")
     good = not records and not any(finding.faults for finding in findings)
@@ -176,5 +181,6 @@ def verify(options: argparse.Namespace) -> int:
     for note in notes:
         print(readable(f"note: {note}"))
     bad = sum(bool(finding.faults) for finding in findings)
-    print(f"{len(findings)} checkpoints read, {bad} with a fault")
+    done = "looked at" if options.fast else "read"
+    print(f"{len(findings)} checkpoints {done}, {bad} with a fault")
     return _GOOD if good else _FAULT

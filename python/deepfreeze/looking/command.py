@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add("ls", ls, "run")
     add("show", show, "run").add_argument("key", nargs="?")
-    add("verify", verify, "run", flags="--deep")
+    add("verify", verify, "run", flags="--deep --fast")
     add("doctor", doctor, "run", flags="--verify --repair --delete-debris")
     add("diff", diff, "a", "b", flags="--all")
     scrubbing = add("scrub", scrub)
