@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 
@@ -45,6 +46,7 @@ std::string nearest_to(std::string_view word, const std::vector<std::string>& ve
   return nearest;
 }
 
+constexpr double kNumberMax = 1e15;          // of an argument with decimals
 constexpr std::size_t kVerbLettersMax = 40;  // a longer word is near to none
 
 std::string no_such_verb(const std::string& word, const std::vector<std::string>& verbs) {
@@ -82,6 +84,15 @@ Argument Verb::value(const char* name, std::string& value, const char* help) {
 
 Argument Verb::value(const char* name, std::uint64_t& value, const char* help) {
   return Argument(*app_.add_option(name, value, help));
+}
+
+Argument Verb::value(const char* name, double& value, const char* help) {
+  CLI::Option& option = *app_.add_option(name, value, help);
+  option.check([](const std::string& text) {
+    const double number = std::strtod(text.c_str(), nullptr);
+    return number >= 0 && number <= kNumberMax ? "" : text + " is no number from 0 on";  // or NaN
+  });
+  return Argument(option);
 }
 
 Argument Verb::values(const char* name, std::vector<std::string>& values, const char* help) {

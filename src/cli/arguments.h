@@ -36,6 +36,7 @@ class Verb {
   explicit Verb(CLI::App& app) : app_(app) {}
   Argument value(const char* name, std::string& value, const char* help);
   Argument value(const char* name, std::uint64_t& value, const char* help);
+  Argument value(const char* name, double& value, const char* help);  // finite, not below 0
   Argument values(const char* name, std::vector<std::string>& values, const char* help);
   void flag(const char* name, bool& value, const char* help);
   void footer(const char* text);

@@ -1,4 +1,5 @@
-// deepfreeze tiers RUN TIER...: which checkpoint lies on which tier.
+// deepfreeze tiers RUN TIER...: which checkpoint lies on which tier. With --plan: what a tier
+// costs.
 #include <fmt/ostream.h>
 
 #include <memory>
@@ -10,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/run_ref.h"
 #include "cli/tier_listing.h"
+#include "cli/tier_plan.h"
 #include "manifest/history.h"
 #include "tiering/flush_plan.h"
 #include "tiering/merged_run.h"
@@ -20,6 +22,7 @@ namespace {
 struct TiersArguments {
   std::string run;
   std::vector<std::string> tiers;
+  PlanArguments plan;
 };
 
 struct SeenTiers {
@@ -86,6 +89,13 @@ void print_document(const SeenTiers& seen, std::ostream& out) {
 }
 
 Result<ExitCode> run_tiers(const TiersArguments& arguments, Console& console) {
+  if (arguments.plan.plan) {
+    if (arguments.tiers.empty()) return plan_tier(arguments.run, arguments.plan, console);
+    return fail(ErrorCode::kInvalidArgument, "--plan takes one RUN and no TIER");
+  }
+  if (arguments.tiers.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "name RUN, and at least one TIER");
+  }
   DF_TRY(const SeenTiers seen, look(arguments));
   if (console.json) {
     print_document(seen, console.out);
@@ -98,13 +108,18 @@ Result<ExitCode> run_tiers(const TiersArguments& arguments, Console& console) {
 }  // namespace
 
 Command add_tiers(Program& program) {
-  Verb verb = program.add_verb("tiers", "Show which checkpoint lies on which tier");
+  Verb verb =
+      program.add_verb("tiers", "Show which checkpoint lies on which tier, or what one costs");
   const auto arguments = std::make_shared<TiersArguments>();  // also held by the parser
-  verb.value("RUN", arguments->run, "The run's directory").required();
-  verb.values("TIER", arguments->tiers, "Directories of its farther tiers").required();
+  verb.value("RUN", arguments->run, "The run's directory");
+  verb.values("TIER", arguments->tiers, "Directories of its farther tiers");
+  add_plan_options(verb, arguments->plan);
   verb.footer(
       "--json: {run, tiers: [path], checkpoints: [{step, directory, states: [text for each\n"
-      "  tier]}]}; a state is committed, begun, damaged, aborted, being deleted or -");
+      "  tier]}]}; a state is committed, begun, damaged, aborted, being deleted or -\n"
+      "--json --plan: {every, keep_last, keep_every, steps_per_hour, checkpoint_bytes, files,\n"
+      "  prices: {gb_month, thousand_puts, thousand_gets, are_examples}, months: [{month,\n"
+      "  checkpoints, kept, bytes, puts, gets, storage_cost, request_cost, cost}]}");
   return {verb, [arguments](Console& console) { return run_tiers(*arguments, console); }};
 }
 
