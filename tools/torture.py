@@ -240,6 +240,18 @@ RUNS = (
         r"outage: .*|LEFT OUT.*",
     ),
     Run(
+        "object_kills",
+        "an object store killed at random requests of flushes, and started again",
+        (PYTHON, "-m", "tests.objects.kills", "--kills", "100"),
+        r"object kills: .*|LEFT OUT.*",
+    ),
+    Run(
+        "object_flips",
+        "single bits flipped in near files, on the way into and out of an object store, and in it",
+        (PYTHON, "-m", "tests.objects.flips", "--flips", "1000"),
+        r"object flips: .*|LEFT OUT.*",
+    ),
+    Run(
         "audit",
         "bits that flip in one rank's copy of the state",
         ("build/release/src/api/api_test", "--gtest_filter=*NamesAFlippedBit*"),

@@ -52,6 +52,10 @@ ALL = (
            r"(\d+) faults on one tier"),
     Trials("tiers", "tier_faults", "the same damage on all three tiers",
            r"(\d+) faults on all tiers"),
+    Trials("tiers", "object_kills", "kills of an object store in flushes",
+           r"object kills: (\d+) before the store acted and (\d+) after"),
+    Trials("tiers", "object_flips", "bits flipped near, on the way, and in an object store",
+           r"object flips: (\d+)"),
     Trials("replicas", "audit", "flipped bits", r"audit: (\d+) of"),
 )  # fmt: skip
 

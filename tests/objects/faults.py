@@ -128,6 +128,31 @@ def wrong_request(at: int = 0) -> Fault:
     )
 
 
+def flipped_answer(share: float) -> Fault:
+    """The bit at this share of the answer's body, of 0 to 1; an empty body stays as it is."""
+
+    def act(it: Exchange) -> None:
+        answer = it.pass_on(it.read_body())
+        it.give(replace(answer, body=flipped_bit(answer.body, share)))
+
+    return Fault(f"a bit flipped at {share:.6f} of the answer", act)
+
+
+def flipped_request(share: float) -> Fault:
+    return Fault(
+        f"a bit flipped at {share:.6f} of the request",
+        lambda it: it.give(it.pass_on(flipped_bit(it.read_body(), share))),
+    )
+
+
+def flipped_bit(body: bytes, share: float) -> bytes:
+    changed = bytearray(body)
+    if changed:
+        byte, bit = divmod(int(share * 8 * len(changed)), 8)
+        changed[byte] ^= 1 << bit
+    return bytes(changed)
+
+
 def _flipped(body: bytes, at: int) -> bytes:
     """IndexError if there is no such byte."""
     changed = bytearray(body)
