@@ -1,6 +1,7 @@
 // Waiting until nothing is due, and what is told of each tier.
 #include <algorithm>
 
+#include "base/try.h"
 #include "tiering/flusher.h"
 
 namespace deepfreeze {
