@@ -76,7 +76,7 @@ class Snapshot {
                                                                     const Manifest& manifest) {
     return open(std::vector<Vfs*>{&vfs}, manifest);
   }
-  // The same of files that are open already: all that the manifest lists, in its order.
+  // Takes files that are open already: all that the manifest lists, in its order.
   [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> of_files(
       Vfs& vfs, const Manifest& manifest, std::vector<ShardFile> files);
   Snapshot(Snapshot&&) noexcept;

@@ -74,7 +74,7 @@ TEST_F(VerifyHeaders, AWholeCopyIsGoodAndItsDataIsNotRead) {
   const HeaderCheck found = check();
   EXPECT_TRUE(found.faults.empty());
   EXPECT_TRUE(found.without_checksum.empty());
-  // Of each file: its size and checksum, the size of its header, its header.
+  // Each file: its size and checksum, the size of its header, its header.
   EXPECT_EQ(requests("HEAD"), 2U);
   EXPECT_EQ(requests("GET"), 4U);
 }

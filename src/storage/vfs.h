@@ -51,8 +51,8 @@ class File {
   // The time of the last write, in microseconds since 1970-01-01 UTC by the file system's clock.
   // kUnsupported if no clock is kept.
   [[nodiscard]] virtual Result<std::int64_t> modified_micros();
-  // The CRC-32C of the whole file that the place itself keeps beside it, as it was when the file was
-  // opened; nothing if it keeps none, as file systems do.
+  // The CRC-32C of the whole file that the place itself kept beside it when it was opened; nothing
+  // if the place keeps none, as file systems do.
   [[nodiscard]] virtual std::optional<std::uint32_t> kept_crc32c() const { return std::nullopt; }
   // The kernel's descriptor of the open file, for UringQueue; nothing if the file is not one of the
   // kernel's.

@@ -28,7 +28,7 @@ struct TierMonth {
   double kept = 0;         // at its end, at most
   double bytes = 0;        // at its end
   double puts = 0;         // requests with the price of a PUT: PUT, POST, LIST
-  double gets = 0;         // GET and HEAD. Those that delete cost nothing
+  double gets = 0;         // GET and HEAD; a DELETE costs nothing
   double storage_cost = 0;
   double request_cost = 0;
   [[nodiscard]] double cost() const { return storage_cost + request_cost; }
