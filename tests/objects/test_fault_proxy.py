@@ -199,6 +199,22 @@ def test_one_wrong_bit(proxy: FaultProxy, client: Client, upstream: Upstream) ->
     assert upstream.bodies[1] == BODY[:3] + bytes([BODY[3] ^ 1]) + BODY[4:]
 
 
+@pytest.mark.parametrize(("share", "byte", "bit"), [(0.0, 0, 0), (0.5, 1, 0), (0.999999, -1, 7)])
+def test_one_flipped_bit(
+    proxy: FaultProxy, client: Client, upstream: Upstream, share: float, byte: int, bit: int
+) -> None:
+    def flipped(body: bytes) -> bytes:
+        changed = bytearray(body)
+        changed[len(body) // 2 if byte > 0 else byte] ^= 1 << bit
+        return bytes(changed)
+
+    with proxy.doing(faults.flipped_answer(share)):
+        assert client.send("GET", "k").body == flipped(KEPT)
+    with proxy.doing(faults.flipped_request(share)):
+        client.send("PUT", "k", body=BODY)
+    assert upstream.bodies[-1] == flipped(BODY)
+
+
 def test_a_script_counts_the_requests_that_match(proxy: FaultProxy, client: Client) -> None:
     is_part = matching("PUT", "/bucket/run/*", "partNumber=")
     with proxy.doing(faults.internal_error(), is_part, skipped=1, times=2) as rule:
