@@ -30,6 +30,8 @@ DATA = matching("PUT", "*.safetensors")
 COMPLETE = matching("POST", "*.safetensors", "uploadId=")
 MANIFEST = matching("PUT", "*/manifest.json")
 
+FLUSHES_NOTHING = "tier.append=error"  # so that no request that a test holds is a trainer's
+
 # Goes on with a run, saves a step or none, and ends. Its agent then has to flush.
 TRAINER = """
 import sys
@@ -121,7 +123,7 @@ def test_two_agents_flush_one_attempt_at_once(run: StoredRun, size: int, when: W
     with agents(run, "a", "b") as both, run.proxy.doing(faults.silence(until), when, times=None):
         for agent in both:
             since = len(run.proxy.seen)
-            agent.train(0, size, fail="tier.append=error")  # so that no such request is a trainer's
+            agent.train(0, size, FLUSHES_NOTHING)
             wait_for(run, when, since, 1)
         until.set()
         logs = [agent.drain() for agent in both]
@@ -139,7 +141,7 @@ def test_a_zombie_agent_brings_nothing_back(run: StoredRun, when: When) -> None:
     run.save(1, size=SMALL)
     with agents(run, "near") as (zombie,):
         with run.proxy.doing(faults.silence(until), when) as rule:
-            zombie.train(2, SMALL)
+            zombie.train(2, SMALL, FLUSHES_NOTHING)
             assert rule.happened.wait(SECONDS)
             since = len(run.proxy.seen)
             state = state_at(0, SMALL)
