@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -71,26 +72,30 @@ class UnreachedTier final : public ReadOnlyVfs {
   const Error error_;
 };
 
-// A tier that does not have it any more, or can't be read, is left out while another one has it.
+// A tier that has no good copy is left out while another one has it.
 Result<Located> locate(const CheckpointInfo& info) {
   const AttemptName name{info.step, info.attempt_id};
   Result<Located> located = locate_at(info.path, name);
+  std::vector<std::unique_ptr<Vfs>> unreached;
+  std::optional<Error> counts;
+  const auto note = [&](const std::string& copy, const Error& error) {
+    if (!may_have_good_copy(error)) return;
+    unreached.push_back(std::make_unique<UnreachedTier>(run_of(copy), error));
+    counts = error;
+  };
+  if (!located) note(info.path, located.error());
   for (const std::string& copy : info.copies) {
     auto farther = locate_at(copy, name);
     if (!farther) {
-      const bool is_unknown = farther.error().code() == ErrorCode::kTimeout;
-      if (is_unknown && located) {
-        located->tiers.push_back(
-            std::make_unique<UnreachedTier>(run_of(copy), std::move(farther).error()));
-      }
-      continue;
-    }
-    if (!located) {
+      note(copy, farther.error());
+    } else if (!located) {
       located = std::move(farther);
     } else if (farther->manifest == located->manifest) {
       located->tiers.push_back(std::move(farther->tiers.front()));
     }
   }
+  if (!located) return counts ? std::unexpected(*counts) : std::move(located);
+  std::ranges::move(unreached, std::back_inserter(located->tiers));
   return located;
 }
 

@@ -1,10 +1,12 @@
 // A Checkpointer with farther tiers, over real directories.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
 #include "api/checkpointer_fixture.h"
+#include "support/code_of.h"
 #include "support/thread_ranks.h"
 
 namespace deepfreeze {
@@ -151,6 +153,35 @@ TEST_F(FarTiersTest, AFaultOnAllTiersFallsBackAndSaysSo) {
   EXPECT_EQ(restored(run, &report), state_at(2));
   ASSERT_EQ(report.fell_back_from.size(), 1U);
   EXPECT_EQ(report.fell_back_from[0].first.step, 3U);
+}
+
+// It may have a good copy: its error counts, and an older checkpoint is not taken.
+TEST_F(FarTiersTest, ATierThatCannotBeAskedIsNoneWithoutACopy) {
+  Checkpointer run = open(with_tier());
+  ASSERT_TRUE(save(run, 3).wait(Level::kDurable, kDeadline));
+  CheckpointInfo info = run.candidates().value().front();
+  ::setenv("AWS_ENDPOINT_URL_S3", "ftp://wrong", 1);
+  const std::string far = info.copies.front();
+  const std::string store = "s3://bucket/run/" + fs::path(far).filename().string();
+  const auto code_with = [&](const std::vector<std::string>& copies) {
+    info.copies = copies;
+    return code_of(open_checkpoint(info));
+  };
+  fs::remove(first_file(info.path));
+  EXPECT_EQ(code_with({}), ErrorCode::kIncomplete);
+  EXPECT_EQ(code_with({store}), ErrorCode::kInvalidArgument);
+  info.copies = {store, far};
+  EXPECT_TRUE(open_checkpoint(info));
+  fs::remove_all(info.path);
+  EXPECT_EQ(code_with({}), ErrorCode::kGone);
+  EXPECT_EQ(code_with({store}), ErrorCode::kInvalidArgument);
+  info.copies = {store, far};
+  EXPECT_TRUE(open_checkpoint(info));
+  info.path = store;
+  info.copies = {far};
+  fs::remove(first_file(far));
+  EXPECT_EQ(code_of(open_checkpoint(info)), ErrorCode::kInvalidArgument);
+  ::unsetenv("AWS_ENDPOINT_URL_S3");
 }
 
 // One tier has a bad first file, the other a bad second one.

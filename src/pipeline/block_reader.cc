@@ -16,6 +16,7 @@
 #include "pipeline/device_filler.h"
 #include "pipeline/first_error.h"
 #include "pipeline/read_runs.h"
+#include "storage/os_error.h"
 
 namespace deepfreeze {
 namespace {
@@ -48,10 +49,10 @@ Status check(const ReadPlan& plan) {
   return {};
 }
 
-// Not if the file was deleted on its node meanwhile, or reading was given up: other blocks would
-// have the same error, and the bytes may be good.
+// Else other blocks would have the same error, and the bytes may be good: the file was deleted
+// meanwhile, no answer came, the process may not read it, reading was given up.
 bool is_of_blocks(const Error& error) {
-  return error.code() != ErrorCode::kGone && error.code() != ErrorCode::kCancelled;
+  return error.code() == ErrorCode::kIo && !is_refusal(error);
 }
 
 // The results of all threads so far.
@@ -137,6 +138,7 @@ class RunReader {
 // Reads the run in one call; if that fails, block by block, so that a bad sector costs one block.
 Status RunReader::fill() {
   const auto count = read_extent(run_);
+  if (!count && !is_of_blocks(count.error())) return std::unexpected(count.error());
   for (std::uint64_t i = 0; i < good_.size(); ++i) {
     if (!count) {
       DF_TRY_VOID(fill_block(i));

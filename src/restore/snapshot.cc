@@ -10,6 +10,7 @@
 #include "base/try.h"
 #include "format/state_tree.h"
 #include "restore/shard_file.h"
+#include "storage/os_error.h"
 #include "tensor/region.h"
 
 namespace deepfreeze {
@@ -128,23 +129,28 @@ std::vector<ReadPiece> pieces_in(const std::vector<ReadPiece>& pieces,
   return parts;
 }
 
-// The tier may have a good copy: that is no reason for an older checkpoint.
-bool is_unknown(const Error& error) { return error.code() == ErrorCode::kTimeout; }
+// One that may have a good copy outweighs those that have none.
+void weigh(std::optional<Error>& counts, const Error& error) {
+  const bool outweighs = may_have_good_copy(error) && counts && !may_have_good_copy(*counts);
+  if (!counts || outweighs) counts = error;
+}
 
-// The fault is the file's, not the request's or this process's.
-bool may_differ_elsewhere(const Error& error) {
+}  // namespace
+
+bool may_have_good_copy(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kCorrupt:
     case ErrorCode::kIncomplete:
     case ErrorCode::kGone:
-    case ErrorCode::kIo:
-      return true;
-    default:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kMismatch:
       return false;
+    case ErrorCode::kIo:
+      return is_refusal(error);
+    default:
+      return true;
   }
 }
-
-}  // namespace
 
 Snapshot::Snapshot(std::vector<Vfs*> tiers, const Manifest& manifest)
     : tiers_(std::move(tiers)), manifest_(manifest) {}
@@ -183,10 +189,10 @@ Result<std::shared_ptr<const Snapshot>> Snapshot::filled(
 }
 
 // From the nearest tier on which its header verifies. If there is none, the error of a tier that
-// can't tell counts, else the nearest one's.
+// may have a good copy counts, else the nearest one's.
 Status Snapshot::open_file(const ManifestFile& file) {
   std::vector<MendedRead> bad;
-  std::optional<Error> first;
+  std::optional<Error> counts;
   for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
     auto shard = open_shard_file(*tiers_[tier], manifest_, file);
     if (shard) {
@@ -196,15 +202,15 @@ Status Snapshot::open_file(const ManifestFile& file) {
       return {};
     }
     const Error& error = shard.error();
-    if (!first || is_unknown(error)) first = error;
-    if (is_unknown(error)) continue;
+    weigh(counts, error);
+    if (may_have_good_copy(error)) continue;
     bad.push_back({.tier = tier,
                    .file = file.name,
                    .cause = error.message(),
                    .is_gone = error.code() == ErrorCode::kGone,
                    .is_missing = error.code() == ErrorCode::kIncomplete});
   }
-  return std::unexpected(*first);
+  return std::unexpected(*counts);
 }
 
 void Snapshot::note_mended(MendedRead mended) const {
@@ -332,7 +338,7 @@ Status Snapshot::read_file_pieces(std::size_t index, std::vector<ReadPiece> piec
                 .on_progress = settings.on_progress,
                 .devices = settings.devices};
   std::vector<MendedRead> bad;
-  std::optional<Error> first;
+  std::optional<Error> counts;  // as in open_file()
   for (std::size_t tier = tier_of_[index]; tier < tiers_.size(); ++tier) {
     const auto outcome = read_blocks(*tiers_[tier], plan);
     if (outcome && outcome->bad_blocks.empty()) {
@@ -342,9 +348,8 @@ Status Snapshot::read_file_pieces(std::size_t index, std::vector<ReadPiece> piec
     const Error error =
         outcome ? Error(ErrorCode::kCorrupt, describe_bad_blocks(file.header, outcome->bad_blocks))
                 : explain_missing(*tiers_[tier], manifest_, outcome.error());
-    if (!first || is_unknown(error)) first = error;
-    if (is_unknown(error)) continue;
-    if (!may_differ_elsewhere(error)) break;
+    weigh(counts, error);
+    if (may_have_good_copy(error)) continue;
     bad.push_back({.tier = tier,
                    .file = file.name,
                    .cause = error.message(),
@@ -353,7 +358,7 @@ Status Snapshot::read_file_pieces(std::size_t index, std::vector<ReadPiece> piec
     if (outcome) plan.pieces = pieces_in(plan.pieces, outcome->bad_blocks);
     plan.on_progress = {};  // these bytes have been counted
   }
-  return std::unexpected(*first);
+  return std::unexpected(*counts);
 }
 
 Status Snapshot::read(std::span<const ReadTarget> targets, const ReadSettings& settings) const {

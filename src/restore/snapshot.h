@@ -29,6 +29,10 @@ struct ReadTarget {
 
 class CudaDevices;
 
+// Whether an error of a tier leaves open that its copy is good: no answer, a refusal, a lack of
+// memory. Such an error is no reason for an older checkpoint, and the copy is not to be replaced.
+[[nodiscard]] bool may_have_good_copy(const Error& error);
+
 struct ReadSettings {
   bool verify = true;          // Snapshot::verify() always does
   bool check_tree = false;     // verify_attempt() also decodes the state tree

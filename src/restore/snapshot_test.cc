@@ -195,12 +195,16 @@ TEST(Snapshot, MissingFileIsIncompleteButARemovedCheckpointIsNotFound) {
 
 class SilentVfs final : public PassingVfs {
  public:
-  using PassingVfs::PassingVfs;
+  explicit SilentVfs(Vfs& vfs, Error error = {ErrorCode::kTimeout, "no answer"})
+      : PassingVfs(vfs), error_(std::move(error)) {}
   Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
     if (!is_silent) return PassingVfs::open_read(name, access);
-    return std::unexpected(Error(ErrorCode::kTimeout, std::string(name) + ": no answer"));
+    return std::unexpected(error_);
   }
   bool is_silent = true;
+
+ private:
+  const Error error_;
 };
 
 // It may have the good copy, so its error must not end in an older checkpoint.
@@ -215,6 +219,78 @@ TEST(Snapshot, OfATierThatDoesNotAnswerNothingIsKnown) {
   EXPECT_EQ(code_of(read_one(*snapshot, "a.weight")), ErrorCode::kTimeout);
   EXPECT_TRUE(read_one(*snapshot, "b.weight"));
   EXPECT_TRUE(snapshot->mended().empty());
+}
+
+class SilentFile final : public PassingFile {
+ public:
+  using PassingFile::PassingFile;
+  Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
+    if (!is_silent_) return PassingFile::read_at(offset, into);
+    return std::unexpected(Error(ErrorCode::kTimeout, "no answer"));
+  }
+  static inline bool is_silent_ = false;
+};
+
+class SilentFiles final : public PassingVfs {
+ public:
+  using PassingVfs::PassingVfs;
+  Result<std::unique_ptr<File>> open_read(std::string_view name, Access access) override {
+    auto file = PassingVfs::open_read(name, access);
+    if (!file) return file;
+    return std::make_unique<SilentFile>(*std::move(file));
+  }
+};
+
+// Its blocks are not bad: nobody has seen them.
+TEST(Snapshot, OfATierThatEndsAnsweringNothingIsKnown) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(2));
+  SilentFiles silent(run.vfs());
+  const std::vector<Vfs*> tiers = {&silent};
+  const auto snapshot = must(Snapshot::open(tiers, manifest));
+  SilentFile::is_silent_ = true;
+  EXPECT_EQ(code_of(read_one(*snapshot, "a.weight")), ErrorCode::kTimeout);
+  SilentFile::is_silent_ = false;
+  EXPECT_TRUE(read_one(*snapshot, "a.weight"));
+}
+
+// It has refused the keys, or this process may not read there, or has too many files open.
+TEST(Snapshot, OfATierThatRefusesNothingIsKnown) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(2));
+  const auto shard = must(open_shard_file(run.vfs(), manifest, manifest.files[0]));
+  for (const Error& refusal :
+       {Error(ErrorCode::kInvalidArgument, "403"), Error(ErrorCode::kIo, "denied", EACCES),
+        Error(ErrorCode::kIo, "too many files", EMFILE), Error(ErrorCode::kNoSpace, "no memory")}) {
+    SilentVfs refusing(run.vfs(), refusal);
+    const std::vector<Vfs*> tiers = {&run.vfs(), &refusing};
+    const auto path = run.file_path(manifest, manifest.files[0].name);
+    flip_bit(path, shard.header_bytes * 8);
+    const auto snapshot = must(Snapshot::open(tiers, manifest));
+    EXPECT_EQ(code_of(read_one(*snapshot, "a.weight")), refusal.code()) << refusal.message();
+    flip_bit(path, 0);
+    EXPECT_EQ(code_of(Snapshot::open(tiers, manifest)), refusal.code()) << refusal.message();
+    flip_bit(path, 0);
+    flip_bit(path, shard.header_bytes * 8);
+    const std::vector<Vfs*> first = {&refusing, &run.vfs()};
+    const auto behind = must(Snapshot::open(first, manifest));
+    EXPECT_TRUE(read_one(*behind, "a.weight"));
+    EXPECT_TRUE(behind->mended().empty()) << "its copy is not to be replaced";
+  }
+}
+
+// A damaged copy, and one that is missing or can't be read from its disk: both are bad.
+TEST(Snapshot, OfTwoBadCopiesTheNearestOnesErrorCounts) {
+  RunFixture run;
+  const Manifest manifest = run.save(two_ranks(2));
+  flip_bit(run.file_path(manifest, manifest.files[0].name), 0);
+  for (const Error& bad : {Error(ErrorCode::kIo, "dead sector", EIO),
+                           Error(ErrorCode::kNotFound, "no file", ENOENT)}) {
+    SilentVfs farther(run.vfs(), bad);
+    const std::vector<Vfs*> tiers = {&run.vfs(), &farther};
+    EXPECT_EQ(code_of(Snapshot::open(tiers, manifest)), ErrorCode::kCorrupt) << bad.message();
+    EXPECT_FALSE(may_have_good_copy(bad)) << bad.message();
+  }
 }
 
 TEST(Snapshot, BehindATierThatDoesNotAnswerAnotherIsAsked) {

@@ -53,18 +53,29 @@ def test_another_machine_goes_on_from_the_store_alone(run: StoredRun) -> None:
     assert run.restored() == (3, values_of(state_at(3)))
 
 
-def test_a_store_that_is_away_is_no_reason_for_an_older_step(run: StoredRun) -> None:
+AWAY = [  # in the middle of a restore
+    (faults.internal_error(), "GET", "*.safetensors", "tried 8 times"),
+    (faults.internal_error(), "HEAD", "*/manifest.json", "tried 8 times"),
+    (faults.refused(403, "AccessDenied"), "HEAD", "*/manifest.json", "AccessDenied|403"),
+    (faults.refused(403, "AccessDenied"), "GET", "*.safetensors", "AccessDenied|403"),
+]
+
+
+@pytest.mark.parametrize(("fault", "method", "key", "told"), AWAY)
+def test_a_store_that_is_away_is_no_reason_for_an_older_step(
+    run: StoredRun, fault: Fault, method: str, key: str, told: str
+) -> None:
     """The near copy of the newest step is rotten, and the store may have a good one."""
     run.save(1, 2)
     (newest,) = run.near.glob("step-000000000002-*/*.safetensors")
     whole = newest.read_bytes()
     newest.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
     state = state_at(0)
-    away = matching("HEAD", "*/manifest.json")
+    away = matching(method, key)
     with run.opened() as ckpt:
         with (
-            run.proxy.doing(faults.internal_error(), away, times=None),
-            pytest.raises(df.CheckpointError, match="tried 8 times"),
+            run.proxy.doing(fault, away, times=None),
+            pytest.raises(df.CheckpointError, match=told),
         ):
             ckpt.restore(state)
         assert ckpt.restore(state) == 2
