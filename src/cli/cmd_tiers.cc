@@ -1,5 +1,4 @@
-// deepfreeze tiers RUN TIER...: which checkpoint lies on which tier. With --plan: what a tier
-// costs.
+// deepfreeze tiers RUN TIER...: which checkpoint lies on which tier. With --plan: the cost of one.
 #include <fmt/ostream.h>
 
 #include <memory>

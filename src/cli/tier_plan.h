@@ -1,4 +1,4 @@
-// deepfreeze tiers --plan: the options that say what a tier would hold, and the bill. Read-only.
+// deepfreeze tiers --plan: the options that describe a tier, and its bill. Read-only.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace deepfreeze {
 
-// Examples, and not today's: docs/operations.md says where they are from.
+// Examples, and not today's: docs/operations.md names their source.
 inline constexpr TierPrices kExamplePrices{
     .gb_month = 0.023, .thousand_puts = 0.005, .thousand_gets = 0.0004};
 

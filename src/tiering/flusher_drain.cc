@@ -1,4 +1,4 @@
-// Waiting until nothing is due, and what is told of each tier.
+// Waiting until nothing is due, and the reports of all tiers.
 #include <algorithm>
 
 #include "base/try.h"

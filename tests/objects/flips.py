@@ -9,7 +9,6 @@ each request that changes on its way. One flip in 25 is in a file that goes up i
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from collections import Counter
@@ -19,14 +18,14 @@ from pathlib import Path
 
 import deepfreeze as df
 from examples.demo.program import run_program
-from tests.e2e.command import announce_seed, conclude, make_parser, progress, scratch
+from tests.e2e.command import announce_seed, conclude, make_parser, progress
 
 from . import faults
 from .checksum import FIELD
 from .fault_proxy import FaultProxy, matching
 from .faults import flipped_bit
 from .seaweed import LEFT_OUT, Seaweed, find_program
-from .stored_run import LARGE, StoredRun, state_at, values_of
+from .stored_run import LARGE, StoredRun, proxied_store, state_at, values_of
 
 SMALL = 1 << 16  # bytes: one PUT
 LARGE_ONE_IN = 25
@@ -49,7 +48,7 @@ class Found:
 
 
 class Disturbed:
-    """A run of one size, in a prefix of its own, and what the flips need to know of it."""
+    """A run of one size, in a prefix of its own, and the facts of it that the flips need."""
 
     def __init__(self, store: Seaweed, proxy: FaultProxy, place: Path, size: int) -> None:
         self.run = StoredRun(store, proxy, store.new_prefix(), place)
@@ -191,13 +190,8 @@ def main(arguments: list[str]) -> int:
     if program is None:
         return conclude(options, LEFT_OUT, {"left_out": LEFT_OUT}, [])
     seed = announce_seed(options)
-    with (
-        scratch(options, "object-flips") as place,
-        Seaweed(program) as store,
-        FaultProxy(store.port) as proxy,
-    ):
-        os.environ.update(StoredRun(store, proxy, "", Path(place)).environment())
-        found = prove(options.flips, seed, store, proxy, Path(place))
+    with proxied_store(options, "object-flips", program) as (place, store, proxy):
+        found = prove(options.flips, seed, store, proxy, place)
     return conclude(options, report(found), {"seed": seed, **vars(found)}, found.faults)
 
 

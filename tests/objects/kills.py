@@ -8,20 +8,18 @@ the newest step from the store alone.
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from tests.e2e.command import announce_seed, conclude, make_parser, progress, scratch
+from tests.e2e.command import announce_seed, conclude, make_parser, progress
 
 from .exchange import Exchange
-from .fault_proxy import FaultProxy, When, matching
+from .fault_proxy import When, matching
 from .faults import Fault
-from .seaweed import LEFT_OUT, Seaweed, find_program
-from .stored_run import SECONDS, StoredRun, state_at, values_of
+from .seaweed import LEFT_OUT, find_program
+from .stored_run import SECONDS, StoredRun, proxied_store, state_at, values_of
 
 
 @dataclass
@@ -96,13 +94,8 @@ def main(arguments: list[str]) -> int:
     if program is None:
         return conclude(options, LEFT_OUT, {"left_out": LEFT_OUT}, [])
     seed = announce_seed(options)
-    with (
-        scratch(options, "object-kills") as place,
-        Seaweed(program) as store,
-        FaultProxy(store.port) as proxy,
-    ):
-        run = StoredRun(store, proxy, store.new_prefix(), Path(place))
-        os.environ.update(run.environment())
+    with proxied_store(options, "object-kills", program) as (place, store, proxy):
+        run = StoredRun(store, proxy, store.new_prefix(), place)
         found = prove(options.kills, seed, run)
     text = (
         f"object kills: {found.before} before the store acted and {found.after} after, at random "

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import torch
 
 import deepfreeze as df
 from examples.digest import tensor_bytes
+from tests.e2e.command import scratch
 
 from .fault_proxy import FaultProxy
 from .seaweed import Seaweed
@@ -112,3 +116,17 @@ class StoredRun:
         """The store has the same files as the near directory, and no upload is left open."""
         assert self.objects() == self.files()
         assert self.client.open_uploads(f"{self.prefix}/") == []
+
+
+@contextmanager
+def proxied_store(
+    options: argparse.Namespace, name: str, program: Path
+) -> Iterator[tuple[Path, Seaweed, FaultProxy]]:
+    """A scratch directory, a store, and the proxy before it, which the environment names then."""
+    with (
+        scratch(options, name) as place,
+        Seaweed(program) as store,
+        FaultProxy(store.port) as proxy,
+    ):
+        os.environ.update(StoredRun(store, proxy, "", Path(place)).environment())
+        yield Path(place), store, proxy

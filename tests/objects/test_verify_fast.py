@@ -1,4 +1,4 @@
-"""`deepfreeze verify --fast` on a real store: it reads no data, and finds what others have done."""
+"""`deepfreeze verify --fast` on a real store: it reads no data, and finds changes by others."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ ratios of the same round. Against the sink also: how many bytes the store sends 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import sys
@@ -25,7 +24,7 @@ from lab.measure.program import try_to_ask
 
 from .clients import CLIENTS, OWN
 from .servers import SERVERS, Server
-from .table import markdown
+from .table import markdown, publish
 
 TRIAL = "lab.experiments.stores.trial"
 WAYS = ("upload", "download")
@@ -72,7 +71,7 @@ class Bench:
                     self.note(0, client, "one", told)
 
     def staged(self) -> Iterator[tuple[str, str]]:
-        """What is downloaded later; not timed."""
+        """Checkpoints to download later; not timed."""
         for client in self.options.clients:
             prefix = self.new_prefix()
             told = self.ask(client, "upload", self.server.downloads, prefix)
@@ -149,12 +148,7 @@ def main(arguments: Sequence[str]) -> int:
             closed.pop_all().close()
     about |= {"load_average_after": os.getloadavg()[0]}
     told = {"command": command(arguments), "machine": about, "rows": rows}
-    if options.json:
-        options.json.write_text(json.dumps(told, indent=1) + "\n")
-    text = markdown(told)
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text)
+    publish(options, told, markdown(told))
     return 1 if any("error" in row for row in rows if row["client"] == OWN) else 0
 
 

@@ -9,7 +9,6 @@ and the bytes that were sent over those that the limit allows.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from lab.measure.program import ask
 from lab.networks.torch_workloads import WORKLOADS
 
 from .servers import SERVERS
-from .table import spread
+from .table import publish, spread
 from .training import ALONE, FLUSHED
 
 PROGRAM = "lab.experiments.stores.training"
@@ -108,12 +107,7 @@ def main(arguments: Sequence[str]) -> int:
     about |= {"load_average_after": os.getloadavg()[0]}
     command = " ".join(["python -m lab.experiments.stores.beside", *arguments])
     told = {"command": command, "machine": about, "measured": measured}
-    if options.json:
-        options.json.write_text(json.dumps(told, indent=1) + "\n")
-    text = markdown(told)
-    print(text)
-    if options.markdown:
-        options.markdown.write_text(text)
+    publish(options, told, markdown(told))
     return 0
 
 

@@ -23,7 +23,7 @@ class DeepFreeze(Peer):
         return self.df.tier("/".join((f"s3://{self.bucket}/{self.prefix}", *below)))
 
     def connect(self) -> None:
-        """A run of its own: what a first one loads and starts is not measured."""
+        """A run of its own: the libraries and threads of a first one are not measured."""
         self.df = importlib.import_module("deepfreeze")
         torch = importlib.import_module("torch")
         with (
@@ -43,14 +43,16 @@ class DeepFreeze(Peer):
     def download(self, state: State, size: int) -> int:
         """From the store alone, into live tensors, every block verified."""
         with tempfile.TemporaryDirectory(dir=self.near.parent) as place:
-            ckpt = self.df.Checkpointer(f"{place}/run", tiers=[self.tier("run")], read_only=True)
-            ckpt.restore(state)
+            run, tiers = f"{place}/run", [self.tier("run")]
+            with self.df.Checkpointer(run, tiers=tiers, read_only=True) as ckpt:
+                ckpt.restore(state)
         return bytes_of(state)
 
     def load_one(self, state: State, name: str) -> None:
         with tempfile.TemporaryDirectory(dir=self.near.parent) as place:
-            ckpt = self.df.Checkpointer(f"{place}/run", tiers=[self.tier("run")])
-            state[name] = ckpt.load(keys=[name])[name]
+            run, tiers = f"{place}/run", [self.tier("run")]
+            with self.df.Checkpointer(run, tiers=tiers, read_only=True) as ckpt:
+                state[name] = ckpt.load(keys=[name])[name]
 
 
 CLIENTS: dict[str, type[Peer]] = {

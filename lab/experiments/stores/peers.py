@@ -173,7 +173,7 @@ class S3Fs(Peer):
 
 
 class Dcp(Peer):
-    """A state by torch.distributed.checkpoint: not a file, but what a training has."""
+    """A state by torch.distributed.checkpoint: not a file, but live tensors."""
 
     one_tensor = True
 

@@ -42,7 +42,7 @@ class Stored:
     checksum: str = ""
 
     def within(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Descriptor, offset and bytes of what lies in this range."""
+        """Descriptor, offset and bytes of each piece in this range."""
         at = 0
         for descriptor, size in self.pieces:
             first, last = max(begin, at), min(end, at + size)

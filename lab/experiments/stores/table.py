@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
@@ -92,3 +94,12 @@ def markdown(told: dict[str, Any]) -> str:
         "- [,]: min-max of the rounds, beside their median; ratios are of the same round",
         "",
     ])  # fmt: skip
+
+
+def publish(options: argparse.Namespace, told: dict[str, Any], text: str) -> None:
+    """Prints the text, and writes the files that --json and --markdown name."""
+    print(text)
+    if options.json:
+        options.json.write_text(json.dumps(told, indent=1) + "\n")
+    if options.markdown:
+        options.markdown.write_text(text)

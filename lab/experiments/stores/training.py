@@ -82,7 +82,7 @@ def steps_for(asked: Asked, training: Training, hooks: Saver) -> int:
 
 @contextmanager
 def flush(near: Path, url: str, rate: int, kind: str) -> Iterator[Any]:
-    """Gives what tells the bytes that have been sent. The rest of them is given up at the end."""
+    """Gives a function that tells the bytes that have been sent; the rest is given up then."""
     if kind == ALONE:
         yield lambda: 0
         return

@@ -72,7 +72,7 @@ def download(asked: Asked) -> dict[str, Any]:
 
 
 def load_one(asked: Asked) -> dict[str, Any]:
-    """The caller counts what the server sends."""
+    """The caller counts the bytes that the server sends."""
     client = connected(asked)
     state, saved = state_of(asked.size, 0), state_of(asked.size, asked.seed)
     name = list(state)[len(state) // 2 // 2 * 2]  # a large one in the middle
