@@ -30,7 +30,7 @@ struct ReadTarget {
 class CudaDevices;
 
 // Whether an error of a tier leaves open that its copy is good: no answer, a refusal, a lack of
-// memory. Such an error is no reason for an older checkpoint, and the copy is not to be replaced.
+// memory. The error is no reason for an older checkpoint then, nor to replace the copy.
 [[nodiscard]] bool may_have_good_copy(const Error& error);
 
 struct ReadSettings {
