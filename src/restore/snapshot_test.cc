@@ -225,10 +225,10 @@ class SilentFile final : public PassingFile {
  public:
   using PassingFile::PassingFile;
   Result<std::size_t> read_at(std::uint64_t offset, std::span<std::byte> into) override {
-    if (!is_silent_) return PassingFile::read_at(offset, into);
+    if (!is_silent) return PassingFile::read_at(offset, into);
     return std::unexpected(Error(ErrorCode::kTimeout, "no answer"));
   }
-  static inline bool is_silent_ = false;
+  static inline bool is_silent = false;
 };
 
 class SilentFiles final : public PassingVfs {
@@ -248,9 +248,9 @@ TEST(Snapshot, OfATierThatEndsAnsweringNothingIsKnown) {
   SilentFiles silent(run.vfs());
   const std::vector<Vfs*> tiers = {&silent};
   const auto snapshot = must(Snapshot::open(tiers, manifest));
-  SilentFile::is_silent_ = true;
+  SilentFile::is_silent = true;
   EXPECT_EQ(code_of(read_one(*snapshot, "a.weight")), ErrorCode::kTimeout);
-  SilentFile::is_silent_ = false;
+  SilentFile::is_silent = false;
   EXPECT_TRUE(read_one(*snapshot, "a.weight"));
 }
 
