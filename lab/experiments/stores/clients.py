@@ -50,8 +50,7 @@ class DeepFreeze(Peer):
 
     def load_one(self, state: State, name: str) -> None:
         with tempfile.TemporaryDirectory(dir=self.near.parent) as place:
-            run, tiers = f"{place}/run", [self.tier("run")]
-            with self.df.Checkpointer(run, tiers=tiers, read_only=True) as ckpt:
+            with self.df.Checkpointer(f"{place}/run", tiers=[self.tier("run")]) as ckpt:
                 state[name] = ckpt.load(keys=[name])[name]
 
 
