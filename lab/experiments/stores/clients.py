@@ -49,9 +49,11 @@ class DeepFreeze(Peer):
         return bytes_of(state)
 
     def load_one(self, state: State, name: str) -> None:
-        with tempfile.TemporaryDirectory(dir=self.near.parent) as place:
-            with self.df.Checkpointer(f"{place}/run", tiers=[self.tier("run")]) as ckpt:
-                state[name] = ckpt.load(keys=[name])[name]
+        with (
+            tempfile.TemporaryDirectory(dir=self.near.parent) as place,
+            self.df.Checkpointer(f"{place}/run", tiers=[self.tier("run")]) as ckpt,
+        ):
+            state[name] = ckpt.load(keys=[name])[name]
 
 
 CLIENTS: dict[str, type[Peer]] = {
