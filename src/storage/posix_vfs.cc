@@ -36,6 +36,7 @@ class PosixVfs final : public Vfs {
   Status make_dir(std::string_view name) override;
   Status rename_no_replace(std::string_view from, std::string_view to) override;
   Status rename_replacing(std::string_view from, std::string_view to) override;
+  Status link_file(std::string_view from, std::string_view to) override;
   Status remove_file(std::string_view name) override { return remove(name, 0); }
   Status remove_dir(std::string_view name) override { return remove(name, AT_REMOVEDIR); }
   Status sync_dir(std::string_view name) override;
@@ -145,6 +146,38 @@ Status PosixVfs::rename_replacing(std::string_view from, std::string_view to) {
       ::renameat(source.directory, source.leaf.c_str(), target.directory, target.leaf.c_str());
   if (failed == 0) return {};
   return os_fail("rename", path_of(from) + " to " + path_of(to), errno);
+}
+
+// The answers of file systems without hard links, with too many of one file, and of kernels that
+// guard other users' files.
+bool refuses_links(int cause) {
+  return cause == EPERM || cause == EACCES || cause == EOPNOTSUPP || cause == ENOSYS ||
+         cause == EXDEV || cause == EMLINK;
+}
+
+// 0, or an errno.
+int take_write_permission(int fd) {
+  struct stat status = {};
+  if (::fstat(fd, &status) != 0) return errno;
+  if (!S_ISREG(status.st_mode)) return EPERM;
+  constexpr mode_t kAnyWrite = S_IWUSR | S_IWGRP | S_IWOTH;
+  if ((status.st_mode & kAnyWrite) == 0) return 0;
+  return ::fchmod(fd, status.st_mode & ~kAnyWrite & 07777) == 0 ? 0 : errno;
+}
+
+Status PosixVfs::link_file(std::string_view from, std::string_view to) {
+  DF_TRY(const Located source, locate("link", from));
+  DF_TRY(const Located target, locate("link", to));
+  DF_TRY(const UniqueFd fd, open("link", from, O_RDONLY | O_NONBLOCK | O_NOCTTY));
+  int cause = take_write_permission(fd.get());
+  if (cause == 0 && ::linkat(source.directory, source.leaf.c_str(), target.directory,
+                             target.leaf.c_str(), 0) != 0) {
+    cause = errno;
+  }
+  if (cause == 0) return {};
+  auto failed = os_fail("link", path_of(from) + " to " + path_of(to), cause);
+  if (!refuses_links(cause)) return failed;
+  return fail(ErrorCode::kUnsupported, failed.error().message(), cause);
 }
 
 Status PosixVfs::remove(std::string_view name, int flags) {

@@ -10,6 +10,11 @@ Result<std::int64_t> File::modified_micros() {
   return fail(ErrorCode::kUnsupported, "this file system keeps no times");
 }
 
+Status Vfs::link_file(std::string_view from, std::string_view to) {
+  return fail(ErrorCode::kUnsupported, fmt::format("link {} to {}: this place has no hard links",
+                                                   path_of(from), path_of(to)));
+}
+
 Result<std::string> read_file(Vfs& vfs, std::string_view name, std::uint64_t bytes_max) {
   DF_TRY(auto file, vfs.open_read(name, Access::kBuffered));
   DF_TRY(const std::uint64_t bytes, file->size());

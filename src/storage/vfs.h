@@ -78,6 +78,10 @@ class Vfs {
   // Renames over a name that a file may have: a reader finds either the old file or the new one,
   // never neither. For files that may be lost, and for a record that does not verify.
   [[nodiscard]] virtual Status rename_replacing(std::string_view from, std::string_view to) = 0;
+  // Gives a file one more name, `to`, and takes its write permission away, because a program that
+  // writes to it would now change it under both names. kExists: `to` is taken. kUnsupported: the
+  // place has no hard links, or no more for this file.
+  [[nodiscard]] virtual Status link_file(std::string_view from, std::string_view to);
   [[nodiscard]] virtual Status remove_file(std::string_view name) = 0;
   [[nodiscard]] virtual Status remove_dir(std::string_view name) = 0;
   // Makes the names inside a directory durable; "" is the root itself.

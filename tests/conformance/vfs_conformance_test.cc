@@ -161,6 +161,25 @@ TEST_P(VfsConformance, AReplacingRenameTakesTheNameOver) {
   EXPECT_EQ(get("d/c"), "new");
 }
 
+TEST_P(VfsConformance, ALinkIsOneMoreNameOfTheFile) {
+  put("a", "text");
+  put("taken", "other");
+  ASSERT_TRUE(vfs().make_dir("d"));
+  EXPECT_EQ(code_of(vfs().link_file("a", "taken")), ErrorCode::kExists);
+  EXPECT_EQ(code_of(vfs().link_file("none", "b")), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(vfs().link_file("a", "none/b")), ErrorCode::kNotFound);
+  EXPECT_EQ(code_of(vfs().link_file("d", "e")), ErrorCode::kUnsupported) << "a directory has none";
+  EXPECT_EQ(code_of(vfs().link_file("a", "../b")), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of(vfs().link_file("../a", "b")), ErrorCode::kInvalidArgument);
+  ASSERT_TRUE(vfs().link_file("a", "d/b"));
+  EXPECT_EQ(get("d/b"), "text");
+  ASSERT_TRUE(vfs().remove_file("a"));
+  EXPECT_EQ(get("d/b"), "text");
+  ASSERT_TRUE(vfs().link_file("d/b", "a"));
+  ASSERT_TRUE(vfs().rename_no_replace("a", "c"));
+  EXPECT_EQ(get("c"), get("d/b"));
+}
+
 TEST_P(VfsConformance, ADirectoryIsRenamedWithWhatIsInItButNotIntoItself) {
   ASSERT_TRUE(vfs().make_dir("d"));
   put("d/a", "text");

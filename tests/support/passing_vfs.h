@@ -27,6 +27,9 @@ class PassingVfs : public Vfs {
   Status rename_replacing(std::string_view from, std::string_view to) override {
     return disk_.rename_replacing(from, to);
   }
+  Status link_file(std::string_view from, std::string_view to) override {
+    return disk_.link_file(from, to);
+  }
   Status remove_file(std::string_view name) override { return disk_.remove_file(name); }
   Status remove_dir(std::string_view name) override { return disk_.remove_dir(name); }
   Status sync_dir(std::string_view name) override { return disk_.sync_dir(name); }

@@ -172,6 +172,32 @@ Status SimDisk::rename(std::string_view from, std::string_view to, bool replace)
   return end();
 }
 
+Status SimDisk::link_file(std::string_view from, std::string_view to) {
+  DF_TRY_VOID(check_vfs_name("link", from));
+  DF_TRY_VOID(check_vfs_name("link", to));
+  const std::lock_guard lock(mutex_);
+  DF_TRY_VOID(begin(SimOperationKind::kLink, from, to));
+  const std::string where = path_of(from) + " to " + path_of(to);
+  DF_TRY(const Place source, find("link", from));
+  DF_TRY(const Place target, find("link", to));
+  if (!source.inode) return os_fail("link", where, ENOENT);
+  if (target.inode) return os_fail("link", where, EEXIST);
+  if (links_refused_ || seen_.at(*source.inode).is_directory) {
+    return fail(ErrorCode::kUnsupported, "link " + where + ": refused", EPERM);
+  }
+  change({.what = SimNaming{
+              .directory = target.directory, .added = target.leaf, .inode = *source.inode}});
+  return end();
+}
+
+std::size_t SimDisk::names_of(InodeId inode) const {
+  std::size_t names = 0;
+  for (const auto& [id, node] : seen_) {
+    for (const auto& [leaf, child] : node.entries) names += child == inode ? 1 : 0;
+  }
+  return names;
+}
+
 Status SimDisk::remove_file(std::string_view name) {
   return remove(SimOperationKind::kRemoveFile, name);
 }
@@ -192,7 +218,7 @@ Status SimDisk::remove(SimOperationKind kind, std::string_view name) {
     return os_fail("remove", path_of(name), wants_directory ? ENOTDIR : EISDIR);
   }
   if (!node.entries.empty()) return os_fail("remove", path_of(name), ENOTEMPTY);
-  release_beyond(*place.inode, 0);
+  if (names_of(*place.inode) == 1) release_beyond(*place.inode, 0);
   change({.what = SimNaming{.directory = place.directory,
                             .removed_from = place.directory,
                             .removed = place.leaf,

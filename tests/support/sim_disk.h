@@ -51,6 +51,7 @@ class SimDisk final : public Vfs {
   // Growth beyond it is ENOSPC, after the part that fits has been written.
   void set_bytes_free(std::uint64_t bytes);
   void refuse_direct();  // as a file system without O_DIRECT
+  void refuse_links();   // as one without hard links
   // A file whose sync failed is never made durable by a later sync of it (the kernel has marked
   // its pages clean). A directory's failed sync may be repeated.
 
@@ -91,6 +92,7 @@ class SimDisk final : public Vfs {
   [[nodiscard]] Status make_dir(std::string_view name) override;
   [[nodiscard]] Status rename_no_replace(std::string_view from, std::string_view to) override;
   [[nodiscard]] Status rename_replacing(std::string_view from, std::string_view to) override;
+  [[nodiscard]] Status link_file(std::string_view from, std::string_view to) override;
   [[nodiscard]] Status remove_file(std::string_view name) override;
   [[nodiscard]] Status remove_dir(std::string_view name) override;
   [[nodiscard]] Status sync_dir(std::string_view name) override;
@@ -130,6 +132,7 @@ class SimDisk final : public Vfs {
   // Takes space for a file up to `end`: how far there was enough.
   [[nodiscard]] std::uint64_t reserve(InodeId inode, std::uint64_t end);
   void release_beyond(InodeId inode, std::uint64_t end);
+  [[nodiscard]] std::size_t names_of(InodeId inode) const;
   InodeId add_inode(bool is_directory);
   InodeId plant_name(InodeId directory, std::string_view leaf, bool is_directory);
 
@@ -155,6 +158,7 @@ class SimDisk final : public Vfs {
   bool powered_ = true;
   bool killed_ = false;
   bool direct_refused_ = false;
+  bool links_refused_ = false;
 
   std::string label_;
 };

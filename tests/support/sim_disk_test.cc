@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include <cerrno>
 #include <thread>
 
@@ -223,6 +225,42 @@ TEST(SimDisk, ARemovedFileStaysReadableWhileOpen) {
   ASSERT_TRUE(disk.remove_file("a"));
   std::array<std::byte, 8> into = {};
   EXPECT_EQ(file->read_at(0, into).value(), 4U);
+}
+
+TEST(SimDisk, AFileIsThereAsLongAsOneOfItsNamesIs) {
+  SimDisk disk;
+  ASSERT_TRUE(disk.make_dir("d"));
+  ASSERT_TRUE(write_new_file(disk, "a", "text"));
+  ASSERT_TRUE(disk.link_file("a", "d/b"));
+  ASSERT_TRUE(disk.sync_dir("d"));
+  ASSERT_TRUE(disk.sync_dir(""));
+  ASSERT_TRUE(disk.remove_file("a"));
+  ASSERT_TRUE(disk.sync_dir(""));
+  for (const auto& image : disk.crash_images(100, 1)) EXPECT_EQ(image->contents("d/b"), "text");
+  EXPECT_TRUE(disk.flip_bit("d/b", 0));
+}
+
+TEST(SimDisk, ALinkWhoseDirectoryIsNotSyncedMayBeLost) {
+  SimDisk disk;
+  ASSERT_TRUE(disk.make_dir("d"));
+  ASSERT_TRUE(write_new_file(disk, "a", "text"));
+  ASSERT_TRUE(disk.sync_dir(""));
+  ASSERT_TRUE(disk.link_file("a", "d/b"));
+  std::set<bool> seen;
+  for (const auto& image : disk.crash_images(100, 1)) {
+    EXPECT_EQ(image->contents("a"), "text");
+    seen.insert(image->contents("d/b").has_value());
+  }
+  EXPECT_EQ(seen, (std::set<bool>{false, true}));
+}
+
+TEST(SimDisk, RefusesLinksLikeAFileSystemThatHasNone) {
+  SimDisk disk;
+  ASSERT_TRUE(write_new_file(disk, "a", "text"));
+  disk.refuse_links();
+  const Status linked = disk.link_file("a", "b");
+  ASSERT_FALSE(linked.has_value());
+  EXPECT_EQ(linked.error().code(), ErrorCode::kUnsupported);
 }
 
 TEST(SimDisk, ThreadsMayShareIt) {

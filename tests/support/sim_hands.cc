@@ -52,6 +52,11 @@ void SimDisk::set_bytes_free(std::uint64_t bytes) {
   bytes_free_ = bytes;
 }
 
+void SimDisk::refuse_links() {
+  const std::lock_guard lock(mutex_);
+  links_refused_ = true;
+}
+
 void SimDisk::refuse_direct() {
   const std::lock_guard lock(mutex_);
   direct_refused_ = true;

@@ -74,9 +74,9 @@ void describe(const SimTree& tree, InodeId inode, std::string& text) {
 }  // namespace
 
 std::string_view to_string(SimOperationKind kind) {
-  static constexpr std::array<std::string_view, 10> kNames = {
-      "create", "write",  "truncate",    "preallocate", "sync",
-      "mkdir",  "rename", "remove file", "remove dir",  "sync dir"};
+  static constexpr std::array<std::string_view, 11> kNames = {
+      "create", "write", "truncate",    "preallocate", "sync",    "mkdir",
+      "rename", "link",  "remove file", "remove dir",  "sync dir"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 

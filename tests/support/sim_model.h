@@ -25,6 +25,7 @@ enum class SimOperationKind : std::uint8_t {
   kSync,
   kMakeDir,
   kRename,
+  kLink,
   kRemoveFile,
   kRemoveDir,
   kSyncDir,
@@ -35,7 +36,7 @@ struct SimOperation {
   std::size_t index = 0;
   SimOperationKind kind = SimOperationKind::kCreate;
   std::string name;
-  std::string target;  // a rename's new name
+  std::string target;  // the new name of a rename or a link
 };
 
 struct SimInode {
