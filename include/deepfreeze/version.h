@@ -7,7 +7,9 @@
 
 namespace deepfreeze {
 
-// The on-disk format that this library writes. Readers refuse a higher one.
-inline constexpr int kFormatVersion = 1;
+// The newest on-disk format. Readers refuse a higher one.
+inline constexpr int kFormatVersion = 2;
+// The format of a checkpoint that shares no file with another one, which is still written so.
+inline constexpr int kPlainFormatVersion = 1;
 
 }  // namespace deepfreeze

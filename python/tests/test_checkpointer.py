@@ -358,7 +358,7 @@ def test_the_package_imports_no_framework() -> None:
 
 
 def test_the_format_version_is_known() -> None:
-    assert _core.FORMAT_VERSION == 1
+    assert _core.FORMAT_VERSION == 2
 
 
 def test_a_skipped_save_does_not_start_the_clock_anew(run: Path) -> None:

@@ -329,7 +329,7 @@ TEST_F(Doctor, WhatACollectorDeletesMeanwhileIsNoFault) {
 TEST_F(Doctor, WhatItDidIsToldThoughTheRunCantBeReadAgain) {
   add(1);
   flip_bit(run_.path() / "deepfreeze.json", 8 * 30);
-  const nlohmann::ordered_json newer{{"kind", "generation"}, {"format_version", 2}};
+  const nlohmann::ordered_json newer{{"kind", "generation"}, {"format_version", 3}};
   set_log_sink([&](std::string_view text) {
     if (!text.contains("written anew")) return;
     spill(run_.path() / generation_file_name(2), seal_json(newer));

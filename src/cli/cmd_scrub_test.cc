@@ -395,7 +395,7 @@ TEST_F(Scrub, AMemoryOfTheWrongShapeCountsAsNone) {
 
 TEST_F(Scrub, ANewerVersionsMemoryIsNotOursToReplace) {
   add(1);
-  nlohmann::ordered_json newer{{"kind", "scrub"}, {"format_version", 2}, {"run_id", run_id()}};
+  nlohmann::ordered_json newer{{"kind", "scrub"}, {"format_version", 3}, {"run_id", run_id()}};
   const std::string text = seal_json(newer);
   spill(memory_file(), text);
   const Answer answer = call_json({"scrub", run_.text()});

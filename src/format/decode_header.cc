@@ -7,6 +7,7 @@
 #include "base/try.h"
 #include "deepfreeze/version.h"
 #include "format/header_audit.h"
+#include "format/header_links.h"
 #include "format/header_ranges.h"
 #include "format/header_text.h"
 #include "format/json_parts.h"
@@ -33,6 +34,7 @@ struct Metadata {
   std::optional<std::string_view> ranges;
   std::string_view audit;
   std::string_view audit_crcs;
+  std::string_view links;
 };
 
 std::string_view* text_of(Metadata& metadata, std::string_view key) {
@@ -45,6 +47,7 @@ std::string_view* text_of(Metadata& metadata, std::string_view key) {
   if (key == kRangesKey) return &metadata.ranges.emplace();
   if (key == kAuditKey) return &metadata.audit;
   if (key == kAuditCrcsKey) return &metadata.audit_crcs;
+  if (key == kLinksKey) return &metadata.links;
   return nullptr;
 }
 
@@ -170,6 +173,7 @@ Status read_rest(const Metadata& metadata, ShardHeader& header) {
   if (!metadata.audit.empty()) {
     DF_TRY(header.audit, read_audit(metadata.audit, metadata.audit_crcs));
   }
+  DF_TRY(header.links, read_links(metadata.links));
   if (!metadata.ranges) return {};
   DF_TRY(header.ranges, read_ranges(*metadata.ranges, header.entries));
   return {};

@@ -9,6 +9,7 @@
 #include "base/try.h"
 #include "base/utf8.h"
 #include "deepfreeze/version.h"
+#include "format/header_links.h"
 #include "format/header_parts.h"
 #include "format/header_ranges.h"
 #include "format/header_text.h"
@@ -70,7 +71,7 @@ void append_beginning(fmt::memory_buffer& out, const HeaderParts& parts) {
   append_text(out, kCrcZeros);
   append_text(out, "\"");
   append_metadata_member(out, "format", "pt");
-  append_metadata_member(out, kVersionKey, fmt::to_string(kFormatVersion));
+  append_metadata_member(out, kVersionKey, fmt::to_string(kPlainFormatVersion));
   append_metadata_member(out, kIdentityKey, identity_text(parts.identity));
   append_metadata_member(out, kAnnotationsKey, annotations_text(parts.annotations));
 }
@@ -114,6 +115,20 @@ std::uint64_t ranges_bytes(std::optional<std::size_t> count) {
          kTextEnd.size();
 }
 
+void append_links_member(fmt::memory_buffer& out, std::span<const LinkedFile> links) {
+  append_text(out, kMemberBegin);
+  append_text(out, kLinksKey);
+  append_text(out, kMemberMiddle);
+  append_links(out, links);
+  append_text(out, kTextEnd);
+}
+
+std::uint64_t links_bytes(std::size_t count) {
+  if (count == 0) return 0;
+  return kMemberBegin.size() + kLinksKey.size() + kMemberMiddle.size() + kLinkDigits * count +
+         kTextEnd.size();
+}
+
 Status check_sums(const HeaderParts& parts, const HeaderSums& sums) {
   const std::size_t blocks = block_count(parts.table.data_bytes);
   if (sums.block_crcs.size() != blocks) {
@@ -123,6 +138,9 @@ Status check_sums(const HeaderParts& parts, const HeaderSums& sums) {
   const std::size_t ranges = parts.table.range_count.value_or(0);
   if (sums.ranges.size() != ranges) {
     return refuse_header(fmt::format("{} ranges for {} tensors", sums.ranges.size(), ranges));
+  }
+  if (sums.links.size() != parts.link_count) {
+    return refuse_header(fmt::format("{} links for {} files", sums.links.size(), parts.link_count));
   }
   const std::size_t audited = parts.audit == nullptr ? 0 : parts.audit->count;
   if (sums.audit_crcs.size() == audited) return {};
@@ -159,7 +177,8 @@ Result<std::uint64_t> encoded_header_bytes(const HeaderParts& parts) {
   return padded_bytes(beginning.size() + parts.tree_member.size() + parts.table.extras.size() +
                           crcs_bytes(kBlocksKey, block_count(parts.table.data_bytes)) +
                           ranges_bytes(parts.table.range_count) + audit_bytes(parts.audit) +
-                          kMetadataEnd.size() + parts.table.members.size() + kClosingBrace,
+                          links_bytes(parts.link_count) + kMetadataEnd.size() +
+                          parts.table.members.size() + kClosingBrace,
                       parts.table);
 }
 
@@ -176,6 +195,7 @@ Result<EncodedHeader> encode_header(const HeaderParts& parts, const HeaderSums& 
     append_text(text, parts.audit->member);
     append_crcs_member(text, kAuditCrcsKey, sums.audit_crcs);
   }
+  if (!sums.links.empty()) append_links_member(text, sums.links);
   append_text(text, kMetadataEnd);
   append_text(text, parts.table.members);
   text.push_back('}');
@@ -191,13 +211,17 @@ Result<EncodedHeader> encode_header(const ShardHeader& header) {
   const AuditText audit = write_audit(header.audit);
   std::vector<std::uint32_t> audit_crcs;
   for (const AuditRecord& record : header.audit) audit_crcs.push_back(record.crc);
-  HeaderSums sums{.block_crcs = header.block_crcs, .ranges = {}, .audit_crcs = audit_crcs};
+  HeaderSums sums{.block_crcs = header.block_crcs,
+                  .ranges = {},
+                  .audit_crcs = audit_crcs,
+                  .links = header.links};
   if (with_ranges) sums.ranges = *header.ranges;
   return encode_header({.identity = header.identity,
                         .annotations = header.annotations,
                         .tree_member = tree.members.empty() ? "" : tree.members.front(),
                         .table = table,
-                        .audit = &audit},
+                        .audit = &audit,
+                        .link_count = header.links.size()},
                        sums);
 }
 

@@ -1,4 +1,4 @@
-// Files that version 1 wrote. They never change: a reader of them must exist for ever.
+// Files that versions 1 and 2 wrote. They never change: a reader of them must exist for ever.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -11,8 +11,8 @@
 namespace deepfreeze {
 namespace {
 
-std::string golden(const std::string& name) {
-  std::ifstream file(std::string(DF_GOLDEN_DIR) + "/v1/" + name, std::ios::binary);
+std::string golden(const std::string& name, const std::string& version = "v1") {
+  std::ifstream file(std::string(DF_GOLDEN_DIR) + "/" + version + "/" + name, std::ios::binary);
   EXPECT_TRUE(file.good()) << name;
   std::ostringstream text;
   text << file.rdbuf();
@@ -83,6 +83,38 @@ std::string shard_file() {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) + golden_data();
 }
 
+// A rank's first file, whose second one is that of the save before; and the manifest of both.
+ShardHeader golden_linking_header() {
+  ShardHeader header = golden_header();
+  header.identity.part.file_count = 2;
+  header.links = {
+      {.file = 1,
+       .header_crc = 0xc01df11e,
+       .origin = Origin{
+           .run_id = header.identity.run_id,
+           .point = {
+               .generation = 2, .step = 90, .save_index = 6, .attempt_id = 0x0c01d0c01d0c01d0}}}};
+  return header;
+}
+
+Manifest golden_sharing_manifest() {
+  const ShardHeader header = golden_linking_header();
+  Manifest manifest = golden_manifest();
+  PartName part = header.identity.part;
+  manifest.files.front().name = sealed_file_name(part);
+  part.file = 1;
+  manifest.files.push_back({.name = sealed_file_name(part),
+                            .bytes = 16'781'312,
+                            .header_crc = header.links.front().header_crc,
+                            .origin = header.links.front().origin});
+  return manifest;
+}
+
+std::string linking_header() {
+  const auto bytes = encode_header(golden_linking_header())->bytes;
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 constexpr const char* kBeforeShardingInfo = "rank-00001-of-00004-0-of-1.safetensors";
 constexpr const char* kShard = "sharding-info.safetensors";
 
@@ -97,6 +129,26 @@ TEST(GoldenFiles, AreWrittenByteForByte) {
     std::ofstream(testing::TempDir() + "/" + name, std::ios::binary) << text;
     EXPECT_EQ(golden(name), text) << name << "; what was written is in " << testing::TempDir();
   }
+}
+
+TEST(GoldenFiles, OfVersion2AreWrittenByteForByte) {
+  const std::pair<const char*, std::string> files[] = {
+      {"linking-header", linking_header()},
+      {"manifest.json", encode_manifest(golden_sharing_manifest())}};
+  for (const auto& [name, text] : files) {
+    std::ofstream(testing::TempDir() + "/v2-" + name, std::ios::binary) << text;
+    EXPECT_EQ(golden(name, "v2"), text) << name << "; what was written is in v2-" << name;
+  }
+}
+
+TEST(GoldenFiles, OfVersion2AreReadAsTheyWereMeant) {
+  const std::string text = golden("linking-header", "v2");
+  std::uint32_t crc = 0;
+  const auto header =
+      decode_header(std::as_bytes(std::span(text)), text.size() + golden_data().size(), crc);
+  ASSERT_TRUE(header.has_value()) << header.error().message();
+  EXPECT_EQ(*header, golden_linking_header());
+  EXPECT_EQ(decode_manifest(golden("manifest.json", "v2")), golden_sharing_manifest());
 }
 
 TEST(GoldenFiles, AreReadAsTheyWereMeant) {

@@ -58,6 +58,7 @@ struct HeaderParts {
   std::string_view tree_member;  // one of TreeText::members, or empty
   const TableText& table;
   const AuditText* audit = nullptr;  // null: none
+  std::size_t link_count = 0;        // of the rank's files that may be another attempt's
 };
 
 // The size of the encoding, whatever the checksums will be; errors as those of encode_header().
@@ -68,6 +69,7 @@ struct HeaderSums {
   std::span<const std::uint32_t> block_crcs;       // block_count() of the table's data
   std::span<const ValueRange> ranges = {};         // the table's range_count, or none
   std::span<const std::uint32_t> audit_crcs = {};  // as many as AuditText::count says
+  std::span<const LinkedFile> links = {};          // as many as HeaderParts::link_count says
 };
 [[nodiscard]] Result<EncodedHeader> encode_header(const HeaderParts& parts, const HeaderSums& sums);
 

@@ -32,6 +32,7 @@ inline constexpr std::string_view kBlocksKey = "deepfreeze.blocks";
 inline constexpr std::string_view kRangesKey = "deepfreeze.ranges";
 inline constexpr std::string_view kAuditKey = "deepfreeze.audit";
 inline constexpr std::string_view kAuditCrcsKey = "deepfreeze.audit_crc32c";
+inline constexpr std::string_view kLinksKey = "deepfreeze.links";
 
 // The checksum of a whole header, with its own digits taken as '0'. `header` is longer than the
 // prefix.

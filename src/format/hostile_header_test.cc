@@ -186,14 +186,27 @@ TEST(HostileHeader, AnotherProgramsSafetensorsFileIsNamedSo) {
 }
 
 TEST(HostileHeader, ANewerVersionIsNotCorrupt) {
-  const std::string json = replaced(json_of(good_bytes()), R"(version":"1")", R"(version":"2")");
+  const std::string json = replaced(json_of(good_bytes()), R"(version":"1")", R"(version":"3")");
   const auto bytes = sealed_header(replaced(json, "F32", "F128"));
   const auto decoded = decode(bytes, bytes.size() + kDataBytes);
   ASSERT_FALSE(decoded.has_value());
   EXPECT_EQ(decoded.error().code(), ErrorCode::kUnsupported);
   for (const char* version : {"0", "", "-1", "1.0", "x", "99999999999999999999"}) {
-    EXPECT_NE(refusal(replaced(json, R"("2")", fmt::format("\"{}\"", version))), "accepted");
+    EXPECT_NE(refusal(replaced(json, R"("3")", fmt::format("\"{}\"", version))), "accepted");
   }
+}
+
+TEST(HostileHeader, LinksAreDigitsOfWholeRecords) {
+  ShardHeader header = small_header();
+  header.links = {{.file = 1, .header_crc = 5, .origin = Origin{.run_id = "0123456789abcdef"}}};
+  const std::string good = json_of(encode_header(header)->bytes);
+  EXPECT_EQ(refusal(good), "accepted");
+  EXPECT_EQ(refusal(replaced(good, "0000000100000005", "000000010000000")),
+            "header: 95 digits of links are no whole number");
+  EXPECT_EQ(refusal(replaced(good, "0000000100000005", "00000001000000g5")),
+            "header: a link is not hexadecimal digits");
+  EXPECT_EQ(refusal(replaced(good, "0123456789abcdef0000", "0123456789abcdeF0000")),
+            "header: a link is not hexadecimal digits");
 }
 
 TEST(HostileHeader, TheMetadataMustBeWholeAndMakeSense) {

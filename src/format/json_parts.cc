@@ -182,10 +182,10 @@ Result<std::string> run_id_of(const JsonValue& object) {
   return hex64(id);
 }
 
-JsonWriter begin_record(std::string_view kind, const std::string& run_id) {
+JsonWriter begin_record(std::string_view kind, const std::string& run_id, int version) {
   JsonWriter record;
   record.begin_object();
-  record.members("kind", kind, "format_version", kFormatVersion, "run_id", run_id);
+  record.members("kind", kind, "format_version", version, "run_id", run_id);
   return record;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "deepfreeze/version.h"
 #include "format/records.h"
 #include "format/shard_header.h"
 #include "json/json_value.h"
@@ -32,7 +33,9 @@ void add_point(JsonWriter& json, const Point& point);
 [[nodiscard]] Result<Keep> keep_of(const JsonValue& object);
 
 // Begins the object of a sealed record; sealed() ends it.
-[[nodiscard]] JsonWriter begin_record(std::string_view kind, const std::string& run_id);
+// `version`: the oldest version of the format whose readers understand the record.
+[[nodiscard]] JsonWriter begin_record(std::string_view kind, const std::string& run_id,
+                                      int version = kPlainFormatVersion);
 [[nodiscard]] std::string sealed(JsonWriter record);
 // kUnsupported: written by a newer version; kCorrupt: the record does not verify or is of another
 // kind.

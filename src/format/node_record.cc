@@ -22,8 +22,8 @@ Result<NodeRecord> node_of(std::string_view text) {
 std::string encode_node(const NodeRecord& record) {
   JsonWriter json;
   json.begin_object();
-  json.members("kind", "node", "format_version", kFormatVersion, "node", hex64(record.node), "host",
-               record.host);
+  json.members("kind", "node", "format_version", kPlainFormatVersion, "node", hex64(record.node),
+               "host", record.host);
   return sealed(std::move(json));
 }
 

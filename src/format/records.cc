@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -22,7 +23,31 @@ Result<T> within(std::string_view record, Result<T> decoded) {
 }
 
 void write_manifest_file(JsonWriter& json, const ManifestFile& file) {
-  json.object("name", file.name, "bytes", whole(file.bytes), "header_crc", hex32(file.header_crc));
+  json.begin_object();
+  json.members("name", file.name, "bytes", whole(file.bytes), "header_crc", hex32(file.header_crc));
+  if (file.origin) {
+    json.key("origin");
+    json.begin_object();
+    json.members("run_id", file.origin->run_id);
+    add_point(json, file.origin->point);
+    json.end_object();
+  }
+  json.end_object();
+}
+
+Result<std::optional<Origin>> origin_of(const JsonValue& file) {
+  const JsonValue* object = file.find("origin");
+  if (object == nullptr) return std::nullopt;
+  Origin origin;
+  DF_TRY(origin.run_id, run_id_of(*object));
+  DF_TRY(origin.point, point_of(*object));
+  return origin;
+}
+
+// A reader of version 1 would take a file of another attempt for damage.
+bool has_origins(const Manifest& manifest) {
+  return std::ranges::any_of(manifest.files,
+                             [](const ManifestFile& file) { return file.origin.has_value(); });
 }
 
 Result<ManifestFile> file_of(const JsonValue& object) {
@@ -30,6 +55,7 @@ Result<ManifestFile> file_of(const JsonValue& object) {
   DF_TRY(file.name, get_string(object, "name"));
   DF_TRY(file.bytes, get_u64(object, "bytes"));
   DF_TRY(file.header_crc, get_hex32(object, "header_crc"));
+  DF_TRY(file.origin, origin_of(object));
   if (parse_sealed_file_name(file.name)) return file;
   return fail(ErrorCode::kCorrupt, fmt::format("\"{}\" is not the name of a data file", file.name));
 }
@@ -184,14 +210,25 @@ Result<GenerationRecord> decode_generation(std::string_view text) {
   return within("generation record", generation_of(text));
 }
 
+Origin origin_of(const Manifest& manifest, const ManifestFile& file) {
+  return file.origin.value_or(Origin{.run_id = manifest.run_id, .point = manifest.point});
+}
+
 std::uint64_t stored_bytes(const Manifest& manifest) {
   std::uint64_t sum = 0;
   for (const ManifestFile& file : manifest.files) sum += file.bytes;
   return sum;
 }
 
+std::uint64_t shared_bytes(const Manifest& manifest) {
+  std::uint64_t sum = 0;
+  for (const ManifestFile& file : manifest.files) sum += file.origin ? file.bytes : 0;
+  return sum;
+}
+
 std::string encode_manifest(const Manifest& manifest) {
-  JsonWriter json = begin_record("manifest", manifest.run_id);
+  JsonWriter json = begin_record("manifest", manifest.run_id,
+                                 has_origins(manifest) ? kFormatVersion : kPlainFormatVersion);
   json.members("outcome", manifest.outcome == Outcome::kCommitted ? "committed" : "aborted");
   add_point(json, manifest.point);
   json.members("world_size", manifest.world_size, "integrity", manifest.integrity);

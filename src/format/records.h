@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "deepfreeze/options.h"
+#include "format/point.h"
 #include "format/shard_header.h"
 
 namespace deepfreeze {
@@ -18,15 +19,6 @@ struct RunRecord {
   std::optional<ParentPoint> parent;
   std::int64_t wall_micros = 0;
   bool operator==(const RunRecord&) const = default;
-};
-
-// One point of a run's history.
-struct Point {
-  std::uint64_t generation = 0;
-  std::uint64_t step = 0;
-  std::uint64_t save_index = 0;
-  std::uint64_t attempt_id = 0;
-  bool operator==(const Point&) const = default;
 };
 
 // generation-<g>.json: the process that continues this run, and the step from which it continues.
@@ -51,6 +43,7 @@ struct ManifestFile {
   std::string name;  // is_safe_name, and parse_sealed_file_name knows it
   std::uint64_t bytes = 0;
   std::uint32_t header_crc = 0;
+  std::optional<Origin> origin = {};  // of a file that was written for another attempt
   bool operator==(const ManifestFile&) const = default;
 };
 
@@ -71,7 +64,11 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
+// The attempt that the file's header must name: the manifest's own, unless the file is shared.
+[[nodiscard]] Origin origin_of(const Manifest& manifest, const ManifestFile& file);
 [[nodiscard]] std::uint64_t stored_bytes(const Manifest& manifest);  // of all its files
+// The bytes of those files that were written for other attempts.
+[[nodiscard]] std::uint64_t shared_bytes(const Manifest& manifest);
 
 [[nodiscard]] std::string encode_run(const RunRecord& record);
 [[nodiscard]] Result<RunRecord> decode_run(std::string_view text);

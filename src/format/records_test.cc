@@ -46,9 +46,18 @@ Manifest manifest() {
                  .header_crc = 0xffffffff}}};
 }
 
+// It shares a file with a checkpoint of another run.
+Manifest sharing_manifest() {
+  Manifest sharing = manifest();
+  sharing.files[1].origin =
+      Origin{.run_id = "fedcba9876543210",
+             .point = {.generation = 1, .step = kMax, .save_index = 3, .attempt_id = 0x7a3b}};
+  return sharing;
+}
+
 std::vector<std::string> all_records() {
   return {encode_run(run_record()), encode_generation(generation_record()),
-          encode_manifest(manifest())};
+          encode_manifest(manifest()), encode_manifest(sharing_manifest())};
 }
 
 // The answer of the decoder that takes the text; the last code if none does.
@@ -74,6 +83,20 @@ TEST(Records, RoundTrip) {
   EXPECT_EQ(decode_run(encode_run(run_record())), run_record());
   EXPECT_EQ(decode_generation(encode_generation(generation_record())), generation_record());
   EXPECT_EQ(decode_manifest(encode_manifest(manifest())), manifest());
+  EXPECT_EQ(decode_manifest(encode_manifest(sharing_manifest())), sharing_manifest());
+}
+
+TEST(Records, OfSharedFilesAreRefusedByReadersThatDoNotKnowThem) {
+  EXPECT_TRUE(encode_manifest(sharing_manifest()).contains("\"format_version\":2"));
+  EXPECT_TRUE(encode_manifest(manifest()).contains("\"format_version\":1"));
+}
+
+TEST(Records, SayWhoseFilesAreShared) {
+  const Manifest sharing = sharing_manifest();
+  EXPECT_EQ(origin_of(sharing, sharing.files[0]), (Origin{sharing.run_id, sharing.point}));
+  EXPECT_EQ(origin_of(sharing, sharing.files[1]), sharing.files[1].origin);
+  EXPECT_EQ(shared_bytes(sharing), kMax);
+  EXPECT_EQ(shared_bytes(manifest()), 0U);
 }
 
 TEST(Records, RoundTripWithNothingInThem) {
@@ -129,12 +152,12 @@ TEST(Records, RefuseEveryTruncation) {
 
 TEST(Records, SayThatANewerVersionWroteThem) {
   const std::string newer =
-      changed(encode_run(run_record()), "\"format_version\":1", "\"format_version\":2");
+      changed(encode_run(run_record()), "\"format_version\":1", "\"format_version\":3");
   const auto read = decode_run(newer);
   ASSERT_FALSE(read.has_value());
   EXPECT_EQ(read.error().code(), ErrorCode::kUnsupported);
   EXPECT_EQ(read.error().message(),
-            "run record: written by a newer version: its format is 2, this reader's is 1");
+            "run record: written by a newer version: its format is 3, this reader's is 2");
 }
 
 TEST(Records, IgnoreMembersThatTheyDoNotKnow) {

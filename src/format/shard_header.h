@@ -14,6 +14,7 @@
 #include "deepfreeze/tensor.h"
 #include "format/layout.h"
 #include "format/names.h"
+#include "format/point.h"
 #include "tensor/value_range.h"
 
 namespace deepfreeze {
@@ -55,6 +56,14 @@ struct AuditRecord {
   bool operator==(const AuditRecord&) const = default;
 };
 
+// In a rank's first file: one of its further files that may be another attempt's, by a hard link.
+struct LinkedFile {
+  std::uint32_t file = 0;        // its number among the rank's files
+  std::uint32_t header_crc = 0;  // 0 without an origin
+  std::optional<Origin> origin;  // empty: it was written for this attempt
+  bool operator==(const LinkedFile&) const = default;
+};
+
 struct ShardHeader {
   Identity identity;
   Annotations annotations;
@@ -65,6 +74,7 @@ struct ShardHeader {
   // The range of each floating-point entry, in file order; absent if ranges were not requested.
   std::optional<std::vector<ValueRange>> ranges;
   std::vector<AuditRecord> audit;  // in a rank's first file
+  std::vector<LinkedFile> links;   // the same
   bool operator==(const ShardHeader&) const = default;
 };
 

@@ -28,7 +28,8 @@ std::uint64_t foretold_bytes(const ShardHeader& header) {
        .annotations = header.annotations,
        .tree_member = tree->members.empty() ? "" : tree->members.front(),
        .table = *write_table(header.entries, header.data_bytes, header.ranges.has_value()),
-       .audit = &audit});
+       .audit = &audit,
+       .link_count = header.links.size()});
 }
 
 // The decoded header equals the stored one, and its size was known before.
@@ -49,6 +50,16 @@ std::string refusal(const ShardHeader& header) {
   if (encoded) return "accepted";
   EXPECT_EQ(encoded.error().code(), ErrorCode::kInvalidArgument);
   return encoded.error().message();
+}
+
+LinkedFile link_of(std::uint32_t file) {
+  return {.file = file,
+          .header_crc = 0xc01df11e,
+          .origin = Origin{.run_id = "00000000000000a1",
+                           .point = {.generation = 2,
+                                     .step = UINT64_MAX,
+                                     .save_index = 7,
+                                     .attempt_id = 0x9f2c41d07a3be856}}};
 }
 
 class RandomHeaders {
@@ -113,6 +124,16 @@ class RandomHeaders {
 
   std::mt19937_64 random_;
 };
+
+TEST(ShardHeader, HasALinkForEachFileThatMayBeAnotherAttempts) {
+  ShardHeader header = small_header();
+  header.links = {link_of(1), {.file = 2, .header_crc = 0, .origin = {}}};
+  expect_round_trip(header);
+  const auto linked = encode_header(header)->bytes.size();
+  for (LinkedFile& link : header.links) link = {.file = link.file, .header_crc = 0, .origin = {}};
+  expect_round_trip(header);
+  EXPECT_EQ(encode_header(header)->bytes.size(), linked) << "known before it is decided";
+}
 
 TEST(ShardHeader, RoundTrips) { expect_round_trip(small_header()); }
 

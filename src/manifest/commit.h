@@ -34,6 +34,7 @@ struct OwnPart {
   std::uint32_t header_crc = 0;
   Annotations annotations;
   std::optional<std::uint64_t> non_finite = {};  // values; absent if they were not counted
+  std::optional<Origin> origin = {};             // of a file that was written for another attempt
 };
 
 struct CommitRequest {

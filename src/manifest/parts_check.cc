@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/hex.h"
 #include "base/try.h"
 #include "tensor/region.h"
 
@@ -18,6 +21,21 @@ Status check_identity(const Identity& found, const Identity& wanted, const PartN
                           attempt_dir_name(attempt_of(found)), found.generation, found.save_index));
 }
 
+// The rank's first file vouches for a file that was written for another attempt.
+const LinkedFile* link_to(const std::vector<LinkedFile>& links, const PartName& part) {
+  const auto link = std::ranges::find(links, part.file, &LinkedFile::file);
+  return part.file != 0 && link != links.end() && link->origin ? &*link : nullptr;
+}
+
+Identity identity_at(const Origin& origin, const PartName& part) {
+  return {.run_id = origin.run_id,
+          .attempt_id = origin.point.attempt_id,
+          .generation = origin.point.generation,
+          .step = origin.point.step,
+          .save_index = origin.point.save_index,
+          .part = part};
+}
+
 }  // namespace
 
 AttemptName attempt_of(const Identity& identity) { return {identity.step, identity.attempt_id}; }
@@ -32,9 +50,24 @@ void add_count(std::optional<std::uint64_t>& sum, std::optional<std::uint64_t> m
   sum = sum && more ? std::optional(*sum + *more) : std::nullopt;
 }
 
+Result<std::optional<Origin>> PartsCheck::origin_of(const PartName& name,
+                                                    const PartHeader& part) const {
+  const LinkedFile* link = link_to(links_, name);
+  if (link == nullptr) {
+    DF_TRY_VOID(check_identity(part.header.identity, identity_, name));
+    return std::nullopt;
+  }
+  DF_TRY_VOID(check_identity(part.header.identity, identity_at(*link->origin, name), name));
+  if (part.crc == link->header_crc) return link->origin;
+  return fail(ErrorCode::kMismatch,
+              fmt::format("its header has the checksum {}, the rank's first file says {}",
+                          hex32(part.crc), hex32(link->header_crc)));
+}
+
 Status PartsCheck::add(const PartName& name, const PartHeader& part) {
-  DF_TRY_VOID(check_identity(part.header.identity, identity_, name));
-  checked_.files.push_back({sealed_file_name(name), part.file_bytes, part.crc});
+  if (name.file == 0) links_ = part.header.links;
+  DF_TRY(auto origin, origin_of(name, part));
+  checked_.files.push_back({sealed_file_name(name), part.file_bytes, part.crc, std::move(origin)});
   add_count(checked_.non_finite, non_finite_values(part.header));
   if (name.rank == 0 && name.file == 0) checked_.annotations = part.header.annotations;
   for (const ShardEntry& entry : part.header.entries) {

@@ -40,13 +40,18 @@ class PartsCheck {
  public:
   explicit PartsCheck(const Identity& identity) : identity_(identity) {}
 
-  // In the order of (rank, file). kMismatch: the header is of another attempt or file.
+  // In the order of (rank, file). kMismatch: the header is of another attempt or file, and the
+  // rank's first file does not name it as its link.
   [[nodiscard]] Status add(const PartName& name, const PartHeader& part);
   // kMismatch: two parts store a key, and not disjoint boxes of it.
   [[nodiscard]] Result<CheckedParts> finish();
 
  private:
-  const Identity identity_;  // of any part
+  [[nodiscard]] Result<std::optional<Origin>> origin_of(const PartName& name,
+                                                        const PartHeader& part) const;
+
+  const Identity identity_;        // of any part
+  std::vector<LinkedFile> links_;  // of the rank whose files are being added
   CheckedParts checked_{.files = {}, .annotations = {}, .non_finite = 0};
   std::map<std::string, std::vector<TensorSpec>, std::less<>> stored_;  // by key
   ReplicaAudit audit_;

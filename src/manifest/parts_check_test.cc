@@ -51,6 +51,67 @@ class PartsOfNodes : public testing::Test {
   std::string run_id_;
 };
 
+// A rank of two files, of which the second was written for another attempt.
+class LinkedParts : public testing::Test {
+ protected:
+  LinkedParts() {
+    first_.header.identity = of(kOwn, 0);
+    first_.crc = 1;
+    second_.header.identity = of(kOrigin, 1);
+    second_.crc = 2;
+    first_.header.links = {{.file = 1,
+                            .header_crc = 2,
+                            .origin = Origin{.run_id = "00000000000000aa", .point = kOrigin}}};
+  }
+  static Identity of(const Point& point, std::uint32_t file) {
+    return make_identity("00000000000000aa", point, {0, 1, file, 2});
+  }
+  [[nodiscard]] Result<CheckedParts> checked() {
+    PartsCheck check(of(kOwn, 0));
+    DF_TRY_VOID(check.add(of(kOwn, 0).part, first_));
+    DF_TRY_VOID(check.add(of(kOwn, 1).part, second_));
+    return check.finish();
+  }
+
+  static constexpr Point kOwn{1, 9, 9, 9};
+  static constexpr Point kOrigin{1, 8, 8, 8};
+  PartHeader first_{.header = {}, .file_bytes = 4096};
+  PartHeader second_{.header = {}, .file_bytes = 4096};
+};
+
+TEST_F(LinkedParts, AreListedWithTheirOrigin) {
+  const auto parts = checked();
+  ASSERT_TRUE(parts.has_value()) << parts.error().message();
+  EXPECT_EQ(parts->files[0].origin, std::nullopt);
+  EXPECT_EQ(parts->files[1].origin, first_.header.links[0].origin);
+}
+
+TEST_F(LinkedParts, NeedTheWordOfTheFirstFile) {
+  first_.header.links.clear();
+  EXPECT_EQ(code_of(checked()), ErrorCode::kMismatch);
+}
+
+TEST_F(LinkedParts, AreThoseThatTheFirstFileNames) {
+  second_.crc = 3;
+  EXPECT_EQ(code_of(checked()), ErrorCode::kMismatch) << "another header";
+  second_.crc = 2;
+  second_.header.identity = of({1, 7, 7, 7}, 1);
+  EXPECT_EQ(code_of(checked()), ErrorCode::kMismatch) << "another attempt";
+  second_.header.identity = of(kOwn, 1);
+  EXPECT_EQ(code_of(checked()), ErrorCode::kMismatch) << "written for this one after all";
+  second_.header.identity = of(kOrigin, 1);
+  EXPECT_TRUE(checked().has_value());
+}
+
+TEST_F(LinkedParts, NeverAreTheFirstFile) {
+  first_.header.links = {{.file = 0,
+                          .header_crc = 1,
+                          .origin = Origin{.run_id = "00000000000000aa", .point = kOrigin}}};
+  first_.header.identity = of(kOrigin, 0);
+  second_.header.identity = of(kOwn, 1);
+  EXPECT_EQ(code_of(checked()), ErrorCode::kMismatch);
+}
+
 TEST_F(PartsOfNodes, AreWaitedForAlone) {
   const std::array<std::uint32_t, 2> second = {2, 3};
   ASSERT_TRUE(seal(2));

@@ -397,7 +397,7 @@ TEST_F(RunDirectory, RefusesARunThatANewerVersionHasWrittenTo) {
   make_run();
   const std::string manifest = *disk_.contents(manifest_path(kFirst));
   disk_.plant(manifest_path(kFirst),
-              with_body(manifest, R"("format_version":1)", R"("format_version":2)"));
+              with_body(manifest, R"("format_version":1)", R"("format_version":3)"));
   const auto listing = read_run(disk_);
   ASSERT_FALSE(listing.has_value());
   EXPECT_EQ(listing.error().code(), ErrorCode::kUnsupported);
@@ -407,7 +407,7 @@ TEST_F(RunDirectory, RefusesARunThatANewerVersionHasClaimed) {
   make_run();
   const std::string claim = *disk_.contents(generation_file_name(1));
   disk_.plant(generation_file_name(1),
-              with_body(claim, R"("format_version":1)", R"("format_version":2)"));
+              with_body(claim, R"("format_version":1)", R"("format_version":3)"));
   const auto listing = read_run(disk_);
   ASSERT_FALSE(listing.has_value());
   EXPECT_EQ(listing.error().code(), ErrorCode::kUnsupported);
@@ -416,7 +416,7 @@ TEST_F(RunDirectory, RefusesARunThatANewerVersionHasClaimed) {
 TEST_F(RunDirectory, RefusesARunInADirectoryThatANewerVersionHasMadeANodes) {
   make_run();
   const std::string node = encode_node({.node = 7, .host = "h"});
-  disk_.plant(kNodeFile, with_body(node, R"("format_version":1)", R"("format_version":2)"));
+  disk_.plant(kNodeFile, with_body(node, R"("format_version":1)", R"("format_version":3)"));
   const auto listing = read_run(disk_);
   ASSERT_FALSE(listing.has_value());
   EXPECT_EQ(listing.error().code(), ErrorCode::kUnsupported);

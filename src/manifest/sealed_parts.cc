@@ -114,7 +114,7 @@ Result<ManifestFile> check_own(Vfs& vfs, const std::string& directory, const Par
                 fmt::format("{}: its header has the checksum {}, the one that was written {}",
                             vfs.path_of(path), hex32(*crc), hex32(own.header_crc)));
   }
-  return ManifestFile{sealed_file_name(name), own.file_bytes, own.header_crc};
+  return ManifestFile{sealed_file_name(name), own.file_bytes, own.header_crc, own.origin};
 }
 
 Result<CheckedParts> check_all_own(Vfs& vfs, const CommitRequest& request,

@@ -402,7 +402,7 @@ TEST_F(RepairManifest, ATextThatIsLongerThanTheNewOneIsNotReplaced) {
 TEST_F(RepairManifest, ANewerVersionsManifestIsNotDamaged) {
   const auto listing = read_run(disk_);
   const nlohmann::ordered_json newer{
-      {"kind", "manifest"}, {"format_version", 2}, {"outcome", "committed"}};
+      {"kind", "manifest"}, {"format_version", 3}, {"outcome", "committed"}};
   damaged_ = seal_json(newer);
   disk_.plant(path(kManifestFile), damaged_);
   expect_refused("it may say what we don't know", ErrorCode::kUnsupported);

@@ -31,7 +31,8 @@ Status check_identity(const Manifest& manifest, const ManifestFile& file, const 
                                manifest.world_size));
   }
   const Point point{found.generation, found.step, found.save_index, found.attempt_id};
-  if (found.run_id == manifest.run_id && point == manifest.point) return {};
+  const Origin wanted = origin_of(manifest, file);
+  if (Origin{found.run_id, point} == wanted) return {};
   return corrupt(fmt::format("it belongs to run {}, generation {}, step {}, save {}, attempt {}",
                              found.run_id, found.generation, found.step, found.save_index,
                              hex64(found.attempt_id)));

@@ -100,9 +100,9 @@ Status FileCopy::read_header() {
 Status FileCopy::check_header(const ShardHeader& header, std::uint32_t crc) const {
   if (crc != request_.file.header_crc) return corrupt("its header is not the manifest's");
   const Identity& identity = header.identity;
-  const Point& point = request_.manifest.point;
-  if (identity.run_id == request_.manifest.run_id && identity.attempt_id == point.attempt_id &&
-      identity.step == point.step) {
+  const Origin origin = origin_of(request_.manifest, request_.file);
+  if (identity.run_id == origin.run_id && identity.attempt_id == origin.point.attempt_id &&
+      identity.step == origin.point.step) {
     return {};
   }
   return corrupt("its header is of another attempt");

@@ -30,7 +30,7 @@ constexpr std::array kClaimAttacks = {
            R"(member "step" is not a whole number)"},
     Attack{"another kind", R"("kind":"generation")", R"("kind":"run")", kCorrupt,
            R"(its kind is "run", not "generation")"},
-    Attack{"a newer version", R"("format_version":1)", R"("format_version":2)", kUnsupported,
+    Attack{"a newer version", R"("format_version":1)", R"("format_version":3)", kUnsupported,
            "written by a newer version"},
 };
 
@@ -51,7 +51,7 @@ constexpr std::array kRunFileAttacks = {
            kCorrupt, R"(member "run" is not a string)"},
     Attack{"another kind", R"("kind":"run")", R"("kind":"manifest")", kCorrupt,
            R"(its kind is "manifest", not "run")"},
-    Attack{"a newer version", R"("format_version":1)", R"("format_version":2)", kUnsupported,
+    Attack{"a newer version", R"("format_version":1)", R"("format_version":3)", kUnsupported,
            "written by a newer version"},
 };
 
