@@ -69,6 +69,17 @@ class Capture {
     }
   }
 
+  // The image of the item's source as it is now.
+  void expect_changed(std::size_t item) {
+    const Part& part = parts_.at(item);
+    std::ranges::copy(part.bytes, expected_.begin() + static_cast<std::ptrdiff_t>(part.offset));
+  }
+  // Before a second session over the same memory.
+  void forget_announced() {
+    std::ranges::fill(announced_, 0);
+    times_done_ = 0;
+  }
+
   std::vector<CaptureItem>& items() { return items_; }
   [[nodiscard]] std::vector<std::byte>& image() { return image_; }  // the memory
   // The contents of each slab when it was announced.

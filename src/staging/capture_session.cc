@@ -56,6 +56,7 @@ struct CaptureSession::State {
                                     .block_bytes = spec.block_bytes,
                                     .every_byte = spec.paranoid}),
         torn(spec.items.size()),
+        differs(spec.items.size()),
         gate(spec.image.is_ring() ? spec.image.slots() : 0),
         slot(spec.block_bytes) {
     count_unread();
@@ -86,7 +87,6 @@ struct CaptureSession::State {
   void copy_piece(const CapturePiece& piece, bool in_background, Monotonic::time_point& started);
   [[nodiscard]] bool wait_for_place(const CapturePiece& piece, Monotonic::time_point& started);
   [[nodiscard]] BlockCrc bring(const CapturePiece& piece, bool in_background);
-  [[nodiscard]] bool is_block(const CapturePiece& piece) const;
   void count_as_read(std::uint32_t group);
   void count_as_over(std::uint64_t count = 1);
   void take_over();
@@ -107,7 +107,8 @@ struct CaptureSession::State {
   std::vector<std::unique_ptr<CopyLane>> lanes;  // by group; one in ring mode
   BlockLedger ledger;
   Witness witness;
-  std::vector<std::atomic<bool>> torn;  // by item
+  std::vector<std::atomic<bool>> torn;     // by item
+  std::vector<std::atomic<bool>> differs;  // from the earlier copy, by item
   SlabGate gate;
   CopySlot slot;  // of the background copier
   std::optional<DeviceCapture> devices;
@@ -284,23 +285,24 @@ void CaptureSession::State::part_arrived(const CapturePiece& part) {
   }
 }
 
-bool CaptureSession::State::is_block(const CapturePiece& piece) const {
-  return piece.bytes == spec.block_bytes;
-}
-
 // Steps 2 and 3. A fence that took the piece over has counted it as read already.
 BlockCrc CaptureSession::State::bring(const CapturePiece& piece, bool in_background) {
   const CaptureItem& item = spec.items[piece.item];
   const auto source = item.source.subspan(piece.offset - item.offset, piece.bytes);
-  const auto place = spec.image.at(piece.offset, piece.bytes);
+  const PiecePlace into = {
+      .bytes = spec.image.at(piece.offset, piece.bytes),
+      .is_block = piece.bytes == spec.block_bytes,
+      .old_block_crc = crc_at(spec.old_block_crcs.get(), piece.offset / spec.block_bytes)};
   CopySlot::Copied copied;
   if (in_background) {
-    copied = slot.copy(source, place, piece.item, is_block(piece));
+    copied = slot.copy(source, into, piece.item);
   } else {
-    copied.crc = copy_piece_bytes(source, place, is_block(piece));
+    copied.piece = copy_piece_bytes(source, into);
   }
+  // relaxed, as of torn items
+  if (copied.piece.has_changed) differs[piece.item].store(true, std::memory_order_relaxed);
   if (!copied.was_taken_over) count_as_read(item.guard);
-  return copied.crc;
+  return copied.piece.crc;
 }
 
 void CaptureSession::State::count_as_read(std::uint32_t group) {
@@ -476,6 +478,13 @@ std::vector<std::size_t> CaptureSession::torn_items() const {
     if (state_->torn[i].load(std::memory_order_relaxed)) found.push_back(i);  // from on_copied on
   }
   return found;
+}
+
+bool CaptureSession::has_earlier_copy() const { return state_->spec.old_block_crcs != nullptr; }
+
+bool CaptureSession::has_changed(std::size_t item) const {
+  if (!has_earlier_copy() || state_->spec.items[item].device != kHostMemory) return true;
+  return state_->differs[item].load(std::memory_order_relaxed);
 }
 
 CaptureTimes CaptureSession::times() const {

@@ -43,6 +43,10 @@ struct CaptureSpec {
   // cancel the session nor wait for it.
   std::function<void(const Error& error)> on_error = [](const Error&) {};
   CaptureDevices devices;  // all that items lie on
+  // If the image still holds an earlier copy of the same items at the same places: the checksums
+  // of its blocks, from the first on. Bytes of the host that equal it are not copied again. Not for
+  // a ring.
+  std::shared_ptr<const std::vector<std::uint32_t>> old_block_crcs = {};
   std::uint64_t witness_seed = 0;
   bool paranoid = false;  // the witness reads every byte
 };
@@ -114,6 +118,10 @@ class CaptureSession {
 
   [[nodiscard]] std::span<const std::uint32_t> block_crcs() const;  // valid once done
   [[nodiscard]] std::vector<std::size_t> torn_items() const;        // valid from on_copied on
+  [[nodiscard]] bool has_earlier_copy() const;                      // that it compares with
+  // Whether an item differs from the earlier copy; true if there is none, and for an item on a
+  // device. Valid from on_copied on.
+  [[nodiscard]] bool has_changed(std::size_t item) const;
   [[nodiscard]] CaptureTimes times() const;
 
  private:

@@ -27,6 +27,58 @@ TEST(CaptureSession, RandomTilingsByManyThreadsGiveTheImageItsChecksumsAndEachSl
   }
 }
 
+// A second capture into the memory of a first.
+TEST(CaptureSession, BytesThatEqualTheEarlierCopyAreNotCopiedAgain) {
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed=" << seed);
+    std::mt19937_64 random(seed);
+    Capture capture(seed,
+                    {.image_bytes = 1 + random() % 20'000,
+                     .item_bytes_max = 1 + random() % (seed % 2 == 0 ? 100 : 5'000),
+                     .guards = 2},
+                    kBlock, kSlab);
+    {
+      CaptureSession first = capture.session();
+      help_with_threads(first, 2);
+      EXPECT_FALSE(first.has_earlier_copy());
+      EXPECT_TRUE(first.has_changed(0)) << "nothing to compare with";
+    }
+    const std::size_t changed = random() % capture.items().size();
+    const bool has_bytes = !capture.items()[changed].source.empty();
+    const auto crcs = capture.expected_crcs();
+    capture.change(changed);
+    capture.expect_changed(changed);
+    CaptureSpec spec = capture.spec();
+    spec.old_block_crcs = std::make_shared<const std::vector<std::uint32_t>>(crcs);
+    capture.forget_announced();
+    CaptureSession second(std::move(spec));
+    second.release_all();
+    if (seed % 3 == 0) second.help_in_background();
+    help_with_threads(second, 1 + seed % 3);
+    expect_complete(capture, second);
+    for (std::size_t item = 0; item < capture.items().size(); ++item) {
+      EXPECT_EQ(second.has_changed(item), item == changed && has_bytes) << item;
+    }
+  }
+}
+
+// The arena's memory has rotted since: the block is captured anew.
+TEST(CaptureSession, AFlippedBitOfTheEarlierCopyCountsAsAChange) {
+  Capture capture(3, {.image_bytes = 1'000, .item_bytes_max = 1'000}, kBlock, kSlab);
+  {
+    CaptureSession first = capture.session();
+    help_with_threads(first, 1);
+  }
+  capture.image()[500] ^= std::byte{4};
+  CaptureSpec spec = capture.spec();
+  spec.old_block_crcs = std::make_shared<const std::vector<std::uint32_t>>(capture.expected_crcs());
+  capture.forget_announced();
+  CaptureSession second(std::move(spec));
+  second.release_all();
+  second.help();
+  expect_complete(capture, second);
+}
+
 TEST(CaptureSession, BlocksSharedByShuffledSmallItemsAreFinishedByWhoBringsTheLastBytes) {
   Capture capture(7, {.image_bytes = 3'000'001, .item_bytes_max = 300, .shuffled = true}, 64 * 1024,
                   256 * 1024);

@@ -24,11 +24,11 @@ class CopySlot {
   // copy() returned. `into` holds the bytes from before such a change either way.
   struct Copied {
     bool was_taken_over = false;
-    BlockCrc crc;  // of `into`, if known
+    PieceCopy piece;  // its checksum is that of `into`, if it is known
   };
   // For the one copier.
-  [[nodiscard]] Copied copy(std::span<const std::byte> source, std::span<std::byte> into,
-                            std::size_t item, bool is_block);
+  [[nodiscard]] Copied copy(std::span<const std::byte> source, const PiecePlace& into,
+                            std::size_t item);
 
   // For a waiter: returns the item of the piece that it took over; empty if nothing is being
   // copied, or if another waiter was first.

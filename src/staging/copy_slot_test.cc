@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include "arena/held_memory.h"
@@ -20,11 +21,14 @@ constexpr std::byte kNew{2};
 // A copier that is stopped between the first and the second page.
 class HeldCopier {
  public:
-  HeldCopier() {
+  // `earlier`: the place holds a copy of such bytes already.
+  explicit HeldCopier(std::optional<std::byte> earlier = {}) {
     std::ranges::fill(source_.bytes(), kOld);
+    if (earlier) std::ranges::fill(into_, *earlier);
     source_.arm(1);
-    thread_ = std::jthread([this] {
-      counts_itself_ = !slot_.copy(source_.bytes(), into_, kItem, false).was_taken_over;
+    const BlockCrc old_crc = earlier ? BlockCrc(1) : std::nullopt;
+    thread_ = std::jthread([this, old_crc] {
+      copied_ = slot_.copy(source_.bytes(), {.bytes = into_, .old_block_crc = old_crc}, kItem);
     });
     source_.wait_until_held(1);
   }
@@ -35,15 +39,16 @@ class HeldCopier {
   bool end() {
     HeldMemory::let_go();
     thread_.join();
-    return counts_itself_;
+    return !copied_.was_taken_over;
   }
+  [[nodiscard]] bool has_changed() const { return copied_.piece.has_changed; }
   [[nodiscard]] const std::vector<std::byte>& into() const { return into_; }
 
  private:
   HeldMemory source_{2};
   std::vector<std::byte> into_ = std::vector<std::byte>(kBytes);
   CopySlot slot_{kBytes};
-  bool counts_itself_ = false;
+  CopySlot::Copied copied_;
   std::jthread thread_;
 };
 
@@ -52,7 +57,7 @@ TEST(CopySlot, CopiesPieceAfterPieceWhereNobodyTakesOver) {
   for (std::size_t bytes : {std::size_t{100}, std::size_t{1}, std::size_t{64}}) {
     const std::vector<std::byte> source(bytes, kOld);
     std::vector<std::byte> into(bytes);
-    EXPECT_FALSE(slot.copy(source, into, kItem, false).was_taken_over);
+    EXPECT_FALSE(slot.copy(source, {.bytes = into}, kItem).was_taken_over);
     EXPECT_EQ(into, source);
   }
 }
@@ -61,9 +66,9 @@ TEST(CopySlot, KnowsTheChecksumOfAWholeBlockThatNobodyTookOver) {
   CopySlot slot(4096);
   const std::vector<std::byte> source(4096, kOld);
   std::vector<std::byte> into(source.size());
-  EXPECT_EQ(slot.copy(source, into, kItem, false).crc, std::nullopt);
+  EXPECT_EQ(slot.copy(source, {.bytes = into}, kItem).piece.crc, std::nullopt);
 #if !DF_THREAD_SANITIZER
-  EXPECT_EQ(slot.copy(source, into, kItem, true).crc, crc32c(source));
+  EXPECT_EQ(slot.copy(source, {.bytes = into, .is_block = true}, kItem).piece.crc, crc32c(source));
 #endif
 }
 
@@ -71,7 +76,7 @@ TEST(CopySlot, HasNothingToTakeOverBeforeACopyAndAfterIt) {
   CopySlot slot(100);
   EXPECT_EQ(slot.take_over(), std::nullopt);
   std::vector<std::byte> into(100);
-  EXPECT_FALSE(slot.copy(std::vector<std::byte>(100), into, kItem, false).was_taken_over);
+  EXPECT_FALSE(slot.copy(std::vector<std::byte>(100), {.bytes = into}, kItem).was_taken_over);
   EXPECT_EQ(slot.take_over(), std::nullopt);
 }
 
@@ -87,6 +92,33 @@ TEST(CopySlot, ACopierThatWasTakenOverEndsWithTheOldBytesWhateverItReadItself) {
   copier.change_source();
   EXPECT_FALSE(copier.end());
   EXPECT_EQ(copier.into(), std::vector<std::byte>(kBytes, kOld));
+}
+
+TEST(CopySlot, APieceThatEqualsItsEarlierCopyIsUnchangedAlsoIfItIsTakenOver) {
+  for (const bool is_taken_over : {false, true}) {
+    HeldCopier copier(kOld);
+    if (is_taken_over) {
+      EXPECT_EQ(copier.slot().take_over(), kItem);
+    }
+    if (is_taken_over) copier.change_source();  // in a part that has been compared, or has not
+    EXPECT_EQ(copier.end(), !is_taken_over);
+    EXPECT_EQ(copier.into(), std::vector<std::byte>(kBytes, kOld));
+    if (!is_taken_over) {
+      EXPECT_FALSE(copier.has_changed());
+    }
+  }
+}
+
+TEST(CopySlot, APieceThatDiffersFromItsEarlierCopyHasChangedAlsoIfItIsTakenOver) {
+  for (const bool is_taken_over : {false, true}) {
+    HeldCopier copier(kNew);
+    if (is_taken_over) {
+      EXPECT_EQ(copier.slot().take_over(), kItem);
+    }
+    EXPECT_EQ(copier.end(), !is_taken_over);
+    EXPECT_EQ(copier.into(), std::vector<std::byte>(kBytes, kOld));
+    EXPECT_TRUE(copier.has_changed());
+  }
 }
 
 TEST(CopySlot, OneOfTwoWaitersTakesOver) {
@@ -105,7 +137,7 @@ TEST(CopySlot, CopiesAsBeforeAfterATakeOver) {
   EXPECT_FALSE(copier.end());
   const std::vector<std::byte> source(kBytes, kNew);
   std::vector<std::byte> into(kBytes);
-  EXPECT_FALSE(copier.slot().copy(source, into, kItem + 1, false).was_taken_over);
+  EXPECT_FALSE(copier.slot().copy(source, {.bytes = into}, kItem + 1).was_taken_over);
   EXPECT_EQ(into, source);
 }
 
@@ -133,7 +165,8 @@ TEST(CopySlot, EachPieceIsCountedOnceHoweverCopierAndWaitersMeet) {
   int kept = 0;
   for (int piece = 0; piece < kPieces; ++piece) {
     std::vector<std::byte> into(kPieceBytes);
-    if (!slot.copy(source, into, static_cast<std::size_t>(piece), true).was_taken_over) {
+    const PiecePlace place = {.bytes = into, .is_block = true};
+    if (!slot.copy(source, place, static_cast<std::size_t>(piece)).was_taken_over) {
       ++kept;
       std::ranges::fill(source, static_cast<std::byte>(piece + 1));
       turn = piece + 1;
