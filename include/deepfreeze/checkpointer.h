@@ -67,6 +67,7 @@ struct SaveStatus {
   std::uint64_t bytes = 0;  // of the data section
   std::uint64_t bytes_copied = 0;
   std::uint64_t bytes_written = 0;
+  std::uint64_t bytes_shared = 0;   // of files that an earlier checkpoint has, too: not written
   std::uint64_t guarded_bytes = 0;  // captured after save() returned; includes all on devices
   double stall_seconds = 0;         // inside save()
   double fence_seconds = 0;         // blocked in fences since

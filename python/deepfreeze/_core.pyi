@@ -84,6 +84,7 @@ class SaveStatus:
     bytes: int
     bytes_copied: int
     bytes_written: int
+    bytes_shared: int
     guarded_bytes: int
     stall_seconds: float
     fence_seconds: float
@@ -154,6 +155,7 @@ class Engine:
         profile: str = "auto",
         arena_bytes_max: int | None = None,
         statistics: bool = False,
+        reuse_unchanged: bool = True,
         ranks: Ranks | None = None,
         commit_wait_max_seconds: float = 600.0,
         audit_saves: int = 100,

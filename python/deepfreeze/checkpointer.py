@@ -76,6 +76,7 @@ class Checkpointer(Described, Tiered):
         profile: Literal["auto", "latency", "throughput"] = "auto",
         arena_bytes_max: int | None = None,
         statistics: bool = False,
+        reuse_unchanged: bool = True,
         prometheus_textfile: str | os.PathLike[str] | None = None,
         ranks: _core.Ranks | Literal["auto"] | None = "auto",
         commit_wait_seconds: float = 600.0,
@@ -96,6 +97,7 @@ class Checkpointer(Described, Tiered):
         profile: When attached state is captured, "auto", "latency" or "throughput".
         arena_bytes_max: The most memory for that, at least 8 MiB, and as much for other state.
         statistics: Store each tensor's range and its count of NaN and infinities: one more pass.
+        reuse_unchanged: Tensors that do not change share a file with earlier checkpoints, by links.
         prometheus_textfile: A name.prom of its own, on a local disk, for the node exporter.
         ranks: "auto" (those of torch.distributed, if several), None (alone), or df.*Ranks().
         commit_wait_seconds: After rank 0, until a save fails that the others have not written.
@@ -121,6 +123,7 @@ class Checkpointer(Described, Tiered):
             profile=profile,
             arena_bytes_max=arena_bytes_max,
             statistics=statistics,
+            reuse_unchanged=reuse_unchanged,
             ranks=self._ranks,
             audit_saves=audit_saves,
             read_only=read_only,

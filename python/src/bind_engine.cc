@@ -158,8 +158,8 @@ Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::s
                          std::optional<std::pair<std::string, std::uint64_t>> parent,
                          const std::string& on_busy, double busy_wait_max_seconds,
                          const std::string& profile, std::optional<std::size_t> arena_bytes_max,
-                         bool statistics, nb::object ranks, double commit_wait_max_seconds,
-                         std::uint32_t audit_saves, bool read_only,
+                         bool statistics, bool reuse_unchanged, nb::object ranks,
+                         double commit_wait_max_seconds, std::uint32_t audit_saves, bool read_only,
                          const std::vector<TierForm>& tiers, std::optional<std::uint64_t> bytes_max,
                          double drain_wait_max_seconds, std::optional<AgentForm> agent,
                          std::optional<std::string> nodes) {
@@ -188,6 +188,7 @@ Checkpointer open_engine(const std::filesystem::path& path, std::optional<std::s
   options.profile = profile_of(profile);
   options.arena_bytes_max = arena_bytes_max;
   options.statistics = statistics;
+  options.reuse_unchanged = reuse_unchanged;
   return without_gil([&] { return Checkpointer::open(path, std::move(options)); });
 }
 
@@ -317,6 +318,7 @@ void bind_handle(nb::module_& module) {
       .def_ro("bytes", &SaveStatus::bytes)
       .def_ro("bytes_copied", &SaveStatus::bytes_copied)
       .def_ro("bytes_written", &SaveStatus::bytes_written)
+      .def_ro("bytes_shared", &SaveStatus::bytes_shared)
       .def_ro("guarded_bytes", &SaveStatus::guarded_bytes)
       .def_ro("stall_seconds", &SaveStatus::stall_seconds)
       .def_ro("fence_seconds", &SaveStatus::fence_seconds)
@@ -396,24 +398,24 @@ void bind_engine(nb::module_& module) {
              std::optional<BestForm> keep_best,
              std::optional<std::pair<std::string, std::uint64_t>> parent,
              const std::string& on_busy, double busy_wait_max_seconds, const std::string& profile,
-             std::optional<std::size_t> arena_bytes_max, bool statistics, nb::object ranks,
-             double commit_wait_max_seconds, std::uint32_t audit_saves, bool read_only,
-             const std::vector<TierForm>& tiers, std::optional<std::uint64_t> bytes_max,
-             double drain_wait_max_seconds, std::optional<AgentForm> agent,
-             std::optional<std::string> nodes) {
+             std::optional<std::size_t> arena_bytes_max, bool statistics, bool reuse_unchanged,
+             nb::object ranks, double commit_wait_max_seconds, std::uint32_t audit_saves,
+             bool read_only, const std::vector<TierForm>& tiers,
+             std::optional<std::uint64_t> bytes_max, double drain_wait_max_seconds,
+             std::optional<AgentForm> agent, std::optional<std::string> nodes) {
             new (self) Checkpointer(open_engine(
                 path, keep_last, keep_every, keep_best, std::move(parent), on_busy,
-                busy_wait_max_seconds, profile, arena_bytes_max, statistics, std::move(ranks),
-                commit_wait_max_seconds, audit_saves, read_only, tiers, bytes_max,
+                busy_wait_max_seconds, profile, arena_bytes_max, statistics, reuse_unchanged,
+                std::move(ranks), commit_wait_max_seconds, audit_saves, read_only, tiers, bytes_max,
                 drain_wait_max_seconds, std::move(agent), std::move(nodes)));
           },
           "path"_a, nb::kw_only(), "keep_last"_a = nb::none(), "keep_every"_a = nb::none(),
           "keep_best"_a = nb::none(), "parent"_a = nb::none(), "on_busy"_a = "block",
           "busy_wait_max_seconds"_a = 600.0, "profile"_a = "auto", "arena_bytes_max"_a = nb::none(),
-          "statistics"_a = false, "ranks"_a = nb::none(), "commit_wait_max_seconds"_a = 600.0,
-          "audit_saves"_a = 100, "read_only"_a = false, "tiers"_a = std::vector<TierForm>(),
-          "bytes_max"_a = nb::none(), "drain_wait_max_seconds"_a = 600.0, "agent"_a = nb::none(),
-          "nodes"_a = nb::none())
+          "statistics"_a = false, "reuse_unchanged"_a = true, "ranks"_a = nb::none(),
+          "commit_wait_max_seconds"_a = 600.0, "audit_saves"_a = 100, "read_only"_a = false,
+          "tiers"_a = std::vector<TierForm>(), "bytes_max"_a = nb::none(),
+          "drain_wait_max_seconds"_a = 600.0, "agent"_a = nb::none(), "nodes"_a = nb::none())
       .def("prewarm", &prewarm, "table"_a, "objects"_a, "streams"_a = no_streams)
       .def("save", &lend_and_save, "step"_a, "table"_a, "objects"_a, "metrics"_a, "tags"_a,
            "environment"_a, "confirm"_a = false, "streams"_a = no_streams)

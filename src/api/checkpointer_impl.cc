@@ -75,6 +75,7 @@ void Checkpointer::Impl::run_job(SaveJob& job) {
   bool committed = false;
   try {
     const Status written = job.write();
+    capturer.keep_image(job.kept_image());
     free_arena();
     committed = job.settle(written);
   } catch (const std::exception& cause) {
@@ -324,6 +325,7 @@ Result<SavePlan> Checkpointer::Impl::make_plan(const SaveRequest& request,
   if (!ranks.commits()) {
     DF_TRY_VOID(writer.follow(verdict.identity.run_id, [this] { wait_for_jobs(); }));
   }
+  if (reuse) DF_TRY_VOID(planner.make_cold(reuse->tensors.cold()));
   are_replicas_proven = true;
   save_index = verdict.identity.save_index;
   return planner.plan_save(request, verdict.identity, writer.record().parent);
@@ -352,6 +354,7 @@ std::shared_ptr<SaveJob> Checkpointer::Impl::start_job(
                                     .commit_wait_max = std::min(options.commit_wait_max, kWaitMax),
                                     .confirm = confirm,
                                     .handover = can_be_finished ? &agent->handover() : nullptr,
+                                    .reuse = reuse ? &*reuse : nullptr,
                                     .commit_node = commit_node()};
   watch->expect({plan.identity.step, plan.identity.attempt_id}, handle);
   auto job = std::make_shared<SaveJob>(*vfs, std::move(plan), image, settings, capture, handle);

@@ -22,6 +22,7 @@
 #include "deepfreeze/checkpointer.h"
 #include "pipeline/write_engine.h"
 #include "save/capturer.h"
+#include "save/reuse.h"
 #include "save/run_writer.h"
 #include "save/save_job.h"
 #include "save/save_plan.h"
@@ -72,6 +73,7 @@ struct Checkpointer::Impl {
         vfs(std::move(parts.vfs)),
         writer(std::move(parts.writer)),
         planner({.with_ranges = options.statistics}, !ranks.is_alone()),
+        reuse(options.reuse_unchanged ? std::make_optional<Reuse>() : std::nullopt),
         capturer(options, *parts.write_engine, devices),
         trace_file(std::move(parts.trace_file)),
         write_engine(std::move(parts.write_engine)),
@@ -157,6 +159,7 @@ struct Checkpointer::Impl {
   RunWriter writer;  // of the rank that commits; others have it for the run's record
   SavePlanner planner;
   CudaDevices devices;
+  std::optional<Reuse> reuse;  // absent: each checkpoint is written whole
   Capturer capturer;
   const std::unique_ptr<TraceFile> trace_file;      // null: no trace
   const std::unique_ptr<WriteEngine> write_engine;  // after the arena, whose memory it registers

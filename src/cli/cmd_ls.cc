@@ -66,6 +66,9 @@ std::string remark_on(const AttemptState& attempt, const Flags& flags) {
   if (attempt.doubt) return describe(*attempt.doubt);
   if (!attempt.manifest) return text;
   add(flags.best, "best");
+  if (const std::uint64_t shared = shared_bytes(*attempt.manifest); shared > 0) {
+    add(true, fmt::format("shares {}", human_bytes(shared)));
+  }
   add(attempt.manifest->non_finite.value_or(0) > 0, "not finite");
   add(!attempt.manifest->diverged.empty(), "ranks differ");
   if (flags.node_files) add(true, files_here(*flags.node_files, *attempt.manifest));
@@ -77,9 +80,9 @@ void write_manifest_members(JsonWriter& json, const Manifest& manifest, bool bes
     list.object("tensor", one.key, "ranks", one.ranks);
   };
   json.members("generation", manifest.point.generation, "save", manifest.point.save_index, "bytes",
-               stored_bytes(manifest), "world_size", manifest.world_size, "time_micros",
-               manifest.annotations.wall_micros, "best", best, "metrics",
-               manifest.annotations.metrics, "tags", manifest.annotations.tags);
+               stored_bytes(manifest), "shared_bytes", shared_bytes(manifest), "world_size",
+               manifest.world_size, "time_micros", manifest.annotations.wall_micros, "best", best,
+               "metrics", manifest.annotations.metrics, "tags", manifest.annotations.tags);
   if (manifest.non_finite) json.members("non_finite", *manifest.non_finite);
   if (manifest.diverged.empty()) return;
   json.members("diverged", json_array(manifest.diverged, write_divergence));

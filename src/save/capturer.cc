@@ -13,6 +13,7 @@
 #include "base/trace.h"
 #include "base/try.h"
 #include "format/layout.h"
+#include "save/cold_tensors.h"
 
 namespace deepfreeze {
 namespace {
@@ -86,6 +87,7 @@ Capturer::Capturer(const Options& options, WriteEngine& write_engine, CudaDevice
       devices_(devices),
       arena_bytes_max_(options.arena_bytes_max),
       paranoid_(options.paranoid || paranoid_by_environment()),
+      reuses_(options.reuse_unchanged),
       arena_(options.agent ? Arena::Kind::kShared : Arena::Kind::kOwn),
       profile_(options.profile, cores_of_this_process()),
       copiers_(std::make_unique<CopierPool>(helpers_wanted(options.copy_threads))) {}
@@ -131,8 +133,12 @@ void Capturer::choose_copy_time(SavePlan& plan) {
 
 Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan,
                                                        std::span<const DeviceStream> streams) {
-  DF_TRY_VOID(reserve(memory_bytes(plan.image_bytes(), arena_bytes_max_)));
+  DF_TRY_VOID(reserve(room_for(plan)));
+  const KeptImage kept = std::exchange(kept_, {});
   DF_TRY(CaptureSpec capture, capture_spec(plan));
+  if (kept.table == plan.table && !capture.image.is_ring()) {
+    capture.old_block_crcs = kept.block_crcs;
+  }
   if (capture.image.is_ring()) DF_TRY_VOID(park(capture, streams));
   pin(capture.devices);
   start_background(capture.items);
@@ -141,12 +147,20 @@ Result<std::shared_ptr<LiveCapture>> Capturer::prepare(const SavePlan& plan,
 
 Status Capturer::prewarm(const SavePlan& plan) {
   const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
-  DF_TRY_VOID(reserve(bytes));
+  DF_TRY_VOID(reserve(room_for(plan)));
   if (bytes < plan.image_bytes()) DF_TRY_VOID(reserve_parking(parking_bytes(plan.items)));
   DF_TRY(const CaptureDevices devices, devices_of(plan.items));
   pin(devices);
   start_background(plan.items);
   return {};
+}
+
+// A cold file begins at a slab: with one more, the arena need not grow when it comes.
+std::uint64_t Capturer::room_for(const SavePlan& plan) const {
+  const std::uint64_t bytes = memory_bytes(plan.image_bytes(), arena_bytes_max_);
+  const bool may_grow = reuses_ && bytes >= ColdRules().bytes_min && plan.table->cold_files == 0 &&
+                        memory_bytes(bytes + kSlabBytes, arena_bytes_max_) == bytes + kSlabBytes;
+  return may_grow ? bytes + kSlabBytes : bytes;
 }
 
 // Started here rather than at its first use, which may be in a hook that no error may leave.
@@ -158,6 +172,7 @@ void Capturer::start_background(const std::vector<CaptureItem>& items) {
 Status Capturer::reserve(std::uint64_t bytes) {
   const bool is_new = bytes > arena_.bytes().size();
   if (is_new) {
+    kept_ = {};
     write_engine_.use_memory({});
     DF_TRY_VOID(pinned_arena_.unpin());
     if (on_new_arena_) on_new_arena_(-1);  // first, so that nobody keeps the old one

@@ -26,6 +26,12 @@
 
 namespace deepfreeze {
 
+// The bytes that a save has left in the arena, for the next one to compare with.
+struct KeptImage {
+  std::shared_ptr<const TablePlan> table;  // null: they are of no use
+  std::shared_ptr<const std::vector<std::uint32_t>> block_crcs;
+};
+
 // Members are for the caller's thread unless they say "any thread".
 class Capturer {
  public:
@@ -42,6 +48,8 @@ class Capturer {
   [[nodiscard]] bool is_arena_shared() const { return arena_.shared_fd() >= 0; }
   // Gives threads and memory back for good. No save may be in flight.
   void give_back();
+  // The arena holds that image, until the next prepare(). Before free_arena(), by any thread.
+  void keep_image(KeptImage image) { kept_ = std::move(image); }
   // For the caller that took the arena and will not use it.
   void abandon();
 
@@ -90,6 +98,7 @@ class Capturer {
   };
 
   [[nodiscard]] Result<CaptureSpec> capture_spec(const SavePlan& plan);
+  [[nodiscard]] std::uint64_t room_for(const SavePlan& plan) const;
   [[nodiscard]] std::uint64_t parking_bytes(const std::vector<CaptureItem>& items) const;
   [[nodiscard]] Status park(CaptureSpec& spec, std::span<const DeviceStream> streams);
   void start_background(const std::vector<CaptureItem>& items);
@@ -108,7 +117,9 @@ class Capturer {
   CudaDevices& devices_;
   const std::optional<std::size_t> arena_bytes_max_;
   const bool paranoid_;
+  const bool reuses_;
   Arena arena_;
+  KeptImage kept_;  // whoever has the arena
   std::function<void(int fd)> on_new_arena_;
   Arena parking_;  // ring mode: the unguarded tensors
   // Pin the two arenas for devices; destroyed before them.

@@ -69,7 +69,9 @@ Result<EncodedHeader> unfinished_header(const SavePlan& plan, std::size_t file) 
   const std::vector<std::uint32_t> crcs(block_count(parts.table.data_bytes));
   const std::vector<ValueRange> ranges(parts.table.range_count.value_or(0));
   const std::vector<std::uint32_t> audit(parts.audit == nullptr ? 0 : parts.audit->count);
-  return encode_header(parts, {.block_crcs = crcs, .ranges = ranges, .audit_crcs = audit});
+  const auto links = parts.link_count == 0 ? std::vector<LinkedFile>() : plan.no_links();
+  return encode_header(parts,
+                       {.block_crcs = crcs, .ranges = ranges, .audit_crcs = audit, .links = links});
 }
 
 template <class Read>

@@ -138,6 +138,11 @@ void SaveHandle::State::wrote(std::uint64_t bytes, double seconds) {
   status.write_seconds = seconds;
 }
 
+void SaveHandle::State::shared(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex);
+  status.bytes_shared = bytes;
+}
+
 void SaveHandle::State::capturing(const CaptureSession& captured) {
   const std::lock_guard lock(mutex);
   session = captured;

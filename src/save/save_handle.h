@@ -43,6 +43,7 @@ struct SaveHandle::State {
   void tore(std::vector<std::string> keys);
   void blocked_in_fence(double seconds);
   void wrote(std::uint64_t bytes, double seconds);
+  void shared(std::uint64_t bytes);
   void capturing(const CaptureSession& session);
   void end_capture();
   void counted_non_finite(std::uint64_t values);

@@ -53,6 +53,10 @@ SaveJob::SaveJob(Vfs& vfs, SavePlan plan, const Image& image, SaveJobSettings se
       header_crcs_(plan_.file_count()),
       non_finite_(plan_.file_count()) {
   if (plan_.has_ranges()) scan_.emplace(*plan_.table, image_);
+  // A ring has no room for slabs that wait.
+  if (settings_.reuse != nullptr && plan_.table->cold_files > 0 && !image_.is_ring()) {
+    cold_.emplace(vfs_, plan_, image_, settings_.reuse->files);
+  }
 }
 
 void SaveJob::copied() {
@@ -168,8 +172,20 @@ Status SaveJob::write() {
   return sealed;
 }
 
+KeptImage SaveJob::kept_image() {
+  const std::lock_guard lock(mutex_);
+  if (settings_.reuse == nullptr || image_.is_ring() || !is_checksummed_ || capture_error_) {
+    return {};
+  }
+  const std::uint64_t blocks = ceil_div(plan_.sections.back().end, kBlockBytes);
+  return {.table = plan_.table,
+          .block_crcs = std::make_shared<const std::vector<std::uint32_t>>(
+              block_crcs_.begin(), block_crcs_.begin() + static_cast<std::ptrdiff_t>(blocks))};
+}
+
 bool SaveJob::settle(const Status& written) {
   if (!written) {
+    if (cold_) cold_->settle(false);
     end_handover();  // first: nobody shall finish a save that has failed
     give_up(written.error());
     return false;
@@ -177,6 +193,7 @@ bool SaveJob::settle(const Status& written) {
   const auto started = Monotonic::now();
   is_committing_ = true;
   const Status committed = commit();
+  if (cold_) cold_->settle(committed.has_value());
   handle_->committed_in(seconds_since(started));
   end_handover();
   if (committed) {
@@ -200,6 +217,7 @@ void SaveJob::settle_failed(Error error) {
   capture_->cancel();
   end_handover();
   handle_->end_capture();
+  if (cold_) cold_->settle(false);
   bool is_over = is_alone() && !is_committing_;
   try {
     is_over = end_attempt(error);
@@ -234,20 +252,71 @@ Status SaveJob::write_and_seal() {
 Status SaveJob::write_part() {
   const trace::Span span("write part", plan_.data_bytes());
   DF_TRY(const auto writer, settings_.write_engine.start(vfs_, part_spec()));
-  const Status pushed = push_slabs(*writer);
-  const Status finished =
-      pushed ? writer->finish([this](std::size_t file) { return final_header(file); }) : pushed;
-  handle_->wrote(writer->bytes_written(), writer->write_seconds());
-  if (finished && scan_) {
-    handle_->counted_non_finite(std::reduce(non_finite_.begin(), non_finite_.end()));
-  }
+  Status finished = push_slabs(*writer);
+  if (finished) note_changes();
+  if (finished && cold_) finished = bring_cold_files();
+  if (finished) finished = writer->finish([this](std::size_t file) { return final_header(file); });
+  handle_->wrote(writer->bytes_written() + (cold_ ? cold_->bytes_written() : 0),
+                 writer->write_seconds() + (cold_ ? cold_->write_seconds() : 0));
+  if (finished && scan_) count_non_finite();
   return finished;
 }
 
+void SaveJob::count_non_finite() {
+  for (std::size_t file = 0; file < plan_.file_count(); ++file) {
+    non_finite_[file] = non_finite_values(scan_->ranges_of(file));
+  }
+  handle_->counted_non_finite(std::reduce(non_finite_.begin(), non_finite_.end()));
+}
+
+void SaveJob::note_changes() {
+  const CaptureSession& session = capture_->session();
+  if (settings_.reuse == nullptr || !session.has_earlier_copy()) return;
+  const std::vector<EntrySource>& sources = plan_.table->sources;
+  std::vector<TensorChange> changes(plan_.table->tensor_count, {.bytes = 0, .has_changed = false});
+  for (std::size_t item = 0; item < sources.size(); ++item) {
+    TensorChange& change = changes[sources[item].tensor];
+    change.bytes += plan_.items[item].source.size();
+    change.has_changed = change.has_changed || session.has_changed(item);
+  }
+  settings_.reuse->tensors.note(changes);
+}
+
+bool SaveJob::is_cold_part_same() const {
+  std::size_t item = 0;
+  for (std::size_t file = 0; file < plan_.hot_file_count(); ++file) {
+    item += plan_.table->files[file].entries.size();
+  }
+  for (; item < plan_.table->sources.size(); ++item) {
+    if (capture_->session().has_changed(item)) return false;
+  }
+  return true;
+}
+
+Status SaveJob::bring_cold_files() {
+  DF_TRY_VOID(cold_->bring(is_cold_part_same(), settings_.write_engine,
+                           [this](std::size_t file) { return final_header(file); }));
+  std::uint64_t shared = 0;
+  for (std::size_t file = plan_.hot_file_count(); file < plan_.file_count(); ++file) {
+    header_crcs_[file] = cold_->header_crc(file);
+    if (cold_->has_linked()) shared += plan_.sections[file].size();
+  }
+  handle_->shared(shared);
+  return {};
+}
+
+// Cold files wait until it is known whether they have changed.
 PartSpec SaveJob::part_spec() {
-  return {.files = plan_.file_specs(),
-          .image = image_.first(plan_.file_count()),
+  const std::size_t files = cold_ ? plan_.hot_file_count() : plan_.file_count();
+  std::vector<FileSpec> specs = plan_.file_specs();
+  specs.resize(files);
+  return {.files = std::move(specs),
+          .image = image_.first(files),
           .on_slab_free = [this](std::size_t slab) { capture_->session().free_slab(slab); }};
+}
+
+bool SaveJob::is_cold(std::size_t slab) const {
+  return cold_ && image_.section_of(slab) >= plan_.hot_file_count();
 }
 
 Status SaveJob::push_slabs(PartWriter& writer) {
@@ -258,6 +327,7 @@ Status SaveJob::push_slabs(PartWriter& writer) {
       continue;
     }
     if (scan_) scan_->take(*slab);
+    if (is_cold(*slab)) continue;
     writer.push(*slab);
   }
   const std::lock_guard lock(mutex_);
@@ -295,11 +365,15 @@ void SaveJob::report_to_nodes(const Error& error) {
 std::vector<OwnPart> SaveJob::own_parts() const {
   std::vector<OwnPart> parts;
   for (std::size_t file = 0; file < plan_.file_count(); ++file) {
-    parts.push_back({.file_bytes = plan_.header_bytes[file] + plan_.sections[file].size(),
-                     .header_bytes = plan_.header_bytes[file],
+    const bool is_apart = cold_ && file >= plan_.hot_file_count();
+    const std::uint64_t header_bytes =
+        is_apart ? cold_->header_bytes(file) : plan_.header_bytes[file];
+    parts.push_back({.file_bytes = header_bytes + plan_.sections[file].size(),
+                     .header_bytes = header_bytes,
                      .header_crc = header_crcs_[file],
                      .annotations = plan_.annotations_of(file),
-                     .non_finite = scan_ ? std::optional(non_finite_[file]) : std::nullopt});
+                     .non_finite = scan_ ? std::optional(non_finite_[file]) : std::nullopt,
+                     .origin = is_apart ? cold_->origin(file) : std::nullopt});
   }
   return parts;
 }
@@ -308,10 +382,14 @@ Result<std::vector<std::byte>> SaveJob::final_header(std::size_t file) {
   const Identity identity = plan_.identity_of(file);
   const auto ranges = scan_ ? scan_->ranges_of(file) : std::vector<ValueRange>();
   HeaderSums sums{.block_crcs = plan_.block_crcs_of(file, block_crcs_), .ranges = ranges};
-  if (file == 0) sums.audit_crcs = audit_.crcs();
+  std::vector<LinkedFile> links;
+  if (file == 0) {
+    sums.audit_crcs = audit_.crcs();
+    links = cold_ ? cold_->links() : plan_.no_links();
+    sums.links = links;
+  }
   DF_TRY(EncodedHeader encoded, encode_header(plan_.header(file, identity), sums));
   header_crcs_[file] = encoded.crc;
-  non_finite_[file] = non_finite_values(ranges);
   return std::move(encoded.bytes);
 }
 

@@ -16,10 +16,13 @@
 #include "pipeline/part_writer.h"
 #include "pipeline/write_engine.h"
 #include "save/audit_scan.h"
+#include "save/capturer.h"
+#include "save/cold_part.h"
 #include "save/commit_with_nodes.h"
 #include "save/handover.h"
 #include "save/live_capture.h"
 #include "save/range_scan.h"
+#include "save/reuse.h"
 #include "save/save_handle.h"
 #include "save/save_plan.h"
 #include "storage/vfs.h"
@@ -33,6 +36,8 @@ struct SaveJobSettings {
   // By it another process can finish the save, once it is captured, if this one ends; null: none
   // can. For a save whose image lies in memory as a whole.
   Handover* handover = nullptr;
+  // The knowledge of the engine's saves so far; null: each is written whole.
+  Reuse* reuse = nullptr;
   // Empty if all ranks see one directory; and for ranks that wait for their node's leader.
   CommitNode commit_node = {};
 };
@@ -64,6 +69,8 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
 
   // Writes and seals this rank's part. When it returns, well or not, the arena is free again.
   [[nodiscard]] Status write();
+  // What the arena holds once write() has returned, also if it failed.
+  [[nodiscard]] KeptImage kept_image();
   // Commits the written files, or gives them up; settles the handle. True if it committed.
   [[nodiscard]] bool settle(const Status& written);
   // Settles the handle of a job whose write() or settle() threw.
@@ -78,6 +85,11 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
   [[nodiscard]] Status write_part();
   [[nodiscard]] PartSpec part_spec();
   [[nodiscard]] Status push_slabs(PartWriter& writer);
+  [[nodiscard]] bool is_cold(std::size_t slab) const;
+  void note_changes();
+  [[nodiscard]] bool is_cold_part_same() const;
+  [[nodiscard]] Status bring_cold_files();
+  void count_non_finite();
   [[nodiscard]] Status commit();
   [[nodiscard]] Result<Manifest> await_commit();
   void report_to_nodes(const Error& error);
@@ -99,6 +111,7 @@ class SaveJob final : public CaptureOwner, public UnconfirmedSave {
 
   std::optional<RangeScan> scan_;  // present if statistics are wanted
   AuditScan audit_;
+  std::optional<ColdPart> cold_;            // files that are linked or written apart
   bool has_joined_ = false;                 // the attempt's directory, by the worker
   bool is_committing_ = false;              // the same
   std::vector<std::uint32_t> header_crcs_;  // by file, each from final_header() on

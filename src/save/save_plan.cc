@@ -1,6 +1,7 @@
 #include "save/save_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -58,23 +59,40 @@ Status check_share(const Share& share, const std::vector<TensorSpec>& specs) {
   return fail(ErrorCode::kInternal, "a share beyond the end of tensor " + specs[share.tensor].key);
 }
 
-Result<TablePlan> plan_table(const std::vector<TensorSpec>& specs, std::span<const Share> shares,
-                             const HeaderBudget& budget) {
+// Adds files with these shares behind those of the plan.
+Status add_files(const std::vector<TensorSpec>& specs, std::span<const Share> shares,
+                 const HeaderBudget& budget, TablePlan& plan) {
   std::vector<TensorSpec> stored;
   stored.reserve(shares.size());
   for (const Share& share : shares) stored.push_back(spec_of_share(specs[share.tensor], share));
   DF_TRY(const Layout layout, lay_out(stored));
-  TablePlan plan;
   std::vector<ShardEntry> entries;
   entries.reserve(stored.size());
-  plan.sources.reserve(stored.size());
+  plan.sources.reserve(plan.sources.size() + stored.size());
   for (const std::size_t index : layout.order) {
     const Share& share = shares[index];
     const std::uint64_t row_bytes = rows_of(specs[share.tensor]).bytes;
     plan.sources.push_back({.tensor = share.tensor, .first_byte = share.first_row * row_bytes});
     entries.push_back({.spec = std::move(stored[index]), .extent = layout.extents[index]});
   }
-  DF_TRY(plan.files, write_tables(std::move(entries), budget));
+  DF_TRY(std::vector<TableText> files, write_tables(std::move(entries), budget));
+  std::ranges::move(files, std::back_inserter(plan.files));
+  return {};
+}
+
+Result<TablePlan> plan_table(const std::vector<TensorSpec>& specs, std::span<const Share> shares,
+                             const std::vector<bool>& cold, const HeaderBudget& budget) {
+  std::vector<Share> hot;
+  std::vector<Share> apart;
+  for (const Share& share : shares) {
+    (!cold.empty() && cold[share.tensor] ? apart : hot).push_back(share);
+  }
+  TablePlan plan;
+  plan.tensor_count = specs.size();
+  DF_TRY_VOID(add_files(specs, hot, budget, plan));
+  const std::size_t hot_files = plan.files.size();
+  if (!apart.empty()) DF_TRY_VOID(add_files(specs, apart, budget, plan));
+  plan.cold_files = plan.files.size() - hot_files;
   return plan;
 }
 
@@ -169,12 +187,37 @@ HeaderParts SavePlan::header(std::size_t file, const Identity& own) const {
           .annotations = annotations_of(file),
           .tree_member = file < tree->members.size() ? tree->members[file] : std::string_view(),
           .table = file < table->files.size() ? table->files[file] : none,
-          .audit = file == 0 ? &audit_text : nullptr};
+          .audit = file == 0 ? &audit_text : nullptr,
+          .link_count = file == 0 ? table->cold_files : 0};
+}
+
+std::vector<LinkedFile> SavePlan::no_links() const {
+  std::vector<LinkedFile> links;
+  for (std::size_t file = hot_file_count(); file < file_count(); ++file) {
+    links.push_back({.file = static_cast<std::uint32_t>(file), .header_crc = 0, .origin = {}});
+  }
+  return links;
 }
 
 Status SavePlanner::accept(const SaveRequest& request) {
   DF_TRY_VOID(accept(request.tensors));
-  return accept_tree(request.objects);
+  DF_TRY_VOID(accept_tree(request.objects));
+  return has_room_for_tree() ? Status{} : make_cold({});
+}
+
+Status SavePlanner::make_cold(const std::vector<bool>& tensors) {
+  if (tensors == cold_ || !table_) return {};
+  cold_ = tensors;
+  DF_TRY_VOID(plan_tables());
+  if (has_room_for_tree()) return {};
+  cold_.clear();
+  return plan_tables();
+}
+
+// The tree's pieces lie in the first files, and none in a cold one.
+bool SavePlanner::has_room_for_tree() const {
+  return !table_ || !tree_ || table_->cold_files == 0 ||
+         tree_->members.size() <= table_->files.size() - table_->cold_files;
 }
 
 Status SavePlanner::accept(const TensorTable& tensors) {
@@ -183,6 +226,7 @@ Status SavePlanner::accept(const TensorTable& tensors) {
   DF_TRY_VOID(check_table(tensors));
   specs_ = specs_of(tensors);
   bytes_ = bytes_of(tensors);
+  cold_.clear();
   return among_ranks_ ? Status{} : take_shares(whole_shares(specs_));
 }
 
@@ -204,8 +248,15 @@ Status SavePlanner::take_shares(std::span<const Share> shares, const AuditPlan& 
   if (!audit.groups.empty() && audit.groups.size() != specs_.size()) {
     return fail(ErrorCode::kInternal, "an audit of other tensors than this rank has");
   }
-  DF_TRY(TablePlan table, plan_table(specs_, shares, budget_));
-  table.audit = Audit(specs_, audit);
+  shares_.assign(shares.begin(), shares.end());
+  audit_ = audit;
+  return plan_tables();
+}
+
+Status SavePlanner::plan_tables() {
+  table_.reset();
+  DF_TRY(TablePlan table, plan_table(specs_, shares_, cold_, budget_));
+  table.audit = Audit(specs_, audit_);
   table_ = std::make_shared<const TablePlan>(std::move(table));
   return {};
 }

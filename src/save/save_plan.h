@@ -27,6 +27,8 @@ struct EntrySource {
 // The data that saves of the same tensors, at whatever addresses, have in common.
 struct TablePlan {
   std::vector<TableText> files;      // one at least
+  std::size_t cold_files = 0;        // the last of them have the tensors that do not change
+  std::size_t tensor_count = 0;      // of the request
   std::vector<EntrySource> sources;  // of the entries of all files
   Audit audit;
 
@@ -51,6 +53,8 @@ struct SavePlan {
   std::vector<std::uint64_t> header_bytes;
 
   [[nodiscard]] std::size_t file_count() const { return sections.size(); }
+  // Cold files are the last ones; a tree that needs more files than the others rules them out.
+  [[nodiscard]] std::size_t hot_file_count() const { return file_count() - table->cold_files; }
   [[nodiscard]] bool has_ranges() const;           // every header has those of its tensors
   [[nodiscard]] std::uint64_t data_bytes() const;  // of all files
   // Includes the unused bytes between the sections, and as much as any save's audit may need:
@@ -62,6 +66,8 @@ struct SavePlan {
   [[nodiscard]] Identity identity_of(std::size_t file) const;
   [[nodiscard]] std::vector<PartName> part_names() const;
   [[nodiscard]] std::vector<FileSpec> file_specs() const;  // under the names of unsealed files
+  // For the first header, if all cold files are written for this attempt.
+  [[nodiscard]] std::vector<LinkedFile> no_links() const;
   // A file's part of the image's checksums; between the files' parts lie blocks that no file has.
   [[nodiscard]] std::span<const std::uint32_t> block_crcs_of(
       std::size_t file, std::span<const std::uint32_t> of_image) const;
@@ -83,6 +89,10 @@ class SavePlanner {
   [[nodiscard]] Status accept(const SaveRequest& request);
   [[nodiscard]] Status accept(const TensorTable& tensors);
 
+  // Puts these tensors, by their places in specs(), into files of their own, from the next plan on;
+  // empty: none. The choice holds while the specs are the same, and the tree is not too long.
+  [[nodiscard]] Status make_cold(const std::vector<bool>& tensors);
+
   // The specs accepted last.
   [[nodiscard]] const std::vector<TensorSpec>& specs() const { return specs_; }
   [[nodiscard]] bool has_shares() const { return table_ != nullptr; }
@@ -99,12 +109,17 @@ class SavePlanner {
  private:
   [[nodiscard]] bool has_tensors_of(const TensorTable& tensors) const;
   [[nodiscard]] Status accept_tree(const std::string& objects);
+  [[nodiscard]] Status plan_tables();
+  [[nodiscard]] bool has_room_for_tree() const;
   void add_audit(const TensorTable& tensors, std::uint64_t save_index, SavePlan& plan) const;
 
   const HeaderBudget budget_;
   const bool among_ranks_;
   std::vector<TensorSpec> specs_;
-  std::vector<std::uint64_t> bytes_;        // of specs_
+  std::vector<std::uint64_t> bytes_;  // of specs_
+  std::vector<Share> shares_;
+  AuditPlan audit_;
+  std::vector<bool> cold_;                  // by place in specs_; empty: none
   std::shared_ptr<const TablePlan> table_;  // null without shares; saves in flight share them
   std::shared_ptr<const TreeText> tree_;
   TreeMemo tree_memo_;

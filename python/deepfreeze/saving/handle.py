@@ -32,6 +32,7 @@ class SaveStatus:
     bytes: int  # of the data section
     bytes_copied: int  # so far
     bytes_written: int
+    bytes_shared: int  # of files that an earlier checkpoint has, too: not written
     guarded_bytes: int  # captured after save() returned
     stall_seconds: float  # inside save()
     fence_seconds: float  # blocked in its fences since then

@@ -1,0 +1,214 @@
+// Tensors that do not change are written once, by the public interface on the real file system.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "base/fail_point.h"
+#include "deepfreeze/deepfreeze.h"
+#include "support/scoped_dir.h"
+
+namespace deepfreeze::cold_files_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kDeadline{60'000};  // for waits that must not hang
+constexpr std::size_t kFrozen = 4'500'000;              // floats: 18 MB
+constexpr std::size_t kTrained = 100'000;
+
+struct State {
+  std::vector<float> frozen = std::vector<float>(kFrozen);
+  std::vector<float> trained = std::vector<float>(kTrained);
+  State() {
+    for (std::size_t i = 0; i < kFrozen; ++i) frozen[i] = static_cast<float>(i % 100'003);
+  }
+  void train(std::uint64_t step) {
+    for (std::size_t i = 0; i < kTrained; ++i) trained[i] = static_cast<float>(i + step);
+  }
+  [[nodiscard]] TensorTable table() const {
+    return {tensor("base", frozen), tensor("adapter", trained)};
+  }
+  std::vector<RestoreTarget> targets() {
+    return {{"base", std::as_writable_bytes(std::span(frozen))},
+            {"adapter", std::as_writable_bytes(std::span(trained))}};
+  }
+  bool operator==(const State&) const = default;
+
+ private:
+  static Tensor tensor(std::string key, const std::vector<float>& values) {
+    return {.spec = {.key = std::move(key), .dtype = DType::kF32, .shape = {values.size()}},
+            .data = std::as_bytes(std::span(values)),
+            .guard = 1};
+  }
+};
+
+class ColdFilesTest : public testing::Test {
+ protected:
+  ~ColdFilesTest() override { fail_points::disarm(); }
+
+  [[nodiscard]] Checkpointer open(Options options = {}) const {
+    auto opened = Checkpointer::open(run_, options);
+    EXPECT_TRUE(opened.has_value()) << opened.error().message();
+    return *std::move(opened);
+  }
+  SaveStatus save(Checkpointer& run, std::uint64_t step) {
+    state_.train(step);
+    return save_as_it_is(run, step);
+  }
+  SaveStatus save_as_it_is(Checkpointer& run, std::uint64_t step) {
+    const auto handle = run.save({.step = step, .tensors = state_.table()});
+    EXPECT_TRUE(handle.has_value()) << handle.error().message();
+    run.fence(1);
+    const Status done = (*handle)->wait(Level::kDurable, kDeadline);
+    EXPECT_TRUE(done) << done.error().message();
+    return (*handle)->status();
+  }
+  // The first saves find out; the next two write the two copies.
+  std::uint64_t warm_up(Checkpointer& run) {
+    std::uint64_t step = 1;
+    while (step < 20 && save(run, step).bytes_shared == 0) ++step;
+    return step;
+  }
+  [[nodiscard]] std::vector<CheckpointInfo> all() const { return *list_checkpoints(run_); }
+  [[nodiscard]] std::optional<CheckpointInfo> info_of(std::uint64_t step) const {
+    for (const CheckpointInfo& info : all()) {
+      if (info.step == step) return info;
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] struct stat cold_file(std::uint64_t step) const {
+    struct stat status = {};
+    const fs::path file = fs::path(info_of(step)->path) / "rank-00000-of-00001-1-of-2.safetensors";
+    EXPECT_EQ(::stat(file.c_str(), &status), 0) << file;
+    return status;
+  }
+  void expect_step(std::uint64_t step, const State& expected) const {
+    State found;
+    std::ranges::fill(found.frozen, -1);
+    const auto opened = open_checkpoint(*info_of(step));
+    ASSERT_TRUE(opened.has_value()) << opened.error().message();
+    const Status read = opened->read(found.targets());
+    ASSERT_TRUE(read) << read.error().message();
+    EXPECT_TRUE(found == expected) << step;
+    EXPECT_TRUE(verify_checkpoint(*info_of(step))->empty());
+  }
+
+  ScopedDir dir_;
+  const fs::path run_ = dir_.path() / "run";
+  State state_;
+};
+
+TEST_F(ColdFilesTest, AreWrittenTwiceAndLinkedFromThenOn) {
+  Checkpointer run = open();
+  const std::uint64_t first = warm_up(run);
+  EXPECT_LE(first, 6U);
+  std::set<ino_t> inodes;
+  for (std::uint64_t step = first + 1; step <= first + 6; ++step) {
+    const SaveStatus status = save(run, step);
+    EXPECT_EQ(status.bytes_shared, 4 * kFrozen);
+    EXPECT_LT(status.bytes_written, 4 * kTrained + 100'000);
+    const struct stat file = cold_file(step);
+    inodes.insert(file.st_ino);
+    EXPECT_EQ(file.st_mode & 0222U, 0U) << "a writer in place would change many checkpoints";
+  }
+  EXPECT_EQ(inodes.size(), 2U) << "two copies, in turn";
+  for (const auto& info : all()) {
+    State expected;
+    expected.train(info.step);
+    expect_step(info.step, expected);
+  }
+}
+
+TEST_F(ColdFilesTest, ATensorThatChangesIsWrittenAtOnceAndOlderStepsKeepTheirs) {
+  Checkpointer run = open();
+  const std::uint64_t before = warm_up(run);
+  const State old = state_;
+  state_.frozen[kFrozen / 2] = -7;
+  const SaveStatus woken = save(run, before + 1);
+  EXPECT_EQ(woken.bytes_shared, 0U);
+  EXPECT_GT(woken.bytes_written, 4 * kFrozen);
+  expect_step(before + 1, state_);
+  expect_step(before, old);
+  const State changed = state_;
+  EXPECT_EQ(save(run, before + 2).bytes_shared, 0U);
+  expect_step(before + 1, changed);
+  expect_step(before + 2, state_);
+}
+
+TEST_F(ColdFilesTest, OutliveTheCheckpointsThatHadThemFirst) {
+  Checkpointer run = open({.keep = {.last = 2, .every = {}, .best = {}}});
+  const std::uint64_t first = warm_up(run);
+  for (std::uint64_t step = first + 1; step <= first + 5; ++step) {
+    EXPECT_GT(save(run, step).bytes_shared, 0U) << step;
+  }
+  EXPECT_TRUE(run.close());
+  EXPECT_EQ(all().size(), 2U);
+  EXPECT_EQ(cold_file(first + 5).st_nlink, 1U);
+  expect_step(first + 5, state_);
+}
+
+TEST_F(ColdFilesTest, AreWrittenAnewIfEveryAttemptThatHadThemIsGone) {
+  Checkpointer run = open();
+  const std::uint64_t first = warm_up(run);
+  for (const auto& info : all()) fs::remove_all(info.path);
+  EXPECT_EQ(save(run, first + 1).bytes_shared, 0U);
+  EXPECT_EQ(save(run, first + 2).bytes_shared, 0U);
+  EXPECT_GT(save(run, first + 3).bytes_shared, 0U);
+  expect_step(first + 3, state_);
+}
+
+TEST_F(ColdFilesTest, ASaveThatFailsLeavesTheNextOneWhole) {
+  Checkpointer run = open();
+  const std::uint64_t first = warm_up(run);
+  for (const char* point : {"commit.sealed=error@1", "commit.manifest_written=error@1",
+                            "part.created=error@1", "commit.seal_synced=error@1"}) {
+    ASSERT_TRUE(fail_points::arm(point));
+    state_.train(99);
+    const auto handle = run.save({.step = first + 1, .tensors = state_.table()});
+    run.fence(1);
+    EXPECT_FALSE((*handle)->wait(Level::kDurable, kDeadline)) << point;
+    fail_points::disarm();
+    save(run, first + 2);
+    expect_step(first + 2, state_);
+    fs::remove_all(info_of(first + 2)->path);
+  }
+}
+
+TEST_F(ColdFilesTest, AreWrittenAnewIfALinkIsRefused) {
+  Checkpointer run = open();
+  const std::uint64_t first = warm_up(run);
+  ASSERT_TRUE(fail_points::arm("save.cold_linked=error@1"));
+  EXPECT_EQ(save(run, first + 1).bytes_shared, 0U);
+  fail_points::disarm();
+  expect_step(first + 1, state_);
+  EXPECT_GT(save(run, first + 2).bytes_shared, 0U);
+  EXPECT_GT(save(run, first + 3).bytes_shared, 0U);
+  expect_step(first + 3, state_);
+}
+
+TEST_F(ColdFilesTest, AreNotMadeIfTheOptionIsOff) {
+  Checkpointer run = open({.reuse_unchanged = false});
+  for (std::uint64_t step = 1; step <= 8; ++step) EXPECT_EQ(save(run, step).bytes_shared, 0U);
+}
+
+TEST_F(ColdFilesTest, AreReadByANewProcessThatGoesOn) {
+  std::uint64_t last = 0;
+  {
+    Checkpointer run = open();
+    last = warm_up(run);
+  }
+  Checkpointer run = open();
+  State found;
+  const auto report = restore_newest(run, found.targets());
+  ASSERT_TRUE(report.has_value()) << report.error().message();
+  EXPECT_EQ(report->restored.step, last);
+  EXPECT_TRUE(found == state_);
+  EXPECT_EQ(save(run, last + 1).bytes_shared, 0U) << "nothing is known of older checkpoints";
+  expect_step(last + 1, state_);
+}
+
+}  // namespace
+}  // namespace deepfreeze::cold_files_test

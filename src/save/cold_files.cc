@@ -1,0 +1,40 @@
+#include "save/cold_files.h"
+
+#include <utility>
+
+namespace deepfreeze {
+
+void ColdFiles::begin(std::shared_ptr<const TablePlan> table, Origin origin,
+                      std::vector<EncodedHeader> headers) {
+  forget();
+  table_ = std::move(table);
+  origin_ = std::move(origin);
+  headers_ = std::move(headers);
+}
+
+void ColdFiles::forget() {
+  table_.reset();
+  headers_.clear();
+  copies_ = {};
+  turn_ = 0;
+}
+
+bool ColdFiles::is_due(const Copy& copy) {
+  return copy.sources.empty() || copy.saves >= kColdSavesMax ||
+         Monotonic::now() - copy.written >= kColdAgeMax;
+}
+
+ColdFiles::Turn ColdFiles::next_turn() const {
+  return {.copy = turn_, .must_write = is_due(copies_[turn_])};
+}
+
+void ColdFiles::note(const Turn& turn, const AttemptName& attempt, bool wrote) {
+  Copy& copy = copies_[turn.copy];
+  if (wrote) copy = {.sources = {}, .saves = 0, .written = Monotonic::now()};
+  for (Copy& each : copies_) ++each.saves;
+  copy.sources.push_front(attempt);
+  if (copy.sources.size() > kColdSourcesMax) copy.sources.pop_back();
+  turn_ = (turn.copy + 1) % kColdCopies;
+}
+
+}  // namespace deepfreeze
