@@ -17,7 +17,7 @@ from deepfreeze.describe import CheckpointList, Described, SaveLines
 from deepfreeze.errors import CheckpointError
 from deepfreeze.frameworks.in_use.adapters import adapters_in_use
 from deepfreeze.frameworks.in_use.ranks import declining, ranks_of_job
-from deepfreeze.interval.beyond import beyond_this_process
+from deepfreeze.interval.beyond import beyond_process
 from deepfreeze.interval.budget import policy_of
 from deepfreeze.interval.policy import Every, Keep, SavePolicy
 from deepfreeze.interval.tier import Tier
@@ -108,11 +108,11 @@ class Checkpointer(Described, Tiered):
         near: "node": each node of the job has a `path` of its own. `link`: their interface.
         read_only: For restore() alone. Otherwise a directory that can't be written is refused.
         """
-        self._keep = keep or Keep(None, None, None)
-        self._parent, self.path = absolute_parent(parent), absolute(path)
-        self._owner, self._tiers = os.getpid(), [tier.path for tier in tiers]
+        self._parent, self.path, self._owner = absolute_parent(parent), absolute(path), os.getpid()
+        self._keep, self._tiers = keep or Keep(None, None, None), [tier.path for tier in tiers]
         self._closed = self._ended = False  # no more calls; close() has come to its end
-        self._textfile = textfile_of(self.path, prometheus_textfile)
+        self._is_of_parent = False  # whether restore() tries the parent's
+        self._textfile, self.last_restore = textfile_of(self.path, prometheus_textfile), None
         self._ranks = ranks_of_job() if ranks == "auto" else ranks
         adapters_in_use()  # imports their modules now, not in the first save()
         self._engine = _core.Engine(
@@ -125,16 +125,14 @@ class Checkpointer(Described, Tiered):
             statistics=statistics,
             reuse_unchanged=reuse_unchanged,
             ranks=self._ranks,
-            audit_saves=audit_saves,
             read_only=read_only,
-            **beyond_this_process(tiers, agent, bytes_max, near, link, commit_wait_seconds),
+            **beyond_process(tiers, agent, bytes_max, near, link, commit_wait_seconds, audit_saves),
         )
         self._declining, self._strict_saves = declining(self._engine, self._ranks), strict_saves
         self._calls, self._memo, self._half_restored = Calls(), Memo(), HalfRestored()
-        self._is_of_parent, self.last_restore = False, None  # whether restore() tries the parent's
         self._lazy, self._policy = LazyCapture(self._engine, self._calls), policy_of(every)
-        counters = watched(self._textfile, self._engine)
-        self._completer = Completer(counters, SaveLines(self.path, self._ranks).saved)
+        lines, counters = SaveLines(self.path, self._ranks), watched(self._textfile, self._engine)
+        self._completer = Completer(counters, lines.saved)
         self._finalizer = close_when_dropped(self, self._engine, self._completer)
         opened(self)
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <set>
 
 #include "base/fail_point.h"
@@ -96,6 +97,19 @@ class ColdFilesTest : public testing::Test {
     EXPECT_TRUE(verify_checkpoint(*info_of(step))->empty());
   }
 
+  // Changes a byte of the file on the disk by these bits; 0: puts the byte back that it had.
+  void flip(std::uint64_t step, std::uint64_t at, int bits) {
+    const fs::path path = fs::path(info_of(step)->path) / "rank-00000-of-00001-1-of-2.safetensors";
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    ASSERT_TRUE(file.good());
+    char byte = 0;
+    file.seekg(static_cast<std::streamoff>(at)).get(byte);
+    if (bits != 0) good_byte_ = byte;
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(bits == 0 ? good_byte_ : static_cast<char>(byte ^ bits));
+  }
+
+  char good_byte_ = 0;
   ScopedDir dir_;
   const fs::path run_ = dir_.path() / "run";
   State state_;
@@ -187,6 +201,49 @@ TEST_F(ColdFilesTest, AreWrittenAnewIfALinkIsRefused) {
   EXPECT_GT(save(run, first + 2).bytes_shared, 0U);
   EXPECT_GT(save(run, first + 3).bytes_shared, 0U);
   expect_step(first + 3, state_);
+}
+
+// Each of the two copies on the disk stands for the other.
+TEST_F(ColdFilesTest, AreReadFromTheOtherCopyIfOneHasRotted) {
+  std::uint64_t last = 0;
+  {
+    Checkpointer run = open();
+    last = warm_up(run);
+    for (int more = 0; more < 3; ++more) save(run, ++last);
+  }
+  std::mt19937_64 random(7);
+  const auto size = static_cast<std::uint64_t>(cold_file(last).st_size);
+  for (int trial = 0; trial < 60; ++trial) {
+    // The header, too.
+    const std::uint64_t at = trial % 3 == 0 ? random() % 4096 : random() % size;
+    flip(last, at, 1 << random() % 8);
+    for (const std::uint64_t step : {last, last - 1, last - 2}) {
+      State found;
+      std::ranges::fill(found.frozen, -1);
+      const auto opened = open_checkpoint(*info_of(step));
+      ASSERT_TRUE(opened.has_value()) << at << ": " << opened.error().message();
+      const Status read = opened->read(found.targets());
+      ASSERT_TRUE(read) << at << ": " << read.error().message();
+      EXPECT_EQ(found.frozen, state_.frozen) << at;
+      EXPECT_EQ(opened->mended().empty(), step == last - 1) << "the other copy is good";
+    }
+    flip(last, at, 0);
+  }
+}
+
+TEST_F(ColdFilesTest, RottenInBothCopiesCostTheCheckpoint) {
+  Checkpointer run = open();
+  const std::uint64_t last = warm_up(run) + 1;
+  save(run, last);
+  flip(last, 9'000'000, 1);
+  flip(last - 1, 9'000'000, 1);
+  State found;
+  const auto opened = open_checkpoint(*info_of(last));
+  ASSERT_TRUE(opened.has_value());
+  const Status read = opened->read(found.targets());
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code(), ErrorCode::kCorrupt);
+  EXPECT_TRUE(read.error().message().contains("tensor base")) << read.error().message();
 }
 
 TEST_F(ColdFilesTest, AreNotMadeIfTheOptionIsOff) {

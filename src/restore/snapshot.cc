@@ -9,6 +9,7 @@
 
 #include "base/try.h"
 #include "format/state_tree.h"
+#include "restore/other_copies.h"
 #include "restore/shard_file.h"
 #include "storage/os_error.h"
 #include "tensor/region.h"
@@ -210,7 +211,20 @@ Status Snapshot::open_file(const ManifestFile& file) {
                    .is_gone = error.code() == ErrorCode::kGone,
                    .is_missing = error.code() == ErrorCode::kIncomplete});
   }
-  return std::unexpected(*counts);
+  if (!open_other_copy(file)) return std::unexpected(*counts);
+  for (MendedRead& mended : bad) note_mended(std::move(mended));
+  return {};
+}
+
+bool Snapshot::open_other_copy(const ManifestFile& file) {
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    std::vector<ShardFile> copies = other_copies(*tiers_[tier], manifest_, file);
+    if (copies.empty()) continue;
+    files_.push_back(std::move(copies.front()));
+    tier_of_.push_back(tier);
+    return true;
+  }
+  return false;
 }
 
 void Snapshot::note_mended(MendedRead mended) const {
@@ -358,7 +372,24 @@ Status Snapshot::read_file_pieces(std::size_t index, std::vector<ReadPiece> piec
     if (outcome) plan.pieces = pieces_in(plan.pieces, outcome->bad_blocks);
     plan.on_progress = {};  // these bytes have been counted
   }
-  return std::unexpected(*counts);
+  if (!read_other_copies(index, std::move(plan))) return std::unexpected(*counts);
+  for (MendedRead& mended : bad) note_mended(std::move(mended));
+  return {};
+}
+
+// Two names may be of one file on the disk, so all are tried.
+bool Snapshot::read_other_copies(std::size_t index, ReadPlan plan) const {
+  const ManifestFile& file = manifest_.files[index];
+  for (Vfs* tier : tiers_) {
+    for (const ShardFile& copy : other_copies(*tier, manifest_, file)) {
+      plan.name = copy.path;
+      const auto outcome = read_blocks(*tier, plan);
+      if (!outcome) continue;
+      if (outcome->bad_blocks.empty()) return true;
+      plan.pieces = pieces_in(plan.pieces, outcome->bad_blocks);
+    }
+  }
+  return false;
 }
 
 Status Snapshot::read(std::span<const ReadTarget> targets, const ReadSettings& settings) const {

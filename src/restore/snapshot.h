@@ -65,6 +65,7 @@ struct MendedRead {
 struct ShardEntry;
 struct ShardFile;
 struct ReadPiece;
+struct ReadPlan;
 using PiecesByFile = std::map<std::size_t, std::vector<ReadPiece>>;  // by place in the manifest
 
 // Borrows the tiers, which must outlive it.
@@ -73,7 +74,7 @@ class Snapshot {
   // Reads and verifies manifest-listed headers: sizes, header CRCs, identity, each element of each
   // key stored once. kCorrupt, kIncomplete (a file is missing) or kGone (removed meanwhile).
   // `tiers` hold the same checkpoint, nearest first: a file whose header does not verify on one is
-  // taken from the next, and so is a block.
+  // taken from the next, and so is a block; at last from another checkpoint that shares the file.
   [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> open(std::vector<Vfs*> tiers,
                                                                     const Manifest& manifest);
   [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> open(Vfs& vfs,
@@ -122,6 +123,8 @@ class Snapshot {
   [[nodiscard]] static Result<std::shared_ptr<const Snapshot>> filled(
       Snapshot snapshot, const std::function<Status(Snapshot&)>& fill);
   [[nodiscard]] Status open_file(const ManifestFile& file);
+  [[nodiscard]] bool open_other_copy(const ManifestFile& file);
+  [[nodiscard]] bool read_other_copies(std::size_t index, ReadPlan plan) const;
   [[nodiscard]] Status index_keys();
   [[nodiscard]] std::vector<Place> sorted_places() const;
   [[nodiscard]] const ShardEntry& entry_at(const Place& place) const;

@@ -19,6 +19,7 @@ class BeyondThisProcess(TypedDict):
     """The engine's own arguments for it."""
 
     commit_wait_max_seconds: float
+    audit_saves: int
     tiers: list[TierForm]
     bytes_max: int | None
     drain_wait_max_seconds: float
@@ -26,13 +27,14 @@ class BeyondThisProcess(TypedDict):
     nodes: str | None
 
 
-def beyond_this_process(
+def beyond_process(
     tiers: Sequence[Tier],
     agent: str | os.PathLike[str] | None,
     bytes_max: str | float | None,
     near: str,
     link: str,
     commit_wait_seconds: float,
+    audit_saves: int,
 ) -> BeyondThisProcess:
     """Takes them as Checkpointer() does; `agent` is "auto", the directory of a socket, or None."""
     if near not in ("shared", "node"):
@@ -41,6 +43,7 @@ def beyond_this_process(
         raise ValueError(f'link: "auto" or the name of a network interface, not {link!r}')
     return {
         "commit_wait_max_seconds": commit_wait_seconds,
+        "audit_saves": audit_saves,
         "tiers": [tier.form() for tier in tiers],
         "bytes_max": bytes_max_of(bytes_max),
         "drain_wait_max_seconds": max((tier.close_seconds for tier in tiers), default=0.0),
