@@ -242,6 +242,13 @@ struct FaultInfo {
 // this checkpoint.
 [[nodiscard]] Status delete_checkpoint(const CheckpointInfo& info);
 
+// Begins a new run in `run`, made if there is none, with this checkpoint, and returns the new
+// run's. On one file system its files are linked: it takes no time and no room, and stays if the
+// other run deletes its own. Elsewhere they are copied, every block checked. kExists: `run` has
+// checkpoints.
+[[nodiscard]] Result<CheckpointInfo> fork_checkpoint(const CheckpointInfo& info,
+                                                     const std::filesystem::path& run);
+
 class Checkpointer {
  public:
   // Makes the run if there is none; an error if this process may not write there, unless

@@ -18,6 +18,7 @@ from deepfreeze.errors import (
 from deepfreeze.errors import (
     make_error as _make_error,
 )
+from deepfreeze.forking import fork
 from deepfreeze.frameworks.in_use.determinism import Determinism, determinism
 from deepfreeze.frameworks.in_use.rng import RNG
 from deepfreeze.frameworks.torch.ranks import TorchRanks
@@ -53,6 +54,7 @@ __all__ = [
     "determinism",
     "every",
     "finish_on_sigterm",
+    "fork",
     "keep",
     "per_rank",
     "register_type",

@@ -258,6 +258,9 @@ def recorded_best(run: str) -> tuple[str, str, int] | None:
     """The `best` of the `keep` by the process that claimed the run last."""
 
 def open_checkpoint(info: CheckpointInfo) -> OpenCheckpoint: ...
+def fork_checkpoint(info: CheckpointInfo, run: str) -> CheckpointInfo:
+    """Begins the run `run` with it, by links if that is possible."""
+
 def delete_checkpoint(info: CheckpointInfo) -> None:
     """Deletes it durably, whatever rules keep it, even the newest."""
 

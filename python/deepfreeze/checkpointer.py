@@ -110,8 +110,7 @@ class Checkpointer(Described, Tiered):
         """
         self._parent, self.path, self._owner = absolute_parent(parent), absolute(path), os.getpid()
         self._keep, self._tiers = keep or Keep(None, None, None), [tier.path for tier in tiers]
-        self._closed = self._ended = False  # no more calls; close() has come to its end
-        self._is_of_parent = False  # whether restore() tries the parent's
+        self._closed = self._ended = self._is_of_parent = False  # the last: restore() tries it
         self._textfile, self.last_restore = textfile_of(self.path, prometheus_textfile), None
         self._ranks = ranks_of_job() if ranks == "auto" else ranks
         adapters_in_use()  # imports their modules now, not in the first save()

@@ -195,6 +195,12 @@ void bind_checkpoint(nb::module_& module) {
   module.def("open_checkpoint", [](const CheckpointInfo& info) {
     return without_gil([&info] { return open_checkpoint(info); });
   });
+  module.def(
+      "fork_checkpoint",
+      [](const CheckpointInfo& info, const std::filesystem::path& run) {
+        return without_gil([&] { return fork_checkpoint(info, run); });
+      },
+      "info"_a, "run"_a);
   module.def("delete_checkpoint", [](const CheckpointInfo& info) {
     return without_gil([&info] { return delete_checkpoint(info); });
   });

@@ -10,8 +10,8 @@
 
 namespace deepfreeze {
 
-// The same file in other committed attempts, newest first: of the same origin, with the same
-// header. Those whose header does not verify are left out. Reads all manifests of the run.
+// The file in other committed attempts, newest first, if its header verifies there. It has the same
+// origin and the same header. Reads all manifests of the run.
 [[nodiscard]] std::vector<ShardFile> other_copies(Vfs& vfs, const Manifest& manifest,
                                                   const ManifestFile& file);
 

@@ -37,6 +37,7 @@ class PosixVfs final : public Vfs {
   Status rename_no_replace(std::string_view from, std::string_view to) override;
   Status rename_replacing(std::string_view from, std::string_view to) override;
   Status link_file(std::string_view from, std::string_view to) override;
+  Status link_open_file(const File& file, std::string_view to) override;
   Status remove_file(std::string_view name) override { return remove(name, 0); }
   Status remove_dir(std::string_view name) override { return remove(name, AT_REMOVEDIR); }
   Status sync_dir(std::string_view name) override;
@@ -177,6 +178,24 @@ Status PosixVfs::link_file(std::string_view from, std::string_view to) {
   if (cause == 0) return {};
   auto failed = os_fail("link", path_of(from) + " to " + path_of(to), cause);
   if (!refuses_links(cause)) return failed;
+  return fail(ErrorCode::kUnsupported, failed.error().message(), cause);
+}
+
+// The link goes by way of /proc, because the file has no name below this root.
+Status PosixVfs::link_open_file(const File& file, std::string_view to) {
+  DF_TRY(const Located target, locate("link", to));
+  const auto fd = file.native_fd();
+  if (!fd) return Vfs::link_open_file(file, to);
+  const std::string source = "/proc/self/fd/" + std::to_string(*fd);
+  int cause = take_write_permission(*fd);
+  if (cause == 0 && ::linkat(AT_FDCWD, source.c_str(), target.directory, target.leaf.c_str(),
+                             AT_SYMLINK_FOLLOW) != 0) {
+    cause = errno;
+  }
+  if (cause == 0) return {};
+  auto failed = os_fail("link", path_of(to), cause);
+  const bool has_no_proc = cause == ENOENT && ::access(source.c_str(), F_OK) != 0;
+  if (!refuses_links(cause) && !has_no_proc) return failed;
   return fail(ErrorCode::kUnsupported, failed.error().message(), cause);
 }
 

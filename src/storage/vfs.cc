@@ -15,6 +15,11 @@ Status Vfs::link_file(std::string_view from, std::string_view to) {
                                                    path_of(from), path_of(to)));
 }
 
+Status Vfs::link_open_file(const File& /*file*/, std::string_view to) {
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("link {}: this place has no hard links", path_of(to)));
+}
+
 Result<std::string> read_file(Vfs& vfs, std::string_view name, std::uint64_t bytes_max) {
   DF_TRY(auto file, vfs.open_read(name, Access::kBuffered));
   DF_TRY(const std::uint64_t bytes, file->size());

@@ -189,7 +189,9 @@ Status FileCopy::run() {
   DF_TRY_VOID(open());
   DF_TRY_VOID(read_header());
   DF_TRY_VOID(make_buffers());
-  DF_TRY(const auto upload, request_.to.begin(path_, request_.file.bytes, request_.if_taken));
+  const std::string to =
+      request_.directory.empty() ? path_ : join_name(request_.directory, request_.file.name);
+  DF_TRY(const auto upload, request_.to.begin(to, request_.file.bytes, request_.if_taken));
   DF_TRY_VOID(upload->append(header_pages_.bytes(), header_pages_crc_));
   if (settings_.on_bytes) settings_.on_bytes(header_pages_.bytes().size());
   DF_TRY_VOID(send(*upload));

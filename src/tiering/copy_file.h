@@ -29,6 +29,7 @@ struct CopyRequest {
   const ManifestFile& file;
   TierStore& to;
   IfTaken if_taken = IfTaken::kRefuse;
+  std::string directory = {};  // of the copy; empty: as in `from`
 };
 
 // The bytes are durable on return, the name after settle(). kCorrupt: the file differs from its
