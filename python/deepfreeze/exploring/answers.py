@@ -1,0 +1,188 @@
+"""All that the page can ask for, by names that hold no path of a file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+
+from deepfreeze.errors import CheckpointError, make_error
+from deepfreeze.exploring.cache import Cache
+from deepfreeze.exploring.comparing import compare
+from deepfreeze.exploring.flags import flags_of
+from deepfreeze.exploring.runs import Run
+from deepfreeze.exploring.statistics import RunNumbers
+from deepfreeze.exploring.step_numbers import OnBytes
+from deepfreeze.exploring.steps import Step
+from deepfreeze.exploring.tensor_numbers import BIN_FIRST, BINS, QUANTITIES
+
+_JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
+JSON, BINARY = "application/json", "application/octet-stream"
+
+
+class Answers:
+    """For any number of threads; one more computes what is missing."""
+
+    def __init__(self, runs: list[Run], cache: Cache) -> None:
+        self.runs = runs
+        self._by_id = {run.id: run for run in runs}
+        self._cache = cache
+        self._numbers: dict[str, RunNumbers] = {}
+        self._stop = Event()
+        self._thread: Thread | None = None
+        self._wanted = ""  # the run that was asked for last is computed first
+
+    def numbers(self, run_id: str) -> RunNumbers:
+        """The numbers of a run; those in the cache are there from the first call on."""
+        run = self._by_id.get(run_id)
+        if run is None:
+            raise make_error("not_found", "no such run here")
+        if run_id not in self._numbers:
+            made = RunNumbers(run, self._by_id, self._cache)
+            made.load()
+            self._numbers.setdefault(run_id, made)
+        return self._numbers[run_id]
+
+    def of(self, words: list[str]) -> tuple[str, bytes]:
+        """The answer to an address, by its components. CheckpointError (not_found)."""
+        name, rest = words[0], words[1:]
+        if name == "matrix" and len(rest) == 2:
+            return BINARY, self._matrix(*rest)
+        makers: dict[str, tuple[int, Callable[..., dict[str, Any]]]] = {
+            "model": (0, self.model), "progress": (0, self.progress), "tensors": (1, self.tensors),
+            "tensor": (2, self.tensor), "flags": (1, self.flags), "compare": (4, self.compare),
+        }  # fmt: skip
+        count, make = makers.get(name, (-1, self.model))
+        if count != len(rest):
+            raise make_error("not_found", "no such address")
+        return JSON, dumped(make(*rest))
+
+    def model(self) -> dict[str, Any]:
+        """Runs and steps; what `--json` prints, without the numbers."""
+        return {
+            "format": _JSON_FORMAT,
+            "command": "explore",
+            "quantities": list(QUANTITIES),
+            "bins": {"first": BIN_FIRST, "count": BINS},
+            "runs": [run.document() for run in self.runs],
+        }
+
+    def progress(self) -> dict[str, Any]:
+        """How much of each run is known."""
+        runs = {}
+        for run in self.runs:
+            numbers = self._numbers.get(run.id)
+            if numbers is not None:
+                total = len(numbers.columns)
+                done = total - len(numbers.missing)
+                runs[run.id] = {"done": done, "total": total, "revision": numbers.revision}
+        thread = self._thread
+        return {"computing": thread is not None and thread.is_alive(), "runs": runs}
+
+    def tensors(self, run_id: str) -> dict[str, Any]:
+        """The tensors of a run, and the steps that its matrices have as columns."""
+        self._wanted = run_id
+        numbers = self.numbers(run_id)
+        forms, kinds = numbers.tensors()
+        return {
+            "revision": numbers.revision,
+            "columns": [step.attempt for step in numbers.columns],
+            "faults": {step.attempt: step.fault for step in numbers.columns if step.fault},
+            "tensors": [
+                {"key": form.key, "dtype": form.logical or form.dtype, "shape": form.shape,
+                 "elements": form.elements, "bytes": form.bytes, "kind": kind}
+                for form, kind in zip(forms, kinds, strict=True)
+            ],
+        }  # fmt: skip
+
+    def _matrix(self, run_id: str, quantity: str) -> bytes:
+        """float32, little-endian, a row for each tensor; NaN is not known."""
+        if quantity not in QUANTITIES:
+            raise make_error("not_found", "no such quantity")
+        return np.asarray(self.numbers(run_id).matrix(quantity), "<f4").tobytes()
+
+    def tensor(self, run_id: str, place: str) -> dict[str, Any]:
+        """The series of one tensor, and its histogram at each step."""
+        numbers = self.numbers(run_id)
+        forms, _ = numbers.tensors()
+        if not place.isdecimal() or int(place) >= len(forms):
+            raise make_error("not_found", "no such tensor")
+        series = numbers.exact_series(int(place))
+        return {
+            "key": forms[int(place)].key,
+            "series": {name: row.tolist() for name, row in zip(QUANTITIES, series, strict=True)},
+            "histograms": numbers.histograms(int(place)).tolist(),
+        }
+
+    def flags(self, run_id: str) -> dict[str, Any]:
+        """What in a run deserves a look."""
+        self._wanted = run_id
+        numbers = self.numbers(run_id)
+        return {"flags": flags_of(numbers), "missing": len(numbers.missing)}
+
+    def compare(self, run: str, attempt: str, other_run: str, other: str) -> dict[str, Any]:
+        """The second step as it differs from the first."""
+        return compare(self._step(run, attempt), self._step(other_run, other), self._cache)
+
+    def _step(self, run_id: str, attempt: str) -> tuple[Run, Step]:
+        run = self._by_id.get(run_id)
+        step = run.step_of(attempt) if run is not None else None
+        if run is None or step is None:
+            raise make_error("not_found", "no such step here")
+        return run, step
+
+    def missing_bytes(self) -> int:
+        """The size of the steps that compute_all() would read."""
+        return sum(self.numbers(run.id).missing_bytes for run in self.runs)
+
+    def compute_all(self, on_bytes: OnBytes) -> None:
+        """Computes what is missing, the run that was asked for last first."""
+        while not self._stop.is_set():
+            numbers = self._next()
+            if numbers is None:
+                return
+            numbers.compute(numbers.missing[0], on_bytes)
+
+    def _next(self) -> RunNumbers | None:
+        order = sorted(self.runs, key=lambda run: run.id != self._wanted)
+        return next((numbers for run in order if (numbers := self.numbers(run.id)).missing), None)
+
+    def begin(self) -> None:
+        """Starts the thread that computes; stop() ends it."""
+        self._thread = Thread(target=self._compute, name="df-explore", daemon=True)
+        self._thread.start()
+
+    def _compute(self) -> None:
+        self.compute_all(lambda _: None)
+
+    def stop(self) -> None:
+        """Ends the thread after the step that it is at."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it: None for NaN, "inf" and "-inf" for infinities."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def dumped(value: Any) -> bytes:
+    """UTF-8, with lone surrogates replaced."""
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode(errors="replace")
+
+
+def error_document(error: CheckpointError) -> bytes:
+    """An error as `--json` documents have it."""
+    return dumped({"error": {"code": error.code, "message": str(error)}})

@@ -1,0 +1,214 @@
+"""The numbers of all steps of one run: from the cache, or computed once."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepfreeze.errors import CheckpointError
+from deepfreeze.exploring.cache import Cache, StepNumbers, StoredStep, digest_of, name_of
+from deepfreeze.exploring.runs import Run
+from deepfreeze.exploring.step_numbers import OnBytes, compute
+from deepfreeze.exploring.steps import Step
+from deepfreeze.exploring.tensor_numbers import BINS, QUANTITIES
+from deepfreeze.exploring.tensor_reading import Form
+
+Matrix = NDArray[np.float32]
+_MATRICES_HELD = 3
+
+
+class _InMemory:
+    """Numbers that the cache could not keep, or that are not to be kept."""
+
+    def __init__(self, step: StepNumbers) -> None:
+        self._step, self.table = step, step.table
+
+    def row(self, place: int) -> NDArray[np.float64]:
+        return np.asarray(self._step.rows[place])
+
+    def histogram(self, tensor: int) -> NDArray[np.uint8]:
+        return np.asarray(self._step.histograms[tensor])
+
+
+class RunNumbers:
+    """For the threads that serve, and the one that computes."""
+
+    def __init__(self, run: Run, runs: dict[str, Run], cache: Cache) -> None:
+        self.run = run
+        self.columns = run.committed
+        self._cache = cache
+        self._before = _steps_before(run, runs)
+        self._found: list[StoredStep | _InMemory | None] = [None] * len(self.columns)
+        self._lock = Lock()  # protects all below
+        self._tensors: dict[str, int] = {}
+        self._forms: list[Form] = []
+        self._kinds: list[str] = []
+        self._matrices: dict[tuple[str, int], Matrix] = {}
+        self.revision = 0  # grows with each step that is added
+
+    def load(self) -> None:
+        """Takes what the cache has."""
+        for column, step in enumerate(self.columns):
+            if self._found[column] is None:
+                found = self._cache.find(self.run.run_id or "unknown", self._name(step))
+                if found is not None:
+                    self._add(column, found)
+
+    @property
+    def missing(self) -> list[int]:
+        """The columns that are neither known nor damaged."""
+        return [
+            column
+            for column, step in enumerate(self.columns)
+            if self._found[column] is None and not step.fault
+        ]
+
+    @property
+    def missing_bytes(self) -> int:
+        """What compute() of all of them would read of their own."""
+        return sum(self.columns[column].bytes for column in self.missing)
+
+    def compute(self, column: int, on_bytes: OnBytes) -> None:
+        """Computes one step and keeps it. Damage is noted at the step."""
+        step = self.columns[column]
+        before = self._before.get(step.attempt)
+        if step.info is None:
+            return
+        try:
+            done = compute(step.info, before.info if before else None, on_bytes)
+        except CheckpointError as error:
+            self._mark_bad(step, str(error))
+            return
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            self._mark_bad(step, f"it can't be understood: {error!r}")
+            return
+        if done.damaged:
+            self._mark_bad(step, "; ".join(list(dict.fromkeys(done.damaged.values()))[:3]))
+            self._add(column, _InMemory(done.numbers))
+            return
+        kept = self._cache.keep(self.run.run_id or "unknown", self._name(step), done.numbers)
+        self._add(column, kept or _InMemory(done.numbers))
+
+    def _mark_bad(self, step: Step, cause: str) -> None:
+        step.state, step.fault = "bad", cause
+        with self._lock:
+            self.revision += 1
+
+    def _name(self, step: Step) -> str:
+        before = self._before.get(step.attempt)
+        digest = digest_of(step.info.path) if step.info else ""
+        return name_of(step.attempt, digest, before.attempt if before else "")
+
+    def _add(self, column: int, found: StoredStep | _InMemory) -> None:
+        with self._lock:
+            for form, kind in zip(found.table.forms, found.table.kinds, strict=True):
+                place = self._tensors.setdefault(form.key, len(self._forms))
+                if place == len(self._forms):
+                    self._forms.append(form)
+                    self._kinds.append(kind)
+                elif self._forms[place] is not form:
+                    self._forms[place] = form
+            self._found[column] = found
+            self.revision += 1
+
+    def tensors(self) -> tuple[list[Form], list[str]]:
+        """All tensors of all steps so far, as the step added last has them; their kinds."""
+        with self._lock:
+            return list(self._forms), list(self._kinds)
+
+    def matrix(self, quantity: str) -> Matrix:
+        """[tensor, column] of one quantity; NaN where it is not known."""
+        with self._lock:
+            held = self._matrices.get((quantity, self.revision))
+            if held is not None:
+                return held
+            revision, found, places = self.revision, list(self._found), dict(self._tensors)
+        matrix = _matrix(QUANTITIES.index(quantity), found, places)
+        with self._lock:
+            while len(self._matrices) >= _MATRICES_HELD:
+                del self._matrices[next(iter(self._matrices))]
+            self._matrices[quantity, revision] = matrix
+        return matrix
+
+    def series(self, tensor: int) -> NDArray[np.float64]:
+        """[quantity, column] of one tensor."""
+        return np.array([self.matrix(name)[tensor] for name in QUANTITIES], np.float64)
+
+    def exact_series(self, tensor: int) -> NDArray[np.float64]:
+        """As series(), with doubles, read from each step's file."""
+        series = np.full((len(QUANTITIES), len(self.columns)), np.nan)
+        for column, (found, place) in self._places(tensor).items():
+            for quantity in range(len(QUANTITIES)):
+                row = found.row(quantity)
+                if row is not None:
+                    series[quantity, column] = row[place]
+        return series
+
+    def histograms(self, tensor: int) -> NDArray[np.uint8]:
+        """[column, bin] of one tensor; zeros where it is not known."""
+        bins = np.zeros((len(self.columns), BINS), np.uint8)
+        for column, (found, place) in self._places(tensor).items():
+            row = found.histogram(place)
+            if row is not None:
+                bins[column] = row
+        return bins
+
+    def _places(self, tensor: int) -> dict[int, tuple[StoredStep | _InMemory, int]]:
+        """The numbers of each step that has the tensor, and its place in them, by column."""
+        key = self._forms[tensor].key
+        places: dict[int, dict[str, int]] = {}  # by the identity of a table
+        found = {}
+        for column, step in enumerate(self._found):
+            if step is None:
+                continue
+            table = step.table
+            if id(table) not in places:
+                places[id(table)] = {form.key: place for place, form in enumerate(table.forms)}
+            if key in places[id(table)]:
+                found[column] = (step, places[id(table)][key])
+        return found
+
+
+def _matrix(
+    quantity: int, found: list[StoredStep | _InMemory | None], places: dict[str, int]
+) -> Matrix:
+    by_column = np.full((len(found), len(places)), np.nan, np.float32)
+    orders: dict[int, NDArray[np.intp]] = {}  # by the identity of a table
+    for column, step in enumerate(found):
+        row = None if step is None else step.row(quantity)
+        if step is None or row is None:
+            continue
+        table = step.table
+        if id(table) not in orders:
+            order = [places[form.key] for form in table.forms]
+            orders[id(table)] = np.array(order, np.intp)
+        with np.errstate(over="ignore"):
+            by_column[column, orders[id(table)]] = row
+    return np.ascontiguousarray(by_column.T)
+
+
+def _steps_before(run: Run, runs: dict[str, Run]) -> dict[str, Step]:
+    """For each attempt: the step that the training came from, if it is still there."""
+    before: dict[str, Step] = {}
+    newest: dict[int, Step] = {}  # by generation
+    resumed = {each["generation"]: each["resumed_from"] for each in run.generations}
+    for step in run.committed:
+        found = newest.get(step.generation)
+        if found is None:
+            point = resumed.get(step.generation)
+            found = run.step_of(point["attempt"]) if point else _fork_point(run, runs)
+        if found is not None and found.info is not None:
+            before[step.attempt] = found
+        newest[step.generation] = step
+    return before
+
+
+def _fork_point(run: Run, runs: dict[str, Run]) -> Step | None:
+    parent = run.parents[0] if run.parents else None
+    if parent is None or parent.run is None:
+        return None
+    found = [step for step in runs[parent.run].committed if step.step == parent.step]
+    on_line = [step for step in found if step.on_line]
+    return next(reversed(on_line or found), None)

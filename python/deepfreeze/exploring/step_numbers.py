@@ -1,0 +1,101 @@
+"""Computes the numbers of one step: reads it, and the step before it, once, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepfreeze import _core
+from deepfreeze.errors import CheckpointError
+from deepfreeze.exploring.cache import StepNumbers, Table
+from deepfreeze.exploring.kinds import kinds_of
+from deepfreeze.exploring.tensor_numbers import BINS, QUANTITIES, TensorNumbers
+from deepfreeze.exploring.tensor_reading import Buffer, Form, Piece, batches, forms_of, pieces_of
+
+OnBytes = Callable[[int], None]
+
+
+@dataclass
+class Computed:
+    """The numbers of one step, and the damage that was found on the way."""
+
+    numbers: StepNumbers
+    damaged: dict[str, str] = field(default_factory=dict)  # by key: the cause
+
+
+class _Earlier:
+    """The step before, for as long as it can be read."""
+
+    def __init__(self, info: _core.CheckpointInfo | None) -> None:
+        self._buffer = Buffer()
+        self._checkpoint: _core.OpenCheckpoint | None = None
+        self._forms: dict[str, Form] = {}
+        if info is not None:
+            try:
+                self._checkpoint = _core.open_checkpoint(info)
+                self._forms = {form.key: form for form in forms_of(self._checkpoint)}
+            except CheckpointError:  # damaged or deleted: there is nothing to compare with
+                self._checkpoint = None
+
+    def has(self, form: Form) -> bool:
+        return self._checkpoint is not None and self._forms.get(form.key) == form
+
+    def read(self, batch: list[Piece]) -> dict[int, NDArray[np.uint8]]:
+        """The bytes of those pieces that it has in the same form, by their place in the batch."""
+        places = [place for place, piece in enumerate(batch) if self.has(piece.form)]
+        if self._checkpoint is None or not places:
+            return {}
+        try:
+            found = self._buffer.read(self._checkpoint, [batch[place] for place in places])
+        except CheckpointError:
+            self._checkpoint = None
+            return {}
+        return dict(zip(places, found, strict=True))
+
+
+def compute(
+    info: _core.CheckpointInfo, earlier: _core.CheckpointInfo | None, on_bytes: OnBytes
+) -> Computed:
+    """The numbers of a step. CheckpointError if its header is damaged or it was deleted."""
+    checkpoint = _core.open_checkpoint(info)
+    forms = forms_of(checkpoint)
+    kinds = kinds_of(checkpoint.objects(), [form.key for form in forms])
+    sums = {form.key: TensorNumbers(form.dtype, form.item_bytes, form.elements) for form in forms}
+    before, buffer = _Earlier(earlier), Buffer()
+    damaged: dict[str, str] = {}
+    for batch in batches(piece for form in forms for piece in pieces_of(form)):
+        data = _read(checkpoint, buffer, batch, damaged)
+        old = before.read(batch)
+        for place, piece in enumerate(batch):
+            if place in data:
+                sums[piece.form.key].add(data[place], old.get(place))
+        on_bytes(sum(piece.bytes for piece in batch))
+    rows = np.full((len(QUANTITIES), len(forms)), np.nan)
+    bins = np.zeros((len(forms), BINS), np.uint8)
+    for place, form in enumerate(forms):
+        if form.key not in damaged:
+            rows[:, place] = sums[form.key].result()
+            bins[place] = sums[form.key].histogram()
+    return Computed(StepNumbers(Table(tuple(forms), tuple(kinds)), rows, bins), damaged)
+
+
+def _read(
+    checkpoint: _core.OpenCheckpoint, buffer: Buffer, batch: list[Piece], damaged: dict[str, str]
+) -> dict[int, NDArray[np.uint8]]:
+    """The bytes of each piece by its place; those that do not verify are noted instead."""
+    try:
+        return dict(enumerate(buffer.read(checkpoint, batch)))
+    except CheckpointError as error:
+        if len(batch) == 1 or error.code == "gone":
+            if error.code == "gone":
+                raise
+            damaged[batch[0].form.key] = str(error)
+            return {}
+    found = {}
+    for place, piece in enumerate(batch):
+        for data in _read(checkpoint, buffer, [piece], damaged).values():
+            found[place] = data.copy()
+    return found

@@ -1,0 +1,198 @@
+"""Runs, forks, steps and flags, as `deepfreeze explore` shows them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from explore_kit import answers, named, numbers_of, save_all, weights
+from testkit import attempt_of, data_file, data_start, flip
+
+import deepfreeze as df
+from deepfreeze.errors import CheckpointError
+from deepfreeze.exploring.answers import Answers
+from deepfreeze.exploring.discovering import runs_of
+from deepfreeze.exploring.flags import flags_of
+from deepfreeze.exploring.runs import read_runs
+
+
+def asked(made: Answers, *words: str) -> Any:
+    return json.loads(made.of(list(words))[1])
+
+
+def forked(tmp_path: Path) -> Path:
+    tree = tmp_path / "tree"
+    save_all(tree / "base", {step: weights(step) for step in (1, 2, 3)}, keep=df.keep(last=2))
+    save_all(tree / "a" / "fork", {3: weights(30)}, parent=(tree / "base", 2))
+    save_all(tree / "again", {4: weights(40)}, parent=(tree / "a" / "fork", 3))
+    return tree
+
+
+def test_forks_of_forks_are_linked_both_ways(tmp_path: Path) -> None:
+    runs = read_runs(runs_of([str(forked(tmp_path))]))
+    assert {run.name for run in runs} == {"base", "a/fork", "again"}
+    base, fork, again = (named(runs, name) for name in ("base", "a/fork", "again"))
+    assert (base.forks, fork.forks, again.forks) == ([fork.id], [again.id], [])
+    assert (fork.parents[0].run, fork.parents[0].step) == (base.id, 2)
+    assert again.parents[0].run == fork.id
+
+
+def test_a_fork_is_compared_with_the_step_that_it_left(tmp_path: Path) -> None:
+    made = answers(tmp_path / "cache", forked(tmp_path))
+    fork = named(made.runs, "a/fork")
+    delta = made.numbers(fork.id).matrix("delta")[:, 0]
+    now, before = weights(30)["model"], weights(2)["model"]
+    expected = [np.linalg.norm(now[key] - before[key]) for key in now]
+    np.testing.assert_allclose(delta, expected, rtol=1e-6)
+
+
+def test_ancestors_of_a_named_run_are_added(tmp_path: Path) -> None:
+    tree = forked(tmp_path)
+    runs = read_runs(runs_of([str(tree / "again")]))
+    assert {run.path.name: run.named for run in runs} == {
+        "again": True, "fork": False, "base": False,
+    }  # fmt: skip
+    shutil.rmtree(tree / "base")
+    runs = read_runs(runs_of([str(tree / "again")]))
+    assert {run.path.name for run in runs} == {"again", "fork"}
+    assert named(runs, "a/fork").parents[0].cause
+
+
+def test_steps_tell_what_became_of_them(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with df.Checkpointer(run, keep=df.keep()) as ckpt:
+        for step in (1, 2, 3, 4):
+            ckpt.save(step, weights(step), metrics={"loss": step}).wait()
+    with df.Checkpointer(run, keep=df.keep(last=9, every=2, best=("loss", "max"))) as ckpt:
+        state = weights(0)
+        assert ckpt.restore(state, step=2) == 2
+        ckpt.save(5, weights(5), metrics={"loss": 0.5}).wait()
+    (made,) = read_runs(runs_of([str(run)]))
+    found = {step.step: (step.state, step.kept) for step in made.steps}
+    assert found == {
+        1: ("committed", ["last"]), 2: ("committed", ["last", "every", "best"]),
+        3: ("abandoned", []), 4: ("abandoned", []), 5: ("committed", ["last"]),
+    }  # fmt: skip
+    assert made.keep.text() == "the last 9, every 2th step, the best 1 by loss (max)"
+    (attempt_of(run, 5) / "manifest.json").unlink()
+    (made,) = read_runs(runs_of([str(run)]))
+    assert {step.step: step.state for step in made.steps}[5] == "undecided"
+
+
+@pytest.mark.parametrize("part", ["data", "header", "manifest"])
+def test_a_damaged_step_is_bad_and_the_rest_works(tmp_path: Path, part: str) -> None:
+    run = tmp_path / "run"
+    save_all(run, {step: weights(step) for step in (1, 2, 3)})
+    file = data_file(run, 2)
+    if part == "manifest":
+        flip(attempt_of(run, 2) / "manifest.json", 100)
+    else:
+        flip(file, data_start(file) + 8 if part == "data" else 200)
+    made = answers(tmp_path / "cache", run)
+    steps = {step.step: step for step in made.runs[0].steps}
+    assert [steps[step].state for step in (1, 2, 3)] == ["committed", "bad", "committed"]
+    assert steps[2].fault
+    numbers = made.numbers(made.runs[0].id)
+    norms = numbers.matrix("norm")
+    known = [step.step for step in numbers.columns]
+    assert np.isfinite(norms[:, [known.index(1), known.index(3)]]).all()
+    (flag,) = [flag for flag in flags_of(numbers) if flag["kind"] == "damaged"]
+    assert flag["step"] == 2
+    words = [made.runs[0].id, steps[1].attempt, made.runs[0].id, steps[2].attempt]
+    if part == "data":
+        damaged = [row["change"] for row in asked(made, "compare", *words)["tensors"]]
+        assert "damaged" in damaged
+    else:
+        with pytest.raises(CheckpointError):
+            made.compare(*words)
+
+
+def test_runs_without_a_step_and_with_one(tmp_path: Path) -> None:
+    with df.Checkpointer(tmp_path / "tree" / "empty") as ckpt:
+        ckpt.prewarm(weights(1))
+    save_all(tmp_path / "tree" / "one", {7: weights(7)})
+    made = answers(tmp_path / "cache", tmp_path / "tree")
+    for run in made.runs:
+        about = asked(made, "tensors", run.id)
+        count = 0 if run.name == "empty" else 3
+        assert len(about["tensors"]) == count
+        assert len(made.of(["matrix", run.id, "norm"])[1]) == 4 * count
+        assert asked(made, "flags", run.id) == {"flags": [], "missing": 0}
+    series = asked(made, "tensor", named(made.runs, "one").id, "0")["series"]
+    assert series["delta"] == [None]
+
+
+def test_a_comparison_has_tensors_and_values(tmp_path: Path) -> None:
+    one = {"w": np.ones(4, "f4"), "same": np.ones(2), "gone": np.ones(1), "lr": 0.1}
+    other = {"w": np.full(4, 2, "f4"), "same": np.ones(2), "new": np.ones(1), "lr": 0.2}
+    save_all(tmp_path / "run", {1: one, 2: other})
+    made = answers(tmp_path / "cache", tmp_path / "run")
+    (run,) = made.runs
+    words = [run.id, run.steps[0].attempt, run.id, run.steps[1].attempt]
+    found = asked(made, "compare", *words)
+    rows = {row["key"]: row for row in found["tensors"]}
+    assert {key: row["change"] for key, row in rows.items()} == {
+        "w": "changed", "same": "same", "new": "added", "gone": "removed",
+    }  # fmt: skip
+    assert (rows["w"]["delta"], rows["w"]["norm"], rows["w"]["changed"]) == (2, 4, 4)
+    assert found["values"] == [{"path": "lr", "before": "0.1", "after": "0.2"}]
+    back = asked(made, "compare", *words[2:], *words[:2])
+    assert {row["key"]: row["change"] for row in back["tensors"]}["gone"] == "added"
+
+
+def trained(run: Path, broken: str, steps: int = 14) -> None:
+    """A small network; one of its layers is broken on purpose, or none is."""
+    torch.manual_seed(3)
+    dtype = torch.bfloat16 if broken == "rounding" else torch.float32
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 16), torch.nn.Linear(16, 1)
+    ).to(dtype)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-6 if broken == "rounding" else 1e-3)
+    state = {"model": model, "optimizer": optimizer}
+    kept = model[2].weight.detach().clone()
+    with df.Checkpointer(run) as ckpt:
+        for step in range(1, steps + 1):
+            data = torch.randn(32, 8, dtype=dtype)
+            optimizer.zero_grad()
+            (model(data) - data.sum(1, keepdim=True)).square().mean().backward()
+            optimizer.step()
+            with torch.no_grad():
+                if broken == "dead":
+                    model[2].weight.copy_(kept)
+                if broken == "exploding" and step == 10:
+                    model[2].weight.mul_(3)
+                if broken == "non-finite" and step >= 9:
+                    model[2].weight[0, 0] = torch.nan
+            handle = ckpt.save(step, state)
+            assert handle is not None
+            handle.wait()
+
+
+@pytest.mark.parametrize(
+    ("broken", "kind", "step"),
+    [
+        ("dead", "dead", 2),
+        ("exploding", "exploding", 10),
+        ("non-finite", "non-finite", 9),
+        ("rounding", "lost to rounding", 2),
+        ("", "", 0),
+    ],
+)
+def test_flags_find_what_is_broken_and_nothing_else(
+    tmp_path: Path, broken: str, kind: str, step: int
+) -> None:
+    trained(tmp_path / "run", broken)
+    flags = flags_of(numbers_of(tmp_path / "cache", tmp_path / "run"))
+    first = [flag for flag in flags if flag["key"] == "model.2.weight"]
+    if not broken:
+        assert flags == []
+        return
+    assert kind in {flag["kind"] for flag in first}
+    assert min(flag["step"] for flag in first if flag["kind"] == kind) == step
+    if broken in ("dead", "exploding"):
+        assert {flag["key"] for flag in flags} == {"model.2.weight"}

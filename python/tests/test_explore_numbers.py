@@ -1,0 +1,147 @@
+"""Numbers of `deepfreeze explore` about tensors, against NumPy's on the whole arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from explore_kit import numbers_of, save_all, weights
+
+from deepfreeze.exploring import tensor_reading
+from deepfreeze.exploring.tensor_numbers import (
+    BIN_FIRST,
+    QUANTITIES,
+    TensorNumbers,
+    decoded,
+)
+from deepfreeze.exploring.tensor_reading import Form, pieces_of
+
+
+def truth(now: Any, before: Any) -> dict[str, float]:
+    """By NumPy, in doubles, of all elements at once."""
+    bits = now.view(f"u{now.itemsize}") != before.view(f"u{now.itemsize}")
+    now, before = now.astype("f8").ravel(), before.astype("f8").ravel()
+    own = now[np.isfinite(now)]
+    both = np.isfinite(now) & np.isfinite(before)
+    delta = (now - before)[both]
+    return {
+        "min": own.min(), "max": own.max(), "mean": own.mean(), "variance": own.var(),
+        "norm": np.linalg.norm(own), "zeros": (own == 0).sum(),
+        "non_finite": now.size - own.size, "delta": np.linalg.norm(delta),
+        "cosine": now[both] @ before[both]
+        / (np.linalg.norm(now[both]) * np.linalg.norm(before[both])),
+        "changed": bits.sum(),
+    }  # fmt: skip
+
+
+def series_of(run: Path, cache: Path, key: str) -> dict[str, list[float]]:
+    numbers = numbers_of(cache, run)
+    keys = [form.key for form in numbers.tensors()[0]]
+    found = numbers.exact_series(keys.index(key))
+    return {name: list(row) for name, row in zip(QUANTITIES, found, strict=True)}
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2", "u8", "i8"])
+def test_numbers_are_those_of_numpy(tmp_path: Path, dtype: str) -> None:
+    random = np.random.default_rng(7)
+    pair = [(random.standard_normal((9, 11)) * 50).astype(dtype) for _ in range(2)]
+    pair[1][0] = pair[0][0]
+    pair[1][3, 2] = 0
+    if dtype.startswith("f"):
+        pair[1][4, :3] = np.nan, np.inf, -np.inf
+        pair[0][5, 5] = np.nan
+    save_all(tmp_path / "run", {1: {"w": pair[0]}, 2: {"w": pair[1]}})
+    found = series_of(tmp_path / "run", tmp_path / "cache", "w")
+    for name, value in truth(pair[1], pair[0]).items():
+        assert found[name][1] == pytest.approx(value, rel=1e-12), name
+    assert np.isnan(found["delta"][0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])
+def test_short_types_are_decoded_as_torch_does(dtype: torch.dtype) -> None:
+    names = {torch.bfloat16: "BF16", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2"}
+    count = 1 << (16 if dtype == torch.bfloat16 else 8)
+    bits = np.arange(count, dtype="u2" if count > 256 else "u1")
+    expected = torch.from_numpy(bits.copy()).view(dtype).double().numpy()
+    np.testing.assert_array_equal(decoded(names[dtype], bits.view("u1")), expected)
+
+
+def test_pieces_make_the_whole_and_give_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(11)
+    states = {step: {"w": random.standard_normal((3, 5, 7, 2))} for step in (1, 2)}
+    save_all(tmp_path / "run", states)
+    whole = series_of(tmp_path / "run", tmp_path / "one", "w")
+    for size in (8, 64, 120, 700):
+        monkeypatch.setattr(tensor_reading, "PIECE_BYTES", size)
+        found = series_of(tmp_path / "run", tmp_path / str(size), "w")
+        for name in QUANTITIES:
+            assert found[name] == pytest.approx(whole[name], rel=1e-12, nan_ok=True), (size, name)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (3, 0, 2), (5, 4, 3), (1, 100)])
+def test_pieces_cover_each_element_once(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensor_reading, "PIECE_BYTES", 40)
+    seen = np.zeros(shape, int)
+    for piece in pieces_of(Form("w", "F32", shape)):
+        assert piece.bytes <= 40
+        place = zip(piece.offset, piece.extent, strict=True)
+        seen[tuple(slice(begin, begin + count) for begin, count in place)] += 1
+    assert (seen == 1).all()
+
+
+def test_the_histogram_counts_by_power_of_two() -> None:
+    sums = TensorNumbers("F32", 4, 8)
+    sums.add(np.array([0, 1, 1.5, 2, -4, 2e-38, 1e30, np.nan], "<f4").view("u1"))
+    bins = (sums.histogram() / 255.0) ** 2
+    expected = {0: 2 / 6, 1: 1 / 6, 2: 1 / 6, BIN_FIRST: 1 / 6, BIN_FIRST + 63: 1 / 6}
+    for exponent, share in expected.items():
+        assert bins[exponent - BIN_FIRST] == pytest.approx(share, abs=0.01), exponent
+    assert bins.sum() == pytest.approx(1, abs=0.02)
+
+
+def test_a_tensor_of_another_shape_is_not_compared(tmp_path: Path) -> None:
+    states = {
+        1: {"w": np.ones(3, "f4"), "gone": np.ones(2)},
+        2: {"w": np.ones(4, "f4"), "new": np.ones(2)},
+        3: {"w": np.ones(4, "f4"), "new": np.ones(2)},
+    }
+    save_all(tmp_path / "run", states)
+    found = series_of(tmp_path / "run", tmp_path / "cache", "w")
+    np.testing.assert_array_equal(found["delta"], [np.nan, np.nan, 0])
+    np.testing.assert_array_equal(found["norm"], [np.sqrt(3), 2, 2])
+    gone = series_of(tmp_path / "run", tmp_path / "cache", "gone")
+    np.testing.assert_array_equal(gone["max"], [1, np.nan, np.nan])
+
+
+def test_numbers_are_kept_and_a_flipped_bit_in_the_cache_is_never_shown(tmp_path: Path) -> None:
+    run, cache = tmp_path / "run", tmp_path / "cache"
+    save_all(run, {step: weights(step) for step in (1, 2)})
+    before = {path.name: path.stat().st_mtime_ns for path in run.rglob("*")}
+    first = numbers_of(cache, run)
+    (kept,) = cache.glob("*/*-none.numbers")
+    again = numbers_of(cache, run)
+    np.testing.assert_array_equal(first.matrix("norm"), again.matrix("norm"))
+    data = bytearray(kept.read_bytes())
+    data[512 + 4 * 8 * 3 + 5] ^= 1  # in the row of the norms
+    kept.write_bytes(data)
+    damaged = numbers_of(cache, run).matrix("norm")
+    assert np.isnan(damaged[:, 0]).all()
+    assert (damaged[:, 1] == first.matrix("norm")[:, 1]).all()
+    np.testing.assert_array_equal(numbers_of(cache, run).matrix("norm"), first.matrix("norm"))
+    kept.write_bytes(data[:900])  # cut
+    np.testing.assert_array_equal(numbers_of(cache, run).matrix("norm"), first.matrix("norm"))
+    assert before == {path.name: path.stat().st_mtime_ns for path in run.rglob("*")}
+
+
+def test_a_cache_that_cannot_be_written_only_forgets(tmp_path: Path) -> None:
+    save_all(tmp_path / "run", {1: weights(1)})
+    place = tmp_path / "file"
+    place.write_text("no directory")
+    assert np.isfinite(numbers_of(place, tmp_path / "run").matrix("norm")).all()
