@@ -1,4 +1,4 @@
-"""`python3 -m deepfreeze VERB`: does `import` and `study`, and hands other verbs to the program."""
+"""`python3 -m deepfreeze VERB`: does `import`, `explore` and `study`; others are the program's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from deepfreeze.base import program, studying
+from deepfreeze.exploring import command as exploring
 from deepfreeze.importing import command
 
 _FAILURE = 3
@@ -22,7 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] == ["study"]:  # only the study itself knows its words
         return studying.main(words[1:])
     if words[:1] == ["import"]:
-        return _import(words)
+        return _parsed(words, command)
+    if words[:1] == ["explore"]:
+        return _parsed(words, exploring)
     if words[:1] == ["dcp"]:  # from the native program: only we can read these checkpoints
         from deepfreeze.looking import command as looking  # needs torch
 
@@ -30,9 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _hand_over(words)
 
 
-def _import(words: list[str]) -> int:
+def _parsed(words: list[str], verb: ModuleType) -> int:
     parser = argparse.ArgumentParser(prog="deepfreeze", allow_abbrev=False)
-    command.add_to(parser.add_subparsers(metavar="VERB", required=True))
+    verb.add_to(parser.add_subparsers(metavar="VERB", required=True))
     options = parser.parse_args(words)
     code: int = options.main(options)
     return code

@@ -33,7 +33,7 @@ def test_native_verbs_are_handed_over_with_their_words_and_exit_code(tmp_path: P
     assert "no such run" in refused.stderr
     help_of_all = call("--help")
     assert help_of_all.returncode == 0
-    assert all(verb in help_of_all.stdout for verb in ("ls", "scrub", "import", "study"))
+    assert all(verb in help_of_all.stdout for verb in ("ls", "scrub", "import", "explore", "study"))
     assert call("nosuch").returncode == 2
     assert call().returncode == 2
 
@@ -43,6 +43,10 @@ def test_the_verbs_in_python_stay_here(capsys: pytest.CaptureFixture[str]) -> No
         main(["import", "--help"])
     assert ended.value.code == 0
     assert "torch.save" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["explore", "--help"])
+    assert ended.value.code == 0
+    assert "--html" in capsys.readouterr().out
 
 
 def test_without_the_program_one_line_says_so(

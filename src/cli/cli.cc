@@ -78,6 +78,7 @@ int parse_and_run(int argc, const char* const* argv, Console& console) {
                                 add_agent(program),
                                 add_export(program),
                                 add_import(program),
+                                add_explore(program),
                                 add_study(program)};
   for (Command& command : commands) {
     command.verb.flag("--json", console.json, "Print one JSON document instead of tables");

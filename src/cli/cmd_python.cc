@@ -1,4 +1,4 @@
-// deepfreeze import SOURCE RUN, deepfreeze study EXPERIMENT...: verbs that are done in Python.
+// deepfreeze import SOURCE RUN, explore RUN..., study EXPERIMENT...: verbs done in Python.
 #include <ostream>
 
 #include "cli/command.h"
@@ -25,6 +25,11 @@ Command add_import(Program& program) {
   return add_python_verb(
       program, "import",
       "Make a checkpoint from another library's files: DCP, torch.save, Keras, ...");
+}
+
+Command add_explore(Program& program) {
+  return add_python_verb(program, "explore",
+                         "Show runs, forks, and every tensor at every step, in a browser");
 }
 
 Command add_study(Program& program) {

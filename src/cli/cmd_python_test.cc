@@ -34,6 +34,8 @@ TEST_F(PythonVerb, IsDoneByPythonWithTheSameArguments) {
               "\\[-P -m deepfreeze import --help\\]");
   EXPECT_EXIT(call({"import", "ls", "gc"}), testing::ExitedWithCode(7),
               "\\[-P -m deepfreeze import ls gc\\]");
+  EXPECT_EXIT(call({"explore", "runs", "--html", "a b"}), testing::ExitedWithCode(7),
+              "\\[-P -m deepfreeze explore runs --html a b\\]");
   EXPECT_EXIT(call({"study", "cost", "--quick", "--out", "a b"}), testing::ExitedWithCode(7),
               "\\[-P -m deepfreeze study cost --quick --out a b\\]");
 }

@@ -32,6 +32,7 @@ struct Command {
 [[nodiscard]] Command add_agent(Program& program);
 [[nodiscard]] Command add_export(Program& program);
 [[nodiscard]] Command add_import(Program& program);
+[[nodiscard]] Command add_explore(Program& program);
 [[nodiscard]] Command add_study(Program& program);
 
 }  // namespace deepfreeze

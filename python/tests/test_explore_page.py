@@ -1,0 +1,218 @@
+"""The page of `deepfreeze explore`: its server's answers to strangers, and its single file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from explore_kit import answers, save_all, weights
+
+import deepfreeze as df
+from deepfreeze.exploring import page_files, single_file
+from deepfreeze.exploring.server import PageServer
+
+EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>&\u2028"
+
+
+@contextmanager
+def served(tmp_path: Path) -> Iterator[PageServer]:
+    save_all(tmp_path / "run", {1: weights(1)})
+    with PageServer(answers(tmp_path / "cache", tmp_path / "run")) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def ask(
+    server: PageServer, path: str, method: str = "GET", **headers: str
+) -> http.client.HTTPResponse:
+    """One request, as a browser makes it, with other headers if they are given."""
+    link = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    link.putrequest(method, path, skip_host="Host" in headers)
+    for name, value in headers.items():
+        link.putheader(name.replace("_", "-"), value)
+    link.endheaders()
+    answer = link.getresponse()
+    answer.body = answer.read()  # type: ignore[attr-defined]
+    link.close()
+    return answer
+
+
+def cookie_of(server: PageServer) -> str:
+    answer = ask(server, server.url.partition(str(server.server_port))[2])
+    assert (answer.status, answer.getheader("Location")) == (303, "/")
+    cookie = answer.getheader("Set-Cookie") or ""
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    return cookie.partition(";")[0]
+
+
+def test_the_token_works_once_and_becomes_a_cookie(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        url = server.url.partition(str(server.server_port))[2]
+        assert ask(server, "/").status == 403
+        assert ask(server, "/?token=wrong").status == 403
+        assert ask(server, "/?token=").status == 403
+        cookie = cookie_of(server)
+        assert ask(server, url).status == 403, "it was used"
+        assert ask(server, "/", Cookie=cookie).status == 200
+        assert ask(server, "/", Cookie=cookie[:-1] + "?").status == 403
+        assert ask(server, "/api/model").status == 403
+        answer = ask(server, "/api/model", Cookie=cookie)
+        model = json.loads(answer.body)  # type: ignore[attr-defined]
+        assert [step["step"] for step in model["runs"][0]["steps"]] == [1]
+
+
+def test_strangers_get_nothing(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        own = {"Cookie": cookie_of(server)}
+        port = server.server_port
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}"):
+            assert ask(server, "/api/model", Host=host, **own).status == 421, host
+        for origin in ("http://evil.example", f"http://localhost:{port}", "null", ""):
+            assert ask(server, "/api/model", Origin=origin, **own).status == 403, origin
+        mine = ask(server, "/api/model", Origin=f"http://127.0.0.1:{port}", **own)
+        assert mine.status == 200
+        other = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}
+        assert ask(server, "/api/model", **other, **own).status == 200
+        for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+            assert ask(server, "/api/model", method, **own).status == 405
+        assert ask(server, "/api/model", "HEAD", **own).body == b""  # type: ignore[attr-defined]
+        assert ask(server, "/api/model", "BREW", **own).status == 501
+
+
+@pytest.mark.parametrize("path", [
+    "/../etc/passwd", "/..%2f..%2fetc%2fpasswd", "/api/..%2fmodel", "/api/tensors/..%2f..%2f",
+    "/api/matrix/x/norm", "/api/", "/api//", "/api/model/", "/main.js/", "/server.py",
+    "/style.css%00", "/api/model?x=1", "//evil.example/", "/api/" + "a/" * 50,
+    "/api/tensor/RUN/-1", "/api/tensor/RUN/9", "/api/tensor/RUN/1e0", "/api/matrix/RUN/__class__",
+    "/api/numbers/RUN", "/api/compare/RUN/x/RUN/y", "/api/stop",
+])  # fmt: skip
+def test_no_other_address_is_answered(tmp_path: Path, path: str) -> None:
+    with served(tmp_path) as server:
+        path = path.replace("RUN", server.answers.runs[0].id)
+        answer = ask(server, path, Cookie=cookie_of(server))
+        assert answer.status == 404
+        assert str(tmp_path).encode() not in answer.body  # type: ignore[attr-defined]
+
+
+def test_long_requests_are_refused(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        cookie = cookie_of(server)
+        assert ask(server, "/" + "a" * 9000, Cookie=cookie).status == 414
+        many = {f"X-{number}": "y" for number in range(80)}
+        assert ask(server, "/", Cookie=cookie, **many).status == 431
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
+            raw.sendall(b"GET / HTTP/1.1\r\n" + b"X: " + b"y" * 100_000 + b"\r\n\r\n")
+            assert b"431" in raw.recv(100)
+
+
+def test_every_answer_forbids_what_the_page_does_not_need(tmp_path: Path) -> None:
+    with served(tmp_path) as server:
+        cookie = cookie_of(server)
+        for path in ("/", "/main.js", "/api/model", "/nowhere"):
+            answer = ask(server, path, Cookie=cookie)
+            policy = answer.getheader("Content-Security-Policy") or ""
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert answer.getheader("X-Content-Type-Options") == "nosniff"
+            assert answer.getheader("Cache-Control") == "no-store"
+        assert server.server_address[0] == "127.0.0.1"
+
+
+def evil_run(tmp_path: Path) -> Path:
+    run = tmp_path / f"run {EVIL.replace('/', '_')}"
+    with df.Checkpointer(run) as ckpt:
+        state: dict[str, Any] = {EVIL: np.ones(3, "f4"), "note": EVIL}
+        ckpt.save(1, state, metrics={EVIL: 1.0, "loss": float("nan")}, tags={EVIL: EVIL}).wait()
+        ckpt.save(2, {**state, "note": "</script>"}).wait()
+    return run
+
+
+def test_the_single_file_has_no_reference_and_evil_names_are_data(tmp_path: Path) -> None:
+    made = answers(tmp_path / "cache", evil_run(tmp_path))
+    text = single_file.page(made)
+    assert not re.search(r"""(src|href)=(?!["']?data:)""", text.split('id="data">')[0])
+    scripts = re.findall(r"<script([^>]*)>(.*?)</script>", text, re.DOTALL)
+    assert [attributes for attributes, _ in scripts] == [
+        ' type="application/json" id="data"', ' type="module"',
+    ]  # fmt: skip
+    data, script = scripts[0][1], scripts[1][1]
+    assert not set("<>&\u2028") & set(data)
+    found = json.loads(data)
+    assert found["model"]["runs"][0]["steps"][0]["tags"] == {EVIL: EVIL}
+    assert not re.search(r"\bimport\b|\bexport\b|https?://(?!www\.w3\.org/2000/svg)", script)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+    assert "connect-src" not in text.partition("</head>")[0], "default-src is none"
+
+
+def test_the_page_makes_elements_of_text_only() -> None:
+    for name in page_files.MODULES:
+        text = page_files.text_of(name)
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|"
+            r"createContextualFragment|setAttribute\(.style|style=",
+            text,
+        ), name
+
+
+def test_modules_can_be_one_script() -> None:
+    names: Counter[str] = Counter()
+    for place, module in enumerate(page_files.MODULES):
+        text = page_files.text_of(module)
+        names.update(
+            re.findall(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", text, re.M)
+        )
+        imported = re.findall(r'from "\./(\w+\.js)"', text)
+        assert set(imported) <= set(page_files.MODULES[:place]), module
+    assert [name for name, count in names.items() if count > 1] == []
+    assert sum(len(data) for _, data in page_files.served().values()) < 250_000
+
+
+def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "deepfreeze", "explore", *words],
+        capture_output=True, text=True, check=False, env=environment or None,
+    )  # fmt: skip
+
+
+def test_the_command_writes_a_file_and_prints_json(tmp_path: Path) -> None:
+    save_all(tmp_path / "run", {step: weights(step) for step in (1, 2)})
+    words = [str(tmp_path / "run"), "--cache", str(tmp_path / "cache")]
+    made = call(*words, "--html", str(tmp_path / "page.html"))
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    printed = call(*words, "--json")
+    (run,) = json.loads(printed.stdout)["runs"]
+    expected = np.linalg.norm(weights(2)["model"]["layer0"])
+    assert run["numbers"]["norm"][0][1] == pytest.approx(float(expected), rel=1e-6)
+    assert run["numbers"]["delta"][0][0] is None
+
+
+def test_what_is_no_run_is_an_error(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none"):
+        told = call(str(path), "--json")
+        assert told.returncode == 3
+        assert json.loads(told.stdout)["error"]["code"] == "not_found"
+        assert str(path) in told.stderr
+    assert call().returncode == 2
+    assert call(str(tmp_path), "--port", "99999").returncode == 2
