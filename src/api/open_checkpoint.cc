@@ -11,6 +11,7 @@
 #include "manifest/history.h"
 #include "manifest/ranking.h"
 #include "manifest/retention.h"
+#include "manifest/run_file.h"
 #include "manifest/sealed_parts.h"
 #include "object/open_object.h"
 #include "storage/read_only.h"
@@ -39,10 +40,18 @@ Error as_gone(Error error) {
   return {ErrorCode::kGone, error.message(), error.os_errno()};
 }
 
+// Without a list of the run's attempts, which takes long if there are thousands; but the attempts
+// tell the id if its own record is lost.
+Result<std::string> run_id_of(Vfs& vfs) {
+  if (auto record = read_run_file(vfs)) return std::move(record->run_id);
+  DF_TRY(RunListing listing, read_run(vfs));
+  return std::move(listing.run.run_id);
+}
+
 Result<Located> locate_at(const std::string& path, const AttemptName& name) {
   DF_TRY(auto vfs, open_vfs(run_of(path)));
-  DF_TRY(const RunListing listing, read_run(*vfs));
-  auto manifest = read_manifest(*vfs, name, listing.run.run_id);
+  DF_TRY(const std::string run_id, run_id_of(*vfs));
+  auto manifest = read_manifest(*vfs, name, run_id);
   if (!manifest) return std::unexpected(as_gone(std::move(manifest).error()));
   if (manifest->outcome != Outcome::kCommitted) {
     return fail(ErrorCode::kGone, "open " + path + ": the attempt was aborted");
