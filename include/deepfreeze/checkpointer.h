@@ -30,6 +30,7 @@
 #include "deepfreeze/options.h"
 #include "deepfreeze/result.h"
 #include "deepfreeze/tensor.h"
+#include "deepfreeze/value_range.h"
 
 namespace deepfreeze {
 
@@ -180,6 +181,8 @@ class OpenCheckpoint {
   [[nodiscard]] const CheckpointInfo& info() const;
   // Whole tensors, sorted by key, in however many boxes they are stored.
   [[nodiscard]] const std::vector<TensorSpec>& tensors() const;
+  // Of tensors(), by index; none without statistics, or if the tensor is stored in boxes.
+  [[nodiscard]] std::vector<std::optional<ValueRange>> ranges() const;
   // The objects as that rank of info().world_size gave them; empty if there was no such rank.
   [[nodiscard]] const std::string& objects(std::uint32_t rank = 0) const;
   // kNotFound, kMismatch: nothing written. After other errors targets may have been written:

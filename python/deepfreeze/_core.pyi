@@ -119,6 +119,8 @@ class OpenCheckpoint:
     def objects(self, rank: int = 0) -> str:
         """The state tree that the rank saved; "" if it saved none."""
     def tensors(self) -> list[TensorSpec]: ...
+    def ranges(self) -> list[tuple[float, float, int, int] | None]:
+        """Least and greatest finite value, counts of finite values and others, for each tensor."""
     def mended(self) -> list[tuple[str, str, str]]:
         """Bad copies that were come upon: file, the checkpoint's directory, cause."""
     def sources(self) -> dict[str, str]:
@@ -132,6 +134,32 @@ class ReadCounter:
 
     @property
     def bytes(self) -> int: ...
+
+EXPONENT_FIRST: int
+EXPONENT_BINS: int
+
+class TensorSums:
+    """Sums over pieces of a tensor: see deepfreeze/tensor_sums.h."""
+
+    def __init__(self, dtype: str, stride: int) -> None: ...
+    def add(self, address: int, earlier: int, bytes: int) -> None:
+        """A piece, and the same piece at another time; its address may be 0."""
+    @property
+    def compared(self) -> bool: ...
+    @property
+    def exponents(self) -> list[int]: ...
+    min: float
+    max: float
+    sum: float
+    squares: float
+    finite: int
+    zeros: int
+    non_finite: int
+    own_squares: float
+    earlier_squares: float
+    delta_squares: float
+    dot: float
+    changed: int
 
 class Fault:
     file: str

@@ -113,6 +113,19 @@ nb::tuple copies_of(const CheckpointInfo& info) {
   return nb::tuple(paths);
 }
 
+// Least, greatest, count of finite and of other values; None without statistics.
+nb::list ranges_of(const OpenCheckpoint& checkpoint) {
+  nb::list ranges;
+  for (const auto& range : checkpoint.ranges()) {
+    if (range) {
+      ranges.append(nb::make_tuple(range->min, range->max, range->finite, range->non_finite));
+    } else {
+      ranges.append(nb::none());
+    }
+  }
+  return ranges;
+}
+
 nb::list mended_of(const OpenCheckpoint& checkpoint) {
   nb::list files;
   for (const MendedFile& mended : checkpoint.mended()) {
@@ -171,6 +184,7 @@ void bind_open_checkpoint(nb::module_& module) {
       .def_prop_ro("info", &OpenCheckpoint::info)
       .def("objects", &OpenCheckpoint::objects, "rank"_a = 0)
       .def("tensors", [](const OpenCheckpoint& self) { return self.tensors(); })
+      .def("ranges", &ranges_of)
       .def("mended", &mended_of)
       .def("sources", &sources_of)
       .def("read", &read, "targets"_a, "verify"_a, "counter"_a = nb::none());

@@ -241,6 +241,9 @@ const CheckpointInfo& OpenCheckpoint::info() const { return state_->info; }
 const std::vector<TensorSpec>& OpenCheckpoint::tensors() const {
   return state_->snapshot->tensors();
 }
+std::vector<std::optional<ValueRange>> OpenCheckpoint::ranges() const {
+  return state_->snapshot->ranges();
+}
 const std::string& OpenCheckpoint::objects(std::uint32_t rank) const {
   return state_->snapshot->tree(rank);
 }
