@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from deepfreeze.exploring.answers import Answers
 from deepfreeze.exploring.discovering import runs_of
 from deepfreeze.exploring.flags import flags_of
 from deepfreeze.exploring.runs import read_runs
+from deepfreeze.looking import native
 
 
 def asked(made: Answers, *words: str) -> Any:
@@ -110,6 +112,19 @@ def test_a_damaged_step_is_bad_and_the_rest_works(tmp_path: Path, part: str) -> 
     else:
         with pytest.raises(CheckpointError):
             made.compare(*words)
+
+
+def test_a_scrub_is_told_and_damaged_records_of_it_are_not(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    save_all(run, {1: weights(1)})
+    assert subprocess.run([native.path(), "scrub", run], check=False).returncode == 0
+    (step,) = read_runs(runs_of([str(run)]))[0].steps
+    assert step.read_good
+    assert step.read_micros > step.time_micros
+    for text in ("", "[]", '{"run_id": 3}', (run / "scrub.json").read_text()[:-9]):
+        (run / "scrub.json").write_text(text)
+        (step,) = read_runs(runs_of([str(run)]))[0].steps
+        assert step.read_micros == 0
 
 
 def test_runs_without_a_step_and_with_one(tmp_path: Path) -> None:

@@ -145,6 +145,7 @@ class Answers:
             numbers = self._next()
             if numbers is None:
                 return
+            numbers.read_ranges()
             numbers.compute(numbers.missing[0], on_bytes)
 
     def _next(self) -> RunNumbers | None:

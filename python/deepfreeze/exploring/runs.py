@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ _ANCESTORS_MAX = 64  # the same as kParentsMax in src/inspect/lineage.h
 _READERS = 4  # runs that are read at a time
 _CLAIM = re.compile(r"generation-(\d{8,})\.json")
 _CLAIM_BYTES_MAX = 1 << 20
+_SCRUB_BYTES_MAX = 4 << 20
 
 
 @dataclass
@@ -112,6 +114,7 @@ def _read(path: Path) -> Run:
     ]
     run.steps = steps_of(listed["checkpoints"], infos)
     run.keep = _newest_rules(path)
+    _note_readings(run)
     mark_kept(run.steps, run.keep)
     return run
 
@@ -165,11 +168,28 @@ def _newest_rules(run: Path) -> Keep:
     if not claims:
         return Keep()
     try:
-        with open(run / max(claims)[1], "rb") as file:
-            record = json.loads(file.read(_CLAIM_BYTES_MAX))
+        record = json.loads(_beginning(run / max(claims)[1], _CLAIM_BYTES_MAX))
         return Keep.of(record.get("keep") or {})
     except (OSError, ValueError, AttributeError, TypeError, KeyError):
         return Keep()
+
+
+def _note_readings(run: Run) -> None:
+    """Takes the times of full readings from scrub.json: a hint, shown and used for nothing else."""
+    by_name = {f"step-{step.step:012d}-{step.attempt}": step for step in run.steps}
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, KeyError):
+        record = json.loads(_beginning(run.path / "scrub.json", _SCRUB_BYTES_MAX))
+        if record["run_id"] != run.run_id:
+            return
+        for each in record["checkpoints"]:
+            step = by_name.get(each["directory"])
+            if step is not None:
+                step.read_micros, step.read_good = int(each["wall_micros"]), bool(each["good"])
+
+
+def _beginning(path: Path, most: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(most)
 
 
 def _text(path: Path) -> str:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deepfreeze.errors import CheckpointError
-from deepfreeze.exploring.cache import Cache, StepNumbers, StoredStep, digest_of, name_of
+from deepfreeze.exploring.cache import (
+    Cache,
+    StepNumbers,
+    StoredStep,
+    Table,
+    digest_of,
+    name_of,
+)
 from deepfreeze.exploring.runs import Run
-from deepfreeze.exploring.step_numbers import OnBytes, compute
+from deepfreeze.exploring.step_numbers import OnBytes, compute, from_ranges
 from deepfreeze.exploring.steps import Step
 from deepfreeze.exploring.tensor_numbers import BINS, QUANTITIES
 from deepfreeze.exploring.tensor_reading import Form
@@ -32,6 +40,10 @@ class _InMemory:
         return np.asarray(self._step.histograms[tensor])
 
 
+class _Provisional(_InMemory):
+    """What a header says, until the data is read."""
+
+
 class RunNumbers:
     """For the threads that serve, and the one that computes."""
 
@@ -40,8 +52,10 @@ class RunNumbers:
         self.columns = run.committed
         self._cache = cache
         self._before = _steps_before(run, runs)
+        self._has_ranges = False
         self._found: list[StoredStep | _InMemory | None] = [None] * len(self.columns)
         self._lock = Lock()  # protects all below
+        self._table: Table | None = None  # of the step that was added last
         self._tensors: dict[str, int] = {}
         self._forms: list[Form] = []
         self._kinds: list[str] = []
@@ -62,8 +76,24 @@ class RunNumbers:
         return [
             column
             for column, step in enumerate(self.columns)
-            if self._found[column] is None and not step.fault
+            if not step.fault and self._is_missing(self._found[column])
         ]
+
+    @staticmethod
+    def _is_missing(found: StoredStep | _InMemory | None) -> bool:
+        return found is None or isinstance(found, _Provisional)
+
+    def read_ranges(self) -> None:
+        """Takes ranges and counts of NaN of steps that are not known from their headers, once."""
+        if self._has_ranges:
+            return
+        self._has_ranges = True
+        for column in self.missing:
+            info = self.columns[column].info
+            if info is None or info.non_finite is None:  # saved without statistics
+                continue
+            with contextlib.suppress(CheckpointError, ValueError, RecursionError):
+                self._add(column, _Provisional(from_ranges(info, self._table)))
 
     @property
     def missing_bytes(self) -> int:
@@ -77,7 +107,7 @@ class RunNumbers:
         if step.info is None:
             return
         try:
-            done = compute(step.info, before.info if before else None, on_bytes)
+            done = compute(step.info, before.info if before else None, on_bytes, self._table)
         except CheckpointError as error:
             self._mark_bad(step, str(error))
             return
@@ -103,15 +133,21 @@ class RunNumbers:
 
     def _add(self, column: int, found: StoredStep | _InMemory) -> None:
         with self._lock:
-            for form, kind in zip(found.table.forms, found.table.kinds, strict=True):
-                place = self._tensors.setdefault(form.key, len(self._forms))
-                if place == len(self._forms):
-                    self._forms.append(form)
-                    self._kinds.append(kind)
-                elif self._forms[place] is not form:
-                    self._forms[place] = form
+            if found.table is not self._table:
+                self._note(found.table)
             self._found[column] = found
             self.revision += 1
+
+    def _note(self, table: Table) -> None:
+        """Takes the tensors of a table, with the lock held."""
+        self._table = table
+        for form, kind in zip(table.forms, table.kinds, strict=True):
+            place = self._tensors.setdefault(form.key, len(self._forms))
+            if place == len(self._forms):
+                self._forms.append(form)
+                self._kinds.append(kind)
+            else:
+                self._forms[place] = form
 
     def tensors(self) -> tuple[list[Form], list[str]]:
         """All tensors of all steps so far, as the step added last has them; their kinds."""

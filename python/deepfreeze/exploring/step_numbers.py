@@ -56,14 +56,41 @@ class _Earlier:
         return dict(zip(places, found, strict=True))
 
 
+def _table_of(checkpoint: _core.OpenCheckpoint, like: Table | None) -> Table:
+    """The tensors of a step; `like` itself if they are the same."""
+    forms = tuple(forms_of(checkpoint))
+    if like is not None and like.forms == forms:
+        return like
+    return Table(forms, tuple(kinds_of(checkpoint.objects(), [form.key for form in forms])))
+
+
+def from_ranges(info: _core.CheckpointInfo, like: Table | None = None) -> StepNumbers:
+    """What a header says without the data, if the step was saved with statistics."""
+    checkpoint = _core.open_checkpoint(info)
+    table = _table_of(checkpoint, like)
+    rows = np.full((len(QUANTITIES), len(table.forms)), np.nan)
+    named = {name: rows[place] for place, name in enumerate(QUANTITIES)}
+    for place, found in enumerate(checkpoint.ranges()):
+        if found is None:
+            continue
+        least, greatest, finite, non_finite = found
+        named["non_finite"][place] = non_finite
+        if finite:
+            named["min"][place], named["max"][place] = least, greatest
+    return StepNumbers(table, rows, np.zeros((len(table.forms), BINS), np.uint8))
+
+
 def compute(
-    info: _core.CheckpointInfo, earlier: _core.CheckpointInfo | None, on_bytes: OnBytes
+    info: _core.CheckpointInfo,
+    earlier: _core.CheckpointInfo | None,
+    on_bytes: OnBytes,
+    like: Table | None = None,
 ) -> Computed:
     """The numbers of a step. CheckpointError if its header is damaged or it was deleted."""
     checkpoint = _core.open_checkpoint(info)
-    forms = forms_of(checkpoint)
-    kinds = kinds_of(checkpoint.objects(), [form.key for form in forms])
-    sums = {form.key: TensorNumbers(form.dtype, form.item_bytes, form.elements) for form in forms}
+    table = _table_of(checkpoint, like)
+    forms = table.forms
+    sums = {form.key: TensorNumbers(form.dtype, form.elements) for form in forms}
     before, buffer = _Earlier(earlier), Buffer()
     damaged: dict[str, str] = {}
     for batch in batches(piece for form in forms for piece in pieces_of(form)):
@@ -79,7 +106,7 @@ def compute(
         if form.key not in damaged:
             rows[:, place] = sums[form.key].result()
             bins[place] = sums[form.key].histogram()
-    return Computed(StepNumbers(Table(tuple(forms), tuple(kinds)), rows, bins), damaged)
+    return Computed(StepNumbers(table, rows, bins), damaged)
 
 
 def _read(

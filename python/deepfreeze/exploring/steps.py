@@ -56,6 +56,8 @@ class Step:
     diverged: list[dict[str, Any]] = field(default_factory=list)
     fault: str = ""
     kept: list[str] = field(default_factory=list)
+    read_micros: int = 0  # when all its bytes were last read and checked; 0: never
+    read_good: bool = False
     info: _core.CheckpointInfo | None = None  # None unless it can be opened
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ _BATCH_BYTES = 8 << 20  # read by one call, whose threads share it
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """A tensor's name and form, the same at each step that has it so."""
 
     key: str

@@ -15,8 +15,14 @@ export async function compareView(context) {
   if (!one.step || !other.step) return append(page, el("p", { class: "empty" }, "One of these runs has no checkpoint that can be read."));
   const host = el("div", {}, el("p", { class: "empty" }, "Both steps are being read…"));
   page.append(host);
+  if (one.run !== other.run) page.append(hint(one.run, other.run));
   load(context, one, other, host);
   return page;
+}
+
+function hint(one, other) {
+  return el("p", { class: "note" }, "At which step two runs part, and what that points to: ",
+    el("code", {}, `deepfreeze explain-divergence ${one.path} ${other.path}`));
 }
 
 function append(page, child) {
@@ -110,7 +116,7 @@ function tensorsTable(run, rows) {
   const columns = [
     { title: "tensor", value: (row) => row.key, cell: (row) => el("a", { href: link("tensor", [run.id, row.key]) }, row.key), class: "key" },
     { title: "kind", value: (row) => row.kind },
-    { title: "", value: (row) => row.change, cell: changeCell },
+    { title: "what", value: (row) => row.change, cell: changeCell },
     number("‖Δ‖/‖w‖", (row) => row.relative),
     number("cosine", (row) => asNumber(row.cosine), (row) => num(asNumber(row.cosine), 5)),
     number("elements changed", (row) => row.share, (row) => percent(row.share)),

@@ -18,7 +18,7 @@ export function shareOf(byte) {
 export function ridgeline(steps, histograms, bins) {
   const known = steps
     .map((step, column) => ({ step, bars: histograms[column] }))
-    .filter((each) => each.bars && each.bars.some((bar) => bar > 0));
+    .filter((each) => each.step.state !== "abandoned" && each.bars && each.bars.some((bar) => bar > 0));
   const caption = el("figcaption", {}, "Sizes of the elements", el("span", { class: "note" }, " share by power of two; zeros are left out"));
   if (!known.length) {
     return el("figure", {}, caption, el("p", { class: "empty" }, "No histogram: no element is finite and other than zero, or this file has none."));
@@ -77,6 +77,7 @@ function ridge({ step, bars }, place, low, high, x) {
   }
   path += `L${x(high + 0.5).toFixed(1)} ${base}Z`;
   return svg("g", {},
+    svg("path", { d: path, class: "ridge-ground" }),
     svg("path", { d: path, class: "ridge" }),
     svg("text", { x: RIDGE_MARGIN.left - 6, y: base + 3, "text-anchor": "end" }, step.step),
     svg("title", {}, `step ${step.step}`));

@@ -69,10 +69,17 @@ function stepsTable(run) {
     { title: "size", value: (step) => step.bytes, cell: (step) => size(step.bytes), number: true },
     { title: "generation", value: (step) => step.generation, number: true },
     { title: "written", value: (step) => step.time_micros, cell: (step) => utc(step.time_micros), class: "short" },
+    { title: "last verified", value: (step) => step.read_micros, cell: readCell, class: "short" },
     { title: "tags", value: (step) => tagsText(step), class: "key" },
     { title: "with the newest", value: () => "", cell: (step) => compareLink(run, step) },
   ];
   return sortedTable(columns, run.steps, { label: "Steps", by: 0, down: true });
+}
+
+// By scrub or verify --deep, which read every byte.
+function readCell(step) {
+  if (!step.read_micros) return "–";
+  return [utc(step.read_micros), step.read_good ? null : [" ", badge("fault", "bad")]];
 }
 
 function keptText(step) {
