@@ -91,4 +91,4 @@ def test_the_served_page_draws_a_tensor_with_markup_for_a_name(
         finally:
             server.shutdown()
             thread.join()
-    assert "&lt;img src=x onerror=document.title=1&gt;</h1>" in text
+    assert "&lt;img src=x onerror=document.title=1&gt;</bdi></h1>" in text

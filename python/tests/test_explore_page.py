@@ -208,6 +208,16 @@ def test_the_command_writes_a_file_and_prints_json(tmp_path: Path) -> None:
     assert run["numbers"]["delta"][0][0] is None
 
 
+def test_without_reading_it_has_what_headers_say(tmp_path: Path) -> None:
+    save_all(tmp_path / "run", {1: weights(1)}, statistics=True)
+    told = call(str(tmp_path / "run"), "--cache", str(tmp_path / "cache"), "--no-read", "--json")
+    (run,) = json.loads(told.stdout)["runs"]
+    expected = float(weights(1)["model"]["layer0"].max())
+    assert run["numbers"]["max"][0][0] == pytest.approx(expected, rel=1e-6)
+    assert run["numbers"]["norm"][0][0] is None
+    assert not (tmp_path / "cache").exists()
+
+
 def test_what_is_no_run_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         told = call(str(path), "--json")

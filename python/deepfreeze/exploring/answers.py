@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 from collections.abc import Callable
-from threading import Event, Thread
+from threading import Event, Thread, get_native_id
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from deepfreeze.exploring.steps import Step
 from deepfreeze.exploring.tensor_numbers import BIN_FIRST, BINS, QUANTITIES
 
 _JSON_FORMAT = 1  # of every --json document, as in src/cli/console.h
+_NICE = 10  # of the thread that computes, and of those that read for it
 JSON, BINARY = "application/json", "application/octet-stream"
 
 
@@ -139,6 +142,12 @@ class Answers:
         """The size of the steps that compute_all() would read."""
         return sum(self.numbers(run.id).missing_bytes for run in self.runs)
 
+    def read_ranges(self) -> None:
+        """Takes what the headers of all steps say, and reads no data."""
+        for run in self.runs:
+            if not self._stop.is_set():
+                self.numbers(run.id).read_ranges()
+
     def compute_all(self, on_bytes: OnBytes) -> None:
         """Computes what is missing, the run that was asked for last first."""
         while not self._stop.is_set():
@@ -152,12 +161,15 @@ class Answers:
         order = sorted(self.runs, key=lambda run: run.id != self._wanted)
         return next((numbers for run in order if (numbers := self.numbers(run.id)).missing), None)
 
-    def begin(self) -> None:
-        """Starts the thread that computes; stop() ends it."""
-        self._thread = Thread(target=self._compute, name="df-explore", daemon=True)
+    def begin(self, *, reads: bool = True) -> None:
+        """Starts the thread that computes, from headers alone unless it `reads`."""
+        work = self._compute if reads else self.read_ranges
+        self._thread = Thread(target=work, name="df-explore", daemon=True)
         self._thread.start()
 
     def _compute(self) -> None:
+        with contextlib.suppress(OSError):  # a training on this machine comes first
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), _NICE)
         self.compute_all(lambda _: None)
 
     def stop(self) -> None:

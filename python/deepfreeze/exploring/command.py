@@ -55,6 +55,9 @@ def add_to(verbs: Any) -> None:
         "--port", type=_port, default=0, help="The page's port; default: a free one"
     )
     parser.add_argument("--no-open", action="store_true", help="Start no browser")
+    parser.add_argument(
+        "--no-read", action="store_true", help="Read no tensors: only headers, and the cache"
+    )
     parser.add_argument("--cache", metavar="DIR", type=Path, help="Keep computed numbers there")
     parser.set_defaults(main=_main)
 
@@ -89,9 +92,12 @@ def _explore(options: argparse.Namespace) -> int:
     if options.html is None and not options.json:
         _serve(answers, options)
         return _GOOD
-    total = answers.missing_bytes()
-    with Progress("look at tensors", total) as progress:
-        answers.compute_all(progress.add)
+    total = 0 if options.no_read else answers.missing_bytes()
+    if options.no_read:
+        answers.read_ranges()
+    else:
+        with Progress("look at tensors", total) as progress:
+            answers.compute_all(progress.add)
     if total and not cache.writable:
         print("note: the numbers could not be kept for the next time", file=sys.stderr)
     if options.json:
@@ -124,7 +130,7 @@ def _serve(answers: Answers, options: argparse.Namespace) -> None:
                 flush=True,
             )
         print("It works once. Ctrl-C ends the page.", file=sys.stderr)
-        answers.begin()
+        answers.begin(reads=not options.no_read)
         if not options.no_open and not _is_far():
             _open(url)
         try:

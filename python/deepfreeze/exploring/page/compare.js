@@ -2,7 +2,7 @@
 
 import { badge, choice, el, responsive, svg, tile } from "./dom.js";
 import { asNumber, num, percent, tail } from "./format.js";
-import { link, stepName } from "./model.js";
+import { link, stepName, tensorLink } from "./model.js";
 import { sortedTable } from "./table.js";
 
 const BARS = 16;
@@ -114,7 +114,7 @@ function bars(run, rows) {
 function tensorsTable(run, rows) {
   const number = (title, of, text = (row) => num(of(row))) => ({ title, value: of, cell: text, number: true });
   const columns = [
-    { title: "tensor", value: (row) => row.key, cell: (row) => el("a", { href: link("tensor", [run.id, row.key]) }, row.key), class: "key" },
+    { title: "tensor", value: (row) => row.key, cell: (row) => tensorLink(run, row.key), class: "key" },
     { title: "kind", value: (row) => row.kind },
     { title: "what", value: (row) => row.change, cell: changeCell },
     number("‖Δ‖/‖w‖", (row) => row.relative),

@@ -1,7 +1,7 @@
 // What in a run deserves a look.
 
 import { badge, el, tile } from "./dom.js";
-import { link } from "./model.js";
+import { tensorLink } from "./model.js";
 import { sortedTable } from "./table.js";
 
 const MEANINGS = {
@@ -35,7 +35,7 @@ function flagsTable(run, flags) {
   const columns = [
     { title: "flag", value: (flag) => flag.kind, cell: (flag) => badge(flag.kind, flag.weight) },
     { title: "from step", value: (flag) => flag.step, number: true },
-    { title: "tensor", value: (flag) => flag.key, cell: (flag) => (flag.key ? el("a", { href: link("tensor", [run.id, flag.key]) }, flag.key) : "the whole step"), class: "key" },
+    { title: "tensor", value: (flag) => flag.key, cell: (flag) => (flag.key ? tensorLink(run, flag.key) : "the whole step"), class: "key" },
     { title: "what", value: (flag) => flag.text, class: "text" },
   ];
   return sortedTable(columns, flags, { label: "Flags" });

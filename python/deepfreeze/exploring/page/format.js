@@ -39,6 +39,11 @@ export function utc(micros) {
   return `${new Date(micros / 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
+// A name of thousands of characters, by its ends.
+export function shortName(text) {
+  return text.length <= 160 ? text : `${text.slice(0, 90)} … ${text.slice(-60)}`;
+}
+
 // The end of a long name says most.
 export function tail(text, most) {
   return text.length <= most ? text : `…${text.slice(text.length - most + 1)}`;

@@ -3,7 +3,7 @@
 import { colourAt, cssAt, packedHex, placeIn, rangeOf } from "./colour.js";
 import { cssColour, el, responsive, svg } from "./dom.js";
 import { niceTicks } from "./chart.js";
-import { num, percent, tail } from "./format.js";
+import { num, percent, shortName, tail } from "./format.js";
 import { stepName } from "./model.js";
 
 const AXIS_HEIGHT = 34;
@@ -205,7 +205,7 @@ export class HeatMap {
     const shown = this.show.share ? percent(value) : num(value, 4);
     const extra = row.hot[cursor.column] > 0 ? `; ${num(row.hot[cursor.column])} NaN or infinite` : "";
     const unit = row.canOpen ? ` (${row.count} tensors)` : "";
-    this.readout.textContent = `${row.path}${unit} · step ${stepName(this.steps[cursor.column])} · ${this.show.name} ${shown}${extra}`;
+    this.readout.textContent = `${shortName(row.path)}${unit} · step ${stepName(this.steps[cursor.column])} · ${this.show.name} ${shown}${extra}`;
     this.draw();
   }
 

@@ -1,5 +1,8 @@
 // Runs and their numbers, as the views ask for them.
 
+import { el } from "./dom.js";
+import { shortName } from "./format.js";
+
 export class Model {
   #tensors = new Map(); // by run: the promise of its tensors
   #matrices = new Map();
@@ -79,6 +82,12 @@ export function parsedLink(hash) {
   const [path, query = ""] = hash.replace(/^#\//, "").split("?");
   const [view = "", ...words] = path.split("/").map(decoded);
   return { view, words, options: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+// A name keeps its own direction, whatever stands beside it.
+export function tensorLink(run, key) {
+  const title = key === shortName(key) ? null : key;
+  return el("a", { href: link("tensor", [run.id, key]), title }, el("bdi", {}, shortName(key)));
 }
 
 function decoded(text) {

@@ -2,8 +2,8 @@
 
 import { badge, el, tick } from "./dom.js";
 import { lineChart } from "./chart.js";
-import { asNumber, num, size } from "./format.js";
-import { link, stepName } from "./model.js";
+import { asNumber, num, shortName, size } from "./format.js";
+import { link, stepName, tensorLink } from "./model.js";
 import { ridgeline } from "./ridgeline.js";
 import { sortedTable } from "./table.js";
 
@@ -22,7 +22,7 @@ export async function tensorView(context) {
   }
   const log = options.log !== "no";
   return el("div", {},
-    el("h1", {}, tensor.key),
+    el("h1", {}, el("bdi", {}, shortName(tensor.key))),
     el("p", { class: "lead" }, el("a", { href: link("tensors", [run.id]) }, run.name), " · ", badge(tensor.kind),
       ` ${tensor.dtype} [${tensor.shape.join(", ")}] · ${num(tensor.elements)} elements, ${size(tensor.bytes)}`),
     el("div", { class: "bar" }, tick("Logarithmic", log, (on) => go(link("tensor", words, { ...options, log: on ? "" : "no" })))),
@@ -63,7 +63,7 @@ function numbersTable(steps, series) {
 
 function chooser(run, found, key) {
   const columns = [
-    { title: "tensor", value: (tensor) => tensor.key, cell: (tensor) => el("a", { href: link("tensor", [run.id, tensor.key]) }, tensor.key), class: "key" },
+    { title: "tensor", value: (tensor) => tensor.key, cell: (tensor) => tensorLink(run, tensor.key), class: "key" },
     { title: "kind", value: (tensor) => tensor.kind },
     { title: "dtype", value: (tensor) => tensor.dtype },
     { title: "shape", value: (tensor) => tensor.shape.join(" × ") || "one element" },

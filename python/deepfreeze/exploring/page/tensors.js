@@ -2,9 +2,9 @@
 
 import { choice, el, tick } from "./dom.js";
 import { lazyDetails } from "./chart.js";
-import { num, percent } from "./format.js";
+import { num, percent, shortName } from "./format.js";
 import { HeatMap } from "./heatmap.js";
-import { link } from "./model.js";
+import { link, tensorLink } from "./model.js";
 import { SHOWN, depthOf, fittingDepth, needsOf, rowValues, treeOf, visibleRows } from "./rows.js";
 import { sortedTable } from "./table.js";
 
@@ -118,7 +118,7 @@ function rowsTable(run, found, rows, show) {
   const most = (row) => row.values.reduce((best, value) => (value > best || Number.isNaN(best) ? value : best), NaN);
   const bad = (row) => found.steps[row.hot.findIndex((count) => count > 0)]?.step ?? null;
   const columns = [
-    { title: "tensor or module", value: (row) => row.path, cell: (row) => (row.canOpen ? row.path : el("a", { href: link("tensor", [run.id, row.path]) }, row.path)), class: "key" },
+    { title: "tensor or module", value: (row) => row.path, cell: (row) => (row.canOpen ? shortName(row.path) : tensorLink(run, row.path)), class: "key" },
     { title: "tensors", value: (row) => row.count, number: true },
     { title: "first", value: first, cell: (row) => text(first(row)), number: true },
     { title: "greatest", value: most, cell: (row) => text(most(row)), number: true },
